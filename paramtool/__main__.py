@@ -1,0 +1,5 @@
+"""`python -m paramtool` is `paramtool`."""
+
+from paramtool.cli.main import main
+
+main()

@@ -1,0 +1,74 @@
+"""Everything that can go wrong, and the exit code each class has.
+
+    ParamtoolError
+    ├── UsageError      2   the request does not fit: unknown name, wrong flag
+    ├── FormatError     3   the file is damaged, foreign, or of a form that is not supported
+    │   └── Defects     3   several defects of one input, gathered and reported together
+    ├── UnsafeError     4   the file asks for something that is refused: unknown calls, bombs
+    ├── PlanError       6   what was asked for cannot be written exactly in the target format
+    │   └── TieError    6   a model ties names that the file holds with different bytes
+    └── OutputError     7   the output could not be written: it exists, the disk is full, permissions
+
+Exit code 0 means fine and 1 means findings: a check that was asked for did not hold, which is an answer and no
+error.  5 is kept for layouts.
+
+A message says where, what was found, what was expected and what to do next.  `hint` holds the last part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class ParamtoolError(Exception):
+    """The base of every error that is the input's or the user's, never a bug of ours."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+        """What to do next; shown on a line of its own."""
+
+
+class UsageError(ParamtoolError):
+    """The request does not fit the file or the command."""
+
+    exit_code = 2
+
+
+class FormatError(ParamtoolError):
+    """The file is damaged, is not what its name says, or has a form that is not supported."""
+
+    exit_code = 3
+
+
+class Defects(FormatError):
+    """Several defects of one input; `defects` holds one message each."""
+
+    def __init__(self, where: str, defects: Sequence[str], hint: str = "") -> None:
+        head = f"{where}: {len(defects)} defects" if len(defects) > 1 else f"{where}: 1 defect"
+        super().__init__("\n  ".join([head, *defects]), hint)
+        self.defects = tuple(defects)
+
+
+class UnsafeError(ParamtoolError):
+    """The file asks for something that is never done: calling unknown names, unbounded memory."""
+
+    exit_code = 4
+
+
+class PlanError(ParamtoolError):
+    """What was asked for cannot be written exactly in the target format."""
+
+    exit_code = 6
+
+
+class TieError(PlanError):
+    """A model shares memory between names that the file holds with different bytes."""
+
+
+class OutputError(ParamtoolError):
+    """The output could not be written; nothing was left behind."""
+
+    exit_code = 7

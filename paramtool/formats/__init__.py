@@ -1,0 +1,115 @@
+"""Bytes on disk to a described checkpoint.  What a file is, is decided by its content; extensions lie.
+
+A reader is a function `read(path) -> Checkpoint` that touches no tensor byte.  `FORMATS` lists them with the function
+that recognises the first bytes of a file; `FOREIGN` lists what is recognised and not read, with a word of advice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from paramtool.errors import FormatError
+from paramtool.formats import safetensors, sharded, torch
+from paramtool.formats._files import open_source
+from paramtool.model.checkpoint import Checkpoint
+
+HEAD_NBYTES = 4096
+
+
+class Format(NamedTuple):
+    """A format that can be read."""
+
+    name: str
+    sniff: Callable[[bytes, int], bool]
+    """From the first bytes of a file and its size."""
+    read: Callable[[str], Checkpoint]
+
+
+FORMATS = (
+    Format("torch", torch.sniff, torch.read),
+    Format("safetensors", safetensors.sniff, safetensors.read),
+)
+
+
+class Foreign(NamedTuple):
+    """A file that is recognised and cannot be read."""
+
+    start: bytes
+    what: str
+    hint: str = ""
+
+
+FOREIGN = (
+    Foreign(b"version https://git-lfs", "a git-LFS pointer, not the file", "fetch the real file: git lfs pull"),
+    Foreign(b"<!doctype html", "an HTML page, not a checkpoint", "download the file itself, not its page"),
+    Foreign(b"<html", "an HTML page, not a checkpoint", "download the file itself, not its page"),
+    Foreign(b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras?), which this version does not read"),
+    Foreign(b"HDF5-based Julia", "a JLD2 file, which this version does not read"),
+    Foreign(b"GGUF", "a GGUF file, which this version does not read"),
+    Foreign(b"\x12\x01\0\0\0\0\0\0", "an MXNet .params file, which this version does not read"),
+    Foreign(b"\x93NUMPY", "a NumPy array, which this version does not read"),
+    Foreign(b"\x1f\x8b", "gzip-compressed", "decompress it first: gunzip"),
+    Foreign(b"\x28\xb5\x2f\xfd", "zstd-compressed", "decompress it first: unzstd"),
+    Foreign(b"{", "JSON text, and no index of a sharded checkpoint"),
+    Foreign(b"\x80", "a pickle that torch.save did not write", "save it with torch.save, or as safetensors"),
+    Foreign(b"", "of no format that this version reads", "it reads torch and safetensors files, and their indexes"),
+)
+
+
+def read(path: str | os.PathLike[str]) -> Checkpoint:
+    """Describe the checkpoint at `path`: a file, an index, or a folder that holds one of these.
+
+    No tensor byte is read, nothing that the file names is imported or run.  FormatError or UnsafeError where the file
+    is damaged or refused.
+    """
+    path = os.fspath(path)
+    if os.path.isdir(path):
+        path = _in_folder(path)
+    return read_file(path)
+
+
+def read_file(path: str) -> Checkpoint:
+    """Describe one file, or the shards of one index."""
+    file, source = open_source(path)
+    with file:
+        head = file.read(HEAD_NBYTES)
+    if not head:
+        raise FormatError(f"{path}: is empty; expected a checkpoint")
+    for format_ in FORMATS:
+        if format_.sniff(head, source.nbytes):
+            return format_.read(path)
+    if head.lstrip()[:1] == b"{" and (b'"weight_map"' in head or path.endswith(sharded.SUFFIX)):
+        return sharded.read(path, read_file)
+    text = head.lstrip().lower() if head.lstrip()[:1] == b"<" else head
+    foreign = next(foreign for foreign in FOREIGN if text.startswith(foreign.start))
+    raise FormatError(f"{path}: is {foreign.what}", hint=foreign.hint)
+
+
+INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+"""Looked for in this order, as transformers does."""
+WHOLE = ("model.safetensors", "pytorch_model.bin")
+
+
+def _in_folder(folder: str) -> str:
+    """The index, or the one weights file, of a folder."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise FormatError(f"{folder}: cannot be read: {error.strerror}") from None
+    indexes = [name for name in INDEXES if name in names] or [n for n in names if n.endswith(sharded.SUFFIX)]
+    whole = [name for name in WHOLE if name in names]
+    if whole and not (set(INDEXES) & set(names)):
+        return os.path.join(folder, whole[0])
+    if len(indexes) == 1 or (indexes and indexes[0] in INDEXES):
+        return os.path.join(folder, indexes[0])
+    weights = [name for name in names if name.endswith((".safetensors", ".bin", ".pt", ".pth", ".ckpt"))]
+    if not indexes and len(weights) == 1:
+        return os.path.join(folder, weights[0])
+    found = indexes or weights
+    raise FormatError(
+        f"{folder}: is a folder with {len(found)} {'indexes' if indexes else 'weights files and no index'}"
+        + (": " + ", ".join(found[:5]) if found else ""),
+        hint="name the file or the index itself",
+    )

@@ -1,0 +1,419 @@
+"""What torch pickles name, and what each becomes: a table from global to a function that makes a plain value.
+
+torch saves a tensor as a call such as `torch._utils._rebuild_tensor_v2(storage, offset, size, stride, ...)`.  Here each
+of these names is a small function that describes the tensor instead.  Whatever is not in the table is never run.
+
+Arguments as in torch/_utils.py, torch/_tensor.py and torch/serialization.py (2.13); old forms as in 0.1 to 1.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from typing import Any, NamedTuple
+
+from paramtool.formats._pickle import Global, Instance
+from paramtool.model.checkpoint import Compound, NoData, Unreadable, Value
+from paramtool.model.dtype import DTYPES, DType
+from paramtool.model.objects import Array
+from paramtool.model.view import View, contiguous
+
+STORAGE_DTYPES = {
+    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
+    "ByteStorage": "uint8", "BoolStorage": "bool", "ComplexDoubleStorage": "complex128",
+    "ComplexFloatStorage": "complex64", "QUInt8Storage": "quint8", "QInt8Storage": "qint8",
+    "QInt32Storage": "qint32", "QUInt4x2Storage": "quint4x2", "QUInt2x4Storage": "quint2x4",
+}  # fmt: skip
+TYPE_MODULES = ("torch", "torch.cuda", "torch.storage", "torch.sparse")
+UNTYPED = {"torch.storage.UntypedStorage", "torch.UntypedStorage"}
+
+
+class StorageRef(NamedTuple):
+    """A storage as a pickle names it: a part of the numbered storage of the file."""
+
+    id: int
+    dtype: DType | None
+    """None for untyped storages, whose tensors say their dtype."""
+    byte_start: int
+    """Where a storage view begins in the storage; 0 otherwise."""
+
+
+class Tensor:
+    """A tensor as a pickle makes it."""
+
+    __slots__ = ("requires_grad", "value")
+
+    def __init__(self, value: Value, requires_grad: bool | None = None) -> None:
+        self.value = value
+        self.requires_grad = requires_grad
+
+    def build(self, state: object) -> None:
+        """Python attributes that were set on a tensor say nothing about its numbers.
+
+        Very old files (torch 0.1) build a whole tensor this way; those come from the tar form only.
+        """
+
+
+def storage_dtype(type_: object) -> DType | None:
+    """The dtype of a storage class; ValueError where the class is not known."""
+    if isinstance(type_, Global):
+        if type_.path in UNTYPED:
+            return None
+        if type_.module in TYPE_MODULES and type_.name in STORAGE_DTYPES:
+            return DTYPES[STORAGE_DTYPES[type_.name]]
+    raise ValueError(f"{_path(type_)} is no storage type that is known")
+
+
+def dtype_of(value: object) -> DType:
+    """A `torch.float32` and the like; ValueError where it is not known."""
+    if isinstance(value, Global) and value.module == "torch" and (name := TORCH_DTYPES.get(value.name)):
+        return DTYPES[name]
+    raise ValueError(f"{_path(value)} is no dtype that is known")
+
+
+TORCH_DTYPES = {name: name for name in DTYPES} | {
+    "half": "float16", "float": "float32", "double": "float64", "cfloat": "complex64", "cdouble": "complex128",
+    "short": "int16", "int": "int32", "long": "int64", "chalf": "complex32",
+}  # fmt: skip
+
+
+def _path(value: object) -> str:
+    return value.path if isinstance(value, (Global, Instance)) else f"a {type(value).__name__}"
+
+
+def _unknown(*values: object) -> str:
+    """The first of `values` that only a call of something unknown could have made, or nothing."""
+    return next((value.path for value in values if isinstance(value, (Global, Instance))), "")
+
+
+def _sizes(value: object) -> tuple[int, ...]:
+    """A shape or strides: a tuple, list or torch.Size of whole numbers."""
+    if isinstance(value, Instance) and value.path == "torch.Size":
+        value = value.sequence
+    if not isinstance(value, (tuple, list)) or not all(type(n) is int for n in value):
+        raise ValueError("sizes and strides must be tuples of whole numbers")
+    return tuple(value)
+
+
+def _view(storage: object, offset: object, size: object, stride: object, dtype: DType | None = None) -> Value:
+    if needs := _unknown(storage, offset, stride) or ("" if _is_size(size) else _unknown(size)):
+        return Unreadable(needs)
+    if not isinstance(storage, StorageRef) or type(offset) is not int:
+        raise ValueError(f"expected a storage and an offset, found {_path(storage)} and {_path(offset)}")
+    dtype = dtype or storage.dtype
+    if dtype is None:
+        raise ValueError("an untyped storage and no dtype")
+    view = View(storage.id, dtype, offset, _sizes(size), _sizes(stride))
+    if storage.byte_start:
+        view = view.on(storage.id, storage.byte_start + view.byte_start)
+    return _unpacked(view) if dtype.name == "float4_e2m1fn_x2" else view
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, Instance) and value.path == "torch.Size"
+
+
+def _unpacked(view: View) -> View:
+    """torch counts pairs of float4 numbers; here they are counted one by one, on the last axis, as safetensors does."""
+    if not view.is_contiguous or not view.shape:
+        raise ValueError("float4 tensors must be contiguous and have an axis")
+    shape = (*view.shape[:-1], 2 * view.shape[-1])
+    return contiguous(view.storage, DTYPES["float4_e2m1fn"], shape, 2 * view.offset)
+
+
+# --- the rows: one function for each way in which torch rebuilds a tensor -----------------------------------------
+
+
+def _tensor(storage: object, offset: object, size: object, stride: object) -> Tensor:
+    return Tensor(_view(storage, offset, size, stride))
+
+
+def _tensor_v2(
+    storage: object, offset: object, size: object, stride: object, requires_grad: object = None,
+    hooks: object = None, metadata: object = None,
+) -> Tensor:  # fmt: skip
+    return Tensor(_pending(_view(storage, offset, size, stride), metadata), _flag(requires_grad))
+
+
+def _tensor_v3(
+    storage: object, offset: object, size: object, stride: object, requires_grad: object, hooks: object,
+    dtype: object, metadata: object = None,
+) -> Tensor:  # fmt: skip
+    return Tensor(_pending(_view(storage, offset, size, stride, dtype_of(dtype)), metadata), _flag(requires_grad))
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _pending(value: Value, metadata: object) -> Value:
+    """Conjugations and negations that torch has not carried out yet (`x.conj()`, `x.conj().imag`)."""
+    bits = [bit for bit in ("conj", "neg") if isinstance(metadata, dict) and metadata.get(bit)]
+    return Compound("+".join(bits), {"data": value}) if bits and isinstance(value, View) else value
+
+
+def _parameter(data: object, requires_grad: object = True, hooks: object = None, state: object = None) -> object:
+    if isinstance(data, Tensor):
+        return Tensor(data.value, _flag(requires_grad))
+    return Tensor(Unreadable(_unknown(data) or "a tensor that is none"))
+
+
+def _parts(kind: str, parts: dict[str, object], facts: dict[str, object]) -> Tensor:
+    """A compound of tensors; nested compounds give their parts."""
+    views: dict[str, View] = {}
+    for label, part in parts.items():
+        if not isinstance(part, Tensor):
+            return Tensor(Unreadable(_unknown(part) or f"{kind} {label} of an unknown form"))
+        if isinstance(part.value, View):
+            views[label] = part.value
+        elif isinstance(part.value, Compound):
+            views |= {f"{label}/{inner}": view for inner, view in part.value.parts.items()}
+        else:
+            return Tensor(part.value)
+    return Tensor(Compound(kind, views, facts))
+
+
+def _sparse(layout: object, data: Any) -> Tensor:
+    kind = layout.name if isinstance(layout, Global) else str(layout)
+    kind = kind.removeprefix("torch.")
+    if kind == "sparse_coo":
+        indices, values, size, *rest = data
+        return _parts(kind, {"indices": indices, "values": values}, {"shape": _sizes(size), "coalesced": rest[:1]})
+    compressed, plain, values, size = data
+    labels = ("crow_indices", "col_indices") if kind in {"sparse_csr", "sparse_bsr"} else ("ccol_indices", "row_indices")
+    return _parts(kind, {labels[0]: compressed, labels[1]: plain, "values": values}, {"shape": _sizes(size)})
+
+
+def _quantised(
+    storage: object, offset: object, size: object, stride: object, quantizer: Any,
+    requires_grad: object = None, hooks: object = None,
+) -> Tensor:  # fmt: skip
+    scheme, scale, zero_point, *axis = quantizer
+    values = Tensor(_view(storage, offset, size, stride))
+    facts: dict[str, object] = {"scheme": getattr(scheme, "name", str(scheme))}
+    if axis:
+        return _parts("quantised", {"values": values, "scales": scale, "zero_points": zero_point}, facts | {"axis": axis[0]})
+    return _parts("quantised", {"values": values}, facts | {"scale": scale, "zero_point": zero_point})
+
+
+def _meta(dtype: object, size: object, stride: object, requires_grad: object) -> Tensor:
+    return Tensor(NoData(dtype_of(dtype), _sizes(size)), _flag(requires_grad))
+
+
+def _nested(buffer: object, sizes: object, strides: object, offsets: object) -> Tensor:
+    return _parts("nested", {"buffer": buffer, "sizes": sizes, "strides": strides, "offsets": offsets}, {})
+
+
+def _jagged(*args: object) -> Tensor:
+    """A jagged nested tensor: its parts are the tensors among the arguments."""
+    return _wrapped("jagged", args)
+
+
+def _wrapped(kind: str, value: object) -> Tensor:
+    parts = dict(_tensors_in(value))
+    return _parts(kind, dict(parts), {}) if parts else Tensor(Unreadable(kind))
+
+
+def _tensors_in(value: object, label: str = "", depth: int = 6) -> Iterator[tuple[str, Tensor]]:
+    """Tensors inside plain containers, a few levels deep, labelled by their keys."""
+    if isinstance(value, Tensor):
+        yield label or "data", value
+    elif depth and isinstance(value, (dict, list, tuple)):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, child in pairs:
+            yield from _tensors_in(child, f"{label}{'.' if label else ''}{key}", depth - 1)
+
+
+def _wrapper(
+    cls: object, dtype: object, size: object, stride: object, offset: object, layout: object, device: object,
+    requires_grad: object,
+) -> Tensor:  # fmt: skip
+    return Tensor(NoData(dtype_of(dtype), _sizes(size), "a wrapper, saved without data"), _flag(requires_grad))
+
+
+def _from_type(function: object, type_: object, args: Any, state: object) -> object:
+    """A subclass, or a tensor with Python attributes: `function(*args)` and then its state."""
+    path = _path(function)
+    make = CONSTRUCTORS.get(path)
+    if make is None or not isinstance(args, (tuple, list)):
+        return Tensor(Unreadable(path))
+    made = make(*args)
+    if isinstance(made, Tensor) and isinstance(made.value, NoData) and (parts := dict(_tensors_in(state))):
+        return _parts(_path(type_), dict(parts), {"shape": made.value.shape, "dtype": made.value.dtype.name})
+    return made
+
+
+def _from_numpy(data: object, dtype: object, device: object = None, requires_grad: object = False) -> Tensor:
+    if not isinstance(data, NumpyArray):
+        return Tensor(Unreadable(_unknown(data) or "an array of an unknown form"))
+    return Tensor(InlineView(dtype_of(dtype), data.array()), _flag(requires_grad))  # type: ignore[arg-type]
+
+
+class InlineView(NamedTuple):
+    """A tensor whose bytes stand in the pickle; the reader gives it a storage."""
+
+    dtype: DType
+    array: Array
+
+
+def _device_tensor(data: object, dtype: object, device: object, requires_grad: object) -> object:
+    return Tensor(data.value, _flag(requires_grad)) if isinstance(data, Tensor) else Tensor(Unreadable(_unknown(data)))
+
+
+# --- NumPy: arrays and numbers inside the pickle -----------------------------------------------------------------
+
+
+class NumpyDtype:
+    """A `numpy.dtype(code, ...)` and the byte order that its state sets."""
+
+    __slots__ = ("code", "order")
+
+    def __init__(self, code: object, *rest: object) -> None:
+        self.code = code if isinstance(code, str) else "V"
+        self.order = "|"
+
+    def build(self, state: object) -> None:
+        """State is (version, byte order, ...)."""
+        if isinstance(state, tuple) and len(state) > 1 and isinstance(state[1], str):
+            self.order = state[1]
+
+    @property
+    def text(self) -> str:
+        """As NumPy writes it: `<f4`."""
+        return self.code if self.order == "|" else self.order + self.code
+
+
+class NumpyArray:
+    """A `numpy.ndarray` whose bytes are its state."""
+
+    __slots__ = ("data", "dtype", "fortran", "shape")
+
+    def __init__(self, *args: object) -> None:
+        self.shape: tuple[int, ...] = ()
+        self.dtype = "V"
+        self.fortran = False
+        self.data: bytes | None = None
+
+    def build(self, state: object) -> None:
+        """State is (version, shape, dtype, is Fortran, bytes); arrays of objects keep none."""
+        if isinstance(state, tuple) and len(state) == 5:
+            _, shape, dtype, fortran, data = state
+            self.shape = _sizes(shape)
+            self.dtype = dtype.text if isinstance(dtype, NumpyDtype) else "O"
+            self.fortran = bool(fortran)
+            self.data = data if isinstance(data, bytes) else None
+
+    def array(self) -> Array:
+        """As a node of the tree."""
+        return Array(self.dtype, self.shape, "F" if self.fortran else "C", self.data or b"")
+
+
+def _numpy_scalar(dtype: object, data: object = b"") -> object:
+    made = NumpyArray()
+    made.dtype = dtype.text if isinstance(dtype, NumpyDtype) else "O"
+    made.data = data if isinstance(data, bytes) else None
+    return made
+
+
+# --- the table -----------------------------------------------------------------------------------------------------
+
+
+def _inert(path: str) -> Callable[..., Instance]:
+    """A class that only holds its arguments."""
+
+    def make(*args: object) -> Instance:
+        return Instance(path, args, False)
+
+    return make
+
+
+def _size(items: object = ()) -> Instance:
+    made = Instance("torch.Size", (), False)
+    made.sequence = list(_sizes(items))
+    return made
+
+
+def _list(items: object = (), *rest: object) -> object:
+    """TorchScript's typed lists, and values with a type tag (torch/csrc/jit/serialization/pickler.cpp)."""
+    return items
+
+
+def _layout(name: object) -> object:
+    return str(name)
+
+
+_INERT = (
+    "torch.device",
+    "torch.Generator",
+    "torch.distributed.tensor.placement_types.Shard",
+    "torch.distributed.tensor.placement_types.Replicate",
+    "torch.distributed.tensor.placement_types.Partial",
+    "torch.distributed.tensor.placement_types._StridedShard",
+    "torch.distributed.tensor._dtensor_spec.DTensorSpec",
+    "torch.distributed.tensor._dtensor_spec.TensorMeta",
+    "torch.distributed.tensor._dtensor_spec.ShardOrderEntry",
+    "torch.distributed.device_mesh.DeviceMesh",
+    "torch.distributed.device_mesh._MeshLayout",
+    "torch.distributed._mesh_layout._MeshLayout",
+    "torch.distributed._pycute.layout.Layout",
+    "torch.nested._internal.nested_tensor._DimRange",
+    "torch._dynamo.decorators._DimRange",
+    "torch.nested._internal.nested_tensor.NestedTensor",
+    "torch.jit._pickle.build_int",
+)
+
+CONSTRUCTORS: dict[str, Callable[..., object]] = {
+    "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_tensor_v2": _tensor_v2,
+    "torch._utils._rebuild_tensor_v3": _tensor_v3,
+    "torch._utils._rebuild_parameter": _parameter,
+    "torch._utils._rebuild_parameter_with_state": _parameter,
+    "torch.nn.parameter.Parameter": _parameter,
+    "torch.nn.parameter.Buffer": _parameter,
+    "torch._utils._rebuild_sparse_tensor": _sparse,
+    "torch._utils._rebuild_sparse_csr_tensor": _sparse,
+    "torch._utils._rebuild_qtensor": _quantised,
+    "torch._utils._rebuild_meta_tensor_no_storage": _meta,
+    "torch._utils._rebuild_nested_tensor": _nested,
+    "torch.nested._internal.nested_tensor._rebuild_njt": _jagged,
+    "torch._utils._rebuild_wrapper_subclass": _wrapper,
+    "torch._utils._rebuild_device_tensor_from_numpy": _from_numpy,
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor": _device_tensor,
+    "torch._utils._rebuild_xla_tensor": _from_numpy,
+    "torch._utils._rebuild_mlu_tensor": _from_numpy,
+    "torch._utils._rebuild_npu_tensor": _from_numpy,
+    "torch._tensor._rebuild_from_type_v2": _from_type,
+    "torch.tensor._rebuild_from_type_v2": _from_type,  # the module's name up to torch 1.8
+    "torch.serialization._get_layout": _layout,
+    "torch.Size": _size,
+    **{f"torch.jit._pickle.build_{kind}list": _list for kind in ("int", "tensor", "double", "bool")},
+    "torch.jit._pickle.restore_type_tag": _list,
+    **{f"numpy.{core}.multiarray._reconstruct": NumpyArray for core in ("core", "_core")},
+    **{f"numpy.{core}.multiarray.scalar": _numpy_scalar for core in ("core", "_core")},
+    "numpy.dtype": NumpyDtype,
+    **{path: _inert(path) for path in _INERT},
+}
+
+
+class _Known:
+    """Names that may stand in a pickle as data: storage types, dtypes, layouts, schemes."""
+
+    def __contains__(self, path: object) -> bool:
+        module, _, name = str(path).rpartition(".")
+        if module in TYPE_MODULES and (name in STORAGE_DTYPES or name.endswith("Tensor")):
+            return True
+        return str(path) in UNTYPED or (module == "torch" and (name in TORCH_DTYPES or name in _TORCH_WORDS)) or (
+            module == "numpy" and (name in {"ndarray", "bool_"} or name.rstrip("0123456789") in _NUMPY_KINDS)
+        )
+
+
+_TORCH_WORDS = {
+    "strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged", "_mkldnn",
+    "per_tensor_affine", "per_channel_affine", "per_tensor_symmetric", "per_channel_symmetric",
+    "per_channel_affine_float_qparams", "preserve_format", "contiguous_format", "channels_last", "channels_last_3d",
+}  # fmt: skip
+_NUMPY_KINDS = {"float", "int", "uint", "complex"}
+KNOWN = _Known()
+
+__all__ = ["CONSTRUCTORS", "KNOWN", "InlineView", "NumpyArray", "NumpyDtype", "StorageRef", "Tensor", "storage_dtype"]

@@ -1,0 +1,268 @@
+"""The tree of objects as JSON, and the roles and sections that it shows.
+
+JSON has no typed keys, tuples, bytes or tensors, so every container is an object that says its kind, and a mapping is
+a list of pairs:
+
+    {"epoch": 3, "model": {"w": <tensor>, "b": <tensor>}, 0: (1,)}
+    {"map": "dict", "items": [["epoch", 3], ["model", {"map": "dict", "items": [2]}], [0, {"seq": "tuple", "items": [1]}]]}
+
+A number that stands bare among the items of a mapping is a run of so many tensors: the next names in the file's order,
+each keyed by what follows the mapping's own prefix.  So a tree costs little beside a hundred thousand names.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from paramtool.model.checkpoint import Section
+from paramtool.model.objects import (
+    Again,
+    Array,
+    Key,
+    Leaf,
+    Mapping,
+    Node,
+    Opaque,
+    Scalar,
+    Sequence,
+    TensorRef,
+    walk,
+)
+
+MAX_ARRAY_NBYTES = 64 << 10
+"""Larger pickled arrays are left out of the record, and the record says so."""
+LEFT_OUT = "paramtool.left_out"
+"""Stands in the tree where something was not recorded."""
+_DICTS = {"dict", "collections.OrderedDict"}
+
+
+def is_flat(objects: Node, order: tuple[str, ...]) -> bool:
+    """Whether a tree says nothing but the names: one dict of tensors, each under its own name."""
+    if not isinstance(objects, Mapping) or objects.kind not in _DICTS or objects.attributes is not None:
+        return False
+    return not objects.items or [key for key, child in objects.items if child == TensorRef(str(key))] == list(order)
+
+
+class _Run:
+    """The names in file order, taken one by one."""
+
+    def __init__(self, order: tuple[str, ...]) -> None:
+        self.order = order
+        self.names = set(order)
+        self.at = 0
+
+    def take(self, name: str) -> bool:
+        """Step over `name` if it is the next one."""
+        if self.at < len(self.order) and self.order[self.at] == name:
+            self.at += 1
+            return True
+        return False
+
+
+def encode(objects: Node, order: tuple[str, ...], runs: bool = True) -> Any:
+    """The tree as JSON data; `runs` needs every name of `order` to be known to the reader in that order."""
+    return _encode(objects, "", _Run(order), runs)
+
+
+def _encode(node: Node, prefix: str, run: _Run, runs: bool) -> Any:
+    match node:
+        case Leaf(value):
+            return _encode_scalar(value)
+        case TensorRef(name):
+            run.take(name)
+            return {"tensor": name} if name in run.names else {"left_out": name}
+        case Array(dtype, shape, order, data):
+            if len(data) > MAX_ARRAY_NBYTES:
+                return {"left_out": f"array {dtype} {list(shape)}"}
+            return {"array": [dtype, shape, order, base64.b64encode(data).decode()]}
+        case Again(path):
+            return {"again": path}
+        case Sequence(kind, items):
+            return {"seq": kind, "items": [_encode(x, f"{prefix}{k}.", run, runs) for k, x in enumerate(items)]}
+        case Mapping(kind, pairs, attributes):
+            out: dict[str, Any] = {"map": kind, "items": _encode_items(pairs, prefix, run, runs)}
+            if attributes is not None:
+                out["attributes"] = _encode(attributes, prefix, run, runs)
+            return out
+        case Opaque(path, parts):
+            if path == LEFT_OUT and isinstance(parts[0][1], Leaf):
+                return {"left_out": parts[0][1].value}
+            return {"opaque": path, "parts": [[label, _encode(x, prefix, run, runs)] for label, x in parts]}
+    raise TypeError(f"{type(node).__name__} is no node")
+
+
+def _encode_items(pairs: tuple[tuple[Key, Node], ...], prefix: str, run: _Run, runs: bool) -> list[Any]:
+    items: list[Any] = []
+    for key, child in pairs:
+        plain = runs and isinstance(key, str) and isinstance(child, TensorRef) and child.name == prefix + key
+        if plain and run.take(prefix + str(key)):
+            if items and type(items[-1]) is int:
+                items[-1] += 1
+            else:
+                items.append(1)
+        else:
+            label = "" if isinstance(key, (TensorRef, tuple)) else str(key)
+            items.append([_encode_key(key, run), _encode(child, f"{prefix}{label}.", run, runs)])
+    return items
+
+
+def _encode_key(key: Key, run: _Run) -> Any:
+    if isinstance(key, TensorRef):
+        return {"tensor": key.name} if run.take(key.name) or key.name in run.names else {"left_out": key.name}
+    if isinstance(key, tuple):
+        return {"tuple": [_encode_scalar(item) for item in key]}
+    return _encode_scalar(key)
+
+
+def _encode_scalar(value: Scalar) -> Any:
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, complex):
+        return {"complex": [_encode_scalar(value.real), _encode_scalar(value.imag)]}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": repr(value)}
+    if type(value) is int and abs(value) > 2**53:  # more than a double holds, which is what other readers have
+        return {"int": str(value)}
+    return value
+
+
+def decode(data: Any, order: tuple[str, ...]) -> Node:
+    """The tree from JSON data; KeyError, TypeError or ValueError where it is not one."""
+    return _decode(data, "", _Run(order))
+
+
+def _decode(data: Any, prefix: str, run: _Run) -> Node:
+    if not isinstance(data, dict):
+        return Leaf(_decode_scalar(data))
+    tag = next(iter(data))
+    body = data[tag]
+    match tag:
+        case "tensor":
+            run.take(str(body))
+            return TensorRef(str(body))
+        case "left_out":
+            return Opaque(LEFT_OUT, (("what", Leaf(str(body))),))
+        case "array":
+            dtype, shape, array_order, text = body
+            return Array(str(dtype), tuple(int(n) for n in shape), str(array_order), base64.b64decode(text))
+        case "again":
+            return Again(str(body))
+        case "seq":
+            return Sequence(str(body), tuple(_decode(x, f"{prefix}{k}.", run) for k, x in enumerate(data["items"])))
+        case "map":
+            pairs = tuple(_decode_items(data["items"], prefix, run))
+            attributes = _decode(data["attributes"], prefix, run) if "attributes" in data else None
+            return Mapping(str(body), pairs, attributes)
+        case "opaque":
+            return Opaque(str(body), tuple((str(k), _decode(x, prefix, run)) for k, x in data["parts"]))
+    return Leaf(_decode_scalar(data))
+
+
+def _decode_items(items: list[Any], prefix: str, run: _Run) -> Iterator[tuple[Key, Node]]:
+    for item in items:
+        if type(item) is int:
+            for _ in range(item):
+                name = run.order[run.at]
+                run.at += 1
+                yield name.removeprefix(prefix), TensorRef(name)
+        else:
+            key = _decode_key(item[0], run)
+            label = "" if isinstance(key, (TensorRef, tuple)) else str(key)
+            yield key, _decode(item[1], f"{prefix}{label}.", run)
+
+
+def _decode_key(data: Any, run: _Run) -> Key:
+    if isinstance(data, dict) and "tensor" in data:
+        run.take(str(data["tensor"]))
+        return TensorRef(str(data["tensor"]))
+    if isinstance(data, dict) and "tuple" in data:
+        return tuple(_decode_scalar(item) for item in data["tuple"])
+    return _decode_scalar(data)
+
+
+def _decode_scalar(data: Any) -> Scalar:
+    if data is None or isinstance(data, (bool, int, float, str)):
+        return data
+    if "bytes" in data:
+        return base64.b64decode(data["bytes"])
+    if "complex" in data:
+        real, imag = (_decode_scalar(part) for part in data["complex"])
+        return complex(float(str(real)), float(str(imag)))
+    if "float" in data:
+        return float(data["float"])
+    return int(data["int"])
+
+
+_ROLE_WORDS = {
+    "optimizer": {"optim", "optimizer", "optimizers", "opt"},
+    "ema": {"ema", "shadow", "averaged", "swa"},
+}
+_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+"""Names that torch's normalisation layers register as buffers (torch/nn/modules/batchnorm.py)."""
+
+
+def role_of(key: str, inherited: str) -> str:
+    """The role of what stands under a key of a nested checkpoint.
+
+    >>> role_of("optimizer_states", "model"), role_of("model_ema", "model"), role_of("encoder", "ema")
+    ('optimizer', 'ema', 'ema')
+    """
+    if key == "_buffers":
+        return "buffer"
+    words = set(key.lower().replace(".", "_").replace("-", "_").split("_"))
+    for role, names in _ROLE_WORDS.items():
+        if words & names or (role == "optimizer" and key.lower().startswith("optim")):
+            return role
+    return inherited
+
+
+def leaf_role(name: str, inherited: str) -> str:
+    """The role of a tensor by its own name: a model's running statistics are buffers."""
+    return "buffer" if inherited == "model" and name.endswith(_BUFFERS) else inherited
+
+
+def roles(objects: Node) -> dict[str, str]:
+    """{tensor name: role}, from the keys that lead to it."""
+    found: dict[str, str] = {}
+    todo: list[tuple[Node, str]] = [(objects, "model")]
+    while todo:
+        node, role = todo.pop()
+        match node:
+            case TensorRef(name):
+                found.setdefault(name, leaf_role(name, role))
+            case Sequence(_, items):
+                todo.extend((item, role) for item in items)
+            case Mapping(_, pairs, attributes):
+                keys = {key for key, _ in pairs if isinstance(key, str)}
+                role = "optimizer" if {"state", "param_groups"} <= keys else role
+                for key, child in pairs:
+                    if isinstance(key, TensorRef):
+                        found.setdefault(key.name, "model")
+                    container = not isinstance(child, TensorRef)
+                    todo.append((child, role_of(str(key), role) if container and isinstance(key, str) else role))
+                if attributes is not None:
+                    todo.append((attributes, role))
+            case Opaque(_, parts):
+                todo.extend((child, role) for _, child in parts)
+    return found
+
+
+def sections(objects: Node) -> tuple[Section, ...]:
+    """The top-level keys that hold tensors, where the file is nested."""
+    if not isinstance(objects, Mapping):
+        return ()
+    found = []
+    for key, child in objects.items:
+        names = [node.name for node in walk(child) if isinstance(node, TensorRef)]
+        prefix = f"{key}."
+        if names and not isinstance(child, TensorRef) and all(name.startswith(prefix) for name in names):
+            found.append(Section(str(key), prefix, _section_role(str(key), child)))
+    return tuple(found)
+
+
+def _section_role(key: str, child: Node) -> str:
+    keys = {k for k, _ in child.items if isinstance(k, str)} if isinstance(child, Mapping) else set()
+    return "optimizer" if {"state", "param_groups"} <= keys else role_of(key, "model")

@@ -1,0 +1,434 @@
+"""Byte ranges of the members of a zip archive.
+
+A stored member is a window on the file: where its payload starts and how many bytes it has.  So a directory
+is read once, nothing is extracted, and a tensor in a torch file is read straight from the archive.
+
+The reader is strict.  Wherever torch (miniz) and Python's `zipfile` would disagree on what an archive holds,
+the archive is refused: one file must mean one thing.  Two freedoms remain, because real files use them: bytes
+after the archive, and CRC 0 on every member, which is how torch writes "not computed".
+
+Sizes come from the central directory only: torch writes zeros into local headers (flag 0x08, data
+descriptors).  Positions need the local headers: their longer extra field holds the padding to 64 bytes.
+
+All numbers are little-endian.  Source of the structures: PKWARE APPNOTE.TXT 6.3, 4.3.7 to 4.3.16 and 4.5.3.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import BinaryIO
+
+from paramtool.errors import Defects, FormatError, UnsafeError
+
+STORED, DEFLATED = 0, 8
+
+MAX_ENTRIES = 2_000_000
+MAX_DIRECTORY_NBYTES = 512 << 20
+MAX_SHOWN = 20
+
+LOCAL_SIGNATURE = b"PK\x03\x04"
+CENTRAL_SIGNATURE = b"PK\x01\x02"
+END_SIGNATURE = b"PK\x05\x06"
+END64_SIGNATURE = b"PK\x06\x06"
+LOCATOR_SIGNATURE = b"PK\x06\x07"
+
+LOCAL = Struct("<4sHHHHHIIIHH")
+"""signature, version, flags, method, time, date, crc-32, two sizes, name length, extra length"""
+CENTRAL = Struct("<4sHHHHHHIIIHHHHHII")
+"""signature, two versions, flags, method, time, date, crc-32, compressed size, uncompressed size, name
+length, extra length, comment length, disk number, internal and external attributes, offset of local header"""
+END = Struct("<4sHHHHIIH")
+"""signature, this disk, directory's disk, entries on this disk, entries, directory size, its offset, comment
+length"""
+LOCATOR = Struct("<4sIQI")
+"""signature, disk of the zip64 end record, its offset, number of disks"""
+END64 = Struct("<4sQHHIIQQQQ")
+"""signature, size of the rest, two versions, this disk, directory's disk, entries on this disk, entries,
+directory size, its offset"""
+
+FULL16, FULL32 = 0xFFFF, 0xFFFFFFFF
+"""A field with this value says: look into the zip64 record."""
+MAX_TAIL = END.size + FULL16
+"""The end record lies in so many last bytes: a comment has at most 65,535."""
+REFUSED_FLAGS = 0x2061
+"""Bits 0, 6 and 13 mean encryption; bit 5 means patch data (APPNOTE 4.4.4)."""
+ZIP64_EXTRA, UNICODE_PATH_EXTRA = 0x0001, 0x7075
+INFLATE_STEP = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One file of the archive: a name and the byte range of its payload."""
+
+    name: str
+    """As in the directory, first folder included: `archive/data/0`."""
+    method: int
+    """0 stored, 8 deflated."""
+    crc32: int | None
+    """None: not computed (all members carry CRC 0, as after torch's `set_crc32_options(False)`)."""
+    byte_start: int
+    """Where the payload starts in the file."""
+    stored_nbytes: int
+    """The payload's bytes in the file."""
+    nbytes: int
+    """The payload's bytes once inflated; equal to `stored_nbytes` for method 0."""
+
+
+def is_zip(head: bytes) -> bool:
+    """Whether a file that starts with `head` (4 bytes or more) is a zip archive; an empty one counts.
+
+    >>> is_zip(b"PK\\x03\\x04..."), is_zip(b"PK\\x05\\x06..."), is_zip(b"\\x80\\x02}.")
+    (True, True, False)
+    """
+    return head[:4] in (LOCAL_SIGNATURE, END_SIGNATURE, END64_SIGNATURE)
+
+
+def read_directory(file: BinaryIO, where: str) -> tuple[Member, ...]:
+    """The members in the order of the central directory, folders left out.
+
+    `file` needs a real file descriptor; its position stays.  `where` names the file in messages.
+    Raises FormatError for one defect, Defects for several, UnsafeError for a directory beyond the limits.
+    """
+    descriptor = file.fileno()
+    directory = _locate(descriptor, where)
+    report = _Report(where)
+    entries = list(_entries(directory, report))
+    for entry in entries:
+        _read_local(descriptor, entry, report)
+    _check_names(entries, report)
+    _check_places(entries, directory, report)
+    report.finish()
+    return _members(entries)
+
+
+def read_member(file: BinaryIO, member: Member, where: str, limit: int) -> bytes:
+    """The whole payload of `member`, inflated if need be, its CRC checked unless it was not computed.
+
+    Raises UnsafeError if it has more than `limit` bytes or inflates to more than it declares, FormatError if
+    it is damaged.
+    """
+    spot = f"{where}: {member.name!r}"
+    if member.nbytes > limit:
+        raise UnsafeError(f"{spot}: found {member.nbytes:,} bytes; expected at most {limit:,}")
+    if member.method == STORED:
+        payload = _pread(file.fileno(), member.byte_start, member.nbytes, spot)
+    else:
+        payload = _inflate(file.fileno(), member, spot)
+    if member.crc32 is not None and (found := zlib.crc32(payload)) != member.crc32:
+        message = f"found CRC-32 {found:08x}; expected {member.crc32:08x} as in the directory"
+        raise FormatError(f"{spot}: {message}", "the file is damaged: fetch it again")
+    return payload
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A line of the central directory, checked by itself only."""
+
+    raw: bytes
+    name: str
+    flags: int
+    method: int
+    crc32: int
+    stored_nbytes: int
+    nbytes: int
+    header_start: int
+    byte_start: int = 0
+    """Of the payload; set by `_read_local`, which knows the local header's length."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Directory:
+    """The central directory's bytes and what the end record says about them."""
+
+    content: bytes
+    count: int
+    byte_start: int
+
+
+@dataclass(slots=True)
+class _Report:
+    """Gathers the defects of one archive; keeps the first few and counts the rest."""
+
+    where: str
+    shown: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def add(self, name: str, text: str) -> None:
+        self.count += 1
+        if self.count <= MAX_SHOWN:
+            self.shown.append(f"{name!r}: {text}" if name else text)
+
+    def finish(self) -> None:
+        """Raise what was gathered, if anything."""
+        if self.count > MAX_SHOWN:
+            raise Defects(self.where, [*self.shown, f"and {self.count - MAX_SHOWN:,} more"])
+        if self.count > 1:
+            raise Defects(self.where, self.shown)
+        if self.count:
+            raise FormatError(f"{self.where}: {self.shown[0]}")
+
+
+def _locate(descriptor: int, where: str) -> _Directory:
+    """Find and read the central directory; it must end where the end record starts."""
+    size = os.fstat(descriptor).st_size
+    at, tail = _find_end(descriptor, size, where)
+    _, disk, first_disk, here, count, nbytes, byte_start, comment = END.unpack_from(tail)
+    if at + END.size + comment > size:
+        raise FormatError(
+            f"{where}: found a comment cut short by the end of the file; expected {comment} bytes"
+        )
+    end: tuple[int, ...] = (disk, first_disk, here, count, nbytes, byte_start)
+    at, end = _apply_zip64(descriptor, at, end, where)
+    disk, first_disk, here, count, nbytes, byte_start = end
+    if disk or first_disk or here != count:
+        raise FormatError(f"{where}: found a part of a multi-disk archive; expected one whole file")
+    if count > MAX_ENTRIES or nbytes > MAX_DIRECTORY_NBYTES:
+        found = f"found a directory of {count:,} entries and {nbytes:,} bytes"
+        raise UnsafeError(f"{where}: {found}; expected at most {MAX_ENTRIES:,} and {MAX_DIRECTORY_NBYTES:,}")
+    _check_directory_place(byte_start, nbytes, at, where)
+    return _Directory(_pread(descriptor, byte_start, nbytes, where), count, byte_start)
+
+
+def _find_end(descriptor: int, size: int, where: str) -> tuple[int, bytes]:
+    """Position and bytes of the last end record.  As in miniz, the last signature decides, right or wrong."""
+    byte_start = max(0, size - MAX_TAIL)
+    tail = _pread(descriptor, byte_start, size - byte_start, where)
+    at = tail.rfind(END_SIGNATURE, 0, max(0, len(tail) - END.size + len(END_SIGNATURE)))
+    if at < 0:
+        message = f"found no end record in the last {len(tail):,} bytes; expected a zip archive"
+        raise FormatError(
+            f"{where}: {message}", "the file may be cut short: compare its size with the source's"
+        )
+    return byte_start + at, tail[at : at + END.size]
+
+
+def _apply_zip64(descriptor: int, at: int, end: tuple[int, ...], where: str) -> tuple[int, tuple[int, ...]]:
+    """The end of the directory and the end record's numbers, from the zip64 record where there is one.
+
+    A number that the old record does hold must agree with the zip64 one.
+    """
+    if at < LOCATOR.size or os.pread(descriptor, 4, at - LOCATOR.size) != LOCATOR_SIGNATURE:
+        return at, end
+    at -= LOCATOR.size
+    _, disk, place, disks = LOCATOR.unpack(_pread(descriptor, at, LOCATOR.size, where))
+    if disk or disks > 1:
+        raise FormatError(f"{where}: found a part of a multi-disk archive; expected one whole file")
+    if place != at - END64.size:
+        expected = f"expected {at - END64.size}, right before its locator"
+        raise FormatError(f"{where}: found the zip64 end record announced at byte {place}; {expected}")
+    signature, rest, _, _, *wide = END64.unpack(_pread(descriptor, place, END64.size, where))
+    if signature != END64_SIGNATURE or rest != END64.size - 12:
+        raise FormatError(
+            f"{where}: found no zip64 end record of {END64.size} bytes; expected one at byte {place}"
+        )
+    fulls = (FULL16, FULL16, FULL16, FULL16, FULL32, FULL32)
+    for narrow, value, full in zip(end, wide, fulls, strict=True):
+        if narrow not in (value, full):
+            raise FormatError(f"{where}: found {narrow} in the end record; expected {value} as in zip64's")
+    return place, tuple(wide)
+
+
+def _check_directory_place(byte_start: int, nbytes: int, byte_stop: int, where: str) -> None:
+    """The directory must reach from its offset exactly to the end record."""
+    before = byte_stop - nbytes - byte_start
+    if before < 0:
+        found = f"a directory at byte {byte_start:,} of {nbytes:,} bytes"
+        raise FormatError(f"{where}: found {found}; expected it to end at byte {byte_stop:,}")
+    if before > 0:
+        found = f"{before:,} bytes before the archive, or between its directory and its end record"
+        raise FormatError(f"{where}: found {found}; expected none")
+
+
+def _entries(directory: _Directory, report: _Report) -> Iterator[_Entry]:
+    """Each line of the directory; stops at the first that cannot be parsed, as nothing after it can be."""
+    content, at, found = directory.content, 0, 0
+    while at < len(content):
+        if len(content) - at < CENTRAL.size or content[at : at + 4] != CENTRAL_SIGNATURE:
+            place = directory.byte_start + at
+            report.add("", f"found no directory entry at byte {place:,}; expected entry {found + 1}")
+            return
+        fields = CENTRAL.unpack_from(content, at)
+        name_stop = at + CENTRAL.size + fields[10]
+        extra_stop = name_stop + fields[11]
+        if extra_stop + fields[12] > len(content):
+            report.add("", f"found directory entry {found + 1} cut short; expected its name and extra field")
+            return
+        yield _entry(fields, content[at + CENTRAL.size : name_stop], content[name_stop:extra_stop], report)
+        at = extra_stop + fields[12]
+        found += 1
+        if found > directory.count:
+            break
+    if found != directory.count:
+        more = "more than " if found > directory.count else ""
+        counted = directory.count if more else found
+        expected = f"expected {directory.count:,} as in the end record"
+        report.add("", f"found {more}{counted:,} directory entries; {expected}")
+
+
+def _entry(fields: tuple[int, ...], raw: bytes, extra: bytes, report: _Report) -> _Entry:
+    """One line of the directory, zip64 applied, with the checks that need no other line."""
+    flags, method, crc32, stored_nbytes, nbytes = fields[3], fields[4], fields[7], fields[8], fields[9]
+    disk, header_start = fields[13], fields[16]
+    name = _decode(raw, report)
+    if extra or FULL32 in (stored_nbytes, nbytes, header_start):
+        narrow = (nbytes, stored_nbytes, header_start)
+        nbytes, stored_nbytes, header_start = _widen(narrow, extra, name, report)
+    if disk not in (0, FULL16):
+        report.add(name, f"found on disk {disk}; expected one whole file")
+    if flags & REFUSED_FLAGS:
+        report.add(name, f"found flags {flags:#06x}, encrypted or patched; expected a plain member")
+    if method not in (STORED, DEFLATED):
+        report.add(name, f"found compression method {method}; expected 0 (stored) or 8 (deflated)")
+    if method == STORED and stored_nbytes != nbytes:
+        report.add(name, f"found {stored_nbytes:,} bytes stored as {nbytes:,}; expected equal sizes")
+    if nbytes and name[-1:] in ("", "/"):
+        report.add(name or "(empty name)", f"found {nbytes:,} bytes in a folder; expected none")
+    return _Entry(raw, name, flags, method, crc32, stored_nbytes, nbytes, header_start)
+
+
+def _decode(raw: bytes, report: _Report) -> str:
+    """The name as text: UTF-8 whether or not flag 0x0800 says so, since torch compares bytes."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        name = raw.decode("utf-8", "backslashreplace")
+        report.add(name, "found a name that is not UTF-8; expected UTF-8")
+        return name
+
+
+def _widen(narrow: tuple[int, int, int], extra: bytes, name: str, report: _Report) -> tuple[int, ...]:
+    """Sizes and offset with those that are 0xFFFFFFFF taken from the zip64 extra field, in its order."""
+    records = dict(_extra_records(extra, name, report))
+    if UNICODE_PATH_EXTRA in records:
+        report.add(name, "found a second name in the extra field (0x7075); expected one name")
+    wide = records.get(ZIP64_EXTRA, b"")
+    values, at = [], 0
+    for value in narrow:
+        if value == FULL32 and len(wide) < at + 8:
+            report.add(name, "found a size or offset of 0xffffffff; expected a zip64 extra field with it")
+            return narrow
+        if value == FULL32:
+            value = int.from_bytes(wide[at : at + 8], "little")
+            at += 8
+        values.append(value)
+    return tuple(values)
+
+
+def _extra_records(extra: bytes, name: str, report: _Report) -> Iterator[tuple[int, bytes]]:
+    """(id, data) of each record of an extra field; no id that matters may stand twice."""
+    at, seen = 0, False
+    while at + 4 <= len(extra):
+        kind = int.from_bytes(extra[at : at + 2], "little")
+        stop = at + 4 + int.from_bytes(extra[at + 2 : at + 4], "little")
+        if stop > len(extra) or (kind == ZIP64_EXTRA and seen):
+            report.add(name, "found a damaged extra field; expected records that fit in it, zip64 once")
+            return
+        seen = seen or kind == ZIP64_EXTRA
+        yield kind, extra[at + 4 : stop]
+        at = stop
+
+
+def _read_local(descriptor: int, entry: _Entry, report: _Report) -> None:
+    """Find out where the payload of `entry` starts.
+
+    The local header must name the same member, by the same method, and be plain too.
+    """
+    nbytes = LOCAL.size + len(entry.raw)
+    try:
+        head = os.pread(descriptor, nbytes, entry.header_start)
+    except (OSError, OverflowError):
+        head = b""
+    if len(head) < nbytes or head[:4] != LOCAL_SIGNATURE:
+        report.add(entry.name, f"found no local header at byte {entry.header_start:,}; expected one")
+        return
+    fields = LOCAL.unpack_from(head)
+    if fields[9] != len(entry.raw) or head[LOCAL.size :] != entry.raw:
+        local = head[LOCAL.size : LOCAL.size + fields[9]].decode("utf-8", "backslashreplace")
+        report.add(entry.name, f"found the name {local!r} in the local header; expected the directory's")
+    if fields[3] != entry.method or fields[2] & REFUSED_FLAGS:
+        found = f"method {fields[3]} and flags {fields[2]:#06x}"
+        report.add(entry.name, f"found {found} in the local header; expected method {entry.method}, plain")
+    entry.byte_start = entry.header_start + LOCAL.size + fields[9] + fields[10]
+
+
+def _check_names(entries: list[_Entry], report: _Report) -> None:
+    """Names must be relative paths, and differ by more than the case of ASCII letters (miniz ignores it)."""
+    seen: dict[bytes, bytes] = {}
+    for entry in entries:
+        raw = entry.raw
+        if raw[:1] == b"/" or raw[1:2] == b":" or b"\\" in raw or b"\0" in raw or b".." in raw.split(b"/"):
+            report.add(entry.name, "found a name that leaves its folder; expected a relative path with '/'")
+        other = seen.setdefault(raw.lower(), raw)
+        if other is raw:
+            continue
+        if other == raw:
+            report.add(entry.name, "found this name twice; expected each name once")
+        else:
+            twin = other.decode("utf-8", "backslashreplace")
+            report.add(entry.name, f"found also {twin!r}; expected names that differ in more than case")
+
+
+def _check_places(entries: list[_Entry], directory: _Directory, report: _Report) -> None:
+    """Members must lie between byte 0 and the directory and share no byte.
+
+    A member reaches from its local header to its payload's end.  Gaps are fine: data descriptors lie there.
+    """
+    places = sorted((e.header_start, e.byte_start + e.stored_nbytes, e.name) for e in entries)
+    first = places[0][0] if places else directory.byte_start
+    if first > 0:
+        report.add("", f"found {first:,} bytes before the archive; expected its first member at byte 0")
+    stop, last = 0, ""
+    for start, next_stop, name in places:
+        if start < stop:
+            report.add(name, f"found at byte {start:,}, inside {last!r}; expected no overlap of members")
+        if next_stop > directory.byte_start:
+            expected = f"expected it before the directory at byte {directory.byte_start:,}"
+            report.add(name, f"found its payload to end at byte {next_stop:,}; {expected}")
+        if next_stop > stop:
+            stop, last = next_stop, name
+
+
+def _members(entries: list[_Entry]) -> tuple[Member, ...]:
+    """The entries that are files; CRCs are None if every file that has bytes carries CRC 0."""
+    files = [e for e in entries if e.name[-1:] not in ("", "/")]
+    computed = any(e.crc32 for e in files) or not any(e.nbytes for e in files)
+    return tuple(
+        Member(e.name, e.method, e.crc32 if computed else None, e.byte_start, e.stored_nbytes, e.nbytes)
+        for e in files
+    )
+
+
+def _inflate(descriptor: int, member: Member, spot: str) -> bytes:
+    """The inflated payload; never more than its declared size plus one byte is made."""
+    engine = zlib.decompressobj(-zlib.MAX_WBITS)
+    made, left = bytearray(), member.stored_nbytes
+    while left and not engine.eof:
+        step = min(left, INFLATE_STEP)
+        packed = _pread(descriptor, member.byte_start + member.stored_nbytes - left, step, spot)
+        left -= step
+        try:
+            made += engine.decompress(packed, member.nbytes + 1 - len(made))
+        except zlib.error as error:
+            raise FormatError(f"{spot}: found bad deflated data ({error}); expected a sound stream") from None
+        if len(made) > member.nbytes:
+            raise UnsafeError(f"{spot}: found more bytes than declared; expected {member.nbytes:,}")
+    if not engine.eof or left or engine.unused_data or len(made) != member.nbytes:
+        found = f"found {len(made):,} inflated bytes, stream ended: {engine.eof}"
+        raise FormatError(f"{spot}: {found}; expected {member.nbytes:,}, and nothing after the stream")
+    return bytes(made)
+
+
+def _pread(descriptor: int, byte_start: int, nbytes: int, spot: str) -> bytes:
+    """Exactly `nbytes` bytes from `byte_start`; FormatError if the file ends before."""
+    parts, at, stop = [], byte_start, byte_start + nbytes
+    while at < stop:
+        part = os.pread(descriptor, min(stop - at, 1 << 30), at)
+        if not part:
+            raise FormatError(f"{spot}: found the end of the file at byte {at:,}; expected {stop:,}")
+        parts.append(part)
+        at += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,189 @@
+"""The alias record: every name of a deduplicated file, with its geometry and the reason for the link.
+
+Written as JSON text under one key, `paramtool.aliases`, beside the user's own metadata (docs/alias-record.md has the
+specification).  For an alias that is the whole of its owner, the flat pair `alias: owner` stands beside it, which
+safetensors and huggingface_hub write and which says nothing about geometry or evidence.
+
+    {"version": 1,
+     "aliases": {"head.weight": {"owner": "emb.weight", "memory": "emb.weight", "evidence": "storage",
+                                 "relation": "same", "dtype": "float32", "shape": [10, 4], "strides": [4, 1],
+                                 "offset": 0, "position": 7}},
+     "stored": {}, "spans": [], "objects": ...}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paramtool.errors import FormatError
+from paramtool.formats import _tree
+from paramtool.model.checkpoint import Entry, Link
+from paramtool.model.dtype import DTYPES
+from paramtool.model.objects import Node
+from paramtool.model.plan import Alias, Plan
+from paramtool.model.view import View
+
+KEY = "paramtool.aliases"
+VERSION = 1
+RESERVED = {KEY, "format"}
+"""Metadata keys that are never flat pairs."""
+
+
+def flat_pairs(plan: Plan, aliases: Iterable[Alias]) -> dict[str, str]:
+    """`alias: owner` for the aliases that are the whole of their owner."""
+    wholes = {target.name: target.view for target in plan.targets}
+    return {
+        alias.name: str(alias.view.storage)
+        for alias in aliases
+        if alias.view == wholes[str(alias.view.storage)] and str(alias.view.storage) not in plan.anonymous
+    }
+
+
+def encode(plan: Plan, stored: set[str], objects: str) -> str:
+    """The record of those aliases whose owner is in `stored`, as JSON text; empty where there is nothing to say.
+
+    `objects` says how the tree is written: `runs` (short, for a file that holds every name), `explicit` (for one
+    shard of several), or not at all.
+    """
+    position = {name: k for k, name in enumerate(plan.order)}
+    record: dict[str, Any] = {"version": VERSION}
+    record["aliases"] = {
+        alias.name: _encode_alias(alias, position) for alias in plan.aliases if str(alias.view.storage) in stored
+    }
+    record["stored"] = {
+        name: {"memory": plan.memories.get(name, name), "memory_evidence": plan.memory_evidence.get(name, "storage")}
+        for name in plan.order
+        if name in stored and (name in plan.memories or name in plan.memory_evidence)
+    }
+    record["spans"] = sorted(plan.anonymous & stored)
+    if objects and not _tree.is_flat(plan.objects, plan.order):
+        record["objects"] = _tree.encode(plan.objects, plan.order, runs=objects == "runs")
+    if not any(record[key] for key in ("aliases", "stored", "spans")) and "objects" not in record:
+        return ""
+    return json.dumps(record, separators=(",", ":"))
+
+
+def _encode_alias(alias: Alias, position: Mapping[str, int]) -> dict[str, Any]:
+    item: dict[str, Any] = {
+        "owner": alias.view.storage,
+        "memory": alias.memory,
+        "evidence": alias.evidence,
+        "relation": alias.relation,
+        "dtype": alias.view.dtype.name,
+        "shape": alias.view.shape,
+        "strides": alias.view.strides,
+        "offset": alias.view.offset,
+        "position": position[alias.name],
+    }
+    if alias.evidence == "content" and alias.memory != alias.name:
+        item["memory_evidence"] = alias.memory_evidence
+    return item
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a record, or flat pairs, make of the tensors that a file stores."""
+
+    entries: Mapping[str, Entry]
+    objects: Node | None
+    leftover: Mapping[str, str]
+    """The metadata that is the user's own."""
+
+
+def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) -> Names:
+    """Every name of a file, from its stored tensors and its metadata.
+
+    Where the full record stands, the flat pairs that repeat it are not looked at.  Where it does not, a flat pair
+    whose value is a stored tensor and whose key is none is a declared tie.
+    """
+    leftover = {key: text for key, text in metadata.items() if key != KEY}
+    if KEY not in metadata:
+        pairs = {k: v for k, v in leftover.items() if v in stored and k not in stored and k not in RESERVED}
+        return Names(_declared(stored, pairs), None, {k: v for k, v in leftover.items() if k not in pairs})
+    try:
+        record = json.loads(metadata[KEY])
+        if record["version"] != VERSION:
+            raise FormatError(
+                f"{where}: its alias record has version {record['version']!r}, this program reads {VERSION}",
+                hint="update paramtool",
+            )
+        entries = _recorded(where, stored, record)
+        objects = _tree.decode(record["objects"], tuple(entries)) if "objects" in record else None
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, StopIteration) as error:
+        raise FormatError(
+            f"{where}: its alias record (metadata key {KEY!r}) is damaged: {type(error).__name__}: {error}",
+            hint="docs/alias-record.md describes it; the stored tensors can still be read by the safetensors library",
+        ) from None
+    aliases = record["aliases"]
+    own = {k: v for k, v in leftover.items() if not (k in aliases and aliases[k]["owner"] == v)}
+    return Names(entries, objects, own)
+
+
+def _declared(stored: Mapping[str, View], pairs: Mapping[str, str]) -> dict[str, Entry]:
+    """Flat pairs of other tools: the alias is its owner, by declaration."""
+    owners = set(pairs.values())
+    entries = {}
+    for name, view in stored.items():
+        entries[name] = Entry(view, link=Link(name, "storage") if name in owners else None)
+    for alias, owner in pairs.items():
+        entries[alias] = Entry(stored[owner], link=Link(owner, "declared"))
+    return entries
+
+
+def _recorded(where: str, stored: Mapping[str, View], record: dict[str, Any]) -> dict[str, Entry]:
+    """Every name that the record makes of the stored tensors."""
+    spans = set(record["spans"])
+    missing = spans - stored.keys() | {str(a["owner"]) for a in record["aliases"].values()} - stored.keys()
+    clash = record["aliases"].keys() & stored.keys()
+    if missing or clash:
+        wrong = f"is a window on {min(missing)!r}, which is not stored" if missing else f"and tensor {min(clash)!r} clash"
+        raise FormatError(f"{where}: its alias record {wrong}", hint="the file was changed after paramtool wrote it")
+    said = record["stored"]
+    plain = [(name, _stored_entry(name, view, said)) for name, view in stored.items() if name not in spans]
+    aliases = [(name, _alias_entry(where, name, item, stored)) for name, item in record["aliases"].items()]
+    return in_order(plain, aliases)
+
+
+def in_order(plain: Iterable[tuple[str, Entry]], aliases: Iterable[tuple[str, Entry]]) -> dict[str, Entry]:
+    """Names in the order of the source: aliases at the positions that their links say, the others in between."""
+    tensors = list(plain)
+    waiting = sorted(aliases, key=lambda item: item[1].link.position if item[1].link else 0, reverse=True)
+    tensors.reverse()
+    entries: dict[str, Entry] = {}
+    while tensors or waiting:
+        due = waiting and (not tensors or (waiting[-1][1].link or _NOWHERE).position <= len(entries))
+        name, entry = (waiting if due else tensors).pop()
+        entries[name] = entry
+    return entries
+
+
+_NOWHERE = Link("", "storage")
+
+
+def _stored_entry(name: str, view: View, said: Mapping[str, Any]) -> Entry:
+    item = said.get(name)
+    if item is None:
+        return Entry(view, link=Link(name, "storage"))
+    return Entry(view, link=Link(str(item["memory"]), str(item["memory_evidence"])))
+
+
+def _alias_entry(where: str, name: str, item: dict[str, Any], stored: Mapping[str, View]) -> Entry:
+    owner = stored[item["owner"]]
+    numbers = [item["position"], item["offset"], *item["shape"], *item["strides"]]
+    if not all(type(number) is int for number in numbers):
+        raise ValueError(f"{name!r} has a window that is not made of whole numbers")
+    window = View(0, DTYPES[item["dtype"]], item["offset"], tuple(item["shape"]), tuple(item["strides"]))
+    if window.byte_stop > owner.nbytes:
+        raise FormatError(
+            f"{where}: {name!r}: its window needs {window.byte_stop} bytes of {item['owner']!r}, "
+            f"which has {owner.nbytes}: the alias record is wrong"
+        )
+    evidence = item["memory_evidence"] if "memory_evidence" in item else item["evidence"]
+    if evidence not in {"storage", "declared", "content"}:
+        raise ValueError(f"{name!r} has evidence {evidence!r}")
+    why = "storage" if evidence == "content" else evidence
+    return Entry(window.on(owner.storage, owner.byte_start + window.byte_start), link=Link(str(item["memory"]), why, item["position"]))
+

@@ -1,0 +1,200 @@
+"""Sharded checkpoints: an index that says which file holds which name.
+
+    model.safetensors.index.json      {"metadata": {"total_size": ...}, "weight_map": {name: file}}
+    model-00001-of-00002.safetensors  ...
+
+An index may only name files that stand beside it.  A shard may be a link to a regular file, as in a hub's cache.
+Everything that is wrong with an index and its shards is gathered and reported together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError
+from paramtool.formats import _tree, record
+from paramtool.formats._files import open_source
+from paramtool.model import objects
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry
+from paramtool.model.objects import EMPTY, Node
+from paramtool.model.storage import SourceFile, Storage
+from paramtool.model.view import View
+
+NAME = "sharded"
+MAX_INDEX_NBYTES = 256 << 20
+SUFFIX = ".index.json"
+
+
+def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
+    """One checkpoint over all the shards that an index names."""
+    weight_map, index_metadata, source = _read_index(path)
+    folder = os.path.dirname(path)
+    defects: list[str] = []
+    hints: list[str] = []
+    shards: dict[str, Checkpoint] = {}
+    for file in dict.fromkeys(weight_map.values()):
+        try:
+            shards[file] = read_shard(os.path.join(folder, file))
+        except UnsafeError:
+            raise
+        except ParamtoolError as error:
+            defects.append(str(error))
+            hints.append(error.hint)
+    defects += _name_defects(weight_map, shards)
+    if defects:
+        shown = [*defects[:20], *([f"and {len(defects) - 20} more"] if len(defects) > 20 else [])]
+        raise Defects(path, shown, hint="; ".join(dict.fromkeys(h for h in hints if h)))
+    return _merge(source, weight_map, index_metadata, shards)
+
+
+def _read_index(path: str) -> tuple[dict[str, str], dict[str, Any], SourceFile]:
+    file, source = open_source(path)
+    with file:
+        if source.nbytes > MAX_INDEX_NBYTES:
+            raise FormatError(f"{path}: is an index of {source.nbytes} bytes; expected at most {MAX_INDEX_NBYTES}")
+        text = file.read(MAX_INDEX_NBYTES)
+    try:
+        index = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: is no JSON: {error}") from None
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise FormatError(f"{path}: has no weight_map of names and files; it is no index of a sharded checkpoint")
+    outside = sorted({name for name in weight_map.values() if not is_plain_name(name)})
+    if outside:
+        raise UnsafeError(
+            f"{path}: names {len(outside)} files outside its own folder or with odd names: "
+            + ", ".join(repr(name) for name in outside[:5]),
+            hint="an index may only name files that stand beside it",
+        )
+    metadata = index.get("metadata")
+    return weight_map, metadata if isinstance(metadata, dict) else {}, source
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name can only mean a file beside the index, on every system.
+
+    >>> [is_plain_name(n) for n in ("model-1.safetensors", "../x", "/etc/passwd", "C:x", "a\\\\b", "", "..")]
+    [True, False, False, False, False, False, False]
+    """
+    return name not in {"", ".", ".."} and not any(c in "/\\:\0" or ord(c) < 32 for c in name)
+
+
+def _name_defects(weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint]) -> list[str]:
+    """Names that the index promises and the shard lacks, and names that stand in two shards."""
+    absent: dict[str, list[str]] = {}
+    for name, file in weight_map.items():
+        if file in shards and name not in shards[file].entries and not _is_span(shards[file], name):
+            absent.setdefault(file, []).append(name)
+    places: dict[str, list[str]] = {}
+    for file, shard in shards.items():
+        for name in shard.entries:
+            places.setdefault(name, []).append(file)
+    defects = [f"{file}: lacks {_some(names)}, which the index says it holds" for file, names in absent.items()]
+    twice = {name: files for name, files in places.items() if len(files) > 1}
+    defects += [f"{name!r}: stands in {' and '.join(files)}" for name, files in twice.items()]
+    return defects
+
+
+def _is_span(shard: Checkpoint, name: str) -> bool:
+    """Whether a name of the index is a stored span, which is no tensor's name."""
+    return name.startswith("paramtool.span/") and shard.producer == "paramtool"
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:3])
+    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+@dataclass
+class _Renumber:
+    """Storage numbers of one shard, moved behind those of the shards before it."""
+
+    first: int
+
+    def view(self, view: View) -> View:
+        """The same window with the storage's new number."""
+        return replace(view, storage=self.first + int(view.storage))
+
+    def entry(self, entry: Entry) -> Entry:
+        """The same entry with new numbers."""
+        if isinstance(entry.value, View):
+            return replace(entry, value=self.view(entry.value))
+        if isinstance(entry.value, Compound):
+            parts = {label: self.view(view) for label, view in entry.value.parts.items()}
+            return replace(entry, value=replace(entry.value, parts=parts))
+        return entry
+
+
+def _merge(
+    index: SourceFile, weight_map: Mapping[str, str], index_metadata: Mapping[str, Any], shards: Mapping[str, Checkpoint]
+) -> Checkpoint:
+    storages: dict[int, Storage] = {}
+    entries: dict[str, Entry] = {}
+    for shard in shards.values():
+        numbers = _Renumber(max(storages, default=-1) + 1)
+        storages |= {numbers.first + n: replace(s, id=numbers.first + n) for n, s in shard.storages.items()}
+        entries |= {name: numbers.entry(entry) for name, entry in shard.entries.items()}
+    trees = [shard.objects for shard in shards.values()]
+    metadata, notes = _merge_metadata(index_metadata, shards)
+    extra = [n for n, e in entries.items() if n not in weight_map and not (e.link and e.link.position >= 0)]
+    if extra:
+        notes.append(f"{len(extra)} tensors stand in a shard and not in the index: {_some(extra)}")
+    tree = _merge_trees(trees)
+    roles = _tree.roles(tree)
+    return Checkpoint(
+        format=f"{NAME} {next(iter(shards.values())).format}" if shards else NAME,
+        files=(index, *(file for shard in shards.values() for file in shard.files)),
+        storages=storages,
+        entries={n: replace(e, role=roles.get(n, e.role)) for n, e in _order(entries, weight_map).items()},
+        objects=tree,
+        sections=_tree.sections(tree),
+        metadata=metadata,
+        producer=next((shard.producer for shard in shards.values() if shard.producer), ""),
+        unknown=tuple(unknown for shard in shards.values() for unknown in shard.unknown),
+        notes=tuple([*notes, *(note for shard in shards.values() for note in shard.notes)]),
+    )
+
+
+def _order(entries: Mapping[str, Entry], weight_map: Mapping[str, str]) -> dict[str, Entry]:
+    """The index's order; names that it lacks behind, recorded aliases at their recorded positions."""
+    rank = {name: k for k, name in enumerate(weight_map)}
+    placed = [(name, entry) for name, entry in entries.items() if entry.link and entry.link.position >= 0]
+    plain = [(name, entry) for name, entry in entries.items() if not (entry.link and entry.link.position >= 0)]
+    plain.sort(key=lambda item: rank.get(item[0], len(rank)))
+    return record.in_order(plain, placed)
+
+
+def _merge_metadata(
+    index_metadata: Mapping[str, Any], shards: Mapping[str, Checkpoint]
+) -> tuple[dict[str, str], list[str]]:
+    """The shards' own texts together; what differs between shards, or stands in the index only, is noted."""
+    merged: dict[str, str] = {}
+    notes = []
+    for file, shard in shards.items():
+        for key, text in shard.metadata.items():
+            if merged.setdefault(key, text) != text:
+                notes.append(f"metadata {key!r} of {file} differs from the shards before it; the first is kept")
+    names = {name for shard in shards.values() for name in shard.entries}
+    known = {"total_size", record.KEY, *merged, *names}
+    if left := [key for key in index_metadata if key not in known]:
+        notes.append(f"metadata of the index that is not carried along: {_some(left)}")
+    return merged, notes
+
+
+def _merge_trees(trees: list[Node]) -> Node:
+    """The one tree that says more than names, or all such trees by shard."""
+    telling = [tree for tree in trees if not (isinstance(tree, objects.Mapping) and _only_tensors(tree))]
+    if not telling:
+        return EMPTY
+    if len(telling) == 1:
+        return telling[0]
+    return objects.Mapping("dict", tuple((k, tree) for k, tree in enumerate(telling)))
+
+
+def _only_tensors(tree: objects.Mapping) -> bool:
+    return tree.attributes is None and all(isinstance(child, objects.TensorRef) for _, child in tree.items)

@@ -1,0 +1,332 @@
+"""The alias graph: which names share which bytes, and which memory each name belongs to.
+
+Two independent facts about every name:
+
+  *where its bytes stand*    an owner, and a window on what the owner stores
+  *which memory it is in*    names of one memory share it when they are loaded, and train as one
+
+Memory comes from storages (the source file shares the bytes) or from a declaration (an alias record).  Content can
+move a name to another owner and never to another memory: equal is not tied.
+
+    a, b on storage 0; c, d on storage 1; the storages hold equal bytes
+        owner a     a b c d        one stored tensor
+        memories    {a, b} {c, d}  two when loaded
+
+Disjoint windows on one storage are no aliases.  They are a fused block, such as the weights of an RNN that cuDNN
+keeps in one buffer, and are described as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from math import lcm
+
+from paramtool.model.checkpoint import Checkpoint, Link
+from paramtool.model.dtype import DTYPES
+from paramtool.model.storage import Storage
+from paramtool.model.view import View, contiguous, overlaps
+
+SPAN_PREFIX = "paramtool.span/"
+"""Names of stored spans that belong to no single tensor begin with this."""
+
+_MANY_WINDOWS = 64
+"""More different windows than this that span each other are taken as one memory without looking at each pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One name: where its bytes stand, and the memory it belongs to."""
+
+    name: str
+    source: View
+    """Its window on the storage of the source file."""
+    window: View
+    """Its window on the owner; `window.storage` is the owner's name."""
+    memory: str
+    """The first name, in file order, of the memory that it belongs to."""
+    evidence: str
+    """Why its bytes may stand there: `storage`, `declared` or `content`."""
+    memory_evidence: str
+    """Why it belongs to its memory: `storage` or `declared`."""
+
+    @property
+    def owner(self) -> str:
+        """The name under which its bytes are stored."""
+        return str(self.window.storage)
+
+
+@dataclass(frozen=True, slots=True)
+class FusedBlock:
+    """Disjoint windows on one storage, in the order of their bytes."""
+
+    storage: int
+    nbytes: int
+    parts: tuple[tuple[str, int, int], ...]
+    """(name, byte_start, byte_stop) of each window."""
+    gaps: tuple[tuple[int, int], ...]
+    """(byte_start, byte_stop) of what lies before and between the windows and belongs to none."""
+    tail: int
+    """Bytes behind the last window, as cuDNN leaves for biases that a network does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class AliasGraph:
+    """Owners, and every name's place."""
+
+    owners: Mapping[str, View]
+    """{owner: its window on the source}, each to be stored row by row.  In file order."""
+    members: Mapping[str, Member]
+    """{name: Member}, in file order; an owner that is a tensor's name is a member of itself."""
+    anonymous: frozenset[str]
+    """Owners that are spans and no tensor's name."""
+    fused: tuple[FusedBlock, ...]
+    unused: Mapping[int, int]
+    """{storage: bytes of it that no name looks at}, where there are any."""
+
+    def groups(self) -> Iterator[tuple[str, tuple[Member, ...]]]:
+        """(owner, its members), for owners that more than one name or an anonymous span makes interesting."""
+        by_owner: dict[str, list[Member]] = {}
+        for member in self.members.values():
+            by_owner.setdefault(member.owner, []).append(member)
+        for owner, members in by_owner.items():
+            if len(members) > 1 or owner in self.anonymous:
+                yield owner, tuple(members)
+
+    def relation(self, member: Member) -> str:
+        """How a name's window lies on its owner; see `relation`."""
+        if member.owner in self.anonymous:
+            return "overlap"
+        return relation(member.window, self.owners[member.owner])
+
+
+def relation(window: View, owner: View) -> str:
+    """A label for people: `same`, `slice`, `transpose` or `view`, from the geometry alone.
+
+    >>> w = contiguous(0, DTYPES["float32"], (2, 3))
+    >>> relation(View("w", DTYPES["float32"], 0, (3, 2), (1, 3)), w)
+    'transpose'
+    """
+    whole = contiguous(window.storage, owner.dtype, owner.shape)
+    if window == whole:
+        return "same"
+    if window.dtype != whole.dtype:
+        return "view"
+    if window.offset == 0 and sorted(zip(window.shape, window.strides, strict=True)) == sorted(
+        zip(whole.shape, whole.strides, strict=True)
+    ):
+        return "transpose"
+    strides = {stride for size, stride in zip(window.shape, window.strides, strict=True) if size > 1}
+    return "slice" if window.numel < whole.numel and strides <= {*whole.strides, 1} else "view"
+
+
+def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True) -> AliasGraph:
+    """The alias graph of a checkpoint, by storage and by the file's own record.
+
+    `keep` says which name owns what several share: `first` or `last` in file order, or a pattern of fnmatch's.
+    `parts` includes the windows of compound tensors, as `name/part`.
+    """
+    order: dict[str, int] = {}
+    by_storage: dict[int, list[tuple[str, View]]] = {}
+    for name, view in checkpoint.windows():
+        if parts or name in checkpoint.entries:
+            order[name] = len(order)
+            by_storage.setdefault(int(view.storage), []).append((name, view))
+    links = {name: entry.link for name, entry in checkpoint.entries.items() if entry.link}
+    spans = _span_names(set(checkpoint.entries))
+    owners: dict[str, View] = {}
+    members: dict[str, Member] = {}
+    anonymous: set[str] = set()
+    fused = []
+    unused = {}
+    for storage_id, windows in by_storage.items():
+        components = list(_components(windows))
+        for component in components:
+            owner, view, placed = _place(component, keep, spans)
+            owners[owner] = view
+            if owner not in order:
+                anonymous.add(owner)
+            members.update((m.name, m) for m in _remember(placed, owner, links))
+        storage = checkpoint.storages[storage_id]
+        if len(components) > 1:
+            fused.append(_fused_block(storage, components))
+        rest = storage.nbytes - sum(_used_nbytes(component) for component in components)
+        if rest > 0:
+            unused[storage_id] = rest
+    unused |= {id_: s.nbytes for id_, s in checkpoint.storages.items() if id_ not in by_storage and s.nbytes}
+    members = dict(sorted(members.items(), key=lambda item: order[item[0]]))
+    first = {member.owner: order[name] for name, member in reversed(members.items())}
+    owners = dict(sorted(owners.items(), key=lambda item: order.get(item[0], first[item[0]])))
+    return AliasGraph(owners, members, frozenset(anonymous), tuple(fused), unused)
+
+
+def choose(names: Iterable[str], keep: str) -> str:
+    """The name that owns, of names in file order: the first, the last, or the first that a pattern matches.
+
+    >>> choose(["enc.w", "dec.w"], "dec.*"), choose(["enc.w", "dec.w"], "x*")
+    ('dec.w', 'enc.w')
+    """
+    names = list(names)
+    if keep == "last":
+        return names[-1]
+    if keep == "first":
+        return names[0]
+    return next((name for name in names if fnmatchcase(name, keep)), names[0])
+
+
+def _span_names(taken: set[str]) -> Iterator[str]:
+    number = 0
+    while True:
+        if (name := f"{SPAN_PREFIX}{number}") not in taken:
+            yield name
+        number += 1
+
+
+Windows = list[tuple[str, View]]
+
+
+def _components(windows: Windows) -> Iterator[Windows]:
+    """Split the windows on one storage into sets of names that share bytes, each in file order.
+
+    A sweep over the spans with a running maximum finds what could touch; `overlaps` decides inside such a cluster.
+    """
+    if len(windows) == 1:
+        yield windows
+        return
+    rank = {name: k for k, (name, _) in enumerate(windows)}
+    cluster: Windows = []
+    reach = -1
+    for name, view in sorted(windows, key=lambda window: window[1].byte_start):
+        if 0 in view.shape:
+            yield [(name, view)]
+            continue
+        if cluster and view.byte_start >= reach:
+            yield from _split_cluster(cluster, rank)
+            cluster = []
+        cluster.append((name, view))
+        reach = max(reach, view.byte_stop)
+    if cluster:
+        yield from _split_cluster(cluster, rank)
+
+
+def _split_cluster(cluster: Windows, rank: Mapping[str, int]) -> Iterator[Windows]:
+    """Split windows whose spans overlap into sets that really share bytes."""
+    cluster.sort(key=lambda window: rank[window[0]])
+    start = min(view.byte_start for _, view in cluster)
+    stop = max(view.byte_stop for _, view in cluster)
+    distinct = list(dict.fromkeys(view for _, view in cluster))
+    covered = any(v.is_contiguous and v.byte_start == start and v.byte_stop == stop for v in distinct)
+    if len(distinct) == 1 or covered or len(distinct) > _MANY_WINDOWS:
+        yield cluster
+        return
+    label = {view: view for view in distinct}
+    for k, a in enumerate(distinct):
+        for b in distinct[:k]:
+            if label[a] != label[b] and overlaps(a, b):
+                old, new = label[a], label[b]
+                label = {view: new if mark == old else mark for view, mark in label.items()}
+    sets: dict[View, Windows] = {}
+    for name, view in cluster:
+        sets.setdefault(label[view], []).append((name, view))
+    yield from sets.values()
+
+
+def _place(component: Windows, keep: str, spans: Iterator[str]) -> tuple[str, View, list[tuple[str, View, View]]]:
+    """Choose what is stored for one component: (owner, its source window, [(name, source, window on the owner)])."""
+    views = {view for _, view in component}
+    if len(views) == 1:
+        view = component[0][1]
+        if view.is_contiguous or view.is_injective:
+            owner = choose([name for name, _ in component], keep)
+            window = contiguous(owner, view.dtype, view.shape)
+            return owner, view, [(name, view, window) for name, _ in component]
+    start = min(view.byte_start for view in views)
+    stop = max(view.byte_stop for view in views)
+    covers = [
+        name
+        for name, view in component
+        if view.is_contiguous
+        and (view.byte_start, view.byte_stop) == (start, stop)
+        and all((other.byte_start - start) % other.dtype.block_bytes == 0 for other in views)
+    ]
+    if covers:
+        owner = choose(covers, keep)
+        base = dict(component)[owner]
+    else:
+        owner, base = next(spans), _span(views, start, stop)
+    placed = [(name, view, view.on(owner, view.byte_start - base.byte_start)) for name, view in component]
+    return owner, base, placed
+
+
+def _span(views: Iterable[View], start: int, stop: int) -> View:
+    """The dense window over everything: of the common dtype, else bytes from a start that suits every dtype."""
+    dtypes = {view.dtype for view in views}
+    storage = next(iter(views)).storage
+    if len(dtypes) == 1:
+        dtype = dtypes.pop()
+        blocks = (stop - start) // dtype.block_bytes
+        offset = start // dtype.block_bytes * dtype.block_elements
+        return contiguous(storage, dtype, (blocks * dtype.block_elements,), offset)
+    start -= start % lcm(*(dtype.block_bytes for dtype in dtypes))
+    return contiguous(storage, DTYPES["uint8"], (stop - start,), start)
+
+
+def _remember(
+    placed: list[tuple[str, View, View]], owner: str, links: Mapping[str, Link]
+) -> Iterator[Member]:
+    """Give each name of a component its memory and the evidence for its place.
+
+    Without a record a component is one memory.  With one, the names of each recorded memory stay together.
+    """
+    marks = {name: links[name].memory if name in links else "" for name, _, _ in placed}
+    first: dict[str, str] = {}
+    for name, mark in marks.items():
+        first.setdefault(mark, name)
+    native = marks.get(owner, next(iter(marks.values())))
+    for name, source, window in placed:
+        why = links[name].evidence if name in links else "storage"
+        evidence = why if marks[name] == native else "content"
+        yield Member(name, source, window, first[marks[name]], evidence, why)
+
+
+def _used_nbytes(component: Windows) -> int:
+    """Bytes of the storage that a component looks at; at most its span, at most its distinct windows together."""
+    views = {view for _, view in component}
+    start = min(view.byte_start for view in views)
+    stop = max(view.byte_stop for view in views)
+    return min(stop - start, sum(min(view.nbytes, view.byte_stop - view.byte_start) for view in views))
+
+
+def _fused_block(storage: Storage, components: list[Windows]) -> FusedBlock:
+    first = [component[0] for component in components]
+    parts = sorted((view.byte_start, view.byte_stop, name) for name, view in first if view.numel)
+    gaps = []
+    reach = 0
+    for start, _, stop in sorted((v.byte_start, n, v.byte_stop) for c in components for n, v in c if v.numel):
+        if start > reach:
+            gaps.append((reach, start))
+        reach = max(reach, stop)
+    return FusedBlock(
+        storage.id,
+        storage.nbytes,
+        tuple((name, start, stop) for start, stop, name in parts),
+        tuple(gaps),
+        storage.nbytes - reach,
+    )
+
+
+def rebase(graph: AliasGraph, moved: Mapping[str, tuple[str, int]]) -> AliasGraph:
+    """Move whole owners onto others that hold their bytes: {owner: (new owner, byte position there)}.
+
+    Memories stay as they are; the evidence of everything that moved is content.
+    """
+    members = {}
+    for name, member in graph.members.items():
+        if member.owner in moved:
+            owner, byte_start = moved[member.owner]
+            window = member.window.on(owner, member.window.byte_start + byte_start)
+            member = replace(member, window=window, evidence="content")
+        members[name] = member
+    owners = {owner: view for owner, view in graph.owners.items() if owner not in moved}
+    return replace(graph, owners=owners, members=members, anonymous=graph.anonymous & owners.keys())

@@ -1,0 +1,145 @@
+"""A checkpoint: files, storages, and the names that look into them.
+
+    Checkpoint
+      files      the files it was read from, as they were
+      storages   {id: Storage}            flat buffers, somewhere in a file
+      entries    {name: Entry}            in file order; an Entry is mostly a View on a storage
+      objects    the tree of everything else
+      unknown    names of classes and functions that the file asks for and that were not run
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from paramtool.model.dtype import DType
+from paramtool.model.objects import EMPTY, Node
+from paramtool.model.storage import SourceFile, Storage
+from paramtool.model.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Compound:
+    """A tensor that several windows make up together: sparse, quantised, nested, conjugated, a subclass."""
+
+    kind: str
+    parts: Mapping[str, View]
+    """Listed as `name/part`."""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """What the parts do not say: the dense shape, scales, the axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoData:
+    """A tensor without bytes: meta tensors, and wrappers that were saved without their data."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    why: str = "meta"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A tensor whose making asks for something unknown; it is listed and cannot be written."""
+
+    needs: str
+    """What would have to be called."""
+
+
+Value = View | Compound | NoData | Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What an alias record says of a name: the memory it belongs to, and why.
+
+    A memory is called by the first name in it.
+    """
+
+    memory: str
+    evidence: str
+    """`storage` or `declared`."""
+    position: int = -1
+    """Where an alias stands among all names of the source; -1 for a stored tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a name stands for."""
+
+    value: Value
+    role: str = "model"
+    """`model`, `optimizer`, `ema` or `buffer`: content never joins names of different roles."""
+    requires_grad: bool | None = None
+    """As the file says; None where it does not."""
+    link: Link | None = None
+    """Set where the file has an alias record; otherwise memory follows from the storages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A class or function that the file names and that is not known; nothing was imported or run."""
+
+    path: str
+    called: bool
+    """Whether the file wants it called (True), or only holds data of that class."""
+    arguments: str = ""
+    needed_by: tuple[str, ...] = ()
+    """Tensors that cannot be had without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a nested checkpoint: one top-level key that holds tensors."""
+
+    name: str
+    prefix: str
+    """What the names of its tensors begin with."""
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A described checkpoint.  No tensor byte has been read to make it."""
+
+    format: str
+    files: tuple[SourceFile, ...]
+    storages: Mapping[int, Storage]
+    entries: Mapping[str, Entry]
+    objects: Node = EMPTY
+    sections: tuple[Section, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """The file's own texts (safetensors' metadata); never what paramtool records."""
+    producer: str = ""
+    """Who wrote the file, as far as it shows."""
+    unknown: tuple[Unknown, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What was noticed and is no error."""
+
+    def windows(self) -> Iterator[tuple[str, View]]:
+        """Every window in file order: `(name, view)`, and `(name/part, view)` for compounds."""
+        for name, entry in self.entries.items():
+            if isinstance(entry.value, View):
+                yield name, entry.value
+            elif isinstance(entry.value, Compound):
+                for part, view in entry.value.parts.items():
+                    yield f"{name}/{part}", view
+
+
+def unescaped_name(path: tuple[str, ...]) -> str:
+    """The name of a tensor: its path, joined by dots.
+
+    >>> unescaped_name(("model", "enc.weight"))
+    'model.enc.weight'
+    """
+    return ".".join(path)
+
+
+def escaped_name(path: tuple[str, ...]) -> str:
+    """The name where the plain one would collide: dots and backslashes inside a key are escaped.
+
+    >>> print(escaped_name(("a.b",)), escaped_name(("a", "b")))
+    a\\.b a.b
+    """
+    return ".".join(key.replace("\\", "\\\\").replace(".", "\\.") for key in path)

@@ -1,0 +1,67 @@
+"""Element types, as blocks of elements that fill whole bytes.
+
+Most types are one element in `block_bytes` bytes.  Sub-byte types pack several elements into a block (float4: two in
+one byte, float6: four in three), and a window on them must begin and end on a block.
+
+The names are NumPy's and ml_dtypes' where those have the type, else torch's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """An element type.
+
+    >>> DTYPES["float32"].nbytes(6)
+    24
+    >>> DTYPES["float6_e2m3fn"].nbytes(8)
+    6
+    >>> DTYPES["float4_e2m1fn"].nbytes(3)
+    Traceback (most recent call last):
+    ValueError: 3 elements of float4_e2m1fn do not fill whole blocks of 2
+    """
+
+    name: str
+    block_elements: int
+    """Elements in one block."""
+    block_bytes: int
+    """Bytes of one block."""
+
+    def nbytes(self, numel: int) -> int:
+        """Bytes of `numel` elements; ValueError where they do not fill whole blocks."""
+        if self.block_elements == 1:
+            return numel * self.block_bytes
+        blocks, rest = divmod(numel, self.block_elements)
+        if rest:
+            raise ValueError(f"{numel} elements of {self.name} do not fill whole blocks of {self.block_elements}")
+        return blocks * self.block_bytes
+
+    @property
+    def component(self) -> DType | None:
+        """The real type of which a complex type holds two, or None."""
+        half = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}.get(self.name)
+        return DTYPES[half] if half else None
+
+
+_ONE_ELEMENT_BYTES = {
+    1: (
+        "bool uint8 int8 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu "
+        # torch's own one-byte types: quantised integers, raw bits, and integers of 1 to 7 bits in a byte each.
+        "float4_e2m1fn_x2 qint8 quint8 quint4x2 quint2x4 bits1x8 bits2x4 bits4x2 bits8 "
+        "uint1 uint2 uint3 uint4 uint5 uint6 uint7 int1 int2 int3 int4 int5 int6 int7"
+    ),
+    2: "int16 uint16 float16 bfloat16 bits16",
+    4: "int32 uint32 float32 complex32 qint32",
+    8: "int64 uint64 float64 complex64",
+    16: "complex128",
+}
+
+DTYPES: dict[str, DType] = {
+    **{name: DType(name, 1, size) for size, names in _ONE_ELEMENT_BYTES.items() for name in names.split()},
+    "float4_e2m1fn": DType("float4_e2m1fn", 2, 1),
+    "float6_e2m3fn": DType("float6_e2m3fn", 4, 3),
+    "float6_e3m2fn": DType("float6_e3m2fn", 4, 3),
+}

@@ -1,0 +1,132 @@
+"""A plan: what an output will hold, as plain data, before any byte moves.
+
+    Target("w", float32, (2, 3), copies=(Copy(window on "w", terms=((+1, window on storage 0),)),))
+    aliases   every other name, as a window on a target
+    metadata  texts for the output
+
+Passes make plans, formats lay them out, the engine carries them out; `check` proves one without running it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from paramtool.errors import PlanError
+from paramtool.model.dtype import DType
+from paramtool.model.objects import EMPTY, Node
+from paramtool.model.storage import Storage
+from paramtool.model.view import View, contiguous, overlaps
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Fill one window of a target with the signed sum of windows of the source.
+
+    One term of the target's dtype with sign +1 moves bytes untouched; anything else is arithmetic.
+    """
+
+    destination: View
+    terms: tuple[tuple[int, View], ...]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether bytes move untouched."""
+        return len(self.terms) == 1 and self.terms[0][0] == 1 and self.terms[0][1].dtype == self.destination.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A tensor that will be stored, row by row."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    copies: tuple[Copy, ...]
+
+    @property
+    def view(self) -> View:
+        """The whole tensor as a window on itself."""
+        return contiguous(self.name, self.dtype, self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the output."""
+        return self.view.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A name that is a window on a target."""
+
+    name: str
+    view: View
+    """On the target, which is `view.storage`."""
+    memory: str
+    """The first name of the memory it belongs to when loaded."""
+    evidence: str
+    """Why its bytes may stand in the target: `storage`, `declared` or `content`."""
+    memory_evidence: str
+    """Why it belongs to its memory: `storage` or `declared`."""
+    relation: str
+    """`same`, `slice`, `transpose`, `view` or `overlap`; a label for people."""
+    constant: bool = False
+    """Whether all its elements have one value, as far as that was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to write.  `order` is every name that a reader will see, in the order of the source."""
+
+    targets: tuple[Target, ...]
+    aliases: tuple[Alias, ...] = ()
+    order: tuple[str, ...] = ()
+    anonymous: frozenset[str] = frozenset()
+    """Targets that are no tensor's name: spans that several names look into."""
+    memories: Mapping[str, str] = field(default_factory=dict)
+    """Target name -> the first name of its memory, where that is another name."""
+    memory_evidence: Mapping[str, str] = field(default_factory=dict)
+    """Target name -> `declared`, where its memory is not known by storage."""
+    objects: Node = EMPTY
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """Tensor bytes in the output."""
+        return sum(target.nbytes for target in self.targets)
+
+
+def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> None:
+    """Prove a plan before any byte moves; PlanError names the first thing that does not hold.
+
+    Shapes agree, every target is tiled exactly once, every source window lies in its storage, and every one of
+    `names` is a target or an alias.
+    """
+    targets = {target.name: target for target in plan.targets}
+    if len(targets) != len(plan.targets):
+        raise PlanError("a target is planned twice")
+    for target in plan.targets:
+        _check_target(target, storages)
+    for alias in plan.aliases:
+        owner = targets.get(str(alias.view.storage))
+        if owner is None or alias.view.byte_stop > owner.nbytes:
+            raise PlanError(f"{alias.name!r}: its window does not lie in {alias.view.storage!r}")
+    missing = set(names) - targets.keys() - {alias.name for alias in plan.aliases}
+    if missing:
+        raise PlanError(f"{min(missing)!r} would be lost")
+
+
+def _check_target(target: Target, storages: Mapping[int, Storage]) -> None:
+    if sum(copy.destination.nbytes for copy in target.copies) != target.nbytes:
+        raise PlanError(f"{target.name!r}: its copies do not fill it")
+    for k, copy in enumerate(target.copies):
+        if copy.destination.byte_stop > target.nbytes:
+            raise PlanError(f"{target.name!r}: a copy reaches outside it")
+        if len(target.copies) > 1 and not copy.destination.is_injective:
+            raise PlanError(f"{target.name!r}: a copy writes an element twice")
+        if any(overlaps(copy.destination, other.destination) for other in target.copies[:k]):
+            raise PlanError(f"{target.name!r}: two copies write the same element")
+        for _, view in copy.terms:
+            storage = storages.get(view.storage) if isinstance(view.storage, int) else None
+            if storage is None or view.byte_stop > storage.nbytes or view.shape != copy.destination.shape:
+                raise PlanError(f"{target.name!r}: a source window does not fit")

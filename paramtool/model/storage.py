@@ -1,0 +1,64 @@
+"""Storages: the flat byte buffers that windows look into, and where their bytes stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file as it was when it was described; the engine refuses to read it once it has changed."""
+
+    path: str
+    nbytes: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Bytes `start` to `stop` of a file, as they are."""
+
+    file: str
+    """The path, as in `Checkpoint.files`."""
+    start: int
+    stop: int
+    crc32: int | None = None
+    """What the container says of these bytes, to be proved when all of them are read; None if it says nothing."""
+
+    @property
+    def nbytes(self) -> int:
+        """The length of the range."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Bytes of a file that have to be decoded first, step by step.
+
+    Steps: `inflate` (raw deflate, as in a zip), `swap2` `swap4` `swap8` (turn the bytes of each unit round: big-endian
+    files).  Decoded into a temporary file, where any window can be read.
+    """
+
+    source: ByteRange
+    steps: tuple[str, ...]
+    crc32: int | None = None
+    """Of the bytes after inflating and before turning them round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """A few bytes that are not a range of the file, such as an array that is pickled as text."""
+
+    data: bytes
+
+
+Backing = ByteRange | Encoded | Inline
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A flat buffer of `nbytes` bytes."""
+
+    id: int
+    nbytes: int
+    backing: Backing

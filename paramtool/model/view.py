@@ -1,0 +1,240 @@
+"""The one idea of this program: a named tensor is a strided window on a storage.
+
+torch, NumPy and DLPack agree on it.  A tied weight is two names with one window, a slice is a smaller window, a
+transposed tie is a window with other strides, a fused RNN vector is one storage with many windows:
+
+    storage 0   [ 0  1  2  3  4  5 ]
+    w           View(0, float32, offset=0, shape=(2, 3), strides=(3, 1))   0 1 2 / 3 4 5
+    w.T         View(0, float32, offset=0, shape=(3, 2), strides=(1, 3))   0 3 / 1 4 / 2 5
+    w[1]        View(0, float32, offset=3, shape=(3,),   strides=(1,))     3 4 5
+
+Everything is counted in elements, except what is called `byte_...` or `nbytes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import gcd, prod
+
+from paramtool.model.dtype import DType
+
+StorageId = int | str
+"""A storage of the source is a number; a tensor that a plan will store is its name."""
+
+MAX_AXES = 64
+"""As NumPy 2 and torch allow."""
+MAX_EXTENT = 2**63 - 1
+"""Sizes, strides and offsets are signed 64-bit numbers in every format we know."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A strided window on a storage, in elements of `dtype`.
+
+    In normal form: the stride of an axis of length 1 says nothing and is set to what contiguity would ask for; a
+    window without elements is contiguous at offset 0.  So equal meaning is equal value.
+
+    >>> from paramtool.model.dtype import DTYPES
+    >>> View(0, DTYPES["float32"], 0, (1, 3), (99, 1)) == View(0, DTYPES["float32"], 0, (1, 3), (3, 1))
+    True
+    """
+
+    storage: StorageId
+    dtype: DType
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Check the numbers and bring the strides into normal form; ValueError says what is wrong."""
+        shape, strides = self.shape, self.strides
+        if len(shape) != len(strides) or len(shape) > MAX_AXES:
+            raise ValueError(f"shape {_short(shape)} and strides {_short(strides)} do not go together")
+        for number in (self.offset, *shape, *strides):
+            if not 0 <= number <= MAX_EXTENT:
+                raise ValueError(
+                    f"offset {self.offset}, shape {_short(shape)}, strides {_short(strides)}: "
+                    "every number must be from 0 to 2**63-1"
+                )
+        if 0 in shape:
+            object.__setattr__(self, "offset", 0)
+            object.__setattr__(self, "strides", contiguous_strides(shape))
+        elif 1 in shape:
+            object.__setattr__(self, "strides", _normal_strides(shape, strides))
+        if self.dtype.block_elements != 1:
+            if not self.is_contiguous:
+                raise ValueError(f"{self.dtype.name} is packed: only contiguous windows are possible")
+            self.dtype.nbytes(self.offset)
+            self.dtype.nbytes(self.numel)
+
+    @property
+    def numel(self) -> int:
+        """Elements, counted by the shape."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements written out; for a window with stride 0, more than it spans."""
+        return self.dtype.nbytes(self.numel)
+
+    @property
+    def extent(self) -> int:
+        """Elements from the first to the last that the window can touch: sum of (size - 1) * stride, plus one."""
+        if 0 in self.shape:
+            return 0
+        return sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)) + 1
+
+    @property
+    def byte_start(self) -> int:
+        """Where the window begins in its storage."""
+        return self.dtype.nbytes(self.offset)
+
+    @property
+    def byte_stop(self) -> int:
+        """Where the window ends in its storage: behind the last byte that it can touch."""
+        if self.dtype.block_elements != 1:
+            return self.dtype.nbytes(self.offset + self.numel)
+        return (self.offset + self.extent) * self.dtype.block_bytes
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements stand row by row without a gap."""
+        return self.strides == contiguous_strides(self.shape)
+
+    @property
+    def is_injective(self) -> bool:
+        """Whether no element is met twice, as far as that can be seen from nested strides.
+
+        True is certain.  False is certain for stride 0 and for sliding windows; for strides that interleave in odd
+        ways it may be wrong, and callers only lose compactness by that.
+        """
+        reach = 0
+        for stride, size in sorted((t, s) for s, t in zip(self.shape, self.strides, strict=True) if s > 1):
+            if stride <= reach:
+                return False
+            reach += (size - 1) * stride
+        return True
+
+    def on(self, storage: StorageId, byte_start: int) -> View:
+        """The same window on another storage, beginning at `byte_start` there.
+
+        ValueError where that is not a whole number of elements.
+        """
+        blocks, rest = divmod(byte_start, self.dtype.block_bytes)
+        if rest:
+            raise ValueError(f"byte {byte_start} is not a multiple of {self.dtype.name}'s {self.dtype.block_bytes}")
+        return replace(self, storage=storage, offset=blocks * self.dtype.block_elements)
+
+
+def contiguous(storage: StorageId, dtype: DType, shape: Sequence[int], offset: int = 0) -> View:
+    """The row-major window of that shape."""
+    shape = tuple(shape)
+    return View(storage, dtype, offset, shape, contiguous_strides(shape))
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides; an axis of length 0 counts as 1.
+
+    >>> contiguous_strides((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Set the strides of axes of length 1 to what contiguity with the axes behind them would ask for."""
+    normal: list[int] = []
+    step = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        chosen = step if size == 1 else stride
+        normal.append(chosen)
+        step = min(chosen * size, MAX_EXTENT)
+    return tuple(reversed(normal))
+
+
+def _short(numbers: tuple[int, ...]) -> str:
+    """The first numbers of a tuple that may be absurdly long."""
+    text = ", ".join(str(number) if abs(number) < 1 << 256 else "a huge number" for number in numbers[:8])
+    return f"[{text}{', ...' if len(numbers) > 8 else ''}]"
+
+
+_OVERLAP_STEPS = 2_000
+"""How many partial sums `overlaps` tries before it gives the safe answer."""
+
+
+def overlaps(a: View, b: View) -> bool:
+    """Whether two windows on one storage have a byte in common.
+
+    Interleaved columns of one matrix span each other and share nothing; so the spans do not decide.  The question
+    is whether `sum(i_k * stride_k) = d` has a solution within bounds, in bytes.  It is answered by a search that
+    prunes by range and by greatest common divisor; where it would take too long the answer is True, which only
+    keeps names together that could be apart.
+
+    >>> from paramtool.model.dtype import DTYPES
+    >>> left = View(0, DTYPES["float32"], 0, (10, 4), (8, 1))
+    >>> right = View(0, DTYPES["float32"], 4, (10, 4), (8, 1))
+    >>> overlaps(left, right), overlaps(left, left)
+    (False, True)
+    """
+    if a.storage != b.storage or 0 in a.shape or 0 in b.shape:
+        return False
+    if a.byte_start >= b.byte_stop or b.byte_start >= a.byte_stop:
+        return False
+    if a.is_contiguous and b.is_contiguous:
+        return True
+    # a's byte equals b's byte:  sum(i*s) + x - sum(j*t) - y = b.start - a.start; the subtracted terms are turned
+    # round (j -> size-1-j), so that every coefficient is positive.
+    axes = _byte_axes(a) + _byte_axes(b)
+    target = b.byte_start - a.byte_start + sum(step * (size - 1) for step, size in _byte_axes(b))
+    return _has_sum(_merge(axes), target)
+
+
+def _byte_axes(view: View) -> list[tuple[int, int]]:
+    """(step in bytes, length) of each axis that moves, and of the bytes inside one element."""
+    if view.dtype.block_elements != 1:
+        return [(1, view.nbytes)]
+    size = view.dtype.block_bytes
+    axes = [(t * size, s) for s, t in zip(view.shape, view.strides, strict=True) if s > 1 and t > 0]
+    return axes + ([(1, size)] if size > 1 else [])
+
+
+def _merge(axes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join axes of one step: i*s + j*s = (i+j)*s.  Largest steps first."""
+    lengths: dict[int, int] = {}
+    for step, size in axes:
+        lengths[step] = lengths.get(step, 0) + size - 1
+    return [(step, reach + 1) for step, reach in sorted(lengths.items(), reverse=True)]
+
+
+def _has_sum(axes: list[tuple[int, int]], target: int) -> bool:
+    """Whether `sum(i_k * step_k) == target` with `0 <= i_k < size_k` can be solved."""
+    reach = [0] * (len(axes) + 1)
+    divisor = [0] * (len(axes) + 1)
+    for k in range(len(axes) - 1, -1, -1):
+        step, size = axes[k]
+        reach[k] = reach[k + 1] + step * (size - 1)
+        divisor[k] = gcd(divisor[k + 1], step)
+    steps = 0
+    todo = [(0, target)]
+    while todo:
+        k, rest = todo.pop()
+        steps += 1
+        if steps > _OVERLAP_STEPS:
+            return True
+        if rest < 0 or rest > reach[k] or (rest % divisor[k] if divisor[k] else rest):
+            continue
+        if k == len(axes):
+            return True
+        step, size = axes[k]
+        least = max(0, -(-(rest - reach[k + 1]) // step))
+        most = min(size - 1, rest // step)
+        if most - least > _OVERLAP_STEPS:
+            return True
+        todo.extend((k + 1, rest - i * step) for i in range(least, most + 1))
+    return False

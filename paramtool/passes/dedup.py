@@ -1,0 +1,187 @@
+"""Deduplication: which bytes are stored, and where every name finds its own.
+
+By storage, the alias graph says it all.  By content, three steps: `candidates` says which windows could be equal
+(pure), the engine reads them and answers with classes of names whose bytes are equal, and `join` moves owners
+onto others of their class (pure).  `plan` turns the graph into targets and aliases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from paramtool.errors import PlanError
+from paramtool.model.alias import AliasGraph, Member, choose, rebase
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable, Value
+from paramtool.model.plan import Alias, Copy, Plan, Target
+from paramtool.model.view import View, contiguous
+
+
+class Candidate(NamedTuple):
+    """A window that could equal another: the first name that stands for it, and where it is in the source."""
+
+    name: str
+    view: View
+
+
+def candidates(checkpoint: Checkpoint, graph: AliasGraph, min_nbytes: int) -> list[list[Candidate]]:
+    """Windows that could hold equal bytes, grouped by role, dtype and shape; groups of two or more.
+
+    A window is a candidate when it is contiguous in what will be stored and has at least `min_nbytes` bytes.
+    Content never joins different roles: model, optimizer, EMA and buffers.
+    """
+    groups: dict[object, dict[View, Candidate]] = {}
+    for name, member in graph.members.items():
+        window = member.window
+        if name not in checkpoint.entries or not window.is_contiguous or window.nbytes < max(min_nbytes, 1):
+            continue
+        key = (checkpoint.entries[name].role, window.dtype, window.shape)
+        groups.setdefault(key, {}).setdefault(window, Candidate(name, member.source))
+    return [list(group.values()) for group in groups.values() if len(group) > 1]
+
+
+def join(graph: AliasGraph, classes: Iterable[Iterable[str]], keep: str) -> AliasGraph:
+    """Let every class of equal windows stand on one owner.
+
+    Largest first, so that a window that provides bytes never moves any more.  A window inside a larger tensor is
+    stored anyway and therefore provides; otherwise `keep` chooses among the owners.
+    """
+    dependents: dict[str, list[Member]] = {}
+    for member in graph.members.values():
+        dependents.setdefault(member.owner, []).append(member)
+    moved: dict[str, tuple[str, int]] = {}
+    by_size = sorted(([graph.members[n] for n in names] for names in classes), key=lambda ms: -ms[0].window.nbytes)
+    for members in by_size:
+        whole = [m for m in members if m.owner not in graph.anonymous and _fills(m, graph)]
+        inner = [m for m in members if m not in whole]
+        if not whole:
+            continue
+        provider = inner[0] if inner else graph.members[graph.members[choose([m.name for m in whole], keep)].owner]
+        target, start = _follow(provider.owner, provider.window.byte_start, moved)
+        for member in whole:
+            if member.owner != target and member.owner not in moved and _fit(dependents[member.owner], start):
+                moved[member.owner] = (target, start)
+    return rebase(graph, {owner: _follow(*place, moved) for owner, place in moved.items()})
+
+
+def _fills(member: Member, graph: AliasGraph) -> bool:
+    """Whether a window is the whole of its owner, so that its equal can take the owner's place."""
+    return member.window.byte_start == 0 and member.window.nbytes == graph.owners[member.owner].nbytes
+
+
+def _fit(members: Iterable[Member], start: int) -> bool:
+    """Whether every window of an owner falls on whole elements when the owner begins at byte `start`."""
+    return all((m.window.byte_start + start) % m.window.dtype.block_bytes == 0 for m in members)
+
+
+def _follow(owner: str, start: int, moved: Mapping[str, tuple[str, int]]) -> tuple[str, int]:
+    """Where a byte of an owner stands now that owners have moved.
+
+    An owner moves once, and only onto one that stays or follows further, so this ends.
+    """
+    while owner in moved:
+        owner, further = moved[owner]
+        start += further
+    return owner, start
+
+
+def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = False) -> Plan:
+    """Store every owner once and record every other name as a window on it.
+
+    `graph` is built without the parts of compounds.  A tensor that cannot be stored as one window is resolved where
+    that is exact (conjugated and negated views), else refused by name, or left out with `skip_unsupported`.
+    """
+    refused = [reason for name, entry in checkpoint.entries.items() if (reason := _refusal(name, entry.value))]
+    if refused and not skip_unsupported:
+        more = f"\n  and {len(refused) - 20} more" if len(refused) > 20 else ""
+        raise PlanError(
+            f"{checkpoint.files[0].path}: {len(refused)} tensors have no form in the output:\n  "
+            + "\n  ".join(refused[:20])
+            + more,
+            hint="--skip-unsupported leaves them out",
+        )
+    resolved = {name: entry for name, entry in checkpoint.entries.items() if _is_resolvable(entry.value)}
+    stored = {owner: _target(owner, view) for owner, view in graph.owners.items()}
+    stored |= {name: _resolve(name, entry) for name, entry in resolved.items()}
+    position = {name: k for k, name in enumerate(checkpoint.entries)}
+    first = {member.owner: position[name] for name, member in reversed(graph.members.items())}
+    targets = sorted(stored.values(), key=lambda target: position.get(target.name, first.get(target.name, 0)))
+    owned = {name: graph.members[name] for name in stored if name in graph.members}
+    return Plan(
+        targets=tuple(targets),
+        aliases=tuple(_alias(member, graph) for name, member in graph.members.items() if name not in stored),
+        order=tuple(name for name in checkpoint.entries if name in stored or name in graph.members),
+        anonymous=graph.anonymous,
+        memories={name: member.memory for name, member in owned.items() if member.memory != name},
+        memory_evidence={n: m.memory_evidence for n, m in owned.items() if m.memory_evidence != "storage"},
+        objects=checkpoint.objects,
+        metadata=dict(checkpoint.metadata),
+    )
+
+
+def plain(checkpoint: Checkpoint, names: Iterable[str]) -> Plan:
+    """Store each of `names` as a tensor of its own, with no alias: what programs without paramtool read."""
+    stored = tuple(_plain_target(name, checkpoint.entries[name]) for name in names)
+    return Plan(targets=stored, order=tuple(target.name for target in stored))
+
+
+def _plain_target(name: str, entry: Entry) -> Target:
+    if isinstance(entry.value, View):
+        return _target(name, entry.value)
+    if _is_resolvable(entry.value):
+        return _resolve(name, entry)
+    raise PlanError(_refusal(name, entry.value))
+
+
+def _target(name: str, view: View) -> Target:
+    """A whole window, stored row by row."""
+    destination = contiguous(name, view.dtype, view.shape)
+    return Target(name, view.dtype, view.shape, (Copy(destination, ((1, view),)),))
+
+
+def _alias(member: Member, graph: AliasGraph) -> Alias:
+    return Alias(
+        name=member.name,
+        view=member.window,
+        memory=member.memory,
+        evidence=member.evidence,
+        memory_evidence=member.memory_evidence,
+        relation=graph.relation(member),
+    )
+
+
+def _refusal(name: str, value: Value) -> str:
+    """Why a value cannot be stored, or nothing."""
+    if isinstance(value, View) or _is_resolvable(value):
+        return ""
+    if isinstance(value, NoData):
+        return f"{name!r}: {value.why} tensor, the file holds no data for it"
+    if isinstance(value, Unreadable):
+        return f"{name!r}: needs {value.needs}, which is never run"
+    return f"{name!r}: {value.kind} tensor of {', '.join(value.parts)}"
+
+
+def _is_resolvable(value: Value) -> bool:
+    return isinstance(value, Compound) and value.kind in {"conj", "neg", "conj+neg"}
+
+
+def _resolve(name: str, entry: Entry) -> Target:
+    """Carry out a pending conjugation or negation: signs on the real and imaginary parts."""
+    assert isinstance(entry.value, Compound)
+    kind, view = entry.value.kind, entry.value.parts["data"]
+    part = view.dtype.component
+    if part is None:
+        destination = contiguous(name, view.dtype, view.shape)
+        return Target(name, view.dtype, view.shape, (Copy(destination, ((-1, view),)),))
+    real = -1 if "neg" in kind else 1
+    signs = (real, -real if "conj" in kind else real)
+    whole = contiguous(name, view.dtype, view.shape)
+    copies = []
+    for k, sign in enumerate(signs):
+        source, destination = (
+            replace(v, dtype=part, offset=2 * v.offset + k, strides=tuple(2 * stride for stride in v.strides))
+            for v in (view, whole)
+        )
+        copies.append(Copy(destination, ((sign, source),)))
+    return Target(name, view.dtype, view.shape, tuple(copies))

@@ -1,0 +1,61 @@
+"""Choosing a part of a checkpoint: one section of it, or the names that a model wants."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from paramtool.errors import UsageError
+from paramtool.model.checkpoint import Checkpoint, Section
+from paramtool.model.objects import EMPTY, Mapping, Node, map_tensors
+
+
+def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
+    """One section alone, its prefix stripped from every name; UsageError where there is none of that name."""
+    found = next((s for s in checkpoint.sections if s.name == name), None)
+    if found is None:
+        known = ", ".join(repr(s.name) for s in checkpoint.sections) or "none"
+        raise UsageError(f"{checkpoint.files[0].path}: no section {name!r}; its sections: {known}")
+    prefix, cut = found.prefix, len(found.prefix)
+    entries = {name[cut:]: entry for name, entry in checkpoint.entries.items() if name.startswith(prefix)}
+    chosen = replace(checkpoint, entries=entries, sections=())
+    used = {view.storage for _, view in chosen.windows()}
+    unknown = tuple(
+        replace(u, needed_by=tuple(n[cut:] for n in u.needed_by if n.startswith(prefix))) for u in checkpoint.unknown
+    )
+    return replace(
+        chosen,
+        storages={id_: storage for id_, storage in checkpoint.storages.items() if id_ in used},
+        objects=map_tensors(_subtree(checkpoint.objects, found), lambda name: name[cut:]),
+        unknown=unknown,
+    )
+
+
+def for_names(checkpoint: Checkpoint, wanted: Collection[str], name: str | None = None) -> Checkpoint:
+    """The part of a checkpoint whose names a model wants: the whole, or one section.
+
+    `name` says which section; without it, the part that holds the most of `wanted` is taken, and a draw between
+    sections is a UsageError that lists them.
+    """
+    if name is not None:
+        return section(checkpoint, name)
+    scores = {part.name: sum(part.prefix + n in checkpoint.entries for n in wanted) for part in checkpoint.sections}
+    whole = sum(n in checkpoint.entries for n in wanted)
+    best = max(scores.values(), default=0)
+    winners = [part for part, score in scores.items() if score == best]
+    if whole >= best:
+        return checkpoint
+    if len(winners) > 1:
+        raise UsageError(
+            f"{checkpoint.files[0].path}: {len(winners)} sections hold the names that are wanted: "
+            + ", ".join(repr(winner) for winner in winners),
+            hint="name one of them: section=... in Python, --only on the command line",
+        )
+    return section(checkpoint, winners[0])
+
+
+def _subtree(objects: Node, found: Section) -> Node:
+    """The objects of a section: what stands under its key."""
+    if isinstance(objects, Mapping):
+        return next((node for key, node in objects.items if str(key) == found.name), EMPTY)
+    return EMPTY
