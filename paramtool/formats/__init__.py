@@ -13,7 +13,10 @@ from typing import NamedTuple
 from paramtool.errors import FormatError
 from paramtool.formats import safetensors, sharded, torch
 from paramtool.formats._files import open_source
+from paramtool.formats._output import OutputFile
 from paramtool.model.checkpoint import Checkpoint
+
+__all__ = ["FOREIGN", "FORMATS", "OutputFile", "read", "read_file"]
 
 HEAD_NBYTES = 4096
 

@@ -148,8 +148,7 @@ def load(
     Raises FormatError for damage and UnsafeError for bombs; a ParamtoolError of a constructor passes.
     """
     machine = _Machine(data, start, where, constructors, persistent, limits, known)
-    stop = machine.run()
-    return Result(machine.pop(), stop, tuple(machine.uses.values()))
+    return machine.run()
 
 
 RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
@@ -180,7 +179,11 @@ ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class _Machine:
-    """The state of one run.  Marks nest stacks: `outer` holds those below the open marks."""
+    """The state of one run.
+
+    Marks nest stacks: `outer` holds those below the open marks.  Memo keys are dense as a rule (0, 1, 2
+    and so on), so `memo` is a list; `sparse` holds keys beyond its end.
+    """
 
     __slots__ = (
         "constructors",
@@ -196,6 +199,7 @@ class _Machine:
         "outer",
         "persistent",
         "position",
+        "sparse",
         "stack",
         "start",
         "uses",
@@ -222,7 +226,8 @@ class _Machine:
         self.known = known
         self.stack: list[Any] = []
         self.outer: list[list[Any]] = []
-        self.memo: dict[int, object] = {}
+        self.memo: list[object] = []
+        self.sparse: dict[int, object] = {}
         self.names: dict[object, Global] = {}
         self.uses: dict[str, Use] = {}
         self.crowds: dict[tuple[int, int], int] = {}
@@ -230,10 +235,11 @@ class _Machine:
 
     # -- running ---------------------------------------------------------------------------------------------
 
-    def run(self) -> int:
-        """Run up to STOP; the index after it."""
+    def run(self) -> Result:
+        """Run up to STOP."""
         try:
-            return self._run()
+            stop = self._run()
+            return Result(self.stack.pop(), stop, tuple(self.uses.values()))
         except IndexError:
             if self.position + 1 >= self.end and self.data[self.position] in ONE_BYTE:
                 self.truncated()
@@ -246,6 +252,7 @@ class _Machine:
             self.unsafe("data nested too deep to compare", "less")
 
     def _run(self) -> int:
+        """Run up to STOP; the index after it.  `run` knows the built-in errors that damage may raise here."""
         data, end, handlers, at = self.data, self.end, HANDLERS, self.start
         while True:
             for _ in range(BATCH):
@@ -266,7 +273,7 @@ class _Machine:
         entries = len(self.stack) + sum(map(len, self.outer)) + len(self.outer)
         for what, count, limit in (
             ("stack entries", entries, limits.max_stack),
-            ("memo entries", len(self.memo), limits.max_memo),
+            ("memo entries", len(self.memo) + len(self.sparse), limits.max_memo),
             ("objects", self.objects, limits.max_objects),
         ):
             if count > limit:
@@ -320,8 +327,23 @@ class _Machine:
 
     # -- the stack -------------------------------------------------------------------------------------------
 
-    def pop(self) -> Any:
-        return self.stack.pop()
+    def store(self, key: int, value: object) -> None:
+        """Memoize `value`."""
+        memo = self.memo
+        if key == len(memo):
+            memo.append(value)
+            self.sparse.pop(key, None)
+        elif key < len(memo):
+            memo[key] = value
+        else:
+            self.sparse[key] = value
+
+    def recall(self, key: int) -> object:
+        """The value memoized under `key`."""
+        try:
+            return self.memo[key] if key < len(self.memo) else self.sparse[key]
+        except KeyError:
+            self.fail(f"memo key {key}", "one that was stored")
 
     def pop_mark(self) -> list[Any]:
         """What was pushed since the last mark."""
@@ -637,50 +659,45 @@ _counted(b"\x96", "<Q", _bytearray)
 
 @_opcode(b"h")
 def _binget(machine: _Machine, at: int) -> int:
-    return _get(machine, machine.data[at], at + 1)
+    machine.stack.append(machine.recall(machine.data[at]))
+    return at + 1
 
 
 @_opcode(b"j")
 def _long_binget(machine: _Machine, at: int) -> int:
-    return _get(machine, U32.unpack_from(machine.data, at)[0], at + 4)
+    machine.stack.append(machine.recall(U32.unpack_from(machine.data, at)[0]))
+    return at + 4
 
 
 @_opcode(b"g")
-def _get_text(machine: _Machine, at: int) -> int:
+def _get(machine: _Machine, at: int) -> int:
     text, at = machine.line(at, MAX_DIGITS)
-    return _get(machine, machine.memo_key(text), at)
-
-
-def _get(machine: _Machine, key: int, at: int) -> int:
-    try:
-        machine.stack.append(machine.memo[key])
-    except KeyError:
-        machine.fail(f"memo key {key}", "one that was stored")
+    machine.stack.append(machine.recall(machine.memo_key(text)))
     return at
 
 
 @_opcode(b"q")
 def _binput(machine: _Machine, at: int) -> int:
-    machine.memo[machine.data[at]] = machine.stack[-1]
+    machine.store(machine.data[at], machine.stack[-1])
     return at + 1
 
 
 @_opcode(b"r")
 def _long_binput(machine: _Machine, at: int) -> int:
-    machine.memo[U32.unpack_from(machine.data, at)[0]] = machine.stack[-1]
+    machine.store(U32.unpack_from(machine.data, at)[0], machine.stack[-1])
     return at + 4
 
 
 @_opcode(b"p")
-def _put_text(machine: _Machine, at: int) -> int:
+def _put(machine: _Machine, at: int) -> int:
     text, at = machine.line(at, MAX_DIGITS)
-    machine.memo[machine.memo_key(text)] = machine.stack[-1]
+    machine.store(machine.memo_key(text), machine.stack[-1])
     return at
 
 
 @_opcode(b"\x94")
 def _memoize(machine: _Machine, at: int) -> int:
-    machine.memo[len(machine.memo)] = machine.stack[-1]
+    machine.store(len(machine.memo) + len(machine.sparse), machine.stack[-1])
     return at
 
 

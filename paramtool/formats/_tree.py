@@ -46,6 +46,13 @@ def is_flat(objects: Node, order: tuple[str, ...]) -> bool:
     return not objects.items or [key for key, child in objects.items if child == TensorRef(str(key))] == list(order)
 
 
+def left_out(objects: Node) -> Iterator[str]:
+    """What `encode` leaves out of a tree, for people."""
+    for node in walk(objects):
+        if isinstance(node, Array) and len(node.data) > MAX_ARRAY_NBYTES:
+            yield f"array {node.dtype} {list(node.shape)} inside the pickle: {len(node.data)} bytes"
+
+
 class _Run:
     """The names in file order, taken one by one."""
 

@@ -182,16 +182,16 @@ def _layout_defects(ranges: list[tuple[int, int, str]], data_nbytes: int) -> Ite
 # --- writing ---------------------------------------------------------------------------------------------------
 
 
-def refusals(plan: Plan) -> list[str]:
+def refusals(plan: Plan) -> dict[str, str]:
     """Names that this format has no form for, each with the reason."""
-    reasons = []
+    reasons = {}
     for name, dtype in [*((t.name, t.dtype) for t in plan.targets), *((a.name, a.view.dtype) for a in plan.aliases)]:
         if dtype.name not in CODE_OF:
-            reasons.append(f"{name!r}: safetensors has no {dtype.name}")
+            reasons[name] = f"safetensors has no {dtype.name}"
         elif name == METADATA:
-            reasons.append(f"{name!r}: safetensors keeps this name for itself")
+            reasons[name] = "safetensors keeps this name for itself"
         elif not _is_utf8(name):
-            reasons.append(f"{name!r}: the name cannot be written in UTF-8")
+            reasons[name] = "the name cannot be written in UTF-8"
     return reasons
 
 
@@ -285,9 +285,11 @@ def taken_flat_pairs(plan: Plan) -> list[str]:
 def _lay_out_file(name: str, plan: Plan, targets: Iterable[Target], metadata: dict[str, str]) -> OutputFile:
     """Header and data; the data by falling size of element, so that every tensor is aligned, and the header in order."""
     targets = tuple(targets)
-    if reasons := refusals(plan):
-        more = f"\n  and {len(reasons) - 20} more" if len(reasons) > 20 else ""
-        raise PlanError("\n  ".join([f"{len(reasons)} tensors have no form in safetensors:", *reasons[:20]]) + more)
+    if refused := refusals(plan):
+        lines = [f"{name!r}: {reason}" for name, reason in list(refused.items())[:20]]
+        more = f"\n  and {len(refused) - 20} more" if len(refused) > 20 else ""
+        message = "\n  ".join([f"{len(refused)} tensors have no form in safetensors:", *lines]) + more
+        raise PlanError(message, hint="--skip-unsupported leaves them out")
     placed = sorted(targets, key=lambda target: -target.dtype.block_bytes if target.dtype.block_elements == 1 else 0)
     begin = {}
     reach = 0
@@ -307,3 +309,16 @@ def _lay_out_file(name: str, plan: Plan, targets: Iterable[Target], metadata: di
             hint="--max-shard-size 5GB splits it",
         )
     return OutputFile(name, (HEADER_LENGTH.pack(len(text)) + text, *placed))
+
+
+def stored_names(path: str) -> list[str]:
+    """The names of the stored tensors in the order of the header, which numbers their storages."""
+    file, source = open_source(path)
+    with file:
+        header, _ = _read_header(file, source)
+    return [name for name in header if name != METADATA]
+
+
+def left_out_objects(plan: Plan) -> Iterable[str]:
+    """What the record leaves out of the tree of objects."""
+    return _tree.left_out(plan.objects)

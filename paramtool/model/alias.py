@@ -139,7 +139,6 @@ def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True) -> Al
     members: dict[str, Member] = {}
     anonymous: set[str] = set()
     fused = []
-    unused = {}
     for storage_id, windows in by_storage.items():
         components = list(_components(windows))
         for component in components:
@@ -148,17 +147,25 @@ def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True) -> Al
             if owner not in order:
                 anonymous.add(owner)
             members.update((m.name, m) for m in _remember(placed, owner, links))
-        storage = checkpoint.storages[storage_id]
         if len(components) > 1:
-            fused.append(_fused_block(storage, components))
-        rest = storage.nbytes - sum(_used_nbytes(component) for component in components)
-        if rest > 0:
-            unused[storage_id] = rest
-    unused |= {id_: s.nbytes for id_, s in checkpoint.storages.items() if id_ not in by_storage and s.nbytes}
+            fused.append(_fused_block(checkpoint.storages[storage_id], components))
     members = dict(sorted(members.items(), key=lambda item: order[item[0]]))
     first = {member.owner: order[name] for name, member in reversed(members.items())}
     owners = dict(sorted(owners.items(), key=lambda item: order.get(item[0], first[item[0]])))
-    return AliasGraph(owners, members, frozenset(anonymous), tuple(fused), unused)
+    return AliasGraph(owners, members, frozenset(anonymous), tuple(fused), _unused(checkpoint))
+
+
+def _unused(checkpoint: Checkpoint) -> dict[int, int]:
+    """{storage: bytes of it that no window looks at}, parts of compounds included."""
+    used: dict[int, list[View]] = {}
+    for _, view in checkpoint.windows():
+        used.setdefault(int(view.storage), []).append(view)
+    found = {}
+    for storage_id, storage in checkpoint.storages.items():
+        rest = storage.nbytes - _used_nbytes(used.get(storage_id, []))
+        if rest > 0:
+            found[storage_id] = rest
+    return found
 
 
 def choose(names: Iterable[str], keep: str) -> str:
@@ -290,12 +297,16 @@ def _remember(
         yield Member(name, source, window, first[marks[name]], evidence, why)
 
 
-def _used_nbytes(component: Windows) -> int:
-    """Bytes of the storage that a component looks at; at most its span, at most its distinct windows together."""
-    views = {view for _, view in component}
-    start = min(view.byte_start for view in views)
-    stop = max(view.byte_stop for view in views)
-    return min(stop - start, sum(min(view.nbytes, view.byte_stop - view.byte_start) for view in views))
+def _used_nbytes(views: list[View]) -> int:
+    """Bytes that windows on one storage look at: of each stretch at most its length, and at most what they hold."""
+    used = start = reach = held = 0
+    for view in sorted(set(views), key=lambda view: view.byte_start):
+        if view.byte_start >= reach:
+            used += min(reach - start, held)
+            start, held = view.byte_start, 0
+        held += min(view.nbytes, view.byte_stop - view.byte_start)
+        reach = max(reach, view.byte_stop)
+    return used + min(reach - start, held)
 
 
 def _fused_block(storage: Storage, components: list[Windows]) -> FusedBlock:

@@ -10,7 +10,7 @@ Passes make plans, formats lay them out, the engine carries them out; `check` pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paramtool.errors import PlanError
 from paramtool.model.dtype import DType
@@ -53,6 +53,34 @@ class Target:
     def nbytes(self) -> int:
         """Bytes in the output."""
         return self.view.nbytes
+
+
+def whole(name: str, view: View) -> Target:
+    """A whole window, stored row by row."""
+    destination = contiguous(name, view.dtype, view.shape)
+    return Target(name, view.dtype, view.shape, (Copy(destination, ((1, view),)),))
+
+
+PENDING = {"conj", "neg", "conj+neg"}
+"""Kinds of compounds that are one window and a sign that was not carried out yet."""
+
+
+def resolved(name: str, kind: str, view: View) -> Target:
+    """Carry out a pending conjugation or negation: signs on the real and the imaginary parts."""
+    target = whole(name, view)
+    part = view.dtype.component
+    if part is None:
+        return replace(target, copies=(Copy(target.view, ((-1, view),)),))
+    real = -1 if "neg" in kind else 1
+    signs = (real, -real if "conj" in kind else real)
+    copies = []
+    for k, sign in enumerate(signs):
+        source, destination = (
+            View(v.storage, part, 2 * v.offset + k, v.shape, tuple(2 * stride for stride in v.strides))
+            for v in (view, target.view)
+        )
+        copies.append(Copy(destination, ((sign, source),)))
+    return replace(target, copies=tuple(copies))
 
 
 @dataclass(frozen=True, slots=True)

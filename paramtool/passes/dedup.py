@@ -8,14 +8,13 @@ onto others of their class (pure).  `plan` turns the graph into targets and alia
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 from paramtool.errors import PlanError
 from paramtool.model.alias import AliasGraph, Member, choose, rebase
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable, Value
-from paramtool.model.plan import Alias, Copy, Plan, Target
-from paramtool.model.view import View, contiguous
+from paramtool.model.plan import PENDING, Alias, Plan, Target, resolved, whole
+from paramtool.model.view import View
 
 
 class Candidate(NamedTuple):
@@ -101,9 +100,8 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
             + more,
             hint="--skip-unsupported leaves them out",
         )
-    resolved = {name: entry for name, entry in checkpoint.entries.items() if _is_resolvable(entry.value)}
-    stored = {owner: _target(owner, view) for owner, view in graph.owners.items()}
-    stored |= {name: _resolve(name, entry) for name, entry in resolved.items()}
+    stored = {owner: whole(owner, view) for owner, view in graph.owners.items()}
+    stored |= {name: _plain_target(name, e) for name, e in checkpoint.entries.items() if _is_resolvable(e.value)}
     position = {name: k for k, name in enumerate(checkpoint.entries)}
     first = {member.owner: position[name] for name, member in reversed(graph.members.items())}
     targets = sorted(stored.values(), key=lambda target: position.get(target.name, first.get(target.name, 0)))
@@ -128,16 +126,10 @@ def plain(checkpoint: Checkpoint, names: Iterable[str]) -> Plan:
 
 def _plain_target(name: str, entry: Entry) -> Target:
     if isinstance(entry.value, View):
-        return _target(name, entry.value)
-    if _is_resolvable(entry.value):
-        return _resolve(name, entry)
+        return whole(name, entry.value)
+    if isinstance(entry.value, Compound) and entry.value.kind in PENDING:
+        return resolved(name, entry.value.kind, entry.value.parts["data"])
     raise PlanError(_refusal(name, entry.value))
-
-
-def _target(name: str, view: View) -> Target:
-    """A whole window, stored row by row."""
-    destination = contiguous(name, view.dtype, view.shape)
-    return Target(name, view.dtype, view.shape, (Copy(destination, ((1, view),)),))
 
 
 def _alias(member: Member, graph: AliasGraph) -> Alias:
@@ -163,25 +155,4 @@ def _refusal(name: str, value: Value) -> str:
 
 
 def _is_resolvable(value: Value) -> bool:
-    return isinstance(value, Compound) and value.kind in {"conj", "neg", "conj+neg"}
-
-
-def _resolve(name: str, entry: Entry) -> Target:
-    """Carry out a pending conjugation or negation: signs on the real and imaginary parts."""
-    assert isinstance(entry.value, Compound)
-    kind, view = entry.value.kind, entry.value.parts["data"]
-    part = view.dtype.component
-    if part is None:
-        destination = contiguous(name, view.dtype, view.shape)
-        return Target(name, view.dtype, view.shape, (Copy(destination, ((-1, view),)),))
-    real = -1 if "neg" in kind else 1
-    signs = (real, -real if "conj" in kind else real)
-    whole = contiguous(name, view.dtype, view.shape)
-    copies = []
-    for k, sign in enumerate(signs):
-        source, destination = (
-            replace(v, dtype=part, offset=2 * v.offset + k, strides=tuple(2 * stride for stride in v.strides))
-            for v in (view, whole)
-        )
-        copies.append(Copy(destination, ((sign, source),)))
-    return Target(name, view.dtype, view.shape, tuple(copies))
+    return isinstance(value, Compound) and value.kind in PENDING

@@ -1,7 +1,7 @@
 """Makers of hostile pickles, as bytes.
 
-`MAKERS` holds those that must be refused, with the class of error each deserves.  `CALLERS` holds those that are
-read, and what they would have called had a real unpickler run them.  None of them is ever unpickled.
+`MAKERS` holds those that must be refused, with the class of error each deserves.  `CALLERS` holds those that
+are read, and what they would have called had a real unpickler run them.  None of them is ever unpickled.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def calls_with_escapes() -> bytes:
 
 def calls_with_itself() -> bytes:
     """A list that holds itself as an argument: its preview must end."""
-    return PROTO + b"cos\nsystem\n]q\x00h\x00ah\x00\x85R."
+    return PROTO + b"cos\nsystem\n]q\x00h\x00a\x85R."
 
 
 def calls_with_a_deep_argument() -> bytes:
@@ -78,12 +78,12 @@ def deep_nesting() -> bytes:
     return b"]" * 1_500_000 + b"a" * 1_499_999 + b"."
 
 
-def memo_bomb() -> bytes:
-    return b"N" + b"\x94" * 20_100_000
+def memo_bomb(count: int = 20_100_000) -> bytes:
+    return b"N" + b"\x94" * count
 
 
-def object_bomb() -> bytes:
-    return b"]0" * 20_100_000
+def object_bomb(count: int = 20_100_000) -> bytes:
+    return b"]0" * count
 
 
 def _shared(body: bytes, times: int = 20_000) -> bytes:

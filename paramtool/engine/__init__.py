@@ -1,0 +1,1 @@
+"""The only code that moves tensor bytes: reading windows, writing files, comparing."""

@@ -1,0 +1,136 @@
+"""Which windows hold equal bytes: samples first, digests of what still could match, then the bytes themselves.
+
+A digest is only a hint; two windows are equal when their bytes were compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from paramtool.engine.source import Buffer, Source
+from paramtool.model.view import View
+
+Named = tuple[str, View]
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """Names whose windows hold the same bytes."""
+
+    names: tuple[str, ...]
+    digest: str
+    """blake3 of the bytes, in row-major order."""
+    constant: bool
+    """Whether every element has the same value."""
+
+
+def equal_classes(
+    source: Source, groups: Iterable[Sequence[Named]], advance: Advance = lambda nbytes: None
+) -> Iterator[Equal]:
+    """Classes of two or more equal windows among groups of one dtype and shape each.
+
+    A window without a partner of the same samples is never read further.
+    """
+    for group in groups:
+        for _, sampled in _split(group, lambda named: _sample(source, named[1])):
+            for found, alike in _split(sampled, lambda named: digest(source, named[1], advance)):
+                yield from _compared(source, alike, found)
+
+
+Mark = TypeVar("Mark", bytes, str)
+
+
+def _split(group: Sequence[Named], key: Callable[[Named], Mark]) -> Iterator[tuple[Mark, list[Named]]]:
+    """The subsets of two or more that have one key, each with it."""
+    found: dict[Mark, list[Named]] = {}
+    for named in group:
+        found.setdefault(key(named), []).append(named)
+    return ((mark, subset) for mark, subset in found.items() if len(subset) > 1)
+
+
+def _sample(source: Source, view: View) -> bytes:
+    """A few bytes from the beginning, the middle and the end, at most about one in seventy."""
+    count = max(8, min(512, view.nbytes // 200))
+    if view.is_contiguous:
+        places = (0, (view.nbytes - count) // 2, view.nbytes - count)
+        return b"".join(source.read(int(view.storage), view.byte_start + p, count) for p in places)
+    count = max(1, count // view.dtype.block_bytes)
+    flat = source.array(view).flat
+    source.nbytes_read += 3 * count * view.dtype.block_bytes
+    places = (0, (view.numel - count) // 2, view.numel - count)
+    return b"".join(flat[p : p + count].tobytes() for p in places)
+
+
+def digest(source: Source, view: View, advance: Advance = lambda nbytes: None) -> str:
+    """blake3 of a window's elements in row-major order, as hexadecimal text."""
+    from blake3 import blake3
+
+    made = blake3()
+    for chunk in source.row_major(view, prove=False):
+        made.update(chunk)
+        advance(len(chunk))
+    return made.hexdigest()
+
+
+def _compared(source: Source, alike: list[Named], found: str) -> Iterator[Equal]:
+    """Split windows with one digest by their bytes; in practice that confirms them."""
+    left = alike
+    while len(left) > 1:
+        first, *others = left
+        same = [first] + [other for other in others if same_bytes(source, first[1], source, other[1])]
+        left = [named for named in others if named not in same]
+        if len(same) > 1:
+            names = tuple(name for name, _ in same)
+            yield Equal(names, found, is_constant(source, first[1]))
+
+
+def same_bytes(a_source: Source, a: View, b_source: Source, b: View) -> bool:
+    """Whether two windows of one dtype and shape hold the same bytes; stops at the first difference."""
+    a, b = _squeezed(a, b)
+    return all(x == y for x, y in _aligned(a_source.row_major(a, False), b_source.row_major(b, False)))
+
+
+def _squeezed(a: View, b: View) -> tuple[View, View]:
+    """Two windows without the axes along which both repeat themselves; otherwise such could go on for ever."""
+    axes = zip(a.shape, a.strides, b.strides, strict=True)
+    keep = [k for k, (size, s, t) in enumerate(axes) if size > 1 and (s or t)]
+    if 0 in a.shape:
+        return a, b
+    first, second = (
+        View(v.storage, v.dtype, v.offset, tuple(v.shape[k] for k in keep), tuple(v.strides[k] for k in keep))
+        for v in (a, b)
+    )
+    return first, second
+
+
+def _aligned(a: Iterator[Buffer], b: Iterator[Buffer]) -> Iterator[tuple[Buffer, Buffer]]:
+    """Two streams of blocks, cut to equal lengths; an empty piece stands for a stream that ends early."""
+    x: Buffer = b""
+    y: Buffer = b""
+    while True:
+        x = x or memoryview(next(a, b""))
+        y = y or memoryview(next(b, b""))
+        if not x and not y:
+            return
+        count = min(len(x), len(y))
+        if not count:
+            yield x, y
+            return
+        yield x[:count], y[:count]
+        x, y = x[count:], y[count:]
+
+
+def is_constant(source: Source, view: View) -> bool:
+    """Whether every element equals the first; stops at the first that does not."""
+    if view.dtype.block_elements != 1 or not view.numel:
+        return False
+    size = view.dtype.block_bytes
+    first = b""
+    for chunk in source.row_major(view, prove=False):
+        first = first or bytes(chunk[:size])
+        if chunk != first * (len(chunk) // size):
+            return False
+    return True

@@ -1,0 +1,93 @@
+"""Loading: one buffer for each memory, and every name a window on the buffer of its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from paramtool.engine.source import Source
+from paramtool.model.alias import AliasGraph, Member
+from paramtool.model.dtype import DType
+from paramtool.model.view import View
+
+ALIGNMENT = 16
+"""A buffer begins on a multiple of the largest element, so that windows stay aligned in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What names of one memory look at: `nbytes` bytes, and their windows on them."""
+
+    nbytes: int
+    windows: tuple[tuple[str, View], ...]
+    owner: View
+    byte_start: int
+    """Where in the owner's row-major bytes this memory begins."""
+
+
+def memories(graph: AliasGraph) -> Iterator[Memory]:
+    """Every memory of a graph; names that are only equal are in different ones."""
+    found: dict[tuple[str, str], list[Member]] = {}
+    for member in graph.members.values():
+        found.setdefault((member.owner, member.memory), []).append(member)
+    for (owner, _), members in found.items():
+        start = min(member.window.byte_start for member in members)
+        start -= start % ALIGNMENT
+        stop = max(member.window.byte_stop for member in members)
+        windows = tuple((m.name, m.window.on(owner, m.window.byte_start - start)) for m in members)
+        yield Memory(stop - start, windows, graph.owners[owner], start)
+
+
+def fill(source: Source, memory: Memory, buffer: memoryview) -> None:
+    """Read a memory's bytes into a buffer of its size."""
+    owner = memory.owner
+    start, stop = memory.byte_start, memory.byte_start + memory.nbytes
+    if owner.is_contiguous:
+        base = owner.byte_start
+        chunks = source.chunks(int(owner.storage), base + start, base + stop)
+        at = 0
+        for chunk in chunks:
+            buffer[at : at + len(chunk)] = chunk
+            at += len(chunk)
+        return
+    at = 0
+    for chunk in source.row_major(owner):
+        low, high = max(start, at), min(stop, at + len(chunk))
+        if low < high:
+            buffer[low - start : high - start] = chunk[low - at : high - at]
+        at += len(chunk)
+
+
+NUMPY_STAND_INS = {
+    "qint8": "int8", "quint8": "uint8", "qint32": "int32", "bits8": "uint8", "bits16": "uint16",
+    **dict.fromkeys(("quint4x2", "quint2x4", "bits1x8", "bits2x4", "bits4x2"), "uint8"),
+    **{f"{sign}int{bits}": f"{sign}int8" for sign in ("", "u") for bits in range(1, 8)},
+}  # fmt: skip
+"""Types that neither NumPy nor ml_dtypes has as torch stores them, and the integers that hold their bytes."""
+
+
+def numpy_form(view: View) -> tuple[str, View]:
+    """The NumPy dtype for a window, and the window in elements of that type.
+
+    Packed types (float4, float6) become uint8, their last axis counted in bytes where whole blocks fill it, else one
+    row of bytes.  complex32 becomes float16 pairs on a new last axis.
+    """
+    dtype = view.dtype
+    if dtype.block_elements != 1:
+        return "uint8", _packed(view, dtype)
+    if dtype.name == "complex32":
+        shape, strides = (*view.shape, 2), (*(2 * stride for stride in view.strides), 1)
+        half = dtype.component
+        assert half is not None
+        return "float16", View(view.storage, half, 2 * view.offset, shape, strides)
+    return NUMPY_STAND_INS.get(dtype.name, dtype.name), view
+
+
+def _packed(view: View, dtype: DType) -> View:
+    from paramtool.model.dtype import DTYPES
+    from paramtool.model.view import contiguous
+
+    shape: tuple[int, ...] = (view.nbytes,)
+    if view.shape and view.shape[-1] % dtype.block_elements == 0:
+        shape = (*view.shape[:-1], dtype.nbytes(view.shape[-1]))
+    return contiguous(view.storage, DTYPES["uint8"], shape, view.byte_start)

@@ -1,0 +1,266 @@
+"""Reading windows of a described checkpoint: in order, block by block, with what the container says of them proved.
+
+Encoded storages are decoded into a temporary file once; everything else is read where it stands.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from paramtool.engine.blocks import BLOCK_NBYTES, blocks
+from paramtool.errors import FormatError
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.storage import ByteRange, Encoded, Inline, Storage
+from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+Buffer = memoryview | bytes
+ELEMENTS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "V16"}
+"""NumPy types that carry elements of so many bytes untouched."""
+
+
+class Source:
+    """The files of a checkpoint, open for reading windows.  A context manager."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.nbytes_read = 0
+        """Bytes that were read from storages so far."""
+        self._files: dict[str, BinaryIO] = {}
+        self._spooled: dict[int, BinaryIO] = {}
+        self._maps: dict[int, Any] = {}
+        self._proved: set[int] = set()
+
+    def __enter__(self) -> Source:
+        for source in self.checkpoint.files:
+            try:
+                file = open(source.path, "rb")
+            except OSError as error:
+                raise FormatError(f"{source.path}: cannot be read: {error.strerror}") from None
+            self._files[source.path] = file
+            status = os.fstat(file.fileno())
+            if (status.st_size, status.st_mtime_ns) != (source.nbytes, source.mtime_ns):
+                raise FormatError(f"{source.path}: changed while it was read; expected it to stay as it was")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for mapped in self._maps.values():
+            mapped.clear()
+        self._maps.clear()
+        for file in [*self._files.values(), *self._spooled.values()]:
+            file.close()
+
+    def place(self, storage_id: int) -> tuple[BinaryIO, int]:
+        """The file in which a storage's bytes stand as they are, and where they begin."""
+        storage = self.checkpoint.storages[storage_id]
+        if isinstance(storage.backing, ByteRange):
+            return self._files[storage.backing.file], storage.backing.start
+        if storage_id not in self._spooled:
+            self._spooled[storage_id] = self._spool(storage)
+        return self._spooled[storage_id], 0
+
+    def read(self, storage_id: int, start: int, nbytes: int) -> bytes:
+        """Bytes of a storage; FormatError where the file ends before."""
+        file, base = self.place(storage_id)
+        return self._pread(file, base + start, nbytes)
+
+    def _pread(self, file: BinaryIO, start: int, nbytes: int) -> bytes:
+        data = os.pread(file.fileno(), nbytes, start)
+        while len(data) < nbytes:
+            more = os.pread(file.fileno(), nbytes - len(data), start + len(data))
+            if not more:
+                raise FormatError(f"{file.name}: ends at byte {start + len(data)}; expected {nbytes - len(data)} more")
+            data += more
+        self.nbytes_read += nbytes
+        return data
+
+    def chunks(self, storage_id: int, start: int, stop: int, prove: bool = True) -> Iterator[Buffer]:
+        """Bytes `start` to `stop` of a storage in blocks; its CRC, where it has one, is proved on the way.
+
+        Where less than the whole storage is asked for, the rest is read first, once, to prove it.
+        """
+        storage = self.checkpoint.storages[storage_id]
+        crc32 = storage.backing.crc32 if prove and isinstance(storage.backing, ByteRange) else None
+        if crc32 is None or storage_id in self._proved:
+            yield from self._plain_chunks(storage_id, start, stop)
+        elif (start, stop) == (0, storage.nbytes):
+            yield from self._proved_chunks(storage, crc32)
+        else:
+            self.prove(storage_id)
+            yield from self._plain_chunks(storage_id, start, stop)
+
+    def prove(self, storage_id: int) -> None:
+        """Compare a whole storage with its CRC, unless that has been done; FormatError where they differ."""
+        storage = self.checkpoint.storages[storage_id]
+        if isinstance(storage.backing, ByteRange) and storage.backing.crc32 is not None:
+            if storage_id not in self._proved:
+                for _ in self._proved_chunks(storage, storage.backing.crc32):
+                    pass
+
+    def _plain_chunks(self, storage_id: int, start: int, stop: int) -> Iterator[Buffer]:
+        for at in range(start, stop, BLOCK_NBYTES):
+            yield self.read(storage_id, at, min(BLOCK_NBYTES, stop - at))
+
+    def _proved_chunks(self, storage: Storage, crc32: int) -> Iterator[Buffer]:
+        """All bytes of a storage; a thread computes the CRC of one block while the caller works on it."""
+        if storage.nbytes <= BLOCK_NBYTES:
+            data = self.read(storage.id, 0, storage.nbytes)
+            self._settle(storage, crc32, zlib.crc32(data))
+            yield data
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        found = 0
+        with ThreadPoolExecutor(1) as worker:
+            for chunk in self._plain_chunks(storage.id, 0, storage.nbytes):
+                pending = worker.submit(zlib.crc32, chunk, found)
+                yield chunk
+                found = pending.result()
+        self._settle(storage, crc32, found)
+
+    def _settle(self, storage: Storage, expected: int, found: int) -> None:
+        if found != expected:
+            assert isinstance(storage.backing, ByteRange)
+            raise FormatError(
+                f"{storage.backing.file}: storage {storage.id} (bytes {storage.backing.start}-{storage.backing.stop}) "
+                f"has CRC {found:08x}; the archive says {expected:08x}: the file is damaged",
+                hint="fetch the file again",
+            )
+        self._proved.add(storage.id)
+
+    def array(self, view: View) -> Array:
+        """A window as a NumPy array of raw elements over the mapped file: nothing is read until it is looked at.
+
+        Packed types come as bytes, one row.
+        """
+        import numpy as np
+
+        storage_id = int(view.storage)
+        if storage_id not in self._maps:
+            file, base = self.place(storage_id)
+            nbytes = self.checkpoint.storages[storage_id].nbytes
+            self._maps[storage_id] = _Mapped(file, base, nbytes)
+        base_array = self._maps[storage_id].bytes
+        if view.dtype.block_elements != 1:
+            return base_array[view.byte_start : view.byte_stop]  # type: ignore[no-any-return]
+        size = view.dtype.block_bytes
+        return np.ndarray(  # type: ignore[no-any-return,call-overload]
+            view.shape, ELEMENTS[size], base_array.data, view.byte_start, [stride * size for stride in view.strides]
+        )
+
+    def row_major(self, view: View, prove: bool = True) -> Iterator[Buffer]:
+        """The elements of a window in row-major order, as blocks of bytes."""
+        if not view.numel:
+            return
+        if view.is_contiguous:
+            yield from self.chunks(int(view.storage), view.byte_start, view.byte_stop, prove)
+            return
+        import numpy as np
+
+        if prove:
+            self.prove(int(view.storage))
+        array = self.array(view)
+        for box in blocks(view.shape, BLOCK_NBYTES // view.dtype.block_bytes):
+            block = np.ascontiguousarray(array[box])
+            self.nbytes_read += block.nbytes
+            yield memoryview(block.reshape(-1).view("u1"))
+
+    def _spool(self, storage: Storage) -> BinaryIO:
+        """Decode a storage into a temporary file that has no name."""
+        spool = tempfile.TemporaryFile()
+        if isinstance(storage.backing, Inline):
+            spool.write(storage.backing.data)
+        elif isinstance(storage.backing, Encoded):
+            self._decode(storage, storage.backing, spool.write)
+        spool.flush()
+        if spool.tell() != storage.nbytes:
+            raise FormatError(
+                f"{self.checkpoint.files[0].path}: storage {storage.id} decodes to {spool.tell()} bytes; "
+                f"expected {storage.nbytes}"
+            )
+        return spool  # type: ignore[return-value]
+
+    def _decode(self, storage: Storage, backing: Encoded, write: Callable[[bytes], object]) -> None:
+        crc = 0
+        left = b""
+        unit = next((int(step[4:]) for step in backing.steps if step.startswith("swap")), 1)
+        for chunk in self._inflated(storage, backing):
+            crc = zlib.crc32(chunk, crc)
+            chunk = left + chunk
+            whole = len(chunk) - len(chunk) % unit
+            left = chunk[whole:]
+            write(_swapped(chunk[:whole], unit))
+        if backing.crc32 is not None and crc != backing.crc32:
+            raise FormatError(
+                f"{backing.source.file}: storage {storage.id} has CRC {crc:08x}; the archive says "
+                f"{backing.crc32:08x}: the file is damaged",
+                hint="fetch the file again",
+            )
+
+    def _inflated(self, storage: Storage, backing: Encoded) -> Iterator[bytes]:
+        """The bytes of an encoded storage, inflated where that is a step; never more than it should have."""
+        file = self._files[backing.source.file]
+        raw = (
+            self._pread(file, at, min(BLOCK_NBYTES, backing.source.stop - at))
+            for at in range(backing.source.start, backing.source.stop, BLOCK_NBYTES)
+        )
+        if "inflate" not in backing.steps:
+            yield from raw
+            return
+        machine = zlib.decompressobj(-15)
+        made = 0
+        for chunk in raw:
+            while chunk:
+                try:
+                    out = machine.decompress(chunk, BLOCK_NBYTES)
+                except zlib.error as error:
+                    raise FormatError(f"{file.name}: storage {storage.id} cannot be inflated: {error}") from None
+                chunk = machine.unconsumed_tail
+                made += len(out)
+                if made > storage.nbytes:
+                    raise FormatError(f"{file.name}: storage {storage.id} inflates to more than {storage.nbytes} bytes")
+                if out:
+                    yield out
+        if not machine.eof:
+            raise FormatError(f"{file.name}: storage {storage.id} inflates to less than {storage.nbytes} bytes")
+
+
+class _Mapped:
+    """A storage mapped into memory."""
+
+    def __init__(self, file: BinaryIO, base: int, nbytes: int) -> None:
+        import mmap
+
+        import numpy as np
+
+        start = base - base % mmap.ALLOCATIONGRANULARITY
+        self.map = mmap.mmap(file.fileno(), base - start + nbytes, access=mmap.ACCESS_READ, offset=start)
+        self.bytes: Array | None = np.frombuffer(self.map, "u1", nbytes, base - start)
+
+    def clear(self) -> None:
+        """Give the mapping up; arrays that still look at it keep it alive."""
+        self.bytes = None
+
+
+def _swapped(data: bytes, unit: int) -> bytes:
+    """The bytes of each unit in reverse order.
+
+    >>> _swapped(b"abcd", 2)
+    b'badc'
+    """
+    if unit == 1:
+        return data
+    import numpy as np
+
+    return np.frombuffer(data, f"u{unit}").byteswap().tobytes()

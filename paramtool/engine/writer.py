@@ -1,0 +1,281 @@
+"""Writing files: beside their place first, flushed to the disk, and moved there only when everything is right.
+
+Nothing that exists is overwritten without `force`, nothing half-written is left behind, and what is read can never be
+what is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import BinaryIO
+
+from paramtool.engine.blocks import BLOCK_NBYTES, blocks
+from paramtool.engine.source import ELEMENTS, Buffer, Source
+from paramtool.errors import OutputError
+from paramtool.formats import OutputFile
+from paramtool.model.plan import Copy, Target
+from paramtool.model.view import View
+
+Advance = Callable[[int], None]
+FLUSH_NBYTES = 256 << 20
+"""After so many bytes the disk is told to begin."""
+
+
+class Staged:
+    """An output in the making: a file, or a folder of files, under a temporary name beside its place.
+
+    Used as a context manager; without `commit` everything is removed.
+    """
+
+    def __init__(self, path: str, is_folder: bool, force: bool, inputs: Iterable[str] = ()) -> None:
+        self.path = os.path.normpath(path)
+        self.is_folder = is_folder
+        self.force = force
+        self._check_place(inputs)
+        parent = os.path.dirname(self.path) or "."
+        prefix = f".{os.path.basename(self.path)}."[:200]
+        try:
+            if is_folder:
+                self.temporary = tempfile.mkdtemp(suffix=".tmp", prefix=prefix, dir=parent)
+                os.chmod(self.temporary, 0o777 & ~_umask())
+            else:
+                descriptor, self.temporary = tempfile.mkstemp(suffix=".tmp", prefix=prefix, dir=parent)
+                os.fchmod(descriptor, 0o666 & ~_umask())
+                os.close(descriptor)
+        except OSError as error:
+            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from None
+
+    def _check_place(self, inputs: Iterable[str]) -> None:
+        parent = os.path.dirname(self.path) or "."
+        if not os.path.isdir(parent):
+            raise OutputError(f"{self.path}: the folder {parent} does not exist", hint=f"mkdir -p {parent}")
+        if not os.path.lexists(self.path):
+            return
+        inside = {os.path.realpath(path) for path in inputs}
+        mine = os.path.realpath(self.path)
+        if mine in inside or (os.path.isdir(mine) and any(os.path.dirname(path) == mine for path in inside)):
+            raise OutputError(f"{self.path}: is what is read; it is never overwritten", hint="choose another -o")
+        if not self.force:
+            raise OutputError(f"{self.path}: exists", hint="--force overwrites it, -o writes elsewhere")
+        if os.path.isdir(self.path) != self.is_folder or not (os.path.isdir(self.path) or os.path.isfile(self.path)):
+            kind = "a folder" if self.is_folder else "a file"
+            raise OutputError(f"{self.path}: exists and is not {kind}; --force would lose it")
+        if self.is_folder:
+            foreign = [name for name in sorted(os.listdir(self.path)) if not _is_shard_name(name)]
+            if foreign:
+                raise OutputError(f"{self.path}: holds other files, which --force would lose: {', '.join(foreign[:5])}")
+
+    def __enter__(self) -> Staged:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove(self.temporary)
+
+    def file(self, name: str) -> str:
+        """Where a file of the output is written for now."""
+        return os.path.join(self.temporary, name) if self.is_folder else self.temporary
+
+    def commit(self) -> None:
+        """Move the output to its place; OutputError where something stands there now."""
+        try:
+            if not self.is_folder:
+                self._commit_file()
+            else:
+                self._commit_folder()
+            _sync_folder(os.path.dirname(self.path) or ".")
+        except OSError as error:
+            raise _output_error(self.path, error) from None
+
+    def _commit_file(self) -> None:
+        if self.force:
+            os.replace(self.temporary, self.path)
+            return
+        try:
+            os.link(self.temporary, self.path)  # a link never overwrites, a rename would
+        except FileExistsError:
+            raise OutputError(f"{self.path}: was made by somebody else meanwhile") from None
+        except OSError:  # a file system without hard links
+            if os.path.lexists(self.path):
+                raise OutputError(f"{self.path}: was made by somebody else meanwhile") from None
+            os.rename(self.temporary, self.path)
+
+    def _commit_folder(self) -> None:
+        old = f"{self.temporary}.old"
+        if self.force and os.path.isdir(self.path):
+            os.rename(self.path, old)
+            try:
+                os.rename(self.temporary, self.path)
+            except BaseException:
+                os.rename(old, self.path)
+                raise
+            self._remove(old)
+        else:
+            os.rename(self.temporary, self.path)
+
+    @staticmethod
+    def _remove(path: str) -> None:
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        elif os.path.lexists(path):
+            os.unlink(path)
+
+
+def _is_shard_name(name: str) -> bool:
+    """Whether a file in an output folder is one that this program writes there."""
+    return name.endswith((".safetensors", ".safetensors.index.json"))
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _sync_folder(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass  # some file systems cannot sync a folder; the files themselves are safe
+    finally:
+        os.close(descriptor)
+
+
+def _output_error(path: str, error: OSError) -> OutputError:
+    hint = "free some space, or -o on another disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return OutputError(f"{path}: cannot be written: {error.strerror}", hint=hint)
+
+
+def write(staged: Staged, outputs: Iterable[OutputFile], source: Source, advance: Advance = lambda nbytes: None) -> None:
+    """Write every file of an output to its temporary place, one pass over the source, flushed to the disk.
+
+    OutputError where the disk refuses; FormatError where the source turns out damaged.
+    """
+    outputs = list(outputs)
+    _check_space(staged, sum(output.nbytes for output in outputs))
+    for output in outputs:
+        with _Sink(staged.file(output.name), staged.path, advance) as sink:
+            for segment in output.segments:
+                if isinstance(segment, bytes):
+                    sink.write(segment)
+                else:
+                    _write_target(segment, source, sink)
+    if staged.is_folder:
+        _sync_folder(staged.temporary)
+
+
+def _check_space(staged: Staged, nbytes: int) -> None:
+    status = os.statvfs(os.path.dirname(staged.temporary) or ".")
+    free = status.f_bavail * status.f_frsize
+    if nbytes > free:
+        raise OutputError(
+            f"{staged.path}: needs {nbytes} bytes and the disk has {free} left",
+            hint="free some space, or -o on another disk",
+        )
+
+
+class _Sink:
+    """One file being written; its errors are the output's."""
+
+    def __init__(self, path: str, name: str, advance: Advance) -> None:
+        self.name = name
+        self.advance = advance
+        self.position = 0
+        self._path = path
+        self._flushed = 0
+
+    def __enter__(self) -> _Sink:
+        try:
+            self.file: BinaryIO = open(self._path, "w+b", buffering=0)
+        except OSError as error:
+            raise _output_error(self.name, error) from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                os.fsync(self.file.fileno())
+        except OSError as failed:
+            raise _output_error(self.name, failed) from None
+        finally:
+            self.file.close()
+
+    def write(self, data: Buffer) -> None:
+        """Write all of `data`."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self.file.write(rest) :]
+        except OSError as error:
+            raise _output_error(self.name, error) from None
+        self.position += len(data)
+        self.advance(len(data))
+
+    def extend(self, nbytes: int) -> None:
+        """Make room for `nbytes` bytes, to be filled in any order."""
+        self.position += nbytes
+        try:
+            self.file.truncate(self.position)
+            self.file.seek(self.position)
+        except OSError as error:
+            raise _output_error(self.name, error) from None
+
+
+def _write_target(target: Target, source: Source, sink: _Sink) -> None:
+    copies = target.copies
+    if len(copies) == 1 and copies[0].is_plain and copies[0].destination == target.view:
+        for chunk in source.row_major(copies[0].terms[0][1]):
+            sink.write(chunk)
+        return
+    start = sink.position
+    sink.extend(target.nbytes)
+    for copy in copies:
+        _scatter(copy, source, sink, start)
+    sink.advance(target.nbytes)
+
+
+def _scatter(copy: Copy, source: Source, sink: _Sink, start: int) -> None:
+    """Fill a window of the file with arithmetic on windows of the source, block by block."""
+    import mmap
+
+    import numpy as np
+
+    view = copy.destination
+    if not view.numel:
+        return
+    base = start - start % mmap.ALLOCATIONGRANULARITY
+    with mmap.mmap(sink.file.fileno(), start - base + view.byte_stop, offset=base) as mapped:
+        size = view.dtype.block_bytes
+        strides = [stride * size for stride in view.strides]
+        out = np.ndarray(view.shape, number_type(view), mapped, start - base + view.byte_start, strides)
+        for _, term in copy.terms:
+            source.prove(int(term.storage))
+        for box in blocks(view.shape, BLOCK_NBYTES // size):
+            total = None
+            for sign, term in copy.terms:
+                part = source.array(term).view(number_type(term))[box]
+                part = np.negative(part) if sign < 0 else part
+                total = part if total is None else total + part
+            out[box] = 0 if total is None else total
+        mapped.flush()
+        del out
+
+
+def number_type(view: View) -> str:
+    """The NumPy type to calculate with; ValueError for types that NumPy has no numbers for."""
+    import ml_dtypes  # noqa: F401 - registers bfloat16 and the float8 types with NumPy
+    import numpy as np
+
+    name = view.dtype.name
+    if view.dtype.block_bytes not in ELEMENTS:
+        raise ValueError(f"{name} cannot be calculated with")
+    return np.dtype(name).str if not hasattr(ml_dtypes, name) else name
