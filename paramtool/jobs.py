@@ -487,7 +487,7 @@ def load_file(path: Path, *, section: str | None = None) -> dict[str, np.ndarray
     checkpoint = formats.read(path)
     if section is not None:
         checkpoint = select.section(checkpoint, section)
-    _refuse_dataless(checkpoint)
+    refuse_dataless(checkpoint)
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     with Source(checkpoint) as source:
         for memory in memories(alias.build(checkpoint)):
@@ -518,7 +518,7 @@ def _resolve_loaded(arrays: dict[str, Any], name: str, value: Compound) -> None:
         arrays[name] = -array if "neg" in value.kind else array.copy()
 
 
-def _refuse_dataless(checkpoint: Checkpoint) -> None:
+def refuse_dataless(checkpoint: Checkpoint) -> None:
     where = checkpoint.files[0].path
     empty = {n: _kind(e) for n, e in checkpoint.entries.items() if isinstance(e.value, (NoData, Unreadable))}
     if empty:

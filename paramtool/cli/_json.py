@@ -1,0 +1,184 @@
+"""Reports as JSON data.  The schemas are in docs/schema; a change that breaks a reader raises the number in `schema`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from paramtool.jobs import Deduped, Exported, Inspection, Verified
+from paramtool.model.alias import AliasGraph, FusedBlock, Member
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
+from paramtool.model.view import View
+
+
+def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool) -> dict[str, Any]:
+    """`paramtool inspect --json`."""
+    checkpoint, graph = found.checkpoint, found.graph
+    data: dict[str, Any] = {
+        "schema": "paramtool.inspect/1",
+        "path": found.path,
+        "format": checkpoint.format,
+        "producer": checkpoint.producer,
+        "files": [{"path": file.path, "nbytes": file.nbytes} for file in checkpoint.files],
+        "nbytes": sum(file.nbytes for file in checkpoint.files),
+        "tensors": len(checkpoint.entries),
+        "distinct": len(graph.owners),
+        "parameters": parameters(found),
+        "dtypes": dtypes(checkpoint),
+        "sections": sections(checkpoint),
+        "groups": groups(graph),
+        "equal": None if found.equal is None else [
+            {"names": list(e.names), "digest": e.digest, "constant": e.constant} for e in found.equal
+        ],
+        "fused": [fused(block) for block in graph.fused],
+        "unused": [{"storage": id_, "nbytes": nbytes} for id_, nbytes in graph.unused.items()],
+        "unused_nbytes": found.unused_nbytes,
+        "duplicate_nbytes": None if found.equal is None else found.duplicate_nbytes,
+        "unknown": [
+            {"path": u.path, "called": u.called, "arguments": u.arguments, "needed_by": list(u.needed_by)}
+            for u in checkpoint.unknown
+        ],
+        "metadata": dict(checkpoint.metadata),
+        "notes": list(checkpoint.notes),
+        "findings": findings,
+    }  # fmt: skip
+    if tensors:
+        data["tensor_list"] = [
+            _tensor(name, entry, graph, found) for name, entry in checkpoint.entries.items()
+        ]
+    return data
+
+
+def parameters(found: Inspection) -> int:
+    """Elements of model tensors, shared ones counted once."""
+    graph, entries = found.graph, found.checkpoint.entries
+    owners = {m.owner for n, m in graph.members.items() if n in entries and entries[n].role == "model"}
+    return sum(graph.owners[owner].numel for owner in owners)
+
+
+def dtypes(checkpoint: Checkpoint) -> dict[str, int]:
+    """{dtype: windows}, most first."""
+    return dict(Counter(view.dtype.name for _, view in checkpoint.windows()).most_common())
+
+
+def sections(checkpoint: Checkpoint) -> list[dict[str, Any]]:
+    """Sections with their tensors counted."""
+    return [
+        {"name": s.name, "role": s.role, "tensors": sum(n.startswith(s.prefix) for n in checkpoint.entries)}
+        for s in checkpoint.sections
+    ]
+
+
+def groups(graph: AliasGraph) -> list[dict[str, Any]]:
+    """Alias groups: an owner and every name that stands on it."""
+    return [
+        {
+            "owner": owner,
+            "anonymous": owner in graph.anonymous,
+            "nbytes": graph.owners[owner].nbytes,
+            "members": [_member(member, graph) for member in members],
+        }
+        for owner, members in graph.groups()
+    ]
+
+
+def _member(member: Member, graph: AliasGraph) -> dict[str, Any]:
+    return {
+        "name": member.name,
+        "relation": graph.relation(member),
+        "evidence": member.evidence,
+        "memory": member.memory,
+        "memory_evidence": member.memory_evidence,
+        "dtype": member.window.dtype.name,
+        "shape": list(member.window.shape),
+        "strides": list(member.window.strides),
+        "offset": member.window.offset,
+    }
+
+
+def fused(block: FusedBlock) -> dict[str, Any]:
+    """A fused block."""
+    return {
+        "storage": block.storage,
+        "nbytes": block.nbytes,
+        "parts": [{"name": n, "byte_start": start, "byte_stop": stop} for n, start, stop in block.parts],
+        "gaps": [list(gap) for gap in block.gaps],
+        "tail": block.tail,
+    }
+
+
+def _tensor(name: str, entry: Entry, graph: AliasGraph, found: Inspection) -> dict[str, Any]:
+    data: dict[str, Any] = {"name": name, "role": entry.role, "requires_grad": entry.requires_grad}
+    match entry.value:
+        case View() as view:
+            data |= {"kind": "tensor", **_geometry(view), "owner": graph.members[name].owner}
+        case Compound(kind, parts, facts):
+            data |= {
+                "kind": kind,
+                "parts": {label: _geometry(view) for label, view in parts.items()},
+                "facts": {key: str(value) for key, value in facts.items()},
+            }
+        case NoData(dtype, shape, why):
+            data |= {"kind": why, "dtype": dtype.name, "shape": list(shape)}
+        case Unreadable(needs):
+            data |= {"kind": "unreadable", "needs": needs}
+    if found.digests is not None:
+        digests = {n: d for n, d in found.digests.items() if n == name or n.startswith(f"{name}/")}
+        data["digests"] = digests
+    return data
+
+
+def _geometry(view: View) -> dict[str, Any]:
+    return {
+        "dtype": view.dtype.name,
+        "shape": list(view.shape),
+        "strides": list(view.strides),
+        "offset": view.offset,
+        "storage": view.storage,
+        "nbytes": view.nbytes,
+    }
+
+
+def deduped(found: Deduped) -> dict[str, Any]:
+    """`paramtool dedup --json`."""
+    return {
+        "schema": "paramtool.dedup/1",
+        "input": found.input,
+        "output": found.output,
+        "files": list(found.files),
+        "written": found.written,
+        "verified": found.verified,
+        "nbytes_before": found.nbytes_before,
+        "nbytes_after": found.nbytes_after,
+        "names": len(found.plan.order),
+        "stored": len(found.plan.targets),
+        "unused_nbytes": found.unused_nbytes,
+        "groups": groups(found.graph),
+        "equal": None if found.equal is None else [
+            {"names": list(e.names), "digest": e.digest, "constant": e.constant} for e in found.equal
+        ],
+        "left_out": list(found.left_out),
+        "warnings": list(found.warnings),
+        "seconds": round(found.seconds, 3),
+    }  # fmt: skip
+
+
+def verified(found: Verified) -> dict[str, Any]:
+    """`paramtool verify --json`."""
+    return {
+        "schema": "paramtool.verify/1",
+        "output": found.output,
+        "against": found.against,
+        "names": found.names,
+        "differences": list(found.differences),
+    }
+
+
+def exported(found: Exported) -> dict[str, Any]:
+    """`paramtool export --json`."""
+    return {
+        "schema": "paramtool.export/1",
+        "output": found.output,
+        "names": list(found.names),
+        "nbytes": found.nbytes,
+    }

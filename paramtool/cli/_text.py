@@ -1,0 +1,72 @@
+"""Numbers and names as people read them.  Escapes in names are shown, not obeyed."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+         "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+
+
+def shown(text: str, lines: bool = False) -> str:
+    """Text with everything that a terminal could obey written out; line breaks stay where `lines` says so.
+
+    >>> print(shown("w\\x1b[31m\\n"))
+    w\\x1b[31m\\n
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or (lines and c == "\n") else ascii(c)[1:-1] for c in text)
+
+
+def size(nbytes: int) -> str:
+    """Bytes in decimal units with three digits.
+
+    >>> size(999), size(154_389_504), size(1_000_000_000)
+    ('999 B', '154 MB', '1.00 GB')
+    """
+    number = float(nbytes)
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
+        if number < 999.5 or unit == "PB":
+            break
+        number /= 1000
+    return f"{nbytes} B" if unit == "B" else f"{number:.{max(0, 2 - len(str(int(number))) + 1)}f} {unit}"
+
+
+def count(number: int) -> str:
+    """A count with three digits: 124 M."""
+    return size(number).removesuffix("B").rstrip().replace("k", "k").replace("G", "G")
+
+
+def plural(number: int, word: str) -> str:
+    """`1 name`, `2 names`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `5GB`, `512MiB`, `4096`; ValueError otherwise.
+
+    >>> parse_size("5GB"), parse_size("1.5 KiB"), parse_size("0")
+    (5000000000, 1536, 0)
+    """
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]*)\s*", text)
+    if not found or found[2].upper() not in UNITS:
+        raise ValueError(f"{text!r} is no size; write 4096, 5GB or 512MiB")
+    return int(float(found[1]) * UNITS[found[2].upper()])
+
+
+class Size(click.ParamType):
+    """A number of bytes on the command line."""
+
+    name = "size"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """5GB to 5000000000."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_size(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)

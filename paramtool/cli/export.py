@@ -1,0 +1,56 @@
+"""`paramtool export`: exactly the file that one variant needs, for programs without paramtool."""
+
+from __future__ import annotations
+
+import click
+
+from paramtool import jobs
+from paramtool.cli import _render
+from paramtool.cli._text import Size, plural, size
+from paramtool.errors import UsageError
+
+
+@click.command("export", epilog="Exit codes: 0 fine, 2 a name is missing, 3 bad file, 6 no plain form, 7 output.")
+@click.argument("path", metavar="FILE", type=click.Path())
+@click.option("--names", type=click.Path(), metavar="NAMES.txt", help="One name a line; - reads standard input.")
+@click.option("--like", type=click.Path(), metavar="OTHER_CKPT", help="Take the names, and check the shapes, of another.")
+@click.option("--only", metavar="SECTION", help="One section of FILE, its prefix stripped.")
+@click.option("-o", "--output", required=True, type=click.Path())
+@click.option("--max-bytes", type=Size(), default=jobs.MAX_EXPANDED_NBYTES, show_default=True,
+              help="What one expanded (stride 0) tensor may grow to.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
+@click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
+def command(
+    path: str, names: str | None, like: str | None, only: str | None, output: str, max_bytes: int, as_json: bool,
+    force: bool,
+) -> None:  # fmt: skip
+    """Write a plain safetensors file with exactly the names that a variant wants, each stored for itself.
+
+    \b
+    $ paramtool export model.dedup.safetensors --names names.txt -o plain.safetensors
+    $ paramtool export model.dedup.safetensors --like variant.pt -o plain.safetensors
+    """
+    wanted = _read_names(names) if names is not None else None
+    found = jobs.export(
+        path, output, names=wanted, like=like, only=only, max_bytes=max_bytes, force=force, progress=_render.progress
+    )
+    if as_json:
+        from paramtool.cli import _json
+
+        _render.json_text(_json.exported(found))
+    else:
+        _render.rows([("export", f"{path} -> {found.output}", plural(len(found.names), "name"), size(found.nbytes))])
+        _render.rows([("next", f"paramtool verify {found.output} --against {path} --subset")])
+
+
+def _read_names(path: str) -> list[str]:
+    """One name a line; empty lines are passed over, a name that stands twice counts once."""
+    try:
+        with click.open_file(path, encoding="utf-8") as file:
+            lines = [line.rstrip("\r\n") for line in file]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+    names = list(dict.fromkeys(line for line in lines if line.strip()))
+    if not names:
+        raise UsageError(f"{path}: holds no name", hint="one name a line, as `paramtool inspect --tensors` shows them")
+    return names

@@ -1,0 +1,33 @@
+"""`paramtool verify`: the comparison that dedup makes, later, by anyone."""
+
+from __future__ import annotations
+
+import click
+
+from paramtool import jobs
+from paramtool.cli import _render
+from paramtool.cli._text import plural
+
+
+@click.command("verify", epilog="Exit codes: 0 equal, 1 differences, 2 usage, 3 bad file, 4 unsafe file.")
+@click.argument("out", type=click.Path())
+@click.option("--against", required=True, type=click.Path(), metavar="CKPT", help="What it was made from.")
+@click.option("--only", metavar="SECTION", help="Compare with one section of CKPT, its prefix stripped.")
+@click.option("--subset", is_flag=True, help="OUT may lack names, as an export does.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
+def command(out: str, against: str, only: str | None, subset: bool, as_json: bool) -> int:
+    """Compare two checkpoints name by name: dtype, shape, every byte, and which names share memory.
+
+    \b
+    $ paramtool verify model.dedup.safetensors --against model.pt
+    """
+    found = jobs.verify(out, against, only=only, subset=subset, progress=_render.progress)
+    if as_json:
+        from paramtool.cli import _json
+
+        _render.json_text(_json.verified(found))
+    elif found.differences:
+        _render.lines(f"difference: {text}" for text in found.differences)
+    else:
+        _render.rows([("verified", f"{plural(found.names, 'name')} of {found.output}", f"equal to {found.against}")])
+    return 1 if found.differences else 0

@@ -1,0 +1,280 @@
+"""For people with torch: load any readable checkpoint into tensors or into a model, every alias name resolved.
+
+    paramtool.torch.load_file(path)           {name: tensor}; names that share memory in the file share it here
+    paramtool.torch.load_model(model, path)   fills a model; what it ties stays tied, what it does not stays apart
+
+The only module that imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from paramtool import formats
+from paramtool.engine.load import fill, memories
+from paramtool.engine.source import Source
+from paramtool.engine.verify import as_target
+from paramtool.errors import PlanError, TieError
+from paramtool.jobs import Path, refuse_dataless
+from paramtool.model import alias
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry
+from paramtool.model.dtype import DTYPES
+from paramtool.model.storage import ByteRange, SourceFile, Storage
+from paramtool.model.view import View, contiguous
+from paramtool.passes import select
+
+
+def load_file(
+    path: Path, *, section: str | None = None, device: str | torch.device = "cpu"
+) -> dict[str, torch.Tensor]:
+    """Every name of a checkpoint as a tensor; names that share memory in the source share it here, equal ones do not.
+
+    Parts of sparse and quantised tensors come as `name/part`.  FormatError names a tensor that has no data.
+    """
+    checkpoint = formats.read(path)
+    if section is not None:
+        checkpoint = select.section(checkpoint, section)
+    refuse_dataless(checkpoint)
+    with Source(checkpoint) as source:
+        found = {name: tensor for batch in _batches(source, checkpoint, device) for name, tensor in batch.items()}
+    order = dict.fromkeys([*checkpoint.entries, *(name for name, _ in checkpoint.windows())])
+    return {name: found[name] for name in order if name in found}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What `load_model` did not find, and what it did not need."""
+
+    missing: tuple[str, ...]
+    """Names of the model that the file lacks and that no tied partner filled."""
+    unexpected: tuple[str, ...]
+    """Names of the file that the model lacks, and whose memory no other name brought in."""
+    section: str
+    """The section that was loaded; empty for the whole file."""
+
+
+def load_model(model: nn.Module, path: Path, strict: bool = True, *, section: str | None = None) -> Loaded:
+    """Fill a model from any readable checkpoint, in place.
+
+    Every alias name of the file resolves.  A name that the file lacks is fine where a partner that the model ties it to
+    was loaded; a name that the model lacks is fine where it shares the memory of one that was loaded.  Anything else
+    is a PlanError when `strict`, and is reported otherwise.
+    TieError where the model ties names that the file holds with different bytes; PlanError where shapes differ.
+    Nothing is copied before everything was checked.
+    """
+    wanted = {n: t for n, t in model.state_dict(keep_vars=True).items() if isinstance(t, torch.Tensor)}
+    whole = formats.read(path)
+    checkpoint = select.for_names(whole, wanted, section)
+    where = whole.files[0].path
+    present = {n: e for n, e in checkpoint.entries.items() if n in wanted}
+    _check_shapes(where, present, wanted)
+    refuse_dataless(replace(checkpoint, entries=present))
+    ties = _model_graph(wanted)
+    result = Loaded(
+        missing=tuple(_missing(wanted, present, ties)),
+        unexpected=tuple(_unexpected(checkpoint, present)),
+        section=_section_of(whole, checkpoint, section),
+    )
+    if strict and (result.missing or result.unexpected):
+        raise PlanError(f"{where}: {_explain(result, len(wanted))}", hint="strict=False loads what fits")
+    chosen = replace(checkpoint, entries=present)
+    with Source(checkpoint) as source, torch.no_grad():
+        _check_ties(where, source, chosen, wanted, ties)
+        for batch in _batches(source, chosen, "cpu"):
+            for name, tensor in batch.items():
+                wanted[name].copy_(tensor)
+    return result
+
+
+def _section_of(whole: Checkpoint, chosen: Checkpoint, asked: str | None) -> str:
+    if asked is not None or chosen is whole:
+        return asked or ""
+    return next((s.name for s in whole.sections if select.section(whole, s.name).entries == chosen.entries), "")
+
+
+def _explain(result: Loaded, count: int) -> str:
+    texts = []
+    for names, what in ((result.missing, "lacks"), (result.unexpected, "holds, and the model does not want,")):
+        if names:
+            shown = ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+            texts.append(f"{what} {len(names)} names ({shown})")
+    return f"of {count} names of the model, the file " + "; it ".join(texts)
+
+
+# --- tensors out of files ------------------------------------------------------------------------------------------
+
+
+def _batches(source: Source, checkpoint: Checkpoint, device: str | torch.device) -> Iterator[dict[str, torch.Tensor]]:
+    """The tensors of one memory after the other, each memory in one buffer."""
+    graph = alias.build(checkpoint)
+    pending = {f"{n}/data": (n, e) for n, e in checkpoint.entries.items() if as_compound(e)}
+    for memory in memories(graph):
+        buffer = torch.empty(memory.nbytes, dtype=torch.uint8)
+        fill(source, memory, buffer.numpy().data)
+        buffer = buffer.to(device)
+        batch = {name: _window(buffer, view) for name, view in memory.windows}
+        for part in [part for part in batch if part in pending]:
+            name, entry = pending[part]
+            batch[name] = _resolved(batch.pop(part), entry)
+        yield batch
+
+
+def as_compound(entry: Entry) -> bool:
+    """Whether an entry is one window with a conjugation or negation that was not carried out."""
+    return isinstance(entry.value, Compound) and as_target("", entry) is not None
+
+
+def _resolved(tensor: torch.Tensor, entry: Entry) -> torch.Tensor:
+    assert isinstance(entry.value, Compound)
+    if "conj" in entry.value.kind:
+        tensor = tensor.conj().resolve_conj()
+    return -tensor if "neg" in entry.value.kind else tensor
+
+
+def _window(buffer: torch.Tensor, view: View) -> torch.Tensor:
+    """A window on a buffer of bytes."""
+    if view.dtype.name == "float4_e2m1fn" and view.shape and view.shape[-1] % 2 == 0:  # torch counts pairs
+        pairs = contiguous(view.storage, DTYPES["float4_e2m1fn_x2"], (*view.shape[:-1], view.shape[-1] // 2))
+        view = replace(pairs, offset=view.byte_start)
+    elif view.dtype.block_elements != 1:
+        view = contiguous(view.storage, DTYPES["uint8"], (view.nbytes,), view.byte_start)
+    dtype = getattr(torch, view.dtype.name)
+    if dtype in _QUANTISED:
+        dtype = _QUANTISED[dtype]
+    return torch.empty(0, dtype=dtype, device=buffer.device).set_(
+        buffer.untyped_storage(), view.offset, view.shape, view.strides
+    )
+
+
+_QUANTISED = {
+    torch.qint8: torch.int8,
+    torch.quint8: torch.uint8,
+    torch.qint32: torch.int32,
+    torch.quint4x2: torch.uint8,
+    torch.quint2x4: torch.uint8,
+}
+"""Integer forms of quantised values: their scales stand in the entry's facts."""
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+def _model_graph(tensors: Mapping[str, torch.Tensor]) -> alias.AliasGraph:
+    """The alias graph of a model in memory: the same mathematics, on live storages."""
+    ids: dict[int, int] = {}
+    sizes: dict[int, int] = {}
+    entries: dict[str, Entry] = {}
+    for name, tensor in tensors.items():
+        pointer = tensor.untyped_storage().data_ptr() if tensor.numel() else 0
+        number = ids.setdefault(pointer or -len(ids) - 1, len(ids))  # tensors without memory share nothing
+        sizes[number] = tensor.untyped_storage().nbytes()
+        dtype = DTYPES[str(tensor.dtype).removeprefix("torch.")]
+        view = View(number, dtype, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()))
+        entries[name] = Entry(view)
+    storages = {n: Storage(n, size, ByteRange("", 0, size)) for n, size in sizes.items()}
+    return alias.build(Checkpoint("model", (SourceFile("model", 0, 0),), storages, entries))
+
+
+def _check_shapes(where: str, present: Mapping[str, Entry], wanted: Mapping[str, torch.Tensor]) -> None:
+    wrong = []
+    for name, entry in present.items():
+        target = as_target(name, entry)
+        shape = tuple(wanted[name].shape)
+        if target is None:
+            wrong.append(f"{name!r}: is a compound tensor in the file; the model wants a plain one")
+        elif target.shape != shape and not (target.dtype.name == "float4_e2m1fn" and target.shape[:-1] == shape[:-1]):
+            wrong.append(f"{name!r}: has shape {list(target.shape)} in the file; the model wants {list(shape)}")
+    if wrong:
+        raise PlanError(f"{where}: {len(wrong)} tensors do not fit the model:\n  " + "\n  ".join(wrong[:20]))
+
+
+def _missing(
+    wanted: Mapping[str, torch.Tensor], present: Mapping[str, Entry], ties: alias.AliasGraph
+) -> Iterator[str]:
+    """Names that the file lacks and that no loaded partner fills completely."""
+    for name in wanted:
+        if name in present or not wanted[name].numel():
+            continue
+        mine = ties.members[name]
+        partners = (ties.members[n] for n in present if ties.members[n].memory == mine.memory)
+        if not any(_covers(partner.source, mine.source) for partner in partners):
+            yield name
+
+
+def _covers(outer: View, inner: View) -> bool:
+    """Whether filling `outer` fills all of `inner`."""
+    if outer == inner:
+        return True
+    dense = outer.is_injective and outer.nbytes == outer.byte_stop - outer.byte_start
+    return dense and outer.byte_start <= inner.byte_start and inner.byte_stop <= outer.byte_stop
+
+
+def _unexpected(checkpoint: Checkpoint, present: Mapping[str, Entry]) -> Iterator[str]:
+    """Names that the model lacks and that share no memory with one that is loaded."""
+    graph = alias.build(checkpoint, parts=False)
+    loaded = {graph.members[name].memory for name in present if name in graph.members}
+    for name in checkpoint.entries:
+        if name not in present and (name not in graph.members or graph.members[name].memory not in loaded):
+            yield name
+
+
+def _check_ties(
+    where: str, source: Source, chosen: Checkpoint, wanted: Mapping[str, torch.Tensor], ties: alias.AliasGraph
+) -> None:
+    """Fill a copy of each memory that the model shares between loaded names; all of them must read back."""
+    groups: dict[str, list[str]] = {}
+    for name in chosen.entries:
+        groups.setdefault(ties.members[name].memory, []).append(name)
+    for names in groups.values():
+        if len({(chosen.entries[n].value, ties.members[n].source) for n in names if _is_view(chosen, n)}) > 1:
+            part = replace(chosen, entries={n: chosen.entries[n] for n in names})
+            loaded = {n: t for batch in _batches(source, part, "cpu") for n, t in batch.items()}
+            _check_group(where, loaded, {n: wanted[n] for n in names})
+
+
+def _is_view(chosen: Checkpoint, name: str) -> bool:
+    return isinstance(chosen.entries[name].value, View)
+
+
+def _check_group(where: str, loaded: Mapping[str, torch.Tensor], model: Mapping[str, torch.Tensor]) -> None:
+    first = next(iter(model.values()))
+    scratch = torch.zeros(first.untyped_storage().nbytes(), dtype=torch.uint8).untyped_storage()
+    windows = {
+        name: torch.empty(0, dtype=t.dtype).set_(scratch, t.storage_offset(), t.shape, t.stride())
+        for name, t in model.items()
+    }
+    for name, tensor in loaded.items():
+        windows[name].copy_(tensor)
+    names = list(loaded)
+    for k, name in enumerate(names):
+        expected = loaded[name].to(windows[name].dtype)
+        if _bytes(windows[name]) != _bytes(expected):
+            other = next((n for n in reversed(names[k + 1 :]) if _touches(model[n], model[name])), names[-1])
+            raise TieError(
+                f"{where}: the model ties {name!r} and {other!r}, and the file holds them with different bytes"
+                f"{_largest(loaded[name], loaded[other])}",
+                hint="load into a model without this tie, or leave one of them out: paramtool export --names",
+            )
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _touches(a: torch.Tensor, b: torch.Tensor) -> bool:
+    graph = _model_graph({"a": a, "b": b})
+    return graph.members["a"].memory == graph.members["b"].memory
+
+
+def _largest(a: torch.Tensor, b: torch.Tensor) -> str:
+    """The largest difference of two tensors of one shape, for the message."""
+    if a.shape != b.shape or a.dtype.is_complex or b.dtype.is_complex:
+        return ""
+    return f" (largest difference {(a.double() - b.double()).abs().max().item():.3g})"
+
+
+__all__ = ["Loaded", "load_file", "load_model"]
