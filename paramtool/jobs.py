@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from paramtool import errors, formats
@@ -73,7 +73,8 @@ class Inspection:
     def duplicate_nbytes(self) -> int:
         """Bytes that are stored more than once, as far as content was looked at."""
         return sum(
-            (len({self.graph.members[n].window for n in found.names}) - 1) * self.graph.members[found.names[0]].window.nbytes
+            (len({self.graph.members[n].window for n in found.names}) - 1)
+            * self.graph.members[found.names[0]].window.nbytes
             for found in self.equal or ()
         )
 
@@ -98,7 +99,10 @@ def inspect(
     made: dict[str, str] = {}
     if digests:
         windows = dict(checkpoint.windows())
-        with Source(checkpoint) as source, progress("digest", sum(v.nbytes for v in windows.values())) as advance:
+        with (
+            Source(checkpoint) as source,
+            progress("digest", sum(v.nbytes for v in windows.values())) as advance,
+        ):
             known: dict[View, str] = {}
             for name, view in windows.items():
                 if view not in known:
@@ -183,7 +187,12 @@ class Options:
 
 
 def dedup(
-    path: Path, output: Path | None = None, options: Options | None = None, *, progress: Progress = silent, **more: Any
+    path: Path,
+    output: Path | None = None,
+    options: Options | None = None,
+    *,
+    progress: Progress = silent,
+    **more: Any,
 ) -> Deduped:
     """Write a checkpoint with every byte once and every name recorded.
 
@@ -250,7 +259,9 @@ def _laid_out(plan: Plan, sharded: bool, max_shard_nbytes: int | None) -> tuple[
     return safetensors.lay_out(plan)
 
 
-def _write(report: Deduped, outputs: tuple[OutputFile, ...], sharded: bool, options: Options, progress: Progress) -> None:
+def _write(
+    report: Deduped, outputs: tuple[OutputFile, ...], sharded: bool, options: Options, progress: Progress
+) -> None:
     from paramtool.engine.source import Source
     from paramtool.engine.writer import Staged, write
 
@@ -265,7 +276,11 @@ def _write(report: Deduped, outputs: tuple[OutputFile, ...], sharded: bool, opti
 
 
 def _prove(
-    place: Callable[[str], str], outputs: tuple[OutputFile, ...], report: Deduped, source: Any, advance: Advance
+    place: Callable[[str], str],
+    outputs: tuple[OutputFile, ...],
+    report: Deduped,
+    source: Any,
+    advance: Advance,
 ) -> None:
     """Open what was written with the safetensors library, and compare every name with its source."""
     from paramtool.engine.verify import by_name, by_safetensors
@@ -464,7 +479,9 @@ def _check_shapes(
         if shape is not None and value.shape != shape:
             wrong.append(f"{name!r}: has shape {list(value.shape)}; wanted {list(shape)}")
         if value.nbytes > max(max_bytes, value.byte_stop - value.byte_start):
-            wrong.append(f"{name!r}: is expanded and would grow to {value.nbytes} bytes; --max-bytes allows {max_bytes}")
+            wrong.append(
+                f"{name!r}: is expanded and would grow to {value.nbytes} bytes; --max-bytes allows {max_bytes}"
+            )
     if wrong:
         raise PlanError(f"{where}: {len(wrong)} tensors do not fit:\n  " + "\n  ".join(wrong[:20]))
 

@@ -28,9 +28,7 @@ from paramtool.model.view import View, contiguous
 from paramtool.passes import select
 
 
-def load_file(
-    path: Path, *, section: str | None = None, device: str | torch.device = "cpu"
-) -> dict[str, torch.Tensor]:
+def load_file(path: Path, *, section: str | None = None, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:
     """Every name of a checkpoint as a tensor; names that share memory in the source share it here, equal ones do not.
 
     Parts of sparse and quantised tensors come as `name/part`.  FormatError names a tensor that has no data.
@@ -98,7 +96,10 @@ def _section_of(whole: Checkpoint, chosen: Checkpoint, asked: str | None) -> str
 
 def _explain(result: Loaded, count: int) -> str:
     texts = []
-    for names, what in ((result.missing, "lacks"), (result.unexpected, "holds, and the model does not want,")):
+    for names, what in (
+        (result.missing, "lacks"),
+        (result.unexpected, "holds, and the model does not want,"),
+    ):
         if names:
             shown = ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
             texts.append(f"{what} {len(names)} names ({shown})")
@@ -192,9 +193,7 @@ def _check_shapes(where: str, present: Mapping[str, Entry], wanted: Mapping[str,
         raise PlanError(f"{where}: {len(wrong)} tensors do not fit the model:\n  " + "\n  ".join(wrong[:20]))
 
 
-def _missing(
-    wanted: Mapping[str, torch.Tensor], present: Mapping[str, Entry], ties: alias.AliasGraph
-) -> Iterator[str]:
+def _missing(wanted: Mapping[str, torch.Tensor], present: Mapping[str, Entry], ties: alias.AliasGraph) -> Iterator[str]:
     """Names that the file lacks and that no loaded partner fills completely."""
     for name in wanted:
         if name in present or not wanted[name].numel():

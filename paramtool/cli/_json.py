@@ -43,9 +43,7 @@ def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool)
         "findings": findings,
     }  # fmt: skip
     if tensors:
-        data["tensor_list"] = [
-            _tensor(name, entry, graph, found) for name, entry in checkpoint.entries.items()
-        ]
+        data["tensor_list"] = [_tensor(name, entry, graph, found) for name, entry in checkpoint.entries.items()]
     return data
 
 

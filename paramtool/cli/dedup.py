@@ -76,7 +76,12 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change:+.0f}%)")
     read_back = "all read back and equal" if found.verified else "not verified"
     stored = plural(len(found.plan.targets), "stored tensor")
-    yield ("names", f"{plural(len(found.plan.order), 'name')} on {stored}", read_back, f"{found.seconds:.1f} s")
+    yield (
+        "names",
+        f"{plural(len(found.plan.order), 'name')} on {stored}",
+        read_back,
+        f"{found.seconds:.1f} s",
+    )
     if found.equal is None:
         yield ("not done", "equal bytes under different names were not looked for (--no-equal)")
     if found.written:

@@ -13,7 +13,12 @@ from paramtool.errors import UsageError
 @click.command("export", epilog="Exit codes: 0 fine, 2 a name is missing, 3 bad file, 6 no plain form, 7 output.")
 @click.argument("path", metavar="FILE", type=click.Path())
 @click.option("--names", type=click.Path(), metavar="NAMES.txt", help="One name a line; - reads standard input.")
-@click.option("--like", type=click.Path(), metavar="OTHER_CKPT", help="Take the names, and check the shapes, of another.")
+@click.option(
+    "--like",
+    type=click.Path(),
+    metavar="OTHER_CKPT",
+    help="Take the names, and check the shapes, of another.",
+)
 @click.option("--only", metavar="SECTION", help="One section of FILE, its prefix stripped.")
 @click.option("-o", "--output", required=True, type=click.Path())
 @click.option("--max-bytes", type=Size(), default=jobs.MAX_EXPANDED_NBYTES, show_default=True,
@@ -32,7 +37,14 @@ def command(
     """
     wanted = _read_names(names) if names is not None else None
     found = jobs.export(
-        path, output, names=wanted, like=like, only=only, max_bytes=max_bytes, force=force, progress=_render.progress
+        path,
+        output,
+        names=wanted,
+        like=like,
+        only=only,
+        max_bytes=max_bytes,
+        force=force,
+        progress=_render.progress,
     )
     if as_json:
         from paramtool.cli import _json

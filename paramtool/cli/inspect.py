@@ -160,15 +160,27 @@ def _fused(block: FusedBlock, found: Inspection) -> Iterator[_render.Row]:
 def _unused(found: Inspection) -> Iterator[_render.Row]:
     if found.unused_nbytes:
         storages = plural(len(found.graph.unused), "storage")
-        yield ("unused", size(found.unused_nbytes), f"of {storages} belong to no tensor; dedup leaves them behind")
+        yield (
+            "unused",
+            size(found.unused_nbytes),
+            f"of {storages} belong to no tensor; dedup leaves them behind",
+        )
 
 
 def _unknown(found: Inspection) -> Iterator[_render.Row]:
     for unknown in found.checkpoint.unknown:
         if unknown.needed_by:
-            yield ("unsafe", unknown.path, f"needed by {_some(list(unknown.needed_by))}: not run, nothing was imported")
+            yield (
+                "unsafe",
+                unknown.path,
+                f"needed by {_some(list(unknown.needed_by))}: not run, nothing was imported",
+            )
         elif unknown.called:
-            yield ("unsafe", unknown.path, f"called by the pickle with {unknown.arguments}: not run, nothing was imported")
+            yield (
+                "unsafe",
+                unknown.path,
+                f"called by the pickle with {unknown.arguments}: not run, nothing was imported",
+            )
         else:
             yield ("unknown", unknown.path, "a class that holds data; not imported")
 
@@ -180,7 +192,15 @@ def _tensors(found: Inspection) -> Iterator[_render.Row]:
             case View() as view:
                 owner = found.graph.members[name].owner
                 stands = "" if owner == name else f"on {owner}"
-                yield ("tensor", name, _geometry(view), size(view.nbytes), entry.role, stands, digests.get(name, ""))
+                yield (
+                    "tensor",
+                    name,
+                    _geometry(view),
+                    size(view.nbytes),
+                    entry.role,
+                    stands,
+                    digests.get(name, ""),
+                )
             case Compound(kind, parts, _):
                 yield ("tensor", name, kind, "", entry.role)
                 for label, view in parts.items():

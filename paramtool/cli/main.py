@@ -28,7 +28,10 @@ EXAMPLES = {
         "write just the names that one variant wants",
         "paramtool export model.dedup.safetensors --names names.txt -o plain.safetensors",
     ),
-    "verify": ("compare an output with its source", "paramtool verify model.dedup.safetensors --against model.pt"),
+    "verify": (
+        "compare an output with its source",
+        "paramtool verify model.dedup.safetensors --against model.pt",
+    ),
 }
 INTERNAL_ERROR = 70
 """A defect of ours; EX_SOFTWARE of sysexits.h."""

@@ -156,7 +156,11 @@ class Source:
             return base_array[view.byte_start : view.byte_stop]  # type: ignore[no-any-return]
         size = view.dtype.block_bytes
         return np.ndarray(  # type: ignore[no-any-return,call-overload]
-            view.shape, ELEMENTS[size], base_array.data, view.byte_start, [stride * size for stride in view.strides]
+            view.shape,
+            ELEMENTS[size],
+            base_array.data,
+            view.byte_start,
+            [stride * size for stride in view.strides],
         )
 
     def row_major(self, view: View, prove: bool = True) -> Iterator[Buffer]:

@@ -16,7 +16,11 @@ Advance = Callable[[int], None]
 
 
 def by_safetensors(
-    path: str, targets: Iterable[Target], codes: Mapping[str, str], source: Source, advance: Advance = lambda n: None
+    path: str,
+    targets: Iterable[Target],
+    codes: Mapping[str, str],
+    source: Source,
+    advance: Advance = lambda n: None,
 ) -> Iterator[str]:
     """What the safetensors library finds different in a file from what was planned; nothing where all is well.
 

@@ -153,7 +153,9 @@ def _output_error(path: str, error: OSError) -> OutputError:
     return OutputError(f"{path}: cannot be written: {error.strerror}", hint=hint)
 
 
-def write(staged: Staged, outputs: Iterable[OutputFile], source: Source, advance: Advance = lambda nbytes: None) -> None:
+def write(
+    staged: Staged, outputs: Iterable[OutputFile], source: Source, advance: Advance = lambda nbytes: None
+) -> None:
     """Write every file of an output to its temporary place, one pass over the source, flushed to the disk.
 
     OutputError where the disk refuses; FormatError where the source turns out damaged.
@@ -272,7 +274,7 @@ def _scatter(copy: Copy, source: Source, sink: _Sink, start: int) -> None:
 
 def number_type(view: View) -> str:
     """The NumPy type to calculate with; ValueError for types that NumPy has no numbers for."""
-    import ml_dtypes  # noqa: F401 - registers bfloat16 and the float8 types with NumPy
+    import ml_dtypes
     import numpy as np
 
     name = view.dtype.name

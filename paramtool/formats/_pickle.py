@@ -160,10 +160,7 @@ SEQUENCES = frozenset({"builtins.set", "builtins.frozenset", "collections.deque"
 INERT = (
     MAPPINGS
     | SEQUENCES
-    | {
-        f"builtins.{name}"
-        for name in ("int", "float", "complex", "bool", "str", "bytes", "bytearray", "object")
-    }
+    | {f"builtins.{name}" for name in ("int", "float", "complex", "bool", "str", "bytes", "bytearray", "object")}
     | {f"builtins.{name}" for name in ("list", "dict", "tuple", "slice", "range", "xrange")}
     | {
         f"{module}.{name}"

@@ -9,7 +9,6 @@ Arguments as in torch/_utils.py, torch/_tensor.py and torch/serialization.py (2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-
 from typing import Any, NamedTuple
 
 from paramtool.formats._pickle import Global, Instance
@@ -181,7 +180,9 @@ def _sparse(layout: object, data: Any) -> Tensor:
         indices, values, size, *rest = data
         return _parts(kind, {"indices": indices, "values": values}, {"shape": _sizes(size), "coalesced": rest[:1]})
     compressed, plain, values, size = data
-    labels = ("crow_indices", "col_indices") if kind in {"sparse_csr", "sparse_bsr"} else ("ccol_indices", "row_indices")
+    labels = (
+        ("crow_indices", "col_indices") if kind in {"sparse_csr", "sparse_bsr"} else ("ccol_indices", "row_indices")
+    )
     return _parts(kind, {labels[0]: compressed, labels[1]: plain, "values": values}, {"shape": _sizes(size)})
 
 
@@ -193,7 +194,11 @@ def _quantised(
     values = Tensor(_view(storage, offset, size, stride))
     facts: dict[str, object] = {"scheme": getattr(scheme, "name", str(scheme))}
     if axis:
-        return _parts("quantised", {"values": values, "scales": scale, "zero_points": zero_point}, facts | {"axis": axis[0]})
+        return _parts(
+            "quantised",
+            {"values": values, "scales": scale, "zero_points": zero_point},
+            facts | {"axis": axis[0]},
+        )
     return _parts("quantised", {"values": values}, facts | {"scale": scale, "zero_point": zero_point})
 
 
@@ -403,8 +408,10 @@ class _Known:
         module, _, name = str(path).rpartition(".")
         if module in TYPE_MODULES and (name in STORAGE_DTYPES or name.endswith("Tensor")):
             return True
-        return str(path) in UNTYPED or (module == "torch" and (name in TORCH_DTYPES or name in _TORCH_WORDS)) or (
-            module == "numpy" and (name in {"ndarray", "bool_"} or name.rstrip("0123456789") in _NUMPY_KINDS)
+        return (
+            str(path) in UNTYPED
+            or (module == "torch" and (name in TORCH_DTYPES or name in _TORCH_WORDS))
+            or (module == "numpy" and (name in {"ndarray", "bool_"} or name.rstrip("0123456789") in _NUMPY_KINDS))
         )
 
 
@@ -416,4 +423,13 @@ _TORCH_WORDS = {
 _NUMPY_KINDS = {"float", "int", "uint", "complex"}
 KNOWN = _Known()
 
-__all__ = ["CONSTRUCTORS", "KNOWN", "InlineView", "NumpyArray", "NumpyDtype", "StorageRef", "Tensor", "storage_dtype"]
+__all__ = [
+    "CONSTRUCTORS",
+    "KNOWN",
+    "InlineView",
+    "NumpyArray",
+    "NumpyDtype",
+    "StorageRef",
+    "Tensor",
+    "storage_dtype",
+]

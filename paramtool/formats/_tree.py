@@ -88,7 +88,10 @@ def _encode(node: Node, prefix: str, run: _Run, runs: bool) -> Any:
         case Again(path):
             return {"again": path}
         case Sequence(kind, items):
-            return {"seq": kind, "items": [_encode(x, f"{prefix}{k}.", run, runs) for k, x in enumerate(items)]}
+            return {
+                "seq": kind,
+                "items": [_encode(x, f"{prefix}{k}.", run, runs) for k, x in enumerate(items)],
+            }
         case Mapping(kind, pairs, attributes):
             out: dict[str, Any] = {"map": kind, "items": _encode_items(pairs, prefix, run, runs)}
             if attributes is not None:

@@ -162,7 +162,11 @@ def walk(value: object, where: str) -> tuple[Node, list[tuple[str, Tensor]], boo
         return tree, [(name, tensor) for name, (_, tensor) in zip(plain, first.tensors, strict=True)], False
     names = list(_distinct(plain, [path for path, _ in first.tensors]))
     tree = Walk(where, iter(names)).node(value, ())
-    return tree, [(name, tensor) for name, (_, tensor) in zip(names, first.tensors, strict=True)], len(set(plain)) < len(plain)
+    return (
+        tree,
+        [(name, tensor) for name, (_, tensor) in zip(names, first.tensors, strict=True)],
+        len(set(plain)) < len(plain),
+    )
 
 
 def _distinct(plain: list[str], paths: list[Path]) -> Iterator[str]:

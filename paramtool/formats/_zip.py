@@ -178,9 +178,7 @@ def _locate(descriptor: int, where: str) -> _Directory:
     at, tail = _find_end(descriptor, size, where)
     _, disk, first_disk, here, count, nbytes, byte_start, comment = END.unpack_from(tail)
     if at + END.size + comment > size:
-        raise FormatError(
-            f"{where}: found a comment cut short by the end of the file; expected {comment} bytes"
-        )
+        raise FormatError(f"{where}: found a comment cut short by the end of the file; expected {comment} bytes")
     end: tuple[int, ...] = (disk, first_disk, here, count, nbytes, byte_start)
     at, end = _apply_zip64(descriptor, at, end, where)
     disk, first_disk, here, count, nbytes, byte_start = end
@@ -200,9 +198,7 @@ def _find_end(descriptor: int, size: int, where: str) -> tuple[int, bytes]:
     at = tail.rfind(END_SIGNATURE, 0, max(0, len(tail) - END.size + len(END_SIGNATURE)))
     if at < 0:
         message = f"found no end record in the last {len(tail):,} bytes; expected a zip archive"
-        raise FormatError(
-            f"{where}: {message}", "the file may be cut short: compare its size with the source's"
-        )
+        raise FormatError(f"{where}: {message}", "the file may be cut short: compare its size with the source's")
     return byte_start + at, tail[at : at + END.size]
 
 
@@ -222,9 +218,7 @@ def _apply_zip64(descriptor: int, at: int, end: tuple[int, ...], where: str) -> 
         raise FormatError(f"{where}: found the zip64 end record announced at byte {place}; {expected}")
     signature, rest, _, _, *wide = END64.unpack(_pread(descriptor, place, END64.size, where))
     if signature != END64_SIGNATURE or rest != END64.size - 12:
-        raise FormatError(
-            f"{where}: found no zip64 end record of {END64.size} bytes; expected one at byte {place}"
-        )
+        raise FormatError(f"{where}: found no zip64 end record of {END64.size} bytes; expected one at byte {place}")
     fulls = (FULL16, FULL16, FULL16, FULL16, FULL32, FULL32)
     for narrow, value, full in zip(end, wide, fulls, strict=True):
         if narrow not in (value, full):
@@ -397,8 +391,7 @@ def _members(entries: list[_Entry]) -> tuple[Member, ...]:
     files = [e for e in entries if e.name[-1:] not in ("", "/")]
     computed = any(e.crc32 for e in files) or not any(e.nbytes for e in files)
     return tuple(
-        Member(e.name, e.method, e.crc32 if computed else None, e.byte_start, e.stored_nbytes, e.nbytes)
-        for e in files
+        Member(e.name, e.method, e.crc32 if computed else None, e.byte_start, e.stored_nbytes, e.nbytes) for e in files
     )
 
 

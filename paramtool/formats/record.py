@@ -54,7 +54,10 @@ def encode(plan: Plan, stored: set[str], objects: str) -> str:
         alias.name: _encode_alias(alias, position) for alias in plan.aliases if str(alias.view.storage) in stored
     }
     record["stored"] = {
-        name: {"memory": plan.memories.get(name, name), "memory_evidence": plan.memory_evidence.get(name, "storage")}
+        name: {
+            "memory": plan.memories.get(name, name),
+            "memory_evidence": plan.memory_evidence.get(name, "storage"),
+        }
         for name in plan.order
         if name in stored and (name in plan.memories or name in plan.memory_evidence)
     }
@@ -112,7 +115,15 @@ def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) 
             )
         entries = _recorded(where, stored, record)
         objects = _tree.decode(record["objects"], tuple(entries)) if "objects" in record else None
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, StopIteration) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        IndexError,
+        RecursionError,
+        StopIteration,
+    ) as error:
         raise FormatError(
             f"{where}: its alias record (metadata key {KEY!r}) is damaged: {type(error).__name__}: {error}",
             hint="docs/alias-record.md describes it; the stored tensors can still be read by the safetensors library",
@@ -139,7 +150,9 @@ def _recorded(where: str, stored: Mapping[str, View], record: dict[str, Any]) ->
     missing = spans - stored.keys() | {str(a["owner"]) for a in record["aliases"].values()} - stored.keys()
     clash = record["aliases"].keys() & stored.keys()
     if missing or clash:
-        wrong = f"is a window on {min(missing)!r}, which is not stored" if missing else f"and tensor {min(clash)!r} clash"
+        wrong = (
+            f"is a window on {min(missing)!r}, which is not stored" if missing else f"and tensor {min(clash)!r} clash"
+        )
         raise FormatError(f"{where}: its alias record {wrong}", hint="the file was changed after paramtool wrote it")
     said = record["stored"]
     plain = [(name, _stored_entry(name, view, said)) for name, view in stored.items() if name not in spans]
@@ -185,5 +198,7 @@ def _alias_entry(where: str, name: str, item: dict[str, Any], stored: Mapping[st
     if evidence not in {"storage", "declared", "content"}:
         raise ValueError(f"{name!r} has evidence {evidence!r}")
     why = "storage" if evidence == "content" else evidence
-    return Entry(window.on(owner.storage, owner.byte_start + window.byte_start), link=Link(str(item["memory"]), why, item["position"]))
-
+    return Entry(
+        window.on(owner.storage, owner.byte_start + window.byte_start),
+        link=Link(str(item["memory"]), why, item["position"]),
+    )

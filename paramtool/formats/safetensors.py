@@ -185,7 +185,10 @@ def _layout_defects(ranges: list[tuple[int, int, str]], data_nbytes: int) -> Ite
 def refusals(plan: Plan) -> dict[str, str]:
     """Names that this format has no form for, each with the reason."""
     reasons = {}
-    for name, dtype in [*((t.name, t.dtype) for t in plan.targets), *((a.name, a.view.dtype) for a in plan.aliases)]:
+    for name, dtype in [
+        *((t.name, t.dtype) for t in plan.targets),
+        *((a.name, a.view.dtype) for a in plan.aliases),
+    ]:
         if dtype.name not in CODE_OF:
             reasons[name] = f"safetensors has no {dtype.name}"
         elif name == METADATA:
@@ -300,7 +303,11 @@ def _lay_out_file(name: str, plan: Plan, targets: Iterable[Target], metadata: di
     for target in targets:
         start = begin[target.name]
         offsets = [start, start + target.nbytes]
-        header[target.name] = {"dtype": CODE_OF[target.dtype.name], "shape": target.shape, "data_offsets": offsets}
+        header[target.name] = {
+            "dtype": CODE_OF[target.dtype.name],
+            "shape": target.shape,
+            "data_offsets": offsets,
+        }
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     if len(text) > MAX_HEADER_NBYTES:

@@ -131,7 +131,10 @@ class _Renumber:
 
 
 def _merge(
-    index: SourceFile, weight_map: Mapping[str, str], index_metadata: Mapping[str, Any], shards: Mapping[str, Checkpoint]
+    index: SourceFile,
+    weight_map: Mapping[str, str],
+    index_metadata: Mapping[str, Any],
+    shards: Mapping[str, Checkpoint],
 ) -> Checkpoint:
     storages: dict[int, Storage] = {}
     entries: dict[str, Entry] = {}

@@ -357,7 +357,9 @@ def _tar_members(file: BinaryIO, where: str) -> dict[str, tuple[int, int]]:
         raise FormatError(f"{where}: is a damaged tar archive: {error}") from None
     places = {m.name.removeprefix("./"): (m.offset_data, m.offset_data + m.size) for m in members}
     if len(members) != len(wanted) or places.keys() != wanted:
-        raise FormatError(f"{where}: is a tar archive without `pickle`, `storages` and `tensors`; torch did not write it")
+        raise FormatError(
+            f"{where}: is a tar archive without `pickle`, `storages` and `tensors`; torch did not write it"
+        )
     return places
 
 
@@ -445,9 +447,7 @@ def _tar_dtype(reader: _Reader, type_: object) -> DType:
     return dtype
 
 
-def _tar_tensors(
-    storages: Storages, data: mmap, place: Places, refs: Mapping[str, StorageRef]
-) -> dict[str, Tensor]:
+def _tar_tensors(storages: Storages, data: mmap, place: Places, refs: Mapping[str, StorageRef]) -> dict[str, Tensor]:
     """`count`, then for each tensor `(key, storage key, type)`, i32 axes, 4 unused bytes, sizes, strides, offset."""
     reader = _Reader(storages, data, *place, "tensors")
     tensors: dict[str, Tensor] = {}

@@ -279,9 +279,7 @@ def _span(views: Iterable[View], start: int, stop: int) -> View:
     return contiguous(storage, DTYPES["uint8"], (stop - start,), start)
 
 
-def _remember(
-    placed: list[tuple[str, View, View]], owner: str, links: Mapping[str, Link]
-) -> Iterator[Member]:
+def _remember(placed: list[tuple[str, View, View]], owner: str, links: Mapping[str, Link]) -> Iterator[Member]:
     """Give each name of a component its memory and the evidence for its place.
 
     Without a record a component is one memory.  With one, the names of each recorded memory stay together.

@@ -1,11 +1,11 @@
 """A checkpoint: files, storages, and the names that look into them.
 
-    Checkpoint
-      files      the files it was read from, as they were
-      storages   {id: Storage}            flat buffers, somewhere in a file
-      entries    {name: Entry}            in file order; an Entry is mostly a View on a storage
-      objects    the tree of everything else
-      unknown    names of classes and functions that the file asks for and that were not run
+Checkpoint
+  files      the files it was read from, as they were
+  storages   {id: Storage}            flat buffers, somewhere in a file
+  entries    {name: Entry}            in file order; an Entry is mostly a View on a storage
+  objects    the tree of everything else
+  unknown    names of classes and functions that the file asks for and that were not run
 """
 
 from __future__ import annotations

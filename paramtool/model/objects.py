@@ -105,7 +105,10 @@ def map_tensors(node: Node, change: Callable[[str], str]) -> Node:
             return Sequence(kind, tuple(map_tensors(item, change) for item in items))
         case Mapping(kind, pairs, attributes):
             changed = tuple(
-                (TensorRef(change(key.name)) if isinstance(key, TensorRef) else key, map_tensors(child, change))
+                (
+                    TensorRef(change(key.name)) if isinstance(key, TensorRef) else key,
+                    map_tensors(child, change),
+                )
                 for key, child in pairs
             )
             return Mapping(kind, changed, attributes and map_tensors(attributes, change))

@@ -118,6 +118,8 @@ def test_keep_chooses_among_those_that_cover(described: Checkpoint, keep: str) -
     """Of the names whose window is the same as the owner's, the owner is the one that `keep` asks for."""
     graph = build(described, keep)
     for owner in graph.owners.keys() - graph.anonymous:
+        if 0 in graph.owners[owner].shape:
+            continue  # windows without elements share nothing, and each owns itself
         alike = [n for n, m in graph.members.items() if m.source == graph.members[owner].source]
         assert choose(alike, keep) == owner
 
