@@ -19,7 +19,8 @@ from paramtool.engine.load import fill, memories
 from paramtool.engine.source import Source
 from paramtool.engine.verify import as_target
 from paramtool.errors import PlanError, TieError
-from paramtool.jobs import Path, refuse_dataless
+from paramtool.jobs._progress import Path
+from paramtool.jobs.loading import refuse_dataless
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.dtype import DTYPES
@@ -174,7 +175,7 @@ def _model_graph(tensors: Mapping[str, torch.Tensor]) -> alias.AliasGraph:
         number = ids.setdefault(pointer or -len(ids) - 1, len(ids))  # tensors without memory share nothing
         sizes[number] = tensor.untyped_storage().nbytes()
         dtype = DTYPES[str(tensor.dtype).removeprefix("torch.")]
-        view = View(number, dtype, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()))
+        view = View(number, dtype, int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride()))
         entries[name] = Entry(view)
     storages = {n: Storage(n, size, ByteRange("", 0, size)) for n, size in sizes.items()}
     return alias.build(Checkpoint("model", (SourceFile("model", 0, 0),), storages, entries))

@@ -1,14 +1,16 @@
-"""Reports as JSON data.  The schemas are in docs/schema; a change that breaks a reader raises the number in `schema`."""
+"""Reports as JSON data.  The schemas are in docs/schema; a change that breaks a reader raises their number."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paramtool.jobs import Deduped, Exported, Inspection, Verified
 from paramtool.model.alias import AliasGraph, FusedBlock, Member
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
 from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    from paramtool.jobs import Deduped, Exported, Inspection, Verified
 
 
 def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool) -> dict[str, Any]:

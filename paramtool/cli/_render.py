@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from paramtool.cli._text import shown
-from paramtool.jobs import Advance
+from paramtool.jobs._progress import Advance
 
 Row = tuple[str, ...]
 """What it is, of what, and details; empty texts keep columns apart."""

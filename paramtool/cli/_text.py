@@ -57,7 +57,7 @@ def parse_size(text: str) -> int:
     return int(float(found[1]) * UNITS[found[2].upper()])
 
 
-class Size(click.ParamType):
+class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
     """A number of bytes on the command line."""
 
     name = "size"

@@ -10,6 +10,7 @@ from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._text import Size, plural, size
 from paramtool.jobs import Deduped
+from paramtool.jobs._progress import MIN_EQUAL_NBYTES
 from paramtool.model.alias import Member
 
 
@@ -17,11 +18,11 @@ from paramtool.model.alias import Member
 @click.argument("ckpt", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="Default: <stem>.dedup.safetensors beside the input.")
 @click.option("--keep", default="first", show_default=True, metavar="first|last|GLOB",
-              help="Which name owns bytes that several share, in file order; GLOB is matched as by fnmatch.")  # fmt: skip
+              help="Which name owns what several share, in file order; GLOB is matched as by fnmatch.")  # fmt: skip
 @click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped.")
 @click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB.")
 @click.option("--no-equal", is_flag=True, help="Do not look for equal bytes under different names.")
-@click.option("--min-equal-bytes", type=Size(), default=jobs.MIN_EQUAL_NBYTES, show_default=True,
+@click.option("--min-equal-bytes", type=Size(), default=MIN_EQUAL_NBYTES, show_default=True,
               help="Smaller tensors are not joined for being equal.")  # fmt: skip
 @click.option("--skip-unsupported", is_flag=True, help="Leave out tensors that safetensors has no form for.")
 @click.option("--allow-unknown", is_flag=True, help="Go on although the pickle calls unknown names (they are not run).")

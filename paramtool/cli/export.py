@@ -8,6 +8,7 @@ from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._text import Size, plural, size
 from paramtool.errors import UsageError
+from paramtool.jobs.exporting import MAX_EXPANDED_NBYTES
 
 
 @click.command("export", epilog="Exit codes: 0 fine, 2 a name is missing, 3 bad file, 6 no plain form, 7 output.")
@@ -21,7 +22,7 @@ from paramtool.errors import UsageError
 )
 @click.option("--only", metavar="SECTION", help="One section of FILE, its prefix stripped.")
 @click.option("-o", "--output", required=True, type=click.Path())
-@click.option("--max-bytes", type=Size(), default=jobs.MAX_EXPANDED_NBYTES, show_default=True,
+@click.option("--max-bytes", type=Size(), default=MAX_EXPANDED_NBYTES, show_default=True,
               help="What one expanded (stride 0) tensor may grow to.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists.")

@@ -23,7 +23,8 @@ MANY = 8
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 @click.option("--tensors", is_flag=True, help="List every tensor.")
 @click.option("--digest", is_flag=True, help="Read everything: a digest for each tensor, and which are equal.")
-@click.option("--fail-on", "rules", multiple=True, metavar="RULE", callback=lambda c, p, v: [_rules.parse(r) for r in v],
+@click.option("--fail-on", "rules", multiple=True, metavar="RULE",
+              callback=lambda ctx, param, texts: [_rules.parse(text) for text in texts],
               help="Exit with 1 where the rule does not hold: duplicate-bytes>SIZE, unused-bytes>SIZE, unknown-class, "
               "not-tied:A=B, dtype:PATTERN=DTYPE, missing:NAME.")  # fmt: skip
 def command(path: str, as_json: bool, tensors: bool, digest: bool, rules: list[_rules.Rule]) -> int:

@@ -103,10 +103,10 @@ class Source:
     def prove(self, storage_id: int) -> None:
         """Compare a whole storage with its CRC, unless that has been done; FormatError where they differ."""
         storage = self.checkpoint.storages[storage_id]
-        if isinstance(storage.backing, ByteRange) and storage.backing.crc32 is not None:
-            if storage_id not in self._proved:
-                for _ in self._proved_chunks(storage, storage.backing.crc32):
-                    pass
+        crc32 = storage.backing.crc32 if isinstance(storage.backing, ByteRange) else None
+        if crc32 is not None and storage_id not in self._proved:
+            for _ in self._proved_chunks(storage, crc32):
+                pass
 
     def _plain_chunks(self, storage_id: int, start: int, stop: int) -> Iterator[Buffer]:
         for at in range(start, stop, BLOCK_NBYTES):
@@ -155,7 +155,7 @@ class Source:
         if view.dtype.block_elements != 1:
             return base_array[view.byte_start : view.byte_stop]  # type: ignore[no-any-return]
         size = view.dtype.block_bytes
-        return np.ndarray(  # type: ignore[no-any-return,call-overload]
+        return np.ndarray(
             view.shape,
             ELEMENTS[size],
             base_array.data,
@@ -178,7 +178,7 @@ class Source:
         for box in blocks(view.shape, BLOCK_NBYTES // view.dtype.block_bytes):
             block = np.ascontiguousarray(array[box])
             self.nbytes_read += block.nbytes
-            yield memoryview(block.reshape(-1).view("u1"))
+            yield block.reshape(-1).view("u1").data
 
     def _spool(self, storage: Storage) -> BinaryIO:
         """Decode a storage into a temporary file that has no name."""
@@ -193,7 +193,7 @@ class Source:
                 f"{self.checkpoint.files[0].path}: storage {storage.id} decodes to {spool.tell()} bytes; "
                 f"expected {storage.nbytes}"
             )
-        return spool  # type: ignore[return-value]
+        return spool
 
     def _decode(self, storage: Storage, backing: Encoded, write: Callable[[bytes], object]) -> None:
         crc = 0

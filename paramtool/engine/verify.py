@@ -34,7 +34,7 @@ def by_safetensors(
 
     wanted = {target.name: target for target in targets}
     written = read_file(path)
-    with safe_open(path, framework="numpy") as file, Source(written) as raw:  # type: ignore[no-untyped-call]
+    with safe_open(path, framework="numpy") as file, Source(written) as raw:
         names = set(file.keys())
         yield from (f"{name!r}: is not in the file" for name in sorted(wanted.keys() - names))
         yield from (f"{name!r}: is in the file and was not planned" for name in sorted(names - wanted.keys()))

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.source import ELEMENTS, Buffer, Source
 from paramtool.errors import OutputError
-from paramtool.formats import OutputFile
+from paramtool.formats._output import OutputFile
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib import import_module
 from typing import NamedTuple
 
 from paramtool.errors import FormatError
-from paramtool.formats import safetensors, sharded, torch
+from paramtool.formats import _sniff
 from paramtool.formats._files import open_source
-from paramtool.formats._output import OutputFile
 from paramtool.model.checkpoint import Checkpoint
-
-__all__ = ["FOREIGN", "FORMATS", "OutputFile", "read", "read_file"]
 
 HEAD_NBYTES = 4096
 
@@ -25,14 +23,19 @@ class Format(NamedTuple):
     """A format that can be read."""
 
     name: str
+    """Also the module of this package that reads it, imported when such a file is met."""
     sniff: Callable[[bytes, int], bool]
     """From the first bytes of a file and its size."""
-    read: Callable[[str], Checkpoint]
+
+    def read(self, path: str) -> Checkpoint:
+        """Describe one file of this format."""
+        found: Checkpoint = import_module(f"paramtool.formats.{self.name}").read(path)
+        return found
 
 
 FORMATS = (
-    Format("torch", torch.sniff, torch.read),
-    Format("safetensors", safetensors.sniff, safetensors.read),
+    Format("torch", _sniff.is_torch),
+    Format("safetensors", _sniff.is_safetensors),
 )
 
 
@@ -70,7 +73,15 @@ def read(path: str | os.PathLike[str]) -> Checkpoint:
     path = os.fspath(path)
     if os.path.isdir(path):
         path = _in_folder(path)
-    return read_file(path)
+    import gc
+
+    collects = gc.isenabled()
+    gc.disable()  # all of a description's many objects stay: looking for garbage costs a third of the time
+    try:
+        return read_file(path)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def read_file(path: str) -> Checkpoint:
@@ -83,7 +94,9 @@ def read_file(path: str) -> Checkpoint:
     for format_ in FORMATS:
         if format_.sniff(head, source.nbytes):
             return format_.read(path)
-    if head.lstrip()[:1] == b"{" and (b'"weight_map"' in head or path.endswith(sharded.SUFFIX)):
+    if _sniff.is_index(head, path):
+        from paramtool.formats import sharded
+
         return sharded.read(path, read_file)
     text = head.lstrip().lower() if head.lstrip()[:1] == b"<" else head
     foreign = next(foreign for foreign in FOREIGN if text.startswith(foreign.start))
@@ -101,7 +114,7 @@ def _in_folder(folder: str) -> str:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise FormatError(f"{folder}: cannot be read: {error.strerror}") from None
-    indexes = [name for name in INDEXES if name in names] or [n for n in names if n.endswith(sharded.SUFFIX)]
+    indexes = [name for name in INDEXES if name in names] or [n for n in names if n.endswith(_sniff.INDEX_SUFFIX)]
     whole = [name for name in WHOLE if name in names]
     if whole and not (set(INDEXES) & set(names)):
         return os.path.join(folder, whole[0])

@@ -4,7 +4,8 @@ JSON has no typed keys, tuples, bytes or tensors, so every container is an objec
 a list of pairs:
 
     {"epoch": 3, "model": {"w": <tensor>, "b": <tensor>}, 0: (1,)}
-    {"map": "dict", "items": [["epoch", 3], ["model", {"map": "dict", "items": [2]}], [0, {"seq": "tuple", "items": [1]}]]}
+    {"map": "dict", "items": [["epoch", 3], ["model", {"map": "dict", "items": [2]}],
+                              [0, {"seq": "tuple", "items": [1]}]]}
 
 A number that stands bare among the items of a mapping is a run of so many tensors: the next names in the file's order,
 each keyed by what follows the mapping's own prefix.  So a tree costs little beside a hundred thousand names.
@@ -267,9 +268,10 @@ def sections(objects: Node) -> tuple[Section, ...]:
     found = []
     for key, child in objects.items:
         names = [node.name for node in walk(child) if isinstance(node, TensorRef)]
-        prefix = f"{key}."
+        word = str(key)
+        prefix = f"{word}."
         if names and not isinstance(child, TensorRef) and all(name.startswith(prefix) for name in names):
-            found.append(Section(str(key), prefix, _section_role(str(key), child)))
+            found.append(Section(word, prefix, _section_role(word, child)))
     return tuple(found)
 
 

@@ -19,6 +19,7 @@ from paramtool.errors import Defects, FormatError, PlanError
 from paramtool.formats import _tree, record
 from paramtool.formats._files import open_source
 from paramtool.formats._output import OutputFile
+from paramtool.formats._sniff import MAX_SAFETENSORS_HEADER
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import EMPTY
@@ -28,7 +29,6 @@ from paramtool.model.view import View, contiguous
 
 NAME = "safetensors"
 HEADER_LENGTH = Struct("<Q")
-MAX_HEADER_NBYTES = 100_000_000
 SHARD_HEADER_NBYTES = 80_000_000
 """A shard is closed before its header comes near the limit."""
 METADATA = "__metadata__"
@@ -44,13 +44,6 @@ CODE_OF = {name: code for code, name in DTYPE_CODES.items()}
 
 
 # --- reading ---------------------------------------------------------------------------------------------------
-
-
-def sniff(head: bytes, nbytes: int) -> bool:
-    """Whether a file that begins so can be safetensors: a length that fits, then a JSON object."""
-    if len(head) < 9 or nbytes < 10:
-        return False
-    return HEADER_LENGTH.unpack_from(head)[0] <= max(nbytes, MAX_HEADER_NBYTES) and head[8:9] == b"{"
 
 
 def read(path: str) -> Checkpoint:
@@ -86,8 +79,8 @@ def _read_header(file: BinaryIO, source: SourceFile) -> tuple[dict[str, Any], in
     if len(start) < HEADER_LENGTH.size:
         raise FormatError(f"{path}: has {len(start)} bytes; a safetensors file begins with 8 bytes of header length")
     (length,) = HEADER_LENGTH.unpack(start)
-    if length > MAX_HEADER_NBYTES:
-        raise FormatError(f"{path}: byte 0: header length {length}; the specification allows {MAX_HEADER_NBYTES}")
+    if length > MAX_SAFETENSORS_HEADER:
+        raise FormatError(f"{path}: byte 0: header length {length}; the specification allows {MAX_SAFETENSORS_HEADER}")
     if HEADER_LENGTH.size + length > source.nbytes:
         raise FormatError(
             f"{path}: byte 0: header length {length}, but the file has {source.nbytes} bytes; "
@@ -218,7 +211,7 @@ def lay_out_sharded(plan: Plan, max_shard_nbytes: int, stem: str = "model") -> t
     """
     shards = list(_split(plan, max_shard_nbytes))
     files = []
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for k, targets in enumerate(shards):
         name = f"{stem}-{k + 1:05d}-of-{len(shards):05d}.safetensors"
         files.append(_lay_out_file(name, plan, targets, _metadata_for(plan, targets, shard=k)))
@@ -286,7 +279,7 @@ def taken_flat_pairs(plan: Plan) -> list[str]:
 
 
 def _lay_out_file(name: str, plan: Plan, targets: Iterable[Target], metadata: dict[str, str]) -> OutputFile:
-    """Header and data; the data by falling size of element, so that every tensor is aligned, and the header in order."""
+    """Header and data: the data by falling size of element, so that all is aligned, the header in order."""
     targets = tuple(targets)
     if refused := refusals(plan):
         lines = [f"{name!r}: {reason}" for name, reason in list(refused.items())[:20]]
@@ -310,9 +303,9 @@ def _lay_out_file(name: str, plan: Plan, targets: Iterable[Target], metadata: di
         }
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    if len(text) > MAX_HEADER_NBYTES:
+    if len(text) > MAX_SAFETENSORS_HEADER:
         raise PlanError(
-            f"the header would have {len(text)} bytes; safetensors allows {MAX_HEADER_NBYTES}",
+            f"the header would have {len(text)} bytes; safetensors allows {MAX_SAFETENSORS_HEADER}",
             hint="--max-shard-size 5GB splits it",
         )
     return OutputFile(name, (HEADER_LENGTH.pack(len(text)) + text, *placed))

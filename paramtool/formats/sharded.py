@@ -26,7 +26,6 @@ from paramtool.model.view import View
 
 NAME = "sharded"
 MAX_INDEX_NBYTES = 256 << 20
-SUFFIX = ".index.json"
 
 
 def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
@@ -159,7 +158,7 @@ def _merge(
         metadata=metadata,
         producer=next((shard.producer for shard in shards.values() if shard.producer), ""),
         unknown=tuple(unknown for shard in shards.values() for unknown in shard.unknown),
-        notes=tuple([*notes, *(note for shard in shards.values() for note in shard.notes)]),
+        notes=(*notes, *(note for shard in shards.values() for note in shard.notes)),
     )
 
 

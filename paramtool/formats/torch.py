@@ -19,7 +19,7 @@ from struct import Struct, unpack_from
 from typing import TYPE_CHECKING, BinaryIO
 
 from paramtool.errors import Defects, FormatError
-from paramtool.formats import _tree, _zip
+from paramtool.formats import _sniff, _tree, _zip
 from paramtool.formats._files import open_source
 from paramtool.formats._pickle import Instance, Result, Use, load
 from paramtool.formats._torch_values import CONSTRUCTORS, KNOWN, InlineView, StorageRef, Tensor, storage_dtype
@@ -32,21 +32,8 @@ from paramtool.model.view import View, contiguous
 if TYPE_CHECKING:
     from mmap import mmap
 
-MAGIC = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
-"""LONG1 0x1950a86a20f9469cfc6c STOP: the first of the stacked pickles, behind its two bytes of protocol."""
 MAX_PICKLE_NBYTES = 512 << 20
 COUNT = Struct("<q")
-TAR_MAGIC = b"ustar"
-
-
-def sniff(head: bytes, nbytes: int) -> bool:
-    """Whether a file that begins so is one of torch's forms (a zip may turn out to be something else)."""
-    return _zip.is_zip(head) or is_stacked(head) or head[257:262] == TAR_MAGIC
-
-
-def is_stacked(head: bytes) -> bool:
-    """Whether a file begins with the pickled magic number, in any protocol that has binary numbers."""
-    return head[:1] == b"\x80" and MAGIC in head[:24]
 
 
 def read(path: str) -> Checkpoint:
@@ -54,9 +41,9 @@ def read(path: str) -> Checkpoint:
     file, source = open_source(path)
     with file:
         head = file.read(512)
-        if _zip.is_zip(head):
+        if _sniff.is_zip(head):
             return _read_zip(file, source)
-        if is_stacked(head):
+        if _sniff.is_stacked(head):
             return _read_stacked(file, source)
         return _read_tar(file, source)
 

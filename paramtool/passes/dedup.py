@@ -103,7 +103,9 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
     stored = {owner: whole(owner, view) for owner, view in graph.owners.items()}
     stored |= {name: _plain_target(name, e) for name, e in checkpoint.entries.items() if _is_resolvable(e.value)}
     position = {name: k for k, name in enumerate(checkpoint.entries)}
-    first = {member.owner: position[name] for name, member in reversed(graph.members.items())}
+    first: dict[str, int] = {}
+    for name, member in graph.members.items():
+        first.setdefault(member.owner, position[name])
     targets = sorted(stored.values(), key=lambda target: position.get(target.name, first.get(target.name, 0)))
     owned = {name: graph.members[name] for name in stored if name in graph.members}
     return Plan(

@@ -44,8 +44,10 @@ def partition(values: Mapping[str, Any]) -> Partition:
 def raw(value: Any) -> bytes:
     """The bytes of the elements in row-major order, conjugation and negation carried out."""
     if isinstance(value, torch.Tensor):
-        value = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-        return bytes(value.view(torch.uint8).numpy().tobytes())
+        value = value.detach().resolve_conj().resolve_neg()
+        dense = torch.empty(value.numel(), dtype=value.dtype)
+        dense.view(value.shape).copy_(value)
+        return bytes(dense.view(torch.uint8).numpy().tobytes())
     return bytes(np.ascontiguousarray(value).tobytes())
 
 

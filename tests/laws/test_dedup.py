@@ -18,7 +18,7 @@ from paramtool.model.alias import SPAN_PREFIX
 from tests.laws.sharing import partition, raw, same_values
 from tests.laws.states import flat_states, states
 
-law = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+law = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 forms = st.booleans().map(lambda zipped: {"_use_new_zipfile_serialization": zipped})
 State = tuple[Any, dict[str, torch.Tensor]]
 

@@ -1,0 +1,81 @@
+"""How much of a checkpoint without duplicates is read to find out that it has none.
+
+`asked for` is what the engine reads, `from the disk` what the kernel then fetched with a cold cache (whole pages, and
+whatever it reads ahead): /proc/self/io around the search.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+
+from measure import folder, machine, make, mb, print_table, run, verdict
+
+WANTED_PERCENT = 2
+SEARCH = """
+import json, os, sys, time
+from paramtool import formats
+from paramtool.engine.digest import equal_classes
+from paramtool.engine.source import Source
+from paramtool.model import alias
+from paramtool.passes.dedup import candidates
+
+def io():
+    with open("/proc/self/io") as file:
+        return {key: int(value) for key, value in (line.split(": ") for line in file)}
+
+path = sys.argv[1]
+with open(path, "rb") as file:
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+checkpoint = formats.read(path)
+groups = candidates(checkpoint, alias.build(checkpoint), 4096)
+import numpy, blake3
+before, began = io(), time.perf_counter()
+with Source(checkpoint) as source:
+    found = list(equal_classes(source, groups))
+    asked = source.nbytes_read
+after = io()
+print(json.dumps({
+    "seconds": time.perf_counter() - began, "found": len(found), "candidates": sum(map(len, groups)),
+    "asked": asked, "rchar": after["rchar"] - before["rchar"], "disk": after["read_bytes"] - before["read_bytes"],
+}))
+"""
+
+
+def main() -> None:
+    """Measure and print: large tensors, and many small ones."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--gb", type=float, default=4)
+    arguments.add_argument("--rounds", type=int, default=5)
+    asked = arguments.parse_args()
+    nbytes = int(asked.gb * 1e9)
+    table, notes = [], []
+    for count in (256, 20_000):
+        with folder() as place:
+            path = make("distinct", os.path.join(place, "model.pt"), nbytes, count)
+            os.sync()
+            size = os.path.getsize(path)
+            results = [json.loads(run([sys.executable, "-c", SEARCH, path]).stdout) for _ in range(asked.rounds)]
+        last = results[-1]
+        assert last["found"] == 0
+        times = [result["seconds"] for result in results]
+        percent = 100 * last["asked"] / size
+        table.append((
+            f"{count} tensors of {mb(nbytes / count)}", f"{last['candidates']}",
+            f"{percent:.3f} %", f"{100 * last['rchar'] / size:.3f} %",
+            f"{100 * max(result['disk'] for result in results) / size:.2f} %",
+            f"{statistics.median(times):.2f} s", f"{min(times):.2f} - {max(times):.2f} s",
+        ))  # fmt: skip
+        notes.append(verdict(f"bytes read of {count} tensors", percent, WANTED_PERCENT, " %"))
+    print_table(
+        f"search for equal bytes in {asked.gb:g} GB without any, cold cache, {asked.rounds} rounds",
+        ("what", "candidates", "asked for", "by read calls", "from the disk", "median", "min - max"),
+        table, [*notes, machine()],
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

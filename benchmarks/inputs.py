@@ -1,0 +1,56 @@
+"""Makes the checkpoints that the benchmarks read: real files of torch.save and safetensors, random values.
+
+python inputs.py aliases FILE.pt NBYTES          ~200 names: a tie, its transpose, a slice, a fused LSTM
+python inputs.py distinct FILE.pt NBYTES COUNT   COUNT tensors of one shape, no two alike
+python inputs.py many FILE COUNT                 COUNT tensors of 4 values; .pt or .safetensors
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+WIDTH = 1024
+RANDOM = np.random.default_rng(0)
+
+
+def values(*shape: int) -> torch.Tensor:
+    """Random float32 on a storage of its own."""
+    return torch.from_numpy(RANDOM.random(shape, dtype=np.float32))
+
+
+def aliases(nbytes: int) -> dict[str, torch.Tensor]:
+    """A model of `nbytes` bytes whose aliases are all by storage."""
+    unit = nbytes // 224 // (4 * WIDTH)
+    emb = values(32 * unit, WIDTH)
+    state = {"emb.weight": emb, "head.weight": emb, "unembed": emb.t(), "short.weight": emb[: 4 * unit]}
+    flat = values(8 * unit * WIDTH)
+    state |= {f"rnn.weight_{k}": window.view(unit, WIDTH) for k, window in enumerate(flat.split(unit * WIDTH))}
+    return state | {f"layer.{k}.weight": values(unit, WIDTH) for k in range(184)}
+
+
+def distinct(nbytes: int, count: int) -> dict[str, torch.Tensor]:
+    """`count` tensors of one shape, so that each could equal each."""
+    return {f"layer.{k}.weight": values(nbytes // count // 4) for k in range(count)}
+
+
+def many(count: int) -> dict[str, torch.Tensor]:
+    """Tiny tensors, each on a storage of its own."""
+    return {f"model.layers.{k // 10}.block.{k % 10}.weight": values(4) for k in range(count)}
+
+
+def main() -> None:
+    """Make one file."""
+    kind, path, *numbers = sys.argv[1:]
+    state = {"aliases": aliases, "distinct": distinct, "many": many}[kind](*map(int, numbers))
+    if path.endswith(".safetensors"):
+        save_file(state, path)
+    else:
+        torch.save(state, path)
+
+
+if __name__ == "__main__":
+    main()

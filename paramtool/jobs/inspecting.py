@@ -1,0 +1,96 @@
+"""Describing a checkpoint, and comparing what could be equal in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paramtool import formats
+from paramtool.jobs._progress import MIN_EQUAL_NBYTES, Path, Progress, silent
+from paramtool.model import alias
+from paramtool.model.alias import AliasGraph
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    from paramtool.engine.digest import Equal
+
+
+def alias_graph(checkpoint: Checkpoint, keep: str = "first") -> AliasGraph:
+    """Which names share which bytes, by storage and by the file's own record."""
+    return alias.build(checkpoint, keep)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What `inspect` knows of a checkpoint."""
+
+    path: str
+    checkpoint: Checkpoint
+    graph: AliasGraph
+    equal: tuple[Equal, ...] | None = None
+    """Classes of equal windows; None where content was not looked at."""
+    digests: Mapping[str, str] | None = None
+    """{name: blake3}, where asked for."""
+
+    @property
+    def unused_nbytes(self) -> int:
+        """Bytes of storages that no tensor looks at."""
+        return sum(self.graph.unused.values())
+
+    @property
+    def duplicate_nbytes(self) -> int:
+        """Bytes that are stored more than once, as far as content was looked at."""
+        return sum(
+            (len({self.graph.members[n].window for n in found.names}) - 1)
+            * self.graph.members[found.names[0]].window.nbytes
+            for found in self.equal or ()
+        )
+
+
+def inspect(
+    path: Path,
+    *,
+    digests: bool = False,
+    equal: bool = False,
+    min_equal_nbytes: int = MIN_EQUAL_NBYTES,
+    progress: Progress = silent,
+) -> Inspection:
+    """Describe a checkpoint.  Tensor bytes are read only for `digests` and `equal`."""
+    checkpoint = formats.read(path)
+    graph = alias.build(checkpoint)
+    if not (digests or equal):
+        return Inspection(os.fspath(path), checkpoint, graph)
+    from paramtool.engine.digest import digest
+    from paramtool.engine.source import Source
+
+    found = equal_classes(checkpoint, graph, min_equal_nbytes, progress)
+    made: dict[str, str] = {}
+    if digests:
+        windows = dict(checkpoint.windows())
+        with (
+            Source(checkpoint) as source,
+            progress("digest", sum(v.nbytes for v in windows.values())) as advance,
+        ):
+            known: dict[View, str] = {}
+            for name, view in windows.items():
+                if view not in known:
+                    known[view] = digest(source, view, advance)
+                made[name] = known[view]
+    return Inspection(os.fspath(path), checkpoint, graph, tuple(found), made if digests else None)
+
+
+def equal_classes(checkpoint: Checkpoint, graph: AliasGraph, min_nbytes: int, progress: Progress) -> list[Equal]:
+    """Classes of windows that hold the same bytes; reads samples, and the whole of what they leave open."""
+    from paramtool.passes import dedup as dedup_pass
+
+    groups = dedup_pass.candidates(checkpoint, graph, min_nbytes)
+    if not groups:
+        return []
+    from paramtool.engine import digest
+    from paramtool.engine.source import Source
+
+    with Source(checkpoint) as source, progress("compare", 0) as advance:
+        return list(digest.equal_classes(source, groups, advance))
