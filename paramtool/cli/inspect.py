@@ -108,7 +108,7 @@ def _shared(found: Inspection) -> Iterator[_render.Row]:
     shown_groups = list(graph.groups())
     for owner, members in shown_groups[:MANY]:
         view = graph.owners[owner]
-        label = "shared" if len({m.memory for m in members}) == 1 else "stored once"
+        label = "shared" if len({m.memory for m in members}) == 1 else "equal"
         if owner in graph.anonymous:
             yield (label, f"{plural(len(members), 'window')} on one span", _geometry(view), size(view.nbytes))
         else:

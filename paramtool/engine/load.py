@@ -44,18 +44,17 @@ def fill(source: Source, memory: Memory, buffer: memoryview) -> None:
     start, stop = memory.byte_start, memory.byte_start + memory.nbytes
     if owner.is_contiguous:
         base = owner.byte_start
-        chunks = source.chunks(int(owner.storage), base + start, base + stop)
         at = 0
-        for chunk in chunks:
+        for chunk in source.chunks(int(owner.storage), base + start, base + stop):
             buffer[at : at + len(chunk)] = chunk
             at += len(chunk)
         return
     at = 0
-    for chunk in source.row_major(owner):
-        low, high = max(start, at), min(stop, at + len(chunk))
+    for block in source.row_major(owner):
+        low, high = max(start, at), min(stop, at + len(block))
         if low < high:
-            buffer[low - start : high - start] = chunk[low - at : high - at]
-        at += len(chunk)
+            buffer[low - start : high - start] = block[low - at : high - at]
+        at += len(block)
 
 
 NUMPY_STAND_INS = {

@@ -19,11 +19,17 @@ from paramtool.model.storage import ByteRange, Encoded, Inline, Storage
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
 Buffer = memoryview | bytes
+CHUNK_NBYTES = 1 << 20
+"""Read at once; small enough to stay in a processor's cache between reading and writing."""
+THREAD_NBYTES = 4 << 20
+"""A CRC of more bytes is computed in a thread of its own."""
 ELEMENTS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "V16"}
 """NumPy types that carry elements of so many bytes untouched."""
 
@@ -39,6 +45,8 @@ class Source:
         self._spooled: dict[int, BinaryIO] = {}
         self._maps: dict[int, Any] = {}
         self._proved: set[int] = set()
+        self._pending: dict[int, Future[int]] = {}
+        self._worker: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Source:
         for source in self.checkpoint.files:
@@ -55,6 +63,8 @@ class Source:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._worker is not None:
+            self._worker.shutdown(wait=True, cancel_futures=True)
         for mapped in self._maps.values():
             mapped.clear()
         self._maps.clear()
@@ -80,64 +90,59 @@ class Source:
         while len(data) < nbytes:
             more = os.pread(file.fileno(), nbytes - len(data), start + len(data))
             if not more:
-                raise FormatError(f"{file.name}: ends at byte {start + len(data)}; expected {nbytes - len(data)} more")
+                raise _ends(file, start + len(data), nbytes - len(data))
             data += more
         self.nbytes_read += nbytes
         return data
 
-    def chunks(self, storage_id: int, start: int, stop: int, prove: bool = True) -> Iterator[Buffer]:
-        """Bytes `start` to `stop` of a storage in blocks; its CRC, where it has one, is proved on the way.
+    def chunks(self, storage_id: int, start: int, stop: int, prove: bool = True) -> Iterator[memoryview]:
+        """Bytes `start` to `stop` of a storage in blocks; its CRC, if it has one, is proved by the end.
 
-        Where less than the whole storage is asked for, the rest is read first, once, to prove it.
+        A block is only good until the next one is asked for: all of them stand in one buffer.
         """
-        storage = self.checkpoint.storages[storage_id]
-        crc32 = storage.backing.crc32 if prove and isinstance(storage.backing, ByteRange) else None
-        if crc32 is None or storage_id in self._proved:
-            yield from self._plain_chunks(storage_id, start, stop)
-        elif (start, stop) == (0, storage.nbytes):
-            yield from self._proved_chunks(storage, crc32)
-        else:
-            self.prove(storage_id)
-            yield from self._plain_chunks(storage_id, start, stop)
+        if prove:
+            self.prove_later(storage_id)
+        file, base = self.place(storage_id)
+        yield from read_blocks(file, base + start, base + stop)
+        self.nbytes_read += stop - start
+        if prove:
+            self.settle()
 
     def prove(self, storage_id: int) -> None:
         """Compare a whole storage with its CRC, unless that has been done; FormatError where they differ."""
-        storage = self.checkpoint.storages[storage_id]
-        crc32 = storage.backing.crc32 if isinstance(storage.backing, ByteRange) else None
-        if crc32 is not None and storage_id not in self._proved:
-            for _ in self._proved_chunks(storage, crc32):
-                pass
+        self.prove_later(storage_id)
+        self.settle()
 
-    def _plain_chunks(self, storage_id: int, start: int, stop: int) -> Iterator[Buffer]:
-        for at in range(start, stop, BLOCK_NBYTES):
-            yield self.read(storage_id, at, min(BLOCK_NBYTES, stop - at))
-
-    def _proved_chunks(self, storage: Storage, crc32: int) -> Iterator[Buffer]:
-        """All bytes of a storage; a thread computes the CRC of one block while the caller works on it."""
-        if storage.nbytes <= BLOCK_NBYTES:
-            data = self.read(storage.id, 0, storage.nbytes)
-            self._settle(storage, crc32, zlib.crc32(data))
-            yield data
+    def prove_later(self, storage_id: int) -> None:
+        """Begin to compare a storage with its CRC, in a thread where it is large; `settle` says how it went."""
+        backing = self.checkpoint.storages[storage_id].backing
+        if storage_id in self._proved or not isinstance(backing, ByteRange) or backing.crc32 is None:
             return
-        from concurrent.futures import ThreadPoolExecutor
+        self._proved.add(storage_id)
+        if backing.nbytes < THREAD_NBYTES:
+            self._compare(storage_id, backing, _crc32(self._files[backing.file], backing))
+            return
+        if self._worker is None:
+            from concurrent.futures import ThreadPoolExecutor
 
-        found = 0
-        with ThreadPoolExecutor(1) as worker:
-            for chunk in self._plain_chunks(storage.id, 0, storage.nbytes):
-                pending = worker.submit(zlib.crc32, chunk, found)
-                yield chunk
-                found = pending.result()
-        self._settle(storage, crc32, found)
+            self._worker = ThreadPoolExecutor(1)
+        self._pending[storage_id] = self._worker.submit(_crc32, self._files[backing.file], backing)
 
-    def _settle(self, storage: Storage, expected: int, found: int) -> None:
-        if found != expected:
-            assert isinstance(storage.backing, ByteRange)
+    def settle(self) -> None:
+        """Wait for the comparisons that were begun; FormatError where a CRC is wrong."""
+        while self._pending:
+            storage_id, pending = self._pending.popitem()
+            backing = self.checkpoint.storages[storage_id].backing
+            assert isinstance(backing, ByteRange)
+            self._compare(storage_id, backing, pending.result())
+
+    def _compare(self, storage_id: int, backing: ByteRange, found: int) -> None:
+        if found != backing.crc32:
             raise FormatError(
-                f"{storage.backing.file}: storage {storage.id} (bytes {storage.backing.start}-{storage.backing.stop}) "
-                f"has CRC {found:08x}; the archive says {expected:08x}: the file is damaged",
+                f"{backing.file}: storage {storage_id} (bytes {backing.start}-{backing.stop}) has CRC {found:08x}; "
+                f"the archive says {backing.crc32:08x}: the file is damaged",
                 hint="fetch the file again",
             )
-        self._proved.add(storage.id)
 
     def array(self, view: View) -> Array:
         """A window as a NumPy array of raw elements over the mapped file: nothing is read until it is looked at.
@@ -238,6 +243,29 @@ class Source:
                     yield out
         if not machine.eof:
             raise FormatError(f"{file.name}: storage {storage.id} inflates to less than {storage.nbytes} bytes")
+
+
+def read_blocks(file: BinaryIO, start: int, stop: int) -> Iterator[memoryview]:
+    """Bytes of a file, in one buffer that is filled again and again."""
+    buffer = memoryview(bytearray(min(CHUNK_NBYTES, stop - start)))
+    while start < stop:
+        count = os.preadv(file.fileno(), [buffer[: min(len(buffer), stop - start)]], start)
+        if not count:
+            raise _ends(file, start, stop - start)
+        yield buffer[:count]
+        start += count
+
+
+def _crc32(file: BinaryIO, place: ByteRange) -> int:
+    """The CRC of bytes of a file."""
+    found = 0
+    for block in read_blocks(file, place.start, place.stop):
+        found = zlib.crc32(block, found)
+    return found
+
+
+def _ends(file: BinaryIO, position: int, lacking: int) -> FormatError:
+    return FormatError(f"{file.name}: ends at byte {position}; expected {lacking} more bytes")
 
 
 class _Mapped:

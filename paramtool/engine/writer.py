@@ -11,19 +11,25 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import BinaryIO
 
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
-from paramtool.engine.source import ELEMENTS, Buffer, Source
+from paramtool.engine.source import ELEMENTS, Buffer, Source, read_blocks
 from paramtool.errors import OutputError
 from paramtool.formats._output import OutputFile
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View
 
 Advance = Callable[[int], None]
-FLUSH_NBYTES = 256 << 20
+FLUSH_NBYTES = 64 << 20
 """After so many bytes the disk is told to begin."""
+KERNEL_NBYTES = 1 << 20
+"""Longer runs of bytes are copied by the kernel."""
+KERNEL_STEP_NBYTES = 16 << 20
+CANNOT_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
+"""How kernels and file systems say that they cannot copy between these two files."""
 
 
 class Staged:
@@ -169,6 +175,7 @@ def write(
                     sink.write(segment)
                 else:
                     _write_target(segment, source, sink)
+    source.settle()
     if staged.is_folder:
         _sync_folder(staged.temporary)
 
@@ -219,8 +226,42 @@ class _Sink:
                 rest = rest[self.file.write(rest) :]
         except OSError as error:
             raise _output_error(self.name, error) from None
-        self.position += len(data)
-        self.advance(len(data))
+        self._wrote(len(data))
+
+    def copy(self, file: BinaryIO, start: int, nbytes: int) -> None:
+        """Append bytes of another file, by the kernel where it can, which may share blocks instead of copying."""
+        stop = start + nbytes
+        while start < stop:
+            try:
+                count = os.copy_file_range(
+                    file.fileno(), self.file.fileno(), min(stop - start, KERNEL_STEP_NBYTES), start, self.position
+                )
+            except OSError as error:
+                if error.errno not in CANNOT_COPY:
+                    raise _output_error(self.name, error) from None
+                count = 0
+            if not count:  # another file system, an old kernel, or the end of the source
+                self._copy_by_hand(file, start, stop)
+                return
+            start += count
+            self._wrote(count)
+        self.file.seek(self.position)
+
+    def _copy_by_hand(self, file: BinaryIO, start: int, stop: int) -> None:
+        self.file.seek(self.position)
+        for block in read_blocks(file, start, stop):
+            self.write(block)
+
+    def _wrote(self, nbytes: int) -> None:
+        """Count, and let the disk begin now and then: the last flush is short then."""
+        self.position += nbytes
+        self.advance(nbytes)
+        if self.position - self._flushed >= FLUSH_NBYTES:
+            with suppress(OSError):  # only advice: dirty pages are sent to the disk and not waited for
+                os.posix_fadvise(
+                    self.file.fileno(), self._flushed, self.position - self._flushed, os.POSIX_FADV_DONTNEED
+                )
+            self._flushed = self.position
 
     def extend(self, nbytes: int) -> None:
         """Make room for `nbytes` bytes, to be filled in any order."""
@@ -235,7 +276,14 @@ class _Sink:
 def _write_target(target: Target, source: Source, sink: _Sink) -> None:
     copies = target.copies
     if len(copies) == 1 and copies[0].is_plain and copies[0].destination == target.view:
-        for chunk in source.row_major(copies[0].terms[0][1]):
+        view = copies[0].terms[0][1]
+        if view.is_contiguous and view.nbytes >= KERNEL_NBYTES:
+            source.prove_later(int(view.storage))
+            file, base = source.place(int(view.storage))
+            source.nbytes_read += view.nbytes
+            sink.copy(file, base + view.byte_start, view.nbytes)
+            return
+        for chunk in source.row_major(view):
             sink.write(chunk)
         return
     start = sink.position

@@ -1,0 +1,71 @@
+# On a fresh machine with Python 3.10 or later and nothing else:
+#
+#   make demo     inspect and dedup a small checkpoint, then load it into three variants of its model
+#   make test     every test
+#
+# PYTHON=python3.12 chooses the interpreter; each keeps its own environment if VENV says where, too.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+# By exact version, because that is how pip finds the build for CPUs alone; installed before all else, so that nothing
+# that wants torch brings the build for GPUs in.
+TORCH = torch==2.13.0
+FIXTURE = fixtures/torch/tied_flattened/tied_flattened.pt
+BENCHMARKS = inspect_startup dedup_copy content_reads many_tensors
+GB ?= 4
+
+.PHONY: demo test check oracles bench clean
+.DELETE_ON_ERROR:
+
+# 25.1: `pip install --group`
+$(VENV)/stamp-pip:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	touch $@
+
+$(VENV)/stamp-torch: $(VENV)/stamp-pip
+	$(BIN)/python -m pip install --quiet '$(TORCH)'
+	touch $@
+
+$(VENV)/stamp-paramtool: $(VENV)/stamp-torch pyproject.toml
+	$(BIN)/python -m pip install --quiet -e .
+	touch $@
+
+$(VENV)/stamp-test: $(VENV)/stamp-paramtool
+	$(BIN)/python -m pip install --quiet --group test
+	touch $@
+
+$(VENV)/stamp-check: $(VENV)/stamp-test
+	$(BIN)/python -m pip install --quiet --group check
+	touch $@
+
+demo: $(VENV)/stamp-paramtool
+	$(BIN)/paramtool inspect $(FIXTURE)
+	@mkdir -p build
+	$(BIN)/paramtool dedup $(FIXTURE) -o build/demo.safetensors --force
+	$(BIN)/python docs/examples/load_variants.py build/demo.safetensors
+
+test: $(VENV)/stamp-test
+	$(BIN)/python -m pytest
+
+# The type checker sees torch, so that paramtool/torch.py is checked against it.
+check: $(VENV)/stamp-check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PYTHONPATH=. $(BIN)/lint-imports
+
+# The real libraries, run on what paramtool read and wrote. `make test` runs these too; here they are alone, each named
+# with its verdict, and the README's table of savers is made again (shown, not written).
+oracles: $(VENV)/stamp-test
+	$(BIN)/python -m pytest -v tests/oracles tests/contracts
+	$(BIN)/python docs/examples/savers_table.py
+
+# Needs about 20 GB of free space in TMPDIR at the usual GB=4.
+bench: $(VENV)/stamp-test
+	@set -e; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py --gb $(GB); done
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find paramtool tests benchmarks fixtures docs -name __pycache__ -type d -prune -exec rm -rf {} +

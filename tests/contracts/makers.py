@@ -1,0 +1,182 @@
+"""Small files of every format, each with its oracle and with where its tensor bytes stand.
+
+A row of `paramtool.formats.FORMATS` without a case here fails a test.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import tarfile
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import load_file, save_file
+
+
+def state() -> dict[str, torch.Tensor]:
+    """Tied, sliced, transposed, fused and plain tensors of several dtypes."""
+    w = torch.arange(12, dtype=torch.float32).view(3, 4) + 100
+    fused = torch.arange(10, dtype=torch.int64) + 1000
+    return {
+        "emb.weight": w,
+        "head.weight": w,
+        "row": w[1],
+        "turned": w.t(),
+        "fused.a": fused[:4],
+        "fused.b": fused[4:],
+        "half": torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
+        "scalar": torch.tensor(7.0, dtype=torch.float64),
+        "none": torch.empty(0, 3),
+    }
+
+
+def distinct() -> dict[str, torch.Tensor]:
+    """The same with storages of their own, which safetensors demands."""
+    return {name: tensor.clone().contiguous() for name, tensor in state().items()}
+
+
+class Case(NamedTuple):
+    """A form of a format."""
+
+    format: str
+    """Its row in FORMATS, or the format's own name where it has none."""
+    name: str
+    make: Callable[[Path], Path]
+    """Writes it under a folder; the path to read."""
+    oracle: Callable[[Path], dict[str, Any]]
+    """What the reference implementation reads from it."""
+    swaps: bool = False
+    """Whether its values are turned round when they are read, so the file holds other bytes."""
+
+
+def load_torch(path: Path) -> dict[str, Any]:
+    """torch's own reader, without code of the file."""
+    return dict(torch.load(path, weights_only=True))
+
+
+def zip_file(folder: Path) -> Path:
+    """torch.save since 1.6."""
+    torch.save(state(), folder / "model.pt")
+    return folder / "model.pt"
+
+
+def zip_without_crc(folder: Path) -> Path:
+    """The zip form with CRC 0 everywhere, which means not computed."""
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)
+    try:
+        return zip_file(folder)
+    finally:
+        torch.serialization.set_crc32_options(before)
+
+
+def stacked(folder: Path) -> Path:
+    """torch.save up to 1.5."""
+    torch.save(state(), folder / "model.pt", _use_new_zipfile_serialization=False)
+    return folder / "model.pt"
+
+
+def safetensors(folder: Path) -> Path:
+    """A file of the safetensors library."""
+    save_file(distinct(), folder / "model.safetensors", {"format": "pt", "note": "ü"})
+    return folder / "model.safetensors"
+
+
+def sharded(folder: Path) -> Path:
+    """Two files of the safetensors library and an index."""
+    import json
+
+    tensors = list(distinct().items())
+    weight_map = {}
+    for k, part in enumerate((tensors[:4], tensors[4:])):
+        name = f"model-{k + 1:05d}-of-00002.safetensors"
+        save_file(dict(part), folder / name, {"format": "pt"})
+        weight_map |= {key: name for key, _ in part}
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map}))
+    return index
+
+
+def load_sharded(index: Path) -> dict[str, Any]:
+    """Every shard, by the safetensors library."""
+    import json
+
+    files = dict.fromkeys(json.loads(index.read_text())["weight_map"].values())
+    return {name: tensor for file in files for name, tensor in load_file(index.parent / file).items()}
+
+
+# --- the tar form of torch 0.1 (docs: torch/serialization.py, legacy_load) -------------------------------------------
+
+
+class _Storage(NamedTuple):
+    key: int
+    tensor: torch.Tensor
+
+
+class _TarPickler(pickle._Pickler):  # type: ignore[name-defined,misc]  # the Python one calls save_global
+    """Tensors become persistent ids, storage types become names of torch's old classes."""
+
+    def persistent_id(self, obj: object) -> object:
+        return str(id(obj)) if isinstance(obj, torch.Tensor) else None
+
+
+def _types(dtype: torch.dtype) -> tuple[type, str]:
+    names = {torch.float32: "Float", torch.int64: "Long", torch.float64: "Double"}
+    return getattr(torch, f"{names[dtype]}Storage"), f"torch.{names[dtype]}Tensor"
+
+
+def tar_file(folder: Path, tensors: dict[str, torch.Tensor] | None = None) -> Path:
+    """torch.save of 0.1.1 to 0.1.9: members `sys_info`, `pickle`, `storages`, `tensors`."""
+    old = {torch.float32, torch.int64, torch.float64}
+    tensors = tensors or {n: t for n, t in state().items() if t.dtype in old and t.numel()}
+    storages: dict[int, int] = {}
+    roots = {t.untyped_storage().data_ptr(): t for t in tensors.values()}
+    members = {"sys_info": pickle.dumps({"protocol_version": 1000, "little_endian": True}, 2)}
+    body = io.BytesIO()
+    _TarPickler(body, 2).dump(OrderedDict(tensors))
+    members["pickle"] = body.getvalue()
+    out = io.BytesIO()
+    pickle.dump(len(roots), out, 2)
+    for key, (address, tensor) in enumerate(roots.items()):
+        storages[address] = key
+        data = bytes(tensor.untyped_storage())
+        pickle.dump((key, "cpu", _types(tensor.dtype)[0]), out, 2)
+        out.write(struct.pack("<q", len(data) // tensor.element_size()) + data)
+    pickle.dump([], out, 2)
+    members["storages"] = out.getvalue()
+    out = io.BytesIO()
+    different = {id(t): t for t in tensors.values()}.values()
+    pickle.dump(len(different), out, 2)
+    for tensor in different:
+        key = storages[tensor.untyped_storage().data_ptr()]
+        pickle.dump((str(id(tensor)), key, getattr(torch, _types(tensor.dtype)[1].removeprefix("torch."))), out, 2)
+        out.write(struct.pack("<i", tensor.dim()) + bytes(4))
+        out.write(struct.pack(f"<{2 * tensor.dim()}q", *tensor.shape, *tensor.stride()))
+        out.write(struct.pack("<q", tensor.storage_offset()))
+    members["tensors"] = out.getvalue()
+    with tarfile.open(folder / "model.pt", "w:", format=tarfile.PAX_FORMAT) as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return folder / "model.pt"
+
+
+def load_tar(path: Path) -> dict[str, Any]:
+    """torch's reader of a file that this module made itself; the tar form needs the unrestricted one."""
+    return dict(torch.load(path, weights_only=False))
+
+
+CASES = (
+    Case("torch", "zip", zip_file, load_torch),
+    Case("torch", "zip without CRC", zip_without_crc, load_torch),
+    Case("torch", "stacked", stacked, load_torch),
+    Case("torch", "tar", tar_file, load_tar),
+    Case("safetensors", "whole", safetensors, lambda path: load_file(path)),
+    Case("sharded", "index", sharded, load_sharded),
+)
