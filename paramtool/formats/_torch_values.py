@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from paramtool.formats._pickle import Global, Instance
+from paramtool.formats._pickle_values import Global, Instance
 from paramtool.model.checkpoint import Compound, NoData, Unreadable, Value
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import Array

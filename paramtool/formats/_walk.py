@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from paramtool.errors import UnsafeError
-from paramtool.formats._pickle import MAPPINGS, SEQUENCES, Global, Instance
+from paramtool.formats._pickle_values import MAPPINGS, SEQUENCES, Global, Instance
 from paramtool.formats._torch_values import NumpyArray, NumpyDtype, StorageRef, Tensor
 from paramtool.model.checkpoint import escaped_name, unescaped_name
 from paramtool.model.objects import Again, Key, Leaf, Mapping, Node, Opaque, Scalar, Sequence, TensorRef

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, BinaryIO
 from paramtool.errors import Defects, FormatError
 from paramtool.formats import _sniff, _tree, _zip
 from paramtool.formats._files import open_source
-from paramtool.formats._pickle import Instance, Result, Use, load
+from paramtool.formats._pickle import load
+from paramtool.formats._pickle_values import Instance, Result, Use
 from paramtool.formats._torch_values import CONSTRUCTORS, KNOWN, InlineView, StorageRef, Tensor, storage_dtype
 from paramtool.formats._walk import walk
 from paramtool.model.checkpoint import Checkpoint, Entry, Unknown, Unreadable

@@ -154,7 +154,7 @@ def tar_file(folder: Path, tensors: dict[str, torch.Tensor] | None = None) -> Pa
     pickle.dump(len(different), out, 2)
     for tensor in different:
         key = storages[tensor.untyped_storage().data_ptr()]
-        pickle.dump((str(id(tensor)), key, getattr(torch, _types(tensor.dtype)[1].removeprefix("torch."))), out, 2)
+        pickle.dump((id(tensor), key, getattr(torch, _types(tensor.dtype)[1].removeprefix("torch."))), out, 2)
         out.write(struct.pack("<i", tensor.dim()) + bytes(4))
         out.write(struct.pack(f"<{2 * tensor.dim()}q", *tensor.shape, *tensor.stride()))
         out.write(struct.pack("<q", tensor.storage_offset()))

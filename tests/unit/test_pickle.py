@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError
 from paramtool.formats import _pickle
-from paramtool.formats._pickle import Global, Instance, Limits, Result, Use, load, preview
+from paramtool.formats._pickle import load
+from paramtool.formats._pickle_values import Global, Instance, Limits, Result, Use, preview
 from tests.hostile import makers_pickle
 from tests.hostile.makers_pickle import CALLERS, MAKERS, PROTO, text
 

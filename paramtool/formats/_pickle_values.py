@@ -1,0 +1,184 @@
+"""What pickles hold, as plain values: names, objects that were never made, and what is known of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+PREVIEW_WIDTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one pickle may take before it counts as a bomb."""
+
+    max_nbytes: int = 512 << 20
+    max_stack: int = 1_000_000
+    """Entries, marks included."""
+    max_memo: int = 20_000_000
+    max_objects: int = 20_000_000
+    """Containers, instances and what constructors make."""
+    max_int_nbytes: int = 1024
+
+
+class Global:
+    """A name that the pickle mentions; never looked up.
+
+    Old names are told as the new ones: `__builtin__` is `builtins`, `copy_reg` is `copyreg`.
+
+    >>> Global("__builtin__", "set").path
+    'builtins.set'
+    """
+
+    __slots__ = ("module", "name", "path")
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module = RENAMED.get(module, module)
+        self.name = name
+        self.path = f"{self.module}.{name}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Global) and other.path == self.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    def __repr__(self) -> str:
+        return f"<global {shown(self.path)}>"
+
+
+class Instance:
+    """What is left of an object that is not plain data: its class or callable and what was put into it."""
+
+    __slots__ = ("args", "called", "kwargs", "mapping", "path", "sequence", "state")
+
+    def __init__(self, path: str, args: tuple[object, ...], called: bool) -> None:
+        self.path = path
+        self.args = args
+        self.called = called
+        """True: the pickle calls it (anything might run); False: it only makes an object of a class."""
+        self.kwargs: dict[str, object] = {}
+        self.mapping: dict[object, object] | None = None
+        """Its items, where it was filled like a dict."""
+        self.sequence: list[object] | None = None
+        """Its items, where it was filled like a list or a set."""
+        self.state: object | None = None
+        """Its attributes (BUILD); a list of states where there were several and not all were dicts."""
+
+    def __repr__(self) -> str:
+        return f"<instance of {shown(self.path)}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """An unknown name and the strongest thing the pickle does with it."""
+
+    path: str
+    called: bool
+    arguments: str
+    """A short safe preview of the first call's arguments, at most 80 characters; empty if not called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one pickle holds."""
+
+    value: object
+    stop: int
+    """Index just after its STOP: where the next of several stacked pickles starts."""
+    uses: tuple[Use, ...]
+    """Unknown names, one each, in order of first mention."""
+
+
+RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+
+MAPPINGS = frozenset({"collections.OrderedDict", "collections.defaultdict", "collections.Counter"})
+"""Filled like a dict."""
+SEQUENCES = frozenset({"builtins.set", "builtins.frozenset", "collections.deque"})
+"""Filled like a list."""
+INERT = (
+    MAPPINGS
+    | SEQUENCES
+    | {f"builtins.{name}" for name in ("int", "float", "complex", "bool", "str", "bytes", "bytearray", "object")}
+    | {f"builtins.{name}" for name in ("list", "dict", "tuple", "slice", "range", "xrange")}
+    | {
+        f"{module}.{name}"
+        for module in ("pathlib", "pathlib._local")
+        for name in ("PurePosixPath", "PosixPath", "PureWindowsPath", "WindowsPath")
+    }
+    | {f"datetime.{name}" for name in ("date", "time", "datetime", "timedelta", "timezone")}
+    | {"decimal.Decimal", "fractions.Fraction", "uuid.UUID"}
+)
+"""Classes of the standard library that do nothing but hold their arguments."""
+
+ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
+
+
+ESCAPES = {b"\\": b"\\", b"'": b"'", b'"': b'"', b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+
+
+def unescape(text: bytes) -> bytes:
+    """The bytes that Python 2's repr of a string stands for, quotes removed.
+
+    Raises ValueError or KeyError for escapes that it never writes.
+
+    >>> unescape(rb"a\\n\\x41\\\\")
+    b'a\\nA\\\\'
+    """
+    made, at = bytearray(), 0
+    while (slash := text.find(b"\\", at)) >= 0:
+        made += text[at:slash]
+        letter = text[slash + 1 : slash + 2]
+        at = slash + (4 if letter == b"x" else 2)
+        made += bytes([int(text[slash + 2 : at], 16)]) if letter == b"x" else ESCAPES[letter]
+    return bytes(made + text[at:])
+
+
+def preview(value: object, depth: int = 2) -> str:
+    """A value in at most 80 printable characters; looks at a few items only, two levels deep.
+
+    >>> preview(("curl x | sh", [1, (2, (3,))], b"\\x1b[0m"))
+    "('curl x | sh', [1, (...)], b'\\\\x1b[0m')"
+    >>> len(preview("x" * 1000))
+    80
+    """
+    if type(value) in (str, bytes):
+        text = repr(value[:PREVIEW_WIDTH])  # type: ignore[index]  # text by its type
+    elif type(value) is int:
+        text = str(value) if value.bit_length() < 128 else "a big number"
+    elif type(value) in ATOMS:
+        text = repr(value)
+    elif type(value) in BRACKETS:
+        text = _preview_items(value, depth)
+    elif type(value) is Global or type(value) is Instance:
+        text = shown(value.path[:PREVIEW_WIDTH]) + ("" if type(value) is Global else "(...)")
+    else:
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= PREVIEW_WIDTH else text[: PREVIEW_WIDTH - 3] + "..."
+
+
+BRACKETS: dict[type, tuple[str, str]] = {tuple: ("(", ")"), list: ("[", "]"), dict: ("{", "}")}
+
+
+def _preview_items(value: Any, depth: int) -> str:
+    opening, closing = BRACKETS[type(value)]
+    if depth == 0:
+        return f"{opening}...{closing}" if value else opening + closing
+    shown: list[str] = []
+    for key in value:
+        if len(shown) == 4:
+            shown.append("...")
+            break
+        text = preview(key, depth - 1)
+        shown.append(f"{text}: {preview(value[key], depth - 1)}" if type(value) is dict else text)
+    comma = "," if type(value) is tuple and len(value) == 1 else ""
+    return f"{opening}{', '.join(shown)}{comma}{closing}"
+
+
+def shown(text: str) -> str:
+    """Text with control characters escaped.
+
+    >>> shown("os\\x1b[0m")
+    'os\\\\x1b[0m'
+    """
+    return text if text.isprintable() else repr(text)[1:-1]
