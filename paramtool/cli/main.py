@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -74,6 +75,7 @@ def cli() -> None:
 def main() -> NoReturn:
     """Run a command; print its error, if any, and exit with the code of its class."""
     signal.signal(signal.SIGTERM, _terminate)
+    gc.disable()  # one command is many objects that stay until its end
     try:
         code = cli.main(prog_name="paramtool", standalone_mode=False)
         sys.stdout.flush()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from paramtool.errors import PlanError
 from paramtool.model.dtype import DType
@@ -52,7 +53,7 @@ class Target:
     @property
     def nbytes(self) -> int:
         """Bytes in the output."""
-        return self.view.nbytes
+        return self.dtype.nbytes(prod(self.shape))
 
 
 def whole(name: str, view: View) -> Target:
