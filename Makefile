@@ -3,10 +3,10 @@
 #   make demo     inspect and dedup a small checkpoint, then load it into three variants of its model
 #   make test     every test
 #
-# PYTHON=python3.12 chooses the interpreter; each keeps its own environment if VENV says where, too.
+# PYTHON=python3.12 chooses another interpreter, which gets an environment of its own.
 
 PYTHON ?= python3
-VENV ?= .venv
+VENV ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
 BIN = $(VENV)/bin
 # By exact version, because that is how pip finds the build for CPUs alone; installed before all else, so that nothing
 # that wants torch brings the build for GPUs in.
@@ -54,7 +54,7 @@ check: $(VENV)/stamp-check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	PYTHONPATH=. $(BIN)/lint-imports
+	$(BIN)/lint-imports
 
 # The real libraries, run on what paramtool read and wrote. `make test` runs these too; here they are alone, each named
 # with its verdict, and the README's table of savers is made again (shown, not written).
@@ -67,5 +67,5 @@ bench: $(VENV)/stamp-test
 	@set -e; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py --gb $(GB); done
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find paramtool tests benchmarks fixtures docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -25,7 +25,7 @@ def main() -> None:
             "python -c 'import click'": [sys.executable, "-c", "import click"],
             "paramtool inspect, into a pipe": [PARAMTOOL, "inspect", path],
             "paramtool inspect --json": [PARAMTOOL, "inspect", "--json", path],
-            "paramtool inspect, in a terminal (rich draws)": [PARAMTOOL, "inspect", path, "--"],
+            "paramtool inspect, in a terminal (rich draws)": [PARAMTOOL, "inspect", path],
             "torch.load(mmap=True, weights_only=True)": [sys.executable, "-c", TORCH, path],
         }
         base, ours, _, drawn, _ = commands

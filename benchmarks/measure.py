@@ -122,7 +122,10 @@ def median(runs: Sequence[Run]) -> float:
 
 
 def rows(found: Mapping[str, Sequence[Run]], base: str) -> Iterator[tuple[str, ...]]:
-    """(what, median, from - to, ratio to `base` round by round, peak memory, peak anonymous memory)."""
+    """(what, median, from - to, ratio round by round, ratio of the best, peak memory, peak anonymous memory).
+
+    Ratios are to `base`.  That of the best times is what is left when other programs disturb some of the rounds.
+    """
     for label, runs in found.items():
         times = [run.seconds for run in runs]
         ratios = [mine.seconds / theirs.seconds for mine, theirs in zip(runs, found[base], strict=True)]
@@ -132,12 +135,13 @@ def rows(found: Mapping[str, Sequence[Run]], base: str) -> Iterator[tuple[str, .
             _time(median(runs)),
             f"{_time(min(times))} - {_time(max(times))}",
             f"{statistics.median(ratios):.2f}",
+            f"{min(times) / min(run.seconds for run in found[base]):.2f}",
             mb(max(run.peak_nbytes for run in runs)),
             mb(anonymous) if anonymous else "-",
         )
 
 
-HEADER = ("what", "median", "min - max", "ratio", "peak memory", "of it anonymous")
+HEADER = ("what", "median", "min - max", "ratio", "of the best", "peak memory", "of it anonymous")
 
 
 def _time(seconds: float) -> str:

@@ -53,11 +53,11 @@ def _split(group: Sequence[Named], key: Callable[[Named], Mark]) -> Iterator[tup
 
 def _sample(source: Source, view: View) -> bytes:
     """A few bytes from the beginning, the middle and the end, at most about one in seventy."""
-    count = max(8, min(512, view.nbytes // 200))
+    count = min(view.nbytes, max(8, min(512, view.nbytes // 200)))
     if view.is_contiguous:
         places = (0, (view.nbytes - count) // 2, view.nbytes - count)
         return b"".join(source.read(int(view.storage), view.byte_start + p, count) for p in places)
-    count = max(1, count // view.dtype.block_bytes)
+    count = min(view.numel, max(1, count // view.dtype.block_bytes))
     flat = source.array(view).flat
     source.nbytes_read += 3 * count * view.dtype.block_bytes
     places = (0, (view.numel - count) // 2, view.numel - count)

@@ -44,7 +44,10 @@ def is_flat(objects: Node, order: tuple[str, ...]) -> bool:
     """Whether a tree says nothing but the names: one dict of tensors, each under its own name."""
     if not isinstance(objects, Mapping) or objects.kind not in _DICTS or objects.attributes is not None:
         return False
-    return not objects.items or [key for key, child in objects.items if child == TensorRef(str(key))] == list(order)
+    return not objects.items or (
+        [key for key, _ in objects.items] == list(order)
+        and all(child == TensorRef(str(key)) for key, child in objects.items)
+    )
 
 
 def left_out(objects: Node) -> Iterator[str]:

@@ -139,16 +139,18 @@ def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True) -> Al
     members: dict[str, Member] = {}
     anonymous: set[str] = set()
     fused = []
+    everything = []
     for storage_id, windows in by_storage.items():
         components = list(_components(windows))
-        for component in components:
-            owner, view, placed = _place(component, keep, spans)
-            owners[owner] = view
-            if owner not in order:
-                anonymous.add(owner)
-            members.update((m.name, m) for m in _remember(placed, owner, links))
-        if len(components) > 1:
+        everything += components
+        if sum(0 not in component[0][1].shape for component in components) > 1:
             fused.append(_fused_block(checkpoint.storages[storage_id], components))
+    for component in sorted(everything, key=lambda c: order[c[0][0]]):  # spans are numbered in file order
+        owner, view, placed = _place(component, keep, spans)
+        owners[owner] = view
+        if owner not in order:
+            anonymous.add(owner)
+        members.update((m.name, m) for m in _remember(placed, owner, links))
     members = dict(sorted(members.items(), key=lambda item: order[item[0]]))
     first = {member.owner: order[name] for name, member in reversed(members.items())}
     owners = dict(sorted(owners.items(), key=lambda item: order.get(item[0], first[item[0]])))
@@ -308,8 +310,13 @@ def _used_nbytes(views: list[View]) -> int:
 
 
 def _fused_block(storage: Storage, components: list[Windows]) -> FusedBlock:
-    first = [component[0] for component in components]
-    parts = sorted((view.byte_start, view.byte_stop, name) for name, view in first if view.numel)
+    parts = []
+    for component in components:
+        start, stop = min(v.byte_start for _, v in component), max(v.byte_stop for _, v in component)
+        names = [name for name, view in component if (view.byte_start, view.byte_stop) == (start, stop)]
+        if stop > start:
+            parts.append((start, stop, (names or [component[0][0]])[0]))
+    parts.sort()
     gaps = []
     reach = 0
     for start, _, stop in sorted((v.byte_start, n, v.byte_stop) for c in components for n, v in c if v.numel):

@@ -49,19 +49,38 @@ def join(graph: AliasGraph, classes: Iterable[Iterable[str]], keep: str) -> Alia
     dependents: dict[str, list[Member]] = {}
     for member in graph.members.values():
         dependents.setdefault(member.owner, []).append(member)
+    position = {name: k for k, name in enumerate(graph.members)}
     moved: dict[str, tuple[str, int]] = {}
-    by_size = sorted(([graph.members[n] for n in names] for names in classes), key=lambda ms: -ms[0].window.nbytes)
-    for members in by_size:
-        whole = [m for m in members if m.owner not in graph.anonymous and _fills(m, graph)]
-        inner = [m for m in members if m not in whole]
+    for owners, inner in sorted(_alike(graph, classes), key=lambda one: -graph.owners[one[0][0]].nbytes):
+        if inner:
+            provider = min(inner, key=lambda member: position[member.name])
+        else:
+            names = [m.name for o in owners for m in dependents[o] if m.window.is_contiguous and _fills(m, graph)]
+            provider = graph.members[graph.members[choose(sorted(names, key=position.__getitem__), keep)].owner]
+        target, start = _follow(provider.owner, provider.window.byte_start, moved)
+        for owner in owners:
+            if owner != target and _fit(dependents[owner], start):
+                moved[owner] = (target, start)
+    return rebase(graph, {owner: _follow(*place, moved) for owner, place in moved.items()})
+
+
+def _alike(graph: AliasGraph, classes: Iterable[Iterable[str]]) -> list[tuple[list[str], list[Member]]]:
+    """Sets of owners that hold the same bytes, by way of any of their windows, with the inner windows that do.
+
+    Classes are of one shape each; a tensor that is seen in two shapes connects theirs.
+    """
+    sets: dict[str, tuple[list[str], list[Member]]] = {}
+    for names in classes:
+        members = [graph.members[name] for name in names]
+        whole = [m.owner for m in members if m.owner not in graph.anonymous and _fills(m, graph)]
+        inner = [m for m in members if m.owner not in whole]
         if not whole:
             continue
-        provider = inner[0] if inner else graph.members[graph.members[choose([m.name for m in whole], keep)].owner]
-        target, start = _follow(provider.owner, provider.window.byte_start, moved)
-        for member in whole:
-            if member.owner != target and member.owner not in moved and _fit(dependents[member.owner], start):
-                moved[member.owner] = (target, start)
-    return rebase(graph, {owner: _follow(*place, moved) for owner, place in moved.items()})
+        joined = {id(s): s for owner in whole if (s := sets.get(owner))}
+        owners = list(dict.fromkeys([o for s in joined.values() for o in s[0]] + whole))
+        made = (owners, [m for s in joined.values() for m in s[1]] + inner)
+        sets |= dict.fromkeys(owners, made)
+    return list({id(s): s for s in sets.values()}.values())
 
 
 def _fills(member: Member, graph: AliasGraph) -> bool:

@@ -6,6 +6,7 @@ A row of `paramtool.formats.FORMATS` without a case here fails a test.
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import struct
 import tarfile
@@ -164,6 +165,8 @@ def tar_file(folder: Path, tensors: dict[str, torch.Tensor] | None = None) -> Pa
             info = tarfile.TarInfo(name)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
+        end = archive.offset
+    os.truncate(folder / "model.pt", end + 1024)  # two empty blocks end an archive; the rest is padding
     return folder / "model.pt"
 
 

@@ -58,19 +58,26 @@ class TestTwoPairs:
             assert raw(file.get_tensor("a")) == raw(two_pairs["a"])
 
     def test_the_record(self, tmp_path: Path, two_pairs: dict[str, torch.Tensor]) -> None:
-        """Each name has its owner, its memory and why; c and d are together by storage and stand there by content."""
+        """Each name has its owner, its memory and why: c and d are together by storage, there by content."""
         metadata, record, _ = deduplicated(tmp_path, two_pairs)
         assert record == {
             "version": 1,
             "aliases": {
                 "b": alias("a", [32, 32], [32, 1], position=1),
                 "c": alias("a", [32, 32], [32, 1], position=2, memory="c", evidence="content"),
-                "d": alias("a", [32, 32], [32, 1], position=3, memory="c", evidence="content", memory_evidence="storage"),
+                "d": alias(
+                    "a", [32, 32], [32, 1], position=3, memory="c", evidence="content", memory_evidence="storage"
+                ),
             },
             "stored": {},
             "spans": [],
         }
-        assert {k: v for k, v in metadata.items() if k != "paramtool.aliases"} == {"format": "pt", "b": "a", "c": "a", "d": "a"}
+        assert {k: v for k, v in metadata.items() if k != "paramtool.aliases"} == {
+            "format": "pt",
+            "b": "a",
+            "c": "a",
+            "d": "a",
+        }
 
     def test_two_memories_of_two_names(self, tmp_path: Path, two_pairs: dict[str, torch.Tensor]) -> None:
         """Loaded, a trains with b and c with d, and neither pair with the other."""
@@ -122,6 +129,52 @@ class TestTwoPairs:
         assert list(record["aliases"]) == ["model.v"]
 
 
+class TestOwners:
+    """Which of several equal names owns, and that it stays so."""
+
+    def owners(self, path: Path) -> list[str]:
+        """The stored names."""
+        return [name for name in header(path) if name != "__metadata__"]
+
+    def test_the_first_in_file_order_owns_whatever_its_shape(self, tmp_path: Path) -> None:
+        """Equality is found between b and c, which have one shape; a, first and tied to c, owns for all."""
+        w = torch.arange(4096, dtype=torch.float32)
+        *_, output = deduplicated(tmp_path, {"a": w, "b": w.clone().view(64, 64), "c": w.view(64, 64)})
+        assert self.owners(output) == ["a"]
+
+    def test_equal_by_way_of_a_third_shape(self, tmp_path: Path) -> None:
+        """Three storages that two pairs of shapes connect are stored once, in one go."""
+        w = torch.arange(4096, dtype=torch.float32)
+        x, y, z = w.clone(), w.clone(), w.clone()
+        state = {"xt": x.view(32, 128), "y": y, "ym": y.view(64, 64), "zm": z.view(64, 64), "zt": z.view(32, 128)}
+        *_, output = deduplicated(tmp_path, state)
+        assert self.owners(output) == ["xt"]
+        assert partition(state) == partition(paramtool.load_file(output))
+
+    def test_spans_are_numbered_in_file_order(self, tmp_path: Path) -> None:
+        """Not in the order of bytes, which a second dedup would not see any more."""
+        base = torch.arange(20, dtype=torch.float32)
+        state = {"a": base[10:16], "b": base[12:18], "c": base[0:4], "d": base[2:6]}
+        *_, output = deduplicated(tmp_path, state)
+        jobs.dedup(output, tmp_path / "again.safetensors")
+        assert self.owners(output) == ["paramtool.span/0", "paramtool.span/1"]
+        assert output.read_bytes() == (tmp_path / "again.safetensors").read_bytes()
+
+    @pytest.mark.parametrize("count", [1, 2, 3])
+    @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32], ids=str)
+    def test_equal_tensors_of_a_few_bytes(self, tmp_path: Path, count: int, dtype: torch.dtype) -> None:
+        """Where the user asks for it, tensors shorter than a sample join too, first and last in their file."""
+        w = torch.ones(count, dtype=dtype)
+        *_, output = deduplicated(tmp_path, {"a": w, "b": w.clone()}, min_equal_nbytes=1)
+        jobs.dedup(output, tmp_path / "again.safetensors", min_equal_nbytes=1)
+        assert self.owners(output) == ["a"]
+        torch.save(
+            {"a": w, "x": torch.zeros(5), "b": w.clone()}, tmp_path / "n.pt", _use_new_zipfile_serialization=False
+        )
+        report = jobs.dedup(tmp_path / "n.pt", tmp_path / "n.safetensors", min_equal_nbytes=1)
+        assert [equal.names for equal in report.equal or ()] == [("a", "b")]
+
+
 class TestWindows:
     """Slices, transposes and overlapping windows, each with its geometry."""
 
@@ -145,7 +198,7 @@ class TestWindows:
         assert partition(state) == partition(paramtool.load_file(output))
 
     def test_overlapping_windows_without_a_cover(self, tmp_path: Path) -> None:
-        """The dense span is stored once under a name of its own; a lone part of the storage is not carried along."""
+        """The dense span is stored once under a name of its own, without the rest of the storage."""
         base = torch.arange(20, dtype=torch.float32)
         state = {"a": base[2:10], "b": base[6:14]}
         metadata, record, output = deduplicated(tmp_path, state)
@@ -242,7 +295,10 @@ class TestShards:
         assert index["metadata"]["total_size"] == 8192
         records = [
             json.loads(metadata["paramtool.aliases"])["aliases"]
-            for metadata in (header(tmp_path / "out" / first)["__metadata__"], header(tmp_path / "out" / second)["__metadata__"])
+            for metadata in (
+                header(tmp_path / "out" / first)["__metadata__"],
+                header(tmp_path / "out" / second)["__metadata__"],
+            )
         ]
         assert [list(r) for r in records] == [["b", "c", "d"], ["y"]]
         union = json.loads(index["metadata"]["paramtool.aliases"])["aliases"]

@@ -1,7 +1,7 @@
 """Values and sharing of tensors and arrays, in one form for torch and for NumPy.
 
-Who shares what is a partition: every byte of every name, grouped by the address at which it stands.  Two sets of
-tensors share alike exactly where their partitions are equal.
+Who shares what is a partition: every byte of every name, labelled by the first byte that stands at its address.  Two
+sets of tensors share alike exactly where their partitions are equal.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import torch
 
-Partition = frozenset[frozenset[tuple[str, int]]]
+Partition = tuple[tuple[tuple[str, int], ...], bytes]
 
 
-def _addresses(base: int, shape: Iterable[int], strides: Iterable[int], itemsize: int) -> list[int]:
+def _addresses(base: int, shape: Iterable[int], strides: Iterable[int], itemsize: int) -> np.ndarray:
     """The address of every byte, in row-major order of the elements; strides in bytes."""
     found = np.full(tuple(shape), base, dtype=np.int64)
     for axis, (size, stride) in enumerate(zip(found.shape, strides, strict=True)):
         along = np.arange(size, dtype=np.int64) * stride
         found += along.reshape([-1 if a == axis else 1 for a in range(found.ndim)])
-    return (found.reshape(-1, 1) + np.arange(itemsize)).reshape(-1).tolist()
+    return (found.reshape(-1, 1) + np.arange(itemsize)).reshape(-1)
 
 
-def addresses(value: Any) -> list[int]:
+def addresses(value: Any) -> np.ndarray:
     """Of every byte of a torch tensor or a NumPy array."""
     if isinstance(value, torch.Tensor):
         size = value.element_size()
@@ -33,12 +33,11 @@ def addresses(value: Any) -> list[int]:
 
 
 def partition(values: Mapping[str, Any]) -> Partition:
-    """Which bytes of which names stand at one address."""
-    groups: dict[int, set[tuple[str, int]]] = {}
-    for name, value in values.items():
-        for k, address in enumerate(addresses(value)):
-            groups.setdefault(address, set()).add((name, k))
-    return frozenset(frozenset(group) for group in groups.values())
+    """((name, bytes), ...) and, of each byte in that order, the number of the first that stands at its address."""
+    found = {name: addresses(values[name]) for name in sorted(values)}
+    everything = np.concatenate([*found.values(), np.empty(0, np.int64)])
+    _, first, inverse = np.unique(everything, return_index=True, return_inverse=True)
+    return tuple((name, len(part)) for name, part in found.items()), first[inverse].tobytes()
 
 
 def raw(value: Any) -> bytes:

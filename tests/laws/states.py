@@ -30,7 +30,11 @@ def bases(draw: st.DrawFn) -> torch.Tensor:
 def windows(draw: st.DrawFn, base: torch.Tensor) -> torch.Tensor:
     """A window on a storage, as models make them."""
     count = base.numel()
-    kind = draw(st.sampled_from(("whole", "whole", "matrix", "transposed", "slice", "columns", "expanded", "random", "scalar", "empty")))
+    kind = draw(
+        st.sampled_from(
+            ("whole", "whole", "matrix", "transposed", "slice", "columns", "expanded", "random", "scalar", "empty")
+        )
+    )
     start = draw(st.integers(0, max(count - 1, 0)))
     stop = draw(st.integers(start, count))
     rows = draw(st.sampled_from((1, 2, 3)))

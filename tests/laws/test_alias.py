@@ -151,7 +151,9 @@ def fused(draw: st.DrawFn) -> tuple[Checkpoint, list[tuple[str, int, int]], int]
 
 @law
 @given(fused())
-def test_disjoint_windows_on_one_storage_are_a_fused_block(case: tuple[Checkpoint, list[tuple[str, int, int]], int]) -> None:
+def test_disjoint_windows_on_one_storage_are_a_fused_block(
+    case: tuple[Checkpoint, list[tuple[str, int, int]], int],
+) -> None:
     """The parts stand in the order of their bytes; gaps and tail are what is left; nothing is an alias."""
     described, parts, nbytes = case
     graph = build(described)
@@ -176,13 +178,19 @@ def test_unused_is_what_no_contiguous_window_touches(windows: list[tuple[int, in
 
 def test_a_tensor_and_an_empty_one_are_no_fused_block() -> None:
     """A window without elements is a part of nothing, so one tensor beside it is not a block of parts."""
-    graph = build(checkpoint({"w": contiguous(0, DTYPES["float32"], (4,)), "e": contiguous(0, DTYPES["float32"], (0,))}))
+    graph = build(
+        checkpoint({"w": contiguous(0, DTYPES["float32"], (4,)), "e": contiguous(0, DTYPES["float32"], (0,))})
+    )
     assert graph.fused == ()
 
 
 def test_a_fused_part_is_the_whole_that_its_names_share() -> None:
-    """A part of a block reaches over all bytes that its names share, whichever of them stands first in the file."""
+    """A part of a block reaches over all bytes that its names share, whichever stands first in the file."""
     dtype = DTYPES["uint8"]
-    windows = {"row": contiguous(0, dtype, (2,), 2), "w": contiguous(0, dtype, (6,)), "b": contiguous(0, dtype, (4,), 6)}
+    windows = {
+        "row": contiguous(0, dtype, (2,), 2),
+        "w": contiguous(0, dtype, (6,)),
+        "b": contiguous(0, dtype, (4,), 6),
+    }
     (block,) = build(checkpoint(windows)).fused
     assert block.parts == (("w", 0, 6), ("b", 6, 10))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from paramtool.formats import _tree
 from paramtool.model.objects import Again, Array, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, map_tensors, walk
 
-law = settings(max_examples=400, deadline=None)
+law = settings(max_examples=150, deadline=None)
 TEXTS = st.sampled_from(["", "a", "b", "0", "1", "a.b", "ü", "map", "items", "tensor", "left_out"])
 SCALARS = (
     st.none()
@@ -35,12 +35,26 @@ def _mapping(items: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
 def trees(draw: st.DrawFn) -> tuple[Node, tuple[str, ...]]:
     """A tree whose tensors have the names of their places, and these names in file order."""
     leaves = st.builds(Leaf, SCALARS) | st.just(TensorRef("?")) | st.builds(Again, TEXTS)
-    leaves |= st.builds(Array, st.sampled_from(["<f4", "|u1"]), st.tuples(st.integers(0, 3)), st.sampled_from("CF"), st.binary(max_size=12))
+    leaves |= st.builds(
+        Array,
+        st.sampled_from(["<f4", "|u1"]),
+        st.tuples(st.integers(0, 3)),
+        st.sampled_from("CF"),
+        st.binary(max_size=12),
+    )
     nested = st.recursive(
         leaves,
-        lambda inner: _mapping(inner)
-        | st.builds(Sequence, st.sampled_from(["list", "tuple", "torch.Size"]), st.lists(inner, max_size=3).map(tuple))
-        | st.builds(Opaque, st.sampled_from(["argparse.Namespace", "x.Y"]), st.lists(st.tuples(TEXTS, inner), max_size=2).map(tuple)),
+        lambda inner: (
+            _mapping(inner)
+            | st.builds(
+                Sequence, st.sampled_from(["list", "tuple", "torch.Size"]), st.lists(inner, max_size=3).map(tuple)
+            )
+            | st.builds(
+                Opaque,
+                st.sampled_from(["argparse.Namespace", "x.Y"]),
+                st.lists(st.tuples(TEXTS, inner), max_size=2).map(tuple),
+            )
+        ),
         max_leaves=14,
     )
     tree, names = named(draw(nested))

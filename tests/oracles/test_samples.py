@@ -62,7 +62,11 @@ def test_every_torch_file_is_counted(samples: Path) -> None:
 def test_counts(samples: Path, name: str) -> None:
     """Names, storages and alias groups are those that the README states or torch shows."""
     found = jobs.inspect(samples / name)
-    assert COUNTS[name] == (len(found.checkpoint.entries), len(found.checkpoint.storages), len(list(found.graph.groups())))
+    assert COUNTS[name] == (
+        len(found.checkpoint.entries),
+        len(found.checkpoint.storages),
+        len(list(found.graph.groups())),
+    )
 
 
 @pytest.mark.parametrize("name", sorted(FOREIGN))
@@ -198,7 +202,7 @@ class TestOpenNMT:
     """Pickled with its options and optimizer: refused by torch's weights_only, and read here without its classes."""
 
     def test_groups_of_four(self, samples: Path) -> None:
-        """14 parameters, each under four names: the generator or model, the optimizer's params, and the state's keys."""
+        """14 parameters, each under four names: in the model, twice in the optimizer, and as a key of its state."""
         groups = list(jobs.inspect(samples / OPENNMT).graph.groups())
         assert [len(members) for _, members in groups] == [4] * 14
         assert all(m.window == members[0].window for _, members in groups for m in members)
@@ -206,10 +210,16 @@ class TestOpenNMT:
     def test_optimizer_state_is_keyed_by_tensors(self, samples: Path) -> None:
         """The keys of the Adam state are tensors of the file, on the storages of the model."""
         checkpoint = paramtool.read(samples / OPENNMT)
-        keyed = [n for n in walk(checkpoint.objects) if isinstance(n, Mapping) and any(isinstance(k, TensorRef) for k, _ in n.items)]
+        keyed = [
+            n
+            for n in walk(checkpoint.objects)
+            if isinstance(n, Mapping) and any(isinstance(k, TensorRef) for k, _ in n.items)
+        ]
         names = [key.name for mapping in keyed for key, _ in mapping.items if isinstance(key, TensorRef)]
         assert len(names) == 14
-        assert {alias.build(checkpoint).members[name].memory for name in names} <= checkpoint.entries.keys() - set(names)
+        assert {alias.build(checkpoint).members[name].memory for name in names} <= checkpoint.entries.keys() - set(
+            names
+        )
 
     def test_foreign_classes_are_named_and_not_called(self, samples: Path) -> None:
         """Its namespaces and vocabularies are listed as data."""
@@ -218,7 +228,7 @@ class TestOpenNMT:
         assert not any(unknown.values())
 
     def test_values(self, samples: Path, tmp_path: Path) -> None:
-        """Its storages' bytes, cut out of the file by hand (count, then floats, behind the list of keys), are the values."""
+        """Its storages stand one behind the other at the end of the file, each behind its count; dedup keeps all."""
         checkpoint = paramtool.read(samples / OPENNMT)
         found = paramtool.load_file(samples / OPENNMT)
         data = (samples / OPENNMT).read_bytes()

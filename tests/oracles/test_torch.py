@@ -8,6 +8,7 @@ import pickle
 import struct
 import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from tests.laws.sharing import described, partition, raw, same_values
 
 PLAIN = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64,
-    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool, torch.uint16, torch.uint32, torch.uint64,
+    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+    torch.uint16, torch.uint32, torch.uint64,
     torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
 ]  # fmt: skip
 
@@ -104,6 +106,9 @@ def test_conjugated_and_negated_are_written_resolved(tmp_path: Path) -> None:
     assert jobs.verify(tmp_path / "o.safetensors", tmp_path / "m.pt").differences == ()
 
 
+ONE_TWO_THREE = torch.tensor([1.0, 2, 3])
+
+
 def compounds() -> dict[str, Any]:
     """Tensors that several windows make up together."""
     with warnings.catch_warnings():
@@ -115,7 +120,9 @@ def compounds() -> dict[str, Any]:
             "csc": dense.to_sparse_csc(),
             "bsr": torch.eye(4).to_sparse_bsr((2, 2)),
             "per_tensor": torch.quantize_per_tensor(dense, 0.1, 3, torch.qint8),
-            "per_channel": torch.quantize_per_channel(dense, torch.tensor([0.1, 0.2]), torch.tensor([0, 1]), 0, torch.quint8),
+            "per_channel": torch.quantize_per_channel(
+                dense, torch.tensor([0.1, 0.2]), torch.tensor([0, 1]), 0, torch.quint8
+            ),
             "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
             "jagged": torch.nested.nested_tensor([torch.ones(2, 2), torch.ones(3, 2)], layout=torch.jagged),
         }
@@ -124,12 +131,15 @@ def compounds() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("coo", {"indices": torch.tensor([[0, 1, 1], [1, 0, 2]]), "values": torch.tensor([1.0, 2, 3])}),
-        ("csr", {"crow_indices": torch.tensor([0, 1, 3]), "col_indices": torch.tensor([1, 0, 2]), "values": torch.tensor([1.0, 2, 3])}),
-        ("csc", {"ccol_indices": torch.tensor([0, 1, 2, 3]), "row_indices": torch.tensor([1, 0, 1]), "values": torch.tensor([2.0, 1, 3])}),
-        ("bsr", {"crow_indices": torch.tensor([0, 1, 2]), "col_indices": torch.tensor([0, 1]), "values": torch.eye(2).repeat(2, 1, 1)}),
+        ("coo", {"indices": torch.tensor([[0, 1, 1], [1, 0, 2]]), "values": ONE_TWO_THREE}),
+        (
+            "csr",
+            {"crow_indices": torch.tensor([0, 1, 3]), "col_indices": torch.tensor([1, 0, 2]), "values": ONE_TWO_THREE},
+        ),
+        ("csc", {"ccol_indices": torch.tensor([0, 1, 2, 3]), "row_indices": torch.tensor([1, 0, 1])}),
+        ("bsr", {"crow_indices": torch.tensor([0, 1, 2]), "values": torch.eye(2).repeat(2, 1, 1)}),
         ("per_tensor", {"values": torch.tensor([[3, 13, 3], [23, 3, 33]], dtype=torch.int8)}),
-        ("per_channel", {"scales": torch.tensor([0.1, 0.2], dtype=torch.float64), "zero_points": torch.tensor([0, 1])}),
+        ("per_channel", {"scales": torch.tensor([0.1, 0.2]).double(), "zero_points": torch.tensor([0, 1])}),
         ("nested", {"buffer": torch.ones(5), "sizes": torch.tensor([[2], [3]])}),
     ],
 )
@@ -204,7 +214,8 @@ def test_channels_last(tmp_path: Path) -> None:
 def test_views_of_other_dtypes(tmp_path: Path) -> None:
     """One storage seen as bytes and as float8: saved once by torch, and shared when loaded."""
     w = torch.arange(32, dtype=torch.uint8)
-    state = {"bytes": w, "f8": w.view(torch.float8_e4m3fn), "u16": w.view(torch.uint16), "part": w[8:].view(torch.uint32)[1:]}
+    part = w[8:].view(torch.uint32)[1:]
+    state = {"bytes": w, "f8": w.view(torch.float8_e4m3fn), "u16": w.view(torch.uint16), "part": part}
     for found in round_trip(tmp_path, state):
         assert same_values(state, found)
         assert partition(state) == partition(found)
@@ -251,6 +262,8 @@ def test_optimizer_state(tmp_path: Path) -> None:
     assert {n: e.role for n, e in checkpoint.entries.items()} == {n: e.role for n, e in again.entries.items()}
 
 
+Change = Callable[[str, bytes], bytes]
+
 # --- odd archives -----------------------------------------------------------------------------------------------------
 
 
@@ -258,18 +271,16 @@ def tied_state() -> dict[str, torch.Tensor]:
     """Ties and several element sizes."""
     w = torch.arange(600, dtype=torch.float32).view(20, 30)
     return {"a": w, "b": w.t(), "h": torch.arange(7, dtype=torch.float16), "d": torch.arange(9, dtype=torch.float64),
-            "i": torch.arange(5), "c": torch.arange(6).to(torch.complex64), "x": torch.arange(5, dtype=torch.uint8)}  # fmt: skip
+            "i": torch.arange(5), "c": torch.arange(6).to(torch.complex64),
+            "x": torch.arange(5, dtype=torch.uint8)}  # fmt: skip
 
 
-def repacked(source: Path, target: Path, method: int = zipfile.ZIP_STORED, force_zip64: bool = False, **replaced: Any) -> Path:
-    """The archive again, written by Python's zipfile."""
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", method) as new:
+def repacked(source: Path, target: Path, force_zip64: bool = False, change: Change = lambda name, data: data) -> Path:
+    """The archive again, written by Python's zipfile, each member through `change(name, data)`."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
         for info in old.infolist():
-            change = replaced.get("change")
-            data = old.read(info)
-            data = change(info.filename, data) if change else data
             with new.open(zipfile.ZipInfo(info.filename), "w", force_zip64=force_zip64) as member:
-                member.write(data)
+                member.write(change(info.filename, old.read(info)))
     return target
 
 

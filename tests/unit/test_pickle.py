@@ -51,14 +51,7 @@ def plain(value: object) -> object:
     return value
 
 
-atoms = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False)
-    | st.text()
-    | st.binary(max_size=300)
-)
+atoms = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(max_size=300)
 words = st.integers(-(1 << 63), (1 << 64) - 1)
 keys = st.text() | words | st.booleans() | st.tuples(st.text(), words)
 values = st.recursive(
@@ -151,11 +144,7 @@ OPCODES = b"".join(opcode.code.encode("latin-1") for opcode in pickletools.opcod
 
 
 @settings(max_examples=1000, deadline=None)
-@given(
-    st.lists(
-        st.sampled_from([bytes([c]) for c in OPCODES] + [b"\0", b"1\n", b"a\n", b"]q\0", b"}q\1", b"ca\nb\n"])
-    )
-)
+@given(st.lists(st.sampled_from([bytes([c]) for c in OPCODES] + [b"\0", b"1\n", b"a\n", b"]q\0", b"}q\1", b"ca\nb\n"])))
 def test_random_programs_raise_only_our_errors(pieces: list[bytes]) -> None:
     """Opcodes in any order give a value or a ParamtoolError."""
     with contextlib.suppress(ParamtoolError):
@@ -204,9 +193,7 @@ def test_a_call_is_shown_and_never_run(name: str) -> None:
 
 def test_every_maker_is_registered() -> None:
     """A maker that is in no registry would never be run."""
-    own = {
-        n for n, v in vars(makers_pickle).items() if callable(v) and v.__module__ == makers_pickle.__name__
-    }
+    own = {n for n, v in vars(makers_pickle).items() if callable(v) and v.__module__ == makers_pickle.__name__}
     assert {n for n in own if n[0] != "_"} - {"text"} == set(MAKERS) | set(CALLERS)
 
 

@@ -77,9 +77,7 @@ def test_every_maker_is_registered() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.dictionaries(
-        st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1), st.binary(max_size=99)
-    ),
+    st.dictionaries(st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1), st.binary(max_size=99)),
     st.sampled_from([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]),
     st.binary(max_size=40).filter(lambda comment: b"PK" not in comment),
 )
@@ -209,9 +207,7 @@ def test_truncation_at_every_byte_is_a_format_error(tmp_path: Path) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_changed_bytes_raise_only_our_errors(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_changed_bytes_raise_only_our_errors(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Whatever a few bytes are changed to, there are members or a ParamtoolError."""
     content = bytearray(archive64(*PARTS) if data.draw(st.booleans()) else archive(*PARTS))
     for _ in range(data.draw(st.integers(1, 4))):

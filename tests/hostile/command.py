@@ -1,0 +1,127 @@
+"""Running `paramtool` as a person does, and what every refusal must keep to."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from paramtool.cli.main import main
+
+
+class Ran(NamedTuple):
+    """What a run left."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """A maker that writes an input into a folder and returns what to name on the command line."""
+
+    make: Callable[[Path], Path]
+    says: tuple[str, ...] = ()
+    """What the message must hold besides the file's name."""
+    inspect: int = 3
+    dedup: int | None = None
+    """None: as `inspect`."""
+
+
+def command(
+    *args: object, cwd: Path, env: Mapping[str, str] | None = None, stdin: str = "", timeout: float = 60
+) -> Ran:
+    """`python -m paramtool ARGS` in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "paramtool", *map(str, args)], cwd=cwd, input=stdin, timeout=timeout,
+        capture_output=True, text=True, encoding="utf-8", env={**os.environ, **(env or {})},
+    )  # fmt: skip
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def quick(*args: object, cwd: Path) -> Ran:
+    """The same in this process: a hundred times sooner."""
+    before = (sys.argv, signal.getsignal(signal.SIGTERM), gc.isenabled(), os.getcwd())
+    out, err = io.StringIO(), io.StringIO()
+    sys.argv = ["paramtool", *map(str, args)]
+    try:
+        os.chdir(cwd)
+        with redirect_stdout(out), redirect_stderr(err):
+            main()
+    except SystemExit as stop:
+        return Ran(stop.code if isinstance(stop.code, int) else 0, out.getvalue(), err.getvalue())
+    finally:
+        os.chdir(before[3])
+        sys.argv = before[0]
+        signal.signal(signal.SIGTERM, before[1])
+        if before[2]:
+            gc.enable()
+    raise AssertionError("main returned")
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """Everything in a folder, with the bytes of what is small."""
+    found: dict[str, object] = {}
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = os.path.join(place, name)
+            status = os.lstat(path)
+            small = stat.S_ISREG(status.st_mode) and status.st_size < 1 << 20 and os.access(path, os.R_OK)
+            what: object = Path(path).read_bytes() if small else (status.st_size, status.st_mtime_ns)
+            if stat.S_ISDIR(status.st_mode):
+                what = "folder"
+            elif stat.S_ISLNK(status.st_mode):
+                what = os.readlink(path)
+            found[os.path.relpath(path, folder)] = what
+    return found
+
+
+MAX_MESSAGE = 16_000
+"""A message is for a person, whatever the file holds."""
+MAX_LINE = 2_000
+
+
+def refused(run: Callable[..., Ran], *args: object, cwd: Path, code: int, says: tuple[str, ...] = ()) -> Ran:
+    """Run and check what every refusal keeps to; `code` is its class's, `says` what its message must hold."""
+    before = contents(cwd)
+    ran = run(*args, cwd=cwd)
+    assert ran.code == code, ran
+    assert ran.out == "", ran
+    for word in ("Traceback", "internal error"):
+        assert word not in ran.err, ran
+    assert ran.err.count("\nerror: ") + ran.err.startswith(("error: ", "Usage: ")) == 1, ran
+    assert len(ran.err) < MAX_MESSAGE, len(ran.err)
+    assert all(len(line) < MAX_LINE for line in ran.err.splitlines()), ran.err[:3000]
+    assert ran.err.replace("\n", "").isprintable(), ran
+    for word in says:
+        assert word in ran.err, (word, ran)
+    assert contents(cwd) == before, "something was left behind, or changed"
+    return ran
+
+
+def check(case: Hostile, folder: Path, run: Callable[..., Ran] = quick) -> None:
+    """`inspect` and `dedup` of a hostile input: each exits with its class, says where, and leaves nothing."""
+    path = case.make(folder)
+    says = (path.name, *case.says)
+    output = ("-o", "made.safetensors")
+    if case.inspect:
+        refused(run, "inspect", path.name, cwd=folder, code=case.inspect, says=says)
+    else:
+        ran = run("inspect", path.name, cwd=folder)
+        assert (ran.code, ran.err) == (0, ""), ran
+    code = case.inspect if case.dedup is None else case.dedup
+    if code:
+        refused(run, "dedup", path.name, *output, cwd=folder, code=code, says=says)
+    else:
+        ran = run("dedup", path.name, *output, cwd=folder)
+        assert ran.code == 0, ran

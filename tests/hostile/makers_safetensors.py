@@ -1,0 +1,240 @@
+"""Makers of safetensors files that lie, assembled by hand, and of alias records damaged in every field.
+
+`HEADERS` holds headers that must be refused, `RECORDS` damaged records, `NAMES` names that nobody should obey.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from struct import pack
+from typing import Any
+
+from tests.hostile.command import Hostile
+
+DATA = pack("<4f", 1, 2, 3, 4)
+
+
+def item(dtype: object = "F32", shape: object = (4,), offsets: object = (0, 16)) -> dict[str, object]:
+    """A header entry."""
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+def build(header: object, data: bytes = DATA, length: int | None = None) -> bytes:
+    """A file; `header` is text, bytes or what JSON can hold."""
+    text = header if isinstance(header, (str, bytes)) else json.dumps(header)
+    raw = text.encode() if isinstance(text, str) else text
+    return pack("<Q", len(raw) if length is None else length) + raw + data
+
+
+def made(data: bytes | Callable[[], bytes], file: str = "model.safetensors") -> Callable[[Path], Path]:
+    """A maker of one file."""
+
+    def make(folder: Path) -> Path:
+        (folder / file).write_bytes(data if isinstance(data, bytes) else data())
+        return folder / file
+
+    return make
+
+
+def _two(first: tuple[int, int], second: tuple[int, int]) -> bytes:
+    shapes = [[(end - begin) // 4] for begin, end in (first, second)]
+    return build({"w": item(shape=shapes[0], offsets=first), "v": item(shape=shapes[1], offsets=second)})
+
+
+def long_header_of_nothing(folder: Path) -> Path:
+    """A hundred million bytes of header that are no JSON, in a file that takes no space."""
+    path = folder / "model.safetensors"
+    with path.open("wb") as file:
+        file.write(pack("<Q", 100_000_000) + b"{")
+        file.truncate(100_000_008)
+    return path
+
+
+HONEST = build({"w": item()})
+HEADERS: dict[str, Hostile] = {
+    key: Hostile(made(data), says)
+    for key, (data, says) in {
+        "length_near_2_to_64": (build({"w": item()}, length=2**64 - 1), ()),
+        "length_above_the_limit": (build({"w": item()}, length=100_000_001), ("100000001", "100000000")),
+        "length_beyond_the_file": (build({"w": item()}, length=99_999_999), ("99999999",)),
+        "length_zero": (build({"w": item()}, length=0), ()),
+        "length_one_short": (build({"w": item()}, length=len(HONEST) - 8 - 16 - 1), ("JSON",)),
+        "length_one_long": (build({"w": item()}, length=len(HONEST) - 8 - 16 + 1), ("JSON",)),
+        "deep_json": (build('{"a":' * 100_000), ("deep",)),
+        "deep_lists": (build('{"a":' + "[" * 100_000), ("deep",)),
+        "deep_metadata": (build('{"__metadata__":' + '{"a":' * 100_000), ("deep",)),
+        "duplicate_name": (build('{"w":%s,"w":%s}' % ((json.dumps(item()),) * 2)), ("'w'", "twice")),
+        "duplicate_key": (build('{"w":{"dtype":"F32","shape":[4],"shape":[2],"data_offsets":[0,16]}}'), ("twice",)),
+        "duplicate_metadata": (build('{"__metadata__":{"a":"1","a":"2"}}', b""), ("'a'", "twice")),
+        "two_metadata": (build('{"__metadata__":{},"__metadata__":{}}', b""), ("twice",)),
+        "not_utf8": (build(b'{"\xff\xfe":1}'), ()),
+        "no_object": (build("{1}"), ("JSON",)),
+        "junk_behind_the_object": (build('{"w":%s} junk' % json.dumps(item())), ("JSON",)),
+        "nan": (build('{"w":{"dtype":"F32","shape":[NaN],"data_offsets":[0,16]}}'), ("'w'",)),
+        "infinity": (build('{"w":{"dtype":"F32","shape":[1e999],"data_offsets":[0,16]}}'), ("'w'",)),
+        "shape_float": (build({"w": item(shape=[4.0])}), ("'w'",)),
+        "shape_true": (build({"w": item(shape=[True], offsets=[0, 4])}, DATA[:4]), ("'w'",)),
+        "shape_text": (build({"w": item(shape="4")}), ("'w'",)),
+        "shape_negative": (build({"w": item(shape=[-4])}), ("'w'",)),
+        "shape_twice_negative": (build({"w": item(shape=[-2, -2])}), ("'w'",)),
+        "shape_huge": (build({"w": item(shape=[2**62])}), ("'w'",)),
+        "shape_overflows_to_fit": (build({"w": item(shape=[2**62 + 1, 4])}), ("'w'",)),
+        "shapes_multiply": (build({"w": item(shape=[2**40, 2**40])}), ("'w'",)),
+        "shape_of_a_thousand_digits": (build('{"w":{"dtype":"F32","shape":[1%s],"data_offsets":[0,16]}}' % ("0" * 1000)),
+                                       ("'w'",)),
+        "shape_of_a_million_digits": (build('{"w":{"dtype":"F32","shape":[1%s],"data_offsets":[0,16]}}' % ("0" * 10**6)),
+                                      ()),
+        "shape_of_ten_thousand_axes": (build({"w": item(shape=[2] * 10_000)}), ("'w'",)),
+        "shape_none": (build({"w": item(shape=None)}), ("'w'",)),
+        "offsets_negative": (build({"w": item(offsets=[-16, 0])}), ("'w'",)),
+        "offsets_turned_round": (build({"w": item(offsets=[16, 0])}), ("'w'",)),
+        "offsets_three": (build({"w": item(offsets=[0, 16, 16])}), ("'w'",)),
+        "offsets_near_2_to_64": (build({"w": item(offsets=[2**64 - 16, 2**64])}), ("'w'",)),
+        "offsets_beyond_the_file": (build({"w": item(shape=[400], offsets=[0, 1600])}), ("truncated",)),
+        "offsets_of_other_length": (build({"w": item(offsets=[0, 12])}, DATA[:12]), ("'w'", "12", "16")),
+        "offsets_an_object": (build({"w": item(offsets={})}), ("'w'",)),
+        "overlap": (_two((0, 12), (8, 16)), ("'v'", "inside")),
+        "same_range_twice": (_two((0, 16), (0, 16)), ("inside",)),
+        "hole": (_two((0, 4), (8, 16)), ("hole",)),
+        "hole_at_the_beginning": (_two((4, 8), (8, 16)), ("hole",)),
+        "bytes_behind_the_last": (build({"w": item()}, DATA + b"x"), ("1 byte",)),
+        "dtype_unknown": (build({"w": item("F33")}), ("'w'", "F33")),
+        "dtype_a_number": (build({"w": item(7)}), ("'w'",)),
+        "dtype_a_list": (build({"w": item(["F32"])}), ("'w'",)),
+        "dtype_endless": (build({"w": item("F" * 10**6)}), ("'w'",)),
+        "half_a_byte": (build({"w": item("F4", [3], [0, 1])}, b"x"), ("'w'",)),
+        "entry_a_number": (build({"w": 5}), ("'w'",)),
+        "entry_a_list": (build({"w": []}), ("'w'",)),
+        "entry_none": (build({"w": None}), ("'w'",)),
+        "entry_lacks_offsets": (build({"w": {"dtype": "F32", "shape": [4]}}), ("'w'",)),
+        "metadata_a_list": (build({"__metadata__": ["a"], "w": item()}), ("__metadata__",)),
+        "metadata_of_numbers": (build({"__metadata__": {"a": 1}, "w": item()}), ("__metadata__",)),
+        "metadata_none": (build({"__metadata__": None, "w": item()}), ("__metadata__",)),
+        "metadata_a_tensor": (build({"__metadata__": item()}), ("__metadata__",)),
+        "five_thousand_defects": (build({f"n{k}": 5 for k in range(5000)}), ("4980 more",)),
+        "name_of_a_million_letters": (build({"n" * 10**6: 5}), ()),
+    }.items()
+} | {"header_of_a_hundred_million_zeros": Hostile(long_header_of_nothing)}  # fmt: skip
+
+# --- the alias record ------------------------------------------------------------------------------------------------
+
+KEY = "paramtool.aliases"
+ALIAS: dict[str, Any] = {
+    "owner": "w", "memory": "w", "evidence": "storage", "relation": "same", "dtype": "float32", "shape": [4],
+    "strides": [1], "offset": 0, "position": 1,
+}  # fmt: skip
+RECORD: dict[str, Any] = {"version": 1, "aliases": {"a": ALIAS}, "stored": {}, "spans": []}
+
+
+def recorded(record: object, *, pairs: dict[str, str] | None = None) -> bytes:
+    """A file with one tensor `w` and a record."""
+    text = record if isinstance(record, str) else json.dumps(record)
+    return build({"__metadata__": {"format": "pt", KEY: text, **(pairs or {})}, "w": item()})
+
+
+def _with(*path: str | int, value: object) -> str:
+    record = copy.deepcopy(RECORD)
+    place: Any = record
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    return json.dumps(record)
+
+
+def _without(*path: str) -> str:
+    record = copy.deepcopy(RECORD)
+    place: Any = record
+    for step in path[:-1]:
+        place = place[step]
+    del place[path[-1]]
+    return json.dumps(record)
+
+
+WRONG: tuple[object, ...] = (None, True, -1, 2**80, 1.5, "text", [], {}, [None], {"a": None})
+"""A value of each type, put in the place of each field."""
+
+FIELDS: dict[str, tuple[str | int, ...]] = {
+    "version": ("version",), "aliases": ("aliases",), "alias": ("aliases", "a"), "stored": ("stored",),
+    "spans": ("spans",), "objects": ("objects",),
+    **{f"alias_{field}": ("aliases", "a", field) for field in ALIAS},
+}  # fmt: skip
+FUZZ = {
+    f"{field}_{number}": made(recorded(_with(*path, value=value)))
+    for field, path in FIELDS.items()
+    for number, value in enumerate(WRONG)
+}
+"""Some of these are right by chance; none may be worse than an error of the file's class."""
+
+RECORDS: dict[str, Hostile] = {
+    key: Hostile(made(recorded(text)), ("alias record", *says))
+    for key, (text, says) in {
+        "empty": ("", ()),
+        "not_json": ("hello", ()),
+        "cut_off": (json.dumps(RECORD)[:-5], ()),
+        "a_list": ("[]", ()),
+        "a_number": ("1", ()),
+        "nothing": ("null", ()),
+        "deep": ("[" * 100_000, ()),
+        "version_99": (_with("version", value=99), ("99",)),
+        "version_text": (_with("version", value="1"), ()),
+        "version_true": (_with("version", value=True), ()),
+        "no_version": (_without("version"), ()),
+        "no_aliases": (_without("aliases"), ()),
+        "no_stored": (_without("stored"), ()),
+        "no_spans": (_without("spans"), ()),
+        "owner_missing": (_with("aliases", "a", "owner", value="ghost"), ("ghost",)),
+        "owner_an_alias": (_with("aliases", "b", value={**ALIAS, "owner": "a"}), ("'a'",)),
+        "alias_is_stored": (_with("aliases", "w", value=ALIAS), ("'w'",)),
+        "span_missing": (_with("spans", value=["ghost"]), ("ghost",)),
+        "window_outside": (_with("aliases", "a", "offset", value=1), ("'a'", "20", "16")),
+        "shape_outside": (_with("aliases", "a", "shape", value=[5]), ("'a'", "20", "16")),
+        "stride_outside": (_with("aliases", "a", "strides", value=[2]), ("'a'", "28", "16")),
+        "dtype_wider": (_with("aliases", "a", "dtype", value="float64"), ("'a'", "32", "16")),
+        "dtype_unknown": (_with("aliases", "a", "dtype", value="float33"), ()),
+        "offset_negative": (_with("aliases", "a", "offset", value=-1), ()),
+        "shape_negative": (_with("aliases", "a", "shape", value=[-4]), ()),
+        "stride_negative": (_with("aliases", "a", "strides", value=[-1]), ()),
+        "shape_float": (_with("aliases", "a", "shape", value=[4.0]), ()),
+        "shape_true": (_with("aliases", "a", "shape", value=[True]), ()),
+        "shape_of_petabytes": (_with("aliases", "a", "shape", value=[2**50]), ("'a'",)),
+        "strides_too_many": (_with("aliases", "a", "strides", value=[1, 1]), ()),
+        "evidence_unknown": (_with("aliases", "a", "evidence", value="hearsay"), ("hearsay",)),
+        "memory_evidence_unknown": (_with("aliases", "a", "memory_evidence", value="hearsay"), ("hearsay",)),
+        "objects_unknown_form": (_with("objects", value={"what": 1}), ()),
+        "objects_deep": (_with("objects", value=0)[:-2] + "[" * 900 + "]" * 900 + "}", ()),
+        "objects_too_many_tensors": (_with("objects", value={"map": "dict", "items": [10**9]}), ()),
+        "objects_bad_base64": (_with("objects", value={"bytes": "?"}), ()),
+        "duplicate_alias": (
+            '{"version":1,"aliases":{"a":%s,"a":%s},"stored":{},"spans":[]}' % ((json.dumps(ALIAS),) * 2), ("twice",)),
+    }.items()
+}  # fmt: skip
+
+FOREIGN_RECORD = Hostile(made(recorded("somebody else's text")), (KEY,))
+
+# --- names that are not to be obeyed ---------------------------------------------------------------------------------
+
+NAMES = {
+    "clears_the_screen": "w\x1b[2J\x1b[31m",
+    "sets_the_title": "w\x1b]0;owned\x07",
+    "one_byte_csi": "w\x9b31m",
+    "new_line": "w\nfinding: all is well",
+    "carriage_return": "w\rfile  fine.pt",
+    "right_to_left": "w\u202egnp.exe",
+    "zero_width": "w\u200b",
+    "nul": "w\0",
+    "path": "../../etc/passwd",
+    "absolute_path": "/etc/passwd",
+    "markup": "[bold red]w[/]",
+    "format": "{w!r} %s $(id) `id`",
+    "empty": "",
+    "blanks": "   ",
+    "long": "n" * 100_000,
+}
+
+
+def named(name: str) -> bytes:
+    """A file with one tensor of that name."""
+    return build({name: item()})

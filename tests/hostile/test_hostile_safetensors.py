@@ -1,0 +1,107 @@
+"""Hostile safetensors files and alias records, through the command line."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.hostile import makers_torch
+from tests.hostile.command import Hostile, check, command, contents, quick, refused
+from tests.hostile.makers_safetensors import FOREIGN_RECORD, FUZZ, HEADERS, NAMES, RECORDS, build, item, made, named
+from tests.hostile.makers_pickle import PROTO, text
+
+
+@pytest.mark.parametrize("key", HEADERS)
+def test_a_hostile_header_is_refused(key: str, tmp_path: Path) -> None:
+    """Exit 3, the file and the tensor named, nothing left."""
+    check(HEADERS[key], tmp_path)
+
+
+@pytest.mark.parametrize("key", ["deep_json", "length_near_2_to_64", "header_of_a_hundred_million_zeros", "overlap"])
+def test_so_it_is_in_a_process_of_its_own(key: str, tmp_path: Path) -> None:
+    """Real stack, real streams."""
+    check(HEADERS[key], tmp_path, command)
+
+
+def test_a_header_of_nearly_a_hundred_million_blanks_is_read(tmp_path: Path) -> None:
+    """The specification allows blanks behind the object; it costs no more than reading them."""
+    header = json.dumps({"w": item()}).encode()
+    path = made(lambda: build(header + b" " * (99_999_000 - len(header))))(tmp_path)
+    began = time.monotonic()
+    assert quick("inspect", path.name, cwd=tmp_path).code == 0
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("key", RECORDS)
+def test_a_damaged_alias_record_is_refused(key: str, tmp_path: Path) -> None:
+    """Exit 3; the message says that it is the record."""
+    check(RECORDS[key], tmp_path)
+
+
+@pytest.mark.parametrize("key", FUZZ)
+def test_a_record_of_wrong_types_is_no_defect_of_ours(key: str, tmp_path: Path) -> None:
+    """A wrong type in any field: either it is read as something, or it is exit 3; inspect and dedup agree."""
+    path = FUZZ[key](tmp_path)
+    ran = quick("inspect", "--json", path.name, cwd=tmp_path)
+    if ran.code:
+        refused(quick, "inspect", path.name, cwd=tmp_path, code=3, says=(path.name,))
+        refused(quick, "dedup", path.name, cwd=tmp_path, code=3, says=(path.name,))
+    else:
+        json.loads(ran.out)
+        made_ = quick("dedup", path.name, cwd=tmp_path)
+        assert made_.code == 0, made_
+
+
+def test_a_foreign_value_under_our_key_is_an_error_before_anything_is_written(tmp_path: Path) -> None:
+    """Nothing of the user's metadata is overwritten."""
+    check(FOREIGN_RECORD, tmp_path)
+    check(FOREIGN_RECORD, tmp_path, command)
+
+
+@pytest.mark.parametrize("key", NAMES)
+def test_a_name_is_shown_and_not_obeyed(key: str, tmp_path: Path) -> None:
+    """In lines no control character reaches the terminal; in JSON the name is whole; dedup keeps it as it is."""
+    name = NAMES[key]
+    path = made(named(name))(tmp_path)
+    ran = quick("inspect", "--tensors", path.name, cwd=tmp_path)
+    assert ran.code == 0, ran
+    assert all(line.isprintable() for line in ran.out.splitlines()), ran
+    assert len([line for line in ran.out.splitlines() if line.startswith("tensor  ")]) == 1, ran
+    assert not any(line.startswith("finding: ") for line in ran.out.splitlines()), ran
+    found = json.loads(quick("inspect", "--json", "--tensors", path.name, cwd=tmp_path).out)
+    assert [tensor["name"] for tensor in found["tensor_list"]] == [name]
+    ran = quick("dedup", path.name, "-o", "out.safetensors", cwd=tmp_path)
+    assert ran.code == 0, ran
+    assert all(line.isprintable() for line in (ran.out + ran.err).splitlines()), ran
+    (length,) = struct.unpack("<Q", (tmp_path / "out.safetensors").read_bytes()[:8])
+    assert name in json.loads((tmp_path / "out.safetensors").read_bytes()[8 : 8 + length])
+    assert sorted(contents(tmp_path)) == [path.name, "out.safetensors"]
+
+
+def test_a_lone_surrogate_cannot_be_written(tmp_path: Path) -> None:
+    """JSON can spell a name that UTF-8 cannot hold: inspect shows it, dedup refuses it by name."""
+    body = '{"w\\ud800":%s}' % json.dumps(item())
+    case = Hostile(made(build(body)), ("ud800",), inspect=0, dedup=6)
+    check(case, tmp_path)
+    check(case, tmp_path, command)
+    ran = command("inspect", "--json", "--tensors", "model.safetensors", cwd=tmp_path)
+    assert ran.code == 0, ran
+    assert json.loads(ran.out)["tensor_list"][0]["name"] == "w\ud800"
+
+
+@pytest.mark.parametrize("label", ["__metadata__", "w"])
+def test_a_tensor_called_metadata_cannot_be_written(label: str, tmp_path: Path) -> None:
+    """safetensors keeps one name for itself; any other name of the same file is fine."""
+    pickle = PROTO + b"}" + text(label) + makers_torch.tensor() + b"s."
+    wrong = label == "__metadata__"
+    check(Hostile(makers_torch.zipped(pickle), (label,) if wrong else (), 0, 6 if wrong else 0), tmp_path)
+
+
+def test_messages_that_quote_names_are_plain(tmp_path: Path) -> None:
+    """A defect of a tensor with escapes in its name, and a file with escapes in its own."""
+    path = made(build({"w\x1b[2J\n": 5}), "mo\x1b[2Jdel.safetensors")(tmp_path)
+    refused(command, "inspect", path.name, cwd=tmp_path, code=3, says=(r"mo\x1b[2Jdel", r"w\x1b[2J\n"))
