@@ -67,8 +67,13 @@ def load_model(model: nn.Module, path: Path, strict: bool = True, *, section: st
     """
     wanted = {n: t for n, t in model.state_dict(keep_vars=True).items() if isinstance(t, torch.Tensor)}
     whole = formats.read(path)
-    checkpoint = select.for_names(whole, wanted, section)
     where = whole.files[0].path
+    if meta := [name for name, tensor in wanted.items() if tensor.is_meta]:
+        raise PlanError(
+            f"{where}: {len(meta)} tensors of the model are on the meta device and can hold nothing: {meta[0]!r}, ...",
+            hint='model.to_empty(device="cpu") gives them memory',
+        )
+    checkpoint = select.for_names(whole, wanted, section)
     present = {n: e for n, e in checkpoint.entries.items() if n in wanted}
     _check_shapes(where, present, wanted)
     refuse_dataless(replace(checkpoint, entries=present))

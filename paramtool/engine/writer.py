@@ -28,6 +28,10 @@ FLUSH_NBYTES = 64 << 20
 KERNEL_NBYTES = 1 << 20
 """Longer runs of bytes are copied by the kernel."""
 KERNEL_STEP_NBYTES = 16 << 20
+COPY: Callable[..., int] = getattr(os, "copy_file_range", lambda *places: 0)
+"""Linux has it; elsewhere nothing is ever copied so."""
+ADVISE: Callable[..., None] = getattr(os, "posix_fadvise", lambda *advice: None)
+DONTNEED: int = getattr(os, "POSIX_FADV_DONTNEED", 0)
 CANNOT_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
 """How kernels and file systems say that they cannot copy between these two files."""
 
@@ -233,7 +237,7 @@ class _Sink:
         stop = start + nbytes
         while start < stop:
             try:
-                count = os.copy_file_range(
+                count = COPY(
                     file.fileno(), self.file.fileno(), min(stop - start, KERNEL_STEP_NBYTES), start, self.position
                 )
             except OSError as error:
@@ -258,9 +262,7 @@ class _Sink:
         self.advance(nbytes)
         if self.position - self._flushed >= FLUSH_NBYTES:
             with suppress(OSError):  # only advice: dirty pages are sent to the disk and not waited for
-                os.posix_fadvise(
-                    self.file.fileno(), self._flushed, self.position - self._flushed, os.POSIX_FADV_DONTNEED
-                )
+                ADVISE(self.file.fileno(), self._flushed, self.position - self._flushed, DONTNEED)
             self._flushed = self.position
 
     def extend(self, nbytes: int) -> None:

@@ -496,7 +496,6 @@ def test_an_extra_state_is_no_tensor(tmp_path: Path) -> None:
     assert torch.equal(source.weight, target.weight)
 
 
-@pytest.mark.xfail(reason="copy_ into a meta tensor does nothing, and load_model does not say so", strict=True)
 def test_a_model_on_meta_is_refused(tmp_path: Path) -> None:
     """A model without memory cannot be filled in place; that is said, and not passed over."""
     with torch.device("meta"):

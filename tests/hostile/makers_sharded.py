@@ -1,0 +1,154 @@
+"""Makers of indexes that reach for other files, promise too much, or have something else where a shard should be."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.hostile import makers_torch
+from tests.hostile.command import Hostile
+from tests.hostile.makers_safetensors import build, item
+from tests.hostile.makers_zip import Part, archive
+
+INDEX = "model.safetensors.index.json"
+SHARDS = {"one.safetensors": {"w": item()}, "two.safetensors": {"v": item()}}
+MAP = {"w": "one.safetensors", "v": "two.safetensors"}
+
+
+def shards(folder: Path) -> None:
+    """Two honest shards."""
+    for file, header in SHARDS.items():
+        (folder / file).write_bytes(build(header))
+
+
+def index(folder: Path, weight_map: object) -> Path:
+    """An index over two honest shards; the map is data or text."""
+    shards(folder)
+    text = weight_map if isinstance(weight_map, str) else json.dumps({"metadata": {}, "weight_map": weight_map})
+    (folder / INDEX).write_text(text)
+    return folder / INDEX
+
+
+def indexed(weight_map: object) -> Callable[[Path], Path]:
+    """A maker of an index."""
+    return lambda folder: index(folder, weight_map)
+
+
+def reaching(file: str) -> Hostile:
+    """An index that names a file elsewhere; one of that name is there where it can be."""
+    return Hostile(indexed({**MAP, "x": file}), ("1 files outside",), inspect=4)
+
+
+def instead(data: bytes | None) -> Callable[[Path], Path]:
+    """Something else where the second shard should be; None: nothing."""
+
+    def make(folder: Path) -> Path:
+        path = index(folder, MAP)
+        (folder / "two.safetensors").unlink()
+        if data is not None:
+            (folder / "two.safetensors").write_bytes(data)
+        return path
+
+    return make
+
+
+def _replaced(by: Callable[[Path], None]) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = instead(None)(folder)
+        by(folder / "two.safetensors")
+        return path
+
+    return make
+
+
+def _to_a_folder(path: Path) -> None:
+    (path.parent / "elsewhere").mkdir()
+    path.symlink_to("elsewhere")
+
+
+def _socket(path: Path) -> None:
+    place = os.getcwd()
+    os.chdir(path.parent)  # names of sockets are short
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(place)
+
+
+POINTER = (
+    b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 4995584424\n"
+)
+FOREIGN: dict[str, tuple[bytes, str]] = {
+    "lfs_pointer": (POINTER, "git lfs pull"),
+    "html_page": (b"<!DOCTYPE html>\n<html><body>404", "HTML"),
+    "html_behind_blanks": (b"\n\n  <HTML><head>", "HTML"),
+    "json": (b'{"error": "Repository not found"}', "JSON"),
+    "gzip": (b"\x1f\x8b\x08" + bytes(100), "gunzip"),
+    "zstd": (b"\x28\xb5\x2f\xfd" + bytes(100), "zstd"),
+    "hdf5": (b"\x89HDF\r\n\x1a\n" + bytes(100), "HDF5"),
+    "gguf": (b"GGUF\x03" + bytes(100), "GGUF"),
+    "npy": (b"\x93NUMPY\x01\x00" + bytes(100), "NumPy"),
+    "npz": (archive(Part(b"w.npy", b"\x93NUMPY")), "npz"),
+    "keras": (archive(Part(b"metadata.json"), Part(b"config.json"), Part(b"model.weights.h5")), "Keras"),
+    "other_zip": (archive(Part(b"readme.txt")), "zip"),
+    "plain_pickle": (b"\x80\x04N.", "pickle"),
+    "text": (b"Not Found", "no format"),
+    "zeros": (bytes(4096), "no format"),
+    "empty": (b"", "empty"),
+    "one_byte": (b"P", "no format"),
+}
+"""What stands under a checkpoint's name, and what the message must say of it."""
+
+OUTSIDE: dict[str, Hostile] = {
+    repr(file): reaching(file)
+    for file in (
+        "../one.safetensors", "..", ".", "", "/etc/passwd", "sub/one.safetensors", "./one.safetensors",
+        "C:one.safetensors", "C:\\one.safetensors", "\\\\host\\share\\one.safetensors", "//host/share/one",
+        "..\\one.safetensors", "one.safetensors\0.txt", "one\n.safetensors", "file:one.safetensors", "\x1b[2Jone",
+    )
+}  # fmt: skip
+
+INDEXES: dict[str, Hostile] = {
+    "no_json": Hostile(indexed("hello"), ()),
+    "map_missing": Hostile(indexed("{}"), ("weight_map",)),
+    "map_a_list": Hostile(indexed([]), ("weight_map",)),
+    "map_of_numbers": Hostile(indexed({"w": 1}), ("weight_map",)),
+    "map_deep": Hostile(indexed('{"weight_map":' * 100_000), ()),
+    "list": Hostile(indexed("[]"), ()),
+    "not_utf8": Hostile(lambda folder: _raw(folder, b'{"weight_map": {"\xff": "one.safetensors"}}'), ()),
+    "name_twice": Hostile(
+        indexed('{"weight_map":{"w":"two.safetensors","v":"two.safetensors","w":"one.safetensors"}}'), ("'w'", "twice")),
+    "map_twice": Hostile(indexed('{"weight_map":{"w":"one.safetensors"},"weight_map":%s}' % json.dumps(MAP)), ("twice",)),
+    "name_missing": Hostile(indexed({**MAP, "ghost": "one.safetensors"}), ("'ghost'", "one.safetensors")),
+    "name_in_two_shards": Hostile(lambda folder: _claimed_twice(folder), ("'w'", "one.safetensors", "two.safetensors")),
+    "shard_missing": Hostile(instead(None), ("two.safetensors",)),
+    "shard_a_folder": Hostile(_replaced(lambda path: path.mkdir()), ("two.safetensors", "folder")),
+    "shard_a_fifo": Hostile(_replaced(lambda path: os.mkfifo(path)), ("two.safetensors", "not a regular file")),
+    "shard_a_socket": Hostile(_replaced(_socket), ("two.safetensors", "not a regular file")),
+    "shard_a_link_to_a_folder": Hostile(_replaced(_to_a_folder), ("two.safetensors", "folder")),
+    "shard_a_link_to_nothing": Hostile(_replaced(lambda path: path.symlink_to("ghost")), ("two.safetensors",)),
+    "shard_a_link_to_itself": Hostile(_replaced(lambda path: path.symlink_to(path.name)), ("two.safetensors",)),
+    "shard_a_device": Hostile(_replaced(lambda path: path.symlink_to("/dev/zero")), ("not a regular file",)),
+    "shard_truncated": Hostile(instead(build({"v": item()})[:-3]), ("two.safetensors", "truncated")),
+    "shard_the_index_itself": Hostile(indexed({**MAP, "x": INDEX}), ()),
+    "shard_with_a_bomb": Hostile(
+        instead(archive(*makers_torch.parts(b"N" * 2_000_000))), ("two.safetensors",), inspect=4),
+    **{f"shard_{key}": Hostile(instead(data), ("two.safetensors", says)) for key, (data, says) in FOREIGN.items()},
+}  # fmt: skip
+
+
+def _raw(folder: Path, data: bytes) -> Path:
+    path = index(folder, MAP)
+    path.write_bytes(data)
+    return path
+
+
+def _claimed_twice(folder: Path) -> Path:
+    path = index(folder, MAP)
+    both = {"v": item(), "w": item(offsets=(16, 32))}
+    (folder / "two.safetensors").write_bytes(build(both, bytes(32)))
+    return path

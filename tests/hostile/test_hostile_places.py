@@ -1,0 +1,314 @@
+"""Places that cannot be read or written, and work that is interrupted: nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from struct import pack
+
+import pytest
+
+from tests.hostile import makers_sharded, makers_torch
+from tests.hostile.command import Ran, command, contents, quick, refused
+from tests.hostile.makers_safetensors import DATA, build, item
+
+ROOT = os.geteuid() == 0
+HERE = Path(__file__).resolve().parents[2]
+
+
+def limited(prepare: Callable[[], None]) -> Callable[..., Ran]:
+    """A runner whose process is made smaller before it begins."""
+
+    def run(*args: object, cwd: Path) -> Ran:
+        done = subprocess.run([sys.executable, "-m", "paramtool", *map(str, args)], cwd=cwd, capture_output=True,
+                              text=True, preexec_fn=prepare, timeout=60)  # fmt: skip
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+def nobody() -> None:
+    """Root reads everything; somebody else does not."""
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+
+
+@pytest.fixture
+def open_place(tmp_path: Path) -> Iterator[Path]:
+    """A folder that anybody may reach and write; the interpreter must be reachable, too."""
+    if not ROOT:
+        yield tmp_path
+        return
+    if limited(nobody)("--version", cwd=Path("/")).code:
+        pytest.skip("runs as root, and another user cannot run this interpreter")
+    folder = tmp_path
+    while folder != folder.parent and folder.stat().st_uid == 0 and folder != Path("/tmp"):
+        folder.chmod(0o777 if folder == tmp_path else 0o711 | folder.stat().st_mode)
+        folder = folder.parent
+    yield tmp_path
+
+
+def as_nobody() -> Callable[..., Ran]:
+    """Without root's privileges where the tests have them."""
+    return limited(nobody if ROOT else lambda: None)
+
+
+def model(folder: Path, nbytes: int = 16, name: str = "model.safetensors") -> Path:
+    """A safetensors file with one tensor of so many bytes, most of them a hole."""
+    raw = json.dumps({"w": item("U8", [nbytes], [0, nbytes])}).encode()
+    with (folder / name).open("wb") as file:
+        file.write(pack("<Q", len(raw)) + raw)
+        file.truncate(8 + len(raw) + nbytes)
+    return folder / name
+
+
+def test_an_unreadable_file(open_place: Path) -> None:
+    """Exit 3 with the system's own words."""
+    path = model(open_place)
+    path.chmod(0)
+    refused(as_nobody(), "inspect", path.name, cwd=open_place, code=3, says=(path.name, "Permission denied"))
+    refused(as_nobody(), "dedup", path.name, cwd=open_place, code=3, says=(path.name, "Permission denied"))
+
+
+def test_an_unreadable_folder(open_place: Path) -> None:
+    """A folder whose names cannot be listed."""
+    (open_place / "shut").mkdir(mode=0o300)
+    refused(as_nobody(), "inspect", "shut", cwd=open_place, code=3, says=("shut", "Permission denied"))
+
+
+def test_an_unreadable_shard(open_place: Path) -> None:
+    """Gathered with the rest."""
+    path = makers_sharded.index(open_place, makers_sharded.MAP)
+    (open_place / "two.safetensors").chmod(0)
+    refused(as_nobody(), "inspect", path.name, cwd=open_place, code=3, says=("two.safetensors", "Permission denied"))
+
+
+def test_a_folder_that_cannot_be_written(open_place: Path) -> None:
+    """Exit 7; the folder is named."""
+    path = model(open_place)
+    (open_place / "shut").mkdir(mode=0o555)
+    for extra in ((), ("--max-shard-size", "1GB")):
+        output = "shut/out" if extra else "shut/out.safetensors"
+        refused(as_nobody(), "dedup", path.name, "-o", output, *extra, cwd=open_place, code=7,
+                says=(output, "Permission denied"))  # fmt: skip
+
+
+def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE is met in the middle of writing: exit 7."""
+    path = model(tmp_path, 8 << 20)
+
+    def small() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    refused(limited(small), "dedup", path.name, cwd=tmp_path, code=7, says=("model.dedup.safetensors",))
+    (tmp_path / "names").write_text("w\n")
+    args = ("export", path.name, "--names", "names", "-o", "out.safetensors")
+    refused(limited(small), *args, cwd=tmp_path, code=7, says=("out.safetensors",))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of four megabytes."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
+    if not ROOT or not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs root and the right to mount a small disk")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_no_space_left(small_disk: Path, tmp_path: Path) -> None:
+    """Seen before a byte is written where it can be: exit 7, what is needed, what is free, what to do."""
+    path = model(tmp_path, 16 << 20)
+    for extra in ((), ("--max-shard-size", "3MB")):
+        output = "disk/out" if extra else "disk/out.safetensors"
+        refused(command, "dedup", path.name, "-o", output, *extra, cwd=tmp_path, code=7, says=(output, "hint: "))
+
+
+def test_no_space_left_in_the_middle(small_disk: Path, tmp_path: Path) -> None:
+    """The check before writing is fooled: the disk itself says no, and the half-written file goes."""
+    path = model(tmp_path, 16 << 20)
+    script = (
+        "import sys; from paramtool.engine import writer; writer._check_space = lambda *a: None; "
+        "from paramtool.cli.main import main; sys.argv[0] = 'paramtool'; main()"
+    )
+
+    def run(*args: object, cwd: Path) -> Ran:
+        done = subprocess.run([sys.executable, "-c", script, *map(str, args)], cwd=cwd, capture_output=True, text=True)
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    for extra in ((), ("--max-shard-size", "3MB")):
+        output = "disk/out" if extra else "disk/out.safetensors"
+        refused(run, "dedup", path.name, "-o", output, *extra, cwd=tmp_path, code=7,
+                says=(output, "No space left", "hint: "))  # fmt: skip
+
+
+def test_no_space_for_temporary_files(small_disk: Path, tmp_path: Path) -> None:
+    """Deflated members are spooled to TMPDIR; where that is full, it is said so, and it is no defect of ours."""
+    data = os.urandom(8 << 20)
+    tensor = makers_torch.tensor(makers_torch.storage(numel=makers_torch.number(2 << 20)),
+                                 size=makers_torch.numbers((2 << 20,)))  # fmt: skip
+    import zlib
+    from dataclasses import replace
+
+    from tests.hostile.makers_zip import archive
+
+    parts = list(makers_torch.parts(makers_torch.state(w=tensor), s0=data))
+    parts[1] = replace(parts[1], method=8, payload=makers_torch.deflated(data), nbytes=len(data), crc32=zlib.crc32(data))
+    (tmp_path / "model.pt").write_bytes(archive(*parts))
+    ran = command("dedup", "model.pt", "-o", "out.safetensors", cwd=tmp_path, env={"TMPDIR": str(small_disk)})
+    assert ran.code == 7 and "No space left" in ran.err and "internal" not in ran.err, ran
+    assert sorted(contents(tmp_path)) == ["disk", "model.pt"]
+
+
+def test_an_existing_output(tmp_path: Path) -> None:
+    """Kept as it is without --force; replaced with it; never when it is no file."""
+    path = model(tmp_path)
+    (tmp_path / "out.safetensors").write_bytes(b"precious")
+    args = ("dedup", path.name, "-o", "out.safetensors")
+    for run in (quick, command):
+        refused(run, *args, cwd=tmp_path, code=7, says=("out.safetensors", "exists", "--force"))
+    assert quick(*args, "--force", cwd=tmp_path).code == 0
+    assert (tmp_path / "out.safetensors").read_bytes() != b"precious"
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "ghost").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("folder", "fifo"):
+        refused(quick, "dedup", path.name, "-o", name, "--force", cwd=tmp_path, code=7, says=(name,))
+    refused(quick, "dedup", path.name, "-o", "ghost", cwd=tmp_path, code=7, says=("ghost", "exists"))
+
+
+def test_an_existing_folder(tmp_path: Path) -> None:
+    """A folder of shards is replaced with --force, one that holds anything else never."""
+    path = model(tmp_path)
+    args = ("dedup", path.name, "-o", "out", "--max-shard-size", "1MB")
+    assert quick(*args, cwd=tmp_path).code == 0
+    refused(quick, *args, cwd=tmp_path, code=7, says=("out", "exists", "--force"))
+    assert quick(*args, "--force", cwd=tmp_path).code == 0
+    (tmp_path / "out" / "diary.txt").write_text("precious")
+    refused(quick, *args, "--force", cwd=tmp_path, code=7, says=("out", "diary.txt"))
+
+
+def test_an_output_in_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    """Said before anything is read of the tensors; no folder is made."""
+    path = model(tmp_path)
+    for output in ("ghost/out.safetensors", f"{path.name}/out.safetensors"):
+        refused(quick, "dedup", path.name, "-o", output, cwd=tmp_path, code=7, says=(output,))
+
+
+@pytest.mark.parametrize("how", ["itself", "dotted", "symlink", "hardlink", "link to the folder"])
+def test_the_output_is_never_the_input(how: str, tmp_path: Path) -> None:
+    """Not even with --force."""
+    path = model(tmp_path)
+    output = "out.safetensors"
+    if how == "itself":
+        output = path.name
+    elif how == "dotted":
+        output = f"./{path.name}"
+    elif how == "symlink":
+        (tmp_path / output).symlink_to(path.name)
+    elif how == "hardlink":
+        os.link(path, tmp_path / output)
+    else:
+        (tmp_path / "here").symlink_to(".")
+        output = f"here/{path.name}"
+    before = path.read_bytes()
+    for run in (quick, command):
+        refused(run, "dedup", path.name, "-o", output, "--force", cwd=tmp_path, code=7, says=("is what is read",))
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_is_read_is_not_written(tmp_path: Path) -> None:
+    """A sharded input is not replaced by its own output."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    makers_sharded.index(folder, makers_sharded.MAP)
+    refused(quick, "dedup", "in", "-o", "in", "--force", cwd=tmp_path, code=7, says=("is what is read",))
+    refused(quick, "dedup", "in", "-o", "in/one.safetensors", "--force", cwd=tmp_path, code=2, says=("folder",))
+
+
+def test_an_input_that_changes_while_it_is_read(tmp_path: Path) -> None:
+    """What was described is not what is copied: refused."""
+    path = model(tmp_path)
+    script = (
+        "import sys; from paramtool.engine import source; old = source.Source.__enter__\n"
+        "def enter(self):\n    open('model.safetensors', 'ab').write(b'x'); return old(self)\n"
+        "source.Source.__enter__ = enter\n"
+        "from paramtool.cli.main import main; sys.argv = ['paramtool', 'dedup', 'model.safetensors']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 3 and "changed while it was read" in done.stderr, done
+    assert sorted(contents(tmp_path)) == [path.name]
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("sharded", [False, True])
+def test_an_interruption_leaves_nothing(number: signal.Signals, code: int, sharded: bool, tmp_path: Path) -> None:
+    """A signal as soon as the temporary file has bytes: its own exit code, no traceback, nothing left."""
+    path = model(tmp_path, 1 << 30)
+    args = ["--max-shard-size", "2GB"] if sharded else []
+    with subprocess.Popen([sys.executable, "-m", "paramtool", "dedup", path.name, "-o", "out" if sharded else
+                           "out.safetensors", *args], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as process:  # fmt: skip
+        until = time.monotonic() + 30
+        while not any(size > 0 for size in _temporary(tmp_path)):
+            assert process.poll() is None and time.monotonic() < until, "it was done before it could be interrupted"
+            time.sleep(0.002)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (code, ""), err
+    assert "Traceback" not in err, err
+    assert sorted(contents(tmp_path)) == [path.name]
+
+
+def _temporary(folder: Path) -> list[int]:
+    """Sizes of the files that are being made."""
+    sizes = []
+    for place in folder.glob(".out*"):
+        try:
+            files = list(place.iterdir()) if place.is_dir() else [place]
+            sizes += [file.stat().st_size for file in files]
+        except FileNotFoundError:
+            continue
+    return sizes
+
+
+def test_a_signal_while_the_bytes_are_compared(tmp_path: Path) -> None:
+    """Interrupted while looking for equal tensors, before anything is written."""
+    size = 300 << 20
+    raw = json.dumps({n: item("U8", [size], [k * size, (k + 1) * size]) for k, n in enumerate("ab")}).encode()
+    path = tmp_path / "model.safetensors"
+    with path.open("wb") as file:
+        file.write(pack("<Q", len(raw)) + raw)
+        file.truncate(8 + len(raw) + 2 * size)
+    with subprocess.Popen([sys.executable, "-m", "paramtool", "inspect", "--digest", path.name], cwd=tmp_path,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:  # fmt: skip
+        time.sleep(0.25)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and out == "" and "Traceback" not in err, (process.returncode, err)
+
+
+def test_an_output_of_the_same_name_by_somebody_else(tmp_path: Path) -> None:
+    """Made while we were writing: theirs stays, ours goes, exit 7."""
+    (tmp_path / "model.safetensors").write_bytes(build({"w": item()}, DATA))
+    script = (
+        "import sys; from paramtool.engine import writer; old = writer.Staged.commit\n"
+        "def commit(self):\n    open(self.path, 'w').write('theirs'); old(self)\n"
+        "writer.Staged.commit = commit\n"
+        "from paramtool.cli.main import main; sys.argv = ['paramtool', 'dedup', 'model.safetensors']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 7 and "meanwhile" in done.stderr, done
+    assert sorted(contents(tmp_path)) == ["model.dedup.safetensors", "model.safetensors"]
+    assert (tmp_path / "model.dedup.safetensors").read_text() == "theirs"
