@@ -49,6 +49,14 @@ class Source:
         self._worker: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Source:
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _open(self) -> None:
         for source in self.checkpoint.files:
             try:
                 file = open(source.path, "rb")
@@ -58,11 +66,14 @@ class Source:
             status = os.fstat(file.fileno())
             if (status.st_size, status.st_mtime_ns) != (source.nbytes, source.mtime_ns):
                 raise FormatError(f"{source.path}: changed while it was read; expected it to stay as it was")
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every file; what is under way in the thread ends first."""
         if self._worker is not None:
             self._worker.shutdown(wait=True, cancel_futures=True)
         for mapped in self._maps.values():
