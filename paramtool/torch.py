@@ -68,11 +68,8 @@ def load_model(model: nn.Module, path: Path, strict: bool = True, *, section: st
     wanted = {n: t for n, t in model.state_dict(keep_vars=True).items() if isinstance(t, torch.Tensor)}
     whole = formats.read(path)
     where = whole.files[0].path
-    if meta := [name for name, tensor in wanted.items() if tensor.is_meta]:
-        raise PlanError(
-            f"{where}: {len(meta)} tensors of the model are on the meta device and can hold nothing: {meta[0]!r}, ...",
-            hint='model.to_empty(device="cpu") gives them memory',
-        )
+    if unfit := [f"{name!r}: {why}" for name, tensor in wanted.items() if (why := _unfit(tensor))]:
+        raise PlanError(f"{where}: {len(unfit)} tensors of the model cannot be filled:\n  " + "\n  ".join(unfit[:20]))
     checkpoint = select.for_names(whole, wanted, section)
     present = {n: e for n, e in checkpoint.entries.items() if n in wanted}
     _check_shapes(where, present, wanted)
@@ -186,6 +183,19 @@ def _model_graph(tensors: Mapping[str, torch.Tensor]) -> alias.AliasGraph:
     return alias.build(Checkpoint("model", (SourceFile("model", 0, 0),), storages, entries))
 
 
+def _unfit(tensor: torch.Tensor) -> str:
+    """Why a model's tensor cannot be filled in place, or nothing."""
+    if nn.parameter.is_lazy(tensor):
+        return "is lazy and has no shape yet; run the model once"
+    if tensor.is_meta:
+        return 'is on the meta device; model.to_empty(device="cpu") gives it memory'
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        return f"is {'quantised' if tensor.is_quantized else tensor.layout}; only plain tensors are filled"
+    if not View(0, DTYPES["uint8"], 0, tuple(tensor.shape), tuple(tensor.stride())).is_injective:
+        return "is expanded: several of its elements are one; make it .contiguous() first"
+    return ""
+
+
 def _check_shapes(where: str, present: Mapping[str, Entry], wanted: Mapping[str, torch.Tensor]) -> None:
     wrong = []
     for name, entry in present.items():
@@ -195,8 +205,15 @@ def _check_shapes(where: str, present: Mapping[str, Entry], wanted: Mapping[str,
             wrong.append(f"{name!r}: is a compound tensor in the file; the model wants a plain one")
         elif target.shape != shape and not (target.dtype.name == "float4_e2m1fn" and target.shape[:-1] == shape[:-1]):
             wrong.append(f"{name!r}: has shape {list(target.shape)} in the file; the model wants {list(shape)}")
+        elif not _can_cast(target.dtype.name, wanted[name].dtype):
+            wrong.append(f"{name!r}: is {target.dtype.name} in the file, which {wanted[name].dtype} cannot hold")
     if wrong:
         raise PlanError(f"{where}: {len(wrong)} tensors do not fit the model:\n  " + "\n  ".join(wrong[:20]))
+
+
+def _can_cast(name: str, dtype: torch.dtype) -> bool:
+    """Whether numbers of one type keep their kind in another: float32 in bfloat16 yes, float32 in int64 no."""
+    return not hasattr(torch, name) or torch.can_cast(getattr(torch, name), dtype)
 
 
 def _missing(wanted: Mapping[str, torch.Tensor], present: Mapping[str, Entry], ties: alias.AliasGraph) -> Iterator[str]:

@@ -79,9 +79,7 @@ def _socket(path: Path) -> None:
         os.chdir(place)
 
 
-POINTER = (
-    b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 4995584424\n"
-)
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 4995584424\n"
 FOREIGN: dict[str, tuple[bytes, str]] = {
     "lfs_pointer": (POINTER, "git lfs pull"),
     "html_page": (b"<!DOCTYPE html>\n<html><body>404", "HTML"),

@@ -365,3 +365,8 @@ TAR: dict[str, Hostile] = {
             ("storages",)),
     }.items()
 }  # fmt: skip
+
+
+def call_of(module: str, attribute: str) -> bytes:
+    """A call that must not happen."""
+    return name(module, attribute) + row(text("exit 1")) + b"R"

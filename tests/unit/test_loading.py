@@ -539,3 +539,39 @@ def test_the_examples_run(script: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+# --- models that cannot be filled ------------------------------------------------------------------------------------
+
+
+class Holder(nn.Module):
+    """A model of one buffer."""
+
+    def __init__(self, w: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("w", w)
+
+
+@pytest.mark.parametrize(
+    ("model", "saved", "word"),
+    [
+        (torch.zeros(3, dtype=torch.int64), torch.tensor([0.5, 1, 2]), "int64"),
+        (torch.zeros(3), torch.zeros(3, dtype=torch.complex64), "complex64"),
+        (torch.zeros(3, dtype=torch.bool), torch.arange(3), "bool"),
+        (torch.zeros(3, 3).to_sparse(), torch.zeros(3, 3), "sparse"),
+        (torch.zeros(1).expand(3), torch.zeros(3), "expanded"),
+        (torch.zeros(5).as_strided((3, 3), (1, 1)), torch.zeros(3, 3), "expanded"),
+    ],
+)
+def test_what_cannot_be_held_is_refused_before_anything_is_copied(
+    model: torch.Tensor, saved: torch.Tensor, word: str, tmp_path: Path
+) -> None:
+    """Numbers that would lose their kind, and tensors that cannot be filled, are a PlanError that names them."""
+    with pytest.raises(PlanError, match=f"'w'.*{word}"):
+        paramtool.torch.load_model(Holder(model), pt({"w": saved}, tmp_path))
+
+
+def test_lazy_layers_are_refused(tmp_path: Path) -> None:
+    """A layer without a shape says that the model has to be run first."""
+    with pytest.raises(PlanError, match="lazy"):
+        paramtool.torch.load_model(nn.LazyLinear(3), pt(nn.Linear(2, 3).state_dict(), tmp_path))

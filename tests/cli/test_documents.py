@@ -1,0 +1,150 @@
+"""`--json`: every document validates against its closed schema, and the documentation's examples do, too."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from jsonschema import Draft202012Validator
+
+from tests.contracts.makers import CASES, Case
+from tests.hostile import makers_torch
+from tests.hostile.command import quick
+from tests.hostile.makers_torch import HOOKS, call_of, mapping, name, row, state, tensor, zipped
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def schema(command: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DOCS / "schema" / f"{command}-1.json").read_text())
+    return found
+
+
+def validate(command: str, text: str) -> Any:
+    """The document, proved against its schema."""
+    found = json.loads(text)
+    Draft202012Validator(schema(command)).validate(found)
+    assert found["schema"] == f"paramtool.{command}/1"
+    assert text.isascii()
+    return found
+
+
+def run(*args: object, cwd: Path, code: int = 0) -> Any:
+    ran = quick(*args, "--json", cwd=cwd)
+    assert ran.code == code, ran
+    return validate(str(args[0]), ran.out)
+
+
+def objects(part: Any) -> Iterator[dict[str, Any]]:
+    """Every schema of an object inside a schema."""
+    if isinstance(part, dict):
+        if part.get("type") == "object":
+            yield part
+        for inner in part.values():
+            yield from objects(inner)
+    elif isinstance(part, list):
+        for inner in part:
+            yield from objects(inner)
+
+
+@pytest.mark.parametrize("command", ["inspect", "dedup", "export", "verify"])
+def test_schemas_are_schemas_and_closed(command: str) -> None:
+    """Draft 2020-12, and nothing that is not listed."""
+    found = schema(command)
+    Draft202012Validator.check_schema(found)
+    assert found["$schema"].endswith("2020-12/schema") and found["$id"] == f"{command}-1.json"
+    assert all("additionalProperties" in part for part in objects(found))
+
+
+def test_a_schema_can_fail(tmp_path: Path) -> None:
+    """A document with a member too many, too few or of a wrong type does not pass."""
+    path = zipped()(tmp_path)
+    good = run("inspect", path.name, cwd=tmp_path)
+    for bad in ({**good, "more": 1}, {k: v for k, v in good.items() if k != "notes"}, {**good, "nbytes": -1}):
+        assert list(Draft202012Validator(schema("inspect")).iter_errors(bad))
+
+
+def test_the_examples_of_the_documentation_validate() -> None:
+    """Every ```json block of docs/json.md."""
+    blocks = re.findall(r"```json\n(.*?)```", (DOCS / "json.md").read_text(), re.S)
+    seen = [json.loads(block)["schema"].split("/")[0].removeprefix("paramtool.") for block in blocks]
+    assert sorted(seen) == ["dedup", "export", "inspect", "verify"]
+    for command, block in zip(seen, blocks, strict=True):
+        validate(command, block)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.format} {case.name}")
+def test_every_format(case: Case, tmp_path: Path) -> None:
+    """inspect with every flag, dedup dry and done, verify, export."""
+    (tmp_path / "in").mkdir()
+    path = case.make(tmp_path / "in")
+    assert "tensor_list" not in run("inspect", path, cwd=tmp_path)
+    assert len(run("inspect", path, "--tensors", cwd=tmp_path)["tensor_list"]) > 3
+    found = run("inspect", path, "--digest", cwd=tmp_path)
+    assert all(item["digests"] for item in found["tensor_list"] if item["kind"] == "tensor")
+    found = run("inspect", path, "--fail-on", "missing:ghost", "--fail-on", "unknown-class", cwd=tmp_path, code=1)
+    assert [item["rule"] for item in found["findings"]] == ["missing:ghost"]
+    dry = run("dedup", path, "-o", "out", "--max-shard-size", "1GB", "--dry-run", cwd=tmp_path)
+    assert not (tmp_path / "out").exists() and dry["written"] is False and dry["verified"] is False
+    done = run("dedup", path, "-o", "out", "--max-shard-size", "1GB", "--min-equal-bytes", "1", cwd=tmp_path)
+    assert done["nbytes_after"] == sum((tmp_path / file).stat().st_size for file in done["files"])
+    assert run("dedup", path, "-o", "out2", "--no-equal", "--max-shard-size", "1GB", cwd=tmp_path)["equal"] is None
+    assert run("verify", "out", "--against", path, cwd=tmp_path)["differences"] == []
+    (tmp_path / "names").write_text("emb.weight\n")
+    run("export", "out", "--names", "names", "-o", "plain.safetensors", cwd=tmp_path)
+
+
+def test_odd_tensors(tmp_path: Path) -> None:
+    """Sparse, quantised, conjugated, meta, constants, sections, unknown names, and what nobody can read."""
+    w = torch.zeros(5000)
+    torch.save(
+        {
+            "model": {
+                "sparse": torch.eye(3).to_sparse(), "conj": torch.ones(2, dtype=torch.complex64).conj(),
+                "meta": torch.empty(3, device="meta"), "part": torch.arange(10.0)[2:4], "a": w, "b": w.clone(),
+                "quantised": torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8),
+                "parameter": torch.nn.Parameter(torch.ones(2)),
+            },
+            "optimizer": {"state": {0: {"exp_avg": torch.ones(2)}}, "param_groups": [{"params": [0]}]},
+            "epoch": 3,
+        },
+        tmp_path / "odd.pt",
+    )  # fmt: skip
+    found = run("inspect", "odd.pt", "--digest", cwd=tmp_path)
+    kinds = {item["name"].split(".")[-1]: item["kind"] for item in found["tensor_list"]}
+    assert kinds["part"] == "tensor" and len(set(kinds.values())) > 3, kinds
+    assert found["sections"] and found["equal"][0]["constant"] and found["unused_nbytes"]
+    found = run("dedup", "odd.pt", "--skip-unsupported", "--dry-run", cwd=tmp_path)
+    assert len(found["left_out"]) >= 3 and found["equal"]
+
+
+def test_unknown_names(tmp_path: Path) -> None:
+    """What is called, with arguments, and who needs it."""
+    evil = call_of("os", "system")
+    wrapped = name("torch._utils", "_rebuild_parameter") + row(evil, b"\x89", HOOKS) + b"R"
+    space = name("argparse", "Namespace") + b")\x81" + mapping(lr=b"K\x01") + b"b"
+    zipped(state(w=tensor(), evil=evil, args=space, u=wrapped))(tmp_path)
+    found = run("inspect", "model.pt", "--tensors", cwd=tmp_path)
+    assert {item["path"] for item in found["unknown"]} == {"os.system", "argparse.Namespace"}
+    assert any(item["needed_by"] == ["u"] for item in found["unknown"])
+    assert {item["kind"] for item in found["tensor_list"]} == {"tensor", "unreadable"}
+    zipped(state(w=tensor(), evil=evil, args=space))(tmp_path)
+    found = run("dedup", "model.pt", "--allow-unknown", cwd=tmp_path)
+    assert len(found["warnings"]) == 2
+    assert makers_torch.HONEST
+
+
+def test_differences(tmp_path: Path) -> None:
+    """verify's document with a difference, and its exit code."""
+    path = zipped()(tmp_path)
+    assert quick("dedup", path.name, "-o", "out.safetensors", cwd=tmp_path).code == 0
+    data = bytearray((tmp_path / "out.safetensors").read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "out.safetensors").write_bytes(data)
+    found = run("verify", "out.safetensors", "--against", path.name, cwd=tmp_path, code=1)
+    assert len(found["differences"]) == 1 and "'w'" in found["differences"][0]

@@ -1,0 +1,91 @@
+"""Looking at a file imports what looking needs: `inspect` starts in a tenth of a second."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hostile import makers_safetensors, makers_sharded, makers_torch
+from tests.hostile.command import quick
+
+HEAVY = {"torch", "numpy", "rich", "safetensors", "ml_dtypes", "blake3", "zipfile", "tarfile", "pickle", "asyncio",
+         "paramtool.engine", "paramtool.passes", "paramtool.jobs.deduping"}  # fmt: skip
+"""None of these is needed to describe a file."""
+SCRIPT = """
+import atexit, json, sys
+atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=open("modules.json", "w")))
+from paramtool.cli.main import main
+main()
+"""
+
+
+def modules(folder: Path, *args: object, code: int = 0) -> set[str]:
+    """The modules of a process that ran a command into a pipe."""
+    done = subprocess.run([sys.executable, "-c", SCRIPT, *map(str, args)], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == code, done
+    assert "Traceback" not in done.stderr, done
+    return set(json.loads((folder / "modules.json").read_text()))
+
+
+def zip_file(folder: Path) -> Path:
+    return makers_torch.zipped()(folder)
+
+
+def stacked(folder: Path) -> Path:
+    return makers_torch.made(makers_torch.stacked)(folder)
+
+
+def safetensors(folder: Path) -> Path:
+    return makers_safetensors.made(makers_safetensors.HONEST)(folder)
+
+
+def deduplicated(folder: Path) -> Path:
+    path = makers_torch.overlapping_windows(folder)
+    assert quick("dedup", path.name, "-o", "out.safetensors", cwd=folder).code == 0
+    return folder / "out.safetensors"
+
+
+def sharded(folder: Path) -> Path:
+    return makers_sharded.index(folder, makers_sharded.MAP)
+
+
+@pytest.mark.parametrize("make", [zip_file, stacked, safetensors, deduplicated, sharded])
+@pytest.mark.parametrize("flags", [(), ("--json",), ("--tensors",), ("--fail-on", "unused-bytes>1GB")])
+def test_inspect_imports_nothing_heavy(make: object, flags: tuple[str, ...], tmp_path: Path) -> None:
+    """Whatever the format and the flags, as long as no tensor byte is asked for."""
+    path = make(tmp_path)  # type: ignore[operator]
+    found = modules(tmp_path, "inspect", path.name, *flags)
+    assert not HEAVY & found, HEAVY & found
+    assert "paramtool.cli.inspect" in found
+
+
+def test_a_refusal_imports_nothing_heavy(tmp_path: Path) -> None:
+    """An error is as quick as an answer."""
+    (tmp_path / "model.pt").write_bytes(b"junk")
+    assert not HEAVY & modules(tmp_path, "inspect", "model.pt", code=3)
+
+
+@pytest.mark.parametrize("args", [("--help",), ("--version",)])
+def test_help_imports_no_command(args: tuple[str, ...], tmp_path: Path) -> None:
+    """The list of commands needs none of them."""
+    found = modules(tmp_path, *args)
+    assert not {name for name in found if name.startswith(("paramtool.formats", "paramtool.jobs", "paramtool.model"))}
+    assert not HEAVY & found
+
+
+def test_dedup_imports_no_torch(tmp_path: Path) -> None:
+    """Writing and proving a file needs NumPy and safetensors, never torch, and no pickle."""
+    found = modules(tmp_path, "dedup", zip_file(tmp_path).name)
+    assert not {"torch", "rich", "zipfile", "tarfile"} & found
+    assert "safetensors" in found, "the reference reader opens what was written"
+
+
+def test_the_library_imports_nothing_before_it_is_used(tmp_path: Path) -> None:
+    """`import paramtool` is as good as free."""
+    done = subprocess.run([sys.executable, "-c", "import paramtool, sys, json; print(json.dumps(sorted(sys.modules)))"],
+                          capture_output=True, text=True, check=True, cwd=tmp_path)  # fmt: skip
+    assert not (HEAVY | {"click", "paramtool.formats"}) & set(json.loads(done.stdout))
