@@ -13,7 +13,6 @@ import torch
 from jsonschema import Draft202012Validator
 
 from tests.contracts.makers import CASES, Case
-from tests.hostile import makers_torch
 from tests.hostile.command import quick
 from tests.hostile.makers_torch import HOOKS, call_of, mapping, name, row, state, tensor, zipped
 
@@ -99,6 +98,7 @@ def test_every_format(case: Case, tmp_path: Path) -> None:
     run("export", "out", "--names", "names", "-o", "plain.safetensors", cwd=tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore:.*quantize_per_tensor")
 def test_odd_tensors(tmp_path: Path) -> None:
     """Sparse, quantised, conjugated, meta, constants, sections, unknown names, and what nobody can read."""
     w = torch.zeros(5000)
@@ -136,7 +136,6 @@ def test_unknown_names(tmp_path: Path) -> None:
     zipped(state(w=tensor(), evil=evil, args=space))(tmp_path)
     found = run("dedup", "model.pt", "--allow-unknown", cwd=tmp_path)
     assert len(found["warnings"]) == 2
-    assert makers_torch.HONEST
 
 
 def test_differences(tmp_path: Path) -> None:

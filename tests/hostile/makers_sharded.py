@@ -119,8 +119,8 @@ INDEXES: dict[str, Hostile] = {
     "list": Hostile(indexed("[]"), ()),
     "not_utf8": Hostile(lambda folder: _raw(folder, b'{"weight_map": {"\xff": "one.safetensors"}}'), ()),
     "name_twice": Hostile(
-        indexed('{"weight_map":{"w":"two.safetensors","v":"two.safetensors","w":"one.safetensors"}}'), ("'w'", "twice")),
-    "map_twice": Hostile(indexed('{"weight_map":{"w":"one.safetensors"},"weight_map":%s}' % json.dumps(MAP)), ("twice",)),
+        indexed('{"weight_map":{"w":"two.safetensors","v":"two.safetensors","w":"one.safetensors"}}'), ("'w'", "twice")),  # noqa: E501
+    "map_twice": Hostile(indexed(f'{{"weight_map":{{"w":"one.safetensors"}},"weight_map":{json.dumps(MAP)}}}'), ("twice",)),  # noqa: E501
     "name_missing": Hostile(indexed({**MAP, "ghost": "one.safetensors"}), ("'ghost'", "one.safetensors")),
     "name_in_two_shards": Hostile(lambda folder: _claimed_twice(folder), ("'w'", "one.safetensors", "two.safetensors")),
     "shard_missing": Hostile(instead(None), ("two.safetensors",)),

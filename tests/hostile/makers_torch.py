@@ -191,10 +191,10 @@ ZIP: dict[str, Hostile] = {
         changed(1, method=8, payload=deflated(DATA * 9), nbytes=16, crc32=zlib.crc32(DATA)), ("storage 0",),
         inspect=0, dedup=3),
     "deflated_junk": Hostile(
-        changed(1, method=8, payload=b"\xff" * 16, nbytes=16, crc32=zlib.crc32(DATA)), ("storage 0",), inspect=0, dedup=3),
+        changed(1, method=8, payload=b"\xff" * 16, nbytes=16, crc32=zlib.crc32(DATA)), ("storage 0",), inspect=0, dedup=3),  # noqa: E501
     "deflated_wrong_crc": Hostile(
         changed(1, method=8, payload=deflated(DATA), nbytes=16, crc32=1), ("storage 0",), inspect=0, dedup=3),
-    "pickle_inflates_without_end": Hostile(changed(0, method=8, payload=deflated(bytes(1 << 20)), nbytes=len(HONEST)), inspect=4),
+    "pickle_inflates_without_end": Hostile(changed(0, method=8, payload=deflated(bytes(1 << 20)), nbytes=len(HONEST)), inspect=4),  # noqa: E501
     "pickle_says_a_terabyte": Hostile(changed(
         0, method=8, payload=deflated(HONEST), extra=pack("<HHQ", 1, 8, 1 << 40), nbytes=0xFFFFFFFF), inspect=4),
     "byteorder_middle": Hostile(

@@ -11,8 +11,8 @@ import pytest
 
 from tests.hostile import makers_torch
 from tests.hostile.command import Hostile, check, command, contents, quick, refused
-from tests.hostile.makers_safetensors import FOREIGN_RECORD, FUZZ, HEADERS, NAMES, RECORDS, build, item, made, named
 from tests.hostile.makers_pickle import PROTO, text
+from tests.hostile.makers_safetensors import FOREIGN_RECORD, FUZZ, HEADERS, NAMES, RECORDS, build, item, made, named
 
 
 @pytest.mark.parametrize("key", HEADERS)
@@ -84,7 +84,7 @@ def test_a_name_is_shown_and_not_obeyed(key: str, tmp_path: Path) -> None:
 
 def test_a_lone_surrogate_cannot_be_written(tmp_path: Path) -> None:
     """JSON can spell a name that UTF-8 cannot hold: inspect shows it, dedup refuses it by name."""
-    body = '{"w\\ud800":%s}' % json.dumps(item())
+    body = f'{{"w\\ud800":{json.dumps(item())}}}'
     case = Hostile(made(build(body)), ("ud800",), inspect=0, dedup=6)
     check(case, tmp_path)
     check(case, tmp_path, command)

@@ -58,7 +58,12 @@ def run(*args: object, cwd: Path) -> Ran:
     (cwd / "modules.json").unlink()
     (cwd / f"{MODULE}.py").unlink()
     assert not (cwd / "marker").exists(), "something was run"
-    never = {MODULE, "torch", "runpy", *(["pickle"] if args[0] == "inspect" else [])}  # NumPy, for dedup, imports pickle
+    never = {
+        MODULE,
+        "torch",
+        "runpy",
+        *(["pickle"] if args[0] == "inspect" else []),
+    }  # NumPy, for dedup, imports pickle
     assert not never & set(modules), never & set(modules)
     return Ran(done.returncode, done.stdout, done.stderr)
 

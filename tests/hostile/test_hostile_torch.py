@@ -34,7 +34,7 @@ def test_a_hostile_file_is_refused(key: str, tmp_path: Path) -> None:
 def test_containers_that_hold_each_other_exponentially_are_refused_soon(tmp_path: Path) -> None:
     """Two kilobytes with 2**60 paths to one tensor."""
     path = makers_torch.EXPONENTIAL.make(tmp_path)
-    ran = command("inspect", path.name, cwd=tmp_path, timeout=15)
+    ran = command("inspect", path.name, cwd=tmp_path, timeout=8)
     assert (ran.code, ran.out) == (4, ""), ran
 
 
