@@ -15,8 +15,10 @@ from paramtool.model.alias import Member
 
 
 @click.command("dedup", epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
-@click.argument("ckpt", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="Default: <stem>.dedup.safetensors beside the input.")
+@click.argument("ckpt", type=click.Path(readable=False))
+@click.option(
+    "-o", "--output", type=click.Path(readable=False), help="Default: <stem>.dedup.safetensors beside the input."
+)
 @click.option("--keep", default="first", show_default=True, metavar="first|last|GLOB",
               help="Which name owns what several share, in file order; GLOB is matched as by fnmatch.")  # fmt: skip
 @click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped.")

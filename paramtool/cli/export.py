@@ -12,16 +12,18 @@ from paramtool.jobs.exporting import MAX_EXPANDED_NBYTES
 
 
 @click.command("export", epilog="Exit codes: 0 fine, 2 a name is missing, 3 bad file, 6 no plain form, 7 output.")
-@click.argument("path", metavar="FILE", type=click.Path())
-@click.option("--names", type=click.Path(), metavar="NAMES.txt", help="One name a line; - reads standard input.")
+@click.argument("path", metavar="FILE", type=click.Path(readable=False))
+@click.option(
+    "--names", type=click.Path(readable=False), metavar="NAMES.txt", help="One name a line; - reads standard input."
+)
 @click.option(
     "--like",
-    type=click.Path(),
+    type=click.Path(readable=False),
     metavar="OTHER_CKPT",
     help="Take the names, and check the shapes, of another.",
 )
 @click.option("--only", metavar="SECTION", help="One section of FILE, its prefix stripped.")
-@click.option("-o", "--output", required=True, type=click.Path())
+@click.option("-o", "--output", required=True, type=click.Path(readable=False))
 @click.option("--max-bytes", type=Size(), default=MAX_EXPANDED_NBYTES, show_default=True,
               help="What one expanded (stride 0) tensor may grow to.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")

@@ -19,7 +19,7 @@ MANY = 8
 
 
 @click.command("inspect", epilog="Exit codes: 0 fine, 1 a --fail-on rule did not hold, 3 bad file, 4 unsafe file.")
-@click.argument("path", type=click.Path())
+@click.argument("path", type=click.Path(readable=False))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 @click.option("--tensors", is_flag=True, help="List every tensor.")
 @click.option("--digest", is_flag=True, help="Read everything: a digest for each tensor, and which are equal.")

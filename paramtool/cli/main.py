@@ -38,6 +38,10 @@ INTERNAL_ERROR = 70
 """A defect of ours; EX_SOFTWARE of sysexits.h."""
 
 
+class ClosedPipe(Exception):
+    """Whoever read standard output has stopped."""
+
+
 class Lazy(click.Group):
     """A group that imports a command's module when the command is used."""
 
@@ -51,6 +55,13 @@ class Lazy(click.Group):
             return None
         command: click.Command = importlib.import_module(f"paramtool.cli.{name}").command
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; click itself would turn a closed pipe into exit code 1, which means findings here."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ClosedPipe from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands, grouped by what a person wants, each with one example; imports none of them."""
@@ -90,7 +101,7 @@ def main() -> NoReturn:
     except ParamtoolError as error:
         _complain(str(error), error.hint)
         sys.exit(error.exit_code)
-    except BrokenPipeError:
+    except (ClosedPipe, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except (MemoryError, RecursionError) as error:

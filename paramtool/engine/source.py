@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, OutputError
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import ByteRange, Encoded, Inline, Storage
 from paramtool.model.view import View
@@ -199,16 +199,26 @@ class Source:
     def _spool(self, storage: Storage) -> BinaryIO:
         """Decode a storage into a temporary file that has no name."""
         spool = tempfile.TemporaryFile()
-        if isinstance(storage.backing, Inline):
-            spool.write(storage.backing.data)
-        elif isinstance(storage.backing, Encoded):
-            self._decode(storage, storage.backing, spool.write)
-        spool.flush()
-        if spool.tell() != storage.nbytes:
-            raise FormatError(
-                f"{self.checkpoint.files[0].path}: storage {storage.id} decodes to {spool.tell()} bytes; "
-                f"expected {storage.nbytes}"
-            )
+        try:
+            if isinstance(storage.backing, Inline):
+                spool.write(storage.backing.data)
+            elif isinstance(storage.backing, Encoded):
+                self._decode(storage, storage.backing, spool.write)
+            spool.flush()
+            if spool.tell() != storage.nbytes:
+                raise FormatError(
+                    f"{self.checkpoint.files[0].path}: storage {storage.id} decodes to {spool.tell()} bytes; "
+                    f"expected {storage.nbytes}"
+                )
+        except OSError as error:
+            spool.close()
+            raise OutputError(
+                f"{tempfile.gettempdir()}: a decoded storage of {storage.nbytes} bytes cannot be kept: {error.strerror}",
+                hint="TMPDIR=... names a folder with more space",
+            ) from None
+        except BaseException:
+            spool.close()
+            raise
         return spool
 
     def _decode(self, storage: Storage, backing: Encoded, write: Callable[[bytes], object]) -> None:

@@ -58,7 +58,9 @@ FOREIGN = (
     Foreign(b"\x93NUMPY", "a NumPy array, which this version does not read"),
     Foreign(b"\x1f\x8b", "gzip-compressed", "decompress it first: gunzip"),
     Foreign(b"\x28\xb5\x2f\xfd", "zstd-compressed", "decompress it first: unzstd"),
-    Foreign(b"{", "JSON text, and no index of a sharded checkpoint"),
+    Foreign(
+        b"{", "JSON text, and no weights", "an index of shards has a weight_map, and is named itself, not as a shard"
+    ),
     Foreign(b"\x80", "a pickle that torch.save did not write", "save it with torch.save, or as safetensors"),
     Foreign(b"", "of no format that this version reads", "it reads torch and safetensors files, and their indexes"),
 )
@@ -86,6 +88,18 @@ def read(path: str | os.PathLike[str]) -> Checkpoint:
 
 def read_file(path: str) -> Checkpoint:
     """Describe one file, or the shards of one index."""
+    file, _ = open_source(path)
+    with file:
+        head = file.read(HEAD_NBYTES)
+    if not _sniff.is_index(head, path):
+        return read_whole(path)
+    from paramtool.formats import sharded
+
+    return sharded.read(path, read_whole)
+
+
+def read_whole(path: str) -> Checkpoint:
+    """Describe one file that is no index."""
     file, source = open_source(path)
     with file:
         head = file.read(HEAD_NBYTES)
@@ -94,10 +108,6 @@ def read_file(path: str) -> Checkpoint:
     for format_ in FORMATS:
         if format_.sniff(head, source.nbytes):
             return format_.read(path)
-    if _sniff.is_index(head, path):
-        from paramtool.formats import sharded
-
-        return sharded.read(path, read_file)
     text = head.lstrip().lower() if head.lstrip()[:1] == b"<" else head
     foreign = next(foreign for foreign in FOREIGN if text.startswith(foreign.start))
     raise FormatError(f"{path}: is {foreign.what}", hint=foreign.hint)

@@ -26,10 +26,8 @@ def is_torch(head: bytes, nbytes: int) -> bool:
 
 
 def is_safetensors(head: bytes, nbytes: int) -> bool:
-    """Whether a file can be safetensors: a length that could be, then a JSON object."""
-    if len(head) < 9 or nbytes < 10:
-        return False
-    return int.from_bytes(head[:8], "little") <= max(nbytes, MAX_SAFETENSORS_HEADER) and head[8:9] == b"{"
+    """Whether a file can be safetensors: eight bytes of length, then a JSON object."""
+    return head[8:9] == b"{" and head[9:10] in (b'"', b"}", b" ", b"\n", b"")
 
 
 def is_index(head: bytes, path: str) -> bool:

@@ -161,7 +161,9 @@ def _decode(data: Any, prefix: str, run: _Run) -> Node:
             return Opaque(LEFT_OUT, (("what", Leaf(str(body))),))
         case "array":
             dtype, shape, array_order, text = body
-            return Array(str(dtype), tuple(int(n) for n in shape), str(array_order), base64.b64decode(text))
+            return Array(
+                str(dtype), tuple(int(n) for n in shape), str(array_order), base64.b64decode(text, validate=True)
+            )
         case "again":
             return Again(str(body))
         case "seq":
@@ -201,7 +203,7 @@ def _decode_scalar(data: Any) -> Scalar:
     if data is None or isinstance(data, (bool, int, float, str)):
         return data
     if "bytes" in data:
-        return base64.b64decode(data["bytes"])
+        return base64.b64decode(data["bytes"], validate=True)
     if "complex" in data:
         real, imag = (_decode_scalar(part) for part in data["complex"])
         return complex(float(str(real)), float(str(imag)))

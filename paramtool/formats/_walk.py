@@ -18,8 +18,10 @@ from paramtool.model.objects import Again, Key, Leaf, Mapping, Node, Opaque, Sca
 
 MAX_DEPTH = 200
 """Levels of nesting; a whole module nests three levels for each of its own."""
-MAX_NODES = 20_000_000
-"""Containers that stand in several places are walked in each; this many places are more than any checkpoint has."""
+MIN_PLACES = 100_000
+PLACES_PER_BYTE = 4
+"""Containers that stand in several places are walked in each.  A pickle says a place in a few bytes; one that unfolds
+to more places than this allows repeats itself as no checkpoint does."""
 _MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 _SEQUENCES = SEQUENCES | {"torch.Size"}
 Path = tuple[str, ...]
@@ -30,19 +32,20 @@ class Walk:
     """One walk over a value.  `tensors` has every tensor with its path, in order."""
 
     where: str
+    max_places: int
     names: Iterator[str] | None = None
     """Names to use instead of plain ones, in order; None on the first walk."""
     tensors: list[tuple[Path, Tensor]] = field(default_factory=list)
-    nodes: int = 0
+    places: int = 0
     _open: dict[int, Path] = field(default_factory=dict)
 
     def node(self, value: object, path: Path) -> Node:
         """The node of a value, and of everything in it."""
+        self._count(path)
         if isinstance(value, Tensor):
             return TensorRef(self._name(path, value))
         if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
             return Leaf(value)
-        self._count(path)
         if id(value) in self._open:
             return Again(unescaped_name(self._open[id(value)]))
         self._open[id(value)] = path
@@ -51,9 +54,9 @@ class Walk:
         return made
 
     def _count(self, path: Path) -> None:
-        self.nodes += 1
-        if self.nodes > MAX_NODES:
-            raise UnsafeError(f"{self.where}: its objects unfold to more than {MAX_NODES:,} places; it is a bomb")
+        self.places += 1
+        if self.places > self.max_places:
+            raise UnsafeError(f"{self.where}: its objects unfold to more than {self.max_places:,} places; it is a bomb")
         if len(self._open) > MAX_DEPTH:
             raise UnsafeError(f"{self.where}: {unescaped_name(path)[:60]!r}...: nested deeper than {MAX_DEPTH} levels")
 
@@ -150,18 +153,20 @@ def _attributes(state: object) -> object:
     return state
 
 
-def walk(value: object, where: str) -> tuple[Node, list[tuple[str, Tensor]], bool]:
+def walk(value: object, where: str, pickle_nbytes: int) -> tuple[Node, list[tuple[str, Tensor]], bool]:
     """(tree, [(name, tensor)], whether names had to be escaped) of a value.
 
-    Plain names are used where they are all different, and escaped ones for those that are not.
+    Plain names are used where they are all different, and escaped ones for those that are not.  `pickle_nbytes` bounds
+    how far the value may unfold.
     """
-    first = Walk(where)
+    most = max(MIN_PLACES, PLACES_PER_BYTE * pickle_nbytes)
+    first = Walk(where, most)
     tree = first.node(value, ())
     plain = [unescaped_name(path) or "tensor" for path, _ in first.tensors]
     if len(set(plain)) == len(plain) and all(path for path, _ in first.tensors):
         return tree, [(name, tensor) for name, (_, tensor) in zip(plain, first.tensors, strict=True)], False
     names = list(_distinct(plain, [path for path, _ in first.tensors]))
-    tree = Walk(where, iter(names)).node(value, ())
+    tree = Walk(where, most, iter(names)).node(value, ())
     return (
         tree,
         [(name, tensor) for name, (_, tensor) in zip(names, first.tensors, strict=True)],

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paramtool.errors import FormatError
-from paramtool.formats import _tree
+from paramtool.formats import _json, _tree
 from paramtool.model.checkpoint import Entry, Link
 from paramtool.model.dtype import DTYPES
 from paramtool.model.objects import Node
@@ -107,8 +107,8 @@ def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) 
         pairs = {k: v for k, v in leftover.items() if v in stored and k not in stored and k not in RESERVED}
         return Names(_declared(stored, pairs), None, {k: v for k, v in leftover.items() if k not in pairs})
     try:
-        record = json.loads(metadata[KEY])
-        if record["version"] != VERSION:
+        record = _json.strict(metadata[KEY])
+        if type(record["version"]) is not int or record["version"] != VERSION:
             raise FormatError(
                 f"{where}: its alias record has version {record['version']!r}, this program reads {VERSION}",
                 hint="update paramtool",

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Any, BinaryIO
 
 from paramtool.errors import Defects, FormatError, PlanError
-from paramtool.formats import _tree, record
+from paramtool.formats import _json, _tree, record
 from paramtool.formats._files import open_source
 from paramtool.formats._output import OutputFile
 from paramtool.formats._sniff import MAX_SAFETENSORS_HEADER
@@ -90,22 +90,10 @@ def _read_header(file: BinaryIO, source: SourceFile) -> tuple[dict[str, Any], in
     if text[:1] != b"{":
         raise FormatError(f"{path}: byte 8: the header begins with {text[:1]!r}; expected '{{'")
     try:
-        header = json.loads(text.decode("utf-8"), object_pairs_hook=_no_duplicates)
-    except RecursionError:
-        raise FormatError(f"{path}: byte 8: the header is nested too deeply for a safetensors header") from None
+        header = _json.strict(text.decode("utf-8"))
     except ValueError as error:
         raise FormatError(f"{path}: byte 8: the header is no JSON: {error}") from None
     return header, HEADER_LENGTH.size + length
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; ValueError on a key that stands twice, of which readers would take different ones."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice!r} stands twice")
-    return found
 
 
 def _metadata(path: str, found: Any) -> dict[str, str]:
@@ -129,7 +117,7 @@ def _tensors(
             if view.nbytes != end - begin:
                 raise ValueError(f"data_offsets hold {end - begin} bytes; {dtype.name} {list(shape)} has {view.nbytes}")
         except ValueError as error:
-            defects.append(f"{name!r}: {error}")
+            defects.append(f"{name!r:.200}: {error}")
             continue
         stored[name] = view
         ranges.append((begin, end, name))
@@ -148,12 +136,12 @@ def _entry(item: Any) -> tuple[DType, tuple[int, ...], int, int]:
         raise ValueError("expected an object with dtype, shape and data_offsets")
     code, shape, offsets = item["dtype"], item["shape"], item["data_offsets"]
     if not isinstance(code, str) or code not in DTYPE_CODES:
-        raise ValueError(f"unknown dtype {code!r}")
+        raise ValueError(f"unknown dtype {code!r:.60}")
     numbers = [*shape, *offsets] if isinstance(shape, list) and isinstance(offsets, list) else [None]
     if not all(type(number) is int and number >= 0 for number in numbers) or len(offsets) != 2:
         raise ValueError(f"shape {shape!r:.60} and data_offsets {offsets!r:.60} must be whole numbers")
     if offsets[0] > offsets[1]:
-        raise ValueError(f"data_offsets {offsets} end before they begin")
+        raise ValueError(f"data_offsets {offsets!r:.60} end before they begin")
     return DTYPES[DTYPE_CODES[code]], tuple(shape), offsets[0], offsets[1]
 
 
@@ -162,9 +150,9 @@ def _layout_defects(ranges: list[tuple[int, int, str]], data_nbytes: int) -> Ite
     reach = 0
     for begin, end, name in sorted(ranges):
         if begin < reach:
-            yield f"{name!r}: begins at byte {begin} of the data, inside the tensor before it, which ends at {reach}"
+            yield f"{name!r:.200}: begins at byte {begin} of the data, inside the tensor before it, which ends at {reach}"
         elif begin > reach:
-            yield f"{name!r}: begins at byte {begin} of the data; the tensor before it ends at {reach}: a hole"
+            yield f"{name!r:.200}: begins at byte {begin} of the data; the tensor before it ends at {reach}: a hole"
         reach = max(reach, end)
     if reach > data_nbytes:
         yield f"the tensors need {reach} bytes of data, the file has {data_nbytes}: it is truncated"
@@ -282,9 +270,11 @@ def _lay_out_file(name: str, plan: Plan, targets: Iterable[Target], metadata: di
     """Header and data: the data by falling size of element, so that all is aligned, the header in order."""
     targets = tuple(targets)
     if refused := refusals(plan):
-        lines = [f"{name!r}: {reason}" for name, reason in list(refused.items())[:20]]
+        lines = [f"{name!r:.200}: {reason}" for name, reason in list(refused.items())[:20]]
         more = f"\n  and {len(refused) - 20} more" if len(refused) > 20 else ""
-        message = "\n  ".join([f"{len(refused)} tensors have no form in safetensors:", *lines]) + more
+        message = (
+            "\n  ".join([f"{plan.source}: no form in safetensors for {len(refused)} of its tensors:", *lines]) + more
+        )
         raise PlanError(message, hint="--skip-unsupported leaves them out")
     placed = sorted(targets, key=lambda target: -target.dtype.block_bytes if target.dtype.block_elements == 1 else 0)
     begin = {}

@@ -9,14 +9,13 @@ Everything that is wrong with an index and its shards is gathered and reported t
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError
-from paramtool.formats import _tree, record
+from paramtool.formats import _json, _tree, record
 from paramtool.formats._files import open_source
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
@@ -38,8 +37,8 @@ def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
     for file in dict.fromkeys(weight_map.values()):
         try:
             shards[file] = read_shard(os.path.join(folder, file))
-        except UnsafeError:
-            raise
+        except UnsafeError as error:
+            raise UnsafeError(f"{path}: {error}", error.hint) from None
         except ParamtoolError as error:
             defects.append(str(error))
             hints.append(error.hint)
@@ -57,8 +56,8 @@ def _read_index(path: str) -> tuple[dict[str, str], dict[str, Any], SourceFile]:
             raise FormatError(f"{path}: is an index of {source.nbytes} bytes; expected at most {MAX_INDEX_NBYTES}")
         text = file.read(MAX_INDEX_NBYTES)
     try:
-        index = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        index = _json.strict(text)
+    except ValueError as error:
         raise FormatError(f"{path}: is no JSON: {error}") from None
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):

@@ -65,6 +65,8 @@ class Storages:
     dtypes: dict[str, DType | None] = field(default_factory=dict)
     locations: dict[str, None] = field(default_factory=dict)
     inline: dict[int, bytes] = field(default_factory=dict)
+    pickle_nbytes: int = 0
+    """Bytes of all pickles that were run."""
 
     def persistent(self, pid: object) -> object:
         """`('storage', type, key, location, numel [, view])`, or `('module', class, file, source)`."""
@@ -100,7 +102,9 @@ class Storages:
     def run(self, data: bytes | mmap, start: int, where: str = "") -> Result:
         """One pickle of this file."""
         where = where or self.source.path
-        return load(data, start, where, CONSTRUCTORS, self.persistent, known=KNOWN)
+        result = load(data, start, where, CONSTRUCTORS, self.persistent, known=KNOWN)
+        self.pickle_nbytes += result.stop - start
+        return result
 
 
 def _checkpoint(
@@ -113,7 +117,7 @@ def _checkpoint(
 ) -> Checkpoint:
     """Names, views and storages together; windows that reach outside their storage are gathered and refused."""
     where = storages.source.path
-    tree, named, escaped = walk(value, where)
+    tree, named, escaped = walk(value, where, storages.pickle_nbytes)
     roles = _tree.roles(tree)
     entries: dict[str, Entry] = {}
     for name, tensor in named:
@@ -329,6 +333,7 @@ def _read_tar(file: BinaryIO, source: SourceFile) -> Checkpoint:
             return known[str(pid)]
 
         body = load(data, places["pickle"][0], source.path, CONSTRUCTORS, persistent, known=KNOWN)
+        storages.pickle_nbytes += body.stop - places["pickle"][0]
     return _checkpoint("tar", storages, backings, body.value, body.uses)
 
 

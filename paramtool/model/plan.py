@@ -108,6 +108,8 @@ class Plan:
     """What to write.  `order` is every name that a reader will see, in the order of the source."""
 
     targets: tuple[Target, ...]
+    source: str = ""
+    """What it was made from, for messages."""
     aliases: tuple[Alias, ...] = ()
     order: tuple[str, ...] = ()
     anonymous: frozenset[str] = frozenset()

@@ -129,6 +129,7 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
     owned = {name: graph.members[name] for name in stored if name in graph.members}
     return Plan(
         targets=tuple(targets),
+        source=checkpoint.files[0].path,
         aliases=tuple(_alias(member, graph) for name, member in graph.members.items() if name not in stored),
         order=tuple(name for name in checkpoint.entries if name in stored or name in graph.members),
         anonymous=graph.anonymous,
@@ -142,7 +143,7 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
 def plain(checkpoint: Checkpoint, names: Iterable[str]) -> Plan:
     """Store each of `names` as a tensor of its own, with no alias: what programs without paramtool read."""
     stored = tuple(_plain_target(name, checkpoint.entries[name]) for name in names)
-    return Plan(targets=stored, order=tuple(target.name for target in stored))
+    return Plan(targets=stored, source=checkpoint.files[0].path, order=tuple(target.name for target in stored))
 
 
 def _plain_target(name: str, entry: Entry) -> Target:
