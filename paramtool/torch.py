@@ -84,6 +84,9 @@ def load_model(model: nn.Module, path: Path, strict: bool = True, *, section: st
         raise PlanError(f"{where}: {_explain(result, len(wanted))}", hint="strict=False loads what fits")
     chosen = replace(checkpoint, entries=present)
     with Source(checkpoint) as source, torch.no_grad():
+        for storage in {int(view.storage) for _, view in chosen.windows()}:
+            source.prove_later(storage)
+        source.settle()
         _check_ties(where, source, chosen, wanted, ties)
         for batch in _batches(source, chosen, "cpu"):
             for name, tensor in batch.items():

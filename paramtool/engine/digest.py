@@ -81,8 +81,8 @@ def _sample(source: Source, view: View, place: int) -> bytes:
 def digest(source: Source, view: View, advance: Advance = lambda nbytes: None) -> str:
     """blake3 of a window's elements in row-major order, as hexadecimal text.
 
-    A window that repeats itself (stride 0) may go on for ever: its digest is that of its span, after the word `span` and
-    its shape and strides, and is marked so.
+    A window that repeats itself (stride 0) may go on for ever: its digest is that of its span, after the word `span`
+    and its shape and strides, and is marked so.
     """
     from blake3 import blake3
 
@@ -90,10 +90,10 @@ def digest(source: Source, view: View, advance: Advance = lambda nbytes: None) -
     span = view.byte_stop - view.byte_start
     if view.nbytes > span:
         made.update(f"span {list(view.shape)} {list(view.strides)} ".encode())
-        for chunk in source.chunks(int(view.storage), view.byte_start, view.byte_stop, prove=False):
-            made.update(chunk)
+        for part in source.chunks(int(view.storage), view.byte_start, view.byte_stop):
+            made.update(part)
         return f"span:{made.hexdigest()}"
-    for chunk in source.row_major(view, prove=False):
+    for chunk in source.row_major(view):
         made.update(chunk)
         advance(len(chunk))
     return made.hexdigest()
@@ -114,7 +114,7 @@ def _compared(source: Source, alike: list[Named], found: str) -> Iterator[Equal]
 def same_bytes(a_source: Source, a: View, b_source: Source, b: View) -> bool:
     """Whether two windows of one dtype and shape hold the same bytes; stops at the first difference."""
     a, b = _squeezed(a, b)
-    return all(x == y for x, y in _aligned(a_source.row_major(a, False), b_source.row_major(b, False)))
+    return all(x == y for x, y in _aligned(a_source.row_major(a), b_source.row_major(b)))
 
 
 def _squeezed(a: View, b: View) -> tuple[View, View]:
@@ -153,7 +153,7 @@ def is_constant(source: Source, view: View) -> bool:
         return False
     size = view.dtype.block_bytes
     first = b""
-    for chunk in source.row_major(view, prove=False):
+    for chunk in source.row_major(view):
         first = first or bytes(chunk[:size])
         if chunk != first * (len(chunk) // size):
             return False

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 Buffer = memoryview | bytes
+MAX_OPEN_FILES = 64
 CHUNK_NBYTES = 1 << 20
 """Read at once; small enough to stay in a processor's cache between reading and writing."""
 THREAD_NBYTES = 4 << 20
@@ -42,8 +43,9 @@ class Source:
         self.nbytes_read = 0
         """Bytes that were read from storages so far."""
         self._files: dict[str, BinaryIO] = {}
-        self._spooled: dict[int, BinaryIO] = {}
-        self._maps: dict[int, Any] = {}
+        self._spool: BinaryIO | None = None
+        self._spooled: dict[int, int] = {}
+        self._mapped: tuple[int, _Mapped] | None = None
         self._proved: set[int] = set()
         self._pending: dict[int, Future[int]] = {}
         self._worker: ThreadPoolExecutor | None = None
@@ -57,15 +59,27 @@ class Source:
         return self
 
     def _open(self) -> None:
+        """Look at every file once, so that one that is gone or has changed is known before anything is written."""
         for source in self.checkpoint.files:
-            try:
-                file = open(source.path, "rb")
-            except OSError as error:
-                raise FormatError(f"{source.path}: cannot be read: {error.strerror}") from None
-            self._files[source.path] = file
-            status = os.fstat(file.fileno())
-            if (status.st_size, status.st_mtime_ns) != (source.nbytes, source.mtime_ns):
-                raise FormatError(f"{source.path}: changed while it was read; expected it to stay as it was")
+            self._file(source.path)
+
+    def _file(self, path: str) -> BinaryIO:
+        """An open file; of very many, the one that was opened first is closed for it."""
+        if path in self._files:
+            return self._files[path]
+        if len(self._files) >= MAX_OPEN_FILES:
+            self.settle()
+            self._files.pop(next(iter(self._files))).close()
+        source = next(file for file in self.checkpoint.files if file.path == path)
+        try:
+            file = open(path, "rb")
+        except OSError as error:
+            raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+        self._files[path] = file
+        status = os.fstat(file.fileno())
+        if (status.st_size, status.st_mtime_ns) != (source.nbytes, source.mtime_ns):
+            raise FormatError(f"{path}: changed while it was read; expected it to stay as it was")
+        return file
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -76,20 +90,21 @@ class Source:
         """Close every file; what is under way in the thread ends first."""
         if self._worker is not None:
             self._worker.shutdown(wait=True, cancel_futures=True)
-        for mapped in self._maps.values():
-            mapped.clear()
-        self._maps.clear()
-        for file in [*self._files.values(), *self._spooled.values()]:
+        self._mapped = None
+        for file in [*self._files.values(), *([self._spool] if self._spool else [])]:
             file.close()
+        self._files.clear()
 
     def place(self, storage_id: int) -> tuple[BinaryIO, int]:
         """The file in which a storage's bytes stand as they are, and where they begin."""
         storage = self.checkpoint.storages[storage_id]
         if isinstance(storage.backing, ByteRange):
-            return self._files[storage.backing.file], storage.backing.start
+            return self._file(storage.backing.file), storage.backing.start
+        if self._spool is None:
+            self._spool = tempfile.TemporaryFile()
         if storage_id not in self._spooled:
-            self._spooled[storage_id] = self._spool(storage)
-        return self._spooled[storage_id], 0
+            self._spooled[storage_id] = self._decode_into(self._spool, storage)
+        return self._spool, self._spooled[storage_id]
 
     def read(self, storage_id: int, start: int, nbytes: int) -> bytes:
         """Bytes of a storage; FormatError where the file ends before."""
@@ -106,18 +121,16 @@ class Source:
         self.nbytes_read += nbytes
         return data
 
-    def chunks(self, storage_id: int, start: int, stop: int, prove: bool = True) -> Iterator[memoryview]:
+    def chunks(self, storage_id: int, start: int, stop: int) -> Iterator[memoryview]:
         """Bytes `start` to `stop` of a storage in blocks; its CRC, if it has one, is proved by the end.
 
         A block is only good until the next one is asked for: all of them stand in one buffer.
         """
-        if prove:
-            self.prove_later(storage_id)
+        self.prove_later(storage_id)
         file, base = self.place(storage_id)
         yield from read_blocks(file, base + start, base + stop)
         self.nbytes_read += stop - start
-        if prove:
-            self.settle()
+        self.settle()
 
     def prove(self, storage_id: int) -> None:
         """Compare a whole storage with its CRC, unless that has been done; FormatError where they differ."""
@@ -131,13 +144,13 @@ class Source:
             return
         self._proved.add(storage_id)
         if backing.nbytes < THREAD_NBYTES:
-            self._compare(storage_id, backing, _crc32(self._files[backing.file], backing))
+            self._compare(storage_id, backing, _crc32(self._file(backing.file), backing))
             return
         if self._worker is None:
             from concurrent.futures import ThreadPoolExecutor
 
             self._worker = ThreadPoolExecutor(1)
-        self._pending[storage_id] = self._worker.submit(_crc32, self._files[backing.file], backing)
+        self._pending[storage_id] = self._worker.submit(_crc32, self._file(backing.file), backing)
 
     def settle(self) -> None:
         """Wait for the comparisons that were begun; FormatError where a CRC is wrong."""
@@ -163,13 +176,12 @@ class Source:
         import numpy as np
 
         storage_id = int(view.storage)
-        if storage_id not in self._maps:
+        if self._mapped is None or self._mapped[0] != storage_id:  # each mapping holds a file open: one is enough
             file, base = self.place(storage_id)
-            nbytes = self.checkpoint.storages[storage_id].nbytes
-            self._maps[storage_id] = _Mapped(file, base, nbytes)
-        base_array = self._maps[storage_id].bytes
+            self._mapped = storage_id, _Mapped(file, base, self.checkpoint.storages[storage_id].nbytes)
+        base_array = self._mapped[1].bytes
         if view.dtype.block_elements != 1:
-            return base_array[view.byte_start : view.byte_stop]  # type: ignore[no-any-return]
+            return base_array[view.byte_start : view.byte_stop]
         size = view.dtype.block_bytes
         return np.ndarray(
             view.shape,
@@ -179,47 +191,41 @@ class Source:
             [stride * size for stride in view.strides],
         )
 
-    def row_major(self, view: View, prove: bool = True) -> Iterator[Buffer]:
+    def row_major(self, view: View) -> Iterator[Buffer]:
         """The elements of a window in row-major order, as blocks of bytes."""
         if not view.numel:
             return
         if view.is_contiguous:
-            yield from self.chunks(int(view.storage), view.byte_start, view.byte_stop, prove)
+            yield from self.chunks(int(view.storage), view.byte_start, view.byte_stop)
             return
         import numpy as np
 
-        if prove:
-            self.prove(int(view.storage))
+        self.prove(int(view.storage))
         array = self.array(view)
         for box in blocks(view.shape, BLOCK_NBYTES // view.dtype.block_bytes):
             block = np.ascontiguousarray(array[box])
             self.nbytes_read += block.nbytes
             yield block.reshape(-1).view("u1").data
 
-    def _spool(self, storage: Storage) -> BinaryIO:
-        """Decode a storage into a temporary file that has no name."""
-        spool = tempfile.TemporaryFile()
+    def _decode_into(self, spool: BinaryIO, storage: Storage) -> int:
+        """Decode a storage behind what a temporary file without a name holds; where it begins there."""
+        start = spool.seek(0, os.SEEK_END)
         try:
             if isinstance(storage.backing, Inline):
                 spool.write(storage.backing.data)
             elif isinstance(storage.backing, Encoded):
                 self._decode(storage, storage.backing, spool.write)
             spool.flush()
-            if spool.tell() != storage.nbytes:
-                raise FormatError(
-                    f"{self.checkpoint.files[0].path}: storage {storage.id} decodes to {spool.tell()} bytes; "
-                    f"expected {storage.nbytes}"
-                )
         except OSError as error:
-            spool.close()
+            place = tempfile.gettempdir()
             raise OutputError(
-                f"{tempfile.gettempdir()}: a decoded storage of {storage.nbytes} bytes cannot be kept: {error.strerror}",
+                f"{place}: a decoded storage of {storage.nbytes} bytes cannot be kept: {error.strerror}",
                 hint="TMPDIR=... names a folder with more space",
             ) from None
-        except BaseException:
-            spool.close()
-            raise
-        return spool
+        if (made := spool.tell() - start) != storage.nbytes:
+            where = self.checkpoint.files[0].path
+            raise FormatError(f"{where}: storage {storage.id} decodes to {made} bytes; expected {storage.nbytes}")
+        return start
 
     def _decode(self, storage: Storage, backing: Encoded, write: Callable[[bytes], object]) -> None:
         crc = 0
@@ -240,7 +246,7 @@ class Source:
 
     def _inflated(self, storage: Storage, backing: Encoded) -> Iterator[bytes]:
         """The bytes of an encoded storage, inflated where that is a step; never more than it should have."""
-        file = self._files[backing.source.file]
+        file = self._file(backing.source.file)
         raw = (
             self._pread(file, at, min(BLOCK_NBYTES, backing.source.stop - at))
             for at in range(backing.source.start, backing.source.stop, BLOCK_NBYTES)
@@ -299,11 +305,7 @@ class _Mapped:
 
         start = base - base % mmap.ALLOCATIONGRANULARITY
         self.map = mmap.mmap(file.fileno(), base - start + nbytes, access=mmap.ACCESS_READ, offset=start)
-        self.bytes: Array | None = np.frombuffer(self.map, "u1", nbytes, base - start)
-
-    def clear(self) -> None:
-        """Give the mapping up; arrays that still look at it keep it alive."""
-        self.bytes = None
+        self.bytes: Array = np.frombuffer(self.map, "u1", nbytes, base - start)
 
 
 def _swapped(data: bytes, unit: int) -> bytes:

@@ -7,8 +7,8 @@ from typing import Any
 
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.digest import same_bytes
-from paramtool.engine.source import ELEMENTS, Source
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry
+from paramtool.engine.source import Source
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Value
 from paramtool.model.plan import PENDING, Target, resolved, whole
 from paramtool.model.view import View
 
@@ -31,7 +31,9 @@ def by_safetensors(
     from safetensors import SafetensorError, safe_open
 
     from paramtool.formats import read_file
+    from paramtool.formats.safetensors import stored_names
 
+    numbers = {name: number for number, name in enumerate(stored_names(path))}
     wanted = {target.name: target for target in targets}
     written = read_file(path)
     with safe_open(path, framework="numpy") as file, Source(written) as raw:
@@ -48,61 +50,45 @@ def by_safetensors(
             try:
                 same = _same_values(file, piece, target, source)
             except (TypeError, AttributeError, SafetensorError):  # a dtype that NumPy has no form for
-                same = _same_raw(raw, target, source)
+                same = _same_raw(raw, numbers[name], target, source)
             advance(target.nbytes)
             if not same:
                 yield f"{name!r}: differs from its source"
 
 
 def _same_values(file: Any, piece: Any, target: Target, source: Source) -> bool:
-    """Compare a tensor that the library hands out, in pieces, with the windows it was copied from."""
+    """Compare a tensor that the library hands out, in pieces, with the windows it was made from."""
     import numpy as np
 
-    for copy in target.copies:
-        if copy.destination != target.view or not copy.is_plain:
-            return _same_resolved(file.get_tensor(target.name), target, source)
-    view = target.copies[0].terms[0][1]
-    if not target.shape or not view.numel:
-        raw = b"".join(bytes(chunk) for chunk in source.row_major(view, prove=False))
-        return bool(file.get_tensor(target.name).tobytes() == raw)
-    expected = source.array(view)
-    for box in blocks(target.shape, BLOCK_NBYTES // target.dtype.block_bytes):
-        found = np.ascontiguousarray(piece[box]).view(ELEMENTS[target.dtype.block_bytes])
-        if found.tobytes() != expected[box].tobytes():
-            return False
-    return True
+    if not target.shape or not target.nbytes:
+        found = file.get_tensor(target.name)
+        return found.tobytes() == _expected(target, (), source) if target.nbytes else True
+    return all(
+        np.ascontiguousarray(piece[box]).tobytes() == _expected(target, box, source)
+        for box in blocks(target.shape, BLOCK_NBYTES // target.dtype.block_bytes)
+    )
 
 
-def _same_resolved(found: Any, target: Target, source: Source) -> bool:
-    """Compare a conjugated or negated tensor: NumPy does to the source what the plan says."""
+def _expected(target: Target, box: tuple[slice, ...], source: Source) -> bytes:
+    """The bytes that a box of a target should hold, by NumPy from the source's windows."""
     import numpy as np
 
     from paramtool.engine.writer import number_type
 
-    expected = np.empty(target.nbytes, "u1")
-    for copy in target.copies:
-        view = copy.destination
-        strides = [stride * view.dtype.block_bytes for stride in view.strides]
-        window = np.ndarray(view.shape, number_type(view), expected.data, view.byte_start, strides)
-        for number, (sign, term) in enumerate(copy.terms):
-            part = source.array(term).view(number_type(term))
-            part = np.negative(part) if sign < 0 else part
-            window[...] = part if number == 0 else window + part
-    return bool(found.tobytes() == expected.tobytes())
+    if target.copies[0].is_plain and len(target.copies) == 1:
+        return np.ascontiguousarray(source.array(target.copies[0].terms[0][1])[box]).tobytes()
+    parts = []
+    for copy in target.copies:  # the real and the imaginary parts, which stand side by side
+        sign, term = copy.terms[0]
+        part = source.array(term).view(number_type(term))[box]
+        parts.append(np.negative(part) if sign < 0 else part)
+    return np.stack(parts, axis=-1).tobytes()
 
 
-def _same_raw(raw: Source, target: Target, source: Source) -> bool:
+def _same_raw(raw: Source, number: int, target: Target, source: Source) -> bool:
     """Compare the bytes that stand in the file with those of the source."""
-    copy = target.copies[0]
-    found = View(_storage_of(raw, target), target.dtype, 0, target.shape, target.view.strides)
-    return copy.is_plain and same_bytes(raw, found, source, copy.terms[0][1])
-
-
-def _storage_of(raw: Source, target: Target) -> int:
-    """The storage of a stored tensor, whatever the record makes of it: safetensors has one for each name."""
-    from paramtool.formats.safetensors import stored_names
-
-    return stored_names(raw.checkpoint.files[0].path).index(target.name)
+    found = View(number, target.dtype, 0, target.shape, target.view.strides)
+    return _same_target(raw, found, source, target)
 
 
 def by_name(
@@ -121,7 +107,7 @@ def by_name(
                 continue
             value, target = found.entries[name].value, as_target(name, entry)
             if target is None or not isinstance(value, View):
-                yield f"{name!r}: is no plain tensor, so it was not compared"
+                yield from _compound_differences(name, value, entry.value, a, b)
                 continue
             if (value.dtype, value.shape) != (target.dtype, target.shape):
                 yield (
@@ -137,6 +123,27 @@ def by_name(
         yield from (f"{name!r}: is not in the source" for name in found.entries if name not in expected.entries)
 
 
+def _compound_differences(name: str, found: Value, expected: Value, a: Source, b: Source) -> Iterator[str]:
+    """What differs between two values that are no plain tensors: their kind, their parts, or that they have no data."""
+    if isinstance(found, Compound) and isinstance(expected, Compound):
+        if (found.kind, found.parts.keys()) != (expected.kind, expected.parts.keys()):
+            yield f"{name!r}: is {found.kind} of {', '.join(found.parts)}; the source has {expected.kind}"
+            return
+        for label, view in expected.parts.items():
+            other = found.parts[label]
+            same = (other.dtype, other.shape) == (view.dtype, view.shape) and same_bytes(a, other, b, view)
+            if not same:
+                yield f"{name + '/' + label!r}: differs from the source"
+        if dict(found.facts) != dict(expected.facts):
+            yield f"{name!r}: differs from the source in its {', '.join(expected.facts)}"
+    elif found != expected:
+        yield f"{name!r}: is {_kind(found)}; the source has {_kind(expected)}"
+
+
+def _kind(value: Value) -> str:
+    return value.kind if isinstance(value, Compound) else f"a {type(value).__name__}"
+
+
 def as_target(name: str, entry: Entry) -> Target | None:
     """What a plain output of an entry holds; None where it has no plain form."""
     if isinstance(entry.value, View):
@@ -147,6 +154,13 @@ def as_target(name: str, entry: Entry) -> Target | None:
 
 
 def _same_target(a: Source, found: View, b: Source, target: Target) -> bool:
+    """Compare a window with what a target is made from."""
     if target.copies[0].is_plain and len(target.copies) == 1:
         return same_bytes(a, found, b, target.copies[0].terms[0][1])
-    return _same_resolved(a.array(found), target, b)
+    import numpy as np
+
+    array = a.array(found)
+    return all(
+        np.ascontiguousarray(array[box]).tobytes() == _expected(target, box, b)
+        for box in blocks(target.shape, BLOCK_NBYTES // target.dtype.block_bytes)
+    )

@@ -7,6 +7,7 @@ what is written.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import tempfile
@@ -46,7 +47,7 @@ class Staged:
         self.path = os.path.normpath(path)
         self.is_folder = is_folder
         self.force = force
-        self._check_place(inputs)
+        check_place(path, is_folder, force, inputs)
         parent = os.path.dirname(self.path) or "."
         prefix = f".{os.path.basename(self.path)}."[:200]
         try:
@@ -59,26 +60,6 @@ class Staged:
                 os.close(descriptor)
         except OSError as error:
             raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from None
-
-    def _check_place(self, inputs: Iterable[str]) -> None:
-        parent = os.path.dirname(self.path) or "."
-        if not os.path.isdir(parent):
-            raise OutputError(f"{self.path}: the folder {parent} does not exist", hint=f"mkdir -p {parent}")
-        if not os.path.lexists(self.path):
-            return
-        inside = {os.path.realpath(path) for path in inputs}
-        mine = os.path.realpath(self.path)
-        if mine in inside or (os.path.isdir(mine) and any(os.path.dirname(path) == mine for path in inside)):
-            raise OutputError(f"{self.path}: is what is read; it is never overwritten", hint="choose another -o")
-        if not self.force:
-            raise OutputError(f"{self.path}: exists", hint="--force overwrites it, -o writes elsewhere")
-        if os.path.isdir(self.path) != self.is_folder or not (os.path.isdir(self.path) or os.path.isfile(self.path)):
-            kind = "a folder" if self.is_folder else "a file"
-            raise OutputError(f"{self.path}: exists and is not {kind}; --force would lose it")
-        if self.is_folder:
-            foreign = [name for name in sorted(os.listdir(self.path)) if not _is_shard_name(name)]
-            if foreign:
-                raise OutputError(f"{self.path}: holds other files, which --force would lose: {', '.join(foreign[:5])}")
 
     def __enter__(self) -> Staged:
         return self
@@ -137,9 +118,46 @@ class Staged:
             os.unlink(path)
 
 
-def _is_shard_name(name: str) -> bool:
-    """Whether a file in an output folder is one that this program writes there."""
-    return name.endswith((".safetensors", ".safetensors.index.json"))
+def check_place(path: str, is_folder: bool, force: bool, inputs: Iterable[str] = ()) -> None:
+    """Whether an output may be put at `path`; OutputError says why not.
+
+    It never replaces what is read, nor a folder that holds anything but an earlier output of this program.
+    """
+    if not path or (path.endswith(os.sep) and not is_folder):
+        raise OutputError(f"{path or 'the output'!r}: is no name for a file", hint="-o FILE.safetensors")
+    path = os.path.normpath(path)
+    parent = os.path.dirname(path) or "."
+    if not os.path.isdir(parent):
+        raise OutputError(f"{path}: the folder {parent} does not exist", hint=f"mkdir -p {parent}")
+    if not os.path.lexists(path):
+        return
+    mine = os.path.realpath(path)
+    for source in inputs:
+        folders = {os.path.realpath(os.path.dirname(source) or "."), os.path.dirname(os.path.realpath(source))}
+        if os.path.realpath(source) == mine or (os.path.isdir(mine) and mine in folders):
+            raise OutputError(f"{path}: is what is read; it is never overwritten", hint="choose another -o")
+    if not force:
+        raise OutputError(f"{path}: exists", hint="--force overwrites it, -o writes elsewhere")
+    if not (os.path.isdir(path) if is_folder else os.path.isfile(path)):
+        kind = "a folder" if is_folder else "a file"
+        raise OutputError(f"{path}: exists and is not {kind}; --force would lose it")
+    if is_folder and (foreign := sorted(set(os.listdir(path)) - _own_names(path))):
+        raise OutputError(f"{path}: holds other files, which --force would lose: {', '.join(foreign[:5])}")
+
+
+def _own_names(folder: str) -> set[str]:
+    """What an output of this program holds: an index, and the shards that it lists."""
+    from paramtool.formats.sharded import is_plain_name
+
+    try:
+        with open(os.path.join(folder, INDEX), encoding="utf-8") as file:
+            listed = json.load(file)["weight_map"].values()
+    except (OSError, ValueError, LookupError, AttributeError, TypeError):
+        return set()
+    return {INDEX, *(name for name in listed if isinstance(name, str) and is_plain_name(name))}
+
+
+INDEX = "model.safetensors.index.json"
 
 
 def _umask() -> int:

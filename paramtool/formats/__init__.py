@@ -58,9 +58,7 @@ FOREIGN = (
     Foreign(b"\x93NUMPY", "a NumPy array, which this version does not read"),
     Foreign(b"\x1f\x8b", "gzip-compressed", "decompress it first: gunzip"),
     Foreign(b"\x28\xb5\x2f\xfd", "zstd-compressed", "decompress it first: unzstd"),
-    Foreign(
-        b"{", "JSON text, and no weights", "an index of shards has a weight_map, and is named itself, not as a shard"
-    ),
+    Foreign(b"{", "JSON text, and no weights", "an index has a weight_map, and is itself no shard"),
     Foreign(b"\x80", "a pickle that torch.save did not write", "save it with torch.save, or as safetensors"),
     Foreign(b"", "of no format that this version reads", "it reads torch and safetensors files, and their indexes"),
 )

@@ -36,22 +36,30 @@ class StorageRef(NamedTuple):
     """None for untyped storages, whose tensors say their dtype."""
     byte_start: int
     """Where a storage view begins in the storage; 0 otherwise."""
+    nbytes: int
+
+    def whole(self) -> Tensor:
+        """A storage that is pickled for itself, as the row of its elements."""
+        dtype = self.dtype or DTYPES["uint8"]
+        row = contiguous(self.id, dtype, (self.nbytes // dtype.block_bytes,), self.byte_start // dtype.block_bytes)
+        return Tensor(row)
 
 
 class Tensor:
     """A tensor as a pickle makes it."""
 
-    __slots__ = ("requires_grad", "value")
+    __slots__ = ("requires_grad", "state", "value")
 
     def __init__(self, value: Value, requires_grad: bool | None = None) -> None:
         self.value = value
         self.requires_grad = requires_grad
+        self.state: object = None
+        """Python attributes that were set on it; they may hold tensors of their own."""
 
     def build(self, state: object) -> None:
-        """Python attributes that were set on a tensor say nothing about its numbers.
-
-        Very old files (torch 0.1) build a whole tensor this way; those come from the tar form only.
-        """
+        """Keep attributes that are set; an empty state says nothing."""
+        if state not in ({}, (), None, (None, {})):
+            self.state = state
 
 
 def storage_dtype(type_: object) -> DType | None:
@@ -154,7 +162,9 @@ def _pending(value: Value, metadata: object) -> Value:
 
 def _parameter(data: object, requires_grad: object = True, hooks: object = None, state: object = None) -> object:
     if isinstance(data, Tensor):
-        return Tensor(data.value, _flag(requires_grad))
+        made = Tensor(data.value, _flag(requires_grad))
+        made.build(state if state is not None else data.state)
+        return made
     return Tensor(Unreadable(_unknown(data) or "a tensor that is none"))
 
 
@@ -246,6 +256,8 @@ def _from_type(function: object, type_: object, args: Any, state: object) -> obj
     made = make(*args)
     if isinstance(made, Tensor) and isinstance(made.value, NoData) and (parts := dict(_tensors_in(state))):
         return _parts(_path(type_), dict(parts), {"shape": made.value.shape, "dtype": made.value.dtype.name})
+    if isinstance(made, Tensor):
+        made.build(state)
     return made
 
 
@@ -361,6 +373,8 @@ _INERT = (
     "torch.distributed.device_mesh.DeviceMesh",
     "torch.distributed.device_mesh._MeshLayout",
     "torch.distributed._mesh_layout._MeshLayout",
+    "torch.distributed._mesh_layout._FlatLayout",
+    "torch.distributed.tensor.DTensor",
     "torch.distributed._pycute.layout.Layout",
     "torch.nested._internal.nested_tensor._DimRange",
     "torch._dynamo.decorators._DimRange",

@@ -30,6 +30,7 @@ from paramtool.model.objects import (
     Scalar,
     Sequence,
     TensorRef,
+    tensor_names,
     walk,
 )
 
@@ -161,9 +162,7 @@ def _decode(data: Any, prefix: str, run: _Run) -> Node:
             return Opaque(LEFT_OUT, (("what", Leaf(str(body))),))
         case "array":
             dtype, shape, array_order, text = body
-            return Array(
-                str(dtype), tuple(int(n) for n in shape), str(array_order), base64.b64decode(text, validate=True)
-            )
+            return Array(str(dtype), tuple(int(n) for n in shape), str(array_order), _from_base64(text))
         case "again":
             return Again(str(body))
         case "seq":
@@ -190,6 +189,10 @@ def _decode_items(items: list[Any], prefix: str, run: _Run) -> Iterator[tuple[Ke
             yield key, _decode(item[1], f"{prefix}{label}.", run)
 
 
+def _from_base64(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
 def _decode_key(data: Any, run: _Run) -> Key:
     if isinstance(data, dict) and "tensor" in data:
         run.take(str(data["tensor"]))
@@ -203,7 +206,7 @@ def _decode_scalar(data: Any) -> Scalar:
     if data is None or isinstance(data, (bool, int, float, str)):
         return data
     if "bytes" in data:
-        return base64.b64decode(data["bytes"], validate=True)
+        return _from_base64(data["bytes"])
     if "complex" in data:
         real, imag = (_decode_scalar(part) for part in data["complex"])
         return complex(float(str(real)), float(str(imag)))
@@ -213,11 +216,16 @@ def _decode_scalar(data: Any) -> Scalar:
 
 
 _ROLE_WORDS = {
-    "optimizer": {"optim", "optimizer", "optimizers", "opt"},
-    "ema": {"ema", "shadow", "averaged", "swa"},
+    "optimizer": {"optim", "optimizer", "optimizers", "opt", "adam", "adamw", "sgd", "lion", "adagrad", "adadelta"},
+    "ema": {"ema", "shadow", "averaged", "avg", "swa", "polyak", "teacher"},
 }
-_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
-"""Names that torch's normalisation layers register as buffers (torch/nn/modules/batchnorm.py)."""
+_SLOTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "acc_delta"}
+"""Names that torch's optimizers give to their state (torch/optim/*.py)."""
+_BUFFERS = (
+    "running_mean", "running_var", "num_batches_tracked",  # torch/nn/modules/batchnorm.py
+    "position_ids", "token_type_ids", "inv_freq", "masked_bias", "relative_position_index",  # transformers' models
+)  # fmt: skip
+"""Names under which libraries register buffers.  What other buffers a model has, its state dict does not say."""
 
 
 def role_of(key: str, inherited: str) -> str:
@@ -236,8 +244,22 @@ def role_of(key: str, inherited: str) -> str:
 
 
 def leaf_role(name: str, inherited: str) -> str:
-    """The role of a tensor by its own name: a model's running statistics are buffers."""
-    return "buffer" if inherited == "model" and name.endswith(_BUFFERS) else inherited
+    """The role of a tensor by its own name, which may say it where the nesting was flattened away.
+
+    >>> leaf_role("model_ema.diffusion_modelw", "model"), leaf_role("optimizer.state.0.step", "model")
+    ('ema', 'optimizer')
+    >>> leaf_role("bn.running_mean", "model"), leaf_role("encoder.weight", "model")
+    ('buffer', 'model')
+    """
+    if inherited != "model":
+        return inherited
+    *path, last = name.split(".")
+    if last in _SLOTS:
+        return "optimizer"
+    for word in path:
+        if (role := role_of(word, "model")) != "model":
+            return role
+    return "buffer" if last in _BUFFERS else "model"
 
 
 def roles(objects: Node) -> dict[str, str]:
@@ -267,17 +289,26 @@ def roles(objects: Node) -> dict[str, str]:
 
 
 def sections(objects: Node) -> tuple[Section, ...]:
-    """The top-level keys that hold tensors, where the file is nested."""
-    if not isinstance(objects, Mapping):
-        return ()
+    """The top-level keys that hold tensors, where the file is nested; where there is just one, also those in it."""
+    found = _sections(objects, "")
+    if len(found) == 1 and isinstance(objects, Mapping):
+        inner = next(child for key, child in objects.items if str(key) == found[0].name)
+        if found[0].role != "optimizer":
+            found += _sections(inner, found[0].prefix)
+    return tuple(found)
+
+
+def _sections(objects: Node, outer: str) -> list[Section]:
+    if not isinstance(objects, Mapping) or any(isinstance(child, TensorRef) for _, child in objects.items if outer):
+        return []
     found = []
     for key, child in objects.items:
-        names = [node.name for node in walk(child) if isinstance(node, TensorRef)]
+        names = list(tensor_names(child))
         word = str(key)
-        prefix = f"{word}."
+        prefix = f"{outer}{word}."
         if names and not isinstance(child, TensorRef) and all(name.startswith(prefix) for name in names):
-            found.append(Section(word, prefix, _section_role(word, child)))
-    return tuple(found)
+            found.append(Section(f"{outer}{word}", prefix, _section_role(word, child)))
+    return found
 
 
 def _section_role(key: str, child: Node) -> str:

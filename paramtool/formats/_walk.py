@@ -42,8 +42,14 @@ class Walk:
     def node(self, value: object, path: Path) -> Node:
         """The node of a value, and of everything in it."""
         self._count(path)
+        if isinstance(value, StorageRef):
+            value = value.whole()
         if isinstance(value, Tensor):
-            return TensorRef(self._name(path, value))
+            ref = TensorRef(self._name(path, value))
+            if value.state is None:
+                return ref
+            state = self.node(_attributes(value.state), (*path, "state"))
+            return Opaque("torch.Tensor", (("data", ref), ("state", state)))
         if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
             return Leaf(value)
         if id(value) in self._open:
@@ -78,8 +84,6 @@ class Walk:
                 return Opaque(value.path, ())
             case Instance():
                 return self._instance(value, path)
-            case StorageRef():
-                return Opaque("a storage without a tensor", ())
         return Opaque(type(value).__name__, ())
 
     def _pairs(self, items: Iterable[tuple[object, object]], path: Path) -> tuple[tuple[Key, Node], ...]:

@@ -51,7 +51,7 @@ def read(path: str) -> Checkpoint:
     file, source = open_source(path)
     with file:
         header, data_start = _read_header(file, source)
-    metadata = _metadata(path, header.pop(METADATA, {}))
+    metadata = _metadata(path, header.pop(METADATA, None) or {})
     stored, storages = _tensors(source, header, data_start)
     names = record.decode(path, stored, metadata)
     objects = names.objects if names.objects is not None else EMPTY
@@ -63,7 +63,7 @@ def read(path: str) -> Checkpoint:
         objects=objects,
         sections=_tree.sections(objects),
         metadata=names.leftover,
-        producer="paramtool" if record.KEY in metadata else metadata.get("format", ""),
+        producer="paramtool" if record.KEY in metadata else "",
     )
 
 
@@ -150,7 +150,7 @@ def _layout_defects(ranges: list[tuple[int, int, str]], data_nbytes: int) -> Ite
     reach = 0
     for begin, end, name in sorted(ranges):
         if begin < reach:
-            yield f"{name!r:.200}: begins at byte {begin} of the data, inside the tensor before it, which ends at {reach}"
+            yield f"{name!r:.200}: begins at byte {begin} of the data, inside the one before it, which ends at {reach}"
         elif begin > reach:
             yield f"{name!r:.200}: begins at byte {begin} of the data; the tensor before it ends at {reach}: a hole"
         reach = max(reach, end)
@@ -220,7 +220,7 @@ def _index_metadata(plan: Plan) -> dict[str, Any]:
     names = sum(len(t.name) + 60 for t in plan.targets)
     if text and len(text) + names > MAX_INDEX_NBYTES // 2:
         text = json.dumps({"version": record.VERSION, "in": "shards"}, separators=(",", ":"))
-    return {"total_size": plan.nbytes} | ({record.KEY: text} if text else {})
+    return {**plan.index_metadata, "total_size": plan.nbytes} | ({record.KEY: text} if text else {})
 
 
 def _split(plan: Plan, max_nbytes: int) -> Iterable[tuple[Target, ...]]:
@@ -272,9 +272,8 @@ def _lay_out_file(name: str, plan: Plan, targets: Iterable[Target], metadata: di
     if refused := refusals(plan):
         lines = [f"{name!r:.200}: {reason}" for name, reason in list(refused.items())[:20]]
         more = f"\n  and {len(refused) - 20} more" if len(refused) > 20 else ""
-        message = (
-            "\n  ".join([f"{plan.source}: no form in safetensors for {len(refused)} of its tensors:", *lines]) + more
-        )
+        head = f"{plan.source}: no form in safetensors for {len(refused)} of its tensors:"
+        message = "\n  ".join([head, *lines]) + more
         raise PlanError(message, hint="--skip-unsupported leaves them out")
     placed = sorted(targets, key=lambda target: -target.dtype.block_bytes if target.dtype.block_elements == 1 else 0)
     begin = {}

@@ -18,7 +18,7 @@ from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError
 from paramtool.formats import _json, _tree, record
 from paramtool.formats._files import open_source
 from paramtool.model import objects
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Link
 from paramtool.model.objects import EMPTY, Node
 from paramtool.model.storage import SourceFile, Storage
 from paramtool.model.view import View
@@ -141,8 +141,9 @@ def _merge(
         storages |= {numbers.first + n: replace(s, id=numbers.first + n) for n, s in shard.storages.items()}
         entries |= {name: numbers.entry(entry) for name, entry in shard.entries.items()}
     trees = [shard.objects for shard in shards.values()]
-    metadata, notes = _merge_metadata(index_metadata, shards)
-    extra = [n for n, e in entries.items() if n not in weight_map and not (e.link and e.link.position >= 0)]
+    metadata, notes = _merge_metadata(shards)
+    entries |= _declared(entries, index_metadata)
+    extra = [n for n, e in entries.items() if n not in weight_map and not e.link]
     if extra:
         notes.append(f"{len(extra)} tensors stand in a shard and not in the index: {_some(extra)}")
     tree = _merge_trees(trees)
@@ -155,6 +156,7 @@ def _merge(
         objects=tree,
         sections=_tree.sections(tree),
         metadata=metadata,
+        index_metadata=_own_metadata(index_metadata, entries),
         producer=next((shard.producer for shard in shards.values() if shard.producer), ""),
         unknown=tuple(unknown for shard in shards.values() for unknown in shard.unknown),
         notes=(*notes, *(note for shard in shards.values() for note in shard.notes)),
@@ -170,20 +172,36 @@ def _order(entries: Mapping[str, Entry], weight_map: Mapping[str, str]) -> dict[
     return record.in_order(plain, placed)
 
 
-def _merge_metadata(
-    index_metadata: Mapping[str, Any], shards: Mapping[str, Checkpoint]
-) -> tuple[dict[str, str], list[str]]:
-    """The shards' own texts together; what differs between shards, or stands in the index only, is noted."""
+def _declared(entries: Mapping[str, Entry], index_metadata: Mapping[str, Any]) -> dict[str, Entry]:
+    """Flat pairs in an index, which huggingface_hub writes there: the alias is its owner, by declaration.
+
+    Where paramtool wrote the index, the shards hold the record, and every name is there already.
+    """
+    if record.KEY in index_metadata:
+        return {}
+    found: dict[str, Entry] = {}
+    for alias, owner in index_metadata.items():
+        if alias not in entries and isinstance(owner, str) and owner in entries:
+            base = entries[owner]
+            memory = base.link.memory if base.link else owner
+            found[owner] = replace(base, link=base.link or Link(memory, "storage"))
+            found[alias] = replace(base, link=Link(memory, "declared"))
+    return found
+
+
+def _own_metadata(index_metadata: Mapping[str, Any], entries: Mapping[str, Entry]) -> dict[str, Any]:
+    """What the user put into an index: all but the total size, the record and flat pairs."""
+    return {k: v for k, v in index_metadata.items() if k not in {"total_size", record.KEY} and k not in entries}
+
+
+def _merge_metadata(shards: Mapping[str, Checkpoint]) -> tuple[dict[str, str], list[str]]:
+    """The shards' own texts together; what differs between shards is noted."""
     merged: dict[str, str] = {}
     notes = []
     for file, shard in shards.items():
         for key, text in shard.metadata.items():
             if merged.setdefault(key, text) != text:
                 notes.append(f"metadata {key!r} of {file} differs from the shards before it; the first is kept")
-    names = {name for shard in shards.values() for name in shard.entries}
-    known = {"total_size", record.KEY, *merged, *names}
-    if left := [key for key in index_metadata if key not in known]:
-        notes.append(f"metadata of the index that is not carried along: {_some(left)}")
     return merged, notes
 
 

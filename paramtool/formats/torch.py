@@ -87,10 +87,12 @@ class Storages:
             raise ValueError(f"storage {key!r} has {self.sizes[key]} bytes in one place and {nbytes} in another")
         self.dtypes.setdefault(key, dtype)
         self.locations[location] = None
-        start = 0
-        if isinstance(view, tuple) and len(view) == 3 and type(view[1]) is int and dtype:
-            start = view[1] * dtype.block_bytes
-        return StorageRef(self.ids.setdefault(key, len(self.ids)), dtype, start)
+        start, size = 0, nbytes
+        if isinstance(view, tuple):
+            if len(view) != 3 or dtype is None or not all(type(n) is int and n >= 0 for n in view[1:]):
+                raise ValueError(f"a view on storage {key!r} that says no place")
+            start, size = view[1] * dtype.block_bytes, view[2] * dtype.block_bytes
+        return StorageRef(self.ids.setdefault(key, len(self.ids)), dtype, start, size)
 
     def inlined(self, value: InlineView) -> View:
         """A storage for bytes that stand in the pickle."""

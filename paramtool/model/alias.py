@@ -31,7 +31,7 @@ from paramtool.model.view import View, contiguous, overlaps
 SPAN_PREFIX = "paramtool.span/"
 """Names of stored spans that belong to no single tensor begin with this."""
 
-_MANY_WINDOWS = 64
+_MANY_WINDOWS = 512
 """More different windows than this that span each other are taken as one memory without looking at each pair."""
 
 
@@ -230,9 +230,15 @@ def _split_cluster(cluster: Windows, rank: Mapping[str, int]) -> Iterator[Window
         yield cluster
         return
     label = {view: view for view in distinct}
+    known: dict[object, bool] = {}  # windows of one geometry meet or not by their distance alone
     for k, a in enumerate(distinct):
         for b in distinct[:k]:
-            if label[a] != label[b] and overlaps(a, b):
+            if label[a] == label[b]:
+                continue
+            pair = (a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, b.byte_start - a.byte_start)
+            if pair not in known:
+                known[pair] = overlaps(a, b)
+            if known[pair]:
                 old, new = label[a], label[b]
                 label = {view: new if mark == old else mark for view, mark in label.items()}
     sets: dict[View, Windows] = {}

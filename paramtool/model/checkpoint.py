@@ -111,6 +111,8 @@ class Checkpoint:
     sections: tuple[Section, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     """The file's own texts (safetensors' metadata); never what paramtool records."""
+    index_metadata: Mapping[str, object] = field(default_factory=dict)
+    """What else stands in the `metadata` of an index of shards."""
     producer: str = ""
     """Who wrote the file, as far as it shows."""
     unknown: tuple[Unknown, ...] = ()

@@ -96,6 +96,27 @@ def walk(node: Node) -> Iterator[Node]:
         yield from walk(child)
 
 
+def tensor_names(node: Node) -> Iterator[str]:
+    """The names of the tensors in a tree, those that are keys included."""
+    for found in walk(node):
+        if isinstance(found, TensorRef):
+            yield found.name
+        elif isinstance(found, Mapping):
+            yield from (key.name for key, _ in found.items if isinstance(key, TensorRef))
+
+
+def subtree(node: Node, path: str) -> Node:
+    """What stands under a section's name: a key, or keys joined by dots; an empty dict where nothing does."""
+    if isinstance(node, Mapping):
+        for key, child in node.items:
+            word = str(key)
+            if word == path:
+                return child
+            if path.startswith(f"{word}."):
+                return subtree(child, path[len(word) + 1 :])
+    return EMPTY
+
+
 def map_tensors(node: Node, change: Callable[[str], str]) -> Node:
     """The same tree with every tensor's name changed."""
     match node:

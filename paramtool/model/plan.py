@@ -120,6 +120,8 @@ class Plan:
     """Target name -> `declared`, where its memory is not known by storage."""
     objects: Node = EMPTY
     metadata: Mapping[str, str] = field(default_factory=dict)
+    index_metadata: Mapping[str, object] = field(default_factory=dict)
+    """For the index, where the output has one."""
 
     @property
     def nbytes(self) -> int:

@@ -137,6 +137,7 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
         memory_evidence={n: m.memory_evidence for n, m in owned.items() if m.memory_evidence != "storage"},
         objects=checkpoint.objects,
         metadata=dict(checkpoint.metadata),
+        index_metadata=dict(checkpoint.index_metadata),
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from paramtool.errors import UsageError
-from paramtool.model.checkpoint import Checkpoint, Section
-from paramtool.model.objects import EMPTY, Mapping, Node, map_tensors
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.objects import Opaque, map_tensors, subtree, tensor_names, walk
 
 
 def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
@@ -16,17 +16,22 @@ def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
     if found is None:
         known = ", ".join(repr(s.name) for s in checkpoint.sections) or "none"
         raise UsageError(f"{checkpoint.files[0].path}: no section {name!r}; its sections: {known}")
-    prefix, cut = found.prefix, len(found.prefix)
-    entries = {name[cut:]: entry for name, entry in checkpoint.entries.items() if name.startswith(prefix)}
+    cut = len(found.prefix)
+    inside = subtree(checkpoint.objects, found.name)
+    names = set(tensor_names(inside))
+    entries = {name[cut:]: entry for name, entry in checkpoint.entries.items() if name in names}
     chosen = replace(checkpoint, entries=entries, sections=())
     used = {view.storage for _, view in chosen.windows()}
+    classes = {node.path for node in walk(inside) if isinstance(node, Opaque)}
     unknown = tuple(
-        replace(u, needed_by=tuple(n[cut:] for n in u.needed_by if n.startswith(prefix))) for u in checkpoint.unknown
+        replace(u, needed_by=tuple(n[cut:] for n in u.needed_by if n in names))
+        for u in checkpoint.unknown
+        if u.path in classes or not names.isdisjoint(u.needed_by)
     )
     return replace(
         chosen,
         storages={id_: storage for id_, storage in checkpoint.storages.items() if id_ in used},
-        objects=map_tensors(_subtree(checkpoint.objects, found), lambda name: name[cut:]),
+        objects=map_tensors(inside, lambda name: name[cut:]),
         unknown=unknown,
     )
 
@@ -52,10 +57,3 @@ def for_names(checkpoint: Checkpoint, wanted: Collection[str], name: str | None 
             hint="name one of them: section=... in Python, --only on the command line",
         )
     return section(checkpoint, winners[0])
-
-
-def _subtree(objects: Node, found: Section) -> Node:
-    """The objects of a section: what stands under its key."""
-    if isinstance(objects, Mapping):
-        return next((node for key, node in objects.items if str(key) == found.name), EMPTY)
-    return EMPTY

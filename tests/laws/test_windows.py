@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramtool.model.dtype import DTYPES
@@ -68,11 +66,10 @@ def test_the_stride_of_an_axis_of_length_one_says_nothing(view: View, other: int
 
 
 @law
-@given(views(max_offset=3), views(max_offset=3))
-def test_equal_meaning_is_equal_value(a: View, b: View) -> None:
+@given(views(max_offset=3), st.integers(0, 3), st.lists(st.integers(0, 9), min_size=3, max_size=3))
+def test_equal_meaning_is_equal_value(a: View, offset: int, strides: list[int]) -> None:
     """Two windows of one dtype and shape that address the same elements in the same order are equal."""
-    assume(a.shape == b.shape)
-    b = replace(b, dtype=a.dtype)
+    b = View(a.storage, a.dtype, offset, a.shape, tuple(strides[: len(a.shape)]))
     same = element_positions(a).flatten().tolist() == element_positions(b).flatten().tolist()
     assert same == (a == b)
 

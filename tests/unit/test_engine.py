@@ -111,7 +111,7 @@ def test_chunks_stand_in_one_bounded_buffer(large, monkeypatch):
     """Reading a large storage holds one chunk at a time, whatever its size."""
     monkeypatch.setattr(source, "CHUNK_NBYTES", 1 << 16)
     with Source(paramtool.read(large)) as opened:
-        chunks = opened.chunks(0, 0, 4 * LARGE, prove=False)
+        chunks = opened.chunks(0, 0, 4 * LARGE)
         first = next(chunks)
         assert len(first) == 1 << 16
         assert all(chunk.obj is first.obj for chunk in chunks)
