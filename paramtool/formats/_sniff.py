@@ -26,8 +26,8 @@ def is_torch(head: bytes, nbytes: int) -> bool:
 
 
 def is_safetensors(head: bytes, nbytes: int) -> bool:
-    """Whether a file can be safetensors: eight bytes of length, then a JSON object."""
-    return head[8:9] == b"{" and head[9:10] in (b'"', b"}", b" ", b"\n", b"")
+    """Whether a file can be safetensors: eight bytes that are no text, then a JSON object."""
+    return head[8:9] == b"{" and not (head[:8].isascii() and head[:8].decode().isprintable())
 
 
 def is_index(head: bytes, path: str) -> bool:

@@ -112,7 +112,6 @@ HEADERS: dict[str, Hostile] = {
         "entry_lacks_offsets": (build({"w": {"dtype": "F32", "shape": [4]}}), ("'w'",)),
         "metadata_a_list": (build({"__metadata__": ["a"], "w": item()}), ("__metadata__",)),
         "metadata_of_numbers": (build({"__metadata__": {"a": 1}, "w": item()}), ("__metadata__",)),
-        "metadata_none": (build({"__metadata__": None, "w": item()}), ("__metadata__",)),
         "metadata_a_tensor": (build({"__metadata__": item()}), ("__metadata__",)),
         "five_thousand_defects": (build({f"n{k}": 5 for k in range(5000)}), ("4980 more",)),
         "name_of_a_million_letters": (build({"n" * 10**6: 5}), ()),

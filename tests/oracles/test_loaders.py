@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import safetensors
 import torch
 
 import paramtool
@@ -151,3 +152,12 @@ def test_the_index_is_what_hub_expects(model: Tied, tmp_path: Path) -> None:
             assert set(opened.keys()) == {n for n, s in index["weight_map"].items() if s == shard}
             total += sum(opened.get_tensor(name).nbytes for name in opened.keys())  # noqa: SIM118 - no mapping
     assert total == index["metadata"]["total_size"]
+
+
+def test_no_metadata_is_no_metadata(tmp_path: Path) -> None:
+    """A header whose `__metadata__` is null: the safetensors library reads it, and so does paramtool."""
+    header = b'{"__metadata__":null,"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}'
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\1\2")
+    with safetensors.safe_open(path, "numpy") as file:
+        assert file.get_tensor("w").tolist() == paramtool.load_file(path)["w"].tolist() == [1, 2]
