@@ -1,0 +1,146 @@
+"""What all forms of torch files share: storages as pickles name them, and the checkpoint that comes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from paramtool.errors import Defects
+from paramtool.formats import _tree
+from paramtool.formats._pickle import load
+from paramtool.formats._pickle_values import Result, Use
+from paramtool.formats._torch_values import CONSTRUCTORS, KNOWN, InlineView, StorageRef, storage_dtype
+from paramtool.formats._walk import walk
+from paramtool.model.checkpoint import Checkpoint, Entry, Unknown, Unreadable
+from paramtool.model.dtype import DType
+from paramtool.model.storage import Backing, Inline, SourceFile, Storage
+from paramtool.model.view import View, contiguous
+
+if TYPE_CHECKING:
+    from mmap import mmap
+
+
+@dataclass
+class Storages:
+    """The storages of one file, numbered as they are met."""
+
+    source: SourceFile
+    folder: str = ""
+    """What keys are looked up under in an archive; set before each pickle is run."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """{key: bytes}, as the pickles say."""
+    ids: dict[str, int] = field(default_factory=dict)
+    dtypes: dict[str, DType | None] = field(default_factory=dict)
+    locations: dict[str, None] = field(default_factory=dict)
+    inline: dict[int, bytes] = field(default_factory=dict)
+    pickle_nbytes: int = 0
+    """Bytes of all pickles that were run."""
+
+    def persistent(self, pid: object) -> object:
+        """`('storage', type, key, location, numel [, view])`, or `('module', class, file, source)`."""
+        if isinstance(pid, tuple) and len(pid) == 4 and pid[0] == "module":
+            return pid[1]
+        if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage":
+            raise ValueError("a persistent id that names no storage")
+        _, type_, key, location, numel, *view = pid
+        dtype = storage_dtype(type_)
+        if not isinstance(key, (str, int)) or type(numel) is not int or not 0 <= numel < 1 << 60:
+            raise ValueError(f"storage {key!r:.40} of {numel!r:.40} elements")
+        return self.ref(f"{self.folder}{key}", dtype, numel, str(location), view[0] if view else None)
+
+    def ref(self, key: str, dtype: DType | None, numel: int, location: str, view: object = None) -> StorageRef:
+        """A storage, or a view on one: `(view key, offset, size)` in elements."""
+        nbytes = numel * (dtype.block_bytes if dtype else 1)
+        if self.sizes.setdefault(key, nbytes) != nbytes:
+            raise ValueError(f"storage {key!r} has {self.sizes[key]} bytes in one place and {nbytes} in another")
+        self.dtypes.setdefault(key, dtype)
+        self.locations[location] = None
+        start, size = 0, nbytes
+        if isinstance(view, tuple):
+            if len(view) != 3 or dtype is None or not all(type(n) is int and n >= 0 for n in view[1:]):
+                raise ValueError(f"a view on storage {key!r} that says no place")
+            start, size = view[1] * dtype.block_bytes, view[2] * dtype.block_bytes
+        return StorageRef(self.ids.setdefault(key, len(self.ids)), dtype, start, size)
+
+    def inlined(self, value: InlineView) -> View:
+        """A storage for bytes that stand in the pickle."""
+        key = f"inline {len(self.ids)}"
+        self.ids[key] = number = len(self.ids)
+        self.inline[number] = value.array.data
+        return contiguous(number, value.dtype, value.array.shape)
+
+    def run(self, data: bytes | mmap, start: int, where: str = "") -> Result:
+        """One pickle of this file."""
+        where = where or self.source.path
+        result = load(data, start, where, CONSTRUCTORS, self.persistent, known=KNOWN)
+        self.pickle_nbytes += result.stop - start
+        return result
+
+
+def checkpoint_of(
+    form: str,
+    storages: Storages,
+    backings: Mapping[str, Backing],
+    value: object,
+    uses: Iterable[Use],
+    notes: Iterable[str] = (),
+) -> Checkpoint:
+    """Names, views and storages together; windows that reach outside their storage are gathered and refused."""
+    where = storages.source.path
+    tree, named, escaped = walk(value, where, storages.pickle_nbytes)
+    roles = _tree.roles(tree)
+    entries: dict[str, Entry] = {}
+    for name, tensor in named:
+        found = storages.inlined(tensor.value) if isinstance(tensor.value, InlineView) else tensor.value
+        entries[name] = Entry(found, roles.get(name, "model"), tensor.requires_grad)
+    # a storage that no tensor uses still has its bytes in the file; one without a member was never asked for
+    made = {
+        storages.ids[key]: Storage(storages.ids[key], storages.sizes[key], backings[key]) for key in storages.sizes
+    } | {n: Storage(n, len(data), Inline(data)) for n, data in storages.inline.items()}
+    escapes = ["some names collide and have their dots escaped"] if escaped else []
+    checkpoint = Checkpoint(
+        format=f"torch {form}",
+        files=(storages.source,),
+        storages=made,
+        entries=entries,
+        objects=tree,
+        sections=_tree.sections(tree),
+        producer=_producer(storages),
+        unknown=tuple(_unknown(uses, entries)),
+        notes=(*notes, *escapes),
+    )
+    _check_windows(checkpoint)
+    return checkpoint
+
+
+def _producer(storages: Storages) -> str:
+    places = [place for place in storages.locations if place != "cpu"]
+    return "torch" + (f", saved from {', '.join(places[:3])}" if places else "")
+
+
+def _unknown(uses: Iterable[Use], entries: Mapping[str, Entry]) -> Iterator[Unknown]:
+    """Unknown names, with the tensors that cannot be had without them."""
+    needed: dict[str, list[str]] = {}
+    for name, entry in entries.items():
+        if isinstance(entry.value, Unreadable):
+            needed.setdefault(entry.value.needs, []).append(name)
+    for use in uses:
+        by = tuple(needed.pop(use.path, ()))
+        yield Unknown(use.path, use.called or bool(by), use.arguments, by)
+    for path, names in needed.items():
+        yield Unknown(path, True, "", tuple(names))
+
+
+def _check_windows(checkpoint: Checkpoint) -> None:
+    defects = []
+    for name, view in checkpoint.windows():
+        storage = checkpoint.storages[int(view.storage)]
+        if view.byte_stop > storage.nbytes:
+            defects.append(
+                f"{name!r}: view needs bytes {view.byte_start}-{view.byte_stop} of storage {storage.id}, "
+                f"which has {storage.nbytes}; the file is truncated or its pickle is wrong"
+            )
+    if defects:
+        shown = [*defects[:20], *([f"and {len(defects) - 20} more"] if len(defects) > 20 else [])]
+        raise Defects(checkpoint.files[0].path, shown)
