@@ -414,7 +414,7 @@ def test_a_preview_is_short_and_printable(value: object) -> None:
     assert found.isprintable()
 
 
-SAMPLES = Path("/work/shared/samples")
+SAMPLES = Path(__file__).parents[3] / "shared" / "samples"
 STACKED_MAGIC = bytes.fromhex("8a0a6cfc9c46f9206aa85019")
 
 

@@ -235,7 +235,7 @@ def test_a_million_overlapping_entries_are_refused_soon(tmp_path: Path) -> None:
     assert len(caught.value.defects) == 21
 
 
-SAMPLES = Path("/work/shared/samples")
+SAMPLES = Path(__file__).parents[3] / "shared" / "samples"
 
 
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="the shared folder of real checkpoints is not here")
