@@ -181,4 +181,5 @@ def exported(found: Exported) -> dict[str, Any]:
         "output": found.output,
         "names": list(found.names),
         "nbytes": found.nbytes,
+        "like_section": found.like_section,
     }

@@ -6,16 +6,27 @@ helps.  rich is imported when a terminal is there.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 from paramtool.cli._text import shown
 from paramtool.jobs._progress import Advance
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 Row = tuple[str, ...]
 """What it is, of what, and details; empty texts keep columns apart."""
+WHOLE_LINES = {"file", "dedup", "dry run", "export", "size", "not done", "next", "load it"}
+"""Rows of one sentence, a path or a command: they never fold into a column."""
+GAP = 3
+"""Columns of a terminal between columns of a table."""
+NARROW = 60
+"""Terminals with fewer columns get the lines of a pipe."""
 PROGRESS_NBYTES = 64 << 20
 """Shorter work shows no bar."""
 
@@ -23,8 +34,8 @@ PROGRESS_NBYTES = 64 << 20
 def rows(found: Iterable[Row]) -> None:
     """Print rows: aligned on a terminal, one plain line each in a pipe."""
     clean = [tuple(shown(text) for text in row) for row in found]
-    if sys.stdout.isatty():
-        _table(clean)
+    if sys.stdout.isatty() and shutil.get_terminal_size().columns >= NARROW:
+        _aligned(clean)
         return
     label = ""
     for row in clean:
@@ -32,19 +43,35 @@ def rows(found: Iterable[Row]) -> None:
         print("  ".join([label, *(text for text in row[1:] if text)]))
 
 
-def _table(clean: list[tuple[str, ...]]) -> None:
+def _aligned(clean: list[tuple[str, ...]]) -> None:
     from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    label = max((len(row[0]) for row in clean), default=0)
+    for whole, part in groupby(clean, key=lambda row: row[0] in WHOLE_LINES):
+        if not whole:
+            console.print(_table(list(part), label))
+            continue
+        for row in part:
+            text = "   ".join(text for text in row[1:] if text)
+            line = Text.assemble((row[0].ljust(label + GAP), "bold"), text)
+            console.print(line, no_wrap=True, soft_wrap=True)
+
+
+def _table(part: list[tuple[str, ...]], label: int) -> Table:
+    """Rows under each other; the first column is `label` wide."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table.grid(padding=(0, 3, 0, 0))
-    width = max((len(row) for row in clean), default=1)
-    table.add_column(no_wrap=True, style="bold")
+    table = Table.grid(padding=(0, GAP, 0, 0))
+    width = max(len(row) for row in part)
+    table.add_column(no_wrap=True, style="bold", min_width=label)
     for _ in range(width - 1):
         table.add_column(overflow="fold")
-    for row in clean:
+    for row in part:
         table.add_row(*(Text(text) for text in (*row, *[""] * (width - len(row)))))
-    Console(highlight=False).print(table)
+    return table
 
 
 def json_text(data: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 import click
 
@@ -45,6 +46,15 @@ def plural(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
+def quoted(path: str) -> str:
+    """A path as a shell takes it, and as no command takes it for a flag.
+
+    >>> print(quoted("a.pt"), quoted("my model.pt"), quoted("-x.pt"))
+    a.pt 'my model.pt' ./-x.pt
+    """
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)
+
+
 def parse_size(text: str) -> int:
     """Bytes of `5GB`, `512MiB`, `4096`; ValueError otherwise.
 
@@ -55,6 +65,10 @@ def parse_size(text: str) -> int:
     if not found or found[2].upper() not in UNITS:
         raise ValueError(f"{text!r} is no size; write 4096, 5GB or 512MiB")
     return int(float(found[1]) * UNITS[found[2].upper()])
+
+
+FILE = click.Path(readable=False)
+"""A path; whether it can be read is found out, and said, when it is."""
 
 
 class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on

@@ -8,17 +8,20 @@ import click
 
 from paramtool import jobs
 from paramtool.cli import _render
-from paramtool.cli._text import Size, plural, size
+from paramtool.cli._text import FILE, Size, plural, quoted, size
 from paramtool.jobs import Deduped
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES
 from paramtool.model.alias import Member
 
+MANY = 8
+"""So many groups are listed; --json lists all."""
+RECORD_NBYTES = 10_000
+"""A smaller header is not worth a row."""
+
 
 @click.command("dedup", epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
-@click.argument("ckpt", type=click.Path(readable=False))
-@click.option(
-    "-o", "--output", type=click.Path(readable=False), help="Default: <stem>.dedup.safetensors beside the input."
-)
+@click.argument("ckpt", type=FILE)
+@click.option("-o", "--output", type=FILE, help="Default: <stem>.dedup.safetensors beside the input.")
 @click.option("--keep", default="first", show_default=True, metavar="first|last|GLOB",
               help="Which name owns what several share, in file order; GLOB is matched as by fnmatch.")  # fmt: skip
 @click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped.")
@@ -45,6 +48,8 @@ def command(
     """
     if max_shard_size is not None and max_shard_size < 1:
         raise click.BadParameter("a shard needs at least one byte", param_hint="--max-shard-size")
+    if not keep:
+        raise click.BadParameter("is empty; write first, last or a pattern of names", param_hint="--keep")
     options = jobs.Options(
         keep=keep,
         only=only,
@@ -70,13 +75,15 @@ def command(
 
 def _rows(found: Deduped) -> Iterator[_render.Row]:
     yield ("dedup" if found.written else "dry run", f"{found.input} -> {found.output}")
-    for owner, members in found.graph.groups():
+    groups = list(found.graph.groups())
+    for owner, members in groups[:MANY]:
         yield from _group(owner, members, found)
+    if len(groups) > MANY:
+        yield ("shared", f"and {plural(len(groups) - MANY, 'more group')}", "--json lists them")
     if found.unused_nbytes:
         yield ("unused", size(found.unused_nbytes), "that no tensor uses, left behind")
     yield from (("left out", text) for text in found.left_out)
-    change = 100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1)
-    yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change:+.0f}%)")
+    yield from _sizes(found)
     read_back = "all read back and equal" if found.verified else "not verified"
     stored = plural(len(found.plan.targets), "stored tensor")
     yield (
@@ -89,25 +96,48 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         yield ("not done", "equal bytes under different names were not looked for (--no-equal)")
     if found.written:
         yield ("load it", f"paramtool.torch.load_model(model, {found.output!r})")
-        yield ("next", f"paramtool export {found.output} --names names.txt -o plain.safetensors",
+        yield ("next", f"paramtool export {quoted(found.output)} --names names.txt -o plain.safetensors",
                "for programs without paramtool")  # fmt: skip
 
 
+def _sizes(found: Deduped) -> Iterator[_render.Row]:
+    record = found.nbytes_after - found.plan.nbytes
+    if record > RECORD_NBYTES and 20 * record > found.nbytes_after:
+        yield ("record", f"{size(record)} say where {plural(len(found.plan.order), 'name')} stand")
+    change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
+    change = "same size" if change in ("+0%", "-0%") else change
+    yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})")
+
+
 def _group(owner: str, members: tuple[Member, ...], found: Deduped) -> Iterator[_render.Row]:
-    constants = {name for equal in found.equal or () if equal.constant for name in equal.names}
-    shared = [m for m in members if m.evidence != "content" and m.name != owner]
-    equal = [m for m in members if m.evidence == "content"]
+    """One row for the owner's own memory, and one for each other memory whose bytes are equal to its."""
+    memories: dict[str, list[Member]] = {}
+    for member in members:
+        memories.setdefault(member.memory, []).append(member)
+    mine = next((m.memory for m in members if m.name == owner), None) or next(
+        (m.memory for m in members if m.evidence != "content"), members[0].memory
+    )
+    shared = [member for member in memories.pop(mine) if member.name != owner]
     what = "one span" if owner in found.graph.anonymous else owner
     if shared:
-        saved = size(sum(m.window.nbytes for m in shared))
-        names = ", ".join(f"{m.name} ({found.graph.relation(m)})" for m in shared[:4]) + _more(shared)
+        saved = size(sum(min(m.window.nbytes, _span([m])) for m in shared))
+        names = ", ".join(f"{m.name} ({found.graph.relation(m)})" for m in shared[:4]) + _more(len(shared) - 4)
         yield ("shared", what, names, f"{saved} follow their owner")
-    if equal:
-        saved = size(sum(m.window.nbytes for m in equal if m.memory == m.name))
-        kind = "constant, " if equal[0].name in constants else ""
-        names = ", ".join(m.name for m in equal[:4]) + _more(equal)
-        yield ("equal", what, names, f"{saved}, {kind}stored once, separate on load")
+    constants = {name for equal in found.equal or () if equal.constant for name in equal.names}
+    others = list(memories.values())
+    for memory in others[:MANY]:
+        names = f"{memory[0].name} ({len(memory)} names share it)" if len(memory) > 1 else memory[0].name
+        kind = "constant, " if memory[0].name in constants else ""
+        yield ("equal", what, names, f"{size(_span(memory))}, {kind}stored once, separate on load")
+    if len(others) > MANY:
+        yield ("equal", what, _more(len(others) - MANY).strip(), "each in a memory of its own on load")
 
 
-def _more(members: list[Member]) -> str:
-    return f" and {len(members) - 4} more" if len(members) > 4 else ""
+def _span(members: list[Member]) -> int:
+    """Bytes from the first to the last that windows on one owner look at."""
+    windows = [member.window for member in members]
+    return max(w.byte_stop for w in windows) - min(w.byte_start for w in windows)
+
+
+def _more(number: int) -> str:
+    return f" and {number} more" if number > 0 else ""

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import click
 
 from paramtool import jobs
 from paramtool.cli import _render
-from paramtool.cli._text import Size, plural, size
+from paramtool.cli._text import FILE, Size, plural, quoted, size
 from paramtool.errors import UsageError
 from paramtool.jobs.exporting import MAX_EXPANDED_NBYTES
 
+if TYPE_CHECKING:
+    from paramtool.jobs import Exported
+
 
 @click.command("export", epilog="Exit codes: 0 fine, 2 a name is missing, 3 bad file, 6 no plain form, 7 output.")
-@click.argument("path", metavar="FILE", type=click.Path(readable=False))
-@click.option(
-    "--names", type=click.Path(readable=False), metavar="NAMES.txt", help="One name a line; - reads standard input."
-)
+@click.argument("path", metavar="FILE", type=FILE)
+@click.option("--names", type=FILE, metavar="NAMES.txt", help="One name a line; - reads standard input.")
 @click.option(
     "--like",
-    type=click.Path(readable=False),
+    type=FILE,
     metavar="OTHER_CKPT",
     help="Take the names, and check the shapes, of another.",
 )
+@click.option("--like-only", metavar="SECTION", help="The names of one section of OTHER_CKPT, its prefix stripped.")
 @click.option("--only", metavar="SECTION", help="One section of FILE, its prefix stripped.")
-@click.option("-o", "--output", required=True, type=click.Path(readable=False))
+@click.option("-o", "--output", required=True, type=FILE)
 @click.option("--max-bytes", type=Size(), default=MAX_EXPANDED_NBYTES, show_default=True,
               help="What one expanded (stride 0) tensor may grow to.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
 def command(
-    path: str, names: str | None, like: str | None, only: str | None, output: str, max_bytes: int, as_json: bool,
-    force: bool,
+    path: str, names: str | None, like: str | None, like_only: str | None, only: str | None, output: str,
+    max_bytes: int, as_json: bool, force: bool,
 ) -> None:  # fmt: skip
     """Write a plain safetensors file with exactly the names that a variant wants, each stored for itself.
 
@@ -44,6 +49,7 @@ def command(
         output,
         names=wanted,
         like=like,
+        like_only=like_only,
         only=only,
         max_bytes=max_bytes,
         force=force,
@@ -54,17 +60,25 @@ def command(
 
         _render.json_text(_json.exported(found))
     else:
-        _render.rows([("export", f"{path} -> {found.output}", plural(len(found.names), "name"), size(found.nbytes))])
-        _render.rows([("next", f"paramtool verify {found.output} --against {path} --subset")])
+        _render.rows(_rows(found, path, like, only))
+
+
+def _rows(found: Exported, path: str, like: str | None, only: str | None) -> Iterator[_render.Row]:
+    whose = f"names of section {found.like_section} of {like}" if found.like_section is not None else ""
+    yield ("export", f"{path} -> {found.output}", plural(len(found.names), "name"), size(found.nbytes), whose)
+    section = f" --only {quoted(only)}" if only is not None else ""
+    yield ("next", f"paramtool verify {quoted(found.output)} --against {quoted(path)}{section} --subset")
 
 
 def _read_names(path: str) -> list[str]:
     """One name a line; empty lines are passed over, a name that stands twice counts once."""
     try:
-        with click.open_file(path, encoding="utf-8") as file:
+        with click.open_file(path, encoding="utf-8-sig") as file:
             lines = [line.rstrip("\r\n") for line in file]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is no UTF-8 text: byte {error.start} is wrong", hint="one name a line") from None
     names = list(dict.fromkeys(line for line in lines if line.strip()))
     if not names:
         raise UsageError(f"{path}: holds no name", hint="one name a line, as `paramtool inspect --tensors` shows them")

@@ -8,18 +8,22 @@ import click
 
 from paramtool import jobs
 from paramtool.cli import _render, _rules
-from paramtool.cli._text import count, plural, shown, size
+from paramtool.cli._text import FILE, count, plural, quoted, size
 from paramtool.jobs import Inspection
+from paramtool.jobs._progress import MIN_EQUAL_NBYTES
 from paramtool.model.alias import FusedBlock, Member
 from paramtool.model.checkpoint import Compound, Entry, NoData, Unreadable
+from paramtool.model.plan import PENDING
 from paramtool.model.view import View
 
 MANY = 8
 """So many groups or names are listed; --tensors and --json list all."""
+MANY_BLOCKS = 4
+"""Fused blocks have many parts: so many are listed."""
 
 
 @click.command("inspect", epilog="Exit codes: 0 fine, 1 a --fail-on rule did not hold, 3 bad file, 4 unsafe file.")
-@click.argument("path", type=click.Path(readable=False))
+@click.argument("path", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 @click.option("--tensors", is_flag=True, help="List every tensor.")
 @click.option("--digest", is_flag=True, help="Read everything: a digest for each tensor, and which are equal.")
@@ -35,7 +39,8 @@ def command(path: str, as_json: bool, tensors: bool, digest: bool, rules: list[_
     $ paramtool inspect model.pt --fail-on 'unused-bytes>1MB' --fail-on not-tied:lm_head.weight=wte.weight
     """
     equal = any(rule.needs_content for rule in rules)
-    found = jobs.inspect(path, digests=digest, equal=equal, progress=_render.progress)
+    smallest = 1 if equal else MIN_EQUAL_NBYTES  # a rule counts every byte
+    found = jobs.inspect(path, digests=digest, equal=equal, min_equal_nbytes=smallest, progress=_render.progress)
     findings = [{"rule": rule.text, "finding": text} for rule in rules for text in rule.check(found)]
     if as_json:
         from paramtool.cli import _json
@@ -49,14 +54,12 @@ def command(path: str, as_json: bool, tensors: bool, digest: bool, rules: list[_
 
 def _rows(found: Inspection, tensors: bool) -> Iterator[_render.Row]:
     yield from _head(found)
+    yield from _kinds(found)
+    yield from _unknown(found)
+    yield from _unused(found)
     yield from _shared(found)
     yield from _equal(found)
-    for block in found.graph.fused[:MANY]:
-        yield from _fused(block, found)
-    if len(found.graph.fused) > MANY:
-        yield ("fused", f"and {len(found.graph.fused) - MANY} more blocks", "--json lists them")
-    yield from _unused(found)
-    yield from _unknown(found)
+    yield from _fused_blocks(found.graph.fused)
     yield from (("note", note) for note in found.checkpoint.notes)
     if tensors:
         yield from _tensors(found)
@@ -68,11 +71,12 @@ def _head(found: Inspection) -> Iterator[_render.Row]:
 
     checkpoint = found.checkpoint
     nbytes = sum(file.nbytes for file in checkpoint.files)
+    numbers = parameters(found)
     facts = [
         checkpoint.format,
         size(nbytes),
         f"{plural(len(checkpoint.entries), 'tensor')}, {len(found.graph.owners)} distinct",
-        f"{count(parameters(found))} parameters",
+        f"{count(numbers)} parameter{'' if numbers == 1 else 's'}",
         ", ".join(dtypes(checkpoint)),
     ]
     yield ("file", found.path, " · ".join(fact for fact in facts if fact))
@@ -80,23 +84,27 @@ def _head(found: Inspection) -> Iterator[_render.Row]:
         yield ("written by", checkpoint.producer)
     for section in sections(checkpoint):
         yield ("section", section["name"], f"{plural(section['tensors'], 'tensor')}, {section['role']}")
-    kinds: dict[str, list[str]] = {}
-    for name, entry in checkpoint.entries.items():
+
+
+def _kinds(found: Inspection) -> Iterator[_render.Row]:
+    """Tensors that are no plain windows: what cannot be written, and what only waits for a sign."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for name, entry in found.checkpoint.entries.items():
         if not isinstance(entry.value, View):
             kinds.setdefault(_kind(entry), []).append(name)
-    for kind, names in kinds.items():
-        yield (kind, _some(names))
+    for (label, kind), names in kinds.items():
+        yield (label, _some(names), kind)
 
 
-def _kind(entry: Entry) -> str:
+def _kind(entry: Entry) -> tuple[str, str]:
     match entry.value:
         case Compound(kind=kind):
-            return kind
+            return ("pending" if kind in PENDING else "unsupported", kind)
         case NoData(why=why):
-            return f"no data ({why})"
+            return ("unsupported", f"no data ({why})")
         case Unreadable(needs=needs):
-            return f"unreadable, needs {needs}"
-    return "tensor"
+            return ("unsupported", f"unreadable, needs {needs}")
+    return ("tensor", "")
 
 
 def _some(names: list[str]) -> str:
@@ -147,7 +155,15 @@ def _equal(found: Inspection) -> Iterator[_render.Row]:
         yield ("equal", f"and {len(found.equal) - MANY} more groups", "--json lists them")
 
 
-def _fused(block: FusedBlock, found: Inspection) -> Iterator[_render.Row]:
+def _fused_blocks(blocks: tuple[FusedBlock, ...]) -> Iterator[_render.Row]:
+    for block in blocks[:MANY_BLOCKS]:
+        yield from _fused(block)
+    if rest := blocks[MANY_BLOCKS:]:
+        tensors = plural(sum(len(block.parts) for block in rest), "tensor")
+        yield ("fused", f"and {plural(len(rest), 'more block')} of {tensors}", "--json lists them")
+
+
+def _fused(block: FusedBlock) -> Iterator[_render.Row]:
     names = [name for name, _, _ in block.parts]
     gaps = plural(len(block.gaps), "gap") if block.gaps else "no gap"
     tail = f", {size(block.tail)} unused at the end" if block.tail else ""
@@ -216,9 +232,67 @@ def _tensors(found: Inspection) -> Iterator[_render.Row]:
 def _next(found: Inspection) -> Iterator[_render.Row]:
     if found.equal is None:
         yield ("not done", "equal bytes under different names were not looked for: --digest does")
-    if found.checkpoint.entries and found.checkpoint.producer != "paramtool":
-        stored = sum(view.nbytes for view in found.graph.owners.values())
-        yield ("next", f"paramtool dedup {shown(found.path)}",
-               f"would write about {size(stored)} and keep all {len(found.checkpoint.entries)} names")  # fmt: skip
-    elif found.checkpoint.entries:
-        yield ("next", f"paramtool export {shown(found.path)} --names names.txt -o plain.safetensors")
+    path, entries = quoted(found.path), found.checkpoint.entries
+    needed = {name for unknown in found.checkpoint.unknown for name in unknown.needed_by}
+    if not entries:
+        return
+    if found.checkpoint.producer == "paramtool":
+        yield ("next", f"paramtool export {path} --names names.txt -o plain.safetensors")
+    elif needed:
+        yield ("next", f"dedup refuses the file: {plural(len(needed), 'tensor')} can only be had by calling what is "
+               "never called, and no flag helps")  # fmt: skip
+    else:
+        yield from _next_dedup(found, path)
+
+
+def _next_dedup(found: Inspection, path: str) -> Iterator[_render.Row]:
+    """What dedup would do, with the flags that it asks for."""
+    refused = _refused(found)
+    kept = [name for name in found.checkpoint.entries if name not in refused]
+    if not kept:
+        yield ("next", "dedup refuses every tensor: safetensors has no form for them")
+        return
+    flags, why = "", ""
+    if refused:
+        flags += " --skip-unsupported"
+        leaves = "it" if len(refused) == 1 else "them"
+        why += f"dedup refuses {plural(len(refused), 'tensor')}: --skip-unsupported leaves {leaves} out; "
+    if any(unknown.called for unknown in found.checkpoint.unknown):
+        flags += " --allow-unknown"
+        why += "--allow-unknown goes on without what the pickle calls; "
+    names = "1 name" if len(kept) == 1 else f"{'' if refused else 'all '}{len(kept)} names"
+    yield (
+        "next",
+        f"paramtool dedup {path}{flags}",
+        f"{why}would write about {size(_stored(found, kept))} and keep {names}",
+    )
+
+
+def _refused(found: Inspection) -> set[str]:
+    """Tensors that dedup cannot write to safetensors."""
+    from paramtool.formats.safetensors import CODE_OF
+
+    refused = set()
+    for name, entry in found.checkpoint.entries.items():
+        view = _window(entry)
+        member = found.graph.members.get(name)
+        dtypes = {view.dtype.name} if view else set()
+        if member:
+            dtypes.add(found.graph.owners[member.owner].dtype.name)
+        if view is None or not dtypes <= CODE_OF.keys():
+            refused.add(name)
+    return refused
+
+
+def _window(entry: Entry) -> View | None:
+    """The one window that a tensor is written from."""
+    if isinstance(entry.value, Compound):
+        return entry.value.parts["data"] if entry.value.kind in PENDING else None
+    return entry.value if isinstance(entry.value, View) else None
+
+
+def _stored(found: Inspection, kept: list[str]) -> int:
+    """About what dedup would store: every owner once, without what is known to be equal."""
+    members = found.graph.members
+    owners = {members[label].owner for name in kept for label in (name, f"{name}/data") if label in members}
+    return max(0, sum(found.graph.owners[owner].nbytes for owner in owners) - found.duplicate_nbytes)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import os
 import signal
 import sys
-from typing import NoReturn
+from contextlib import suppress
+from typing import Any, NoReturn
 
 import click
 
@@ -38,8 +40,25 @@ INTERNAL_ERROR = 70
 """A defect of ours; EX_SOFTWARE of sysexits.h."""
 
 
+CLOSED_PIPE = 141
+"""What a shell shows for a program that SIGPIPE ended."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 class ClosedPipe(Exception):
     """Whoever read standard output has stopped."""
+
+
+class Interrupted(BaseException):
+    """A signal asked for the end; it unwinds through every `except Exception`, so that temporary files are removed."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+_caught: list[int] = []
+"""Signals that came: whatever exception arrives after one is its echo."""
 
 
 class Lazy(click.Group):
@@ -63,6 +82,15 @@ class Lazy(click.Group):
         except BrokenPipeError:
             raise ClosedPipe from None
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Read the arguments; `--help` and `--version` print here, and their reader may have stopped, too."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except BrokenPipeError:
+            raise ClosedPipe from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands, grouped by what a person wants, each with one example; imports none of them."""
         for want in dict.fromkeys(COMMANDS.values()):
@@ -79,50 +107,103 @@ def cli() -> None:
     """Read checkpoints, see which parameters are shared, and write each byte once under every name.
 
     No checkpoint is ever unpickled or run.  Exit codes: 0 fine, 1 findings, 2 usage, 3 bad file, 4 unsafe file,
-    6 cannot be planned, 7 output.
+    6 cannot be planned, 7 output, 70 internal error, 130/143 interrupted, 141 closed pipe.
     """
 
 
 def main() -> NoReturn:
     """Run a command; print its error, if any, and exit with the code of its class."""
-    signal.signal(signal.SIGTERM, _terminate)
+    _prepare_streams()
+    _caught.clear()
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup's choice stays
+            signal.signal(number, _interrupt)
     gc.disable()  # one command is many objects that stay until its end
     try:
         code = cli.main(prog_name="paramtool", standalone_mode=False)
         sys.stdout.flush()
-        sys.exit(code if isinstance(code, int) else 0)
-    except click.exceptions.Abort:
-        sys.exit(130)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except ParamtoolError as error:
-        _complain(str(error), error.hint)
-        sys.exit(error.exit_code)
-    except (ClosedPipe, BrokenPipeError):
+    except BaseException as error:
+        code = _code_of(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _prepare_streams() -> None:
+    """Give closed streams a place to write to, and let no character fail for its encoding."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    """SIGINT, SIGTERM and SIGHUP unwind like an exception, so that temporary files are removed."""
+    _caught.append(number)
+    raise Interrupted(number)
+
+
+def _code_of(error: BaseException) -> int:
+    """The exit code of what ended a command, once its message is printed; what is nobody's error is raised again."""
+    if _caught:
+        return 128 + _caught[0]
+    match error:
+        case click.exceptions.Abort() | KeyboardInterrupt():
+            return 128 + signal.SIGINT
+        case Interrupted(number=number):
+            return 128 + number
+        case click.ClickException(exit_code=code):
+            with suppress(OSError):
+                error.show()
+            return code
+        case ParamtoolError(exit_code=code, hint=hint):
+            _complain(str(error), hint)
+            return code
+        case ClosedPipe() | BrokenPipeError():
+            _silence()
+            return CLOSED_PIPE
+        case MemoryError() | RecursionError():
+            _complain(
+                f"out of {'memory' if isinstance(error, MemoryError) else 'stack'}",
+                "the file may be a bomb, or the machine's memory is limited",
+            )
+            return 3
+        case OSError():
+            return _system_error(error)
+        case Exception():
+            return _internal_error(error)
+    raise error
+
+
+def _system_error(error: OSError) -> int:
+    """What the system refused: a file, or else our own standard output, which is full or gone."""
+    reason = error.strerror or type(error).__name__
+    if error.filename is not None:
+        _complain(f"{os.fsdecode(error.filename)}: {reason}", "")
+        return 3
+    _silence()
+    _complain(f"standard output: {reason}", "")
+    return 7
+
+
+def _internal_error(error: Exception) -> int:
+    if os.environ.get("PARAMTOOL_DEBUG"):
+        raise error
+    _complain(
+        f"internal error: {type(error).__name__}: {error}",
+        "this is a defect of paramtool; PARAMTOOL_DEBUG=1 shows where. Please report it",
+    )
+    return INTERNAL_ERROR
+
+
+def _silence() -> None:
+    """Send what is left of standard output to nowhere: Python would try again at its end, and complain."""
+    with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except (MemoryError, RecursionError) as error:
-        _complain(f"out of {'memory' if isinstance(error, MemoryError) else 'stack'}", "the file may be a bomb")
-        sys.exit(3)
-    except Exception as error:
-        if os.environ.get("PARAMTOOL_DEBUG"):
-            raise
-        _complain(
-            f"internal error: {type(error).__name__}: {error}",
-            "this is a defect of paramtool; PARAMTOOL_DEBUG=1 shows where. Please report it",
-        )
-        sys.exit(INTERNAL_ERROR)
 
 
 def _complain(message: str, hint: str) -> None:
-    click.echo(f"error: {shown(message, lines=True)}", err=True)
-    if hint:
-        click.echo(f"hint: {shown(hint, lines=True)}", err=True)
-
-
-def _terminate(number: int, frame: object) -> NoReturn:
-    """SIGTERM unwinds like an exception, so that temporary files are removed."""
-    sys.exit(128 + number)
+    with suppress(OSError):
+        click.echo(f"error: {shown(message, lines=True)}", err=True)
+        if hint:
+            click.echo(f"hint: {shown(hint, lines=True)}", err=True)

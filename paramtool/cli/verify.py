@@ -6,14 +6,12 @@ import click
 
 from paramtool import jobs
 from paramtool.cli import _render
-from paramtool.cli._text import plural
+from paramtool.cli._text import FILE, plural
 
 
 @click.command("verify", epilog="Exit codes: 0 equal, 1 differences, 2 usage, 3 bad file, 4 unsafe file.")
-@click.argument("out", type=click.Path(readable=False))
-@click.option(
-    "--against", required=True, type=click.Path(readable=False), metavar="CKPT", help="What it was made from."
-)
+@click.argument("out", type=FILE)
+@click.option("--against", required=True, type=FILE, metavar="CKPT", help="What it was made from.")
 @click.option("--only", metavar="SECTION", help="Compare with one section of CKPT, its prefix stripped.")
 @click.option("--subset", is_flag=True, help="OUT may lack names, as an export does.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")

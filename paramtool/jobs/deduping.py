@@ -6,14 +6,17 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from importlib import import_module
+from shlex import quote
 from typing import Any
 
 from paramtool import formats
 from paramtool.engine.digest import Equal
 from paramtool.engine.source import Source
 from paramtool.engine.verify import by_name, by_safetensors
-from paramtool.engine.writer import Staged, write
-from paramtool.errors import OutputError, UnsafeError, UsageError
+from paramtool.engine.writer import Staged, check_place, write
+from paramtool.errors import OutputError, PlanError, UnsafeError, UsageError
 from paramtool.formats import safetensors
 from paramtool.formats._output import OutputFile
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES, Advance, Path, Progress, silent
@@ -45,7 +48,10 @@ class Deduped:
     equal: tuple[Equal, ...] | None
     """Classes of equal windows that now stand once; None where content was not looked at."""
     nbytes_before: int
+    """The files of the input, or what the storages of the one section hold."""
     nbytes_after: int
+    unused_nbytes: int
+    """Bytes that the input carried and no tensor uses."""
     left_out: tuple[str, ...]
     """What the output does not hold, each with the reason."""
     warnings: tuple[str, ...]
@@ -53,18 +59,16 @@ class Deduped:
     written: bool
     seconds: float
 
-    @property
-    def unused_nbytes(self) -> int:
-        """Bytes that the input carried and no tensor uses."""
-        return sum(self.graph.unused.values())
-
 
 def default_output(path: Path, folder: bool, word: str = "dedup") -> str:
     """`model.pt` gives `model.dedup.safetensors`, a folder or an index gives a folder `NAME.dedup` beside it."""
-    path = os.path.normpath(os.fspath(path))
+    given = os.fspath(path)
+    path = os.path.normpath(given)
+    if os.path.basename(path) in ("", os.curdir, os.pardir):
+        path = os.path.realpath(given)  # `.` has no name of its own, and beside it is not inside it
     base = os.path.basename(path)
     if os.path.isdir(path):
-        return os.path.join(os.path.dirname(path), f"{os.path.basename(os.path.abspath(path))}.{word}")
+        return f"{path}.{word}"
     if base.endswith(".index.json"):
         stem = base.split(".")[0]
     else:
@@ -107,18 +111,19 @@ def dedup(
     """
     options = replace(options or Options(), **more)
     began = time.monotonic()
+    if not options.keep:
+        raise UsageError("keep is empty; expected first, last or a pattern of names")
     whole = formats.read(path)
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     warnings = _allow(checkpoint, options.allow_unknown)
-    sharded = options.max_shard_nbytes is not None or whole.format.startswith("sharded")
-    target = os.fspath(output) if output is not None else default_output(path, sharded)
-    if output is not None and sharded and target.endswith(".safetensors"):
-        raise UsageError(f"{target}: shards need a folder", hint=f"-o {os.path.splitext(target)[0]}")
+    if not checkpoint.entries:
+        raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
+    target, sharded = _target(path, output, whole, options)
     graph = alias.build(checkpoint, options.keep, parts=False)
     equal = equal_classes(checkpoint, graph, options.min_equal_nbytes, progress) if options.equal else None
     plan, joined = _planned(checkpoint, graph, equal, options)
     outputs = _laid_out(plan, sharded, options.max_shard_nbytes)
-    left_out = _left_out(checkpoint, plan)
+    sizes = whole.files if checkpoint is whole else checkpoint.storages.values()
     report = Deduped(
         input=os.fspath(path),
         output=target,
@@ -127,10 +132,17 @@ def dedup(
         plan=plan,
         files=tuple(os.path.join(target, out.name) if out.name else target for out in outputs),
         equal=tuple(equal) if equal is not None else None,
-        nbytes_before=sum(file.nbytes for file in whole.files),
+        nbytes_before=sum(one.nbytes for one in sizes),
         nbytes_after=sum(out.nbytes for out in outputs),
-        left_out=tuple(left_out),
-        warnings=(*checkpoint.notes, *warnings, *_flat_pair_warnings(plan)),
+        unused_nbytes=sum(graph.unused.values()),
+        left_out=(*_other_sections(whole, options.only), *_left_out(checkpoint, plan)),
+        warnings=(
+            *checkpoint.notes,
+            *warnings,
+            *_keep_warnings(joined, options.keep),
+            *_name_warnings(target, sharded),
+            *_flat_pair_warnings(plan),
+        ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
         seconds=0.0,
@@ -138,6 +150,19 @@ def dedup(
     if not options.dry_run:
         _write(report, outputs, sharded, options, progress)
     return replace(report, seconds=time.monotonic() - began)
+
+
+def _target(path: Path, output: Path | None, whole: Checkpoint, options: Options) -> tuple[str, bool]:
+    """Where the output goes, and whether it is a folder of shards; an error where it may not go there."""
+    asked = options.max_shard_nbytes is not None
+    sharded = asked or whole.format.startswith("sharded")
+    target = os.fspath(output) if output is not None else default_output(path, sharded)
+    if output is not None and target.endswith(".safetensors"):
+        if asked:
+            raise UsageError(f"{target}: shards need a folder", hint=f"-o {quote(os.path.splitext(target)[0])}")
+        sharded = False
+    check_place(target, sharded, options.force, [file.path for file in whole.files])
+    return target, sharded
 
 
 def _planned(
@@ -165,10 +190,21 @@ def _laid_out(plan: Plan, sharded: bool, max_shard_nbytes: int | None) -> tuple[
     return safetensors.lay_out(plan)
 
 
+NEEDED = ("numpy", "ml_dtypes", "safetensors", "blake3")
+"""What writing and proving import: a signal inside such an import can end up as any error, or pass unseen."""
+
+
+def ready() -> None:
+    """Import what writing needs, before there is a temporary file that a signal must not leave behind."""
+    for name in NEEDED:
+        import_module(name)
+
+
 def _write(
     report: Deduped, outputs: tuple[OutputFile, ...], sharded: bool, options: Options, progress: Progress
 ) -> None:
     inputs = [file.path for file in report.checkpoint.files]
+    ready()
     with Staged(report.output, sharded, options.force, inputs) as staged, Source(report.checkpoint) as source:
         with progress("write", report.plan.nbytes) as advance:
             write(staged, outputs, source, advance)
@@ -227,6 +263,12 @@ def _allow(checkpoint: Checkpoint, allow_unknown: bool) -> list[str]:
     return warnings
 
 
+def _other_sections(whole: Checkpoint, only: str | None) -> Iterator[str]:
+    others = [section.name for section in whole.sections if section.name != only]
+    if only is not None and others:
+        yield f"section{'s' if len(others) > 1 else ''} {', '.join(others)}"
+
+
 def _left_out(checkpoint: Checkpoint, plan: Plan) -> Iterator[str]:
     kept = set(plan.order)
     for name, entry in checkpoint.entries.items():
@@ -246,6 +288,18 @@ def why_not_plain(entry: Entry) -> str:
             return why
         case Unreadable(needs=needs):
             return f"needs {needs}"
+
+
+def _keep_warnings(graph: AliasGraph, keep: str) -> Iterator[str]:
+    """A pattern that chose nothing is most often misspelt."""
+    names = (member.name for _, members in graph.groups() for member in members)
+    if keep not in ("first", "last") and not any(fnmatchcase(name, keep) for name in names):
+        yield f"--keep {keep!r} matches no name that shares its bytes with another; the first names own them"
+
+
+def _name_warnings(target: str, sharded: bool) -> Iterator[str]:
+    if not sharded and not target.endswith(".safetensors"):
+        yield f"{target}: safetensors is written under this name; loaders expect it to end in .safetensors"
 
 
 def _flat_pair_warnings(plan: Plan) -> list[str]:

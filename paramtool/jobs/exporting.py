@@ -12,6 +12,7 @@ from paramtool.engine.writer import Staged, write
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import safetensors
 from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.jobs.deduping import ready
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import check
 from paramtool.model.view import View
@@ -26,8 +27,12 @@ class Exported:
     output: str
     names: tuple[str, ...]
     nbytes: int
+    like_section: str | None = None
+    """The section of the other checkpoint whose names these are; None where it is no section's."""
 
 
+Shapes = Mapping[str, tuple[int, ...] | None]
+"""Names that are wanted, with their shapes where these are known."""
 MAX_EXPANDED_NBYTES = 1 << 30
 
 
@@ -37,6 +42,7 @@ def export(
     *,
     names: Collection[str] | None = None,
     like: Path | None = None,
+    like_only: str | None = None,
     only: str | None = None,
     max_bytes: int = MAX_EXPANDED_NBYTES,
     force: bool = False,
@@ -44,43 +50,65 @@ def export(
 ) -> Exported:
     """Write a plain safetensors file with exactly the names that one variant wants, each stored for itself.
 
-    The names are given, or those of `like`, whose shapes must agree.  `max_bytes` bounds what one expanded (stride 0)
-    tensor may grow to.  UsageError where a name is missing, PlanError where one has no plain form.
+    The names are given, or those of `like`, whose shapes must agree: of its section `like_only`, else of its one model
+    section if it has optimizer or EMA sections, else all.  `max_bytes` bounds what one expanded (stride 0) tensor may
+    grow to.  UsageError where a name is missing, PlanError where one has no plain form.
     """
     if (names is None) == (like is None):
-        raise UsageError("say which names: names or like, one of them")
-    shapes = _names_like(formats.read(like)) if like is not None else dict.fromkeys(names or ())
+        raise UsageError("say which names: names (--names NAMES.txt) or like (--like OTHER_CKPT), one of them")
+    if like is None and like_only is not None:
+        raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
+    shapes: Shapes = dict.fromkeys(names or ())
+    section, more = None, ""
+    if like is not None:
+        other = formats.read(like)
+        section, shapes = _names_like(other, like_only)
+        more = "; --like-only SECTION takes the names of one section" if other.sections and section is None else ""
     checkpoint = select.for_names(formats.read(path), shapes, only)
     where = os.fspath(path)
     missing = [name for name in shapes if name not in checkpoint.entries]
     if missing:
         raise UsageError(
             f"{where}: lacks {len(missing)} of {len(shapes)} names: {', '.join(map(repr, missing[:10]))}",
-            hint=f"paramtool inspect --tensors {where} lists what it has",
+            hint="paramtool inspect --tensors lists what it has" + more,
         )
     _check_shapes(where, checkpoint, shapes, max_bytes)
     plan = dedup_pass.plain(checkpoint, shapes)
     check(plan, shapes, checkpoint.storages)
     outputs = safetensors.lay_out(replace(plan, metadata=checkpoint.metadata))
     inputs = [file.path for file in checkpoint.files]
+    ready()
     with Staged(os.fspath(output), False, force, inputs) as staged, Source(checkpoint) as source:
         with progress("write", plan.nbytes) as advance:
             write(staged, outputs, source, advance)
         staged.commit()
-    return Exported(os.fspath(output), plan.order, outputs[0].nbytes)
+    return Exported(os.fspath(output), plan.order, outputs[0].nbytes, section)
 
 
-def _names_like(other: Checkpoint) -> dict[str, tuple[int, ...] | None]:
-    """The names of another checkpoint with their shapes: its one model section, or all of it."""
+def _names_like(other: Checkpoint, only: str | None) -> tuple[str | None, Shapes]:
+    """The names of another checkpoint with their shapes, and the section that they are of, if of one."""
+    only = _model_section(other) if only is None else only
+    part = other if only is None else select.section(other, only)
+    return only, {name: e.value.shape if isinstance(e.value, View) else None for name, e in part.entries.items()}
+
+
+def _model_section(other: Checkpoint) -> str | None:
+    """The section that holds the model of a training checkpoint; None where all of it is one."""
+    if not any(section.role in ("optimizer", "ema") for section in other.sections):
+        return None
     models = [section for section in other.sections if section.role == "model"]
-    if len(models) == 1:
-        other = select.section(other, models[0].name)
-    return {name: e.value.shape if isinstance(e.value, View) else None for name, e in other.entries.items()}
+    inside = tuple(section.prefix for section in models)
+    outside = any(e.role == "model" and not name.startswith(inside) for name, e in other.entries.items())
+    if len(models) == 1 and not outside:
+        return models[0].name
+    sections = ", ".join(f"{section.name!r} ({section.role})" for section in other.sections)
+    raise UsageError(
+        f"{other.files[0].path}: it does not show which of its names are meant; its sections: {sections}",
+        hint="--like-only SECTION takes the names of one; in Python like_only=...",
+    )
 
 
-def _check_shapes(
-    where: str, checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...] | None], max_bytes: int
-) -> None:
+def _check_shapes(where: str, checkpoint: Checkpoint, shapes: Shapes, max_bytes: int) -> None:
     wrong = []
     for name, shape in shapes.items():
         value = checkpoint.entries[name].value

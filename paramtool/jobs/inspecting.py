@@ -92,5 +92,6 @@ def equal_classes(checkpoint: Checkpoint, graph: AliasGraph, min_nbytes: int, pr
     from paramtool.engine import digest
     from paramtool.engine.source import Source
 
-    with Source(checkpoint) as source, progress("compare", 0) as advance:
+    total = sum(view.nbytes for group in groups for _, view in group)
+    with Source(checkpoint) as source, progress("compare", total) as advance:
         return list(digest.equal_classes(source, groups, advance))

@@ -1,0 +1,169 @@
+"""How a command ends when it may not go on: signals, streams that are closed or full, readers that go away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import pytest
+import torch
+
+from paramtool.cli import main as cli_main
+from paramtool.cli.main import Interrupted, main
+from tests.hostile.command import command
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+PROGRAM = [sys.executable, "-m", "paramtool"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    torch.save({"a": torch.arange(3000.0), "b": torch.arange(3000.0)}, tmp_path / "model.pt")
+    return tmp_path / "model.pt"
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_while_writing_leaves_nothing(number: int, tmp_path: Path) -> None:
+    """Exit 128 + n without a word, and no temporary file."""
+    torch.save({str(k): torch.full((8_000_000,), float(k)) for k in range(8)}, tmp_path / "model.pt")
+    with subprocess.Popen([*PROGRAM, "dedup", "model.pt"], cwd=tmp_path, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE) as process:  # fmt: skip
+        until = time.monotonic() + 30
+        while time.monotonic() < until and not any(path.stat().st_size for path in tmp_path.glob(".*.tmp")):
+            time.sleep(0.001)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (128 + number, b"", b"")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
+
+
+STRIKE = """
+import os, signal, sys
+class Strike:
+    def find_spec(self, name, path=None, target=None):
+        if name == "blake3":
+            try:
+                os.kill(os.getpid(), signal.{})
+                for _ in range(1000): pass
+            except BaseException:
+                raise ImportError("half imported") from None
+sys.meta_path.insert(0, Strike())
+from paramtool.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_that_an_import_swallows(number: signal.Signals, model: Path, tmp_path: Path) -> None:
+    """A C extension turns it into an ImportError; it is a signal all the same."""
+    done = subprocess.run([sys.executable, "-c", STRIKE.format(number.name), "dedup", model.name], cwd=tmp_path,
+                          capture_output=True, timeout=60)  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, b"", b"")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
+
+
+@pytest.mark.parametrize("error", [ImportError("half"), SystemExit(1), KeyboardInterrupt(), click.exceptions.Abort(),
+                                   Interrupted(signal.SIGTERM)])  # fmt: skip
+def test_whatever_comes_after_a_signal_is_its_echo(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its own exit code, and not a word."""
+
+    def run(*args: object, **more: object) -> None:
+        cli_main._caught.append(signal.SIGTERM)
+        raise error
+
+    before = [signal.getsignal(number) for number in SIGNALS]
+    monkeypatch.setattr(cli_main.cli, "main", run)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main()
+    finally:
+        cli_main._caught.clear()
+        for number, handler in zip(SIGNALS, before, strict=True):
+            signal.signal(number, handler)
+    assert ended.value.code == 143 and capsys.readouterr() == ("", "")
+
+
+def test_nohup_is_heeded(model: Path, tmp_path: Path) -> None:
+    """A signal that the caller ignores stays ignored."""
+    done = subprocess.run(["sh", "-c", f"trap '' HUP; exec {sys.executable} -c \"$0\" inspect model.pt", """
+import os, signal
+from paramtool.cli import _render, main
+_render.warn("ready")
+main._prepare_streams, kept = lambda: None, main.cli.main
+def run(**more):
+    os.kill(os.getpid(), signal.SIGHUP)
+    return kept(**more)
+main.cli.main = run
+main.main()
+"""], cwd=tmp_path, capture_output=True, timeout=60)  # fmt: skip
+    assert done.returncode == 0 and done.stdout.startswith(b"file"), done
+
+
+ARGS = [("inspect", "model.pt"), ("inspect", "model.pt", "--json"), ("dedup", "model.pt", "--dry-run"), ("--help",),
+        ("inspect", "--help")]  # fmt: skip
+
+
+def shell(text: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", text], cwd=cwd, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
+@pytest.mark.parametrize("args", ARGS)
+def test_a_full_standard_output(args: tuple[str, ...], model: Path, tmp_path: Path) -> None:
+    """Exit 7, and no internal error."""
+    done = shell(f"{' '.join(PROGRAM)} {' '.join(args)} > /dev/full", tmp_path)
+    assert (done.returncode, done.stderr) == (7, "error: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize("args", ARGS)
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "2>&- >/dev/null"])
+def test_closed_streams(args: tuple[str, ...], closed: str, model: Path, tmp_path: Path) -> None:
+    """Nobody listens, which is no error."""
+    done = shell(f"{' '.join(PROGRAM)} {' '.join(args)} {closed}", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("args", ARGS)
+def test_a_pipe_that_nobody_reads(args: tuple[str, ...], model: Path, tmp_path: Path) -> None:
+    """141, as if SIGPIPE had ended it."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as pipe:
+        done = subprocess.run([*PROGRAM, *args], cwd=tmp_path, stdout=pipe, stderr=subprocess.PIPE, timeout=60)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_no_encoding_can_fail(tmp_path: Path) -> None:
+    """Characters that a stream lacks are written out."""
+    torch.save({"gewicht.ü.重": torch.ones(3)}, tmp_path / "model.pt")
+    done = subprocess.run([*PROGRAM, "inspect", "--tensors", "model.pt"], cwd=tmp_path, capture_output=True, timeout=60,
+                          env={**os.environ, "PYTHONIOENCODING": "ascii"})  # fmt: skip
+    assert done.returncode == 0 and rb"gewicht.\xfc.\u91cd" in done.stdout, done
+
+
+@pytest.mark.parametrize("error, code, says", [
+    (OSError(28, "No space left on device"), 7, "error: standard output: No space left on device\n"),
+    (PermissionError(13, "Permission denied", "x.pt"), 3, "error: x.pt: Permission denied\n"),
+    (MemoryError(), 3, "the machine's memory is limited"),
+])  # fmt: skip
+def test_errors_of_the_system(
+    error: BaseException, code: int, says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with words of its own."""
+    monkeypatch.setattr(cli_main, "_silence", lambda: None)
+    assert cli_main._code_of(error) == code
+    assert says in capsys.readouterr().err
+
+
+def test_the_codes_are_documented(tmp_path: Path) -> None:
+    """In the README and in --help."""
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    assert "| 70 |" in readme and "| 141 |" in readme
+    assert "70 internal error" in " ".join(command("--help", cwd=tmp_path).out.split())
