@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
@@ -48,20 +48,21 @@ class Staged:
         self.is_folder = is_folder
         self.force = force
         check_place(path, is_folder, force, inputs)
-        parent = os.path.dirname(self.path) or "."
-        prefix = f".{os.path.basename(self.path)}."[:200]
-        try:
-            if is_folder:
-                self.temporary = tempfile.mkdtemp(suffix=".tmp", prefix=prefix, dir=parent)
-                os.chmod(self.temporary, 0o777 & ~_umask())
-            else:
-                descriptor, self.temporary = tempfile.mkstemp(suffix=".tmp", prefix=prefix, dir=parent)
-                os.fchmod(descriptor, 0o666 & ~_umask())
-                os.close(descriptor)
-        except OSError as error:
-            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from None
+        # The name is known before anything is made, so that an interruption at any moment finds what to remove.
+        name = f".{os.path.basename(self.path)[:150]}.{secrets.token_hex(4)}.tmp"
+        self.temporary = os.path.join(os.path.dirname(self.path) or ".", name)
 
     def __enter__(self) -> Staged:
+        try:
+            if self.is_folder:
+                os.mkdir(self.temporary)
+            else:
+                os.close(os.open(self.temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except OSError as error:
+            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from None
+        except BaseException:
+            self._remove(self.temporary)
+            raise
         return self
 
     def __exit__(
@@ -158,12 +159,6 @@ def _own_names(folder: str) -> set[str]:
 
 
 INDEX = "model.safetensors.index.json"
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _sync_folder(path: str) -> None:

@@ -14,6 +14,7 @@ from safetensors import safe_open
 
 import paramtool
 from paramtool import jobs
+from paramtool.errors import PlanError
 from tests.laws.sharing import partition, raw
 
 
@@ -257,10 +258,11 @@ class TestObjects:
         assert record["objects"] == {"map": "dict", "items": [1, ["epoch", 3]]}
         assert paramtool.read(tmp_path / "model.pt").objects == paramtool.read(output).objects
 
-    def test_objects_without_tensors_are_recorded(self, tmp_path: Path) -> None:
-        """A file with no tensor at all still has its objects."""
-        *_, output = deduplicated(tmp_path, {"epoch": 3})
-        assert paramtool.read(tmp_path / "model.pt").objects == paramtool.read(output).objects
+    def test_a_file_without_tensors_is_not_written(self, tmp_path: Path) -> None:
+        """There is nothing to deduplicate, and the objects alone are no checkpoint."""
+        torch.save({"epoch": 3}, tmp_path / "model.pt")
+        with pytest.raises(PlanError, match="holds no tensor"):
+            paramtool.dedup(tmp_path / "model.pt")
 
     def test_typed_keys(self, tmp_path: Path) -> None:
         """Key 0 and key '0' stay two keys, and runs of tensors are short."""
