@@ -6,7 +6,7 @@ helps.  rich is imported when a terminal is there.
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -31,10 +31,18 @@ PROGRESS_NBYTES = 64 << 20
 """Shorter work shows no bar."""
 
 
+def _columns() -> int:
+    """The width of the terminal; COLUMNS says otherwise, as for every program."""
+    try:
+        return int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns)
+    except (OSError, ValueError):
+        return 80
+
+
 def rows(found: Iterable[Row]) -> None:
     """Print rows: aligned on a terminal, one plain line each in a pipe."""
     clean = [tuple(shown(text) for text in row) for row in found]
-    if sys.stdout.isatty() and shutil.get_terminal_size().columns >= NARROW:
+    if sys.stdout.isatty() and _columns() >= NARROW:
         _aligned(clean)
         return
     label = ""

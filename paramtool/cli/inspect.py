@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from paramtool import jobs
-from paramtool.cli import _render, _rules
+from paramtool.cli import _render
 from paramtool.cli._text import FILE, count, plural, quoted, size
 from paramtool.jobs import Inspection
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES
 from paramtool.model.alias import FusedBlock, Member
-from paramtool.model.checkpoint import Compound, Entry, NoData, Unreadable
-from paramtool.model.plan import PENDING
+from paramtool.model.checkpoint import PENDING, Compound, Entry, NoData, Unreadable
 from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    from paramtool.cli._rules import Rule
+
+
+def _rule(text: str) -> Rule:
+    from paramtool.cli._rules import parse
+
+    return parse(text)
+
 
 MANY = 8
 """So many groups or names are listed; --tensors and --json list all."""
@@ -28,10 +38,10 @@ MANY_BLOCKS = 4
 @click.option("--tensors", is_flag=True, help="List every tensor.")
 @click.option("--digest", is_flag=True, help="Read everything: a digest for each tensor, and which are equal.")
 @click.option("--fail-on", "rules", multiple=True, metavar="RULE",
-              callback=lambda ctx, param, texts: [_rules.parse(text) for text in texts],
+              callback=lambda ctx, param, texts: [_rule(text) for text in texts],
               help="Exit with 1 where the rule does not hold: duplicate-bytes>SIZE, unused-bytes>SIZE, unknown-class, "
               "not-tied:A=B, dtype:PATTERN=DTYPE, missing:NAME.")  # fmt: skip
-def command(path: str, as_json: bool, tensors: bool, digest: bool, rules: list[_rules.Rule]) -> int:
+def command(path: str, as_json: bool, tensors: bool, digest: bool, rules: list[Rule]) -> int:
     """Show what is in a checkpoint.  Nothing of it is imported or run, and no tensor is read without --digest.
 
     \b
@@ -270,7 +280,7 @@ def _next_dedup(found: Inspection, path: str) -> Iterator[_render.Row]:
 
 def _refused(found: Inspection) -> set[str]:
     """Tensors that dedup cannot write to safetensors."""
-    from paramtool.formats.safetensors import CODE_OF
+    from paramtool.formats._codes import CODE_OF
 
     refused = set()
     for name, entry in found.checkpoint.entries.items():

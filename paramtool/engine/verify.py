@@ -8,8 +8,8 @@ from typing import Any
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.digest import same_bytes
 from paramtool.engine.source import Source
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Value
-from paramtool.model.plan import PENDING, Target, resolved, whole
+from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, Entry, Value
+from paramtool.model.plan import Target, resolved, whole
 from paramtool.model.view import View
 
 Advance = Callable[[int], None]

@@ -18,9 +18,9 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from struct import Struct
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from paramtool.errors import Defects, FormatError, UnsafeError
 
@@ -140,22 +140,21 @@ class _Entry:
     """Of the payload; set by `_read_local`, which knows the local header's length."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Directory:
+class _Directory(NamedTuple):
     """The central directory's bytes and what the end record says about them."""
 
     content: bytes
-    count: int
+    entries: int
     byte_start: int
 
 
-@dataclass(slots=True)
 class _Report:
     """Gathers the defects of one archive; keeps the first few and counts the rest."""
 
-    where: str
-    shown: list[str] = field(default_factory=list)
-    count: int = 0
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.shown: list[str] = []
+        self.count = 0
 
     def add(self, name: str, text: str) -> None:
         self.count += 1
@@ -254,12 +253,12 @@ def _entries(directory: _Directory, report: _Report) -> Iterator[_Entry]:
         yield _entry(fields, content[at + CENTRAL.size : name_stop], content[name_stop:extra_stop], report)
         at = extra_stop + fields[12]
         found += 1
-        if found > directory.count:
+        if found > directory.entries:
             break
-    if found != directory.count:
-        more = "more than " if found > directory.count else ""
-        counted = directory.count if more else found
-        expected = f"expected {directory.count:,} as in the end record"
+    if found != directory.entries:
+        more = "more than " if found > directory.entries else ""
+        counted = directory.entries if more else found
+        expected = f"expected {directory.entries:,} as in the end record"
         report.add("", f"found {more}{counted:,} directory entries; {expected}")
 
 

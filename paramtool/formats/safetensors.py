@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from paramtool.errors import Defects, FormatError, PlanError
 from paramtool.formats import _json, _tree, record
+from paramtool.formats._codes import CODE_OF, DTYPE_CODES
 from paramtool.formats._files import open_source
 from paramtool.formats._output import OutputFile
 from paramtool.formats._sniff import MAX_SAFETENSORS_HEADER
@@ -32,15 +33,6 @@ HEADER_LENGTH = Struct("<Q")
 SHARD_HEADER_NBYTES = 80_000_000
 """A shard is closed before its header comes near the limit."""
 METADATA = "__metadata__"
-
-DTYPE_CODES = {
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
-    "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
-    "C64": "complex64", "F4": "float4_e2m1fn", "F6_E2M3": "float6_e2m3fn", "F6_E3M2": "float6_e3m2fn",
-    "F8_E5M2": "float8_e5m2", "F8_E4M3": "float8_e4m3fn", "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
-}  # fmt: skip
-CODE_OF = {name: code for code, name in DTYPE_CODES.items()}
 
 
 # --- reading ---------------------------------------------------------------------------------------------------

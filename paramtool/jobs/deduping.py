@@ -18,6 +18,7 @@ from paramtool.engine.verify import by_name, by_safetensors
 from paramtool.engine.writer import Staged, check_place, write
 from paramtool.errors import OutputError, PlanError, UnsafeError, UsageError
 from paramtool.formats import safetensors
+from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES, Advance, Path, Progress, silent
 from paramtool.jobs.inspecting import equal_classes
@@ -226,7 +227,7 @@ def _prove(
     for output in outputs:
         targets = [segment for segment in output.segments if not isinstance(segment, bytes)]
         if output.name.endswith(".safetensors") or not output.name:
-            found += by_safetensors(place(output.name), targets, safetensors.CODE_OF, source, advance)
+            found += by_safetensors(place(output.name), targets, CODE_OF, source, advance)
     written = formats.read_file(place(outputs[-1].name))
     stored = {target.name for target in report.plan.targets}
     planned = set(report.plan.order)

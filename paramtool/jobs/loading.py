@@ -11,8 +11,7 @@ from paramtool.engine.source import Source
 from paramtool.errors import FormatError
 from paramtool.jobs._progress import Path
 from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint, Compound, NoData, Unreadable
-from paramtool.model.plan import PENDING
+from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, NoData, Unreadable
 from paramtool.passes import select
 
 if TYPE_CHECKING:

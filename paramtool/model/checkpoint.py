@@ -30,6 +30,10 @@ class Compound:
     """What the parts do not say: the dense shape, scales, the axis."""
 
 
+PENDING = {"conj", "neg", "conj+neg"}
+"""Kinds of compounds that are one window, `data`, and a sign that was not carried out yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class NoData:
     """A tensor without bytes: meta tensors, and wrappers that were saved without their data."""

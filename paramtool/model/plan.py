@@ -62,10 +62,6 @@ def whole(name: str, view: View) -> Target:
     return Target(name, view.dtype, view.shape, (Copy(destination, ((1, view),)),))
 
 
-PENDING = {"conj", "neg", "conj+neg"}
-"""Kinds of compounds that are one window and a sign that was not carried out yet."""
-
-
 def resolved(name: str, kind: str, view: View) -> Target:
     """Carry out a pending conjugation or negation: signs on the real and the imaginary parts."""
     target = whole(name, view)

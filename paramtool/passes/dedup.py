@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from paramtool.errors import PlanError
 from paramtool.model.alias import AliasGraph, Member, choose, rebase
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable, Value
-from paramtool.model.plan import PENDING, Alias, Plan, Target, resolved, whole
+from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, Entry, NoData, Unreadable, Value
+from paramtool.model.plan import Alias, Plan, Target, resolved, whole
 from paramtool.model.view import View
 
 
