@@ -85,7 +85,7 @@ CASES = (
     Case("decoder tied to the embedding", lambda: model("decoder"), lambda: model("decoder")),
     Case("the same file, a model without the decoder", lambda: model("decoder"), lambda: model(decoder=False)),
     Case("the same file, a model with an untied decoder", lambda: model("decoder"), lambda: model()),
-    Case("LSTM flattened by a GPU", lambda: lstm(True), lambda: lstm(False)),
+    Case("LSTM as windows on one buffer, as flattening on a GPU leaves it", lambda: lstm(True), lambda: lstm(False)),
     Case("tie to the transpose", lambda: model("reduce"), lambda: model("reduce")),
     Case("two equal layers, not tied", lambda: layers(True), lambda: layers(False)),
     Case("untied file, a model that ties", lambda: model(), lambda: model("decoder"), "refuses to load: "),

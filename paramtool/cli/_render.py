@@ -34,7 +34,7 @@ PROGRESS_NBYTES = 64 << 20
 def _columns() -> int:
     """The width of the terminal; COLUMNS says otherwise, as for every program."""
     try:
-        return int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns)
+        return int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns or 80)
     except (OSError, ValueError):
         return 80
 
