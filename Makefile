@@ -8,8 +8,8 @@
 PYTHON ?= python3
 VENV ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
 BIN = $(VENV)/bin
-# By exact version, because that is how pip finds the build for CPUs alone; installed before all else, so that nothing
-# that wants torch brings the build for GPUs in.
+# One exact version, so that every run tests the same; a build for CPUs alone is enough, where pip is set up to find
+# one. Installed before all else, so that nothing else that wants torch chooses another.
 TORCH = torch==2.13.0
 FIXTURE = fixtures/torch/tied_flattened/tied_flattened.pt
 BENCHMARKS = inspect_startup dedup_copy content_reads many_tensors

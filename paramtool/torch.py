@@ -70,7 +70,8 @@ def load_model(model: nn.Module, path: Path, strict: bool = True, *, section: st
     where = whole.files[0].path
     if unfit := [f"{name!r}: {why}" for name, tensor in wanted.items() if (why := _unfit(tensor))]:
         raise PlanError(f"{where}: {len(unfit)} tensors of the model cannot be filled:\n  " + "\n  ".join(unfit[:20]))
-    checkpoint = select.for_names(whole, wanted, section)
+    chosen_section = select.section_for(whole, wanted) if section is None else section
+    checkpoint = whole if chosen_section is None else select.section(whole, chosen_section)
     present = {n: e for n, e in checkpoint.entries.items() if n in wanted}
     _check_shapes(where, present, wanted)
     refuse_dataless(replace(checkpoint, entries=present))
@@ -78,10 +79,10 @@ def load_model(model: nn.Module, path: Path, strict: bool = True, *, section: st
     result = Loaded(
         missing=tuple(_missing(wanted, present, ties)),
         unexpected=tuple(_unexpected(checkpoint, present)),
-        section=_section_of(whole, checkpoint, section),
+        section=chosen_section or "",
     )
     if strict and (result.missing or result.unexpected):
-        raise PlanError(f"{where}: {_explain(result, len(wanted))}", hint="strict=False loads what fits")
+        raise PlanError(f"{where}: {_explain(result, len(wanted))}", hint=_advice(wanted, checkpoint))
     chosen = replace(checkpoint, entries=present)
     with Source(checkpoint) as source, torch.no_grad():
         for storage in {int(view.storage) for _, view in chosen.windows()}:
@@ -94,10 +95,14 @@ def load_model(model: nn.Module, path: Path, strict: bool = True, *, section: st
     return result
 
 
-def _section_of(whole: Checkpoint, chosen: Checkpoint, asked: str | None) -> str:
-    if asked is not None or chosen is whole:
-        return asked or ""
-    return next((s.name for s in whole.sections if select.section(whole, s.name).entries == chosen.entries), "")
+def _advice(wanted: Mapping[str, torch.Tensor], checkpoint: Checkpoint) -> str:
+    """What to do where names do not meet: often all of them have one prefix, as DistributedDataParallel gives them."""
+    first = next(iter(wanted), "")
+    for name in checkpoint.entries:
+        prefix = name.removesuffix(first)
+        if prefix != name and prefix.endswith(".") and all(prefix + n in checkpoint.entries for n in wanted):
+            return f"every name has the prefix {prefix!r} in the file: load it into the part of a model called so"
+    return "strict=False loads what fits"
 
 
 def _explain(result: Loaded, count: int) -> str:

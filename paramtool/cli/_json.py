@@ -181,5 +181,6 @@ def exported(found: Exported) -> dict[str, Any]:
         "output": found.output,
         "names": list(found.names),
         "nbytes": found.nbytes,
+        "section": found.section,
         "like_section": found.like_section,
     }

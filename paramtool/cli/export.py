@@ -60,13 +60,13 @@ def command(
 
         _render.json_text(_json.exported(found))
     else:
-        _render.rows(_rows(found, path, like, only))
+        _render.rows(_rows(found, path, like))
 
 
-def _rows(found: Exported, path: str, like: str | None, only: str | None) -> Iterator[_render.Row]:
+def _rows(found: Exported, path: str, like: str | None) -> Iterator[_render.Row]:
     whose = f"names of section {found.like_section} of {like}" if found.like_section is not None else ""
     yield ("export", f"{path} -> {found.output}", plural(len(found.names), "name"), size(found.nbytes), whose)
-    section = f" --only {quoted(only)}" if only is not None else ""
+    section = f" --only {quoted(found.section)}" if found.section is not None else ""
     yield ("next", f"paramtool verify {quoted(found.output)} --against {quoted(path)}{section} --subset")
 
 

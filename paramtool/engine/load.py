@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.source import Source
 from paramtool.model.alias import AliasGraph, Member
+from paramtool.model.checkpoint import PENDING, Compound
 from paramtool.model.dtype import DType
 from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 ALIGNMENT = 16
 """A buffer begins on a multiple of the largest element, so that windows stay aligned in it."""
@@ -55,6 +62,35 @@ def fill(source: Source, memory: Memory, buffer: memoryview) -> None:
         if low < high:
             buffer[low - start : high - start] = block[low - at : high - at]
         at += len(block)
+
+
+def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
+    """Every name as a writable array; names of one memory are windows on one buffer.
+
+    Conjugations and negations that were pending are carried out, under the tensor's own name.
+    """
+    import ml_dtypes  # noqa: F401 - registers bfloat16 and the float8 types with NumPy
+    import numpy as np
+
+    found: dict[str, Array] = {}
+    for memory in memories(graph):
+        buffer = np.empty(memory.nbytes, "u1")
+        fill(source, memory, buffer.data)
+        for name, window in memory.windows:
+            dtype, view = numpy_form(window)
+            strides = [stride * view.dtype.block_bytes for stride in view.strides]
+            found[name] = np.ndarray(view.shape, dtype, buffer.data, view.byte_start, strides)
+    entries = source.checkpoint.entries
+    for name, entry in entries.items():
+        if isinstance(entry.value, Compound) and entry.value.kind in PENDING:
+            found[name] = _resolved(found.pop(f"{name}/data"), entry.value.kind)
+    order = dict.fromkeys([*entries, *(name for name, _ in source.checkpoint.windows())])
+    return {name: found[name] for name in order if name in found}
+
+
+def _resolved(array: Array, kind: str) -> Array:
+    array = array.conj() if "conj" in kind else array
+    return -array if "neg" in kind else array.copy()
 
 
 NUMPY_STAND_INS = {

@@ -195,17 +195,19 @@ NEEDED = ("numpy", "ml_dtypes", "safetensors", "blake3")
 """What writing and proving import: a signal inside such an import can end up as any error, or pass unseen."""
 
 
-def ready() -> None:
+def ready(plan: Plan, verify: bool) -> None:
     """Import what writing needs, before there is a temporary file that a signal must not leave behind."""
-    for name in NEEDED:
-        import_module(name)
+    copies = (copy for target in plan.targets for copy in target.copies)
+    if verify or not all(copy.is_plain and copy.terms[0][1].is_contiguous for copy in copies):
+        for name in NEEDED:
+            import_module(name)
 
 
 def _write(
     report: Deduped, outputs: tuple[OutputFile, ...], sharded: bool, options: Options, progress: Progress
 ) -> None:
     inputs = [file.path for file in report.checkpoint.files]
-    ready()
+    ready(report.plan, options.verify)
     with Staged(report.output, sharded, options.force, inputs) as staged, Source(report.checkpoint) as source:
         with progress("write", report.plan.nbytes) as advance:
             write(staged, outputs, source, advance)

@@ -27,6 +27,8 @@ class Exported:
     output: str
     names: tuple[str, ...]
     nbytes: int
+    section: str | None = None
+    """The section of the input that the names were taken from."""
     like_section: str | None = None
     """The section of the other checkpoint whose names these are; None where it is no section's."""
 
@@ -64,7 +66,9 @@ def export(
         other = formats.read(like)
         section, shapes = _names_like(other, like_only)
         more = "; --like-only SECTION takes the names of one section" if other.sections and section is None else ""
-    checkpoint = select.for_names(formats.read(path), shapes, only)
+    whole = formats.read(path)
+    only = select.section_for(whole, shapes) if only is None else only
+    checkpoint = whole if only is None else select.section(whole, only)
     where = os.fspath(path)
     missing = [name for name in shapes if name not in checkpoint.entries]
     if missing:
@@ -77,12 +81,12 @@ def export(
     check(plan, shapes, checkpoint.storages)
     outputs = safetensors.lay_out(replace(plan, metadata=checkpoint.metadata))
     inputs = [file.path for file in checkpoint.files]
-    ready()
+    ready(plan, verify=False)
     with Staged(os.fspath(output), False, force, inputs) as staged, Source(checkpoint) as source:
         with progress("write", plan.nbytes) as advance:
             write(staged, outputs, source, advance)
         staged.commit()
-    return Exported(os.fspath(output), plan.order, outputs[0].nbytes, section)
+    return Exported(os.fspath(output), plan.order, outputs[0].nbytes, only, section)
 
 
 def _names_like(other: Checkpoint, only: str | None) -> tuple[str | None, Shapes]:

@@ -37,23 +37,26 @@ def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
 
 
 def for_names(checkpoint: Checkpoint, wanted: Collection[str], name: str | None = None) -> Checkpoint:
-    """The part of a checkpoint whose names a model wants: the whole, or one section.
+    """The part of a checkpoint whose names a model wants: the section `name`, or what `section_for` finds."""
+    chosen = section_for(checkpoint, wanted) if name is None else name
+    return checkpoint if chosen is None else section(checkpoint, chosen)
 
-    `name` says which section; without it, the part that holds the most of `wanted` is taken, and a draw between
-    sections is a UsageError that lists them.
+
+def section_for(checkpoint: Checkpoint, wanted: Collection[str]) -> str | None:
+    """The section that holds the most of `wanted`, or None where the whole does.
+
+    A draw between sections is a UsageError that lists them.
     """
-    if name is not None:
-        return section(checkpoint, name)
     scores = {part.name: sum(part.prefix + n in checkpoint.entries for n in wanted) for part in checkpoint.sections}
     whole = sum(n in checkpoint.entries for n in wanted)
     best = max(scores.values(), default=0)
-    winners = [part for part, score in scores.items() if score == best]
     if whole >= best:
-        return checkpoint
+        return None
+    winners = [part for part, score in scores.items() if score == best]
     if len(winners) > 1:
         raise UsageError(
             f"{checkpoint.files[0].path}: {len(winners)} sections hold the names that are wanted: "
             + ", ".join(repr(winner) for winner in winners),
             hint="name one of them: section=... in Python, --only on the command line",
         )
-    return section(checkpoint, winners[0])
+    return winners[0]

@@ -14,7 +14,7 @@ from torch import nn
 
 import paramtool
 import paramtool.torch
-from paramtool.errors import FormatError, OutputError
+from paramtool.errors import FormatError, OutputError, PlanError
 
 
 def saved(state: object, folder: Path, name: str = "m.pt") -> Path:
@@ -201,3 +201,19 @@ def test_compounds_are_verified_by_their_parts(tmp_path: Path) -> None:
     b = saved(state, tmp_path, "b.pt")
     assert paramtool.verify(a, a).differences == ()
     assert [text.split(":")[0] for text in paramtool.verify(b, a).differences] == ["'s/values'"]
+
+
+def test_an_export_says_which_section_it_took(tmp_path: Path) -> None:
+    """Names of a training checkpoint's model are found in its section, and the comparison with it can be repeated."""
+    path = saved({"model": {"w": torch.ones(2)}, "optimizer": {"state": {}, "param_groups": []}}, tmp_path)
+    found = paramtool.export(path, tmp_path / "plain.safetensors", names=["w"])
+    assert found.section == "model"
+    assert paramtool.verify(found.output, path, only=found.section).differences == ()
+
+
+def test_a_prefix_on_every_name_is_said(tmp_path: Path) -> None:
+    """A model that was wrapped when it was saved: the message says so instead of listing every name."""
+    path = saved({f"module.{name}": t for name, t in nn.Linear(2, 2).state_dict().items()}, tmp_path)
+    with pytest.raises(PlanError) as caught:
+        paramtool.torch.load_model(nn.Linear(2, 2), path)
+    assert "'module.'" in caught.value.hint
