@@ -131,6 +131,11 @@ def _in_folder(folder: str) -> str:
     weights = [name for name in names if name.endswith((".safetensors", ".bin", ".pt", ".pth", ".ckpt"))]
     if not indexes and len(weights) == 1:
         return os.path.join(folder, weights[0])
+    if any(name.endswith(".distcp") for name in names):
+        raise FormatError(
+            f"{folder}: is a folder of torch.distributed.checkpoint, which this version does not read",
+            hint="torch.distributed.checkpoint.format_utils.dcp_to_torch_save makes one file of it",
+        )
     found = indexes or weights
     raise FormatError(
         f"{folder}: is a folder with {len(found)} {'indexes' if indexes else 'weights files and no index'}"
