@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 Buffer = memoryview | bytes
-MAX_OPEN_FILES = 64
+MAX_OPEN_FILES = 16
+"""Of one checkpoint; two are open while they are compared, and some systems allow 256 for a process."""
 CHUNK_NBYTES = 1 << 20
 """Read at once; small enough to stay in a processor's cache between reading and writing."""
 THREAD_NBYTES = 4 << 20

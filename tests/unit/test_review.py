@@ -217,3 +217,19 @@ def test_a_prefix_on_every_name_is_said(tmp_path: Path) -> None:
     with pytest.raises(PlanError) as caught:
         paramtool.torch.load_model(nn.Linear(2, 2), path)
     assert "'module.'" in caught.value.hint
+
+
+def test_two_hundred_shards_need_few_open_files(tmp_path: Path) -> None:
+    """Sharded in and out under a limit of 64 open files; the second dedup gives the same bytes."""
+    path = saved({f"w{k}": torch.randn(100, 20).t() if k % 3 else torch.randn(2000) for k in range(200)}, tmp_path)
+    code = (
+        "import sys, paramtool; a = paramtool.dedup(sys.argv[1], 'a', max_shard_nbytes=8000); "
+        "b = paramtool.dedup('a', 'b', max_shard_nbytes=8000); assert len(b.files) == 201; "
+        "assert paramtool.verify('b', sys.argv[1]).differences == (); paramtool.inspect('b', digests=True); "
+        "assert all(open(x, 'rb').read() == open(y, 'rb').read() for x, y in zip(a.files, b.files, strict=True))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, cwd=tmp_path,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
