@@ -19,6 +19,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+MAX_LISTED = 20
+"""So many lines of one kind are shown; the others are counted."""
+
+
+def listed(head: str, lines: Sequence[str], more: int = 0) -> str:
+    """A head and its lines below it, the first ones written out and the others counted.
+
+    `more` counts lines that the caller did not even keep.
+
+    >>> print(listed("2 defects:", ["one", "two"]))
+    2 defects:
+      one
+      two
+    """
+    return "\n  ".join([head, *_first(lines, more)])
+
+
+def _first(lines: Sequence[str], more: int) -> tuple[str, ...]:
+    """The first lines, and one that counts the others."""
+    more += max(0, len(lines) - MAX_LISTED)
+    return (*lines[:MAX_LISTED], *([f"and {more} more"] if more else []))
+
 
 class ParamtoolError(Exception):
     """The base of every error that is the input's or the user's, never a bug of ours."""
@@ -44,12 +66,13 @@ class FormatError(ParamtoolError):
 
 
 class Defects(FormatError):
-    """Several defects of one input; `defects` holds one message each."""
+    """Several defects of one input; `defects` holds one line each, the last of which may count what is not shown."""
 
-    def __init__(self, where: str, defects: Sequence[str], hint: str = "") -> None:
-        head = f"{where}: {len(defects)} defects" if len(defects) > 1 else f"{where}: 1 defect"
-        super().__init__("\n  ".join([head, *defects]), hint)
-        self.defects = tuple(defects)
+    def __init__(self, where: str, defects: Sequence[str], hint: str = "", more: int = 0) -> None:
+        count = len(defects) + more
+        head = f"{where}: {count} defects" if count > 1 else f"{where}: 1 defect"
+        super().__init__(listed(head, defects, more), hint)
+        self.defects = _first(defects, more)
 
 
 class UnsafeError(ParamtoolError):

@@ -18,7 +18,7 @@ from paramtool import formats
 from paramtool.engine.load import fill, memories
 from paramtool.engine.source import Source
 from paramtool.engine.verify import as_target
-from paramtool.errors import PlanError, TieError
+from paramtool.errors import PlanError, TieError, listed
 from paramtool.jobs._progress import Path
 from paramtool.jobs.loading import refuse_dataless
 from paramtool.model import alias
@@ -69,7 +69,7 @@ def load_model(model: nn.Module, path: Path, strict: bool = True, *, section: st
     whole = formats.read(path)
     where = whole.files[0].path
     if unfit := [f"{name!r}: {why}" for name, tensor in wanted.items() if (why := _unfit(tensor))]:
-        raise PlanError(f"{where}: {len(unfit)} tensors of the model cannot be filled:\n  " + "\n  ".join(unfit[:20]))
+        raise PlanError(listed(f"{where}: {len(unfit)} tensors of the model cannot be filled:", unfit))
     chosen_section = select.section_for(whole, wanted) if section is None else section
     checkpoint = whole if chosen_section is None else select.section(whole, chosen_section)
     present = {n: e for n, e in checkpoint.entries.items() if n in wanted}
@@ -216,7 +216,7 @@ def _check_shapes(where: str, present: Mapping[str, Entry], wanted: Mapping[str,
         elif not _can_cast(target.dtype.name, wanted[name].dtype):
             wrong.append(f"{name!r}: is {target.dtype.name} in the file, which {wanted[name].dtype} cannot hold")
     if wrong:
-        raise PlanError(f"{where}: {len(wrong)} tensors do not fit the model:\n  " + "\n  ".join(wrong[:20]))
+        raise PlanError(listed(f"{where}: {len(wrong)} tensors do not fit the model:", wrong))
 
 
 def _can_cast(name: str, dtype: torch.dtype) -> bool:

@@ -59,16 +59,13 @@ def _sampled(source: Source, group: Sequence[Named]) -> Iterator[list[Named]]:
     """
     subsets = [list(group)]
     for place in (1, 0, 2):
-        subsets = [part for one in subsets for _, part in _split(one, partial(_sample_of, source, place))]
+        subsets = [part for one in subsets for _, part in _split(one, partial(_sample, source, place))]
     yield from subsets
 
 
-def _sample_of(source: Source, place: int, named: Named) -> bytes:
-    return _sample(source, named[1], place)
-
-
-def _sample(source: Source, view: View, place: int) -> bytes:
+def _sample(source: Source, place: int, named: Named) -> bytes:
     """A few bytes from the beginning (0), the middle (1) or the end (2): one in two hundred of a long window."""
+    view = named[1]
     count = min(view.nbytes, max(8, min(512, view.nbytes // 200)))
     if view.is_contiguous:
         return source.read(int(view.storage), view.byte_start + place * (view.nbytes - count) // 2, count)

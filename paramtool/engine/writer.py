@@ -20,6 +20,7 @@ from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.source import ELEMENTS, Buffer, Source, read_blocks
 from paramtool.errors import OutputError
 from paramtool.formats._output import OutputFile
+from paramtool.formats._sniff import INDEX_NAME
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View
 
@@ -151,14 +152,11 @@ def _own_names(folder: str) -> set[str]:
     from paramtool.formats.sharded import is_plain_name
 
     try:
-        with open(os.path.join(folder, INDEX), encoding="utf-8") as file:
+        with open(os.path.join(folder, INDEX_NAME), encoding="utf-8") as file:
             listed = json.load(file)["weight_map"].values()
     except (OSError, ValueError, LookupError, AttributeError, TypeError):
         return set()
-    return {INDEX, *(name for name in listed if isinstance(name, str) and is_plain_name(name))}
-
-
-INDEX = "model.safetensors.index.json"
+    return {INDEX_NAME, *(name for name in listed if isinstance(name, str) and is_plain_name(name))}
 
 
 def _sync_folder(path: str) -> None:

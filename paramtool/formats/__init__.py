@@ -86,11 +86,9 @@ def read(path: str | os.PathLike[str]) -> Checkpoint:
 
 def read_file(path: str) -> Checkpoint:
     """Describe one file, or the shards of one index."""
-    file, _ = open_source(path)
-    with file:
-        head = file.read(HEAD_NBYTES)
+    head, nbytes = _head(path)
     if not _sniff.is_index(head, path):
-        return read_whole(path)
+        return _read_as(path, head, nbytes)
     from paramtool.formats import sharded
 
     return sharded.read(path, read_whole)
@@ -98,20 +96,29 @@ def read_file(path: str) -> Checkpoint:
 
 def read_whole(path: str) -> Checkpoint:
     """Describe one file that is no index."""
+    return _read_as(path, *_head(path))
+
+
+def _head(path: str) -> tuple[bytes, int]:
+    """The first bytes of a file, and its size."""
     file, source = open_source(path)
     with file:
-        head = file.read(HEAD_NBYTES)
+        return file.read(HEAD_NBYTES), source.nbytes
+
+
+def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
+    """Describe a file by the format that its first bytes show."""
     if not head:
         raise FormatError(f"{path}: is empty; expected a checkpoint")
     for format_ in FORMATS:
-        if format_.sniff(head, source.nbytes):
+        if format_.sniff(head, nbytes):
             return format_.read(path)
     text = head.lstrip().lower() if head.lstrip()[:1] == b"<" else head
     foreign = next(foreign for foreign in FOREIGN if text.startswith(foreign.start))
     raise FormatError(f"{path}: is {foreign.what}", hint=foreign.hint)
 
 
-INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+INDEXES = (_sniff.INDEX_NAME, "pytorch_model.bin.index.json")
 """Looked for in this order, as transformers does."""
 WHOLE = ("model.safetensors", "pytorch_model.bin")
 

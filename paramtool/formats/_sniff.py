@@ -8,6 +8,8 @@ ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
 TAR_MAGIC = b"ustar"
 MAX_SAFETENSORS_HEADER = 100_000_000
 INDEX_SUFFIX = ".index.json"
+INDEX_NAME = "model.safetensors.index.json"
+"""What transformers, accelerate and huggingface_hub look for, and what is written."""
 
 
 def is_zip(head: bytes) -> bool:

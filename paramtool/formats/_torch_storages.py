@@ -142,5 +142,4 @@ def _check_windows(checkpoint: Checkpoint) -> None:
                 f"which has {storage.nbytes}; the file is truncated or its pickle is wrong"
             )
     if defects:
-        shown = [*defects[:20], *([f"and {len(defects) - 20} more"] if len(defects) > 20 else [])]
-        raise Defects(checkpoint.files[0].path, shown)
+        raise Defects(checkpoint.files[0].path, defects)

@@ -22,13 +22,12 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import BinaryIO, NamedTuple
 
-from paramtool.errors import Defects, FormatError, UnsafeError
+from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
 
 STORED, DEFLATED = 0, 8
 
 MAX_ENTRIES = 2_000_000
 MAX_DIRECTORY_NBYTES = 512 << 20
-MAX_SHOWN = 20
 
 LOCAL_SIGNATURE = b"PK\x03\x04"
 CENTRAL_SIGNATURE = b"PK\x01\x02"
@@ -158,15 +157,13 @@ class _Report:
 
     def add(self, name: str, text: str) -> None:
         self.count += 1
-        if self.count <= MAX_SHOWN:
+        if self.count <= MAX_LISTED:
             self.shown.append(f"{name!r}: {text}" if name else text)
 
     def finish(self) -> None:
         """Raise what was gathered, if anything."""
-        if self.count > MAX_SHOWN:
-            raise Defects(self.where, [*self.shown, f"and {self.count - MAX_SHOWN:,} more"])
         if self.count > 1:
-            raise Defects(self.where, self.shown)
+            raise Defects(self.where, self.shown, more=self.count - len(self.shown))
         if self.count:
             raise FormatError(f"{self.where}: {self.shown[0]}")
 

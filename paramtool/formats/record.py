@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paramtool.errors import FormatError
@@ -105,7 +105,8 @@ def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) 
     leftover = {key: text for key, text in metadata.items() if key != KEY}
     if KEY not in metadata:
         pairs = {k: v for k, v in leftover.items() if v in stored and k not in stored and k not in RESERVED}
-        return Names(_declared(stored, pairs), None, {k: v for k, v in leftover.items() if k not in pairs})
+        entries = declared({name: Entry(view) for name, view in stored.items()}, pairs)
+        return Names(entries, None, {k: v for k, v in leftover.items() if k not in pairs})
     try:
         record = _json.strict(metadata[KEY])
         if type(record["version"]) is not int or record["version"] != VERSION:
@@ -133,15 +134,14 @@ def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) 
     return Names(entries, objects, own)
 
 
-def _declared(stored: Mapping[str, View], pairs: Mapping[str, str]) -> dict[str, Entry]:
-    """Flat pairs of other tools: the alias is its owner, by declaration."""
-    owners = set(pairs.values())
-    entries = {}
-    for name, view in stored.items():
-        entries[name] = Entry(view, link=Link(name, "storage") if name in owners else None)
+def declared(entries: Mapping[str, Entry], pairs: Mapping[str, str]) -> dict[str, Entry]:
+    """Flat pairs of other tools (`alias: owner`): the alias is its owner, by declaration."""
+    found = dict(entries)
     for alias, owner in pairs.items():
-        entries[alias] = Entry(stored[owner], link=Link(owner, "declared"))
-    return entries
+        link = found[owner].link or Link(owner, "storage")
+        found[owner] = replace(found[owner], link=link)
+        found[alias] = replace(found[owner], link=Link(link.memory, "declared"))
+    return found
 
 
 def _recorded(where: str, stored: Mapping[str, View], record: dict[str, Any]) -> dict[str, Entry]:

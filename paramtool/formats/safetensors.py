@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import Any, BinaryIO
 
-from paramtool.errors import Defects, FormatError, PlanError
+from paramtool.errors import Defects, FormatError, PlanError, listed
 from paramtool.formats import _json, _tree, record
 from paramtool.formats._codes import CODE_OF, DTYPE_CODES
 from paramtool.formats._files import open_source
@@ -118,7 +118,7 @@ def _tensors(
     if not defects:
         defects = list(_layout_defects(ranges, source.nbytes - data_start))
     if defects:
-        raise Defects(source.path, [*defects[:20], *([f"and {len(defects) - 20} more"] if len(defects) > 20 else [])])
+        raise Defects(source.path, defects)
     return stored, storages
 
 
@@ -262,11 +262,9 @@ def _lay_out_file(name: str, plan: Plan, targets: Iterable[Target], metadata: di
     """Header and data: the data by falling size of element, so that all is aligned, the header in order."""
     targets = tuple(targets)
     if refused := refusals(plan):
-        lines = [f"{name!r:.200}: {reason}" for name, reason in list(refused.items())[:20]]
-        more = f"\n  and {len(refused) - 20} more" if len(refused) > 20 else ""
+        lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
         head = f"{plan.source}: no form in safetensors for {len(refused)} of its tensors:"
-        message = "\n  ".join([head, *lines]) + more
-        raise PlanError(message, hint="--skip-unsupported leaves them out")
+        raise PlanError(listed(head, lines), hint="--skip-unsupported leaves them out")
     placed = sorted(targets, key=lambda target: -target.dtype.block_bytes if target.dtype.block_elements == 1 else 0)
     begin = {}
     reach = 0

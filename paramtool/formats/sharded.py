@@ -18,7 +18,7 @@ from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError
 from paramtool.formats import _json, _tree, record
 from paramtool.formats._files import open_source
 from paramtool.model import objects
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Link
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.objects import EMPTY, Node
 from paramtool.model.storage import SourceFile, Storage
 from paramtool.model.view import View
@@ -44,8 +44,7 @@ def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
             hints.append(error.hint)
     defects += _name_defects(weight_map, shards)
     if defects:
-        shown = [*defects[:20], *([f"and {len(defects) - 20} more"] if len(defects) > 20 else [])]
-        raise Defects(path, shown, hint="; ".join(dict.fromkeys(h for h in hints if h)))
+        raise Defects(path, defects, hint="; ".join(dict.fromkeys(h for h in hints if h)))
     return _merge(source, weight_map, index_metadata, shards)
 
 
@@ -142,7 +141,7 @@ def _merge(
         entries |= {name: numbers.entry(entry) for name, entry in shard.entries.items()}
     trees = [shard.objects for shard in shards.values()]
     metadata, notes = _merge_metadata(shards)
-    entries |= _declared(entries, index_metadata)
+    entries = _declared(entries, index_metadata)
     extra = [n for n, e in entries.items() if n not in weight_map and not e.link]
     if extra:
         notes.append(f"{len(extra)} tensors stand in a shard and not in the index: {_some(extra)}")
@@ -178,15 +177,13 @@ def _declared(entries: Mapping[str, Entry], index_metadata: Mapping[str, Any]) -
     Where paramtool wrote the index, the shards hold the record, and every name is there already.
     """
     if record.KEY in index_metadata:
-        return {}
-    found: dict[str, Entry] = {}
-    for alias, owner in index_metadata.items():
-        if alias not in entries and isinstance(owner, str) and owner in entries:
-            base = entries[owner]
-            memory = base.link.memory if base.link else owner
-            found[owner] = replace(base, link=base.link or Link(memory, "storage"))
-            found[alias] = replace(base, link=Link(memory, "declared"))
-    return found
+        return dict(entries)
+    pairs = {
+        alias: owner
+        for alias, owner in index_metadata.items()
+        if alias not in entries and isinstance(owner, str) and owner in entries
+    }
+    return record.declared(entries, pairs)
 
 
 def _own_metadata(index_metadata: Mapping[str, Any], entries: Mapping[str, Entry]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from paramtool.engine.digest import Equal
 from paramtool.engine.source import Source
 from paramtool.engine.verify import by_name, by_safetensors
 from paramtool.engine.writer import Staged, check_place, write
-from paramtool.errors import OutputError, PlanError, UnsafeError, UsageError
+from paramtool.errors import OutputError, PlanError, UnsafeError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
@@ -238,7 +238,7 @@ def _prove(
     found += memory_differences(written, replace(report.checkpoint, entries=expected))
     if found:
         raise OutputError(
-            f"{report.output}: does not read back as its source, so it was not kept:\n  " + "\n  ".join(found[:20]),
+            listed(f"{report.output}: does not read back as its source, so it was not kept:", found),
             hint="this is a defect of paramtool or of the disk; please report it with the input's `inspect --json`",
         )
 

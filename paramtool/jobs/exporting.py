@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from paramtool import formats
 from paramtool.engine.source import Source
 from paramtool.engine.writer import Staged, write
-from paramtool.errors import PlanError, UsageError
+from paramtool.errors import PlanError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs.deduping import ready
@@ -125,4 +125,4 @@ def _check_shapes(where: str, checkpoint: Checkpoint, shapes: Shapes, max_bytes:
                 f"{name!r}: is expanded and would grow to {value.nbytes} bytes; --max-bytes allows {max_bytes}"
             )
     if wrong:
-        raise PlanError(f"{where}: {len(wrong)} tensors do not fit:\n  " + "\n  ".join(wrong[:20]))
+        raise PlanError(listed(f"{where}: {len(wrong)} tensors do not fit:", wrong))

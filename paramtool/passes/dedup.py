@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from paramtool.errors import PlanError
+from paramtool.errors import PlanError, listed
 from paramtool.model.alias import AliasGraph, Member, choose, rebase
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, Entry, NoData, Unreadable, Value
 from paramtool.model.plan import Alias, Plan, Target, resolved, whole
@@ -112,11 +112,8 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
     """
     refused = [reason for name, entry in checkpoint.entries.items() if (reason := _refusal(name, entry.value))]
     if refused and not skip_unsupported:
-        more = f"\n  and {len(refused) - 20} more" if len(refused) > 20 else ""
         raise PlanError(
-            f"{checkpoint.files[0].path}: {len(refused)} tensors have no form in the output:\n  "
-            + "\n  ".join(refused[:20])
-            + more,
+            listed(f"{checkpoint.files[0].path}: {len(refused)} tensors have no form in the output:", refused),
             hint="--skip-unsupported leaves them out",
         )
     stored = {owner: whole(owner, view) for owner, view in graph.owners.items()}
