@@ -104,6 +104,24 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class Module:
+    """What a file says of one recurrent network in it: its layout, and facts that no tensor shows."""
+
+    at: str
+    """What the names of its tensors begin with, without the separator; the name of the node where they have none."""
+    layout: str
+    """As `paramtool layouts` lists it: `torch`, `onnx`, `keras`."""
+    spec: str = ""
+    """`lstm layers=2 hidden=128 input=18 bidirectional`; what the file does not say is not in it."""
+    tensors: Mapping[str, str] = field(default_factory=dict)
+    """The layout's own name of a tensor -> its name in the file, where the names do not follow the layout."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """How the layout was used, such as `forget_bias`: `1.0`."""
+    source: str = ""
+    """Where the file says so, for people: `LSTM node 'rnn1'`, `model_config`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A described checkpoint.  No tensor byte has been read to make it."""
 
@@ -122,6 +140,8 @@ class Checkpoint:
     unknown: tuple[Unknown, ...] = ()
     notes: tuple[str, ...] = ()
     """What was noticed and is no error."""
+    modules: tuple[Module, ...] = ()
+    """Recurrent networks that the file itself describes."""
 
     def windows(self) -> Iterator[tuple[str, View]]:
         """Every window in file order: `(name, view)`, and `(name/part, view)` for compounds."""
