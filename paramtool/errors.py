@@ -5,12 +5,13 @@
     ├── FormatError     3   the file is damaged, foreign, or of a form that is not supported
     │   └── Defects     3   several defects of one input, gathered and reported together
     ├── UnsafeError     4   the file asks for something that is refused: unknown calls, bombs
+    ├── LayoutError     5   a recurrent network does not fit a layout, or it is not sure which one it has
     ├── PlanError       6   what was asked for cannot be written exactly in the target format
     │   └── TieError    6   a model ties names that the file holds with different bytes
     └── OutputError     7   the output could not be written: it exists, the disk is full, permissions
 
 Exit code 0 means fine and 1 means findings: a check that was asked for did not hold, which is an answer and no
-error.  5 is kept for layouts.
+error.
 
 A message says where, what was found, what was expected and what to do next.  `hint` holds the last part.
 """
@@ -79,6 +80,12 @@ class UnsafeError(ParamtoolError):
     """The file asks for something that is never done: calling unknown names, unbounded memory."""
 
     exit_code = 4
+
+
+class LayoutError(ParamtoolError):
+    """A network does not fit a layout: a cell has no place there, tensors are missing, or several readings fit."""
+
+    exit_code = 5
 
 
 class PlanError(ParamtoolError):

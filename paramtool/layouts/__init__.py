@@ -1,0 +1,71 @@
+"""Where each library keeps the cells of a recurrent network.
+
+One file a library, each a table; `find` looks a layout up by its name.  Layouts of one's own are added by
+`register_layout`, by an entry point of the group `paramtool.layouts`, or by a TOML file (`own`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib import import_module
+
+from paramtool.errors import UsageError
+from paramtool.layouts.layout import Layout
+
+FILES = (
+    "torch", "cudnn", "mxnet", "keras", "tf1", "flax", "haiku", "equinox", "flux", "onnx", "onednn", "miopen", "paddle",
+    "chainer", "coreml", "tensorrt", "cntk", "lasagne",
+)  # fmt: skip
+"""Modules of this package, each with a tuple LAYOUTS."""
+_registered: dict[str, Layout] = {}
+
+
+@lru_cache(maxsize=1)
+def built_in() -> dict[str, Layout]:
+    """{name: layout} of those that come with paramtool."""
+    found: dict[str, Layout] = {}
+    for file in FILES:
+        for layout in import_module(f"paramtool.layouts.{file}").LAYOUTS:
+            found[layout.name] = layout
+    return found
+
+
+def all_layouts() -> Iterator[Layout]:
+    """Every layout: built in, then registered ones."""
+    yield from built_in().values()
+    yield from _registered.values()
+
+
+def find(name: str) -> Layout:
+    """The layout of that name; UsageError with the nearest names where there is none."""
+    from difflib import get_close_matches
+
+    known = {layout.name: layout for layout in all_layouts()}
+    if name not in known:
+        near = get_close_matches(name, known, 3, 0.5) or [n for n in known if n.startswith(name.split(".")[0])]
+        hint = f"do you mean {', '.join(near)}?" if near else "`paramtool layouts` lists them"
+        raise UsageError(f"there is no layout {name!r}", hint=hint)
+    return known[name]
+
+
+def family(name: str) -> list[Layout]:
+    """The layout of that name and its schemes: `mxnet` also stands for `mxnet.unfused`, `mxnet.flat` and so on."""
+    first = find(name)
+    return [first, *(layout for layout in all_layouts() if layout.name.startswith(f"{name}."))]
+
+
+def parse(text: str) -> tuple[str, dict[str, str]]:
+    """The name and the options of `tf1.basic:forget_bias=0`; UsageError where it is malformed.
+
+    >>> parse("cudnn:bias_mode=input,tail=no")
+    ('cudnn', {'bias_mode': 'input', 'tail': 'no'})
+    """
+    name, _, rest = text.partition(":")
+    options: dict[str, str] = {}
+    for word in filter(None, rest.split(",")):
+        key, equals, value = word.partition("=")
+        if not (key and equals and value):
+            raise UsageError(f"{word!r} is no option of a layout", hint=f"{name}:key=value")
+        options[key.strip()] = value.strip()
+    return name, options

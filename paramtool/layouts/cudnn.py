@@ -1,0 +1,58 @@
+"""cuDNN, and who copied its order: one flat vector, all matrices, then all biases ("order P").
+
+cuDNN does not promise this order; it says to ask (cudnnGetRNNWeightParams).  It is what the storages of checkpoints hold
+that were saved from GPUs, and what PyTorch asserts each time it makes such a buffer
+(aten/src/ATen/native/cudnn/RNN.cpp, get_parameters).
+"""
+
+from paramtool.layouts.layout import Form, Layout, Option, Tensor
+from paramtool.layouts.spec import GATES
+
+MATRICES = "{layer dir: W[(gate hidden in)] R[(gate hidden rec)] P[(proj hidden)]}"
+"""linLayerID 0 to 3 (LSTM) of each pseudo-layer, 4 to 7, and 8 for the projection."""
+BOTH_BIASES = "{layer dir: bW!tail[(gate hidden)] bR!tail[(gate hidden)]}"
+ORDER_P = f"{MATRICES} {BOTH_BIASES}"
+ALWAYS_P = ORDER_P.replace("!tail", "!")
+"""Order P of libraries that always store both biases."""
+ONE_BIAS = {
+    "lstm": "{layer dir: bW+bR[(gate hidden)]}",
+    "rnn": "{layer dir: bW+bR[(gate hidden)]}",
+}
+# CUDNN_RNN_SINGLE_INP_BIAS: the bias is in the input's product; of a GRU's candidate it stands outside r * ( )
+INPUT_BIAS = ONE_BIAS | {"gru": "{layer dir: bW+bR.rz[(gate hidden)] bW.n[(gate hidden)]}"}
+# CUDNN_RNN_SINGLE_REC_BIAS: in the recurrent product; of a GRU's candidate it stands inside r * ( )
+RECURRENT_BIAS = ONE_BIAS | {"gru": "{layer dir: bW+bR.rz[(gate hidden)] bR.n[(gate hidden)]}"}
+
+
+def _forms(mode: str, biases: dict[str, str]) -> tuple[Form, ...]:
+    return tuple(
+        Form(
+            kind,
+            GATES[kind],
+            (Tensor("flat_weights", f"{MATRICES} {biases[kind]}"),),
+            reset="after" if kind == "gru" else "",
+            when={"bias_mode": mode},
+        )
+        for kind in GATES
+    )
+
+
+LAYOUTS = (
+    Layout(
+        "cudnn",
+        "cuDNN's weight space, as PyTorch flattens it on a GPU",
+        forms=(
+            *_forms("double", dict.fromkeys(GATES, BOTH_BIASES)),
+            *_forms("input", INPUT_BIAS),
+            *_forms("recurrent", RECURRENT_BIAS),
+        ),
+        options=(
+            Option("bias_mode", "double", "double, input or recurrent: cuDNN's cudnnRNNBiasMode_t"),
+            Option("tail", "yes", "yes or no: whether the buffer of a network without biases has unused room for them"),
+        ),
+        source="72 storages in 11 files saved from GPUs; aten/src/ATen/native/cudnn/RNN.cpp; TensorFlow's "
+        "CudnnOpaqueParamsSaveable; jax.experimental.rnn",
+        proof=("files: storages saved from GPUs", "not verified on a GPU"),
+        telling=False,
+    ),
+)

@@ -1,0 +1,32 @@
+"""Equinox: torch's rows with one bias, and the GRU's inner bias apart.  Source: equinox/nn/_rnn.py (0.13.8)."""
+
+from paramtool.layouts.layout import Form, Layout, Tensor
+
+STACK = "[layer{layer}.][{dir}.]"
+MATRICES = (
+    Tensor(STACK + "weight_ih", "W[(gate hidden) in]"),
+    Tensor(STACK + "weight_hh", "R[(gate hidden) rec]"),
+)
+LAYOUTS = (
+    Layout(
+        "equinox",
+        "Equinox LSTMCell, GRUCell",
+        (
+            Form("lstm", "ifgo", (*MATRICES, Tensor(STACK + "bias", "bW+bR[(gate hidden)]"))),
+            Form(
+                "gru",
+                "rzn",
+                (
+                    *MATRICES,
+                    Tensor(STACK + "bias", "bW+bR.rz[(gate hidden)] bW.n[(gate hidden)]"),
+                    Tensor(STACK + "bias_n", "bR.n[hidden]"),
+                ),
+                reset="after",
+            ),
+        ),
+        directions=("forward", "backward"),
+        source="equinox/nn/_rnn.py (0.13.8)",
+        proof=("oracle: equinox",),
+        note="an .eqx file has no names, only leaves in the order of the tree",
+    ),
+)

@@ -1,0 +1,333 @@
+"""Finding recurrent networks among named tensors, and working out their specs from names and shapes.
+
+Names say the module, the layer, the direction and the gate; shapes say the sizes.  What neither says (an activation, a
+forget bias, the sizes behind a flat vector) has to be said by the file or by the user: nothing is guessed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from math import prod
+from typing import Any
+
+from paramtool.errors import LayoutError, UsageError
+from paramtool.layouts import names, pattern
+from paramtool.layouts.layout import Form, Layout, Stored, Tensor, refusals, stored
+from paramtool.layouts.spec import Facts, Spec, text
+from paramtool.model.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A recurrent network in a checkpoint, in one layout."""
+
+    at: str
+    """The name of its module; empty where its tensors stand at the top."""
+    layout: Layout
+    form: Form
+    spec: Spec
+    options: Mapping[str, str]
+    tensors: Mapping[str, str]
+    """{the layout's name of a tensor: its name in the checkpoint}."""
+    assumed: tuple[str, ...] = ()
+    """Facts that nothing said, and that are the layout's defaults."""
+
+    def stored(self) -> list[Stored]:
+        """Its tensors, as the layout has them."""
+        return [t for t in stored(self.layout, self.form, self.spec, self.options) if t.name in self.tensors]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Names of one module that look like tensors of one form."""
+
+    at: str
+    form: Form
+    rows: dict[tuple[int, int, int, str], str]
+    """(row, layer, direction, gate) -> name."""
+    cells: dict[tuple[int, int, str], str]
+    """(row, cell, gate) -> name, where names count cells."""
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def modules(layout: Layout, options: Mapping[str, str], shapes: Shapes) -> list[str]:
+    """Modules whose names look like networks of the layout: those with both kinds of matrices, in order."""
+    found: dict[str, None] = {}
+    for form in _forms(layout, options, None):
+        for group in _groups(layout, form, shapes):
+            kinds: set[str] = set()
+            for row, *_ in [*group.rows, *group.cells]:
+                kinds |= _kinds(form.tensors[row])
+            if {"W", "R"} <= kinds:
+                found.setdefault(group.at)
+    order = {name: k for k, name in enumerate(shapes)}
+    first = {at: min((k for n, k in order.items() if n.startswith(at)), default=0) for at in found}
+    return sorted(found, key=lambda at: first[at])
+
+
+def _kinds(row: Tensor) -> frozenset[str]:
+    return frozenset().union(*(block.kinds for block in pattern.blocks(pattern.parse(row.content))))
+
+
+def _forms(layout: Layout, options: Mapping[str, str], kind: object) -> Iterator[Form]:
+    for form in layout.forms:
+        if kind in (None, form.kind) and all(options.get(name) == value for name, value in form.when.items()):
+            yield form
+
+
+def _groups(layout: Layout, form: Form, shapes: Iterable[str]) -> list[_Group]:
+    """Names by module, as one form reads them."""
+    groups: dict[str, _Group] = {}
+    for name in shapes:
+        for k, row in enumerate(form.tensors):
+            sides = row.directions or layout.directions
+            said = names.found(row, sides, form.gates, layout.separator, name)
+            if said is None:
+                continue
+            group = groups.setdefault(said.get("at") or "", _Group(said.get("at") or "", form, {}, {}))
+            gate = ""
+            if said.get("gate") is not None:
+                written = {label: gate for gate, label in names.labels(row, form.gates).items()}
+                gate = written[said["gate"]]
+            if said.get("cell") is not None:
+                group.cells[k, int(said["cell"]), gate] = name
+            else:
+                direction = sides.index(said["dir"]) if said.get("dir") is not None else 0
+                group.rows[k, int(said.get("layer") or 0), direction, gate] = name
+            break
+    return list(groups.values())
+
+
+def network(
+    layout: Layout,
+    options: Mapping[str, str],
+    at: str,
+    shapes: Shapes,
+    facts: Facts,
+    tensors: Mapping[str, str] | None = None,
+) -> Network:
+    """The network of one module; LayoutError says what is missing or which readings fit.
+
+    `shapes` are those of the whole checkpoint, `facts` what the file and the user say of the network, and `tensors` the
+    names of its tensors where they do not follow the layout.
+    """
+    chosen = layout.chosen(options)
+    readings: list[Network] = []
+    why: list[str] = []
+    for form in _forms(layout, chosen, facts.get("kind")):
+        for group in _candidates(layout, form, at, shapes, tensors):
+            try:
+                readings += _read(layout, form, chosen, group, shapes, facts)
+            except (LayoutError, UsageError) as error:
+                why.append(f"{form.kind}{f' reset={form.reset}' if form.reset else ''}: {error}")
+    distinct = {(reading.spec, tuple(reading.tensors)): reading for reading in reversed(readings)}
+    if len(distinct) == 1:
+        return replace(next(iter(distinct.values())), assumed=tuple(_assumed(layout, options)))
+    where = repr(at) if at else "the names at the top"
+    if not distinct:
+        lines = "; ".join(dict.fromkeys(why)) or "no name there is one of its tensors"
+        raise LayoutError(f"{where}: is no network of layout {layout.name}: {lines}")
+    hint = "say which: " + "   or   ".join(f'--spec "{text(spec)}"' for spec, _ in sorted(distinct, key=str))
+    raise LayoutError(f"{where}: fits {len(distinct)} networks of layout {layout.name}", hint=hint)
+
+
+def _assumed(layout: Layout, said: Mapping[str, str]) -> Iterator[str]:
+    for option in layout.options:
+        if option.name not in said and option.name not in ("tail", "bias_mode"):
+            yield f"{option.name}={option.default}"
+
+
+def _candidates(
+    layout: Layout, form: Form, at: str, shapes: Shapes, tensors: Mapping[str, str] | None
+) -> Iterator[_Group]:
+    """The names of the module, read by the form; those of `tensors` where it says them."""
+    if tensors:
+        back = {actual: own for own, actual in tensors.items()}
+        for group in _groups(layout, form, tensors):
+            if not group.at:
+                group.rows = {key: tensors[own] for key, own in group.rows.items()}
+                group.cells = {key: tensors[own] for key, own in group.cells.items()}
+                yield group
+        assert back is not None
+        return
+    for group in _groups(layout, form, (name for name in shapes if name.startswith(at))):
+        if group.at == at:
+            yield group
+
+
+def _read(
+    layout: Layout, form: Form, options: Mapping[str, str], group: _Group, shapes: Shapes, facts: Facts
+) -> Iterator[Network]:
+    """The networks that a group of names can be; LayoutError where it cannot be one."""
+    failed: LayoutError | UsageError | None = None
+    done = False
+    for rows, directions in _unfolded(group, facts):
+        try:
+            yield _network(layout, form, options, group.at, rows, directions, shapes, facts)
+            done = True
+        except (LayoutError, UsageError) as error:
+            failed = failed or error
+    if failed and not done:
+        raise failed
+
+
+Rows = Mapping[tuple[int, int, int, str], str]
+
+
+def _unfolded(group: _Group, facts: Facts) -> Iterator[tuple[Rows, int]]:
+    """Rows with layers and directions; names that count cells are read with one direction and with two."""
+    if not group.cells:
+        seen = 1 + max(direction for _, _, direction, _ in group.rows)
+        yield group.rows, max(seen, 2 if facts.get("bidirectional") else 1)
+        return
+    for directions in (1, 2):
+        yield {(k, *divmod(c, directions), gate): name for (k, c, gate), name in group.cells.items()}, directions
+
+
+def _network(
+    layout: Layout, form: Form, options: Mapping[str, str], at: str, rows: Rows, directions: int, shapes: Shapes,
+    facts: Facts,
+) -> Network:  # fmt: skip
+    """One reading, proved against every shape."""
+    sizes = _sizes(form, rows, directions, shapes, facts, options)
+    named = {field.name for field in fields(Spec)}
+    found: dict[str, Any] = {"kind": form.kind, "reset": form.reset, "bidirectional": directions == 2, **sizes}
+    present = {kind for k, *_ in rows for kind in _kinds(form.tensors[k])}
+    flat = any(_is_flat(form.tensors[k]) for k, *_ in rows)
+    found["layers"] = 1 + max(layer for _, layer, _, _ in rows)
+    if flat:
+        for name in ("layers", "bidirectional"):
+            found[name] = facts.get(name, found[name])
+    has = {"bias": bool(present & {"bW", "bR"}), "peephole": "peep" in present, "initial_state": bool(present & {"h0", "c0"})}
+    for name, value in has.items():
+        found[name] = facts.get(name, value) if flat or (name == "bias" and value) else value
+    for name, value in facts.items():
+        if name in found and found[name] != value:
+            raise LayoutError(f"{name} is said to be {value}, names and shapes show {found[name]}")
+        found[name] = value
+    spec = Spec(**{name: value for name, value in found.items() if name in named})
+    return _proved(layout, form, options, at, rows, spec, shapes)
+
+
+def _is_flat(row: Tensor) -> bool:
+    """Whether a row holds the whole network in one vector."""
+    return any(isinstance(item, pattern.Each) for item in pattern.parse(row.content))
+
+
+def _proved(
+    layout: Layout, form: Form, options: Mapping[str, str], at: str, rows: Rows, spec: Spec, shapes: Shapes
+) -> Network:
+    """The network, if every tensor that the layout asks for is there in its shape, and none is left over."""
+    if reasons := list(refusals(layout, form, spec)):
+        raise LayoutError("; ".join(reasons))
+    tensors: dict[str, str] = {}
+    wrong: list[str] = []
+    by_name = {
+        names.render(form.tensors[k], form.tensors[k].directions or layout.directions, spec,
+                     {"layer": layer, "dir": direction, "gate": gate} if gate else {"layer": layer, "dir": direction}): name
+        for (k, layer, direction, gate), name in rows.items()
+    }  # fmt: skip
+    for tensor in stored(layout, form, spec, options):
+        actual = by_name.pop(tensor.name, None)
+        if actual is None:
+            if not tensor.row.optional:
+                wrong.append(f"{tensor.name!r} {list(tensor.shape)} is missing")
+        elif _squeezed(shapes[actual]) != _squeezed(tensor.shape):
+            wrong.append(f"{actual!r} is {list(shapes[actual])}, expected {list(tensor.shape)}")
+        else:
+            tensors[tensor.name] = actual
+    wrong += [f"{name!r} has no place in it" for name in by_name.values()]
+    if wrong:
+        raise LayoutError(f"it would be {text(spec)}; {', '.join(wrong[:4])}{' ...' if len(wrong) > 4 else ''}")
+    return Network(at, layout, form, spec, options, tensors)
+
+
+def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without its axes of length 1: old files have biases of [1, 400]."""
+    return tuple(size for size in shape if size != 1)
+
+
+def _sizes(
+    form: Form, rows: Rows, directions: int, shapes: Shapes, facts: Facts, options: Mapping[str, str]
+) -> dict[str, int]:
+    """hidden, input and projection from the shapes: each axis of each tensor is an equation."""
+    said = {name: int(str(facts[name])) for name in ("hidden", "input", "projection") if name in facts}
+    projected = bool(said.get("projection")) or any("P" in _kinds(form.tensors[k]) and not _is_flat(form.tensors[k]) for k, *_ in rows)
+    known = {"hidden": said["hidden"]} if "hidden" in said else {}
+    if projected and "projection" in said:
+        known["proj"] = said["projection"]
+    elif "projection" in said and said["projection"] == 0:
+        projected = False
+    if "input" in said:
+        known["in"] = said["input"]
+    rows = dict(sorted(rows.items(), key=lambda item: item[0][1]))
+    for _ in range(4):
+        for (k, layer, _, gate), name in rows.items():
+            if layer == 0 and not _is_flat(form.tensors[k]):
+                _solve_row(form, form.tensors[k], gate, shapes[name], known, directions, projected)
+    if lacking := [name for name in ("hidden", "in") if name not in known]:
+        words = " and ".join({"in": "input"}.get(name, name) for name in lacking)
+        raise LayoutError(f"its {words} cannot be seen from the shapes: say it, --spec \"{form.kind} hidden=... input=...\"")
+    return {"hidden": known["hidden"], "input": known["in"], "projection": known.get("proj", 0) if projected else 0}
+
+
+def _solve_row(
+    form: Form, row: Tensor, gate: str, shape: tuple[int, ...], known: dict[str, int], directions: int, projected: bool
+) -> None:
+    """Solve each axis of one tensor that has just one unknown size, of degree one."""
+    found = [block for block in pattern.blocks(pattern.parse(row.content)) if not gate or not block.gates or gate in block.gates]
+    rank = len(found[0].axes)
+    if len(shape) != rank:
+        shape = _fitted(shape, found[0].axes)
+    if len(shape) != rank:
+        return
+    for axis in range(rank):
+        total = shape[axis]
+        unknown: dict[str, int] = {}
+        for block in found if axis == row.along else found[:1]:
+            count = len(block.gates or form.gates)
+            numbers = {"dir": directions, "gate": count, "layer": 1} | known
+            words = [_size_name(word, projected) for word in block.axes[axis]]
+            open_words = [word for word in words if not word.isdigit() and word not in numbers]
+            factor = prod(int(word) if word.isdigit() else numbers[word] for word in words if word not in open_words)
+            if len(open_words) > 1:
+                unknown = {"": 0}
+                break
+            if open_words:
+                unknown[open_words[0]] = unknown.get(open_words[0], 0) + factor
+            else:
+                total -= factor
+        if len(unknown) == 1 and "" not in unknown:
+            ((name, factor),) = unknown.items()
+            if total > 0 and total % factor == 0:
+                known[name] = total // factor
+
+
+def _size_name(word: str, projected: bool) -> str:
+    """The size that an axis has: the recurrent width is that of h."""
+    return ("proj" if projected else "hidden") if word == "rec" else word
+
+
+def _fitted(shape: tuple[int, ...], axes: tuple[tuple[str, ...], ...]) -> tuple[int, ...]:
+    """A shape with axes of length 1 put in or left out, so that it has one for each of the pattern's."""
+    rest = [size for size in shape if size != 1]
+    fitted = [1 if group == ("1",) else rest.pop(0) if rest else 1 for group in axes]
+    return tuple(fitted) if not rest else shape
+
+
+def as_stored(view: View, shape: tuple[int, ...]) -> View:
+    """A window in the shape that the layout asks for: axes of length 1 put in or left out.
+
+    >>> from paramtool.model.dtype import DTYPES
+    >>> from paramtool.model.view import contiguous
+    >>> as_stored(contiguous(0, DTYPES["float32"], (1, 400)), (400,)).shape
+    (400,)
+    """
+    if view.shape == shape:
+        return view
+    steps = [stride for size, stride in zip(view.shape, view.strides, strict=True) if size != 1]
+    strides = tuple(steps.pop(0) if size != 1 else 0 for size in shape)
+    return View(view.storage, view.dtype, view.offset, shape, strides)

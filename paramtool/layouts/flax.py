@@ -1,0 +1,88 @@
+"""Flax: linen names one matrix a gate; nnx does too in LSTMCell, and fuses them in OptimizedLSTMCell and GRUCell.
+
+linen.GRUCell has a bias inside r * ( ), nnx.GRUCell has none: a GRU with such a bias cannot go there.  `if_` in nnx
+because `if` is a word of Python.  Sources: flax/linen/recurrent.py and flax/nnx/nn/recurrent.py (0.12.8).
+"""
+
+from paramtool.layouts.layout import Form, Layout, Tensor
+
+STACK = "[layer{layer}/][{dir}/]"
+SIDES = ("forward", "backward")
+
+
+def _lstm(labels: str) -> tuple[Tensor, ...]:
+    return (
+        Tensor(STACK + "i{gate}/kernel", "W[in hidden]", labels=labels),
+        Tensor(STACK + "h{gate}/kernel", "R[rec hidden]"),
+        Tensor(STACK + "h{gate}/bias", "bW+bR![hidden]"),
+    )
+
+
+LINEN_GRU = (
+    Tensor(STACK + "i{gate}/kernel", "W[in hidden]"),
+    Tensor(STACK + "i{gate}/bias", "bW+bR!.rz[hidden]", labels="r=r z=z"),
+    Tensor(STACK + "in/bias", "bW!.n[hidden]"),
+    Tensor(STACK + "h{gate}/kernel", "R[rec hidden]"),
+    Tensor(STACK + "hn/bias", "bR!.n[hidden]"),
+)
+LINEN_RNN = (
+    Tensor(STACK + "i/kernel", "W[in hidden]"),
+    Tensor(STACK + "i/bias", "bW+bR![hidden]"),
+    Tensor(STACK + "h/kernel", "R[rec hidden]"),
+)
+NNX_GRU = (
+    Tensor(STACK + "dense_i/kernel", "W[in (gate hidden)]"),
+    Tensor(STACK + "dense_i/bias", "bW+bR!.rz[(gate hidden)] bW!.n[(gate hidden)]"),
+    Tensor(STACK + "dense_h/kernel", "R[rec (gate hidden)]"),
+)
+NNX_RNN = (
+    Tensor(STACK + "dense_i/kernel", "W[in hidden]"),
+    Tensor(STACK + "dense_i/bias", "bW+bR![hidden]"),
+    Tensor(STACK + "dense_h/kernel", "R[rec hidden]"),
+)
+NNX_OPTIMIZED = (
+    Tensor(STACK + "dense_i/kernel", "W[in (gate hidden)]"),
+    Tensor(STACK + "dense_h/kernel", "R[rec (gate hidden)]"),
+    Tensor(STACK + "dense_h/bias", "bW+bR![(gate hidden)]"),
+)
+LAYOUTS = (
+    Layout(
+        "flax.linen",
+        "Flax linen LSTMCell, OptimizedLSTMCell, GRUCell, SimpleCell",
+        (
+            Form("lstm", "ifgo", _lstm("")),
+            Form("gru", "rzn", LINEN_GRU, reset="after"),
+            Form("rnn", "h", LINEN_RNN),
+        ),
+        separator="/",
+        directions=SIDES,
+        source="flax/linen/recurrent.py (0.12.8)",
+        proof=("oracle: flax.linen",),
+        always_biases=True,
+        note="linen has no stacks: the names of layers are the module's own, see --rename",
+    ),
+    Layout(
+        "flax.nnx",
+        "Flax nnx LSTMCell, GRUCell, SimpleCell",
+        (
+            Form("lstm", "ifgo", _lstm("i=i f=f_ g=g o=o")),
+            Form("gru", "rzn", NNX_GRU, reset="after"),
+            Form("rnn", "h", NNX_RNN),
+        ),
+        separator="/",
+        directions=SIDES,
+        source="flax/nnx/nn/recurrent.py (0.12.8)",
+        proof=("oracle: flax.nnx",),
+        always_biases=True,
+    ),
+    Layout(
+        "flax.nnx.optimized",
+        "Flax nnx OptimizedLSTMCell",
+        (Form("lstm", "ifgo", NNX_OPTIMIZED),),
+        separator="/",
+        directions=SIDES,
+        source="flax/nnx/nn/recurrent.py (0.12.8)",
+        proof=("oracle: flax.nnx",),
+        always_biases=True,
+    ),
+)

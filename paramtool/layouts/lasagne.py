@@ -1,0 +1,41 @@
+"""Lasagne: one array a gate; peepholes unless switched off, trained initial states, and a GRU whose u is the complement.
+
+Source: lasagne/layers/recurrent.py @5d3c63c.  Its GRU computes h' = (1 - u) h + u c, with the product before the reset
+gate and no bias inside: u's columns are negated here.
+"""
+
+from paramtool.layouts.layout import Form, Layout, Option, Tensor
+
+STACK = "[layer{layer}.][{dir}.]"
+LSTM_GATES = "i=ingate f=forgetgate g=cell o=outgate"
+LSTM = (
+    Tensor(STACK + "W_in_to_{gate}", "W[in hidden]", labels=LSTM_GATES),
+    Tensor(STACK + "W_hid_to_{gate}", "R[rec hidden]", labels=LSTM_GATES),
+    Tensor(STACK + "b_{gate}", "bW+bR![hidden]", labels=LSTM_GATES),
+    Tensor(STACK + "W_cell_to_{gate}", "peep!peepholes.ifo[hidden]", labels="i=ingate f=forgetgate o=outgate"),
+    Tensor(STACK + "cell_init", "c0![1 hidden]", optional=True),
+    Tensor(STACK + "hid_init", "h0![1 rec]", optional=True),
+)
+GRU = (
+    Tensor(STACK + "W_in_to_{gate}", "W.rn[in hidden]", labels="r=resetgate n=hidden_update"),
+    Tensor(STACK + "W_in_to_updategate", "-W.z[in hidden]"),
+    Tensor(STACK + "W_hid_to_{gate}", "R.rn[rec hidden]", labels="r=resetgate n=hidden_update"),
+    Tensor(STACK + "W_hid_to_updategate", "-R.z[rec hidden]"),
+    Tensor(STACK + "b_resetgate", "bW+bR!.r[hidden]"),
+    Tensor(STACK + "b_updategate", "-bW-bR!.z[hidden]"),
+    Tensor(STACK + "b_hidden_update", "bW!.n[hidden]"),
+    Tensor(STACK + "hid_init", "h0![1 rec]", optional=True),
+)
+
+LAYOUTS = (
+    Layout(
+        "lasagne",
+        "Lasagne LSTMLayer, GRULayer",
+        (Form("lstm", "ifgo", LSTM, says=frozenset({"backward"})), Form("gru", "rzn", GRU, reset="after")),
+        directions=("forward", "backward"),
+        options=(Option("peepholes", "yes", "yes or no: whether a network without peepholes is given zeros for them"),),
+        source="lasagne/layers/recurrent.py @5d3c63c",
+        proof=("equations",),
+        always_biases=True,
+    ),
+)

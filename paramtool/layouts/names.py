@@ -1,0 +1,91 @@
+"""Names of tensors: templates, rendered for a network and recognised in a file.
+
+    weight_ih_l{layer}{dir}             weight_ih_l0, weight_ih_l1_reverse
+    {dir}{layer}_i2h{gate}_weight       l0_i2h_f_weight
+    [layer{layer}/][{dir}/]kernel       kernel; layer1/forward/kernel
+    {cell}/w{gate}                      5/w2: cell is layer * directions + direction
+
+A part in square brackets stands only where the network has several layers (if it has {layer}) or both directions (if it
+has {dir}).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+from typing import TYPE_CHECKING
+
+from paramtool.layouts import pattern
+from paramtool.layouts.pattern import Binding
+from paramtool.layouts.spec import Spec
+
+if TYPE_CHECKING:
+    from paramtool.layouts.layout import Form, Tensor
+
+_PART = re.compile(r"\[([^\]]*)\]")
+MAX_LAYERS = 999
+"""Larger numbers in names are no layers."""
+
+
+def labels(row: Tensor, gates: str) -> dict[str, str]:
+    """{gate: how the row's names write it}.
+
+    >>> from paramtool.layouts.layout import Tensor
+    >>> labels(Tensor("w{gate}", "W[hidden in]", labels="i=_i f=_f"), "ifgo")
+    {'i': '_i', 'f': '_f'}
+    """
+    if row.labels:
+        return {word[0]: word[2:] for word in row.labels.split()}
+    return {gate: gate for gate in gates}
+
+
+def bindings(row: Tensor, form: Form, spec: Spec) -> Iterator[Binding]:
+    """What the names of a row count through: layers, directions, gates."""
+    values: dict[str, tuple[int | str, ...]] = {}
+    if "{layer}" in row.name or "{cell}" in row.name:
+        values["layer"] = tuple(range(spec.layers))
+    if "{dir}" in row.name or "{cell}" in row.name:
+        values["dir"] = tuple(range(spec.directions))
+    if "{gate}" in row.name:
+        own = "".join(block.gates for block in pattern.blocks(pattern.parse(row.content)))
+        values["gate"] = tuple(gate for gate in labels(row, form.gates) if not own or gate in own)
+    for chosen in product(*values.values()):
+        yield dict(zip(values, chosen, strict=True))
+
+
+def render(row: Tensor, directions: tuple[str, str], spec: Spec, binding: Binding) -> str:
+    """The name of one tensor of a network."""
+    layer, direction = int(binding.get("layer", 0)), int(binding.get("dir", 0))
+    words = {"layer": layer, "dir": directions[direction], "cell": layer * spec.directions + direction}
+    if "gate" in binding:
+        words["gate"] = labels(row, str(binding["gate"]))[str(binding["gate"])]
+
+    def part(found: re.Match[str]) -> str:
+        wanted = ("{layer}" in found[1] and spec.layers > 1) or ("{dir}" in found[1] and spec.directions > 1)
+        return found[1] if wanted else ""
+
+    return _PART.sub(part, row.name).format(**words)
+
+
+@lru_cache(maxsize=None)
+def recogniser(row: Tensor, directions: tuple[str, str], gates: str, separators: str) -> re.Pattern[str]:
+    """What the names of a row look like in a file: groups at, layer, dir, gate or cell.
+
+    Slashes and dots between the parts of a name are the same to it.
+    """
+    gate = "|".join(re.escape(label) for label in sorted(labels(row, gates).values(), key=len, reverse=True))
+    direction = "|".join(re.escape(label) for label in sorted(set(directions), key=len, reverse=True))
+    text = re.escape(row.name).replace("/", "[/.]")
+    text = re.sub(r"\\\[(.*?)\\\]", r"(?:\1)?", text)
+    for word, found in (("layer", r"\d{1,3}"), ("cell", r"\d{1,4}"), ("dir", direction), ("gate", gate)):
+        text = text.replace(rf"\{{{word}\}}", f"(?P<{word}>{found})")
+    between = "".join(re.escape(c) for c in ("./" if separators in "./" else separators))
+    return re.compile(rf"(?:(?P<at>.+?)[{between}])??{text}(?::0)?", re.DOTALL)
+
+
+def found(row: Tensor, directions: tuple[str, str], gates: str, separator: str, name: str) -> dict[str, str] | None:
+    """What a name says, or None where it is not of this row."""
+    match = recogniser(row, directions, gates, separator).fullmatch(name)
+    return match.groupdict() if match else None

@@ -1,0 +1,35 @@
+"""oneDNN: dense user formats ldigo, ldgo and ldio.  Source: doc/primitives/rnn.md @515bfba68c.
+
+A linear-before-reset GRU has four rows of bias, u r o u', where the last stands inside r * ( ).
+"""
+
+from paramtool.layouts.layout import Form, Layout, Tensor
+
+MATRICES = (
+    Tensor("[layer{layer}.]weights_layer", "W[1 dir in gate hidden]"),
+    Tensor("[layer{layer}.]weights_iter", "R[1 dir rec gate hidden]"),
+)
+BIAS = Tensor("[layer{layer}.]bias", "bW+bR[1 dir gate hidden]")
+LBR_BIAS = Tensor(
+    "[layer{layer}.]bias",
+    "bW+bR.zr[1 dir gate hidden] bW.n[1 dir gate hidden] bR.n[1 dir gate hidden]",
+    along=2,
+)
+PEEPHOLE = Tensor("[layer{layer}.]weights_peephole", "peep.ifo[1 dir gate hidden]")
+PROJECTION = Tensor("[layer{layer}.]weights_projection", "P[1 dir hidden proj]")
+
+LAYOUTS = (
+    Layout(
+        "onednn",
+        "oneDNN LSTM, GRU, lbr GRU, vanilla RNN",
+        (
+            Form("lstm", "ifgo", (*MATRICES, BIAS, PEEPHOLE, PROJECTION)),
+            Form("gru", "zrn", (*MATRICES, LBR_BIAS), reset="after"),
+            Form("gru", "zrn", (*MATRICES, BIAS), reset="before"),
+            Form("rnn", "h", (*MATRICES, BIAS)),
+        ),
+        source="doc/primitives/rnn.md @515bfba68c",
+        proof=("equations", "run with oneDNN 3.2 before this project"),
+        note='packed "any" formats are opaque and are never saved',
+    ),
+)

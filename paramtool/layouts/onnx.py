@@ -1,0 +1,31 @@
+"""ONNX: one operator a layer, both directions on axis 0, both biases in one vector.
+
+The GRU's attribute linear_before_reset tells its variants apart; 0, the default, is the one that no GPU library has.
+Source: the schemas of LSTM, GRU and RNN in onnx 1.23.2.
+"""
+
+from paramtool.layouts.layout import Form, Layout, Tensor
+
+WIDE = frozenset({"gate_activation", "clip", "coupled", "backward"})
+ROWS = (
+    Tensor("[layer{layer}.]W", "W[dir (gate hidden) in]"),
+    Tensor("[layer{layer}.]R", "R[dir (gate hidden) rec]"),
+    Tensor("[layer{layer}.]B", "bW[dir (gate hidden)] bR[dir (gate hidden)]", along=1),
+)
+PEEPHOLE = Tensor("[layer{layer}.]P", "peep.iof[dir (gate hidden)]")
+
+LAYOUTS = (
+    Layout(
+        "onnx",
+        "ONNX LSTM, GRU, RNN",
+        (
+            Form("lstm", "iofg", (*ROWS, PEEPHOLE), says=WIDE),
+            Form("gru", "zrn", ROWS, reset="after", says=WIDE),
+            Form("gru", "zrn", ROWS, reset="before", says=WIDE),
+            Form("rnn", "h", ROWS, says=WIDE),
+        ),
+        source="operator schemas of onnx 1.23.2",
+        proof=("oracle: onnxruntime",),
+        telling=False,
+    ),
+)

@@ -1,0 +1,37 @@
+"""Paddle: torch's order, each parameter under two names, and a projection that lies the other way round.
+
+With a projection the torch-like names are wrong for every direction and layer but the first (they are dealt out by four
+while each cell has five tensors), so there only the names `N.cell...` stand.  Source: paddle/nn/layer/rnn.py (3.3.1).
+"""
+
+from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.spec import GATES
+
+SIDES = ("_fw", "_bw")
+PARTS = {
+    "weight_ih": "W[(gate hidden) in]",
+    "weight_hh": "R[(gate hidden) rec]",
+    "bias_ih": "bW![(gate hidden)]",
+    "bias_hh": "bR![(gate hidden)]",
+}
+CELLS = tuple(Tensor("{layer}.cell[{dir}]." + part, text, directions=SIDES) for part, text in PARTS.items())
+TWINS = tuple(
+    Tensor(part + "_l{layer}{dir}", text, optional=True, unless="P") for part, text in PARTS.items()
+)
+PROJECTION = Tensor("{layer}.cell[{dir}].weight_ho", "P[hidden proj]", directions=SIDES)
+
+LAYOUTS = (
+    Layout(
+        "paddle",
+        "Paddle nn.LSTM, nn.GRU, nn.SimpleRNN",
+        (
+            Form("lstm", GATES["lstm"], (*TWINS, *CELLS, PROJECTION)),
+            Form("gru", GATES["gru"], (*TWINS, *CELLS), reset="after"),
+            Form("rnn", GATES["rnn"], (*TWINS, *CELLS)),
+        ),
+        source="paddle/nn/layer/rnn.py (3.3.1)",
+        proof=("oracle: paddle",),
+        always_biases=True,
+        note="a network without biases crashes in Paddle 3.3.1, so biases of zeros are written",
+    ),
+)

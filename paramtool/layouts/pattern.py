@@ -1,0 +1,173 @@
+"""Patterns: where cells stand in one tensor, as a text that a person can read.
+
+    W[(gate hidden) in]                       torch: gates one below the other, each hidden x in
+    W[in (gate hidden)]                       Keras: the same, transposed
+    W[in (gate hidden)] R[rec (gate hidden)]  TensorFlow 1: blocks follow each other along the first axis
+    {layer dir: W[(gate hidden in)] R[(gate hidden rec)]} {layer dir: bW[(gate hidden)] bR[(gate hidden)]}
+                                              cuDNN: a flat vector, all matrices, then all biases
+
+A block is `TERMS.GATES[AXES]`.  AXES are named as in einops: each word or group in brackets is an axis of the tensor, the
+words in a group from the slowest to the fastest.  TERMS say what the stored value is: a cell (`W`), its negative (`-W`),
+a sum (`bW+bR`), a shifted one (`bW+bR-forget_bias`, the name of an option of the layout), or nothing (`0`).  GATES are
+the gates in their order, where they are not the layout's own.  `W~` says that the tensor's rows are the cell's bytes in
+the cell's own order, whatever the axes are called.  `bW!` stands also where the network has no such cell, as zeros;
+`bW!tail` where the option `tail` is yes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from math import prod
+
+from paramtool.errors import UsageError
+from paramtool.layouts.spec import KINDS
+
+INDEXES = ("layer", "dir", "gate")
+"""Axes that choose a cell; the others run inside one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A stretch of a tensor, one cell (or sum of cells) for each layer, direction and gate that it names."""
+
+    terms: tuple[tuple[int, str], ...]
+    """(sign, kind of cell)."""
+    shift: tuple[tuple[int, str], ...]
+    """(sign, a whole number or the name of an option): added to the sum."""
+    gates: str
+    """In order; empty for those of the layout."""
+    axes: tuple[tuple[str, ...], ...]
+    """For each axis of the tensor, the words of its group."""
+    raw: bool = False
+    """Whether the cell's bytes stand in the cell's own order."""
+    always: str = ""
+    """`!` for a block that is there even without its cells, or the option that says so."""
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of cells in it."""
+        return frozenset(kind for _, kind in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """Items repeated for each value of the index axes, one after the other."""
+
+    axes: tuple[str, ...]
+    items: tuple[Block | Each, ...]
+
+
+Items = tuple[Block | Each, ...]
+_TOKEN = re.compile(
+    r"\s*(?:(?P<open>\{(?P<loop>[a-z ]+):)|(?P<close>\})|"
+    r"(?P<terms>-?\w+(?:[+-]\w+)*)(?P<raw>~?)(?P<always>!\w*)?(?:\.(?P<gates>\w+))?\[(?P<axes>[^\[\]]*)\])"
+)
+
+
+@lru_cache(maxsize=None)
+def parse(content: str) -> Items:
+    """The blocks of a pattern; UsageError says where it is wrong.
+
+    >>> parse("W[in (gate hidden)]")[0].axes
+    (('in',), ('gate', 'hidden'))
+    """
+    stack: list[tuple[tuple[str, ...], list[Block | Each]]] = [((), [])]
+    at = 0
+    while content[at:].strip():
+        found = _TOKEN.match(content, at)
+        if found is None:
+            raise UsageError(f"pattern {content!r}: cannot be read from {content[at:].strip()[:30]!r} on")
+        at = found.end()
+        if found["open"]:
+            axes = tuple(found["loop"].split())
+            if unknown := set(axes) - set(INDEXES):
+                raise UsageError(f"pattern {content!r}: repeats {min(unknown)!r}; expected layer, dir or gate")
+            stack.append((axes, []))
+        elif found["close"]:
+            if len(stack) == 1:
+                raise UsageError(f"pattern {content!r}: closes a brace that was not opened")
+            axes, items = stack.pop()
+            stack[-1][1].append(Each(axes, tuple(items)))
+        else:
+            stack[-1][1].append(_block(content, found))
+    if len(stack) > 1 or not stack[0][1]:
+        raise UsageError(f"pattern {content!r}: " + ("a brace is not closed" if len(stack) > 1 else "is empty"))
+    return tuple(stack[0][1])
+
+
+def _block(content: str, found: re.Match[str]) -> Block:
+    terms, shift = [], []
+    for sign, word in re.findall(r"([+-]?)(\w+)", found["terms"]):
+        number = -1 if sign == "-" else 1
+        if word in KINDS:
+            terms.append((number, word))
+        elif word != "0":
+            shift.append((number, word))
+    axes = tuple(tuple(group.strip("()").split()) for group in re.findall(r"\([^()]*\)|[^\s()]+", found["axes"]))
+    for word in (word for group in axes for word in group):
+        if word not in {*INDEXES, "hidden", "in", "rec", "proj"} and not word.isdigit():
+            raise UsageError(f"pattern {content!r}: {word!r} is no axis; expected hidden, in, rec, proj, layer, dir, gate")
+    return Block(
+        tuple(terms), tuple(shift), found["gates"] or "", axes, bool(found["raw"]), found["always"] or ""
+    )  # fmt: skip
+
+
+def blocks(items: Items) -> Iterator[Block]:
+    """Every block of a pattern, those that are repeated once."""
+    for item in items:
+        if isinstance(item, Block):
+            yield item
+        else:
+            yield from blocks(item.items)
+
+
+Binding = Mapping[str, int | str]
+"""Values of index axes: layer and dir as numbers, gate as its letter."""
+
+
+def bound(items: Items, binding: Binding, values: Mapping[str, tuple[int | str, ...]]) -> Iterator[tuple[Block, Binding]]:
+    """Every block with the values of the axes that are repeated around it, in the order of the tensor."""
+    for item in items:
+        if isinstance(item, Block):
+            yield item, binding
+            continue
+        for chosen in product(*(values[axis] for axis in item.axes)):
+            yield from bound(item.items, {**binding, **dict(zip(item.axes, chosen, strict=True))}, values)
+
+
+def extent(block: Block, lengths: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of a block, from the length of each of its axes."""
+    return tuple(prod(length(word, lengths) for word in group) for group in block.axes)
+
+
+def length(word: str, lengths: Mapping[str, int]) -> int:
+    """The length of one axis; a number stands for itself."""
+    return int(word) if word.isdigit() else lengths[word]
+
+
+def window(
+    block: Block, lengths: Mapping[str, int], strides: tuple[int, ...], index: Mapping[str, int], order: tuple[str, ...]
+) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """(offset, shape, strides) of one cell in a block: index axes fixed by `index`, the rest in `order`.
+
+    `strides` are those of the tensor's axes.  With `order` empty the axes stay as the pattern has them.
+    """
+    offset = 0
+    found: dict[str, tuple[int, int]] = {}
+    for group, stride in zip(block.axes, strides, strict=True):
+        step = stride
+        for word in reversed(group):
+            size = length(word, lengths)
+            if word in index:
+                offset += index[word] * step
+            elif not word.isdigit():
+                found[word] = size, step
+            step *= size
+    words = order or tuple(word for group in block.axes for word in group if word in found)
+    if set(words) != found.keys():
+        raise UsageError(f"a block of {'+'.join(block.kinds)} has the axes {sorted(found)}; expected {sorted(set(words))}")
+    return offset, tuple(found[word][0] for word in words), tuple(found[word][1] for word in words)

@@ -1,0 +1,235 @@
+"""What a recurrent network is, apart from its numbers: a kind, sizes, and facts that no tensor shows.
+
+    lstm input=18 hidden=128 layers=2 bidirectional
+
+A spec is written as such a text on the command line, in a file's record and in error messages.  What is not said is
+the default of the field, except where "" means unknown: nobody can see from the weights of a GRU on which side of the
+reset gate its recurrent product stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+from paramtool.errors import UsageError
+
+GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
+"""Gates in torch's letters and order: input, forget, candidate, output; reset, update, candidate; the one of an RNN."""
+KINDS = {
+    "W": "hidden in", "R": "hidden rec", "bW": "hidden", "bR": "hidden", "P": "proj hidden",
+    "peep": "hidden", "h0": "rec", "c0": "hidden",
+}  # fmt: skip
+"""Kinds of cells and their axes.  y = W x + bW + R h + bR; the axes of a cell's own buffer, row by row."""
+GATED = {"W", "R", "bW", "bR", "peep"}
+"""Kinds that every gate has; peepholes reach the gates i, f and o alone."""
+ZEROABLE = {"bW", "bR", "peep", "h0", "c0"}
+"""Kinds that mean nothing where they are zero: a network without them computes the same."""
+WORDS = {"W": "input weights", "R": "recurrent weights", "bW": "input bias", "bR": "recurrent bias", "P": "projection",
+         "peep": "peephole", "h0": "initial h", "c0": "initial c"}  # fmt: skip
+MAX_SIZE = 1 << 24
+"""Of one axis; larger numbers are typing errors."""
+
+
+class Cell(NamedTuple):
+    """The smallest part that layouts move: one gate of one kind in one direction of one layer."""
+
+    kind: str
+    layer: int = 0
+    direction: int = 0
+    gate: str = ""
+
+    def __str__(self) -> str:
+        where = f"layer {self.layer}{', reverse' if self.direction else ''}"
+        return f"{WORDS.get(self.kind, self.kind)}{f' of gate {self.gate}' if self.gate else ''} ({where})"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A recurrent network: cells of one kind, stacked in layers."""
+
+    kind: str
+    """`lstm`, `gru` or `rnn`."""
+    input: int
+    hidden: int
+    layers: int = 1
+    bidirectional: bool = False
+    projection: int = 0
+    """The width of h where it is projected, else 0."""
+    bias: bool = True
+    reset: str = ""
+    """Of a GRU: `after` the recurrent product (cuDNN, PyTorch), or `before` it (Keras 1, ONNX' default)."""
+    activation: str = ""
+    """Of an RNN: `tanh` or `relu`; of others only where it is not tanh."""
+    gate_activation: str = "sigmoid"
+    """`sigmoid`, or `hard_sigmoid(0.2,0.5)`: clip(0.2 x + 0.5, 0, 1)."""
+    cell_clip: float = 0.0
+    """The bound of an LSTM's cell state, as TensorFlow 1 clips it; 0 for none."""
+    clip: float = 0.0
+    """The bound of what goes into the activations, as ONNX clips it; 0 for none."""
+    peephole: bool = False
+    initial_state: bool = False
+    """Whether h0 and c0 were trained and are stored."""
+    coupled: bool = False
+    """Whether the forget gate is one minus the input gate."""
+    backward: bool = False
+    """Whether a network of one direction runs from the end to the beginning."""
+
+    def __post_init__(self) -> None:
+        """UsageError where the numbers cannot be."""
+        if self.kind not in GATES:
+            raise UsageError(f"{self.kind!r} is no kind of network; expected lstm, gru or rnn")
+        for name in ("input", "hidden", "layers"):
+            if not 1 <= getattr(self, name) <= MAX_SIZE:
+                raise UsageError(f"{name}={getattr(self, name)} cannot be; expected 1 to {MAX_SIZE}")
+        if self.projection and (self.kind != "lstm" or not 0 < self.projection < self.hidden):
+            raise UsageError(
+                f"projection={self.projection} cannot be: only an LSTM has one, smaller than hidden={self.hidden}"
+            )
+        if self.reset and (self.kind != "gru" or self.reset not in ("after", "before")):
+            raise UsageError(f"reset={self.reset} cannot be: a gru has reset=after or reset=before")
+        if self.kind != "lstm" and (self.peephole or self.coupled or self.cell_clip):
+            raise UsageError(f"a {self.kind} has no peepholes, no coupled gates and no clipped cell: an lstm may")
+        if self.backward and self.bidirectional:
+            raise UsageError("backward and bidirectional exclude each other")
+
+    @property
+    def directions(self) -> int:
+        """1 or 2."""
+        return 2 if self.bidirectional else 1
+
+    @property
+    def gates(self) -> str:
+        """The gates of the kind, in torch's order."""
+        return GATES[self.kind]
+
+    @property
+    def recurrent(self) -> int:
+        """The width of h."""
+        return self.projection or self.hidden
+
+    def sizes(self, layer: int) -> dict[str, int]:
+        """The length of each axis of a cell of that layer."""
+        inside = self.input if layer == 0 else self.recurrent * self.directions
+        return {"hidden": self.hidden, "in": inside, "rec": self.recurrent, "proj": self.projection}
+
+    def shape(self, cell: Cell) -> tuple[int, ...]:
+        """The shape of a cell's own buffer, row by row."""
+        sizes = self.sizes(cell.layer)
+        return tuple(sizes[axis] for axis in KINDS[cell.kind].split())
+
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of cells that the network has."""
+        has = {"W": True, "R": True, "bW": self.bias, "bR": self.bias, "P": bool(self.projection),
+               "peep": self.peephole, "h0": self.initial_state, "c0": self.initial_state and self.kind == "lstm"}  # fmt: skip
+        return tuple(kind for kind in KINDS if has[kind])
+
+    def gates_of(self, kind: str) -> str:
+        """The gates that cells of a kind have: all, those with peepholes, or none."""
+        return "ifo" if kind == "peep" else self.gates if kind in GATED else ""
+
+    def cells(self) -> Iterator[Cell]:
+        """Every cell of the network."""
+        for layer in range(self.layers):
+            for direction in range(self.directions):
+                for kind in self.kinds():
+                    for gate in self.gates_of(kind) or [""]:
+                        yield Cell(kind, layer, direction, gate)
+
+    def __str__(self) -> str:
+        return text(self)
+
+
+def text(spec: Spec) -> str:
+    """The text that `parse` reads; defaults are left out.
+
+    >>> text(Spec("gru", 3, 4, bidirectional=True, bias=False))
+    'gru input=3 hidden=4 bidirectional bias=no'
+    """
+    words = [spec.kind]
+    for field in fields(spec)[1:]:
+        value = getattr(spec, field.name)
+        if field.name in ("input", "hidden") or value != field.default:
+            words.append(_word(field.name, value))
+    return " ".join(words)
+
+
+def _word(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return name if value else f"{name}=no"
+    return f"{name}={value}"
+
+
+Facts = Mapping[str, object]
+"""Fields of a Spec that somebody said, by name; `kind` among them."""
+
+
+def parse(text: str) -> dict[str, object]:
+    """The fields that a text says; UsageError names the word that is wrong.
+
+    >>> parse("lstm hidden=4 bidirectional")
+    {'kind': 'lstm', 'hidden': 4, 'bidirectional': True}
+    """
+    facts: dict[str, object] = {}
+    for word in re.findall(r"[^\s(]+(?:\([^)]*\))?|\S+", text):
+        name, value = _fact(word)
+        if name in facts and facts[name] != value:
+            raise UsageError(f"{name} is said twice in {text!r}")
+        facts[name] = value
+    return facts
+
+
+TYPES = {field.name: field.type for field in fields(Spec)}
+
+
+def _fact(word: str) -> tuple[str, object]:
+    """One word of a spec: a kind, a flag or `name=value`."""
+    if word in GATES:
+        return "kind", word
+    name, equals, value = word.partition("=")
+    kind = TYPES.get(name)
+    if kind is None or name == "kind" or (not equals and kind != "bool"):
+        known = ", ".join(n if t == "bool" else f"{n}=..." for n, t in TYPES.items() if n != "kind")
+        raise UsageError(f"{word!r} is no word of a spec", hint=f"lstm, gru or rnn, then {known}")
+    try:
+        return name, _value(str(kind), value, bool(equals))
+    except ValueError:
+        raise UsageError(f"{word!r}: expected {_EXPECTED[str(kind)]}") from None
+
+
+_EXPECTED = {"bool": "yes or no", "int": "a whole number", "float": "a number", "str": "a word"}
+_YES = {"": True, "yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+
+
+def _value(kind: str, value: str, said: bool) -> object:
+    if kind == "bool":
+        if value.lower() not in _YES or (said and not value):
+            raise ValueError
+        return _YES[value.lower()]
+    if kind == "int":
+        if not re.fullmatch(r"\d{1,9}", value):
+            raise ValueError
+        return int(value)
+    if kind == "float":
+        number = float(value)
+        if not 0 <= number < float("inf"):
+            raise ValueError
+        return number
+    if not re.fullmatch(r"\w+(\([\d., ]+\))?", value):
+        raise ValueError
+    return value.replace(" ", "")
+
+
+def merged(*sources: tuple[str, Facts]) -> dict[str, object]:
+    """What several sources say together, each with a word for who it is; UsageError where two disagree."""
+    facts: dict[str, object] = {}
+    who: dict[str, str] = {}
+    for source, said in sources:
+        for name, value in said.items():
+            if name in facts and facts[name] != value:
+                raise UsageError(f"{who[name]} says {_word(name, facts[name])}, {source} says {_word(name, value)}")
+            facts[name] = value
+            who[name] = source
+    return facts
