@@ -30,7 +30,7 @@ OLD_GRUV3 = (
     CANDIDATE,
     STATE,
 )
-PACKED = Tensor(STACK + "W", "W[(gate hidden) in] R[(gate hidden) rec] bW+bR[(gate hidden) 1]", along=1)
+PACKED = Tensor(STACK + "W", "W[(gate hidden) in] R[(gate hidden) rec] bW+bR![(gate hidden) 1]", along=1)
 SIDES = ("forward", "backward")
 
 LAYOUTS = (

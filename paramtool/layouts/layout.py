@@ -132,7 +132,7 @@ class Layout:
         if fit:
             return fit[0]
         if not forms:
-            raise LayoutError(f"{spec}: layout {self.name} holds no {spec.kind} with these options")
+            raise LayoutError(f"{spec}: layout {self.name} cannot hold it: it has no {spec.kind}")
         raise LayoutError(f"{spec}: layout {self.name} cannot hold it: {'; '.join(refusals(self, forms[0], spec))}")
 
 
@@ -167,6 +167,8 @@ class Place:
     shape: tuple[int, ...]
     """The axes of the window as the cell's own buffer is cut: its bytes row by row in this shape."""
     shift: float = 0.0
+    must_be_zero: bool = False
+    """Filler that stands for cells which the network does not have; other filler means nothing."""
 
 
 class _Piece(NamedTuple):
@@ -220,7 +222,8 @@ class Stored:
                         if kind in self.spec.kinds()
                     )
                     place = View(view.storage, view.dtype, offset + at, shape, strides)
-                    yield Place(terms, place, shape, shift)
+                    fake = bool(block.terms) and not terms and block.always == "!"
+                    yield Place(terms, place, shape, shift, fake)
 
     def _number(self, word: str) -> float:
         try:

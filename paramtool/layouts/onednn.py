@@ -9,10 +9,10 @@ MATRICES = (
     Tensor("[layer{layer}.]weights_layer", "W[1 dir in gate hidden]"),
     Tensor("[layer{layer}.]weights_iter", "R[1 dir rec gate hidden]"),
 )
-BIAS = Tensor("[layer{layer}.]bias", "bW+bR[1 dir gate hidden]")
+BIAS = Tensor("[layer{layer}.]bias", "bW+bR![1 dir gate hidden]")
 LBR_BIAS = Tensor(
     "[layer{layer}.]bias",
-    "bW+bR.zr[1 dir gate hidden] bW.n[1 dir gate hidden] bR.n[1 dir gate hidden]",
+    "bW+bR!.zr[1 dir gate hidden] bW!.n[1 dir gate hidden] bR!.n[1 dir gate hidden]",
     along=2,
 )
 PEEPHOLE = Tensor("[layer{layer}.]weights_peephole", "peep.ifo[1 dir gate hidden]")
@@ -29,7 +29,8 @@ LAYOUTS = (
             Form("rnn", "h", (*MATRICES, BIAS)),
         ),
         source="doc/primitives/rnn.md @515bfba68c",
-        proof=("equations", "run with oneDNN 3.2 before this project"),
+        proof=("oracle: oneDNN 3.6",),
+        always_biases=True,
         note='packed "any" formats are opaque and are never saved',
     ),
 )

@@ -136,3 +136,31 @@ def map_tensors(node: Node, change: Callable[[str], str]) -> Node:
         case Opaque(path, parts):
             return Opaque(path, tuple((label, map_tensors(child, change)) for label, child in parts))
     return node
+
+
+def swap(node: Node, swaps: dict[str, tuple[str, ...]]) -> Node:
+    """The same tree with tensors taken out and others put where they stood: {old name: new names}.
+
+    In a mapping the new keys are the new names without what the old name has before its own key.
+    """
+    match node:
+        case Sequence(kind, items):
+            found: list[Node] = []
+            for item in items:
+                if isinstance(item, TensorRef) and item.name in swaps:
+                    found += [TensorRef(name) for name in swaps[item.name]]
+                else:
+                    found.append(swap(item, swaps))
+            return Sequence(kind, tuple(found))
+        case Mapping(kind, pairs, attributes):
+            changed: list[tuple[Key, Node]] = []
+            for key, child in pairs:
+                if isinstance(child, TensorRef) and child.name in swaps:
+                    before = child.name.removesuffix(str(key))
+                    changed += [(name.removeprefix(before), TensorRef(name)) for name in swaps[child.name]]
+                else:
+                    changed.append((key, swap(child, swaps)))
+            return Mapping(kind, tuple(changed), attributes and swap(attributes, swaps))
+        case Opaque(path, parts):
+            return Opaque(path, tuple((label, swap(child, swaps)) for label, child in parts))
+    return node

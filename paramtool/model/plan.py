@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from paramtool.errors import PlanError
+from paramtool.model.checkpoint import Module
 from paramtool.model.dtype import DType
 from paramtool.model.objects import EMPTY, Node
 from paramtool.model.storage import Storage
@@ -22,18 +23,40 @@ from paramtool.model.view import View, contiguous, overlaps
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Fill one window of a target with the signed sum of windows of the source.
+    """Fill one window of a target with the signed sum of windows of the source, plus a number.
 
-    One term of the target's dtype with sign +1 moves bytes untouched; anything else is arithmetic.
+    One term of the target's dtype with sign +1 and no shift moves bytes untouched; no term at all writes the shift,
+    which is mostly zero; anything else is arithmetic.
     """
 
     destination: View
     terms: tuple[tuple[int, View], ...]
+    shift: float = 0.0
 
     @property
     def is_plain(self) -> bool:
         """Whether bytes move untouched."""
-        return len(self.terms) == 1 and self.terms[0][0] == 1 and self.terms[0][1].dtype == self.destination.dtype
+        return self.is_exact and self.terms[0][0] == 1 and self.terms[0][1].dtype == self.destination.dtype
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the way back gives the same bytes: one term and no shift; a sign is a bit."""
+        return len(self.terms) == 1 and not self.shift
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What must hold of the source's bytes before the first byte is written; a pure pass cannot see it.
+
+    The window equals the signed sum of `terms` plus `shift`: no terms for a window that must be zero, one for twins.
+    """
+
+    view: View
+    terms: tuple[tuple[int, View], ...]
+    shift: float
+    message: str
+    """What is wrong where it does not hold; where, found and expected."""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +141,9 @@ class Plan:
     metadata: Mapping[str, str] = field(default_factory=dict)
     index_metadata: Mapping[str, object] = field(default_factory=dict)
     """For the index, where the output has one."""
+    modules: tuple[Module, ...] = ()
+    """What is known of the recurrent networks in it, for its record."""
+    requires: tuple[Requirement, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -148,14 +174,45 @@ def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> 
 def _check_target(target: Target, storages: Mapping[int, Storage]) -> None:
     if sum(copy.destination.nbytes for copy in target.copies) != target.nbytes:
         raise PlanError(f"{target.name!r}: its copies do not fill it")
+    many = len(target.copies) > _MANY_COPIES
+    if many and (wrong := _marked_twice(target)):
+        raise PlanError(f"{target.name!r}: {wrong}")
     for k, copy in enumerate(target.copies):
         if copy.destination.byte_stop > target.nbytes:
             raise PlanError(f"{target.name!r}: a copy reaches outside it")
         if len(target.copies) > 1 and not copy.destination.is_injective:
             raise PlanError(f"{target.name!r}: a copy writes an element twice")
-        if any(overlaps(copy.destination, other.destination) for other in target.copies[:k]):
+        if not many and any(overlaps(copy.destination, other.destination) for other in target.copies[:k]):
             raise PlanError(f"{target.name!r}: two copies write the same element")
         for _, view in copy.terms:
             storage = storages.get(view.storage) if isinstance(view.storage, int) else None
             if storage is None or view.byte_stop > storage.nbytes or view.shape != copy.destination.shape:
                 raise PlanError(f"{target.name!r}: a source window does not fit")
+
+
+_MANY_COPIES = 64
+"""More copies than this are proved disjoint by marking elements, not pair by pair."""
+
+
+def _marked_twice(target: Target) -> str:
+    """What is wrong with the tiling of a target, by marking every element; empty where nothing is."""
+    marks = bytearray(prod(target.shape))
+    for copy in target.copies:
+        view = copy.destination
+        if view.dtype != target.dtype or view.offset + view.extent > len(marks):
+            return "a copy reaches outside it"
+        size, stride = (view.shape[-1], view.strides[-1]) if view.shape else (1, 1)
+        for start in _starts(view):
+            row = slice(start, start + (size - 1) * stride + 1, stride or 1)
+            if any(marks[row]):
+                return "two copies write the same element"
+            marks[row] = b"\1" * len(range(*row.indices(len(marks))))
+    return "" if all(marks) else "its copies do not fill it"
+
+
+def _starts(view: View) -> list[int]:
+    """Where each row along the last axis begins."""
+    found = [view.offset] if view.numel else []
+    for size, stride in zip(view.shape[:-1], view.strides[:-1], strict=True):
+        found = [base + k * stride for base in found for k in range(size)]
+    return found

@@ -35,14 +35,16 @@ class ByteRange:
 class Encoded:
     """Bytes of a file that have to be decoded first, step by step.
 
-    Steps: `inflate` (raw deflate, as in a zip), `swap2` `swap4` `swap8` (turn the bytes of each unit round: big-endian
-    files).  Decoded into a temporary file, where any window can be read.
+    Steps: `inflate` (raw deflate, as in a zip), `skip128` (leave out so many first bytes, a header), `swap2` `swap4`
+    `swap8` (turn the bytes of each unit round: big-endian files).  Decoded into a temporary file, where any window
+    can be read.
+    One step stands alone: `hdf5:PATH` is a dataset of the HDF5 file in that range, its chunks put together by h5py.
     """
 
     source: ByteRange
     steps: tuple[str, ...]
     crc32: int | None = None
-    """Of the bytes after inflating and before turning them round."""
+    """Of the bytes after inflating, before anything is left out or turned round."""
 
 
 @dataclass(frozen=True, slots=True)

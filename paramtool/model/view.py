@@ -127,6 +127,41 @@ class View:
         return replace(self, storage=storage, offset=blocks * self.dtype.block_elements)
 
 
+def reshaped(view: View, shape: Sequence[int]) -> View | None:
+    """The window in another shape, its elements in the same row-major order; None where no strides say it.
+
+    >>> from paramtool.model.dtype import DTYPES
+    >>> columns = View(0, DTYPES["float32"], 0, (3, 4), (1, 3))
+    >>> reshaped(columns, (3, 2, 2)).strides, reshaped(columns, (12,))
+    ((1, 6, 3), None)
+    """
+    if prod(shape) != view.numel:
+        return None
+    if view.is_contiguous:
+        return contiguous(view.storage, view.dtype, shape, view.offset)
+    # Axes that run on into each other count as one; each must be a product of axes of the new shape.
+    runs: list[list[int]] = []
+    for size, stride in zip(view.shape, view.strides, strict=True):
+        if size == 1:
+            continue
+        if runs and runs[-1][1] == size * stride:
+            runs[-1] = [runs[-1][0] * size, stride]
+        else:
+            runs.append([size, stride])
+    strides: list[int] = []
+    rest, stride = runs.pop() if runs else [1, 1]
+    for size in reversed(tuple(shape)):
+        if rest == 1 and size != 1 and runs:
+            rest, stride = runs.pop()
+        if size != 1 and rest % size:
+            return None
+        strides.append(stride)
+        if size != 1:
+            rest //= size
+            stride *= size
+    return View(view.storage, view.dtype, view.offset, tuple(shape), tuple(reversed(strides)))
+
+
 def contiguous(storage: StorageId, dtype: DType, shape: Sequence[int], offset: int = 0) -> View:
     """The row-major window of that shape."""
     shape = tuple(shape)

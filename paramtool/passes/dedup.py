@@ -135,6 +135,7 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
         objects=checkpoint.objects,
         metadata=dict(checkpoint.metadata),
         index_metadata=dict(checkpoint.index_metadata),
+        modules=checkpoint.modules,
     )
 
 

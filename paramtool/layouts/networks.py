@@ -82,22 +82,23 @@ def _groups(layout: Layout, form: Form, shapes: Iterable[str]) -> list[_Group]:
     """Names by module, as one form reads them."""
     groups: dict[str, _Group] = {}
     for name in shapes:
-        for k, row in enumerate(form.tensors):
+        readings = [
+            (said.get("at") or "", k, said)
+            for k, row in enumerate(form.tensors)
+            if (said := names.found(row, row.directions or layout.directions, form.gates, layout.separator, name))
+        ]
+        if not readings:
+            continue
+        at, k, said = min(readings, key=lambda reading: len(reading[0]))  # `projection/kernel` is no `kernel`
+        row, group = form.tensors[k], groups.setdefault(at, _Group(at, form, {}, {}))
+        written = {label: gate for gate, label in names.labels(row, form.gates).items()}
+        gate = written[said["gate"]] if said.get("gate") is not None else ""
+        if said.get("cell") is not None:
+            group.cells[k, int(said["cell"]), gate] = name
+        else:
             sides = row.directions or layout.directions
-            said = names.found(row, sides, form.gates, layout.separator, name)
-            if said is None:
-                continue
-            group = groups.setdefault(said.get("at") or "", _Group(said.get("at") or "", form, {}, {}))
-            gate = ""
-            if said.get("gate") is not None:
-                written = {label: gate for gate, label in names.labels(row, form.gates).items()}
-                gate = written[said["gate"]]
-            if said.get("cell") is not None:
-                group.cells[k, int(said["cell"]), gate] = name
-            else:
-                direction = sides.index(said["dir"]) if said.get("dir") is not None else 0
-                group.rows[k, int(said.get("layer") or 0), direction, gate] = name
-            break
+            direction = sides.index(said["dir"]) if said.get("dir") is not None else 0
+            group.rows[k, int(said.get("layer") or 0), direction, gate] = name
     return list(groups.values())
 
 
@@ -123,7 +124,8 @@ def network(
                 readings += _read(layout, form, chosen, group, shapes, facts)
             except (LayoutError, UsageError) as error:
                 why.append(f"{form.kind}{f' reset={form.reset}' if form.reset else ''}: {error}")
-    distinct = {(reading.spec, tuple(reading.tensors)): reading for reading in reversed(readings)}
+    most = max((len(reading.tensors) for reading in readings), default=0)  # a reading that leaves names over is none
+    distinct = {(r.spec, tuple(r.tensors)): r for r in reversed(readings) if len(r.tensors) == most}
     if len(distinct) == 1:
         return replace(next(iter(distinct.values())), assumed=tuple(_assumed(layout, options)))
     where = repr(at) if at else "the names at the top"
@@ -181,7 +183,9 @@ def _unfolded(group: _Group, facts: Facts) -> Iterator[tuple[Rows, int]]:
     """Rows with layers and directions; names that count cells are read with one direction and with two."""
     if not group.cells:
         seen = 1 + max(direction for _, _, direction, _ in group.rows)
-        yield group.rows, max(seen, 2 if facts.get("bidirectional") else 1)
+        inside = any("dir" in _axes(group.form.tensors[k]) for k, *_ in group.rows)
+        for directions in (1, 2) if inside and seen == 1 else (seen,):
+            yield group.rows, directions
         return
     for directions in (1, 2):
         yield {(k, *divmod(c, directions), gate): name for (k, c, gate), name in group.cells.items()}, directions
@@ -205,11 +209,19 @@ def _network(
     for name, value in has.items():
         found[name] = facts.get(name, value) if flat or (name == "bias" and value) else value
     for name, value in facts.items():
-        if name in found and found[name] != value:
+        unsure = name in has and value is False  # what is always stored can be zeros that stand for nothing
+        if name in found and found[name] != value and not unsure:
             raise LayoutError(f"{name} is said to be {value}, names and shapes show {found[name]}")
         found[name] = value
     spec = Spec(**{name: value for name, value in found.items() if name in named})
     return _proved(layout, form, options, at, rows, spec, shapes)
+
+
+def _axes(row: Tensor) -> set[str]:
+    """The axes of a row's tensors, those that are repeated included."""
+    items = pattern.parse(row.content)
+    repeated = {axis for item in items if isinstance(item, pattern.Each) for axis in item.axes}
+    return repeated | {word for block in pattern.blocks(items) for group in block.axes for word in group}
 
 
 def _is_flat(row: Tensor) -> bool:

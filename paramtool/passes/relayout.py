@@ -1,0 +1,439 @@
+"""Relayout: the cells of a network from where one layout has them to where another wants them.
+
+The places of the source say which window holds each cell, those of the target say which cells each window wants; joined
+by cell, they are the copies of a plan.  No pair of layouts has code of its own, and the way back is the same function.
+What cannot be seen without the bytes becomes a requirement of the plan: a bias that is dropped must be zero, twins must
+be equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from paramtool import layouts
+from paramtool.errors import LayoutError
+from paramtool.layouts.networks import Network, as_stored
+from paramtool.layouts.layout import Form, Layout, Place, Stored, Tensor, refusals, stored
+from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec
+from paramtool.model.dtype import DType
+from paramtool.model.plan import Copy, Requirement, Target
+from paramtool.model.view import View, contiguous, reshaped
+
+KEPT_PREFIX = "paramtool.kept/"
+"""Names of tensors that hold what a conversion would lose begin with this."""
+KEPT = Layout(
+    "kept",
+    "biases as they were before a conversion summed or shifted them",
+    tuple(
+        Form(
+            kind,
+            GATES[kind],
+            (
+                Tensor("bias_ih_l{layer}{dir}", "bW[(gate hidden)]"),
+                Tensor("bias_hh_l{layer}{dir}", "bR[(gate hidden)]"),
+            ),
+            reset=reset,
+        )
+        for kind, reset in (("lstm", ""), ("gru", "after"), ("gru", "before"), ("rnn", ""))
+    ),
+    separator="/",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a conversion does beside moving bytes, for people and for the record."""
+
+    kind: str
+    """`summed`, `shifted`, `negated`, `split`, `made`, `dropped`, `kept`."""
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """One network in its new layout."""
+
+    source: Network
+    at: str
+    layout: Layout
+    form: Form
+    spec: Spec
+    options: Mapping[str, str]
+    targets: tuple[Target, ...]
+    tensors: Mapping[str, str]
+    """{the layout's name of a tensor: its name in the output}."""
+    kept: tuple[Target, ...] = ()
+    requires: tuple[Requirement, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the way back gives the same bytes."""
+        return not any(change.kind in ("summed", "shifted") for change in self.changes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where the value of a cell is: sign * window + shift."""
+
+    sign: int
+    view: View
+    shape: tuple[int, ...]
+    """The cell's own buffer, row by row, in this shape."""
+    shift: float
+
+
+@dataclass(slots=True)
+class _Cells:
+    """The cells of a source, and what must hold for them to be what they are taken for."""
+
+    where: str
+    found: dict[Cell, _Source] = field(default_factory=dict)
+    zero: set[Cell] = field(default_factory=set)
+    """The other cells of a sum, which is taken to be all in the first."""
+    requires: list[Requirement] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+
+
+def convert(
+    network: Network,
+    views: Mapping[str, View],
+    layout: Layout,
+    options: Mapping[str, str],
+    at: str,
+    keep_split: bool = False,
+) -> Converted:
+    """A network in another layout.
+
+    `views` holds the windows of the network's tensors, and of those that an earlier conversion kept, by their names in
+    the checkpoint.  LayoutError where the layout cannot hold the network; what depends on the bytes is in `requires`.
+    """
+    options = layout.chosen(options)
+    form = _form(layout, network.spec, options)
+    cells = _cells(network, views)
+    _take_kept(cells, network, views)
+    _check_placed(cells, network, layout, form)
+    tensors = stored(layout, form, network.spec, options)
+    if not tensors:
+        raise LayoutError(f"{network.at!r}: layout {layout.name} has no tensor for {network.spec}")
+    separator = layout.separator if at else ""
+    dtype = next(s.view.dtype for c, s in cells.found.items() if c.kind == "W")
+    targets, lossy = [], set()
+    for tensor in tensors:
+        name = f"{at}{separator}{tensor.name}"
+        target, lost = _target(name, tensor, cells, dtype)
+        targets.append(target)
+        lossy |= lost
+    kept = tuple(_kept(network, at, lossy, cells, dtype)) if keep_split and lossy else ()
+    if kept:
+        cells.changes.append(Change("kept", f"{len(kept)} tensors {KEPT_PREFIX}... hold the biases as they were"))
+    return Converted(
+        source=network,
+        at=at,
+        layout=layout,
+        form=form,
+        spec=network.spec,
+        options=options,
+        targets=tuple(targets),
+        tensors={tensor.name: target.name for tensor, target in zip(tensors, targets, strict=True)},
+        kept=kept,
+        requires=tuple(cells.requires),
+        changes=tuple(dict.fromkeys(cells.changes)),
+    )
+
+
+def _form(layout: Layout, spec: Spec, options: Mapping[str, str]) -> Form:
+    """The form that holds a network; LayoutError says why there is none, and which layouts could."""
+    try:
+        return layout.form(spec, options)
+    except LayoutError as error:
+        raise LayoutError(str(error), hint=_holders(spec)) from None
+
+
+def _holders(spec: Spec) -> str:
+    """The layouts that can hold a network."""
+    names = [one.name for one in layouts.all_layouts() if _holds(one, spec)]
+    return f"layouts that hold it: {', '.join(names)}" if names else "no layout here holds it"
+
+
+def _holds(layout: Layout, spec: Spec) -> bool:
+    return any(not list(refusals(layout, form, spec)) for form in layout.forms if form.kind == spec.kind)
+
+
+# --- the source -------------------------------------------------------------------------------------------------
+
+
+def _cells(network: Network, views: Mapping[str, View]) -> _Cells:
+    """Where each cell of a network stands."""
+    cells = _Cells(repr(network.at) if network.at else "the network")
+    for tensor in network.stored():
+        name = network.tensors[tensor.name]
+        for place in tensor.places(as_stored(views[name], tensor.shape)):
+            _take(cells, place, name)
+    return cells
+
+
+def _take(cells: _Cells, place: Place, name: str) -> None:
+    """One place of a source: its cells stand there, or must be zero."""
+    if not place.terms:
+        if place.must_be_zero:
+            message = f"{name!r}: is not zero, and the network is said to have no biases"
+            cells.requires.append(Requirement(place.view, (), place.shift, message, 'say bias=yes in --spec "..."'))
+            cells.changes.append(Change("dropped", "biases of zeros dropped"))
+        return
+    (sign, cell), *others = place.terms
+    source = _Source(sign, place.view, place.shape, -sign * place.shift)
+    twin = cells.found.get(cell)
+    if twin is not None:
+        message = f"{name!r}: {cell} differs from its twin, which has the same meaning"
+        cells.requires.append(Requirement(place.view, ((1, twin.view),), 0.0, message, "the file was changed by halves"))
+        return
+    cells.found[cell] = source
+    cells.zero.update(other for _, other in others)
+
+
+def _take_kept(cells: _Cells, network: Network, views: Mapping[str, View]) -> None:
+    """Take biases from where an earlier conversion kept them, provided that they still give what is stored."""
+    form = next(form for form in KEPT.forms if (form.kind, form.reset) == (network.spec.kind, network.spec.reset))
+    kept: dict[Cell, _Source] = {}
+    for tensor in stored(KEPT, form, network.spec, {}):
+        name = kept_name(network.at, tensor.name)
+        if name not in views:
+            continue
+        for place in tensor.places(as_stored(views[name], tensor.shape)):
+            kept[place.terms[0][1]] = _Source(1, place.view, place.shape, 0.0)
+    if not kept:
+        return
+    for tensor in network.stored():
+        for place in tensor.places(as_stored(views[network.tensors[tensor.name]], tensor.shape)):
+            if place.terms and all(cell in kept for _, cell in place.terms):
+                terms = tuple((sign, kept[cell].view) for sign, cell in place.terms)
+                message = f"{network.tensors[tensor.name]!r}: is not what {KEPT_PREFIX}... gives: {place.terms[0][1]}"
+                hint = "it was trained on since: --drop-kept goes on without the kept biases"
+                cells.requires.append(Requirement(place.view, terms, place.shift, message, hint))
+    cells.found |= kept
+    cells.zero -= kept.keys()
+    cells.changes.append(Change("kept", "biases taken from where an earlier conversion kept them"))
+
+
+def kept_name(at: str, tensor: str) -> str:
+    """The name of a kept tensor of a module."""
+    return f"{KEPT_PREFIX}{at}/{tensor}" if at else f"{KEPT_PREFIX}{tensor}"
+
+
+def _check_placed(cells: _Cells, network: Network, layout: Layout, form: Form) -> None:
+    """Every cell has a place in the target, or may be dropped because it is zero; LayoutError names the cell."""
+    for cell, source in cells.found.items():
+        if form.has_place(cell):
+            continue
+        if cell.kind not in ZEROABLE:
+            raise LayoutError(f"{cells.where}: layout {layout.name} has no place for the {cell}", _holders(network.spec))
+        holders = [
+            one.name
+            for one in layouts.all_layouts()
+            if _holds(one, network.spec) and any(f.has_place(cell) for f in one.forms if f.kind == network.spec.kind)
+        ]
+        message = f"{cells.where}: the {cell} is not zero, and layout {layout.name} has no place for it"
+        hint = f"layouts that hold it: {', '.join(holders)}"
+        cells.requires.append(Requirement(source.view, (), source.shift * -source.sign, message, hint))
+        cells.changes.append(Change("dropped", f"{WORDS[cell.kind]} of zeros dropped"))
+
+
+# --- the target -------------------------------------------------------------------------------------------------
+
+
+def _target(name: str, tensor: Stored, cells: _Cells, default: DType) -> tuple[Target, set[Cell]]:
+    """One tensor of the target, and the cells that the way back could not tell apart."""
+    places = list(tensor.places(contiguous(name, default, tensor.shape)))
+    dtypes = {cells.found[cell].view.dtype for place in places for _, cell in place.terms if cell in cells.found}
+    if len(dtypes) > 1:
+        found = ", ".join(sorted(dtype.name for dtype in dtypes))
+        raise LayoutError(f"{cells.where}: {name!r} would be put together from tensors of {found}; expected one dtype")
+    dtype = dtypes.pop() if dtypes else default
+    if dtype.block_elements != 1:
+        raise LayoutError(f"{cells.where}: its tensors are {dtype.name}: packed and quantised networks are not converted")
+    copies: list[Copy] = []
+    lost: set[Cell] = set()
+    for place in tensor.places(contiguous(name, dtype, tensor.shape)):
+        made = list(_copies(place, cells))
+        copies += made
+        if made and (len(made[0].terms) > 1 or (made[0].shift and made[0].terms)):
+            lost.update(cell for _, cell in place.terms)
+    return Target(name, dtype, tensor.shape, tuple(coalesced(copies))), lost
+
+
+def _copies(place: Place, cells: _Cells) -> Iterator[Copy]:
+    """Fill one place of the target from the cells that it names."""
+    sources: list[tuple[int, _Source]] = []
+    shift = place.shift
+    for sign, cell in place.terms:
+        source = cells.found.get(cell)
+        if source is not None:
+            sources.append((sign * source.sign, source))
+            shift += sign * source.shift
+        elif cell.kind not in ZEROABLE:
+            raise LayoutError(f"{cells.where}: its {cell} is nowhere")
+    _remember(place, sources, shift, cells)
+    if not sources:
+        yield Copy(place.view, (), shift)
+        return
+    for windows in _aligned([(place.view, place.shape), *((source.view, source.shape) for _, source in sources)]):
+        destination, *views = windows
+        yield Copy(destination, tuple((sign, view) for (sign, _), view in zip(sources, views, strict=True)), shift)
+
+
+def _remember(place: Place, sources: list[tuple[int, _Source]], shift: float, cells: _Cells) -> None:
+    """Note what a place does beside moving bytes."""
+    if len(sources) > 1:
+        cells.changes.append(Change("summed", "function kept, bytes not: two biases summed"))
+    if shift and sources:
+        cells.changes.append(Change("shifted", f"function kept, bytes not: {shift:+g} on a bias"))
+    if any(sign < 0 for sign, _ in sources):
+        cells.changes.append(Change("negated", "one gate negated, exactly"))
+    kinds = {cell.kind for _, cell in place.terms}
+    if not sources and (place.terms or place.must_be_zero):
+        split = place.terms and all(cell in cells.zero for _, cell in place.terms)
+        what = "one bias put into the first of two, zeros into the second" if split else ""
+        made = " and ".join(sorted({WORDS[kind] for kind in kinds})) or "biases"
+        cells.changes.append(Change("split", what) if split else Change("made", f"{made} of zeros written"))
+
+
+Window = tuple[View, tuple[int, ...]]
+
+
+def _aligned(windows: list[Window]) -> Iterator[list[View]]:
+    """Windows on buffers that are cut into different shapes, cut alike: the elements in the same order."""
+    for _, shape in windows:
+        same = [view if cut == shape else reshaped(view, shape) for view, cut in windows]
+        if all(view is not None for view in same):
+            yield [view for view in same if view is not None]
+            return
+    # The legacy Keras kernels against a transposed one: rows of the one wrap round in the other.
+    total = windows[0][0].numel
+    cuts = sorted({k for view, _ in windows for k in range(0, total, view.shape[-1])} | {total})
+    for start, stop in zip(cuts, cuts[1:], strict=False):
+        yield [_run(view, start, stop) for view, _ in windows]
+
+
+def _run(view: View, start: int, stop: int) -> View:
+    """Elements `start` to `stop`, in row-major order, of one row of a window."""
+    offset, rest = view.offset, start
+    for size, stride in zip(reversed(view.shape), reversed(view.strides), strict=True):
+        rest, k = divmod(rest, size)
+        offset += k * stride
+    return View(view.storage, view.dtype, offset, (stop - start,), (view.strides[-1],))
+
+
+def _kept(network: Network, at: str, lossy: set[Cell], cells: _Cells, dtype: DType) -> Iterator[Target]:
+    """Tensors that hold cells as they were, for each bias vector of which a gate is lost."""
+    form = next(form for form in KEPT.forms if (form.kind, form.reset) == (network.spec.kind, network.spec.reset))
+    quiet = _Cells(cells.where, cells.found, cells.zero)
+    for tensor in stored(KEPT, form, network.spec, {}):
+        name = kept_name(at, tensor.name)
+        if any(cell in lossy for place in tensor.places(contiguous(name, dtype, tensor.shape)) for _, cell in place.terms):
+            yield _target(name, tensor, quiet, dtype)[0]
+
+
+# --- fewer and larger copies --------------------------------------------------------------------------------------
+
+
+def coalesced(copies: list[Copy]) -> list[Copy]:
+    """The same copies, put together where neighbours continue each other: gates of one order become one matrix."""
+    found = [_collapsed(copy) for copy in _stacked(copies)]
+    return [_collapsed(copy) for copy in _joined(found)]
+
+
+def _windows(copy: Copy) -> list[View]:
+    return [copy.destination, *(view for _, view in copy.terms)]
+
+
+def _alike(a: Copy, b: Copy) -> bool:
+    """Whether two copies differ only in where their windows begin."""
+    if a.shift != b.shift or [sign for sign, _ in a.terms] != [sign for sign, _ in b.terms]:
+        return False
+    return all(
+        (x.storage, x.dtype, x.shape, x.strides) == (y.storage, y.dtype, y.shape, y.strides)
+        for x, y in zip(_windows(a), _windows(b), strict=True)
+    )
+
+
+def _stacked(copies: list[Copy]) -> Iterator[Copy]:
+    """Runs of copies whose windows move on by equal steps, as one copy with an axis more."""
+    k = 0
+    while k < len(copies):
+        first = copies[k]
+        steps: list[int] | None = None
+        stop = k + 1
+        while stop < len(copies) and _alike(first, copies[stop]):
+            before, here = _windows(copies[stop - 1]), _windows(copies[stop])
+            moved = [b.offset - a.offset for a, b in zip(before, here, strict=True)]
+            if min(moved) < 0 or (steps is not None and moved != steps):
+                break
+            steps = moved
+            stop += 1
+        if steps is None:
+            yield first
+        else:
+            yield _with_windows(
+                first,
+                [
+                    View(v.storage, v.dtype, v.offset, (stop - k, *v.shape), (step, *v.strides))
+                    for v, step in zip(_windows(first), steps, strict=True)
+                ],
+            )
+        k = stop
+
+
+def _with_windows(copy: Copy, windows: list[View]) -> Copy:
+    terms = tuple((sign, view) for (sign, _), view in zip(copy.terms, windows[1:], strict=True))
+    return Copy(windows[0], terms, copy.shift)
+
+
+def _collapsed(copy: Copy) -> Copy:
+    """Axes that run on into each other in every window, as one."""
+    windows = _windows(copy)
+    axes: list[tuple[int, list[int]]] = []
+    for k, size in enumerate(copy.destination.shape):
+        strides = [view.strides[k] for view in windows]
+        if size == 1:
+            continue
+        if axes and all(outer == size * inner for outer, inner in zip(axes[-1][1], strides, strict=True)):
+            axes[-1] = (axes[-1][0] * size, strides)
+        else:
+            axes.append((size, strides))
+    shape = tuple(size for size, _ in axes)
+    return _with_windows(
+        copy,
+        [
+            View(v.storage, v.dtype, v.offset, shape, tuple(strides[n] for _, strides in axes))
+            for n, v in enumerate(windows)
+        ],
+    )
+
+
+def _joined(copies: list[Copy]) -> Iterator[Copy]:
+    """Contiguous runs that continue each other, as one: adjacent windows of one storage are one copy."""
+    last: Copy | None = None
+    for copy in copies:
+        if last is not None and _continues(last, copy):
+            windows = [
+                View(v.storage, v.dtype, v.offset, (v.numel + copy.destination.numel,), (1,)) for v in _windows(last)
+            ]
+            last = _with_windows(last, windows)
+            continue
+        if last is not None:
+            yield last
+        last = copy
+    if last is not None:
+        yield last
+
+
+def _continues(a: Copy, b: Copy) -> bool:
+    if a.shift != b.shift or [sign for sign, _ in a.terms] != [sign for sign, _ in b.terms]:
+        return False
+    return all(
+        x.storage == y.storage and x.dtype == y.dtype and x.is_contiguous and y.is_contiguous
+        and x.offset + x.numel == y.offset
+        for x, y in zip(_windows(a), _windows(b), strict=True)
+    )  # fmt: skip
