@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from paramtool.engine.arithmetic import boxes, element_type, value
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.digest import same_bytes
-from paramtool.engine.source import Source
+from paramtool.engine.source import ELEMENTS, Source
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, Entry, Value
 from paramtool.model.plan import Target, resolved, whole
 from paramtool.model.view import View
@@ -48,7 +49,7 @@ def by_safetensors(
                 yield f"{name!r}: is {found[0]} {list(found[1])}; expected {target.dtype.name} {list(target.shape)}"
                 continue
             try:
-                same = _same_values(file, piece, target, source)
+                same = (_same_values if _is_whole(target) else _same_copies)(file, piece, target, source)
             except (TypeError, AttributeError, SafetensorError):  # a dtype that NumPy has no form for
                 same = _same_raw(raw, numbers[name], target, source)
             advance(target.nbytes)
@@ -60,35 +61,52 @@ def _same_values(file: Any, piece: Any, target: Target, source: Source) -> bool:
     """Compare a tensor that the library hands out, in pieces, with the windows it was made from."""
     import numpy as np
 
+    view = _whole_source(target)
     if not target.shape or not target.nbytes:
         found = file.get_tensor(target.name)
-        return found.tobytes() == _expected(target, (), source) if target.nbytes else True
+        return not target.nbytes or found.tobytes() == np.ascontiguousarray(source.array(view)).tobytes()
     return all(
-        np.ascontiguousarray(piece[box]).tobytes() == _expected(target, box, source)
+        np.ascontiguousarray(piece[box]).tobytes() == np.ascontiguousarray(source.array(view)[box]).tobytes()
         for box in blocks(target.shape, BLOCK_NBYTES // target.dtype.block_bytes)
     )
 
 
-def _expected(target: Target, box: tuple[slice, ...], source: Source) -> bytes:
-    """The bytes that a box of a target should hold, by NumPy from the source's windows."""
-    import numpy as np
+def _whole_source(target: Target) -> View:
+    """The window that a target is, which is one plain copy of it; see `_is_whole`."""
+    return target.copies[0].terms[0][1]
 
-    from paramtool.engine.writer import number_type
 
-    if target.copies[0].is_plain and len(target.copies) == 1:
-        return np.ascontiguousarray(source.array(target.copies[0].terms[0][1])[box]).tobytes()
-    parts = []
-    for copy in target.copies:  # the real and the imaginary parts, which stand side by side
-        sign, term = copy.terms[0]
-        part = source.array(term).view(number_type(term))[box]
-        parts.append(np.negative(part) if sign < 0 else part)
-    return np.stack(parts, axis=-1).tobytes()
+def _is_whole(target: Target) -> bool:
+    """Whether a target is one window as it is, in its own shape."""
+    copies = target.copies
+    return len(copies) == 1 and copies[0].is_plain and copies[0].destination == target.view
+
+
+def _same_copies(file: Any, piece: Any, target: Target, source: Source) -> bool:
+    """Compare a tensor that the library hands out with what its copies calculate, copy by copy."""
+    return _same_parts(file.get_tensor(target.name).reshape(-1), target, source)
 
 
 def _same_raw(raw: Source, number: int, target: Target, source: Source) -> bool:
     """Compare the bytes that stand in the file with those of the source."""
     found = View(number, target.dtype, 0, target.shape, target.view.strides)
     return _same_target(raw, found, source, target)
+
+
+def _same_parts(flat: Any, target: Target, source: Source) -> bool:
+    """Compare a whole target, row by row in one dimension, with its copies, each block by block."""
+    import numpy as np
+
+    flat = flat.view(ELEMENTS[target.dtype.block_bytes])
+    for copy in target.copies:
+        view, kind = copy.destination, element_type(copy)
+        size = view.dtype.block_bytes
+        part = np.ndarray(view.shape, kind, flat.data, view.byte_start, [stride * size for stride in view.strides])
+        for box in boxes(copy):
+            wanted = np.broadcast_to(value(copy, box, source), part[box].shape).astype(kind, copy=False)
+            if np.ascontiguousarray(part[box]).tobytes() != np.ascontiguousarray(wanted).tobytes():
+                return False
+    return True
 
 
 def by_name(
@@ -155,12 +173,8 @@ def as_target(name: str, entry: Entry) -> Target | None:
 
 def _same_target(a: Source, found: View, b: Source, target: Target) -> bool:
     """Compare a window with what a target is made from."""
-    if target.copies[0].is_plain and len(target.copies) == 1:
-        return same_bytes(a, found, b, target.copies[0].terms[0][1])
+    if _is_whole(target):
+        return same_bytes(a, found, b, _whole_source(target))
     import numpy as np
 
-    array = a.array(found)
-    return all(
-        np.ascontiguousarray(array[box]).tobytes() == _expected(target, box, b)
-        for box in blocks(target.shape, BLOCK_NBYTES // target.dtype.block_bytes)
-    )
+    return _same_parts(np.ascontiguousarray(a.array(found)).reshape(-1), target, b)

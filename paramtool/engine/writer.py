@@ -14,10 +14,10 @@ import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from paramtool.engine.blocks import BLOCK_NBYTES, blocks
-from paramtool.engine.source import ELEMENTS, Buffer, Source, read_blocks
+from paramtool.engine.arithmetic import boxes, element_type, value
+from paramtool.engine.source import Buffer, Source, read_blocks
 from paramtool.errors import OutputError
 from paramtool.formats._output import OutputFile
 from paramtool.formats._sniff import INDEX_NAME
@@ -30,6 +30,8 @@ FLUSH_NBYTES = 64 << 20
 KERNEL_NBYTES = 1 << 20
 """Longer runs of bytes are copied by the kernel."""
 KERNEL_STEP_NBYTES = 16 << 20
+ASSEMBLED_NBYTES = 64 << 20
+"""Targets up to this are put together in memory; larger ones in the mapped output."""
 COPY: Callable[..., int] = getattr(os, "copy_file_range", lambda *places: 0)
 """Linux has it; elsewhere nothing is ever copied so."""
 ADVISE: Callable[..., None] = getattr(os, "posix_fadvise", lambda *advice: None)
@@ -287,58 +289,66 @@ class _Sink:
 
 
 def _write_target(target: Target, source: Source, sink: _Sink) -> None:
-    copies = target.copies
-    if len(copies) == 1 and copies[0].is_plain and copies[0].destination == target.view:
-        view = copies[0].terms[0][1]
-        if view.is_contiguous and view.nbytes >= KERNEL_NBYTES:
-            source.prove_later(int(view.storage))
-            file, base = source.place(int(view.storage))
-            source.nbytes_read += view.nbytes
-            sink.copy(file, base + view.byte_start, view.nbytes)
-            return
-        for chunk in source.row_major(view):
-            sink.write(chunk)
+    copies = sorted(target.copies, key=lambda copy: copy.destination.offset)
+    if all(copy.is_plain and copy.destination.is_contiguous for copy in copies):  # runs, one behind the other
+        for copy in copies:
+            _write_run(copy.terms[0][1], source, sink)
+        return
+    if target.nbytes <= ASSEMBLED_NBYTES:
+        _assemble(target, source, sink)
         return
     start = sink.position
     sink.extend(target.nbytes)
     for copy in copies:
         _scatter(copy, source, sink, start)
-    sink.advance(target.nbytes)
+
+
+def _write_run(view: View, source: Source, sink: _Sink) -> None:
+    """Append a window row by row, by the kernel where it is one long run."""
+    if view.is_contiguous and view.nbytes >= KERNEL_NBYTES:
+        source.prove_later(int(view.storage))
+        file, base = source.place(int(view.storage))
+        source.nbytes_read += view.nbytes
+        sink.copy(file, base + view.byte_start, view.nbytes)
+        return
+    for chunk in source.row_major(view):
+        sink.write(chunk)
+
+
+def _assemble(target: Target, source: Source, sink: _Sink) -> None:
+    """Put a target together in memory, and append it."""
+    import numpy as np
+
+    data = np.empty(target.nbytes, "u1")
+    for copy in target.copies:
+        _fill(copy, source, data.data, 0)
+    sink.write(data.data)
 
 
 def _scatter(copy: Copy, source: Source, sink: _Sink, start: int) -> None:
-    """Fill a window of the file with arithmetic on windows of the source, block by block."""
+    """Fill a window of the file, block by block."""
     import mmap
-
-    import numpy as np
 
     view = copy.destination
     if not view.numel:
         return
     base = start - start % mmap.ALLOCATIONGRANULARITY
     with mmap.mmap(sink.file.fileno(), start - base + view.byte_stop, offset=base) as mapped:
-        size = view.dtype.block_bytes
-        strides = [stride * size for stride in view.strides]
-        out = np.ndarray(view.shape, number_type(view), mapped, start - base + view.byte_start, strides)
-        for _, term in copy.terms:
-            source.prove(int(term.storage))
-        for box in blocks(view.shape, BLOCK_NBYTES // size):
-            total = None
-            for sign, term in copy.terms:
-                part = source.array(term).view(number_type(term))[box]
-                part = np.negative(part) if sign < 0 else part
-                total = part if total is None else total + part
-            out[box] = 0 if total is None else total
+        _fill(copy, source, mapped, start - base, sink.advance)
         mapped.flush()
-        del out
 
 
-def number_type(view: View) -> str:
-    """The NumPy type to calculate with; ValueError for types that NumPy has no numbers for."""
-    import ml_dtypes
+def _fill(copy: Copy, source: Source, into: Any, start: int, advance: Advance = lambda nbytes: None) -> None:
+    """Make a copy in memory that can be written to, where the target begins at byte `start`."""
     import numpy as np
 
-    name = view.dtype.name
-    if view.dtype.block_bytes not in ELEMENTS:
-        raise ValueError(f"{name} cannot be calculated with")
-    return np.dtype(name).str if not hasattr(ml_dtypes, name) else name
+    view = copy.destination
+    size = view.dtype.block_bytes
+    strides = [stride * size for stride in view.strides]
+    out = np.ndarray(view.shape, element_type(copy), into, start + view.byte_start, strides)
+    for _, term in copy.terms:
+        source.prove(int(term.storage))
+    for box in boxes(copy):
+        part = out[box]
+        part[...] = value(copy, box, source)
+        advance(part.nbytes)

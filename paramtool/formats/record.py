@@ -20,15 +20,17 @@ from typing import Any
 
 from paramtool.errors import FormatError
 from paramtool.formats import _json, _tree
-from paramtool.model.checkpoint import Entry, Link
+from paramtool.model.checkpoint import Entry, Link, Module
 from paramtool.model.dtype import DTYPES
 from paramtool.model.objects import Node
 from paramtool.model.plan import Alias, Plan
 from paramtool.model.view import View
 
 KEY = "paramtool.aliases"
+LAYOUTS_KEY = "paramtool.layouts"
+"""What is known of recurrent networks in the file: {"version": 1, "modules": [...]}."""
 VERSION = 1
-RESERVED = {KEY, "format"}
+RESERVED = {KEY, LAYOUTS_KEY, "format"}
 """Metadata keys that are never flat pairs."""
 
 
@@ -86,6 +88,43 @@ def _encode_alias(alias: Alias, position: Mapping[str, int]) -> dict[str, Any]:
     return item
 
 
+def encode_modules(modules: Iterable[Module]) -> str:
+    """What is known of recurrent networks, as JSON text; empty where nothing is."""
+    items = [
+        {key: dict(value) if isinstance(value, Mapping) else value for key in _MODULE_KEYS if (value := getattr(one, key))}
+        for one in modules
+    ]
+    return json.dumps({"version": VERSION, "modules": items}, separators=(",", ":")) if items else ""
+
+
+_MODULE_KEYS = ("at", "layout", "spec", "tensors", "options", "source")
+
+
+def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...]:
+    """The recurrent networks that a file's metadata describes; FormatError where that text is damaged."""
+    if LAYOUTS_KEY not in metadata:
+        return ()
+    try:
+        record = _json.strict(metadata[LAYOUTS_KEY])
+        if type(record["version"]) is not int or record["version"] != VERSION:
+            raise ValueError(f"version {record['version']!r}, this program reads {VERSION}")
+        return tuple(_module(item) for item in record["modules"])
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise FormatError(
+            f"{where}: what it says of layouts (metadata key {LAYOUTS_KEY!r}) is damaged: {type(error).__name__}: {error}",
+            hint="docs/layouts.md describes it; the tensors can still be read by the safetensors library",
+        ) from None
+
+
+def _module(item: Mapping[str, Any]) -> Module:
+    found = {key: item[key] for key in _MODULE_KEYS if key in item}
+    texts = [v for v in found.values() if not isinstance(v, dict)]
+    pairs = [text for v in found.values() if isinstance(v, dict) for pair in v.items() for text in pair]
+    if not all(isinstance(text, str) for text in [*texts, *pairs]):
+        raise ValueError("a module is not made of texts")
+    return Module(**{"at": "", **found})
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """What a record, or flat pairs, make of the tensors that a file stores."""
@@ -102,7 +141,7 @@ def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) 
     Where the full record stands, the flat pairs that repeat it are not looked at.  Where it does not, a flat pair
     whose value is a stored tensor and whose key is none is a declared tie.
     """
-    leftover = {key: text for key, text in metadata.items() if key != KEY}
+    leftover = {key: text for key, text in metadata.items() if key not in (KEY, LAYOUTS_KEY)}
     if KEY not in metadata:
         pairs = {k: v for k, v in leftover.items() if v in stored and k not in stored and k not in RESERVED}
         entries = declared({name: Entry(view) for name, view in stored.items()}, pairs)

@@ -55,6 +55,7 @@ def read(path: str) -> Checkpoint:
         objects=objects,
         sections=_tree.sections(objects),
         metadata=names.leftover,
+        modules=record.decode_modules(path, metadata),
         producer="paramtool" if record.KEY in metadata else "",
     )
 
@@ -236,11 +237,12 @@ def _split(plan: Plan, max_nbytes: int) -> Iterable[tuple[Target, ...]]:
 
 def _metadata_for(plan: Plan, targets: Iterable[Target], shard: int | None) -> dict[str, str]:
     """A file's metadata: the user's own, `format`, flat pairs where their key is free, and the record."""
-    if record.KEY in plan.metadata:
-        raise PlanError(
-            f"the input's metadata has a key {record.KEY!r} that paramtool did not write",
-            hint="rename that key in the input first",
-        )
+    for key in (record.KEY, record.LAYOUTS_KEY):
+        if key in plan.metadata:
+            raise PlanError(
+                f"the input's metadata has a key {key!r} that paramtool did not write",
+                hint="rename that key in the input first",
+            )
     stored = {target.name for target in targets}
     aliases = [alias for alias in plan.aliases if str(alias.view.storage) in stored]
     metadata = {"format": "pt"} | dict(plan.metadata)
@@ -249,6 +251,8 @@ def _metadata_for(plan: Plan, targets: Iterable[Target], shard: int | None) -> d
     objects = {None: "runs", 0: "explicit"}.get(shard, "")
     if text := record.encode(plan, stored, objects=objects):
         metadata[record.KEY] = text
+    if not shard and (text := record.encode_modules(plan.modules)):
+        metadata[record.LAYOUTS_KEY] = text
     return metadata
 
 

@@ -159,6 +159,7 @@ def _merge(
         producer=next((shard.producer for shard in shards.values() if shard.producer), ""),
         unknown=tuple(unknown for shard in shards.values() for unknown in shard.unknown),
         notes=(*notes, *(note for shard in shards.values() for note in shard.notes)),
+        modules=tuple(module for shard in shards.values() for module in shard.modules),
     )
 
 

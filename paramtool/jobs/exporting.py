@@ -12,7 +12,7 @@ from paramtool.engine.writer import Staged, write
 from paramtool.errors import PlanError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.jobs._progress import Path, Progress, silent
-from paramtool.jobs.deduping import ready
+from paramtool.jobs._writing import ready
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import check
 from paramtool.model.view import View

@@ -14,9 +14,7 @@ LAYOUTS = (
     Layout(
         "cntk",
         "CNTK optimized_rnnstack",
-        tuple(
-            Form(kind, GATES[kind], (Tensor("W", FLAT),), reset="after" if kind == "gru" else "") for kind in GATES
-        ),
+        tuple(Form(kind, GATES[kind], (Tensor("W", FLAT),), reset="after" if kind == "gru" else "") for kind in GATES),
         source="bindings/python/cntk/misc/optimized_rnnstack_converter.py @0840bc7e",
         proof=("source only",),
         telling=False,

@@ -53,6 +53,5 @@ LAYOUTS = (
         source="72 storages in 11 files saved from GPUs; aten/src/ATen/native/cudnn/RNN.cpp; TensorFlow's "
         "CudnnOpaqueParamsSaveable; jax.experimental.rnn",
         proof=("files: storages saved from GPUs", "not verified on a GPU"),
-        telling=False,
     ),
 )

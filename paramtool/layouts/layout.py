@@ -273,7 +273,9 @@ def _pieces(
         inside = {word for group in block.axes for word in group}
         sizes = spec.sizes(int(at.get("layer", 0)))
         if "layer" in inside and "in" in inside and any(spec.sizes(k) != sizes for k in range(spec.layers)):
-            raise LayoutError(f"{spec}: layout {layout.name} keeps all layers in one tensor: input must be the width of h")
+            raise LayoutError(
+                f"{spec}: layout {layout.name} keeps all layers in one tensor: input must be the width of h"
+            )
         yield _Piece(block, at, 0, {**sizes, "layer": spec.layers, "dir": spec.directions, "gate": len(gates)})
 
 
@@ -338,5 +340,3 @@ def _position(element: int, shape: tuple[int, ...]) -> list[int]:
         element, k = divmod(element, size)
         found.append(k)
     return found[::-1]
-
-

@@ -17,6 +17,5 @@ LAYOUTS = (
         options=(Option("tail", "no", "yes or no: whether there is room for biases that the network lacks"),),
         source="aten/src/ATen/native/miopen/RNN_miopen.cpp @017943b7; jax.experimental.rnn's swap_lstm_gates",
         proof=("source only",),
-        telling=False,
     ),
 )

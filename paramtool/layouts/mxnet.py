@@ -107,7 +107,6 @@ LAYOUTS = (
         separator="_",
         source="src/operator/rnn-inl.h (1.9.1); the place of the projection is its CPU code's",
         proof=("oracle: mxnet 1.9.1",),
-        telling=False,
         always_biases=True,
     ),
     Layout(
@@ -116,7 +115,6 @@ LAYOUTS = (
         _flat("rnn_param"),
         source="pull request 20384, commit 5f0efbbe33",
         proof=("oracle: mxnet 2.0.0b1",),
-        telling=False,
         always_biases=True,
     ),
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -69,7 +69,7 @@ def render(row: Tensor, directions: tuple[str, str], spec: Spec, binding: Bindin
     return _PART.sub(part, row.name).format(**words)
 
 
-@lru_cache(maxsize=None)
+@cache
 def recogniser(row: Tensor, directions: tuple[str, str], gates: str, separators: str) -> re.Pattern[str]:
     """What the names of a row look like in a file: groups at, layer, dir, gate or cell.
 

@@ -205,7 +205,11 @@ def _network(
     if flat:
         for name in ("layers", "bidirectional"):
             found[name] = facts.get(name, found[name])
-    has = {"bias": bool(present & {"bW", "bR"}), "peephole": "peep" in present, "initial_state": bool(present & {"h0", "c0"})}
+    has = {
+        "bias": bool(present & {"bW", "bR"}),
+        "peephole": "peep" in present,
+        "initial_state": bool(present & {"h0", "c0"}),
+    }
     for name, value in has.items():
         found[name] = facts.get(name, value) if flat or (name == "bias" and value) else value
     for name, value in facts.items():
@@ -267,7 +271,9 @@ def _sizes(
 ) -> dict[str, int]:
     """hidden, input and projection from the shapes: each axis of each tensor is an equation."""
     said = {name: int(str(facts[name])) for name in ("hidden", "input", "projection") if name in facts}
-    projected = bool(said.get("projection")) or any("P" in _kinds(form.tensors[k]) and not _is_flat(form.tensors[k]) for k, *_ in rows)
+    projected = bool(said.get("projection")) or any(
+        "P" in _kinds(form.tensors[k]) and not _is_flat(form.tensors[k]) for k, *_ in rows
+    )
     known = {"hidden": said["hidden"]} if "hidden" in said else {}
     if projected and "projection" in said:
         known["proj"] = said["projection"]
@@ -282,7 +288,9 @@ def _sizes(
                 _solve_row(form, form.tensors[k], gate, shapes[name], known, directions, projected)
     if lacking := [name for name in ("hidden", "in") if name not in known]:
         words = " and ".join({"in": "input"}.get(name, name) for name in lacking)
-        raise LayoutError(f"its {words} cannot be seen from the shapes: say it, --spec \"{form.kind} hidden=... input=...\"")
+        raise LayoutError(
+            f'its {words} cannot be seen from the shapes: say it, --spec "{form.kind} hidden=... input=..."'
+        )
     return {"hidden": known["hidden"], "input": known["in"], "projection": known.get("proj", 0) if projected else 0}
 
 
@@ -290,7 +298,11 @@ def _solve_row(
     form: Form, row: Tensor, gate: str, shape: tuple[int, ...], known: dict[str, int], directions: int, projected: bool
 ) -> None:
     """Solve each axis of one tensor that has just one unknown size, of degree one."""
-    found = [block for block in pattern.blocks(pattern.parse(row.content)) if not gate or not block.gates or gate in block.gates]
+    found = [
+        block
+        for block in pattern.blocks(pattern.parse(row.content))
+        if not gate or not block.gates or gate in block.gates
+    ]
     rank = len(found[0].axes)
     if len(shape) != rank:
         shape = _fitted(shape, found[0].axes)

@@ -15,9 +15,7 @@ PARTS = {
     "bias_hh": "bR![(gate hidden)]",
 }
 CELLS = tuple(Tensor("{layer}.cell[{dir}]." + part, text, directions=SIDES) for part, text in PARTS.items())
-TWINS = tuple(
-    Tensor(part + "_l{layer}{dir}", text, optional=True, unless="P") for part, text in PARTS.items()
-)
+TWINS = tuple(Tensor(part + "_l{layer}{dir}", text, optional=True, unless="P") for part, text in PARTS.items())
 PROJECTION = Tensor("{layer}.cell[{dir}].weight_ho", "P[hidden proj]", directions=SIDES)
 
 LAYOUTS = (

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from itertools import product
 from math import prod
 
@@ -68,7 +68,7 @@ _TOKEN = re.compile(
 )
 
 
-@lru_cache(maxsize=None)
+@cache
 def parse(content: str) -> Items:
     """The blocks of a pattern; UsageError says where it is wrong.
 
@@ -110,7 +110,9 @@ def _block(content: str, found: re.Match[str]) -> Block:
     axes = tuple(tuple(group.strip("()").split()) for group in re.findall(r"\([^()]*\)|[^\s()]+", found["axes"]))
     for word in (word for group in axes for word in group):
         if word not in {*INDEXES, "hidden", "in", "rec", "proj"} and not word.isdigit():
-            raise UsageError(f"pattern {content!r}: {word!r} is no axis; expected hidden, in, rec, proj, layer, dir, gate")
+            raise UsageError(
+                f"pattern {content!r}: {word!r} is no axis; expected hidden, in, rec, proj, layer, dir, gate"
+            )
     return Block(
         tuple(terms), tuple(shift), found["gates"] or "", axes, bool(found["raw"]), found["always"] or ""
     )  # fmt: skip
@@ -129,7 +131,9 @@ Binding = Mapping[str, int | str]
 """Values of index axes: layer and dir as numbers, gate as its letter."""
 
 
-def bound(items: Items, binding: Binding, values: Mapping[str, tuple[int | str, ...]]) -> Iterator[tuple[Block, Binding]]:
+def bound(
+    items: Items, binding: Binding, values: Mapping[str, tuple[int | str, ...]]
+) -> Iterator[tuple[Block, Binding]]:
     """Every block with the values of the axes that are repeated around it, in the order of the tensor."""
     for item in items:
         if isinstance(item, Block):
@@ -169,5 +173,7 @@ def window(
             step *= size
     words = order or tuple(word for group in block.axes for word in group if word in found)
     if set(words) != found.keys():
-        raise UsageError(f"a block of {'+'.join(block.kinds)} has the axes {sorted(found)}; expected {sorted(set(words))}")
+        raise UsageError(
+            f"a block of {'+'.join(block.kinds)} has the axes {sorted(found)}; expected {sorted(set(words))}"
+        )
     return offset, tuple(found[word][0] for word in words), tuple(found[word][1] for word in words)

@@ -79,7 +79,6 @@ LAYOUTS = (
         separator="/",
         source="tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py @05d0f1f3: the order of its canonical list",
         proof=("source only",),
-        telling=False,
         always_biases=True,
     ),
     Layout(

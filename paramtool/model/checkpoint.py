@@ -152,6 +152,10 @@ class Checkpoint:
                 for part, view in entry.value.parts.items():
                     yield f"{name}/{part}", view
 
+    def views(self) -> dict[str, View]:
+        """{name: window} of the tensors that are plain ones."""
+        return {name: entry.value for name, entry in self.entries.items() if isinstance(entry.value, View)}
+
 
 def unescaped_name(path: tuple[str, ...]) -> str:
     """The name of a tensor: its path, joined by dots.

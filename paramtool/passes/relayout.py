@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from paramtool import layouts
 from paramtool.errors import LayoutError
-from paramtool.layouts.networks import Network, as_stored
 from paramtool.layouts.layout import Form, Layout, Place, Stored, Tensor, refusals, stored
+from paramtool.layouts.networks import Network, as_stored
 from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec
 from paramtool.model.dtype import DType
 from paramtool.model.plan import Copy, Requirement, Target
@@ -187,7 +187,9 @@ def _take(cells: _Cells, place: Place, name: str) -> None:
     twin = cells.found.get(cell)
     if twin is not None:
         message = f"{name!r}: {cell} differs from its twin, which has the same meaning"
-        cells.requires.append(Requirement(place.view, ((1, twin.view),), 0.0, message, "the file was changed by halves"))
+        cells.requires.append(
+            Requirement(place.view, ((1, twin.view),), 0.0, message, "the file was changed by halves")
+        )
         return
     cells.found[cell] = source
     cells.zero.update(other for _, other in others)
@@ -228,7 +230,9 @@ def _check_placed(cells: _Cells, network: Network, layout: Layout, form: Form) -
         if form.has_place(cell):
             continue
         if cell.kind not in ZEROABLE:
-            raise LayoutError(f"{cells.where}: layout {layout.name} has no place for the {cell}", _holders(network.spec))
+            raise LayoutError(
+                f"{cells.where}: layout {layout.name} has no place for the {cell}", _holders(network.spec)
+            )
         holders = [
             one.name
             for one in layouts.all_layouts()
@@ -252,7 +256,9 @@ def _target(name: str, tensor: Stored, cells: _Cells, default: DType) -> tuple[T
         raise LayoutError(f"{cells.where}: {name!r} would be put together from tensors of {found}; expected one dtype")
     dtype = dtypes.pop() if dtypes else default
     if dtype.block_elements != 1:
-        raise LayoutError(f"{cells.where}: its tensors are {dtype.name}: packed and quantised networks are not converted")
+        raise LayoutError(
+            f"{cells.where}: its tensors are {dtype.name}: packed and quantised networks are not converted"
+        )
     copies: list[Copy] = []
     lost: set[Cell] = set()
     for place in tensor.places(contiguous(name, dtype, tensor.shape)):
@@ -331,7 +337,9 @@ def _kept(network: Network, at: str, lossy: set[Cell], cells: _Cells, dtype: DTy
     quiet = _Cells(cells.where, cells.found, cells.zero)
     for tensor in stored(KEPT, form, network.spec, {}):
         name = kept_name(at, tensor.name)
-        if any(cell in lossy for place in tensor.places(contiguous(name, dtype, tensor.shape)) for _, cell in place.terms):
+        if any(
+            cell in lossy for place in tensor.places(contiguous(name, dtype, tensor.shape)) for _, cell in place.terms
+        ):
             yield _target(name, tensor, quiet, dtype)[0]
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from paramtool.errors import UsageError
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.objects import Opaque, map_tensors, subtree, tensor_names, walk
 
 
@@ -30,10 +30,24 @@ def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
     )
     return replace(
         chosen,
+        modules=tuple(m for m in map(_cut(found.prefix), checkpoint.modules) if m is not None),
         storages={id_: storage for id_, storage in checkpoint.storages.items() if id_ in used},
         objects=map_tensors(inside, lambda name: name[cut:]),
         unknown=unknown,
     )
+
+
+def _cut(prefix: str) -> Callable[[Module], Module | None]:
+    """What a section makes of a module's names: they lose their prefix; None for a module of another section."""
+
+    def cut(module: Module) -> Module | None:
+        names = (module.at, *module.tensors.values())
+        if not all(f"{name}.".startswith(prefix) for name in names):
+            return None
+        tensors = {own: name.removeprefix(prefix) for own, name in module.tensors.items()}
+        return replace(module, at=module.at.removeprefix(prefix.rstrip(".")).lstrip("."), tensors=tensors)
+
+    return cut
 
 
 def for_names(checkpoint: Checkpoint, wanted: Collection[str], name: str | None = None) -> Checkpoint:

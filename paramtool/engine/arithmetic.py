@@ -1,0 +1,120 @@
+"""Calculating what a copy writes: signed sums of windows plus a number, block by block.
+
+Numbers are calculated in their own type, as the program that will read them would.  A single term moves bits: a sign
+is flipped as a bit, so that NaNs and zeros survive both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Any
+
+from paramtool.engine.blocks import BLOCK_NBYTES, blocks
+from paramtool.engine.source import ELEMENTS, Source
+from paramtool.errors import LayoutError, listed
+from paramtool.model.plan import Copy, Requirement
+from paramtool.model.view import View
+
+TILE = 512
+"""Edge of the squares in which a transposed copy is made, in elements: both sides stay in the processor's cache."""
+
+Box = tuple[slice, ...]
+
+
+def number_type(view: View) -> str:
+    """The NumPy type to calculate with; ValueError for types that NumPy has no numbers for."""
+    import ml_dtypes
+    import numpy as np
+
+    name = view.dtype.name
+    if view.dtype.block_bytes not in ELEMENTS:
+        raise ValueError(f"{name} cannot be calculated with")
+    return np.dtype(name).str if not hasattr(ml_dtypes, name) else name
+
+
+def moves_bits(copy: Copy) -> bool:
+    """Whether a copy is bytes as they are, or zeros."""
+    return copy.is_plain or (not copy.terms and not copy.shift)
+
+
+def element_type(copy: Copy) -> str:
+    """The NumPy type in which a copy is made: raw elements where bits move, numbers otherwise."""
+    return ELEMENTS[copy.destination.dtype.block_bytes] if moves_bits(copy) else number_type(copy.destination)
+
+
+def value(copy: Copy, box: Box, source: Source) -> Any:
+    """What a copy writes into one box of its destination: an array, or one number for all of it."""
+    import numpy as np
+
+    if moves_bits(copy):
+        return source.array(copy.terms[0][1])[box] if copy.terms else 0
+    if not copy.terms:
+        return np.dtype(number_type(copy.destination)).type(copy.shift)
+    return total(copy.terms, copy.shift, box, source)
+
+
+def total(terms: Sequence[tuple[int, View]], shift: float, box: Box, source: Source) -> Any:
+    """The signed sum of one box of several windows, plus a number."""
+    import numpy as np
+
+    found: Any = None
+    for sign, term in terms:
+        part = source.array(term).view(number_type(term))[box]
+        part = np.negative(part) if sign < 0 else part
+        found = part if found is None else found + part
+    if found is not None and shift:
+        found = found + found.dtype.type(shift)
+    return found
+
+
+def boxes(copy: Copy) -> Iterable[Box]:
+    """Boxes that tile a copy: rows where both sides run along the last axis, squares where one is transposed."""
+    view = copy.destination
+    size = view.dtype.block_bytes
+    windows = [view, *(term for _, term in copy.terms)]
+    fastest = {_fastest(window) for window in windows if window.numel > TILE}
+    if len(view.shape) < 2 or len(fastest) < 2:
+        yield from blocks(view.shape, max(1, BLOCK_NBYTES // size))
+        return
+    # The two axes that run fastest on either side make the square; the others go one by one.
+    tiled = sorted(fastest)[-2:]
+    steps = [TILE if k in tiled else 1 for k in range(len(view.shape))]
+    grid = [range(0, size, step) for size, step in zip(view.shape, steps, strict=True)]
+    for corner in product(*grid):
+        yield tuple(slice(k, min(k + s, n)) for k, s, n in zip(corner, steps, view.shape, strict=True))
+
+
+def _fastest(view: View) -> int:
+    """The axis along which neighbours stand nearest."""
+    steps = [(stride, -k) for k, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)) if size > 1]
+    return -min(steps)[1] if steps else 0
+
+
+def prove(requires: Iterable[Requirement], source: Source) -> None:
+    """Prove what a plan requires of the source's bytes; LayoutError lists what does not hold."""
+    failed = [one for one in requires if not _holds(one, source)]
+    if failed:
+        lines = [one.message for one in failed]
+        hint = "; ".join(dict.fromkeys(one.hint for one in failed if one.hint))
+        raise LayoutError(lines[0] if len(lines) == 1 else listed(f"{len(lines)} conditions do not hold:", lines), hint)
+
+
+def _holds(one: Requirement, source: Source) -> bool:
+    """Whether a window is what it has to be."""
+    import numpy as np
+
+    view = one.view
+    for window in (view, *(term for _, term in one.terms)):
+        source.prove(int(window.storage))
+    exact = len(one.terms) == 1 and not one.shift and one.terms[0][0] == 1
+    kind = ELEMENTS[view.dtype.block_bytes] if exact else number_type(view)
+    for box in blocks(view.shape, max(1, BLOCK_NBYTES // view.dtype.block_bytes)):
+        found = source.array(view).view(kind)[box]
+        if exact:
+            wanted = source.array(one.terms[0][1])[box]
+        else:
+            wanted = total(one.terms, one.shift, box, source) if one.terms else found.dtype.type(one.shift)
+        if not np.array_equal(found, np.broadcast_to(wanted, found.shape)):
+            return False
+    return True

@@ -1,0 +1,198 @@
+"""What every job that writes a checkpoint shares: where it goes, how it is laid out, written and proved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from shlex import quote
+
+from paramtool import formats
+from paramtool.engine.arithmetic import prove
+from paramtool.engine.source import Source
+from paramtool.engine.verify import by_name, by_safetensors
+from paramtool.engine.writer import Staged, check_place, write
+from paramtool.errors import OutputError, UnsafeError, UsageError, listed
+from paramtool.formats import safetensors
+from paramtool.formats._codes import CODE_OF
+from paramtool.formats._output import OutputFile
+from paramtool.jobs._progress import Advance, Path, Progress
+from paramtool.jobs.verifying import memory_differences
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
+from paramtool.model.plan import Plan
+from paramtool.model.view import View
+
+SHARD_NBYTES = 5_000_000_000
+"""What a sharded input is sharded to again: transformers' own choice."""
+
+
+def default_output(path: Path, folder: bool, word: str = "dedup") -> str:
+    """`model.pt` gives `model.dedup.safetensors`, a folder or an index gives a folder `NAME.dedup` beside it."""
+    given = os.fspath(path)
+    path = os.path.normpath(given)
+    if os.path.basename(path) in ("", os.curdir, os.pardir):
+        path = os.path.realpath(given)  # `.` has no name of its own, and beside it is not inside it
+    base = os.path.basename(path)
+    if os.path.isdir(path):
+        return f"{path}.{word}"
+    if base.endswith(".index.json"):
+        stem = base.split(".")[0]
+    else:
+        stem = os.path.splitext(base)[0]
+    name = f"{stem}.{word}" if folder else f"{stem}.{word}.safetensors"
+    return os.path.join(os.path.dirname(path), name)
+
+
+def place(
+    path: Path, output: Path | None, whole: Checkpoint, max_shard_nbytes: int | None, force: bool, word: str
+) -> tuple[str, bool]:
+    """Where the output goes, and whether it is a folder of shards; an error where it may not go there."""
+    asked = max_shard_nbytes is not None
+    sharded = asked or whole.format.startswith("sharded")
+    target = os.fspath(output) if output is not None else default_output(path, sharded, word)
+    if output is not None and target.endswith(".safetensors"):
+        if asked:
+            raise UsageError(f"{target}: shards need a folder", hint=f"-o {quote(os.path.splitext(target)[0])}")
+        sharded = False
+    check_place(target, sharded, force, [file.path for file in whole.files])
+    return target, sharded
+
+
+def laid_out(plan: Plan, sharded: bool, max_shard_nbytes: int | None) -> tuple[OutputFile, ...]:
+    """The files of an output."""
+    if sharded:
+        return safetensors.lay_out_sharded(plan, max_shard_nbytes or SHARD_NBYTES)
+    return safetensors.lay_out(plan)
+
+
+NEEDED = ("numpy", "ml_dtypes", "safetensors", "blake3")
+"""What writing and proving import: a signal inside such an import can end up as any error, or pass unseen."""
+
+
+def ready(plan: Plan, verify: bool) -> None:
+    """Import what writing needs, before there is a temporary file that a signal must not leave behind."""
+    copies = (copy for target in plan.targets for copy in target.copies)
+    if verify or not all(copy.is_plain and copy.terms[0][1].is_contiguous for copy in copies):
+        for name in NEEDED:
+            import_module(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A plan with everything that carrying it out needs."""
+
+    checkpoint: Checkpoint
+    plan: Plan
+    outputs: tuple[OutputFile, ...]
+    output: str
+    sharded: bool
+    expected: Mapping[str, Entry]
+    """Entries of the source that the output holds under their own names, memories included."""
+    windows: Mapping[str, Entry] = field(default_factory=dict)
+    """Entries of the source that the output holds under their own names, as windows on other tensors."""
+    made: frozenset[str] = frozenset()
+    """Names that the source does not have."""
+
+    def prove_requirements(self) -> None:
+        """Prove what the plan requires of the source's bytes, and write nothing."""
+        if self.plan.requires:
+            with Source(self.checkpoint) as source:
+                prove(self.plan.requires, source)
+
+    def carry_out(self, force: bool, verify: bool, progress: Progress) -> None:
+        """Prove what the plan requires, write, read back, and move the output to its place."""
+        inputs = [file.path for file in self.checkpoint.files]
+        ready(self.plan, verify)
+        with Source(self.checkpoint) as source:
+            prove(self.plan.requires, source)
+            with Staged(self.output, self.sharded, force, inputs) as staged:
+                with progress("write", self.plan.nbytes) as advance:
+                    write(staged, self.outputs, source, advance)
+                if verify:
+                    with progress("verify", 2 * self.plan.nbytes) as advance:
+                        self._prove(staged.file, source, advance)
+                staged.commit()
+
+    def _prove(self, place: Callable[[str], str], source: Source, advance: Advance) -> None:
+        """Open what was written with the safetensors library, and compare every name with its source."""
+        found: list[str] = []
+        for output in self.outputs:
+            targets = [segment for segment in output.segments if not isinstance(segment, bytes)]
+            if output.name.endswith(".safetensors") or not output.name:
+                found += by_safetensors(place(output.name), targets, CODE_OF, source, advance)
+        written = formats.read_file(place(self.outputs[-1].name))
+        old = replace(written, entries={n: e for n, e in written.entries.items() if n not in self.made})
+        stored = {target.name for target in self.plan.targets}
+        expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
+        found += by_name(old, expected, stored, advance)
+        found += memory_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
+        if found:
+            raise OutputError(
+                listed(f"{self.output}: does not read back as its source, so it was not kept:", found),
+                hint="this is a defect of paramtool or of the disk; please report it with the input's `inspect --json`",
+            )
+
+
+def allow(checkpoint: Checkpoint, allow_unknown: bool) -> list[str]:
+    """Warnings for unknown names that hold data; UnsafeError for calls."""
+    where = checkpoint.files[0].path
+    needed = [u for u in checkpoint.unknown if u.needed_by]
+    if needed:
+        lines = [f"{u.path}, for {', '.join(map(repr, u.needed_by[:3]))}" for u in needed]
+        raise UnsafeError(
+            f"{where}: tensors can only be had by calling what is never called: " + "; ".join(lines),
+            hint="paramtool inspect shows the rest of the file",
+        )
+    called = [u for u in checkpoint.unknown if u.called]
+    if called and not allow_unknown:
+        raise UnsafeError(
+            f"{where}: its pickle calls unknown names: " + "; ".join(f"{u.path}{u.arguments}" for u in called),
+            hint="nothing was called, and no tensor needs it: --allow-unknown goes on without",
+        )
+    held = [u.path for u in checkpoint.unknown if not u.called]
+    warnings = [f"called by the pickle, not run, and left out: {u.path}{u.arguments}" for u in called]
+    if held:
+        warnings.append(f"objects of unknown classes are kept as plain data, without their class: {', '.join(held)}")
+    return warnings
+
+
+def other_sections(whole: Checkpoint, only: str | None) -> Iterator[str]:
+    """What of a checkpoint is not in one section, for people."""
+    others = [section.name for section in whole.sections if section.name != only]
+    if only is not None and others:
+        yield f"section{'s' if len(others) > 1 else ''} {', '.join(others)}"
+
+
+def left_out(checkpoint: Checkpoint, plan: Plan) -> Iterator[str]:
+    """What of a checkpoint is not in a plan, for people."""
+    kept = set(plan.order)
+    for name, entry in checkpoint.entries.items():
+        if name not in kept:
+            yield f"tensor {name!r}: {why_not_plain(entry)}"
+    yield from safetensors.left_out_objects(plan)
+
+
+def why_not_plain(entry: Entry) -> str:
+    """What an entry is that keeps it out of an output."""
+    match entry.value:
+        case View(dtype=dtype):
+            return dtype.name
+        case Compound(kind=kind):
+            return kind
+        case NoData(why=why):
+            return why
+        case Unreadable(needs=needs):
+            return f"needs {needs}"
+
+
+def name_warnings(target: str, sharded: bool) -> Iterator[str]:
+    """A name that loaders will not take for what it is."""
+    if not sharded and not target.endswith(".safetensors"):
+        yield f"{target}: safetensors is written under this name; loaders expect it to end in .safetensors"
+
+
+def flat_pair_warnings(plan: Plan) -> list[str]:
+    """Aliases for which the user's own metadata leaves no flat pair."""
+    taken = safetensors.taken_flat_pairs(plan)
+    return [f"metadata has the key {name!r} already, so no flat pair was written for this alias" for name in taken]

@@ -1,0 +1,183 @@
+"""Writing recurrent networks in another layout: fuse, unfuse and convert are this with other defaults."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paramtool import formats, layouts
+from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.jobs._writing import (
+    Work,
+    allow,
+    flat_pair_warnings,
+    laid_out,
+    left_out,
+    name_warnings,
+    other_sections,
+    place,
+)
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.plan import Plan, check
+from paramtool.passes import relayout as relayout_pass
+from paramtool.passes import select
+from paramtool.passes.relayout import Converted
+from paramtool.passes.within import Found, Wanted, find, together
+
+
+@dataclass(frozen=True, slots=True)
+class RelayoutOptions:
+    """How networks are found and written."""
+
+    source: str | None = None
+    """The layout they are in, with options: `tf1.basic:forget_bias=0`.  None: what the file says, else torch."""
+    target: str = "torch"
+    """The layout that is wanted, with options."""
+    spec: str = ""
+    """What the file does not say of the networks."""
+    at: tuple[str, ...] = ()
+    """Modules, or patterns that each match one; empty for every network that is found."""
+    rename: Mapping[str, str] | None = None
+    """{module: its name in the output}."""
+    keep_names: bool = False
+    """Also record the old names, as windows on the new tensors."""
+    keep_split: bool = False
+    """Also write what the conversion would lose, so that the way back gives the same bytes."""
+    drop_kept: bool = False
+    """Do without what an earlier conversion kept."""
+    only: str | None = None
+    max_shard_nbytes: int | None = None
+    skip_unsupported: bool = False
+    allow_unknown: bool = False
+    verify: bool = True
+    dry_run: bool = False
+    force: bool = False
+    word: str = ""
+    """What the default output is called: `model.WORD.safetensors`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relayouted:
+    """What `convert`, `fuse` or `unfuse` did, or would do."""
+
+    input: str
+    output: str
+    checkpoint: Checkpoint
+    plan: Plan
+    converted: tuple[Converted, ...]
+    untouched: int
+    """Tensors that belong to no converted network."""
+    files: tuple[str, ...]
+    nbytes_before: int
+    nbytes_after: int
+    left_out: tuple[str, ...]
+    warnings: tuple[str, ...]
+    verified: bool
+    written: bool
+    seconds: float
+
+
+def relayout(
+    path: Path,
+    output: Path | None = None,
+    options: RelayoutOptions | None = None,
+    *,
+    progress: Progress = silent,
+    **more: Any,
+) -> Relayouted:
+    """Write a checkpoint with its recurrent networks in another layout, and everything else as it is.
+
+    LayoutError where a network is not found, does not fit, or its bytes break what the conversion requires; nothing is
+    written then.  `more` are fields of `RelayoutOptions` by name.
+    """
+    options = replace(options or RelayoutOptions(), **more)
+    began = time.monotonic()
+    whole = formats.read(path)
+    checkpoint = select.section(whole, options.only) if options.only is not None else whole
+    warnings = allow(checkpoint, options.allow_unknown)
+    layout_name, _ = layouts.parse(options.target)
+    target, sharded = place(
+        path, output, whole, options.max_shard_nbytes, options.force, options.word or layout_name.replace(".", "-")
+    )
+    found = find(checkpoint, _wanted(options))
+    converted = [_convert(checkpoint, one, options) for one in found]
+    plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported)
+    check(plan, plan.order, checkpoint.storages)
+    outputs = laid_out(plan, sharded, options.max_shard_nbytes)
+    report = Relayouted(
+        input=os.fspath(path),
+        output=target,
+        checkpoint=checkpoint,
+        plan=plan,
+        converted=tuple(converted),
+        untouched=len(outcome.untouched),
+        files=tuple(os.path.join(target, out.name) if out.name else target for out in outputs),
+        nbytes_before=sum(file.nbytes for file in whole.files),
+        nbytes_after=sum(out.nbytes for out in outputs),
+        left_out=(*other_sections(whole, options.only), *left_out(outcome.rest, plan)),
+        warnings=(
+            *checkpoint.notes,
+            *warnings,
+            *outcome.warnings,
+            *name_warnings(target, sharded),
+            *flat_pair_warnings(plan),
+        ),
+        verified=options.verify and not options.dry_run,
+        written=not options.dry_run,
+        seconds=0.0,
+    )
+    work = Work(checkpoint, plan, outputs, target, sharded, outcome.untouched, outcome.windows, outcome.made)
+    if options.dry_run:
+        work.prove_requirements()
+    else:
+        work.carry_out(options.force, options.verify, progress)
+    return replace(report, seconds=time.monotonic() - began)
+
+
+def _wanted(options: RelayoutOptions) -> Wanted:
+    from paramtool.layouts.spec import parse
+
+    return Wanted(options.source, parse(options.spec), options.at)
+
+
+def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> Converted:
+    """One network in the layout that is wanted."""
+    name, chosen = layouts.parse(options.target)
+    layout = layouts.find(name)
+    network = found.network
+    at = (options.rename or {}).get(network.at, network.at)
+    views = {name: view for name, view in checkpoint.views().items() if not (options.drop_kept and found.is_kept(name))}
+    return relayout_pass.convert(network, views, layout, chosen, at, options.keep_split)
+
+
+def convert(
+    path: Path,
+    output: Path,
+    *,
+    source: str | None = None,
+    target: str,
+    progress: Progress = silent,
+    **more: Any,
+) -> Relayouted:
+    """Write the recurrent networks of a checkpoint in layout `target`; see `RelayoutOptions` for the rest.
+
+    convert("lstm.params", "lstm.safetensors", source="mxnet", target="torch")
+    """
+    return relayout(path, output, source=source, target=target, progress=progress, **more)
+
+
+def fuse(
+    path: Path, output: Path | None = None, *, layout: str, progress: Progress = silent, **more: Any
+) -> Relayouted:
+    """Write recurrent networks fused: `fuse("model.pt", layout="cudnn")`."""
+    return relayout(path, output, target=layout, word="fused", progress=progress, **more)
+
+
+def unfuse(
+    path: Path, output: Path | None = None, *, layout: str | None = None, progress: Progress = silent, **more: Any
+) -> Relayouted:
+    """Write recurrent networks as separate named tensors, in torch's layout unless `target` says another."""
+    return relayout(path, output, source=layout, word="unfused", progress=progress, **more)
