@@ -22,6 +22,7 @@ from paramtool.jobs._writing import (
 )
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, check
+from paramtool.jobs.layouting import register_files
 from paramtool.passes import relayout as relayout_pass
 from paramtool.passes import select
 from paramtool.passes.relayout import Converted
@@ -48,6 +49,8 @@ class RelayoutOptions:
     """Also write what the conversion would lose, so that the way back gives the same bytes."""
     drop_kept: bool = False
     """Do without what an earlier conversion kept."""
+    layout_files: tuple[Path, ...] = ()
+    """TOML files with layouts of one's own."""
     only: str | None = None
     max_shard_nbytes: int | None = None
     skip_unsupported: bool = False
@@ -95,6 +98,7 @@ def relayout(
     """
     options = replace(options or RelayoutOptions(), **more)
     began = time.monotonic()
+    register_files(options.layout_files)
     whole = formats.read(path)
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, options.allow_unknown)

@@ -111,6 +111,25 @@ class Layout:
     """Whether a network without biases is stored with biases of zeros."""
     note: str = ""
 
+    def holds(self) -> Iterator[str]:
+        """What networks it holds, in words: `lstm +projection`, `gru reset=after without b_hn`."""
+        for form in self.forms:
+            words = [form.kind]
+            if form.reset:
+                words.append(f"reset={form.reset}")
+            if form.when:
+                words.append(" ".join(f"{key}={value}" for key, value in form.when.items()))
+            if form.kind == "rnn" and len(form.activations) == 1:
+                words.append(f"{form.activations[0]} only")
+            extras = {"P": "projection", "peep": "peephole", "h0": "initial state"}
+            words += [
+                f"+{extras[kind]}" for kind in extras if kind in form.kinds() and (kind == "h0" or form.kind == "lstm")
+            ]
+            words += [f"+{fact}" for fact in CAN_BE_SAID if fact in form.says]
+            if form.reset == "after" and not form.has_place(Cell("bR", gate="n")):
+                words.append("without b_hn")
+            yield " ".join(words)
+
     def chosen(self, given: Mapping[str, str]) -> dict[str, str]:
         """The value of each option; UsageError for one that the layout does not have."""
         known = {option.name: option.default for option in self.options}

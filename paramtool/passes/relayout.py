@@ -72,6 +72,12 @@ class Converted:
         """Whether the way back gives the same bytes."""
         return not any(change.kind in ("summed", "shifted") for change in self.changes)
 
+    @property
+    def is_run(self) -> bool:
+        """Whether the parts stand in the source as one run of bytes, just as the one new tensor wants them."""
+        live = [copy for target in self.targets for copy in target.copies if copy.terms]
+        return len(self.targets) == 1 and len(live) == 1 and live[0].is_plain and live[0].terms[0][1].is_contiguous
+
 
 @dataclass(frozen=True, slots=True)
 class _Source:

@@ -1,0 +1,79 @@
+"""Layouts and relayouts as JSON data; the schemas are in docs/schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paramtool.jobs import Relayouted
+    from paramtool.layouts.layout import Form, Layout
+    from paramtool.passes.relayout import Converted
+
+
+def layouts(found: tuple[Layout, ...]) -> dict[str, Any]:
+    """`paramtool layouts --json`."""
+    return {"schema": "paramtool.layouts/1", "layouts": [_layout(one) for one in found]}
+
+
+def _layout(one: Layout) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "title": one.title,
+        "holds": list(one.holds()),
+        "separator": one.separator,
+        "directions": one.max_directions,
+        "always_biases": one.always_biases,
+        "options": [{"name": o.name, "default": o.default, "what": o.what} for o in one.options],
+        "forms": [_form(form) for form in one.forms],
+        "source": one.source,
+        "proof": list(one.proof),
+        "note": one.note,
+    }
+
+
+def _form(form: Form) -> dict[str, Any]:
+    return {
+        "kind": form.kind,
+        "gates": form.gates,
+        "reset": form.reset,
+        "when": dict(form.when),
+        "says": sorted(form.says),
+        "tensors": [{"name": row.name, "content": row.content, "along": row.along} for row in form.tensors],
+    }
+
+
+def relayouted(found: Relayouted) -> dict[str, Any]:
+    """`paramtool convert --json`, and of `fuse` and `unfuse`."""
+    return {
+        "schema": "paramtool.relayout/1",
+        "input": found.input,
+        "output": found.output,
+        "files": list(found.files),
+        "written": found.written,
+        "verified": found.verified,
+        "nbytes_before": found.nbytes_before,
+        "nbytes_after": found.nbytes_after,
+        "names": len(found.plan.order),
+        "untouched": found.untouched,
+        "networks": [_network(one) for one in found.converted],
+        "left_out": list(found.left_out),
+        "warnings": list(found.warnings),
+        "seconds": round(found.seconds, 3),
+    }
+
+
+def _network(one: Converted) -> dict[str, Any]:
+    return {
+        "at": one.source.at,
+        "to_at": one.at,
+        "from": one.source.layout.name,
+        "to": one.layout.name,
+        "spec": str(one.spec),
+        "exact": one.is_exact,
+        "one_run": one.is_run,
+        "tensors": [target.name for target in one.targets],
+        "kept": [target.name for target in one.kept],
+        "changes": [{"kind": change.kind, "what": change.what} for change in one.changes],
+        "options": dict(one.options),
+        "proof": list(one.layout.proof),
+    }

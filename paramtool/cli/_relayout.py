@@ -1,0 +1,125 @@
+"""What `convert`, `fuse` and `unfuse` share: flags, and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from paramtool import jobs
+from paramtool.cli import _render
+from paramtool.cli._text import FILE, Size, plural, quoted, size
+
+if TYPE_CHECKING:
+    from paramtool.jobs import Relayouted
+    from paramtool.passes.relayout import Converted
+
+F = TypeVar("F", bound=Callable[..., Any])
+EPILOG = "Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 5 does not fit the layout, 6 no form, 7 output."
+MANY = 12
+"""So many networks are listed; --json lists all."""
+
+OPTIONS = (
+    click.option("--spec", default="", metavar="WORDS",
+                 help='What the file does not say: "lstm layers=2 hidden=128 input=18 bidirectional".'),
+    click.option("--at", multiple=True, metavar="MODULE",
+                 help="A module, a pattern that matches one, or a flat tensor. Again for more; without it, all."),
+    click.option("--rename", multiple=True, metavar="OLD=NEW", help="Put module OLD under the name NEW."),
+    click.option("--keep-split", is_flag=True,
+                 help="Also write what the conversion loses, so that the way back gives the same bytes."),
+    click.option("--drop-kept", is_flag=True, help="Do without what an earlier --keep-split wrote."),
+    click.option("--layout-file", multiple=True, type=FILE, metavar="MY.toml", help="Layouts of one's own."),
+    click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped."),
+    click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB."),
+    click.option("--skip-unsupported", is_flag=True, help="Leave out tensors that safetensors has no form for."),
+    click.option("--allow-unknown", is_flag=True,
+                 help="Go on although the pickle calls unknown names (they are not run)."),
+    click.option("--no-verify", is_flag=True, help="Do not read the result back."),
+    click.option("--dry-run", is_flag=True, help="Say what would be done."),
+    click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema)."),
+    click.option("--force", is_flag=True, help="Overwrite the output if it exists."),
+)  # fmt: skip
+
+
+def shared_options(command: F) -> F:
+    """Add the flags that all three commands have."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def options(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags as fields of RelayoutOptions."""
+    if flags["max_shard_size"] is not None and flags["max_shard_size"] < 1:
+        raise click.BadParameter("a shard needs at least one byte", param_hint="--max-shard-size")
+    return {
+        "spec": flags["spec"],
+        "at": tuple(flags["at"]),
+        "rename": dict(_renamed(word) for word in flags["rename"]),
+        "keep_split": flags["keep_split"],
+        "drop_kept": flags["drop_kept"],
+        "layout_files": tuple(flags["layout_file"]),
+        "only": flags["only"],
+        "max_shard_nbytes": flags["max_shard_size"],
+        "skip_unsupported": flags["skip_unsupported"],
+        "allow_unknown": flags["allow_unknown"],
+        "verify": not flags["no_verify"],
+        "dry_run": flags["dry_run"],
+        "force": flags["force"],
+    }
+
+
+def _renamed(word: str) -> tuple[str, str]:
+    old, equals, new = word.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{word!r}: expected OLD=NEW", param_hint="--rename")
+    return old, new
+
+
+def report(found: Relayouted, as_json: bool, command: str) -> None:
+    """Print what was done."""
+    for warning in found.warnings:
+        _render.warn(warning)
+    if as_json:
+        from paramtool.cli import _json_layouts
+
+        _render.json_text(_json_layouts.relayouted(found))
+    else:
+        _render.rows(_rows(found, command))
+
+
+def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
+    yield (command if found.written else "dry run", f"{found.input} -> {found.output}")
+    for one in found.converted[:MANY]:
+        yield from _network(one)
+    if len(found.converted) > MANY:
+        yield ("network", f"and {plural(len(found.converted) - MANY, 'more network')}", "--json lists them")
+    yield from (("left out", text) for text in found.left_out)
+    yield ("untouched", f"{plural(found.untouched, 'other tensor')}, as they were, aliases included")
+    yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)}")
+    read_back = "all read back and equal" if found.verified else "not verified"
+    yield ("names", plural(len(found.plan.order), "name"), read_back, f"{found.seconds:.1f} s")
+    for layout in dict.fromkeys(side for one in found.converted for side in (one.source.layout, one.layout)):
+        yield ("evidence", layout.name, "; ".join(layout.proof))
+    if found.written:
+        yield ("next", f"paramtool inspect {quoted(found.output)} --tensors")
+
+
+def _network(one: Converted) -> Iterator[_render.Row]:
+    """One row for what a network is, and one for each thing that was done beside moving bytes."""
+    yield (
+        "network",
+        one.source.at or "(top)",
+        f"{one.source.layout.name} -> {one.layout.name}",
+        str(one.spec),
+        "no copy: its parts are one run of bytes already" if one.is_run else "",
+    )
+    for change in one.changes:
+        yield (change.kind, one.source.at or "(top)", change.what)
+
+
+def run(path: str, output: str | None, command: str, flags: dict[str, Any], **more: Any) -> None:
+    """One call of the library, and its report."""
+    found = jobs.relayout(path, output, progress=_render.progress, **options(flags), **more)
+    report(found, flags["as_json"], command)

@@ -1,0 +1,69 @@
+"""`paramtool layouts`: which layouts there are, what each can hold, and what is known of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from paramtool import jobs
+from paramtool.cli import _render
+from paramtool.cli._text import FILE
+
+if TYPE_CHECKING:
+    from paramtool.layouts.layout import Form, Layout
+
+
+@click.command("layouts", epilog="Exit codes: 0 fine, 2 there is no such layout, 5 a layout of one's own is wrong.")
+@click.argument("name", required=False)
+@click.option("--layout-file", multiple=True, type=FILE, metavar="MY.toml", help="Layouts of one's own.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
+def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> None:
+    """List the layouts, or show one: its tensors, its options, and the evidence for it.
+
+    \b
+    $ paramtool layouts
+    $ paramtool layouts mxnet.gates
+    """
+    found = jobs.layouts(name, layout_files=layout_file)
+    if as_json:
+        from paramtool.cli import _json_layouts
+
+        _render.json_text(_json_layouts.layouts(found))
+    elif name is None:
+        _render.rows(_list(found))
+    else:
+        _render.rows(_show(found[0]))
+
+
+def _list(found: tuple[Layout, ...]) -> Iterator[_render.Row]:
+    label = "layout"
+    for layout in found:
+        yield (label, layout.name, layout.title, ", ".join(layout.holds()), "; ".join(layout.proof))
+        label = ""
+    yield ("next", "paramtool layouts NAME", "shows its tensors, options and sources")
+
+
+def _show(layout: Layout) -> Iterator[_render.Row]:
+    yield ("layout", layout.name, layout.title)
+    for form in layout.forms:
+        yield from _form(form)
+    yield ("names", f"module {layout.separator} tensor", f"{layout.max_directions} directions")
+    if layout.always_biases:
+        yield ("biases", "always stored: zeros where the network has none")
+    for option in layout.options:
+        yield ("option", f"{layout.name}:{option.name}={option.default}", option.what)
+    if layout.note:
+        yield ("note", layout.note)
+    yield ("source", layout.source)
+    yield from (("proof", proof) for proof in layout.proof)
+
+
+def _form(form: Form) -> Iterator[_render.Row]:
+    when = " ".join(f"{key}={value}" for key, value in form.when.items())
+    reset = f"reset={form.reset}" if form.reset else ""
+    yield (form.kind, " ".join(word for word in (reset, when) if word) or "any", f"gates {' '.join(form.gates)}")
+    for row in form.tensors:
+        along = f"blocks along axis {row.along}" if row.along else ""
+        yield ("", row.name, row.content, along)
