@@ -11,6 +11,7 @@ from paramtool.model.view import View
 
 if TYPE_CHECKING:
     from paramtool.jobs import Deduped, Exported, Inspection, Verified
+    from paramtool.passes.recognise import FusedNetwork
 
 
 def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool)
         "equal": None if found.equal is None else [
             {"names": list(e.names), "digest": e.digest, "constant": e.constant} for e in found.equal
         ],
-        "fused": [fused(block) for block in graph.fused],
+        "fused": [fused(block, found.fused.get(block.storage)) for block in graph.fused],
         "unused": [{"storage": id_, "nbytes": nbytes} for id_, nbytes in graph.unused.items()],
         "unused_nbytes": found.unused_nbytes,
         "duplicate_nbytes": None if found.equal is None else found.duplicate_nbytes,
@@ -96,9 +97,11 @@ def _member(member: Member, graph: AliasGraph) -> dict[str, Any]:
     }
 
 
-def fused(block: FusedBlock) -> dict[str, Any]:
-    """A fused block."""
+def fused(block: FusedBlock, network: FusedNetwork | None) -> dict[str, Any]:
+    """A fused block, and the recurrent network that it is, if it is one's buffer."""
+    named = network and {"at": network.at, "layout": network.layout, "spec": str(network.spec)}
     return {
+        "network": named,
         "storage": block.storage,
         "nbytes": block.nbytes,
         "parts": [{"name": n, "byte_start": start, "byte_stop": stop} for n, start, stop in block.parts],

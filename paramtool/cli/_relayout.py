@@ -100,7 +100,8 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)}")
     read_back = "all read back and equal" if found.verified else "not verified"
     yield ("names", plural(len(found.plan.order), "name"), read_back, f"{found.seconds:.1f} s")
-    for layout in dict.fromkeys(side for one in found.converted for side in (one.source.layout, one.layout)):
+    sides = (side for one in found.converted for side in (one.source.layout, one.layout))
+    for layout in {layout.name: layout for layout in sides}.values():
         yield ("evidence", layout.name, "; ".join(layout.proof))
     if found.written:
         yield ("next", f"paramtool inspect {quoted(found.output)} --tensors")

@@ -13,8 +13,9 @@ from paramtool.cli._text import FILE
 @click.command("convert", epilog=_relayout.EPILOG)
 @click.argument("path", metavar="SRC", type=FILE)
 @click.option("-o", "--output", type=FILE, metavar="DST", required=True)
-@click.option("--from", "source", metavar="LAYOUT", help="As `paramtool layouts` lists them; default: what the file says, "
-              "else torch. Options follow a colon: tf1.basic:forget_bias=0.")  # fmt: skip
+@click.option("--from", "source", metavar="LAYOUT",
+              help="As `paramtool layouts` lists them; default: what the file says, else torch. "
+                   "Options follow a colon: tf1.basic:forget_bias=0.")  # fmt: skip
 @click.option("--to", "target", metavar="LAYOUT", required=True, help="Likewise.")
 @click.option("--keep-names", is_flag=True, help="Also record the old names, as windows on the new tensors.")
 @_relayout.shared_options

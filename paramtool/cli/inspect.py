@@ -17,6 +17,7 @@ from paramtool.model.checkpoint import PENDING, Compound, Entry, NoData, Unreada
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
+    from paramtool.passes.recognise import FusedNetwork
     from paramtool.cli._rules import Rule
 
 
@@ -69,7 +70,7 @@ def _rows(found: Inspection, tensors: bool) -> Iterator[_render.Row]:
     yield from _unused(found)
     yield from _shared(found)
     yield from _equal(found)
-    yield from _fused_blocks(found.graph.fused)
+    yield from _fused_blocks(found)
     yield from (("note", note) for note in found.checkpoint.notes)
     if tensors:
         yield from _tensors(found)
@@ -165,19 +166,23 @@ def _equal(found: Inspection) -> Iterator[_render.Row]:
         yield ("equal", f"and {len(found.equal) - MANY} more groups", "--json lists them")
 
 
-def _fused_blocks(blocks: tuple[FusedBlock, ...]) -> Iterator[_render.Row]:
+def _fused_blocks(found: Inspection) -> Iterator[_render.Row]:
+    blocks = found.graph.fused
     for block in blocks[:MANY_BLOCKS]:
-        yield from _fused(block)
+        yield from _fused(block, found.fused.get(block.storage))
     if rest := blocks[MANY_BLOCKS:]:
         tensors = plural(sum(len(block.parts) for block in rest), "tensor")
         yield ("fused", f"and {plural(len(rest), 'more block')} of {tensors}", "--json lists them")
 
 
-def _fused(block: FusedBlock) -> Iterator[_render.Row]:
+def _fused(block: FusedBlock, network: FusedNetwork | None) -> Iterator[_render.Row]:
     names = [name for name, _, _ in block.parts]
     gaps = plural(len(block.gaps), "gap") if block.gaps else "no gap"
     tail = f", {size(block.tail)} unused at the end" if block.tail else ""
     yield ("fused", f"{plural(len(names), 'tensor')} on one buffer", f"{size(block.nbytes)}, {gaps}{tail}")
+    if network is not None:
+        what = f"{network.layout} order: {network.spec}"
+        yield ("", f"  {network.at or 'the network'}", what, "; ".join(network.proof))
     for name, start, stop in block.parts[:MANY]:
         yield ("", f"  {name}", f"bytes {start}-{stop}")
     if len(names) > MANY:

@@ -21,6 +21,10 @@ COMMANDS = {
     "inspect": "look",
     "dedup": "shrink",
     "export": "load elsewhere",
+    "convert": "convert recurrent networks",
+    "fuse": "convert recurrent networks",
+    "unfuse": "convert recurrent networks",
+    "layouts": "convert recurrent networks",
     "verify": "prove",
 }
 """Every command, and what a person wants from it."""
@@ -31,6 +35,13 @@ EXAMPLES = {
         "write just the names that one variant wants",
         "paramtool export model.dedup.safetensors --names names.txt -o plain.safetensors",
     ),
+    "convert": (
+        "from one framework's layout to another's",
+        "paramtool convert lstm.params -o lstm.safetensors --from mxnet --to torch",
+    ),
+    "fuse": ("the parts of a network as one tensor", "paramtool fuse model.pt --layout cudnn"),
+    "unfuse": ("flat vectors and fused blocks as named tensors", "paramtool unfuse model.fused.safetensors"),
+    "layouts": ("which layouts there are, and what each can hold", "paramtool layouts mxnet"),
     "verify": (
         "compare an output with its source",
         "paramtool verify model.dedup.safetensors --against model.pt",
@@ -107,7 +118,7 @@ def cli() -> None:
     """Read checkpoints, see which parameters are shared, and write each byte once under every name.
 
     No checkpoint is ever unpickled or run.  Exit codes: 0 fine, 1 findings, 2 usage, 3 bad file, 4 unsafe file,
-    6 cannot be planned, 7 output, 70 internal error, 130/143 interrupted, 141 closed pipe.
+    5 does not fit a layout, 6 cannot be planned, 7 output, 70 internal error, 130/143 interrupted, 141 closed pipe.
     """
 
 

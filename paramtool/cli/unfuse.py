@@ -14,11 +14,11 @@ from paramtool.cli._text import FILE
 @click.argument("path", metavar="FILE", type=FILE)
 @click.option("-o", "--output", type=FILE, help="Default: <stem>.unfused.safetensors beside the input.")
 @click.option("--layout", "source", metavar="LAYOUT",
-              help="How the tensors are fused: cudnn, mxnet, tf1.opaque, ...; default: what the file says.")  # fmt: skip
+              help="How they are fused: cudnn, mxnet, tf1.opaque, ...; default: what the file says.")  # fmt: skip
 @click.option("--to", "target", metavar="LAYOUT", default="torch", show_default=True)
 @_relayout.shared_options
 def command(path: str, output: str | None, source: str | None, target: str, **flags: Any) -> None:
-    """Unfuse recurrent networks: flat vectors, matrices of all gates, or windows of one buffer, to named tensors.
+    """Unfuse recurrent networks: flat vectors, matrices of all gates, or windows of one buffer.
 
     \b
     $ paramtool unfuse flat.pt --layout cudnn --at rnn.weights --spec "lstm layers=2 hidden=128 input=18"

@@ -91,8 +91,7 @@ def _encode_alias(alias: Alias, position: Mapping[str, int]) -> dict[str, Any]:
 def encode_modules(modules: Iterable[Module]) -> str:
     """What is known of recurrent networks, as JSON text; empty where nothing is."""
     items = [
-        {key: dict(value) if isinstance(value, Mapping) else value for key in _MODULE_KEYS if (value := getattr(one, key))}
-        for one in modules
+        {k: dict(v) if isinstance(v, Mapping) else v for k in _MODULE_KEYS if (v := getattr(one, k))} for one in modules
     ]
     return json.dumps({"version": VERSION, "modules": items}, separators=(",", ":")) if items else ""
 
@@ -111,7 +110,7 @@ def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...
         return tuple(_module(item) for item in record["modules"])
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise FormatError(
-            f"{where}: what it says of layouts (metadata key {LAYOUTS_KEY!r}) is damaged: {type(error).__name__}: {error}",
+            f"{where}: its record of layouts (metadata key {LAYOUTS_KEY!r}) is damaged: {type(error).__name__}: {error}",
             hint="docs/layouts.md describes it; the tensors can still be read by the safetensors library",
         ) from None
 

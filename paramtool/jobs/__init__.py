@@ -10,22 +10,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paramtool.jobs.deduping import Deduped, Options, dedup, default_output
+    from paramtool.jobs._writing import default_output
+    from paramtool.jobs.deduping import Deduped, Options, dedup
     from paramtool.jobs.exporting import Exported, export
     from paramtool.jobs.inspecting import Inspection, alias_graph, inspect
+    from paramtool.jobs.layouting import layouts
     from paramtool.jobs.loading import load_file
+    from paramtool.jobs.relayouting import Relayouted, RelayoutOptions, convert, fuse, relayout, unfuse
     from paramtool.jobs.verifying import Verified, verify
 
 PLACES = {
     "inspecting": ("Inspection", "alias_graph", "inspect"),
-    "deduping": ("Deduped", "Options", "dedup", "default_output"),
+    "_writing": ("default_output",),
+    "deduping": ("Deduped", "Options", "dedup"),
     "exporting": ("Exported", "export"),
     "verifying": ("Verified", "verify"),
+    "layouting": ("layouts",),
     "loading": ("load_file",),
+    "relayouting": ("RelayoutOptions", "Relayouted", "convert", "fuse", "relayout", "unfuse"),
 }
 __all__ = [
-    "Deduped", "Exported", "Inspection", "Options", "Verified", "alias_graph", "dedup", "default_output", "export",
-    "inspect", "load_file", "verify",
+    "Deduped", "Exported", "Inspection", "Options", "RelayoutOptions", "Relayouted", "Verified", "alias_graph",
+    "convert",
+    "dedup", "default_output", "export", "fuse", "inspect", "layouts", "load_file", "relayout", "unfuse", "verify",
 ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paramtool import formats
@@ -16,6 +16,7 @@ from paramtool.model.view import View
 
 if TYPE_CHECKING:
     from paramtool.engine.digest import Equal
+    from paramtool.passes.recognise import FusedNetwork
 
 
 def alias_graph(checkpoint: Checkpoint, keep: str = "first") -> AliasGraph:
@@ -34,6 +35,9 @@ class Inspection:
     """Classes of equal windows; None where content was not looked at."""
     digests: Mapping[str, str] | None = None
     """{name: blake3}, where asked for."""
+
+    fused: Mapping[int, FusedNetwork] = field(default_factory=dict)
+    """{storage: the recurrent network whose cuDNN buffer it is}."""
 
     @property
     def unused_nbytes(self) -> int:
@@ -61,8 +65,9 @@ def inspect(
     """Describe a checkpoint.  Tensor bytes are read only for `digests` and `equal`."""
     checkpoint = formats.read(path)
     graph = alias.build(checkpoint)
+    fused = _fused(checkpoint, graph)
     if not (digests or equal):
-        return Inspection(os.fspath(path), checkpoint, graph)
+        return Inspection(os.fspath(path), checkpoint, graph, fused=fused)
     from paramtool.engine.digest import digest
     from paramtool.engine.source import Source
 
@@ -79,7 +84,16 @@ def inspect(
                 if view not in known:
                     known[view] = digest(source, view, advance)
                 made[name] = known[view]
-    return Inspection(os.fspath(path), checkpoint, graph, tuple(found), made if digests else None)
+    return Inspection(os.fspath(path), checkpoint, graph, tuple(found), made if digests else None, fused)
+
+
+def _fused(checkpoint: Checkpoint, graph: AliasGraph) -> Mapping[int, FusedNetwork]:
+    """Fused blocks that are a recurrent network's buffer; the layouts are looked at only where there are blocks."""
+    if not graph.fused:
+        return {}
+    from paramtool.passes.recognise import fused_networks
+
+    return fused_networks(checkpoint, graph)
 
 
 def equal_classes(checkpoint: Checkpoint, graph: AliasGraph, min_nbytes: int, progress: Progress) -> list[Equal]:

@@ -21,10 +21,10 @@ def layouts(name: str | None = None, *, layout_files: Iterable[Path] = ()) -> tu
 
 def register_files(paths: Iterable[Path]) -> None:
     """Make the layouts of TOML files known; UsageError or LayoutError says what is wrong with one."""
-    for path in map(os.fspath, paths):
+    for path in paths:
         from paramtool.layouts import own
 
-        for layout in own.from_toml(_text(path), path):
+        for layout in own.from_toml(_text(os.fspath(path)), os.fspath(path)):
             own.register_layout(layout)
 
 

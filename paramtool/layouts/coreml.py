@@ -1,7 +1,7 @@
 """Core ML: MIL operators with gates i f o z and one bias; the older protocol buffer has a field for each gate.
 
-Sources: coremltools mil/ops/defs/iOS15/recurrent.py and mlmodel/format/NeuralNetwork.proto @e0e2f42b.  The GRU of the old
-protocol buffer is not here: on which side of its reset gate the product stands was never seen.
+Sources: coremltools mil/ops/defs/iOS15/recurrent.py and mlmodel/format/NeuralNetwork.proto @e0e2f42b.  The GRU of the
+old protocol buffer is not here: on which side of its reset gate the product stands was never seen.
 """
 
 from paramtool.layouts.layout import Form, Layout, Tensor

@@ -1,7 +1,7 @@
 """cuDNN, and who copied its order: one flat vector, all matrices, then all biases ("order P").
 
-cuDNN does not promise this order; it says to ask (cudnnGetRNNWeightParams).  It is what the storages of checkpoints hold
-that were saved from GPUs, and what PyTorch asserts each time it makes such a buffer
+cuDNN does not promise this order; it says to ask (cudnnGetRNNWeightParams).  It is what the storages of checkpoints
+hold that were saved from GPUs, and what PyTorch asserts each time it makes such a buffer
 (aten/src/ATen/native/cudnn/RNN.cpp, get_parameters).
 """
 

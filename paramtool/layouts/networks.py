@@ -59,7 +59,7 @@ def modules(layout: Layout, options: Mapping[str, str], shapes: Shapes) -> list[
     for form in _forms(layout, options, None):
         for group in _groups(layout, form, shapes):
             kinds: set[str] = set()
-            for row, *_ in [*group.rows, *group.cells]:
+            for row in [*(k for k, *_ in group.rows), *(k for k, *_ in group.cells)]:
                 kinds |= _kinds(form.tensors[row])
             if {"W", "R"} <= kinds:
                 found.setdefault(group.at)
@@ -205,18 +205,18 @@ def _network(
     if flat:
         for name in ("layers", "bidirectional"):
             found[name] = facts.get(name, found[name])
-    has = {
+    has: dict[str, object] = {
         "bias": bool(present & {"bW", "bR"}),
         "peephole": "peep" in present,
         "initial_state": bool(present & {"h0", "c0"}),
     }
     for name, value in has.items():
         found[name] = facts.get(name, value) if flat or (name == "bias" and value) else value
-    for name, value in facts.items():
-        unsure = name in has and value is False  # what is always stored can be zeros that stand for nothing
-        if name in found and found[name] != value and not unsure:
-            raise LayoutError(f"{name} is said to be {value}, names and shapes show {found[name]}")
-        found[name] = value
+    for name, fact in facts.items():
+        unsure = name in has and fact is False  # what is always stored can be zeros that stand for nothing
+        if name in found and found[name] != fact and not unsure:
+            raise LayoutError(f"{name} is said to be {fact}, names and shapes show {found[name]}")
+        found[name] = fact
     spec = Spec(**{name: value for name, value in found.items() if name in named})
     return _proved(layout, form, options, at, rows, spec, shapes)
 
@@ -241,11 +241,11 @@ def _proved(
         raise LayoutError("; ".join(reasons))
     tensors: dict[str, str] = {}
     wrong: list[str] = []
-    by_name = {
-        names.render(form.tensors[k], form.tensors[k].directions or layout.directions, spec,
-                     {"layer": layer, "dir": direction, "gate": gate} if gate else {"layer": layer, "dir": direction}): name
-        for (k, layer, direction, gate), name in rows.items()
-    }  # fmt: skip
+    by_name = {}
+    for (k, layer, direction, gate), name in rows.items():
+        binding = {"layer": layer, "dir": direction} | ({"gate": gate} if gate else {})
+        row = form.tensors[k]
+        by_name[names.render(row, row.directions or layout.directions, spec, binding)] = name
     for tensor in stored(layout, form, spec, options):
         actual = by_name.pop(tensor.name, None)
         if actual is None:

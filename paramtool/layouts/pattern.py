@@ -6,12 +6,12 @@
     {layer dir: W[(gate hidden in)] R[(gate hidden rec)]} {layer dir: bW[(gate hidden)] bR[(gate hidden)]}
                                               cuDNN: a flat vector, all matrices, then all biases
 
-A block is `TERMS.GATES[AXES]`.  AXES are named as in einops: each word or group in brackets is an axis of the tensor, the
-words in a group from the slowest to the fastest.  TERMS say what the stored value is: a cell (`W`), its negative (`-W`),
-a sum (`bW+bR`), a shifted one (`bW+bR-forget_bias`, the name of an option of the layout), or nothing (`0`).  GATES are
-the gates in their order, where they are not the layout's own.  `W~` says that the tensor's rows are the cell's bytes in
-the cell's own order, whatever the axes are called.  `bW!` stands also where the network has no such cell, as zeros;
-`bW!tail` where the option `tail` is yes.
+A block is `TERMS.GATES[AXES]`.  AXES are named as in einops: each word or group in brackets is an axis of the tensor,
+the words in a group from the slowest to the fastest.  TERMS say what the stored value is: a cell (`W`), its negative
+(`-W`), a sum (`bW+bR`), a shifted one (`bW+bR-forget_bias`, the name of an option of the layout), or nothing (`0`).
+GATES are the gates in their order, where they are not the layout's own.  `W~` says that the tensor's rows are the
+cell's bytes in the cell's own order, whatever the axes are called.  `bW!` stands also where the network has no such
+cell, as zeros; `bW!tail` where the option `tail` is yes.
 """
 
 from __future__ import annotations

@@ -122,8 +122,10 @@ class Spec:
 
     def kinds(self) -> tuple[str, ...]:
         """The kinds of cells that the network has."""
-        has = {"W": True, "R": True, "bW": self.bias, "bR": self.bias, "P": bool(self.projection),
-               "peep": self.peephole, "h0": self.initial_state, "c0": self.initial_state and self.kind == "lstm"}  # fmt: skip
+        has = {
+            "W": True, "R": True, "bW": self.bias, "bR": self.bias, "P": bool(self.projection), "peep": self.peephole,
+            "h0": self.initial_state, "c0": self.initial_state and self.kind == "lstm",
+        }  # fmt: skip
         return tuple(kind for kind in KINDS if has[kind])
 
     def gates_of(self, kind: str) -> str:

@@ -1,7 +1,7 @@
 """TensorFlow 1 cells: one kernel with the input's rows above the recurrent ones, and a forget bias added at run time.
 
-The forget bias (1.0 unless the program said otherwise) and the cell clip are arguments of the constructor and stand in no
-checkpoint.  Sources: tf_keras/layers/rnn/legacy_cells.py; tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py
+The forget bias (1.0 unless the program said otherwise) and the cell clip are arguments of the constructor and stand in
+no checkpoint.  Sources: tf_keras/layers/rnn/legacy_cells.py; tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py
 @05d0f1f3; the documentation of the raw operations BlockLSTM and GRUBlockCell.
 """
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from paramtool import layouts
 from paramtool.errors import LayoutError
@@ -324,7 +325,7 @@ def _aligned(windows: list[Window]) -> Iterator[list[View]]:
     # The legacy Keras kernels against a transposed one: rows of the one wrap round in the other.
     total = windows[0][0].numel
     cuts = sorted({k for view, _ in windows for k in range(0, total, view.shape[-1])} | {total})
-    for start, stop in zip(cuts, cuts[1:], strict=False):
+    for start, stop in pairwise(cuts):
         yield [_run(view, start, stop) for view, _ in windows]
 
 

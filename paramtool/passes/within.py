@@ -331,7 +331,7 @@ def _windows(checkpoint: Checkpoint, converted: list[Converted], twins: list[Ali
             view = _one_window(by_tensor[own], value)
             if view is None:
                 raise PlanError(
-                    f"{name!r}: is no window on the tensors of layout {one.layout.name}: their order, or their values, differ",
+                    f"{name!r}: is no window on the tensors of layout {one.layout.name}: order or values differ",
                     hint="without --keep-names the old names are left out; dedup a file of both to keep both",
                 )
             whole = contiguous(view.storage, view.dtype, by_tensor[own].shape)
@@ -388,7 +388,8 @@ def _warnings(
         at = repr(one.source.at) if one.source.at else "the network"
         for fact in one.source.assumed:
             option = fact.partition("=")[0]
-            yield f"{at}: assumed {fact}, which no tensor shows; --from {one.source.layout.name}:{option}=... says otherwise"
+            other = f"--from {one.source.layout.name}:{option}=..."
+            yield f"{at}: assumed {fact}, which no tensor shows; {other} says otherwise"
         if one.spec.kind == "rnn" and not one.spec.activation:
             yield f'{at}: no tensor shows whether its activation is tanh or relu; --spec "activation=..." records it'
     memories = {whole.members[name].memory for name in consumed}
