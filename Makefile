@@ -12,7 +12,7 @@ BIN = $(VENV)/bin
 # one. Installed before all else, so that nothing else that wants torch chooses another.
 TORCH = torch==2.13.0
 FIXTURE = fixtures/torch/tied_flattened/tied_flattened.pt
-BENCHMARKS = inspect_startup dedup_copy content_reads many_tensors
+BENCHMARKS = inspect_startup dedup_copy content_reads many_tensors relayout_speed
 GB ?= 4
 
 .PHONY: demo test check oracles bench clean

@@ -3,6 +3,7 @@
 python inputs.py aliases FILE.pt NBYTES          ~200 names: a tie, its transpose, a slice, a fused LSTM
 python inputs.py distinct FILE.pt NBYTES COUNT   COUNT tensors of one shape, no two alike
 python inputs.py many FILE COUNT                 COUNT tensors of 4 values; .pt or .safetensors
+python inputs.py lstm FILE NBYTES                an LSTM of 4 layers beside an embedding of the same size
 """
 
 from __future__ import annotations
@@ -42,10 +43,20 @@ def many(count: int) -> dict[str, torch.Tensor]:
     return {f"model.layers.{k // 10}.block.{k % 10}.weight": values(4) for k in range(count)}
 
 
+def lstm(nbytes: int) -> dict[str, torch.Tensor]:
+    """An LSTM of 4 layers of about half of `nbytes`, input as wide as hidden, and an embedding."""
+    hidden = max(16, int((nbytes / 2 / 4 / 4 / 8) ** 0.5) // 16 * 16)
+    state = {"emb.weight": values(nbytes // 2 // 4 // hidden, hidden)}
+    for layer in range(4):
+        state |= {f"rnn.weight_{side}_l{layer}": values(4 * hidden, hidden) for side in ("ih", "hh")}
+        state |= {f"rnn.bias_{side}_l{layer}": values(4 * hidden) for side in ("ih", "hh")}
+    return state
+
+
 def main() -> None:
     """Make one file."""
     kind, path, *numbers = sys.argv[1:]
-    state = {"aliases": aliases, "distinct": distinct, "many": many}[kind](*map(int, numbers))
+    state = {"aliases": aliases, "distinct": distinct, "many": many, "lstm": lstm}[kind](*map(int, numbers))
     if path.endswith(".safetensors"):
         save_file(state, path)
     else:
