@@ -1,0 +1,181 @@
+"""Writes docs/layouts.md from the tables in paramtool/layouts: `python docs/make_layouts.py`.
+
+Each tensor has its pattern and a small picture, which is drawn from the places themselves and not by hand.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from itertools import groupby, product
+
+from paramtool import layouts
+from paramtool.layouts.layout import Form, Layout, Place, Stored, stored
+from paramtool.layouts.spec import Spec
+from paramtool.model.dtype import DTYPES
+from paramtool.model.view import contiguous
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+HIDDEN, INPUT = 2, 3
+SHORT = {"W": "W", "R": "R", "bW": "bW", "bR": "bR", "P": "P", "peep": "p", "h0": "h0", "c0": "c0"}
+INTRO = """# Layouts
+
+Written by `docs/make_layouts.py` from the tables in `paramtool/layouts`; `paramtool layouts NAME` shows the same.
+
+A layout says in which tensors, and where in them, each cell of a recurrent network stands.  A cell is one gate of one
+kind of parameter, in one direction of one layer:
+
+| cell | shape | meaning |
+|---|---|---|
+| `W` | hidden × in | weights of the input: y = W x |
+| `R` | hidden × rec | recurrent weights; rec is the width of h: hidden, or proj where h is projected |
+| `bW`, `bR` | hidden | the biases beside `W x` and beside `R h` |
+| `P` | proj × hidden | the projection of h |
+| `p` (`peep`) | hidden | peepholes, gates i, f and o |
+| `h0`, `c0` | rec, hidden | trained initial states |
+
+Gates are in torch's letters: `i f g o` (input, forget, candidate, output), `r z n` (reset, update, candidate), `h`.
+
+A pattern reads as in einops: `W[(gate hidden) in]` has gates one below the other, `W[in (gate hidden)]` is the same
+transposed.  Blocks follow each other along the first axis, or along the one that is named.  `{layer dir: ...}` repeats,
+`bW+bR` is a sum, `-W` a negative, `bW+bR-forget_bias` a number taken off, `0` filler.  `bW!` stands there even if the
+network has no biases, as zeros.  `W~` are the bytes of W's own order in another shape.  `paramtool/layouts/pattern.py`
+has the whole language.
+
+A picture shows one layer and one direction with hidden = 2 and in = 3, each name over the elements that it fills;
+`ᵀ` marks a transposed cell.
+
+**Reset gates.**  `reset=after`: n = tanh(W x + bW + r * (R h + bR)), which is cuDNN's; where a layout has no place for
+that inner bR, it must be zero, and the tool proves it before it writes.  `reset=before`: n = tanh(W x + R (r * h) + b).
+Neither becomes the other.
+
+**Evidence.**  `oracle` means that the framework itself ran converted weights (`docs/proofs.md` has versions and
+errors); `equations` that its equations, written down from its source, ran in NumPy; `files` that real files agree;
+`source only` that its source says so.  What no GPU has confirmed is said to be not verified on a GPU.
+
+**The record.**  What is known of networks in a file that paramtool wrote stands in the safetensors metadata under
+`paramtool.layouts`: `{"version": 1, "modules": [{"at": "encoder", "layout": "cudnn", "spec": "lstm input=18 hidden=128",
+"options": {}, "source": "converted from torch"}]}`.  Reading it needs nothing but JSON; `paramtool unfuse` needs no
+flags then.
+
+**What is lost, and how not to lose it.**  Permutations, transposes and signs are exact.  A sum of two biases and a
+forget bias that was taken off are not: the function is kept, the bytes are not, and the report says so.
+`--keep-split` writes the biases as they were beside the others (`paramtool.kept/MODULE/bias_ih_l0`), so that the way
+back gives the same bytes; it is refused where the sums do not fit any more.
+"""
+
+
+def main() -> None:
+    """Write the document."""
+    path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "layouts.md")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(document())
+
+
+def document() -> str:
+    """The whole text."""
+    built_in = list(layouts.built_in().values())
+    lines = [INTRO, "| layout | what | holds | evidence |", "|---|---|---|---|"]
+    for layout in built_in:
+        holds = ", ".join(layout.holds())
+        lines.append(
+            f"| [`{layout.name}`](#{layout.name.replace('.', '')}) | {layout.title} | {holds} | {'; '.join(layout.proof)} |"
+        )
+    for layout in built_in:
+        lines += ["", *_section(layout)]
+    return "\n".join(lines) + "\n"
+
+
+def _section(layout: Layout) -> Iterator[str]:
+    yield f"## {layout.name}"
+    yield ""
+    yield f"{layout.title}.  Source: {layout.source}."
+    yield f"Evidence: {'; '.join(layout.proof)}."
+    if layout.always_biases:
+        yield "Biases are always stored."
+    if layout.max_directions == 1:
+        yield "One direction."
+    if layout.note:
+        yield f"Note: {layout.note}."
+    for option in layout.options:
+        yield f"- option `{option.name}={option.default}`: {option.what}"
+    drawn: set[tuple[str, ...]] = set()
+    for form in layout.forms:
+        yield ""
+        yield f"**{_title(form)}**, gates `{' '.join(form.gates)}`"
+        yield ""
+        yield "| tensor | pattern |"
+        yield "|---|---|"
+        for row in form.tensors:
+            along = f", blocks along axis {row.along}" if row.along else ""
+            yield f"| `{row.name}` | `{row.content}`{along} |"
+        picture = tuple(_pictures(layout, form))
+        if picture and picture not in drawn:
+            drawn.add(picture)
+            yield from ("", "```", *picture, "```")
+
+
+def _title(form: Form) -> str:
+    when = "".join(f", {key}={value}" for key, value in form.when.items())
+    return f"{form.kind}{f', reset {form.reset}' if form.reset else ''}{when}"
+
+
+def _pictures(layout: Layout, form: Form) -> Iterator[str]:
+    """One picture for each tensor of a network of one layer."""
+    kinds = form.kinds()
+    spec = Spec(
+        form.kind, INPUT, HIDDEN, projection=1 if "P" in kinds and form.kind == "lstm" else 0, reset=form.reset,
+        activation=form.activations[0] if form.kind == "rnn" else "", peephole="peep" in kinds,
+        initial_state="h0" in kinds,
+    )  # fmt: skip
+    seen = []
+    for tensor in stored(layout, form, spec, layout.chosen(dict(form.when))):
+        if tensor.row not in seen:  # one gate's tensor stands for those of the others
+            seen.append(tensor.row)
+            yield from _picture(tensor)
+
+
+def _picture(tensor: Stored) -> Iterator[str]:
+    """A tensor as a grid of names: rows are its first axis that is longer than 1, columns all others."""
+    view = contiguous(tensor.name, DTYPES["float32"], tensor.shape)
+    labels = [""] * view.numel
+    for place in tensor.places(view):
+        for element in _elements(place):
+            labels[element] = _label(place)
+    long_axes = [size for size in tensor.shape if size > 1] or [1]
+    height = long_axes[0] if len(long_axes) > 1 else 1
+    width = view.numel // height
+    rows = [tuple(labels[k * width : (k + 1) * width]) for k in range(height)]
+    yield f"{tensor.name}  {list(tensor.shape)}"
+    columns = [len(list(group)) for _, group in groupby(zip(*rows, strict=True))]
+    starts = [sum(columns[:k]) for k in range(len(columns))]
+    cells = max(len(label) for label in labels)
+    for row, group in groupby(rows):
+        high = len(list(group))
+        line = " | ".join(row[start].ljust(cells) for start in starts)
+        yield f"    {high:>2} x | {line} |"
+    yield ("          " + "   ".join(f"{n}".ljust(cells) for n in columns)).rstrip()
+
+
+def _elements(place: Place) -> Iterator[int]:
+    view = place.view
+    for index in product(*(range(size) for size in view.shape)):
+        yield view.offset + sum(k * stride for k, stride in zip(index, view.strides, strict=True))
+
+
+def _label(place: Place) -> str:
+    """What stands at a place: `W_i`, its transpose, a sum, or 0."""
+    words = []
+    for sign, cell in place.terms:
+        name = SHORT[cell.kind] + (f"_{cell.gate}" if cell.gate else "")
+        words.append(("-" if sign < 0 else "+" if words else "") + name)
+    text = "".join(words) or "0"
+    if place.shift and place.terms:
+        text += f"{place.shift:+g}"
+    strides = [stride for size, stride in zip(place.view.shape, place.view.strides, strict=True) if size > 1]
+    return text + ("ᵀ" if len(strides) == 2 and strides[0] < strides[1] else "")
+
+
+if __name__ == "__main__":
+    main()
