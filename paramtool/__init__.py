@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from paramtool.formats import read
     from paramtool.jobs import alias_graph, dedup, export, inspect, load_file, verify
+    from paramtool.layouts.own import register_layout
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "alias_graph", "dedup", "export", "inspect", "load_file", "read", "verify"]
+__all__ = ["__version__", "alias_graph", "dedup", "export", "inspect", "load_file", "read", "register_layout", "verify"]
 
 
 def __getattr__(name: str) -> object:
@@ -26,6 +27,10 @@ def __getattr__(name: str) -> object:
         from paramtool.formats import read
 
         return read
+    if name == "register_layout":
+        from paramtool.layouts.own import register_layout
+
+        return register_layout
     if name in __all__:
         from paramtool import jobs
 

@@ -20,7 +20,7 @@ from paramtool.cli._text import FILE
     "--from", "source", metavar="LAYOUT", help="The layout of the parts; default: what the file says, else torch."
 )
 @click.option("--keep-names", is_flag=True,
-              help="Write the fused tensor once and the parts as windows on it: models of both kinds load it.")  # fmt: skip
+              help="Write the fused tensor once and the parts as windows on it, for models of both kinds.")  # fmt: skip
 @_relayout.shared_options
 def command(path: str, output: str | None, layout: str, source: str | None, keep_names: bool, **flags: Any) -> None:
     """Fuse the weights of every recurrent network, or of those at --at.

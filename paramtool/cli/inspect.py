@@ -17,8 +17,8 @@ from paramtool.model.checkpoint import PENDING, Compound, Entry, NoData, Unreada
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
-    from paramtool.passes.recognise import FusedNetwork
     from paramtool.cli._rules import Rule
+    from paramtool.passes.recognise import FusedNetwork
 
 
 def _rule(text: str) -> Rule:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Buffer = memoryview | bytes
 MAX_OPEN_FILES = 16
 """Of one checkpoint; two are open while they are compared, and some systems allow 256 for a process."""
+MAX_MAPPED = 8
+"""So many storages are mapped at once: a copy of few terms looks at few."""
 CHUNK_NBYTES = 1 << 20
 """Read at once; small enough to stay in a processor's cache between reading and writing."""
 THREAD_NBYTES = 4 << 20
@@ -46,7 +48,7 @@ class Source:
         self._files: dict[str, BinaryIO] = {}
         self._spool: BinaryIO | None = None
         self._spooled: dict[int, int] = {}
-        self._mapped: tuple[int, _Mapped] | None = None
+        self._mapped: dict[int, _Mapped] = {}
         self._proved: set[int] = set()
         self._pending: dict[int, Future[int]] = {}
         self._worker: ThreadPoolExecutor | None = None
@@ -91,7 +93,7 @@ class Source:
         """Close every file; what is under way in the thread ends first."""
         if self._worker is not None:
             self._worker.shutdown(wait=True, cancel_futures=True)
-        self._mapped = None
+        self._mapped.clear()
         for file in [*self._files.values(), *([self._spool] if self._spool else [])]:
             file.close()
         self._files.clear()
@@ -177,10 +179,12 @@ class Source:
         import numpy as np
 
         storage_id = int(view.storage)
-        if self._mapped is None or self._mapped[0] != storage_id:  # each mapping holds a file open: one is enough
+        if storage_id not in self._mapped:
+            if len(self._mapped) >= MAX_MAPPED:  # each mapping holds a file open
+                self._mapped.pop(next(iter(self._mapped)))
             file, base = self.place(storage_id)
-            self._mapped = storage_id, _Mapped(file, base, self.checkpoint.storages[storage_id].nbytes)
-        base_array = self._mapped[1].bytes
+            self._mapped[storage_id] = _Mapped(file, base, self.checkpoint.storages[storage_id].nbytes)
+        base_array = self._mapped[storage_id].bytes
         if view.dtype.block_elements != 1:
             return base_array[view.byte_start : view.byte_stop]
         size = view.dtype.block_bytes
@@ -231,10 +235,10 @@ class Source:
     def _decode(self, storage: Storage, backing: Encoded, write: Callable[[bytes], object]) -> None:
         crc = 0
         left = b""
-        unit = next((int(step[4:]) for step in backing.steps if step.startswith("swap")), 1)
-        for chunk in self._inflated(storage, backing):
+        unit, skip = _argument(backing, "swap", 1), _argument(backing, "skip", 0)
+        for chunk in self._inflated(storage, backing, storage.nbytes + skip):
             crc = zlib.crc32(chunk, crc)
-            chunk = left + chunk
+            chunk, skip = left + chunk[skip:], max(0, skip - len(chunk))
             whole = len(chunk) - len(chunk) % unit
             left = chunk[whole:]
             write(_swapped(chunk[:whole], unit))
@@ -245,9 +249,12 @@ class Source:
                 hint="fetch the file again",
             )
 
-    def _inflated(self, storage: Storage, backing: Encoded) -> Iterator[bytes]:
-        """The bytes of an encoded storage, inflated where that is a step; never more than it should have."""
+    def _inflated(self, storage: Storage, backing: Encoded, nbytes: int) -> Iterator[bytes]:
+        """The bytes of an encoded storage, inflated where that is a step; never more than `nbytes`."""
         file = self._file(backing.source.file)
+        if path := next((step[5:] for step in backing.steps if step.startswith("hdf5:")), ""):
+            yield from _dataset(file, backing.source, path)
+            return
         raw = (
             self._pread(file, at, min(BLOCK_NBYTES, backing.source.stop - at))
             for at in range(backing.source.start, backing.source.stop, BLOCK_NBYTES)
@@ -265,12 +272,22 @@ class Source:
                     raise FormatError(f"{file.name}: storage {storage.id} cannot be inflated: {error}") from None
                 chunk = machine.unconsumed_tail
                 made += len(out)
-                if made > storage.nbytes:
-                    raise FormatError(f"{file.name}: storage {storage.id} inflates to more than {storage.nbytes} bytes")
+                if made > nbytes:
+                    raise FormatError(f"{file.name}: storage {storage.id} inflates to more than {nbytes} bytes")
                 if out:
                     yield out
         if not machine.eof:
-            raise FormatError(f"{file.name}: storage {storage.id} inflates to less than {storage.nbytes} bytes")
+            raise FormatError(f"{file.name}: storage {storage.id} inflates to less than {nbytes} bytes")
+
+
+def _dataset(file: BinaryIO, place: ByteRange, path: str) -> Iterator[bytes]:
+    """The elements of a dataset of an HDF5 file, little-endian and row by row."""
+    from paramtool.formats import _hdf5
+
+    with _hdf5.opened(file, place.start, place.stop, place.file) as root:
+        dataset = _hdf5.little_endian(root[path])
+        for box in blocks(dataset.shape, BLOCK_NBYTES // dataset.dtype.itemsize):
+            yield dataset[box].tobytes()
 
 
 def read_blocks(file: BinaryIO, start: int, stop: int) -> Iterator[memoryview]:
@@ -307,6 +324,11 @@ class _Mapped:
         start = base - base % mmap.ALLOCATIONGRANULARITY
         self.map = mmap.mmap(file.fileno(), base - start + nbytes, access=mmap.ACCESS_READ, offset=start)
         self.bytes: Array = np.frombuffer(self.map, "u1", nbytes, base - start)
+
+
+def _argument(backing: Encoded, step: str, otherwise: int) -> int:
+    """The number that a step says, such as 4 of `swap4`."""
+    return next((int(word[len(step) :]) for word in backing.steps if word.startswith(step)), otherwise)
 
 
 def _swapped(data: bytes, unit: int) -> bytes:

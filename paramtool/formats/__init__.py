@@ -36,6 +36,11 @@ class Format(NamedTuple):
 FORMATS = (
     Format("torch", _sniff.is_torch),
     Format("safetensors", _sniff.is_safetensors),
+    Format("mxnet", _sniff.is_mxnet),
+    Format("npz", _sniff.is_npz),
+    Format("keras", _sniff.is_keras),
+    Format("jld2", _sniff.is_jld2),
+    Format("onnx", _sniff.is_onnx),  # the last: it has no magic number
 )
 
 
@@ -51,11 +56,7 @@ FOREIGN = (
     Foreign(b"version https://git-lfs", "a git-LFS pointer, not the file", "fetch the real file: git lfs pull"),
     Foreign(b"<!doctype html", "an HTML page, not a checkpoint", "download the file itself, not its page"),
     Foreign(b"<html", "an HTML page, not a checkpoint", "download the file itself, not its page"),
-    Foreign(b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras?), which this version does not read"),
-    Foreign(b"HDF5-based Julia", "a JLD2 file, which this version does not read"),
     Foreign(b"GGUF", "a GGUF file, which this version does not read"),
-    Foreign(b"\x12\x01\0\0\0\0\0\0", "an MXNet .params file, which this version does not read"),
-    Foreign(b"\x93NUMPY", "a NumPy array, which this version does not read"),
     Foreign(b"\x1f\x8b", "gzip-compressed", "decompress it first: gunzip"),
     Foreign(b"\x28\xb5\x2f\xfd", "zstd-compressed", "decompress it first: unzstd"),
     Foreign(b"{", "JSON text, and no weights", "an index has a weight_map, and is itself no shard"),

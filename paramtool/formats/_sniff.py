@@ -6,6 +6,12 @@ STACKED_MAGIC = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 """LONG1 0x1950a86a20f9469cfc6c STOP: torch's first stacked pickle, behind its two bytes of protocol."""
 ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
 TAR_MAGIC = b"ustar"
+MXNET_START = b"\x12\x01" + bytes(14)
+NUMPY_MAGIC = b"\x93NUMPY"
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+JLD2_START = b"HDF5-based Julia Data Format, version "
+KERAS_MEMBERS = (b"metadata.json", b"config.json", b"model.weights.h5")
+"""What a `.keras` archive holds, in this order (keras/src/saving/saving_lib.py)."""
 MAX_SAFETENSORS_HEADER = 100_000_000
 INDEX_SUFFIX = ".index.json"
 INDEX_NAME = "model.safetensors.index.json"
@@ -24,12 +30,50 @@ def is_stacked(head: bytes) -> bool:
 
 def is_torch(head: bytes, nbytes: int) -> bool:
     """Whether a file can be one of torch's forms; a zip may turn out to be something else."""
-    return is_zip(head) or is_stacked(head) or head[257:262] == TAR_MAGIC
+    other = is_npz(head, nbytes) or is_keras(head, nbytes)
+    return (is_zip(head) and not other) or is_stacked(head) or head[257:262] == TAR_MAGIC
 
 
 def is_safetensors(head: bytes, nbytes: int) -> bool:
     """Whether a file can be safetensors: eight bytes that are no text, then a JSON object."""
     return head[8:9] == b"{" and not (head[:8].isascii() and head[:8].decode().isprintable())
+
+
+def is_mxnet(head: bytes, nbytes: int) -> bool:
+    """Whether a file can be MXNet's list of arrays: its magic number, and eight bytes of nothing."""
+    return len(head) >= 8 and MXNET_START.startswith(head[:16])
+
+
+def is_npz(head: bytes, nbytes: int) -> bool:
+    """Whether a file can be a NumPy array, or a zip archive whose first member is one.
+
+    An archive of torch's may hold any file, but fills the extra field of every member with `FB` and blanks.
+    """
+    if not head.startswith(ZIP_STARTS[0]):
+        return head.startswith(NUMPY_MAGIC)
+    stop = 30 + int.from_bytes(head[26:28], "little")
+    return head[30:stop].endswith(b".npy") and head[stop : stop + 2] != b"FB"
+
+
+def is_keras(head: bytes, nbytes: int) -> bool:
+    """Whether a file is HDF5, or a zip archive that begins with a member of Keras'."""
+    if head.startswith(ZIP_STARTS[0]):
+        return head[30 : 30 + int.from_bytes(head[26:28], "little")] in KERAS_MEMBERS
+    return head.startswith(HDF5_SIGNATURE)
+
+
+def is_jld2(head: bytes, nbytes: int) -> bool:
+    """Whether a file begins with JLD2's line of text, which HDF5 follows 512 bytes behind."""
+    return head.startswith(JLD2_START)
+
+
+def is_onnx(head: bytes, nbytes: int) -> bool:
+    """Whether a file can be an ONNX model, which has no magic number: its fields up to the graph are a model's."""
+    if not (head[:1] == b"\x08" and 1 <= head[1] <= 20 if len(head) > 1 else False):
+        return False
+    from paramtool.formats import _onnx_proto
+
+    return _onnx_proto.begins_model(head, nbytes)
 
 
 def is_index(head: bytes, path: str) -> bool:

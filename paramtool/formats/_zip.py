@@ -86,10 +86,11 @@ def is_zip(head: bytes) -> bool:
     return head[:4] in (LOCAL_SIGNATURE, END_SIGNATURE, END64_SIGNATURE)
 
 
-def read_directory(file: BinaryIO, where: str) -> tuple[Member, ...]:
+def read_directory(file: BinaryIO, where: str, *, case_matters: bool = False) -> tuple[Member, ...]:
     """The members in the order of the central directory, folders left out.
 
-    `file` needs a real file descriptor; its position stays.  `where` names the file in messages.
+    `file` needs a real file descriptor; its position stays.  `where` names the file in messages.  Names that differ in
+    case alone are refused, as torch takes them for one, unless `case_matters`.
     Raises FormatError for one defect, Defects for several, UnsafeError for a directory beyond the limits.
     """
     descriptor = file.fileno()
@@ -98,7 +99,7 @@ def read_directory(file: BinaryIO, where: str) -> tuple[Member, ...]:
     entries = list(_entries(directory, report))
     for entry in entries:
         _read_local(descriptor, entry, report)
-    _check_names(entries, report)
+    _check_names(entries, report, case_matters)
     _check_places(entries, directory, report)
     report.finish()
     return _members(entries)
@@ -345,14 +346,14 @@ def _read_local(descriptor: int, entry: _Entry, report: _Report) -> None:
     entry.byte_start = entry.header_start + LOCAL.size + fields[9] + fields[10]
 
 
-def _check_names(entries: list[_Entry], report: _Report) -> None:
+def _check_names(entries: list[_Entry], report: _Report, case_matters: bool) -> None:
     """Names must be relative paths, and differ by more than the case of ASCII letters (miniz ignores it)."""
     seen: dict[bytes, bytes] = {}
     for entry in entries:
         raw = entry.raw
         if raw[:1] == b"/" or raw[1:2] == b":" or b"\\" in raw or b"\0" in raw or b".." in raw.split(b"/"):
             report.add(entry.name, "found a name that leaves its folder; expected a relative path with '/'")
-        other = seen.setdefault(raw.lower(), raw)
+        other = seen.setdefault(raw if case_matters else raw.lower(), raw)
         if other is raw:
             continue
         if other == raw:

@@ -77,7 +77,7 @@ def _root(where: str, members: Mapping[str, _zip.Member]) -> str:
     if any(name.endswith("/archive_format") for name in members):
         what = "a torch.export archive (.pt2), which this version does not read"
     elif any(name.endswith((".npy", "/.npy")) for name in members):
-        what = "a NumPy .npz archive, which this version does not read"
+        what = "a zip archive of NumPy arrays and other files, which this version does not read"
     elif "model.weights.h5" in members:
         what = "a Keras archive, which this version does not read"
     elif any(name.endswith("/model.json") for name in members):

@@ -20,9 +20,9 @@ from paramtool.jobs._writing import (
     other_sections,
     place,
 )
+from paramtool.jobs.layouting import register_files
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, check
-from paramtool.jobs.layouting import register_files
 from paramtool.passes import relayout as relayout_pass
 from paramtool.passes import select
 from paramtool.passes.relayout import Converted

@@ -18,7 +18,8 @@ FILES = (
     "chainer", "coreml", "tensorrt", "cntk", "lasagne",
 )  # fmt: skip
 """Modules of this package, each with a tuple LAYOUTS."""
-_registered: dict[str, Layout] = {}
+registered: dict[str, Layout] = {}
+"""{name: layout} of those that this process registered, see `own.register_layout`."""
 
 
 @lru_cache(maxsize=1)
@@ -32,27 +33,48 @@ def built_in() -> dict[str, Layout]:
 
 
 def all_layouts() -> Iterator[Layout]:
-    """Every layout: built in, then registered ones."""
+    """Every layout: built in, then registered ones, then those of installed packages, which are imported for it."""
+    from paramtool.layouts.own import installed
+
+    known = {layout.name: layout for layout in _at_hand()}
+    yield from known.values()
+    yield from (layout for name, layout in installed().layouts.items() if name not in known)
+
+
+def _at_hand() -> Iterator[Layout]:
+    """The layouts for which no package has to be imported."""
     yield from built_in().values()
-    yield from _registered.values()
+    yield from registered.values()
 
 
 def find(name: str) -> Layout:
-    """The layout of that name; UsageError with the nearest names where there is none."""
+    """The layout of that name; UsageError with the nearest names where there is none.
+
+    LayoutError where a package declares that name and is broken.
+    """
+    for layout in _at_hand():
+        if layout.name == name:
+            return layout
     from difflib import get_close_matches
 
+    from paramtool.layouts.own import installed
+
     known = {layout.name: layout for layout in all_layouts()}
-    if name not in known:
-        near = get_close_matches(name, known, 3, 0.5) or [n for n in known if n.startswith(name.split(".")[0])]
-        hint = f"do you mean {', '.join(near)}?" if near else "`paramtool layouts` lists them"
-        raise UsageError(f"there is no layout {name!r}", hint=hint)
-    return known[name]
+    if name in known:
+        return known[name]
+    for declared, error in installed().broken:
+        if declared in (name, name.split(".")[0]):
+            raise error
+    near = get_close_matches(name, known, 3, 0.5) or [n for n in known if n.startswith(name.split(".")[0])]
+    hint = f"do you mean {', '.join(near)}?" if near else "`paramtool layouts` lists them"
+    raise UsageError(f"there is no layout {name!r}", hint="; ".join([hint, *installed().warnings]))
 
 
 def family(name: str) -> list[Layout]:
     """The layout of that name and its schemes: `mxnet` also stands for `mxnet.unfused`, `mxnet.flat` and so on."""
     first = find(name)
-    return [first, *(layout for layout in all_layouts() if layout.name.startswith(f"{name}."))]
+    others = _at_hand() if name in built_in() else all_layouts()
+    return [first, *(layout for layout in others if layout.name.startswith(f"{name}."))]
 
 
 def parse(text: str) -> tuple[str, dict[str, str]]:

@@ -68,5 +68,6 @@ LAYOUTS = (
         source="FluxML/Flux.jl pull request 1855",
         proof=("equations",),
         telling=False,
+        always_biases=True,
     ),
 )

@@ -12,7 +12,7 @@ has {dir}).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
@@ -89,3 +89,18 @@ def found(row: Tensor, directions: tuple[str, str], gates: str, separator: str, 
     """What a name says, or None where it is not of this row."""
     match = recogniser(row, directions, gates, separator).fullmatch(name)
     return match.groupdict() if match else None
+
+
+def front(row: Tensor, said: Mapping[str, str | None], name: str) -> str:
+    """What stands before the part of a name that a network of one layer has too; empty where no layer is counted.
+
+    >>> from paramtool.layouts.layout import Tensor
+    >>> front(Tensor("[{layer}.]bias", "b[hidden]"), {"at": "layers", "layer": "0"}, "layers.0.bias")
+    'layers.0'
+    """
+    part = next((part for part in _PART.findall(row.name) if "{layer}" in part), "")
+    if not part or said.get("layer") is None:
+        return ""
+    at = said.get("at")
+    length = len(f"{at}." if at else "") + len(part.replace("{layer}", said["layer"] or ""))
+    return name[: length - 1]

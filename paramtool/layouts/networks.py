@@ -81,6 +81,7 @@ def _forms(layout: Layout, options: Mapping[str, str], kind: object) -> Iterator
 def _groups(layout: Layout, form: Form, shapes: Iterable[str]) -> list[_Group]:
     """Names by module, as one form reads them."""
     groups: dict[str, _Group] = {}
+    fronts: dict[str, set[str]] = {}
     for name in shapes:
         readings = [
             (said.get("at") or "", k, said)
@@ -91,6 +92,7 @@ def _groups(layout: Layout, form: Form, shapes: Iterable[str]) -> list[_Group]:
             continue
         at, k, said = min(readings, key=lambda reading: len(reading[0]))  # `projection/kernel` is no `kernel`
         row, group = form.tensors[k], groups.setdefault(at, _Group(at, form, {}, {}))
+        fronts.setdefault(at, set()).add(names.front(row, said, name))
         written = {label: gate for gate, label in names.labels(row, form.gates).items()}
         gate = written[said["gate"]] if said.get("gate") is not None else ""
         if said.get("cell") is not None:
@@ -99,7 +101,15 @@ def _groups(layout: Layout, form: Form, shapes: Iterable[str]) -> list[_Group]:
             sides = row.directions or layout.directions
             direction = sides.index(said["dir"]) if said.get("dir") is not None else 0
             group.rows[k, int(said.get("layer") or 0), direction, gate] = name
-    return list(groups.values())
+    return [_alone(group, fronts[at]) for at, group in groups.items()]
+
+
+def _alone(group: _Group, fronts: set[str]) -> _Group:
+    """One layer whose names count it (`layers.0.weight_ih`) is a module of its own: layouts do not count one layer."""
+    if len(fronts) > 1 or "" in fronts:
+        return group
+    rows = {(k, 0, direction, gate): name for (k, _, direction, gate), name in group.rows.items()}
+    return _Group(min(fronts), group.form, rows, group.cells)
 
 
 def network(
@@ -147,13 +157,11 @@ def _candidates(
 ) -> Iterator[_Group]:
     """The names of the module, read by the form; those of `tensors` where it says them."""
     if tensors:
-        back = {actual: own for own, actual in tensors.items()}
         for group in _groups(layout, form, tensors):
             if not group.at:
-                group.rows = {key: tensors[own] for key, own in group.rows.items()}
-                group.cells = {key: tensors[own] for key, own in group.cells.items()}
-                yield group
-        assert back is not None
+                rows = {key: tensors[own] for key, own in group.rows.items()}
+                cells = {key: tensors[own] for key, own in group.cells.items()}
+                yield _Group(at, form, rows, cells)
         return
     for group in _groups(layout, form, (name for name in shapes if name.startswith(at))):
         if group.at == at:

@@ -60,7 +60,7 @@ def find(checkpoint: Checkpoint, wanted: Wanted) -> list[Found]:
         try:
             made = one.read(checkpoint, wanted.facts)
         except (LayoutError, UsageError) as error:
-            raise type(error)(f"{where}: {error}", error.hint) from None
+            raise type(error)(f"{where}: {error}{one.notes(checkpoint)}", error.hint) from None
         found.setdefault(tuple(sorted(made.network.tensors.values())), made)
     return list(found.values())
 
@@ -105,6 +105,11 @@ class _Candidate:
         )
         return Found(made, source if self.module else f"names and shapes of {self.layout.name}")
 
+    def notes(self, checkpoint: Checkpoint) -> str:
+        """What the reader noticed about this module, to put behind an error: why it has no tensors, for one."""
+        source = self.module.source if self.module else ""
+        return "".join(f"; {note}" for note in checkpoint.notes if source and note.startswith(f"{source}: "))
+
 
 def _refuse_compounds(at: str, checkpoint: Checkpoint) -> None:
     """Quantised networks have no weights that could be moved."""
@@ -128,9 +133,10 @@ def _candidates(
         known = names
         said = [m for m in checkpoint.modules if m.layout in known]
     found = [_Candidate(m.at, known[m.layout], options, m) for m in said]
-    if wanted.layout is None and found:
+    if wanted.layout is None and found and not wanted.at:
         return found
-    shapes = {name: view.shape for name, view in checkpoint.views().items()}
+    claimed = set() if wanted.at else {name for module in said for name in module.tensors.values()}
+    shapes = {name: view.shape for name, view in checkpoint.views().items() if name not in claimed}
     taken = {one.at for one in found}
     for layout in family:
         chosen = layout.chosen({k: v for k, v in options.items() if k in {o.name for o in layout.options}})

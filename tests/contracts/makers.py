@@ -12,11 +12,14 @@ import struct
 import tarfile
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
+
+from tests.contracts import makers_arrays, makers_hdf5, makers_onnx
 
 
 def state() -> dict[str, torch.Tensor]:
@@ -182,4 +185,16 @@ CASES = (
     Case("torch", "tar", tar_file, load_tar),
     Case("safetensors", "whole", safetensors, lambda path: load_file(path)),
     Case("sharded", "index", sharded, load_sharded),
+    Case("onnx", "raw_data", lambda folder: makers_onnx.raw(folder, distinct()), makers_onnx.load),
+    Case("onnx", "float_data", lambda folder: makers_onnx.typed(folder, distinct()), makers_onnx.load),
+    Case("onnx", "external data", lambda folder: makers_onnx.external(folder, state()), makers_onnx.load),
+    Case("keras", "legacy", lambda folder: makers_hdf5.legacy(folder, distinct()), makers_hdf5.load),
+    Case("keras", "zip", makers_hdf5.zipped, makers_hdf5.load),
+    Case("jld2", "struct", makers_hdf5.julia, makers_hdf5.load_julia),
+    *(
+        Case("mxnet", v, partial(makers_arrays.mxnet, v, distinct), partial(makers_arrays.held, v, distinct))
+        for v in ("V0", "V1", "V2", "V3")
+    ),
+    Case("npz", "stored", lambda folder: makers_arrays.npz(folder, distinct()), makers_arrays.load_npz),
+    Case("npz", "bare npy", lambda folder: makers_arrays.npy(folder, distinct()["emb.weight"]), makers_arrays.load_npz),
 )

@@ -42,7 +42,6 @@ COUNTS = {
 FOREIGN = {
     "FluxML__Flux.jl__docs_mymodel.bson": "of no format",
     "NVIDIA__TensorRT__lstm.onnx": "of no format",
-    "apache__mxnet__legacy_ndarray.v0": "MXNet",
     "minimaxir__textgenrnn__hacker_news.hdf5": "HDF5",
     "sam-coble__seq2seq__letter_model.jld2": "JLD2",
     "kakaobrain__g2pm__np_ckpt.pkl": "a pickle that torch.save did not write",

@@ -1,0 +1,159 @@
+"""The protobuf wire format, read where it stands: a message is the places of its fields, and nothing is copied.
+
+    message   any number of fields, one behind the other
+    field     a tag, which is a varint of (number << 3 | wire type), and then by wire type
+                0  a varint        seven bits a byte, lowest first; the top bit says that another byte follows
+                1  eight bytes
+                2  a length, and so many bytes: text, bytes, a message, or a row of numbers without tags ("packed")
+                5  four bytes
+
+A caller says in a table which fields a message has; fields that are not in the table are stepped over.  Stricter than
+protobuf's own readers where those would make one of two: a field that may stand once must stand once.
+
+Source: protobuf.dev, "Encoding".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from paramtool.errors import FormatError, UnsafeError
+
+if TYPE_CHECKING:
+    from mmap import mmap
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+"""Wire types.  3 and 4 are groups, which no current writer makes."""
+MAX_VARINT_NBYTES = 10
+MAX_REPEATED = 2_000_000
+"""So many fields of one name are taken from one message; what is packed counts as one."""
+
+
+class Span(NamedTuple):
+    """Where a field's content stands: bytes `start` to `stop` of the file, without tag and length."""
+
+    start: int
+    stop: int
+
+    @property
+    def nbytes(self) -> int:
+        """The length of the content."""
+        return self.stop - self.start
+
+
+class Field(NamedTuple):
+    """A field that a message can have."""
+
+    name: str
+    wire: int
+    many: bool = False
+    """Whether it may stand more than once; numbers may then also be packed."""
+
+
+Fields = Mapping[int, Field]
+Message = Mapping[str, Sequence[Span]]
+"""{name: places}, for the fields that are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Bytes that hold messages, and what to call them in an error."""
+
+    data: mmap | bytes
+    where: str
+
+    def message(self, span: Span, fields: Fields) -> Message:
+        """The places of a message's fields; FormatError where it is damaged."""
+        found: dict[str, list[Span]] = {}
+        for number, wire, content in self.fields(span):
+            field = fields.get(number)
+            if field is None:
+                continue
+            if wire != field.wire and not (field.many and wire == BYTES):
+                raise self.damaged(content.start, f"{field.name} has wire type {wire}; expected {field.wire}")
+            places = found.setdefault(field.name, [])
+            places.append(content)
+            if len(places) > 1 and not field.many:
+                raise self.damaged(content.start, f"{field.name} stands twice in one message; expected it once")
+            if len(places) > MAX_REPEATED:
+                raise UnsafeError(f"{self.where}: {field.name} stands more than {MAX_REPEATED:,} times in one message")
+        return found
+
+    def fields(self, span: Span) -> Iterator[tuple[int, int, Span]]:
+        """(number, wire type, place) of every field of a message, which must fill it exactly."""
+        at, stop = span
+        while at < stop:
+            tag_at = at
+            tag, at = self._varint(at, stop)
+            number, wire = tag >> 3, tag & 7
+            start = at
+            if wire == VARINT:
+                _, at = self._varint(at, stop)
+            elif wire == BYTES:
+                nbytes, start = self._varint(at, stop)
+                at = start + nbytes
+            elif wire in (FIXED32, FIXED64):
+                at += 4 if wire == FIXED32 else 8
+            if not 0 < number < 1 << 29 or wire in (3, 4, 6, 7):
+                raise self.damaged(tag_at, f"tag {tag} is field {number} of wire type {wire}; expected 0, 1, 2 or 5")
+            if at > stop:
+                raise self.damaged(tag_at, f"field {number} ends at byte {at}; its message ends at byte {stop}")
+            yield number, wire, Span(start, at)
+
+    def _varint(self, at: int, stop: int) -> tuple[int, int]:
+        """An unsigned number, and where it ends."""
+        value = shift = 0
+        for k in range(at, min(stop, at + MAX_VARINT_NBYTES)):
+            byte = self.data[k]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if value >> 64:
+                    raise self.damaged(at, "a number needs more than 64 bits")
+                return value, k + 1
+            shift += 7
+        raise self.damaged(at, f"a number has no end within {MAX_VARINT_NBYTES} bytes and before byte {stop}")
+
+    def varints(self, spans: Sequence[Span]) -> Iterator[int]:
+        """The numbers of a repeated field, packed or not; unsigned."""
+        for start, stop in spans:
+            while start < stop:
+                value, start = self._varint(start, stop)
+                yield value
+
+    def number(self, message: Message, name: str, default: int = 0) -> int:
+        """A number that may stand once, as int64."""
+        spans = message.get(name)
+        return signed(next(self.varints(spans))) if spans else default
+
+    def content(self, span: Span) -> bytes:
+        """The bytes of a field."""
+        return bytes(self.data[span.start : span.stop])
+
+    def text(self, message: Message, name: str) -> str:
+        """A text that may stand once; empty where it does not."""
+        return "".join(self.texts(message, name))
+
+    def texts(self, message: Message, name: str) -> list[str]:
+        """The texts of a field; FormatError where one is not UTF-8."""
+        found = []
+        for span in message.get(name, ()):
+            try:
+                found.append(self.content(span).decode())
+            except UnicodeDecodeError:
+                raise self.damaged(span.start, f"{name} is no UTF-8") from None
+        return found
+
+    def damaged(self, at: int, text: str) -> FormatError:
+        """The error for what stands at a byte."""
+        return FormatError(f"{self.where}: byte {at}: {text}", hint="the file is damaged, or no such message")
+
+
+def signed(value: int) -> int:
+    """An unsigned 64-bit number as the int64 that it stands for.
+
+    >>> signed(5), signed(2**64 - 1)
+    (5, -1)
+    """
+    return value - (1 << 64) if value >> 63 else value

@@ -1,0 +1,113 @@
+"""Layouts of one's own: declared in Python, by an installed package, or in a TOML file.
+
+    @paramtool.register_layout
+    def mine() -> Layout:
+        return Layout("mine", "my cells", forms=(Form("lstm", "ifgo", (Tensor(...), ...)),))
+
+    [project.entry-points."paramtool.layouts"]     in the pyproject.toml of a package
+    mine = "my_package.layouts:mine"
+
+    paramtool convert model.pt --from mine --to torch --layout-file mine.toml
+
+All three are proved (`check_layout`) before they are taken.  A package is imported only where a name is asked for that
+paramtool does not have, or where all layouts are listed; one that is broken is told of and stops nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
+
+from paramtool import layouts
+from paramtool.errors import LayoutError, UsageError
+from paramtool.layouts._toml import from_toml
+from paramtool.layouts.layout import Layout
+from paramtool.layouts.proof import check_layout
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "paramtool.layouts"
+"""The group of entry points: each is a Layout, several of them, or a function without arguments that returns them."""
+
+Declared = TypeVar("Declared", Layout, Callable[[], Layout])
+
+__all__ = ["GROUP", "check_layout", "from_toml", "installed", "register_layout"]
+
+
+def register_layout(declared: Declared) -> Declared:
+    """Take a layout, or the one that a function returns, and give back what was given: also a decorator.
+
+    LayoutError where it does not tile its tensors, UsageError where its name is taken by another layout.
+    """
+    made: object = declared() if not isinstance(declared, Layout) and callable(declared) else declared
+    if not isinstance(made, Layout):
+        raise UsageError(f"register_layout: {made!r} is no Layout; expected one, or a function that returns one")
+    check_layout(made)
+    _refuse_clash(made)
+    layouts.registered[made.name] = made
+    return declared
+
+
+def _refuse_clash(layout: Layout) -> None:
+    """UsageError where another layout has that name; the same layout may come twice, as a notebook's cell does."""
+    if layout.name in layouts.built_in():
+        raise UsageError(f"layout {layout.name!r} is one of paramtool's own; choose another name")
+    if layouts.registered.get(layout.name, layout) != layout:
+        raise UsageError(f"another layout {layout.name!r} is registered; choose another name")
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The layouts that installed packages declare."""
+
+    layouts: dict[str, Layout]
+    broken: list[tuple[str, LayoutError]]
+    """The name of the entry point, and an error that names the package."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with packages, one line each."""
+        return tuple(str(error) for _, error in self.broken)
+
+
+@lru_cache(maxsize=1)
+def installed() -> Installed:
+    """Import every package that declares layouts; what is wrong with one is kept, not raised."""
+    from importlib.metadata import entry_points
+
+    found = Installed({}, [])
+    for point in sorted(entry_points(group=GROUP), key=lambda point: (_package(point), point.name)):
+        try:
+            for layout in _loaded(point):
+                _refuse_clash(layout)
+                if found.layouts.get(layout.name, layout) != layout:
+                    raise UsageError(f"another package has a layout {layout.name!r}")
+                found.layouts[layout.name] = layout
+        except Exception as error:  # code of others, which may raise anything
+            message = f"package {_package(point)}, entry point {point.name} = {point.value}: {_reason(error)}"
+            found.broken.append((point.name, LayoutError(message, "other layouts are not touched by it")))
+    return found
+
+
+def _package(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else "unknown"
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, (LayoutError, UsageError)) else f"{type(error).__name__}: {error}"
+
+
+def _loaded(point: EntryPoint) -> list[Layout]:
+    """The layouts of an entry point, proved; whatever its package raises comes through."""
+    made = point.load()
+    if not isinstance(made, Layout) and callable(made):
+        made = made()
+    several = [made] if isinstance(made, Layout) else list(made) if isinstance(made, Iterable) else [made]
+    for layout in several:
+        if not isinstance(layout, Layout):
+            raise LayoutError(f"gives {layout!r}; expected a Layout, several, or a function that returns them")
+        check_layout(layout)
+    return several

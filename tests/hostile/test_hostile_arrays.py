@@ -1,0 +1,93 @@
+"""Hostile MXNet and NumPy files, through the command line."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.command import check, command, quick
+from tests.hostile.makers_arrays import (
+    ARCHIVES,
+    FINE,
+    NPY,
+    NPZ,
+    OBJECTS,
+    PARAMS,
+    PARAMS_FINE,
+    header,
+    npy,
+    objects,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("key", PARAMS)
+def test_a_hostile_list_of_arrays_is_refused(key: str, tmp_path: Path) -> None:
+    """The file, the array and what was found are named; nothing is left."""
+    check(PARAMS[key], tmp_path)
+
+
+@pytest.mark.parametrize("key", PARAMS_FINE)
+def test_an_odd_list_of_arrays_is_no_defect(key: str, tmp_path: Path) -> None:
+    """It is described, in lines that no terminal obeys."""
+    ran = quick("inspect", "--tensors", PARAMS_FINE[key](tmp_path).name, cwd=tmp_path)
+    assert (ran.code, ran.err) == (0, "")
+    assert all(line.isprintable() for line in ran.out.splitlines())
+
+
+@pytest.mark.parametrize("key", NPY)
+def test_a_hostile_header_is_refused(key: str, tmp_path: Path) -> None:
+    """Nothing that a header writes is evaluated."""
+    check(NPY[key], tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("key", NPZ)
+def test_a_hostile_header_in_an_archive_is_refused(key: str, tmp_path: Path) -> None:
+    """The array is named."""
+    check(NPZ[key], tmp_path)
+
+
+@pytest.mark.parametrize("key", ["a_warning", "an_escape", "deep", "deep_minus", "a_call_inside"])
+def test_so_it_is_in_a_process_of_its_own(key: str, tmp_path: Path) -> None:
+    """Real stack, real streams, real warnings."""
+    check(NPY[key], tmp_path, command)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("descr", OBJECTS)
+@pytest.mark.parametrize("place", ["stored", "deflated", "bare"])
+def test_an_array_of_objects_is_refused_and_never_unpickled(descr: str, place: str, tmp_path: Path) -> None:
+    """Exit 4, wherever in the type the objects are."""
+    check(objects(descr, place == "deflated", place == "bare"), tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("key", ARCHIVES)
+def test_a_hostile_archive_is_refused(key: str, tmp_path: Path) -> None:
+    """When it is described, or at the latest when its bytes are read."""
+    check(ARCHIVES[key], tmp_path)
+
+
+@pytest.mark.parametrize("key", FINE)
+def test_an_odd_archive_is_no_defect(key: str, tmp_path: Path) -> None:
+    """It is described, in lines that no terminal obeys."""
+    ran = quick("inspect", "--tensors", FINE[key](tmp_path).name, cwd=tmp_path)
+    assert (ran.code, ran.err) == (0, "")
+    assert all(line.isprintable() for line in ran.out.splitlines())
+
+
+def test_a_list_of_two_million_nothings_is_read_in_time(tmp_path: Path) -> None:
+    """As many arrays as are allowed, none with data, in a file of eight megabytes."""
+    data = (0x112).to_bytes(16, "little") + (2_000_000).to_bytes(8, "little") + bytes(4 * 2_000_000 + 8)
+    (tmp_path / "model.params").write_bytes(data)
+    began = time.monotonic()
+    assert quick("inspect", "model.params", cwd=tmp_path).code == 0
+    assert time.monotonic() - began < 120
+
+
+def test_a_header_of_the_largest_size_is_read(tmp_path: Path) -> None:
+    """65,535 bytes, most of them blanks."""
+    (tmp_path / "model.npy").write_bytes(npy(header().ljust(65_535)))
+    assert quick("inspect", "model.npy", cwd=tmp_path).code == 0
