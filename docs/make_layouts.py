@@ -55,9 +55,9 @@ errors); `equations` that its equations, written down from its source, ran in Nu
 `source only` that its source says so.  What no GPU has confirmed is said to be not verified on a GPU.
 
 **The record.**  What is known of networks in a file that paramtool wrote stands in the safetensors metadata under
-`paramtool.layouts`: `{"version": 1, "modules": [{"at": "encoder", "layout": "cudnn", "spec": "lstm input=18 hidden=128",
-"options": {}, "source": "converted from torch"}]}`.  Reading it needs nothing but JSON; `paramtool unfuse` needs no
-flags then.
+`paramtool.layouts`: `{"version": 1, "modules": [{"at": "encoder", "layout": "cudnn", "spec": "lstm input=18
+hidden=128", "options": {}, "source": "converted from torch"}]}`.
+Reading it needs nothing but JSON; `paramtool unfuse` needs no flags then.
 
 **What is lost, and how not to lose it.**  Permutations, transposes and signs are exact.  A sum of two biases and a
 forget bias that was taken off are not: the function is kept, the bytes are not, and the report says so.
@@ -79,9 +79,8 @@ def document() -> str:
     lines = [INTRO, "| layout | what | holds | evidence |", "|---|---|---|---|"]
     for layout in built_in:
         holds = ", ".join(layout.holds())
-        lines.append(
-            f"| [`{layout.name}`](#{layout.name.replace('.', '')}) | {layout.title} | {holds} | {'; '.join(layout.proof)} |"
-        )
+        link = f"[`{layout.name}`](#{layout.name.replace('.', '')})"
+        lines.append(f"| {link} | {layout.title} | {holds} | {'; '.join(layout.proof)} |")
     for layout in built_in:
         lines += ["", *_section(layout)]
     return "\n".join(lines) + "\n"

@@ -18,7 +18,7 @@ def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool)
     """`paramtool inspect --json`."""
     checkpoint, graph = found.checkpoint, found.graph
     data: dict[str, Any] = {
-        "schema": "paramtool.inspect/1",
+        "schema": "paramtool.inspect/2",
         "path": found.path,
         "format": checkpoint.format,
         "producer": checkpoint.producer,

@@ -429,7 +429,7 @@ tensors = [{name = "w{cell}", content = "W[in (gate hidden)] R[rec (gate hidden)
 
 
 STRICT = {
-    "no TOML": ("layout = ", "is no TOML: Invalid value (at end of document)"),
+    "no TOML": ("layout = ", "is no TOML: "),
     "nothing": ("", "layout is missing; expected at most 64 tables"),
     "an unknown key": ("[[block]]", "'block' is no key here; expected some of layout"),
     "one table": ("[layout]\nname = 'm'", "layout is {'name': 'm'}; expected at most 64 tables"),
