@@ -208,8 +208,8 @@ def _said(layer: Layer, proven: Proven, directions: int, config: Config) -> Iter
         activation = _activation(said.get("activation"), config) if "activation" in said else ""
         yield from [f"activation={activation}"] * (activation not in ("", "tanh" if proven.kind != "rnn" else ""))
         key = "recurrent_activation" if "recurrent_activation" in said else "inner_activation"
-        gates = _activation(said[key], config) if key in said and proven.kind != "rnn" else "sigmoid"
-        yield from [f"gate_activation={gates}"] * (gates != "sigmoid")
+        if key in said and proven.kind != "rnn":  # said even where it is the usual one: silence means unknown
+            yield f"gate_activation={_activation(said[key], config)}"
     yield from ["backward"] * bool(said.get("go_backwards"))
 
 

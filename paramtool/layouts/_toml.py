@@ -60,7 +60,7 @@ Keys = Mapping[str, _Sort]
 FILE: Keys = {"layout": TABLES}
 LAYOUT: Keys = {
     "name": TEXT, "title": TEXT, "separator": TEXT, "directions": PAIR, "max_directions": NUMBER, "source": TEXT,
-    "note": TEXT, "telling": FLAG, "always_biases": FLAG, "option": TABLES, "form": TABLES,
+    "note": TEXT, "telling": FLAG, "option": TABLES, "form": TABLES,
 }  # fmt: skip
 OPTION: Keys = {"name": TEXT, "default": TEXT, "what": TEXT}
 FORM: Keys = {

@@ -28,6 +28,5 @@ LAYOUTS = (
         separator="/",
         source="chainer/links/rnn/n_step_rnn.py (7.8.1)",
         proof=("oracle: chainer",),
-        always_biases=True,
     ),
 )

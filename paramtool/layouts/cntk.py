@@ -18,7 +18,6 @@ LAYOUTS = (
         source="bindings/python/cntk/misc/optimized_rnnstack_converter.py @0840bc7e",
         proof=("source only",),
         telling=False,
-        always_biases=True,
     ),
     Layout(
         "cntk.lstm",
@@ -38,6 +37,5 @@ LAYOUTS = (
         source="bindings/python/cntk/misc/optimized_rnnstack_converter.py @0840bc7e",
         proof=("equations",),
         telling=False,
-        always_biases=True,
     ),
 )

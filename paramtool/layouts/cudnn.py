@@ -47,8 +47,8 @@ LAYOUTS = (
             *_forms("recurrent", RECURRENT_BIAS),
         ),
         options=(
-            Option("bias_mode", "double", "double, input or recurrent: cuDNN's cudnnRNNBiasMode_t"),
-            Option("tail", "yes", "yes or no: whether the buffer of a network without biases has unused room for them"),
+            Option("bias_mode", "double", "double, input or recurrent: cuDNN's cudnnRNNBiasMode_t", True),
+            Option("tail", "yes", "yes or no: whether a buffer without biases has unused room for them", True),
         ),
         source="72 storages in 11 files saved from GPUs; aten/src/ATen/native/cudnn/RNN.cpp; TensorFlow's "
         "CudnnOpaqueParamsSaveable; jax.experimental.rnn",

@@ -58,7 +58,6 @@ LAYOUTS = (
         directions=SIDES,
         source="flax/linen/recurrent.py (0.12.8)",
         proof=("oracle: flax.linen",),
-        always_biases=True,
         note="linen has no stacks: the names of layers are the module's own, see --rename",
     ),
     Layout(
@@ -73,7 +72,6 @@ LAYOUTS = (
         directions=SIDES,
         source="flax/nnx/nn/recurrent.py (0.12.8)",
         proof=("oracle: flax.nnx",),
-        always_biases=True,
     ),
     Layout(
         "flax.nnx.optimized",
@@ -83,6 +81,5 @@ LAYOUTS = (
         directions=SIDES,
         source="flax/nnx/nn/recurrent.py (0.12.8)",
         proof=("oracle: flax.nnx",),
-        always_biases=True,
     ),
 )

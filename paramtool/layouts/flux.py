@@ -68,6 +68,5 @@ LAYOUTS = (
         source="FluxML/Flux.jl pull request 1855",
         proof=("equations",),
         telling=False,
-        always_biases=True,
     ),
 )

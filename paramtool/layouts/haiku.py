@@ -31,10 +31,9 @@ LAYOUTS = (
         ),
         separator="/",
         directions=("forward", "backward"),
-        options=(Option("double_bias", "yes", "yes or no: VanillaRNN's argument of that name"),),
+        options=(Option("double_bias", "yes", "yes or no: VanillaRNN's argument of that name", True),),
         source="haiku/_src/recurrent.py (dm-haiku 0.0.17)",
         proof=("oracle: haiku",),
         telling=False,
-        always_biases=True,
     ),
 )

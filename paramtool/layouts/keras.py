@@ -45,6 +45,7 @@ LAYOUTS = (
         _forms({"kernel": "kernel", "recurrent_kernel": "recurrent_kernel", "bias": "bias"}),
         separator="/",
         directions=SIDES,
+        unsaid=("gate_activation",),
         source=SOURCE,
         proof=("oracle: Keras 3 (torch backend)", "oracle: tf_keras"),
     ),
@@ -54,6 +55,7 @@ LAYOUTS = (
         _forms({"kernel": "cell/vars/0", "recurrent_kernel": "cell/vars/1", "bias": "cell/vars/2"}),
         separator="/",
         directions=SIDES,
+        unsaid=("gate_activation",),
         source="keras/src/saving/saving_lib.py (3.15.1)",
         proof=("oracle: Keras 3 (torch backend)",),
     ),
@@ -68,6 +70,5 @@ LAYOUTS = (
         directions=SIDES,
         source="tf_keras/saving/legacy/hdf5_format.py @dd0a7237b, _convert_rnn_weights",
         proof=("oracle: tf_keras' own converter",),
-        always_biases=True,
     ),
 )

@@ -33,9 +33,10 @@ LAYOUTS = (
         "Lasagne LSTMLayer, GRULayer",
         (Form("lstm", "ifgo", LSTM, says=frozenset({"backward"})), Form("gru", "rzn", GRU, reset="after")),
         directions=("forward", "backward"),
-        options=(Option("peepholes", "yes", "yes or no: whether a network without peepholes is given zeros for them"),),
+        options=(
+            Option("peepholes", "yes", "yes or no: whether peepholes of zeros are written where there are none", True),
+        ),
         source="lasagne/layers/recurrent.py @5d3c63c",
         proof=("equations",),
-        always_biases=True,
     ),
 )

@@ -85,6 +85,8 @@ class Option:
     name: str
     default: str
     what: str
+    shown: bool = False
+    """Whether the shapes of the tensors show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +109,17 @@ class Layout:
     """What was run: `oracle: torch`, `files: ...`, `equations`."""
     telling: bool = True
     """Whether its names alone show that a group of tensors is a recurrent network."""
-    always_biases: bool = False
-    """Whether a network without biases is stored with biases of zeros."""
+    unsaid: tuple[str, ...] = ()
+    """Facts of a spec that no tensor shows and that differed between versions of the library: assumed, and said so."""
+    must_say: tuple[str, ...] = ()
+    """Facts of an LSTM that no tensor shows and whose usual value other layouts cannot hold: never assumed."""
     note: str = ""
+
+    @property
+    def always_biases(self) -> bool:
+        """Whether a network without biases is stored with biases of zeros."""
+        blocks = [b for form in self.forms for row in form.tensors for b in pattern.blocks(pattern.parse(row.content))]
+        return all(block.always == "!" for block in blocks if block.kinds & {"bW", "bR"})
 
     def holds(self) -> Iterator[str]:
         """What networks it holds, in words: `lstm +projection`, `gru reset=after without b_hn`."""

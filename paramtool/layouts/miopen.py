@@ -14,7 +14,7 @@ LAYOUTS = (
             Form("gru", "zrn", FLAT, reset="after"),
             Form("rnn", "h", FLAT),
         ),
-        options=(Option("tail", "no", "yes or no: whether there is room for biases that the network lacks"),),
+        options=(Option("tail", "no", "yes or no: whether there is room for biases that the network lacks", True),),
         source="aten/src/ATen/native/miopen/RNN_miopen.cpp @017943b7; jax.experimental.rnn's swap_lstm_gates",
         proof=("source only",),
     ),

@@ -69,7 +69,6 @@ LAYOUTS = (
         directions=("l", "r"),
         source=SOURCE,
         proof=("oracle: mxnet 1.9.1",),
-        always_biases=True,
     ),
     Layout(
         "mxnet.unfused",
@@ -78,7 +77,6 @@ LAYOUTS = (
         directions=("l", "r"),
         source=SOURCE,
         proof=("oracle: mxnet 1.9.1",),
-        always_biases=True,
         note="MXNet 1.9.1 itself cannot save 11 layers or more in this scheme",
     ),
     Layout(
@@ -89,7 +87,6 @@ LAYOUTS = (
         directions=("l", "r"),
         source=SOURCE,
         proof=("oracle: mxnet 1.9.1",),
-        always_biases=True,
     ),
     Layout(
         "mxnet.cell",
@@ -98,7 +95,6 @@ LAYOUTS = (
         max_directions=1,
         source=SOURCE,
         proof=("oracle: mxnet 1.9.1, as the cells of mxnet.unfused",),
-        always_biases=True,
     ),
     Layout(
         "mxnet.flat",
@@ -107,7 +103,6 @@ LAYOUTS = (
         separator="_",
         source="src/operator/rnn-inl.h (1.9.1); the place of the projection is its CPU code's",
         proof=("oracle: mxnet 1.9.1",),
-        always_biases=True,
     ),
     Layout(
         "mxnet.v2",
@@ -115,6 +110,5 @@ LAYOUTS = (
         _flat("rnn_param"),
         source="pull request 20384, commit 5f0efbbe33",
         proof=("oracle: mxnet 2.0.0b1",),
-        always_biases=True,
     ),
 )

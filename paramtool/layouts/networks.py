@@ -30,8 +30,8 @@ class Network:
     options: Mapping[str, str]
     tensors: Mapping[str, str]
     """{the layout's name of a tensor: its name in the checkpoint}."""
-    assumed: tuple[str, ...] = ()
-    """Facts that nothing said, and that are the layout's defaults."""
+    assumed: tuple[tuple[str, str], ...] = ()
+    """(fact, how to say another): what nothing said, and is taken to be the default."""
 
     def stored(self) -> list[Stored]:
         """Its tensors, as the layout has them."""
@@ -66,6 +66,17 @@ def modules(layout: Layout, options: Mapping[str, str], shapes: Shapes) -> list[
     order = {name: k for k, name in enumerate(shapes)}
     first = {at: min((k for n, k in order.items() if n.startswith(at)), default=0) for at in found}
     return sorted(found, key=lambda at: first[at])
+
+
+def named(layout: Layout, name: str) -> set[str]:
+    """The modules whose tensor a name could be, as the layout names tensors."""
+    found: set[str] = set()
+    for row in (row for form in layout.forms for row in form.tensors):
+        for gates in {form.gates for form in layout.forms}:
+            said = names.found(row, row.directions or layout.directions, gates, layout.separator, name)
+            if said:
+                found |= {said.get("at") or "", names.front(row, said, name) or said.get("at") or ""}
+    return found
 
 
 def _kinds(row: Tensor) -> frozenset[str]:
@@ -126,18 +137,26 @@ def network(
     names of its tensors where they do not follow the layout.
     """
     chosen = layout.chosen(options)
+    for fact in layout.must_say:
+        if fact not in facts and facts.get("kind") in (None, "lstm"):
+            raise LayoutError(
+                f"{at!r}: no tensor of layout {layout.name} shows {fact}, and its default is not none",
+                hint=f'--spec "{fact}=3.0" or --spec "{fact}=0" says it',
+            )
     readings: list[Network] = []
     why: list[str] = []
+    most = 0  # a reading that leaves over names which another form knows is none
     for form in _forms(layout, chosen, facts.get("kind")):
         for group in _candidates(layout, form, at, shapes, tensors):
+            most = max(most, len(group.rows) + len(group.cells))
             try:
                 readings += _read(layout, form, chosen, group, shapes, facts)
             except (LayoutError, UsageError) as error:
                 why.append(f"{form.kind}{f' reset={form.reset}' if form.reset else ''}: {error}")
-    most = max((len(reading.tensors) for reading in readings), default=0)  # a reading that leaves names over is none
     distinct = {(r.spec, tuple(r.tensors)): r for r in reversed(readings) if len(r.tensors) == most}
     if len(distinct) == 1:
-        return replace(next(iter(distinct.values())), assumed=tuple(_assumed(layout, options)))
+        found = next(iter(distinct.values()))
+        return replace(found, assumed=tuple(_assumed(layout, found.spec, options, facts)))
     where = repr(at) if at else "the names at the top"
     if not distinct:
         lines = "; ".join(dict.fromkeys(why)) or "no name there is one of its tensors"
@@ -146,10 +165,17 @@ def network(
     raise LayoutError(f"{where}: fits {len(distinct)} networks of layout {layout.name}", hint=hint)
 
 
-def _assumed(layout: Layout, said: Mapping[str, str]) -> Iterator[str]:
+def _assumed(layout: Layout, spec: Spec, said: Mapping[str, str], facts: Facts) -> Iterator[tuple[str, str]]:
+    """(fact, how to say another) for what no tensor shows and nobody said."""
     for option in layout.options:
-        if option.name not in said and option.name not in ("tail", "bias_mode"):
-            yield f"{option.name}={option.default}"
+        if option.name not in said and not option.shown:
+            yield f"{option.name}={option.default}", f"--from {layout.name}:{option.name}=..."
+    for fact in layout.unsaid:
+        if fact not in facts and spec.kind != "rnn":
+            yield f"{fact}={_DEFAULTS[fact]}", f'--spec "{fact}=..."'
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Spec)}
 
 
 def _candidates(
@@ -209,10 +235,14 @@ def _network(
     found: dict[str, Any] = {"kind": form.kind, "reset": form.reset, "bidirectional": directions == 2, **sizes}
     present = {kind for k, *_ in rows for kind in _kinds(form.tensors[k])}
     flat = any(_is_flat(form.tensors[k]) for k, *_ in rows)
+    if form.kind == "rnn" and len(form.activations) == 1:
+        found["activation"] = form.activations[0]  # the library has no other
     found["layers"] = 1 + max(layer for _, layer, _, _ in rows)
     if flat:
         for name in ("layers", "bidirectional"):
             found[name] = facts.get(name, found[name])
+        if int(str(found["layers"])) > names.MAX_LAYERS:
+            raise LayoutError(f"layers={found['layers']} cannot be; expected at most {names.MAX_LAYERS}")
     has: dict[str, object] = {
         "bias": bool(present & {"bW", "bR"}),
         "peephole": "peep" in present,
@@ -294,6 +324,9 @@ def _sizes(
         for (k, layer, _, gate), name in rows.items():
             if layer == 0 and not _is_flat(form.tensors[k]):
                 _solve_row(form, form.tensors[k], gate, shapes[name], known, directions, projected)
+    first = {kind for k, layer, *_ in rows if layer == 0 for kind in _kinds(form.tensors[k])}
+    if "in" not in known and "W" not in first:
+        raise LayoutError("the input weights of its first layer are missing")
     if lacking := [name for name in ("hidden", "in") if name not in known]:
         words = " and ".join({"in": "input"}.get(name, name) for name in lacking)
         raise LayoutError(

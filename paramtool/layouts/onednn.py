@@ -30,7 +30,6 @@ LAYOUTS = (
         ),
         source="doc/primitives/rnn.md @515bfba68c",
         proof=("oracle: oneDNN 3.6",),
-        always_biases=True,
         note='packed "any" formats are opaque and are never saved',
     ),
 )

@@ -29,7 +29,6 @@ LAYOUTS = (
         ),
         source="paddle/nn/layer/rnn.py (3.3.1)",
         proof=("oracle: paddle",),
-        always_biases=True,
         note="a network without biases crashes in Paddle 3.3.1, so biases of zeros are written",
     ),
 )

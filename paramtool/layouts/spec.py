@@ -10,7 +10,7 @@ reset gate its recurrent product stands.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -144,8 +144,8 @@ class Spec:
         return text(self)
 
 
-def text(spec: Spec) -> str:
-    """The text that `parse` reads; defaults are left out.
+def text(spec: Spec, always: Iterable[str] = ()) -> str:
+    """The text that `parse` reads; defaults are left out, but for the fields in `always`.
 
     >>> text(Spec("gru", 3, 4, bidirectional=True, bias=False))
     'gru input=3 hidden=4 bidirectional bias=no'
@@ -153,7 +153,7 @@ def text(spec: Spec) -> str:
     words = [spec.kind]
     for field in fields(spec)[1:]:
         value = getattr(spec, field.name)
-        if field.name in ("input", "hidden") or value != field.default:
+        if field.name in ("input", "hidden", *always) or value != field.default:
             words.append(_word(field.name, value))
     return " ".join(words)
 

@@ -19,6 +19,5 @@ LAYOUTS = (
         source="include/NvInfer.h and samples/opensource/sampleCharRNN at tag 7.1.3",
         proof=("equations",),
         telling=False,
-        always_biases=True,
     ),
 )

@@ -51,7 +51,6 @@ LAYOUTS = (
         source="tf_keras/layers/rnn/legacy_cells.py @dd0a7237b",
         proof=("oracle: TensorFlow's cells",),
         telling=False,
-        always_biases=True,
     ),
     Layout(
         "tf1.block",
@@ -66,8 +65,8 @@ LAYOUTS = (
         source="documentation of the raw operations BlockLSTM and GRUBlockCell",
         proof=("oracle: TensorFlow's raw operations",),
         telling=False,
-        always_biases=True,
-        note="BlockLSTM clips the cell at 3 unless told otherwise: say cell_clip=3 or cell_clip=0 in the spec",
+        must_say=("cell_clip",),
+        note="BlockLSTM clips the cell at 3 unless told otherwise: say cell_clip=3.0 or cell_clip=0 in the spec",
     ),
     Layout(
         "tf1.opaque",
@@ -79,7 +78,6 @@ LAYOUTS = (
         separator="/",
         source="tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py @05d0f1f3: the order of its canonical list",
         proof=("source only",),
-        always_biases=True,
     ),
     Layout(
         "tf1.canonical",
@@ -93,6 +91,5 @@ LAYOUTS = (
         source="tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py @05d0f1f3",
         proof=("oracle: TensorFlow's LSTMCell without a forget bias", "equations: the GRU"),
         telling=False,
-        always_biases=True,
     ),
 )

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from paramtool import layouts
-from paramtool.errors import LayoutError, PlanError, UsageError, listed
+from paramtool.errors import FormatError, LayoutError, PlanError, UsageError, listed
 from paramtool.layouts.layout import Layout
-from paramtool.layouts.networks import Network, modules, network
+from paramtool.layouts.networks import Network, modules, named, network
 from paramtool.layouts.spec import Facts, merged, parse, text
 from paramtool.model import alias, objects
 from paramtool.model.alias import AliasGraph
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Module
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Module, NoData, Unreadable
 from paramtool.model.plan import Alias, Plan, Target
 from paramtool.model.view import View, contiguous, reshaped
 from paramtool.passes import dedup
 from paramtool.passes.relayout import Converted, convert, kept_name
+from paramtool.passes.ties import Shared, shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Found:
 
     def is_kept(self, name: str) -> bool:
         """Whether a tensor holds what an earlier conversion of this network kept."""
-        return name.startswith(kept_name(self.network.at, ""))
+        return name.startswith(kept_name(self.network.at, "bias_"))
 
 
 def find(checkpoint: Checkpoint, wanted: Wanted) -> list[Found]:
@@ -54,15 +55,26 @@ def find(checkpoint: Checkpoint, wanted: Wanted) -> list[Found]:
     else:
         chosen = [one for one in candidates if one.layout.telling or one.module]
     if not chosen:
-        raise LayoutError(_nothing(where, wanted, candidates), hint=_how_to_say(where, candidates))
+        raise LayoutError(_nothing(checkpoint, wanted, candidates), hint=_how_to_say(where, candidates))
     found: dict[tuple[str, ...], Found] = {}
     for one in chosen:
         try:
             made = one.read(checkpoint, wanted.facts)
-        except (LayoutError, UsageError) as error:
+        except (FormatError, LayoutError, UsageError) as error:
             raise type(error)(f"{where}: {error}{one.notes(checkpoint)}", error.hint) from None
         found.setdefault(tuple(sorted(made.network.tensors.values())), made)
+    _refuse_shared(where, list(found.values()))
     return list(found.values())
+
+
+def _refuse_shared(where: str, found: list[Found]) -> None:
+    """A tensor is a part of one network."""
+    owner: dict[str, str] = {}
+    for one in found:
+        for name in one.network.tensors.values():
+            if owner.setdefault(name, one.network.at) != one.network.at:
+                both = f"{owner[name]!r} and {one.network.at!r}"
+                raise LayoutError(f"{where}: {name!r} would be a part of two networks, {both}", "--at says which")
 
 
 def _family(layout: str | None) -> tuple[list[Layout], dict[str, str]]:
@@ -85,12 +97,13 @@ class _Candidate:
 
     def read(self, checkpoint: Checkpoint, facts: Facts) -> Found:
         """The network; LayoutError where it is none."""
-        said = parse(self.module.spec) if self.module else {}
-        everything = merged(("the file", said), ("--spec", facts))
+        everything = merged(("the file", self._said()), ("--spec", facts))
         options = {**(self.module.options if self.module else {}), **self.options}
         shapes = {name: view.shape for name, view in checkpoint.views().items()}
-        _refuse_compounds(self.at, checkpoint)
+        _refuse_others(self.at, self.layout, checkpoint)
         tensors = (self.module.tensors if self.module else {}) or self.tensors
+        if missing := [f"{own!r} is {name!r}" for own, name in tensors.items() if name not in shapes]:
+            raise LayoutError(f"{self.at!r}: the file says that {missing[0]}, which is no plain tensor in it")
         known = {option.name for option in self.layout.options}
         made = network(
             self.layout,
@@ -105,20 +118,36 @@ class _Candidate:
         )
         return Found(made, source if self.module else f"names and shapes of {self.layout.name}")
 
+    def _said(self) -> Facts:
+        """What the file says of it; FormatError where that is no spec."""
+        if self.module is None:
+            return {}
+        try:
+            return parse(self.module.spec)
+        except UsageError as error:
+            raise FormatError(f"{self.at!r}: what the file says of it is no spec: {error}", error.hint) from None
+
     def notes(self, checkpoint: Checkpoint) -> str:
         """What the reader noticed about this module, to put behind an error: why it has no tensors, for one."""
         source = self.module.source if self.module else ""
         return "".join(f"; {note}" for note in checkpoint.notes if source and note.startswith(f"{source}: "))
 
 
-def _refuse_compounds(at: str, checkpoint: Checkpoint) -> None:
-    """Quantised networks have no weights that could be moved."""
+def _refuse_others(at: str, layout: Layout, checkpoint: Checkpoint) -> None:
+    """Quantised tensors, and those without data, cannot be moved."""
     for name, entry in checkpoint.entries.items():
-        if isinstance(entry.value, Compound) and at and name.startswith(f"{at}."):
-            raise LayoutError(
-                f"{name!r}: is a {entry.value.kind} tensor; only plain tensors can be converted",
-                hint="dequantise the network first",
-            )
+        match entry.value:
+            case Compound(kind=kind):
+                what = f"is a {kind} tensor"
+            case NoData(why=why):
+                what = f"is a {why} tensor: the file holds no data for it"
+            case Unreadable(needs=needs):
+                what = f"needs {needs}, which is never called"
+            case _:
+                continue
+        if at in named(layout, name):
+            hint = "dequantise the network first; --at MODULE converts others"
+            raise LayoutError(f"{name!r}: {what}; expected a plain tensor", hint)
 
 
 def _candidates(
@@ -133,10 +162,8 @@ def _candidates(
         known = names
         said = [m for m in checkpoint.modules if m.layout in known]
     found = [_Candidate(m.at, known[m.layout], options, m) for m in said]
-    if wanted.layout is None and found and not wanted.at:
-        return found
     claimed = set() if wanted.at else {name for module in said for name in module.tensors.values()}
-    shapes = {name: view.shape for name, view in checkpoint.views().items() if name not in claimed}
+    shapes = {name: () for name in checkpoint.entries if name not in claimed}  # what is no plain tensor is told of
     taken = {one.at for one in found}
     for layout in family:
         chosen = layout.chosen({k: v for k, v in options.items() if k in {o.name for o in layout.options}})
@@ -167,13 +194,16 @@ def _match(
     if len(ats) > 1:
         raise UsageError(f"{where}: --at {pattern!r} matches {len(ats)} modules: {', '.join(map(repr, ats[:8]))}")
     if matched:
-        return min(matched, key=lambda one: not one.layout.telling)
+        return min(matched, key=lambda one: (one.module is None, not one.layout.telling))
     if pattern in checkpoint.entries:  # a flat vector under a name of its own
         flat = [layout for layout in family if len({row.name for form in layout.forms for row in form.tensors}) == 1]
         if flat:
             own = flat[0].forms[0].tensors[0].name
             at = pattern.removesuffix(own)[: -len(flat[0].separator)] if pattern.endswith(own) else pattern
             return _Candidate(at, flat[0], options, None, {own: pattern})
+    for layout in family:  # a part of a network is there: what is missing can be said
+        if any(pattern in named(layout, name) for name in checkpoint.entries):
+            return _Candidate(pattern, layout, {k: v for k, v in options.items() if k in layout.chosen({})})
     there = ", ".join(dict.fromkeys(repr(one.at) for one in candidates)) or "none"
     raise UsageError(
         f"{where}: --at {pattern!r} matches no module of layout {family[0].name}; found: {there}",
@@ -181,12 +211,14 @@ def _match(
     )
 
 
-def _nothing(where: str, wanted: Wanted, candidates: list[_Candidate]) -> str:
-    layout = wanted.layout or "torch"
+def _nothing(checkpoint: Checkpoint, wanted: Wanted, candidates: list[_Candidate]) -> str:
+    where, layout = checkpoint.files[0].path, wanted.layout or "torch"
     if candidates:
         ats = ", ".join(dict.fromkeys(repr(one.at) for one in candidates))
         return f"{where}: the names of layout {layout} do not show which modules are recurrent; they could be {ats}"
-    return f"{where}: no recurrent network of layout {layout} was found: its names do not occur"
+    said = dict.fromkeys(f"{module.at!r} is {module.layout}" for module in checkpoint.modules[:4])
+    more = f"; the file says that {', '.join(said)}" if said else ""
+    return f"{where}: no recurrent network of layout {layout} was found: its names do not occur{more}"
 
 
 def _how_to_say(where: str, candidates: list[_Candidate]) -> str:
@@ -222,38 +254,69 @@ def together(
 
     Networks that are one in the source, because they share their memory, are one in the output.
     """
-    converted = list(converted)
-    consumed = _consumed(checkpoint, converted)
-    _refuse_clashes(checkpoint, converted, set() if keep_names else consumed)
-    firsts = _firsts(checkpoint, converted, consumed)
+    everything = list(converted)
+    converted = [one for one in everything if not _is_there(checkpoint, one)]
+    whole = alias.build(checkpoint, parts=False)
+    old = {name for one in converted for name in one.source.tensors.values()}
+    consumed = old | _kept(checkpoint, converted) | _replaced(converted, whole)
+    _refuse_clashes(checkpoint, converted, consumed - old if keep_names else consumed)
+    windows = {name: entry for name, entry in checkpoint.entries.items() if keep_names and name in old}
+    firsts = _firsts(checkpoint, converted)
     rest = replace(
         checkpoint,
         entries={name: entry for name, entry in checkpoint.entries.items() if name not in consumed},
-        objects=objects.swap(checkpoint.objects, _swaps(firsts, consumed, keep_names)),
+        objects=objects.swap(checkpoint.objects, _swaps(firsts, consumed, windows)),
     )
     base = dedup.plan(rest, alias.build(rest, parts=False), skip_unsupported)
-    whole = alias.build(checkpoint, parts=False)
-    targets, aliases = _shared(converted, whole)
-    if keep_names:
-        aliases += _windows(checkpoint, converted, aliases)
-    order = list(_order(checkpoint, base, firsts, consumed, keep_names))
+    made = shared(converted, whole)
+    order = list(_order(checkpoint, base, firsts, windows))
     position = {name: k for k, name in enumerate(order)}
-    aliases = sorted([*base.aliases, *aliases], key=lambda one: position[one.name])
+    new = [*made.aliases, *(_windows(checkpoint, converted, made) if keep_names else ())]
+    aliases = sorted([*base.aliases, *new], key=lambda one: position[one.name])
+    where = checkpoint.files[0].path
     plan = replace(
         base,
-        targets=_sorted([*base.targets, *targets], aliases, position),
+        targets=_sorted([*base.targets, *made.targets], aliases, position),
         aliases=tuple(aliases),
         order=tuple(order),
-        modules=(*_other_modules(checkpoint, converted), *map(_module, converted)),
-        requires=tuple(one for c in converted for one in c.requires),
+        modules=(*_other_modules(checkpoint, everything), *map(_module, everything)),
+        requires=tuple(replace(one, message=f"{where}: {one.message}") for c in everything for one in c.requires),
     )
     return plan, Outcome(
         rest=rest,
         untouched={name: rest.entries[name] for name in base.order},
-        windows={name: checkpoint.entries[name] for name in consumed} if keep_names else {},
+        windows=windows,
         made=frozenset(name for new in firsts.values() for name in new),
-        warnings=tuple(_warnings(checkpoint, converted, consumed, whole)),
+        warnings=(
+            *_assumptions(everything),
+            *(f"{_where(one)}: is in layout {one.layout.name} already" for one in everything if one not in converted),
+            *_lost(checkpoint, consumed, made, whole),
+        ),
     )
+
+
+def _is_there(checkpoint: Checkpoint, one: Converted) -> bool:
+    """Whether a network has its new layout already, under the names that it shall have: it stays as it is."""
+    if one.kept or one.tensors != one.source.tensors or _kept(checkpoint, [one]):
+        return False
+    views = {target: view for target in one.targets if (view := checkpoint.views().get(target.name))}
+    if any((target.shape, target.dtype) != (view.shape, view.dtype) for target, view in views.items()):
+        return False
+    if (one.layout.name, one.options) == (one.source.layout.name, one.source.options):
+        return True
+    return all(_one_window(target, view) == view for target, view in views.items())
+
+
+def _replaced(converted: list[Converted], whole: AliasGraph) -> set[str]:
+    """Names that stand for new tensors already: windows on a fused one, as `--keep-names` records them."""
+    found: set[str] = set()
+    for one in converted:
+        memories = {whole.members[name].memory for name in one.source.tensors.values()}
+        for target in one.targets:
+            member = whole.members.get(target.name)
+            if member and member.memory in memories and _one_window(target, member.source) == member.source:
+                found.add(target.name)
+    return found
 
 
 def _new(converted: Converted) -> list[str]:
@@ -261,14 +324,13 @@ def _new(converted: Converted) -> list[str]:
     return [target.name for target in (*converted.targets, *converted.kept)]
 
 
-def _consumed(checkpoint: Checkpoint, converted: list[Converted]) -> set[str]:
-    """The names that conversions take away: tensors of networks, and what was kept for them."""
-    found = {name for one in converted for name in one.source.tensors.values()}
+def _kept(checkpoint: Checkpoint, converted: list[Converted]) -> set[str]:
+    """What earlier conversions kept for these networks."""
     kept = tuple(kept_name(one.source.at, "bias_") for one in converted)
-    return found | {name for name in checkpoint.entries if name.startswith(kept)}
+    return {name for name in checkpoint.entries if name.startswith(kept)}
 
 
-def _firsts(checkpoint: Checkpoint, converted: list[Converted], consumed: set[str]) -> dict[str, list[str]]:
+def _firsts(checkpoint: Checkpoint, converted: list[Converted]) -> dict[str, list[str]]:
     """{the first old name of a network: its new names}."""
     rank = {name: k for k, name in enumerate(checkpoint.entries)}
     firsts: dict[str, list[str]] = {}
@@ -278,9 +340,9 @@ def _firsts(checkpoint: Checkpoint, converted: list[Converted], consumed: set[st
     return firsts
 
 
-def _swaps(firsts: Mapping[str, list[str]], consumed: set[str], keep_names: bool) -> dict[str, tuple[str, ...]]:
+def _swaps(firsts: Mapping[str, list[str]], consumed: set[str], windows: Container[str]) -> dict[str, tuple[str, ...]]:
     """What stands in the tree of objects for each old name."""
-    swaps = {name: (name,) if keep_names else () for name in consumed}
+    swaps = {name: (name,) if name in windows else () for name in consumed}
     return swaps | {first: (*new, *swaps[first]) for first, new in firsts.items()}
 
 
@@ -299,35 +361,10 @@ def _refuse_clashes(checkpoint: Checkpoint, converted: list[Converted], gone: se
         )
 
 
-def _shared(converted: list[Converted], whole: AliasGraph) -> tuple[list[Target], list[Alias]]:
-    """Targets, and those that are the same as another because their networks are: names on it.
-
-    They share its memory where the networks do; where the source only stored equal bytes once, they do not.
-    """
-    seen: dict[object, tuple[str, tuple[str, ...]]] = {}
-    targets: list[Target] = []
-    aliases: list[Alias] = []
-    for one in converted:
-        memories = tuple(whole.members[name].memory for name in one.source.tensors.values())
-        for target in (*one.targets, *one.kept):
-            copies = tuple((replace(copy.destination, storage=0), copy.terms, copy.shift) for copy in target.copies)
-            owner, theirs = seen.setdefault((target.dtype, target.shape, copies), (target.name, memories))
-            if owner == target.name or not any(copy.terms for copy in target.copies):
-                targets.append(target)
-                continue
-            tied = memories == theirs
-            view = contiguous(owner, target.dtype, target.shape)
-            memory, evidence = (owner, "storage") if tied else (target.name, "content")
-            aliases.append(Alias(target.name, view, memory, evidence, "storage", "same"))
-    return targets, aliases
-
-
-def _windows(checkpoint: Checkpoint, converted: list[Converted], twins: list[Alias]) -> list[Alias]:
+def _windows(checkpoint: Checkpoint, converted: list[Converted], new: Shared) -> Iterator[Alias]:
     """The old names as windows on the new tensors; PlanError where one is none."""
-    owners = {alias.name: str(alias.view.storage) for alias in twins}
-    found: list[Alias] = []
     for one in converted:
-        views = {t.name: contiguous(owners.get(t.name, t.name), t.dtype, t.shape) for t in one.targets}
+        views = {t.name: contiguous(t.name, t.dtype, t.shape) for t in one.targets}
         made = Network(one.at, one.layout, one.form, one.spec, one.options, one.tensors)
         back = convert(made, views, one.source.layout, one.source.options, one.source.at)
         by_tensor = dict(zip(back.tensors, back.targets, strict=True))
@@ -337,13 +374,14 @@ def _windows(checkpoint: Checkpoint, converted: list[Converted], twins: list[Ali
             view = _one_window(by_tensor[own], value)
             if view is None:
                 raise PlanError(
-                    f"{name!r}: is no window on the tensors of layout {one.layout.name}: order or values differ",
+                    f"{checkpoint.files[0].path}: {name!r} is no window on the tensors of layout {one.layout.name}: order or values differ",
                     hint="without --keep-names the old names are left out; dedup a file of both to keep both",
                 )
             whole = contiguous(view.storage, view.dtype, by_tensor[own].shape)
             relation = "same" if view == whole else "slice" if view.is_contiguous else "view"
-            found.append(Alias(name, view, str(view.storage), "declared", "declared", relation))
-    return found
+            at = new.placed[str(view.storage)]
+            evidence = "declared" if at.memory == at.owner else "content"
+            yield Alias(name, replace(view, storage=at.owner), at.memory, evidence, "declared", relation)
 
 
 def _one_window(target: Target, wanted: View) -> View | None:
@@ -356,10 +394,10 @@ def _one_window(target: Target, wanted: View) -> View | None:
 
 
 def _order(
-    checkpoint: Checkpoint, base: Plan, firsts: Mapping[str, list[str]], consumed: set[str], keep_names: bool
+    checkpoint: Checkpoint, base: Plan, firsts: Mapping[str, list[str]], windows: Mapping[str, Entry]
 ) -> Iterator[str]:
     """Every name of the output: new ones where the first old one stood."""
-    kept = set(base.order) | (consumed if keep_names else set())
+    kept = {*base.order, *windows}
     for name in checkpoint.entries:
         yield from firsts.get(name, ())
         if name in kept:
@@ -384,26 +422,37 @@ def _module(one: Converted) -> Module:
     """What the output's record says of a network."""
     changes = "; ".join(dict.fromkeys(change.what for change in one.changes))
     source = f"converted from {one.source.layout.name}" + (f": {changes}" if changes else "")
-    return Module(one.at, one.layout.name, text(one.spec), {}, dict(one.options), source)
+    unseen = [fact for fact in (*one.layout.unsaid, *one.layout.must_say) if one.spec.kind != "rnn"]
+    return Module(one.at, one.layout.name, text(one.spec, unseen), {}, dict(one.options), source)
 
 
-def _warnings(
-    checkpoint: Checkpoint, converted: list[Converted], consumed: set[str], whole: AliasGraph
-) -> Iterator[str]:
+def _where(one: Converted) -> str:
+    return repr(one.source.at) if one.source.at else "the network"
+
+
+def _assumptions(converted: list[Converted]) -> Iterator[str]:
+    """What was taken for granted."""
     for one in converted:
-        at = repr(one.source.at) if one.source.at else "the network"
-        for fact in one.source.assumed:
-            option = fact.partition("=")[0]
-            other = f"--from {one.source.layout.name}:{option}=..."
-            yield f"{at}: assumed {fact}, which no tensor shows; {other} says otherwise"
+        for fact, other in one.source.assumed:
+            yield f"{_where(one)}: assumed {fact}, which no tensor shows; {other} says otherwise"
         if one.spec.kind == "rnn" and not one.spec.activation:
-            yield f'{at}: no tensor shows whether its activation is tanh or relu; --spec "activation=..." records it'
-    memories = {whole.members[name].memory for name in consumed}
+            unsure = "no tensor shows whether its activation is tanh or relu"
+            yield f'{_where(one)}: {unsure}; --spec "activation=..." records it'
+
+
+def _lost(checkpoint: Checkpoint, consumed: set[str], made: Shared, whole: AliasGraph) -> Iterator[str]:
+    """What was one and is not any more."""
+    memories = {whole.members[name].memory for name in consumed if name in whole.members}
     apart = [n for n, m in whole.members.items() if n not in consumed and m.memory in memories]
     if apart:
         yield (
             f"{len(apart)} other names share memory with converted tensors and keep the old ones, untied: "
             + ", ".join(map(repr, apart[:4]))
+        )
+    if lost := list(dict.fromkeys(made.lost)):
+        yield (
+            f"{len(lost)} names that share memory go to different places of the new tensors, untied: "
+            + ", ".join(map(repr, lost[:4]))
         )
     if any(entry.role == "optimizer" for name, entry in checkpoint.entries.items() if name not in consumed):
         yield "the optimizer's state is left as it is: it goes with the old tensors and does not fit the new ones"

@@ -396,7 +396,6 @@ separator = "/"
 directions = ["fw", "bw"]
 max_directions = 1
 telling = false
-always_biases = true
 source = "s"
 note = "n"
 [[layout.option]]
@@ -422,7 +421,7 @@ tensors = [{name = "w{cell}", content = "W[in (gate hidden)] R[rec (gate hidden)
     row = Tensor("[l{layer}.]w", "W[hidden in] R[hidden rec]", 1, "h=", True, ("f", "b"), "peep")
     form = Form("rnn", "h", (row,), "", {"fb": "1.0"}, ("relu",), frozenset({"clip"}))
     option = Option("fb", "1.0", "the forget bias")
-    first = Layout("a", "A", (form,), "/", ("fw", "bw"), 1, (option,), "s", ("tiling",), False, True, "n")
+    first = Layout("a", "A", (form,), "/", ("fw", "bw"), 1, (option,), "s", ("tiling",), False, note="n")
     row = Tensor("w{cell}", "W[in (gate hidden)] R[rec (gate hidden)]")
     second = Layout("b", "b", (Form("gru", "zrn", (row,), "before"),), proof=("tiling",))
     assert own.from_toml(text, "my.toml") == [first, second]

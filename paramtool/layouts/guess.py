@@ -1,0 +1,273 @@
+"""Which networks a flat vector could be: every spec of just that length, each with its reasons.
+
+A length is a poor witness.  52000 elements are an LSTM of 28 inputs and 100 cells, and some hundred other networks;
+nothing here decides.  All readings are found by arithmetic, then put in an order by what people choose for sizes, by
+words in the name, and by the widths of the tensors around.
+
+    length = sum over layers and directions of gates * hidden * (in + rec + biases) + projection * hidden
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from paramtool.layouts.spec import GATES, Spec
+
+SURE = ("said", "names and shapes", "shapes only", "possible")
+"""How sure a candidate is, the surest first: the file says so; its names are those of the layout; its shapes are, whatever
+the names; it is one of several that fit as well."""
+MAX_HIDDEN, MAX_LAYERS, MAX_INPUT = 8192, 8, 1 << 17
+"""Of the readings of a flat vector; these bound the work, too.  Vocabularies of 10**5 words are inputs, one-hot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A network that some tensors could be."""
+
+    at: str
+    """The module or the tensor, as `--at` takes it."""
+    layout: str
+    """With options: `cudnn:tail=no`."""
+    spec: str
+    """As `--spec` takes it."""
+    reasons: tuple[str, ...]
+    sure: str
+    """One of `SURE`."""
+    score: float
+    """For the order among candidates of one place; means nothing else."""
+    alike: tuple[str, ...] = ()
+    """Other layouts that the same tensors fit."""
+    tensors: Mapping[str, str] = field(default_factory=dict)
+    """{the layout's name of a tensor: its name in the file}."""
+    cell: int = 0
+    """Where names are those of no layout: which network of the module it is, from 1."""
+
+    def command(self, path: str) -> str:
+        """The line to type for having it unfused."""
+        file, at, spec = _quoted(path), _flag(self.at), f'--spec "{self.spec}"' if self.spec else ""
+        if self.cell:
+            made = f"paramtool guess {file} {at} --toml {self.layout} > guessed.toml && "
+            own = f"--layout-file guessed.toml --layout {own_name(self.cell)}"
+        else:
+            made, own = "", f"--layout {self.layout}"
+        return f"{made}paramtool unfuse {file} {own} {at} {spec}".rstrip()
+
+
+def own_name(cell: int) -> str:
+    """What the layout of the nth cell of a module is called in a file that is made for it.
+
+    >>> own_name(1), own_name(2)
+    ('guessed', 'guessed2')
+    """
+    return "guessed" if cell == 1 else f"guessed{cell}"
+
+
+def _quoted(path: str) -> str:
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)
+
+
+def _flag(at: str) -> str:
+    return f"--at={shlex.quote(at)}" if at.startswith("-") else f"--at {shlex.quote(at)}"
+
+
+class Width(NamedTuple):
+    """A width of a tensor near the vector."""
+
+    size: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What is known of a vector beside its length."""
+
+    kind: str = ""
+    bidirectional: bool = False
+    layers: int = 0
+    inputs: tuple[Width, ...] = ()
+    """Widths that its input may have."""
+    outputs: tuple[Width, ...] = ()
+    """Widths that hidden (or projection) times directions may have."""
+    projections: tuple[int, ...] = ()
+    """Projections to look for; without any, none is looked for."""
+    layout: str = "cudnn"
+    """A layout of one flat vector in order P."""
+    at: str = ""
+    biases: int | None = None
+    """The length of a vector beside it that holds all biases, where there is one."""
+
+
+class _Variant(NamedTuple):
+    """A way in which biases stand in a vector."""
+
+    options: str
+    biases: int
+    """For each row of gates."""
+    bias: bool
+    score: float
+    reason: str
+
+
+BOTH = _Variant("", 2, True, 0.0, "")
+VARIANTS = (
+    BOTH,
+    _Variant("", 2, False, -2.5, "no biases, with unused room for both, as cuDNN leaves it under PyTorch"),
+    _Variant("tail=no", 0, False, -1.5, "no biases and no room for them"),
+    _Variant("bias_mode=input", 1, True, -3.0, "one bias, as in cuDNN's modes of a single one"),
+)
+"""Of cuDNN's buffer; other layouts always have both biases."""
+ALONE = (_Variant("", 0, True, 0.0, "the biases are in the vector beside it"),)
+
+
+class Reading(NamedTuple):
+    """A spec whose vector has just the length that is asked for."""
+
+    spec: Spec
+    variant: _Variant
+
+
+def readings(length: int, hints: Hints) -> Iterator[Reading]:
+    """Every spec within the bounds whose flat vector has `length` elements.
+
+    Hidden divides the length, so each divisor is tried; what is left then says the input.
+    """
+    variants = ALONE if hints.biases else VARIANTS if hints.layout == "cudnn" else (BOTH,)
+    for hidden in [size for size in range(1, min(MAX_HIDDEN, length) + 1) if length % size == 0]:
+        for kind in GATES:
+            for directions in (1, 2):
+                for variant in variants:
+                    yield from _stacks(length, kind, hidden, directions, 0, variant)
+                    for projection in hints.projections if kind == "lstm" else ():
+                        if projection < hidden:
+                            yield from _stacks(length, kind, hidden, directions, projection, variant)
+
+
+def _stacks(
+    length: int, kind: str, hidden: int, directions: int, projection: int, variant: _Variant
+) -> Iterator[Reading]:  # fmt: skip
+    """The readings of one width, by layers: each layer more leaves less for the input."""
+    rows = len(GATES[kind]) * hidden
+    recurrent = projection or hidden
+    around = recurrent + variant.biases
+    projected = projection * hidden
+    left, rest = divmod(length, directions)
+    for layers in range(1, MAX_LAYERS + 1):
+        if rest or left <= projected:
+            return
+        size, odd = divmod(left - projected, rows)
+        if not odd and 1 <= size - around <= MAX_INPUT:
+            reset = "after" if kind == "gru" else ""
+            spec = Spec(
+                kind, int(size - around), hidden, layers, directions == 2, projection, variant.bias, reset
+            )  # fmt: skip
+            yield Reading(spec, variant)
+        left -= rows * (recurrent * directions + around) + projected
+
+
+def flat(length: int, hints: Hints | None = None) -> list[Candidate]:
+    """Every network that a flat vector of `length` elements can be, the most plausible first.
+
+    >>> [c.spec for c in flat(52000, Hints(kind="lstm"))][0]
+    'lstm input=28 hidden=100'
+    """
+    hints = hints or Hints()
+    found = [one for one in readings(length, hints) if _fits_beside(one.spec, hints)]
+    made = [_candidate(one, length, hints, len(found)) for one in found]
+    return sorted(made, key=lambda one: -one.score)
+
+
+def _fits_beside(spec: Spec, hints: Hints) -> bool:
+    """Whether the vector of biases beside it is as long as this network's."""
+    rows = len(spec.gates) * spec.hidden
+    return not hints.biases or hints.biases == 2 * rows * spec.layers * spec.directions
+
+
+def _candidate(one: Reading, length: int, hints: Hints, count: int) -> Candidate:
+    score, reasons = plausibility(one.spec, hints)
+    layout = f"{hints.layout}:{one.variant.options}" if one.variant.options else hints.layout
+    only = "" if count > 1 else f"no other network that was looked for has {length} elements"
+    return Candidate(
+        at=hints.at,
+        layout=layout,
+        spec=str(one.spec),
+        reasons=tuple(filter(None, (only, one.variant.reason, *reasons))) or ("its length is that of the vector",),
+        sure="possible" if count > 1 else "shapes only",
+        score=round(score + one.variant.score, 3),
+    )
+
+
+# --- what people choose -----------------------------------------------------------------------------------------------
+
+LAYERS = {1: 1.5, 2: 1.2, 3: 0.6, 4: 0.2, 5: -0.6, 6: -0.6, 7: -1.2, 8: -1.0}
+KINDS = {"lstm": 0.6, "gru": 0.3, "rnn": -0.8}
+SAID = 4.0
+"""What a word in a name is worth."""
+BESIDE = 2.5
+"""What a tensor of a fitting width is worth."""
+
+
+def plausibility(spec: Spec, hints: Hints) -> tuple[float, list[str]]:
+    """How likely somebody chose these sizes, and why."""
+    score = LAYERS.get(spec.layers, -1.5) + KINDS[spec.kind] - (0.2 if spec.bidirectional else 0.0)
+    reasons: list[str] = []
+    for worth, reason in (*_sizes(spec), *_words(spec, hints), *_neighbours(spec, hints)):
+        score += worth
+        if reason:
+            reasons.append(reason)
+    return score, reasons
+
+
+def roundness(size: int) -> tuple[float, str]:
+    """How round a size is, from 0 to 3, and in what way.
+
+    >>> roundness(128), roundness(300), roundness(37)
+    ((3.0, 'a power of two'), (2.5, 'a multiple of 100'), (0.0, ''))
+    """
+    if size >= 8 and size & (size - 1) == 0:
+        return 3.0, "a power of two"
+    for step, worth in ((100, 2.5), (32, 2.5), (50, 2.2), (16, 2.2), (8, 1.8), (10, 1.5), (5, 0.6), (4, 0.5)):
+        if size % step == 0:
+            return worth if size <= 16 * step else 0.6 * worth, f"a multiple of {step}"
+    return 0.0, ""
+
+
+def _sizes(spec: Spec) -> Iterator[tuple[float, str]]:
+    worth, how = roundness(spec.hidden)
+    yield worth, f"hidden {spec.hidden} is {how}" if worth > 1 else ""
+    yield -2.0 if spec.hidden < 4 else -1.0 if spec.hidden < 8 or spec.hidden > 2048 else 0.0, ""
+    worth, how = roundness(spec.input)
+    yield worth / 3, f"input {spec.input} is {how}" if worth > 1 else ""
+    ratio = spec.input / spec.hidden
+    if ratio > 16 or spec.input > 16384:
+        yield (-3.0 if ratio > 64 else -1.5), f"but input {spec.input} is large beside hidden {spec.hidden}"
+    elif spec.input == spec.hidden:
+        yield 0.8, "input is as wide as hidden"
+    elif spec.input <= 128:
+        yield 0.5, ""
+    if spec.projection:
+        yield roundness(spec.projection)[0] / 3, ""
+
+
+def _words(spec: Spec, hints: Hints) -> Iterator[tuple[float, str]]:
+    if hints.kind:
+        yield (SAID, f"the name says {hints.kind}") if hints.kind == spec.kind else (-SAID, "")
+    if hints.bidirectional:
+        yield (SAID / 2, "the name says both directions") if spec.bidirectional else (-SAID / 2, "")
+    if hints.layers:
+        yield (SAID / 2, f"the name says {hints.layers} layers") if hints.layers == spec.layers else (-SAID / 2, "")
+
+
+def _neighbours(spec: Spec, hints: Hints) -> Iterator[tuple[float, str]]:
+    wide = spec.recurrent * spec.directions
+    for width in hints.inputs:
+        if width.size == spec.input:
+            yield BESIDE, f"{width.why}: input={spec.input}"
+            break
+    for width in hints.outputs:
+        if width.size == wide:
+            times = " in both directions" if spec.bidirectional else ""
+            yield BESIDE, f"{width.why}: hidden={spec.recurrent}{times}"
+            break
