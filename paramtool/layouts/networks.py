@@ -137,12 +137,6 @@ def network(
     names of its tensors where they do not follow the layout.
     """
     chosen = layout.chosen(options)
-    for fact in layout.must_say:
-        if fact not in facts and facts.get("kind") in (None, "lstm"):
-            raise LayoutError(
-                f"{at!r}: no tensor of layout {layout.name} shows {fact}, and its default is not none",
-                hint=f'--spec "{fact}=3.0" or --spec "{fact}=0" says it',
-            )
     readings: list[Network] = []
     why: list[str] = []
     most = 0  # a reading that leaves over names which another form knows is none
@@ -156,6 +150,7 @@ def network(
     distinct = {(r.spec, tuple(r.tensors)): r for r in reversed(readings) if len(r.tensors) == most}
     if len(distinct) == 1:
         found = next(iter(distinct.values()))
+        _refuse_unsaid(found, facts)
         return replace(found, assumed=tuple(_assumed(layout, found.spec, options, facts)))
     where = repr(at) if at else "the names at the top"
     if not distinct:
@@ -163,6 +158,16 @@ def network(
         raise LayoutError(f"{where}: is no network of layout {layout.name}: {lines}")
     hint = "say which: " + "   or   ".join(f'--spec "{text(spec)}"' for spec, _ in sorted(distinct, key=str))
     raise LayoutError(f"{where}: fits {len(distinct)} networks of layout {layout.name}", hint=hint)
+
+
+def _refuse_unsaid(found: Network, facts: Facts) -> None:
+    """LayoutError for what no tensor shows, and must not be assumed."""
+    for fact in found.layout.must_say:
+        if fact not in facts and found.spec.kind == "lstm":
+            raise LayoutError(
+                f"{found.at!r}: no tensor of layout {found.layout.name} shows {fact}, and it usually has one",
+                hint=f'--spec "{fact}=3.0" or --spec "{fact}=0" says it',
+            )
 
 
 def _assumed(layout: Layout, spec: Spec, said: Mapping[str, str], facts: Facts) -> Iterator[tuple[str, str]]:

@@ -120,6 +120,8 @@ def unseen(layout: Layout, spec: Spec) -> dict[str, object]:
         said |= {"projection": spec.projection}
     if spec.kind == "gru" and (layout.name == "onnx" or (layout.name in ("keras", "keras.vars") and not spec.bias)):
         said["reset"] = spec.reset
+    if spec.kind == "lstm":
+        said |= {fact: getattr(spec, fact) for fact in layout.must_say}
     if layout.name == "chainer":
         said["bidirectional"] = spec.bidirectional
     if layout.name in ("tf1.basic", "flux.packed"):  # the joined matrix of an RNN can be that of a narrower LSTM
@@ -194,7 +196,8 @@ class TestLayout:
                 continue
             more = [n for n in ("bias", "peephole", "initial_state") if getattr(found, n) and not getattr(spec, n)]
             assert not more or layout.always_biases or name == "flux.old", spec
-            assert replace(spec, activation="", **dict.fromkeys(more, True)) == found
+            assert found.activation in ("", *layout.form(spec, chosen).activations[:1])
+            assert replace(spec, activation=found.activation, **dict.fromkeys(more, True)) == found
 
     def test_module_is_found(self, name: str, options: dict[str, str]) -> None:
         """Among other tensors, the names of a network lead to its module, and to no other."""
