@@ -49,7 +49,6 @@ def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, Fused
 def _buffer(checkpoint: Checkpoint, one: Network) -> tuple[int, Spec] | None:
     """The storage that a network's tensors fill in the buffer's order, from its first byte on; None otherwise."""
     made = convert(one, checkpoint.views(), layouts.find(BUFFER), {}, one.at)
-    live = [copy for copy in made.targets[0].copies if copy.terms]
-    if not made.is_run or live[0].destination.offset or live[0].terms[0][1].offset:
+    if made.parent is None or made.parent.offset:
         return None
-    return int(live[0].terms[0][1].storage), one.spec
+    return int(made.parent.storage), one.spec

@@ -74,10 +74,21 @@ class Converted:
         return not any(change.kind in ("summed", "shifted") for change in self.changes)
 
     @property
+    def parent(self) -> View | None:
+        """The run of the source that is the one new tensor already, tail apart; None where parts have to be moved.
+
+        Parts that are adjacent windows of one storage need no copy: this window on it is their fused tensor.
+        """
+        live = [copy for target in self.targets for copy in target.copies if copy.terms]
+        if len(self.targets) != 1 or len(live) != 1 or not live[0].is_plain or live[0].destination.offset:
+            return None
+        view = live[0].terms[0][1]
+        return view if view.is_contiguous and live[0].destination.is_contiguous else None
+
+    @property
     def is_run(self) -> bool:
         """Whether the parts stand in the source as one run of bytes, just as the one new tensor wants them."""
-        live = [copy for target in self.targets for copy in target.copies if copy.terms]
-        return len(self.targets) == 1 and len(live) == 1 and live[0].is_plain and live[0].terms[0][1].is_contiguous
+        return self.parent is not None
 
 
 @dataclass(frozen=True, slots=True)
