@@ -61,7 +61,7 @@ FOREIGN = (
     Foreign(b"\x28\xb5\x2f\xfd", "zstd-compressed", "decompress it first: unzstd"),
     Foreign(b"{", "JSON text, and no weights", "an index has a weight_map, and is itself no shard"),
     Foreign(b"\x80", "a pickle that torch.save did not write", "save it with torch.save, or as safetensors"),
-    Foreign(b"", "of no format that this version reads", "it reads torch and safetensors files, and their indexes"),
+    Foreign(b"", "of no format that this version reads", "it reads torch, safetensors, mxnet, npz, keras and onnx"),
 )
 
 
@@ -121,6 +121,9 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
 
 INDEXES = (_sniff.INDEX_NAME, "pytorch_model.bin.index.json")
 """Looked for in this order, as transformers does."""
+WEIGHTS = (
+    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".params", ".npz", ".h5", ".hdf5", ".keras", ".onnx", ".jld2",
+)  # fmt: skip
 WHOLE = ("model.safetensors", "pytorch_model.bin")
 
 
@@ -136,7 +139,7 @@ def _in_folder(folder: str) -> str:
         return os.path.join(folder, whole[0])
     if len(indexes) == 1 or (indexes and indexes[0] in INDEXES):
         return os.path.join(folder, indexes[0])
-    weights = [name for name in names if name.endswith((".safetensors", ".bin", ".pt", ".pth", ".ckpt"))]
+    weights = [name for name in names if name.endswith(WEIGHTS)]
     if not indexes and len(weights) == 1:
         return os.path.join(folder, weights[0])
     if any(name.endswith(".distcp") for name in names):

@@ -28,7 +28,7 @@ from paramtool.errors import FormatError, UnsafeError
 from paramtool.model.checkpoint import Unreadable, Value
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Backing, ByteRange, Encoded, Inline, Storage
-from paramtool.model.view import contiguous
+from paramtool.model.view import MAX_EXTENT, contiguous
 
 if TYPE_CHECKING:
     import h5py
@@ -39,11 +39,13 @@ STEP = "hdf5:"
 INSIDE = "only data inside the file itself are read"
 MAX_ATTRIBUTE_NBYTES = 64 << 20
 MAX_OBJECTS = 200_000
+MAX_REPEATED = 1000
+"""So many times in all a group may be met again on another path: thirty groups can have a thousand million paths."""
 MAX_DEPTH = 64
 MAX_RATIO = 1100
 """Deflate makes at most 1032 bytes of one."""
 FREE_NBYTES = 16 << 20
-"""Datasets of up to so many bytes may be of any ratio."""
+"""Datasets of up to so many bytes may be of any ratio, and chunks that are larger than their dataset."""
 MAX_COMPACT_NBYTES = 16 << 20
 """Of one file together; a single one has at most 64 KiB."""
 FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
@@ -70,7 +72,7 @@ class Part(io.RawIOBase):
         return self.at
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer; a damaged length that asks for bytes behind the end is an error, and no zeros are made of it."""
+        """Fill a buffer; a damaged length that asks for bytes behind the end is an error, not a row of zeros."""
         if self.at + len(buffer) > self.nbytes:
             raise OSError(f"wants {len(buffer)} bytes at byte {self.at}; the file has {self.nbytes}")
         data = os.pread(self.file.fileno(), len(buffer), self.start + self.at)
@@ -116,14 +118,14 @@ class Datasets:
     where: str
     place: ByteRange
     """Where the HDF5 file stands."""
-    groups: dict[str, Any] = field(default_factory=dict)
-    """{path: h5py group}, the root as ''."""
     found: dict[str, Any] = field(default_factory=dict)
     """{path: h5py dataset}, in order."""
     storages: dict[int, Storage] = field(default_factory=dict)
     _numbers: dict[int, int] = field(default_factory=dict)
     """{address of a dataset's header: number of its storage}."""
     _compact_nbytes: int = 0
+    _seen: set[int] = field(default_factory=set)
+    _repeated: int = 0
 
     def walk(self, group: Any, order: Order, path: str = "", above: tuple[int, ...] = ()) -> None:
         """Gather what a group holds; FormatError or UnsafeError where that is refused."""
@@ -133,12 +135,14 @@ class Datasets:
         if address in above or len(above) > MAX_DEPTH:
             what = "holds itself" if address in above else f"stands more than {MAX_DEPTH} groups deep"
             raise FormatError(f"{self.where}: group {path!r:.200} {what}")
-        self.groups[path] = group
+        self._repeated += address in self._seen
+        self._seen.add(address)
+        if self._repeated > MAX_REPEATED or len(self._seen) + len(self.found) > MAX_OBJECTS:
+            more = f"more than {MAX_OBJECTS:,} groups and datasets, or endless paths to them"
+            raise UnsafeError(f"{self.where}: has {more}")
         for name in order(path, group):
             full = f"{path}/{name}" if path else name
             self._refuse_links(full, group.get(name, getlink=True))
-            if len(self.found) + len(self.groups) > MAX_OBJECTS:
-                raise UnsafeError(f"{self.where}: has more than {MAX_OBJECTS:,} groups and datasets")
             child = group[name]
             if isinstance(child, h5py.Group):
                 self.walk(child, order, full, (*above, address))
@@ -164,6 +168,8 @@ class Datasets:
         name, unit = _element(dataset)
         if not name or dataset.shape is None:
             return Unreadable(f"an HDF5 reader for the type {dataset.dtype}" if not name else "a shape, which it lacks")
+        if prod(size for size in dataset.shape if size) > MAX_EXTENT:
+            raise FormatError(f"{self.where}: {path!r:.200} is too large for any machine: {list(dataset.shape)}")
         view = contiguous(0, DTYPES[name], dataset.shape)
         address = h5py.h5o.get_info(dataset.id).addr
         if address not in self._numbers:
@@ -220,9 +226,10 @@ class Datasets:
                     f"expected {', '.join(FILTERS.values())}",
                     hint="repack it: h5repack -f GZIP=1 IN OUT",
                 )
-        most = max(nbytes, prod(dataset.chunks) * dataset.dtype.itemsize)
-        if most > max(FREE_NBYTES, MAX_RATIO * stored_nbytes):
-            raise UnsafeError(f"{self.where}: {path!r:.200} makes {most:,} bytes of {stored_nbytes:,} in the file")
+        if nbytes > max(FREE_NBYTES, MAX_RATIO * stored_nbytes):
+            raise UnsafeError(f"{self.where}: {path!r:.200} makes {nbytes:,} bytes of {stored_nbytes:,} in the file")
+        if (chunk := prod(dataset.chunks) * dataset.dtype.itemsize) > max(FREE_NBYTES, nbytes):
+            raise UnsafeError(f"{self.where}: {path!r:.200} has {nbytes:,} bytes, in a chunk of {chunk:,}")
         return Encoded(self.place, (STEP + path,)) if path else Unreadable("a name, to be decompressed by")
 
     def check_apart(self) -> None:

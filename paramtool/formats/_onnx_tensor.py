@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
 
-from paramtool.errors import UnsafeError
+from paramtool.errors import FormatError, UnsafeError
 from paramtool.formats._files import open_source
 from paramtool.formats._onnx_proto import ENTRY, EXTERNAL, PACKED, STRING, TENSOR, TYPED_FIELDS, TYPES
 from paramtool.formats._protobuf import Message, Reader, Span, signed
 from paramtool.model.checkpoint import Unreadable
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.storage import ByteRange, Inline, SourceFile
-from paramtool.model.view import MAX_AXES
+from paramtool.model.view import MAX_AXES, MAX_EXTENT
 
 MAX_UNPACKED_NBYTES = 16 << 20
 """Of one file: what is stored number by number is unpacked up to here; eight times as much may come of it."""
@@ -163,7 +163,10 @@ class Tensors:
             return self.source
         if path not in self.files:
             check_inside(self.source.path, path, location)
-            file, self.files[path] = open_source(path)
+            try:
+                file, self.files[path] = open_source(path)
+            except FormatError as error:
+                raise FormatError(f"{self.source.path}: wants tensor data from another file: {error}") from None
             file.close()
         return self.files[path]
 
@@ -213,6 +216,8 @@ def dims(reader: Reader, message: Message) -> tuple[int, ...]:
         shape.append(signed(size))
         if shape[-1] < 0 or len(shape) > MAX_AXES:
             raise ValueError(f"dims {shape[-8:]} cannot be: at most {MAX_AXES} sizes, none below 0")
+    if prod(size for size in shape if size) > MAX_EXTENT:
+        raise ValueError(f"dims {shape[:8]} are too large for any machine, empty or not")
     return tuple(shape)
 
 

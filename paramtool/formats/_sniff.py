@@ -69,7 +69,7 @@ def is_jld2(head: bytes, nbytes: int) -> bool:
 
 def is_onnx(head: bytes, nbytes: int) -> bool:
     """Whether a file can be an ONNX model, which has no magic number: its fields up to the graph are a model's."""
-    if not (head[:1] == b"\x08" and 1 <= head[1] <= 20 if len(head) > 1 else False):
+    if head[:1] != b"\x08" or not 1 <= int.from_bytes(head[1:2], "big") <= 20:  # field 1, ir_version
         return False
     from paramtool.formats import _onnx_proto
 

@@ -4,8 +4,8 @@
     a whole model          the same below `model_weights`, beside `optimizer_weights`
     Keras 3                `layers/lstm/cell/vars/0`: called after classes, and numbered
 
-Names are the paths of the datasets.  Layers that share a weight share it in a file only by a hard link.  What the
-configuration says of recurrent layers is kept (`_keras_rnn.py`).  Other HDF5 files are read just so.
+Names are the paths of the datasets; two hard links to one dataset are one memory.  What the configuration says of
+recurrent layers is kept (`_keras_rnn.py`).  Other HDF5 files are read just so.
 
 Source: keras 3.15, keras/src/saving/saving_lib.py and keras/src/legacy/saving/legacy_h5_format.py.
 """
@@ -45,7 +45,7 @@ def read(path: str) -> Checkpoint:
             order = _Order(config.ranks())
             datasets.walk(root, order)
             names = order.names(path, datasets.found)
-            texts_too = {name: None for name in names if _hdf5.is_text(datasets.found[name])}
+            texts_too = dict.fromkeys(name for name in names if _hdf5.is_text(datasets.found[name]))
             values = {n: datasets.value(n, datasets.found[n]) for n in names if n not in texts_too}
     datasets.check_apart()
     tree, sections = _sections(list(values))

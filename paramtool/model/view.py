@@ -58,6 +58,8 @@ class View:
                     "every number must be from 0 to 2**63-1"
                 )
         if 0 in shape:
+            if prod(size for size in shape if size) > MAX_EXTENT:
+                raise ValueError(f"shape {_short(shape)}: without its zeros it has more than 2**63-1 elements")
             object.__setattr__(self, "offset", 0)
             object.__setattr__(self, "strides", contiguous_strides(shape))
         elif 1 in shape:

@@ -91,7 +91,7 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "gguf": (b"GGUF\x03" + bytes(100), "GGUF"),
     "npy": (b"\x93NUMPY\x01\x00" + bytes(100), "fortran_order"),
     "npz": (archive(Part(b"w.npy", b"\x93NUMPY")), "truncated"),
-    "keras": (archive(Part(b"metadata.json"), Part(b"config.json"), Part(b"model.weights.h5")), "Keras"),
+    "keras": (archive(Part(b"metadata.json"), Part(b"config.json"), Part(b"model.weights.h5")), "HDF5"),
     "other_zip": (archive(Part(b"readme.txt")), "zip"),
     "plain_pickle": (b"\x80\x04N.", "pickle"),
     "text": (b"Not Found", "no format"),

@@ -41,9 +41,6 @@ COUNTS = {
 """{file: (names, storages, alias groups)}, of every torch file there."""
 FOREIGN = {
     "FluxML__Flux.jl__docs_mymodel.bson": "of no format",
-    "NVIDIA__TensorRT__lstm.onnx": "of no format",
-    "minimaxir__textgenrnn__hacker_news.hdf5": "HDF5",
-    "sam-coble__seq2seq__letter_model.jld2": "JLD2",
     "kakaobrain__g2pm__np_ckpt.pkl": "a pickle that torch.save did not write",
     "YYuanAnyVision__mxnet_mtcnn_face_detection__det1-symbol.json": "JSON",
 }
