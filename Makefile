@@ -2,8 +2,11 @@
 #
 #   make demo     inspect and dedup a small checkpoint, then load it into three variants of its model
 #   make test     every test
+#   make oracles  other libraries' verdicts: each framework runs what was converted for it, in an environment of its own
+#                 (8 of them, 8 GB), and docs/proofs.md tells of it
 #
-# PYTHON=python3.12 chooses another interpreter, which gets an environment of its own.
+# PYTHON=python3.12 chooses another interpreter, which gets an environment of its own.  The frameworks' environments are
+# made by ORACLE_PYTHON, python3.11 where there is one: MXNet and Chainer need 3.11 or older, others 3.11 or later.
 
 PYTHON ?= python3
 VENV ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
@@ -11,6 +14,9 @@ BIN = $(VENV)/bin
 # One exact version, so that every run tests the same; a build for CPUs alone is enough, where pip is set up to find
 # one. Installed before all else, so that nothing else that wants torch chooses another.
 TORCH = torch==2.13.0
+ORACLE_PYTHON ?= $(if $(shell python3.11 --version 2>&1 | grep '^Python 3.11'),python3.11,$(PYTHON))
+ORACLES = jax tf keras mxnet1 mxnet2 paddle chainer coreml
+ENVIRONMENTS = $(VENV)-oracles
 FIXTURE = fixtures/torch/tied_flattened/tied_flattened.pt
 BENCHMARKS = inspect_startup dedup_copy content_reads many_tensors relayout_speed
 GB ?= 4
@@ -56,11 +62,22 @@ check: $(VENV)/stamp-check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The real libraries, run on what paramtool read and wrote. `make test` runs these too; here they are alone, each named
-# with its verdict, and the README's table of savers is made again (shown, not written).
-oracles: $(VENV)/stamp-test
+# A line `# pip: ...` of the requirements has options for pip. Without build isolation, what a package is built with has
+# to be there before.
+$(ORACLES:%=$(ENVIRONMENTS)/%/stamp): $(ENVIRONMENTS)/%/stamp: tests/oracles/frameworks/requirements-%.txt
+	$(ORACLE_PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' \
+	    $$(grep -E '^(setuptools|wheel)==' $<)
+	$(@D)/bin/python -m pip install --quiet $$(sed -n 's/^# pip: //p' $<) -r $<
+	touch $@
+
+# The real libraries, run on what paramtool read and wrote. `make test` runs the first of these too; here they are alone,
+# each named with its verdict, and the README's table of savers is made again (shown, not written). Then the frameworks.
+oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp)
 	$(BIN)/python -m pytest -v tests/oracles tests/contracts
 	$(BIN)/python docs/examples/savers_table.py
+	$(BIN)/python tests/oracles/frameworks/prove.py --environments $(ENVIRONMENTS) \
+	    -o docs/proofs.md --json build/proofs.json
 
 # Needs about 20 GB of free space in TMPDIR at the usual GB=4.
 bench: $(VENV)/stamp-test

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -56,7 +56,7 @@ def options(flags: dict[str, Any]) -> dict[str, Any]:
     return {
         "spec": flags["spec"],
         "at": tuple(flags["at"]),
-        "rename": dict(_renamed(word) for word in flags["rename"]),
+        "rename": _renamed(flags["rename"]),
         "keep_split": flags["keep_split"],
         "drop_kept": flags["drop_kept"],
         "layout_files": tuple(flags["layout_file"]),
@@ -70,11 +70,16 @@ def options(flags: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _renamed(word: str) -> tuple[str, str]:
-    old, equals, new = word.partition("=")
-    if not equals:
-        raise click.BadParameter(f"{word!r}: expected OLD=NEW", param_hint="--rename")
-    return old, new
+def _renamed(words: Iterable[str]) -> dict[str, str]:
+    """{old: new}; each old name once."""
+    found: dict[str, str] = {}
+    for word in words:
+        old, equals, new = word.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{word!r}: expected OLD=NEW", param_hint="--rename")
+        if found.setdefault(old, new) != new:
+            raise click.BadParameter(f"{old!r} has two new names, {found[old]!r} and {new!r}", param_hint="--rename")
+    return found
 
 
 def report(found: Relayouted, as_json: bool, command: str) -> None:

@@ -24,6 +24,7 @@ COMMANDS = {
     "convert": "convert recurrent networks",
     "fuse": "convert recurrent networks",
     "unfuse": "convert recurrent networks",
+    "guess": "convert recurrent networks",
     "layouts": "convert recurrent networks",
     "verify": "prove",
 }
@@ -41,6 +42,7 @@ EXAMPLES = {
     ),
     "fuse": ("the parts of a network as one tensor", "paramtool fuse model.pt --layout cudnn"),
     "unfuse": ("flat vectors and fused blocks as named tensors", "paramtool unfuse model.fused.safetensors"),
+    "guess": ("what a flat vector or a set of matrices could be", "paramtool guess flat.pt"),
     "layouts": ("which layouts there are, and what each can hold", "paramtool layouts mxnet"),
     "verify": (
         "compare an output with its source",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from paramtool.jobs._writing import default_output
     from paramtool.jobs.deduping import Deduped, Options, dedup
     from paramtool.jobs.exporting import Exported, export
+    from paramtool.jobs.guessing import Guessed, guess
     from paramtool.jobs.inspecting import Inspection, alias_graph, inspect
     from paramtool.jobs.layouting import layouts
     from paramtool.jobs.loading import load_file
@@ -25,14 +26,15 @@ PLACES = {
     "deduping": ("Deduped", "Options", "dedup"),
     "exporting": ("Exported", "export"),
     "verifying": ("Verified", "verify"),
+    "guessing": ("Guessed", "guess"),
     "layouting": ("layouts",),
     "loading": ("load_file",),
     "relayouting": ("RelayoutOptions", "Relayouted", "convert", "fuse", "relayout", "unfuse"),
 }
 __all__ = [
-    "Deduped", "Exported", "Inspection", "Options", "RelayoutOptions", "Relayouted", "Verified", "alias_graph",
+    "Deduped", "Exported", "Guessed", "Inspection", "Options", "RelayoutOptions", "Relayouted", "Verified", "alias_graph",
     "convert",
-    "dedup", "default_output", "export", "fuse", "inspect", "layouts", "load_file", "relayout", "unfuse", "verify",
+    "dedup", "default_output", "export", "fuse", "guess", "inspect", "layouts", "load_file", "relayout", "unfuse", "verify",
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paramtool import formats, layouts
+from paramtool.errors import LayoutError, UsageError
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writing import (
     Work,
@@ -26,7 +27,8 @@ from paramtool.model.plan import Plan, check
 from paramtool.passes import relayout as relayout_pass
 from paramtool.passes import select
 from paramtool.passes.relayout import Converted
-from paramtool.passes.within import Found, Wanted, find, together
+from paramtool.passes.rewriting import together
+from paramtool.passes.within import Found, Wanted, find
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ def relayout(
         path, output, whole, options.max_shard_nbytes, options.force, options.word or layout_name.replace(".", "-")
     )
     found = find(checkpoint, _wanted(options))
+    _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
     plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported)
     check(plan, plan.order, checkpoint.storages)
@@ -117,7 +120,7 @@ def relayout(
         checkpoint=checkpoint,
         plan=plan,
         converted=tuple(converted),
-        untouched=len(outcome.untouched),
+        untouched=len(outcome.untouched.keys() - {name for one in found for name in one.network.tensors.values()}),
         files=tuple(os.path.join(target, out.name) if out.name else target for out in outputs),
         nbytes_before=sum(file.nbytes for file in whole.files),
         nbytes_after=sum(out.nbytes for out in outputs),
@@ -154,7 +157,20 @@ def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> 
     network = found.network
     at = (options.rename or {}).get(network.at, network.at)
     views = {name: view for name, view in checkpoint.views().items() if not (options.drop_kept and found.is_kept(name))}
-    return relayout_pass.convert(network, views, layout, chosen, at, options.keep_split)
+    try:
+        return relayout_pass.convert(network, views, layout, chosen, at, options.keep_split)
+    except LayoutError as error:
+        where, module, text = checkpoint.files[0].path, repr(network.at), str(error)
+        named = text if text.startswith(module) or not network.at else f"{module}: {text}"
+        raise LayoutError(f"{where}: {named}", error.hint) from None
+
+
+def _check_renamed(checkpoint: Checkpoint, found: list[Found], rename: Mapping[str, str]) -> None:
+    """UsageError for a new name of what is no converted network."""
+    there = dict.fromkeys(one.network.at for one in found)
+    if unknown := [at for at in rename if at not in there]:
+        where, known = checkpoint.files[0].path, ", ".join(map(repr, there))
+        raise UsageError(f"{where}: --rename {unknown[0]!r} is no network that is converted; these are: {known}")
 
 
 def convert(

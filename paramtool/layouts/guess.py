@@ -12,13 +12,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from paramtool.layouts.spec import GATES, Spec
+from paramtool.layouts.spec import GATES, Spec, parse
 
 SURE = ("said", "names and shapes", "shapes only", "possible")
-"""How sure a candidate is, the surest first: the file says so; its names are those of the layout; its shapes are, whatever
-the names; it is one of several that fit as well."""
+"""How sure a candidate is, the surest first: the file says so; its names are those of the layout; its shapes are,
+whatever the names; it is one of several that fit as well."""
 MAX_HIDDEN, MAX_LAYERS, MAX_INPUT = 8192, 8, 1 << 17
 """Of the readings of a flat vector; these bound the work, too.  Vocabularies of 10**5 words are inputs, one-hot."""
 
@@ -46,7 +46,9 @@ class Candidate:
     """Where names are those of no layout: which network of the module it is, from 1."""
 
     def command(self, path: str) -> str:
-        """The line to type for having it unfused."""
+        """The line to type for having it unfused; empty where its tensors are not known."""
+        if not self.tensors:
+            return ""
         file, at, spec = _quoted(path), _flag(self.at), f'--spec "{self.spec}"' if self.spec else ""
         if self.cell:
             made = f"paramtool guess {file} {at} --toml {self.layout} > guessed.toml && "
@@ -54,6 +56,16 @@ class Candidate:
         else:
             made, own = "", f"--layout {self.layout}"
         return f"{made}paramtool unfuse {file} {own} {at} {spec}".rstrip()
+
+
+def spec_of(text: str) -> Spec:
+    """The network that a whole text says; UsageError or TypeError where it says too little.
+
+    >>> spec_of("gru input=3 hidden=4").hidden
+    4
+    """
+    facts: dict[str, Any] = parse(text)
+    return Spec(**facts)
 
 
 def own_name(cell: int) -> str:
@@ -193,9 +205,10 @@ def _candidate(one: Reading, length: int, hints: Hints, count: int) -> Candidate
         at=hints.at,
         layout=layout,
         spec=str(one.spec),
-        reasons=tuple(filter(None, (only, one.variant.reason, *reasons))) or ("its length is that of the vector",),
+        reasons=tuple(filter(None, (only, one.variant.reason, *reasons))) or ("its length fits",),
         sure="possible" if count > 1 else "shapes only",
         score=round(score + one.variant.score, 3),
+        alike=("miopen",) if layout in ("cudnn", "cudnn:tail=no") and not one.spec.projection else (),
     )
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, UsageError
-from paramtool.layouts import names, networks
+from paramtool.layouts import names, networks, pattern
 from paramtool.layouts.guess import Candidate
 from paramtool.layouts.guess_vectors import Shapes
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network
-from paramtool.layouts.spec import GATES, Facts
+from paramtool.layouts.spec import Facts
 
 RECURRENT = re.compile(r"lstm|gru|rnn|cell|recurrent|h2h|hh(?![a-z])", re.IGNORECASE)
 """Words of recurrent modules; where the names of a layout say little, one of them is asked for."""
@@ -33,39 +32,60 @@ def by_names(shapes: Shapes, asked: bool = False) -> list[Candidate]:
     was `asked` for.
     """
     found: dict[Key, list[Network]] = {}
+    everything = _by_end(shapes)
+    hinted = everything if asked else _by_end(name for name in shapes if RECURRENT.search(name))
     for layout in layouts.all_layouts():
-        mine = {name: shapes[name] for name in _of_layout(layout, shapes)}
+        mine = {name: shapes[name] for name in _of_layout(layout, everything if layout.telling else hinted)}
         for at in networks.modules(layout, layout.chosen({}), mine) if mine else ():
             near = {name: shape for name, shape in mine.items() if name.startswith(at)}
-            if layout.telling or asked or any(RECURRENT.search(name) for name in near):
-                for network in _networks(layout, at, near):
-                    key = (frozenset(network.tensors.values()), at, network.spec)
-                    found.setdefault(key, []).append(network)
+            for network in _networks(layout, at, near):
+                key = (frozenset(network.tensors.values()), at, network.spec)
+                found.setdefault(key, []).append(network)
     kept = _largest(found)
     order = {name: k for k, name in enumerate(shapes)}
     kept.sort(key=lambda key: min(order[name] for name in key[0]))
     return [_candidate(found[key], sum(other[0] == key[0] for other in kept)) for key in kept]
 
 
-def _of_layout(layout: Layout, shapes: Shapes) -> Iterator[str]:
-    """Names that one of the layout's rows recognises; long names are told by their ends, and each end is tried once."""
-    rows = {(row, form.gates) for form in layout.forms for row in form.tensors}
-    known: dict[str, bool] = {}
-    for name in shapes:
-        parts = re.split(r"(?<=[./])", name)
-        tail = "".join(parts[-TAIL:])
-        if tail not in known:
-            known[tail] = any(
-                names.found(row, row.directions or layout.directions, gates, layout.separator, tail) is not None
-                for row, gates in rows
-            )
-        if known[tail]:
-            yield name
+def _by_end(names: Iterable[str]) -> dict[str, list[str]]:
+    """Names by their ends, in which one number stands for all of its length: each end is looked at once."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        end = _NUMBER.sub(lambda number: "0" * len(number[0]), "".join(_PARTS.split(name)[-TAIL:]))
+        found.setdefault(end, []).append(name)
+    return found
+
+
+def _of_layout(layout: Layout, by_end: Mapping[str, list[str]]) -> list[str]:
+    """Names of modules that have both kinds of matrices, as the layout's rows read them."""
+    readings: dict[str, list[str]] = {}
+    kinds: dict[str, frozenset[str]] = {}
+    for end, members in by_end.items():
+        for length, said in _ends(layout, end):
+            for name in members:
+                at = name[: len(name) - length]
+                readings.setdefault(name, []).append(at)
+                kinds[at] = kinds.get(at, frozenset()) | said
+    return [name for name, ats in readings.items() if any({"W", "R"} <= kinds[at] for at in ats)]
+
+
+_PARTS = re.compile(r"(?<=[./])")
+_NUMBER = re.compile(r"(?<!\d)\d+(?=[./])")
+"""Of a layer or a cell; the last part of a name keeps its numbers."""
+
+
+def _ends(layout: Layout, tail: str) -> Iterator[tuple[int, frozenset[str]]]:
+    """How many letters behind the module's name each reading of a name takes, and the kinds of cells there."""
+    for row, gates in {(row, form.gates) for form in layout.forms for row in form.tensors}:
+        said = names.found(row, row.directions or layout.directions, gates, layout.separator, tail)
+        if said is not None:
+            blocks = pattern.blocks(pattern.parse(row.content))
+            yield len(tail) - len(said.get("at") or ""), frozenset().union(*(block.kinds for block in blocks))
 
 
 def _networks(layout: Layout, at: str, shapes: Shapes) -> Iterator[Network]:
     """The networks that a module can be in a layout: one, or, where names and shapes leave it open, each of them."""
-    for options in {tuple(form.when.items()) for form in layout.forms}:
+    for options in dict.fromkeys(tuple(form.when.items()) for form in layout.forms):
         try:
             yield networks.network(layout, dict(options), at, shapes, {})
         except (LayoutError, UsageError):
@@ -82,7 +102,8 @@ def _networks(layout: Layout, at: str, shapes: Shapes) -> Iterator[Network]:
 def _facts(layout: Layout) -> Iterator[Facts]:
     """What could be said to make one network of several."""
     for form in layout.forms:
-        facts: dict[str, object] = {"kind": form.kind} | ({"reset": form.reset} if form.reset else {})
+        facts: dict[str, object] = {"kind": form.kind}
+        facts |= {"reset": form.reset} if form.reset else {}
         facts |= {"activation": form.activations[0]} if form.kind == "rnn" and len(form.activations) == 1 else {}
         yield facts
         for directions in (False, True):

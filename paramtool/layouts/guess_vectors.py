@@ -38,11 +38,10 @@ def flat_layout(name: str) -> tuple[str, str] | None:
     >>> flat_layout("arg:enc_parameters"), flat_layout("a.b")
     (('mxnet.flat', 'arg:enc'), None)
     """
-    for layout in layouts.all_layouts():
-        rows = {row for form in layout.forms for row in form.tensors}
-        if len({row.name for row in rows}) != 1 or layout.name not in ORDER_P:
+    for layout in map(layouts.find, ORDER_P):
+        row = layout.forms[0].tensors[0]
+        if not name.endswith(row.name):
             continue
-        row = next(iter(rows))
         said = names.found(row, layout.directions, "", layout.separator, name)
         if said is not None and (row.name != "W" or not said.get("at")):
             return layout.name, said.get("at") or ""
@@ -67,7 +66,7 @@ def vectors(shapes: Shapes, everything: Shapes, asked: bool = False) -> list[str
         *homes, word = re.split(r"[./:]", name)
         words = (word, word.rsplit("_", 1)[-1], *homes[-1:])
         plain = not any(NO_VECTOR.fullmatch(one) for one in words)
-        if asked or flat_layout(name) or (plain and shape[0] not in axes):
+        if asked or (plain and shape[0] not in axes) or flat_layout(name):
             found.append(name)
     return found
 

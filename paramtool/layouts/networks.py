@@ -260,6 +260,9 @@ def _network(
         if name in found and found[name] != fact and not unsure:
             raise LayoutError(f"{name} is said to be {fact}, names and shapes show {found[name]}")
         found[name] = fact
+    for name, kind in (("peephole", "peep"), ("initial_state", "h0")):
+        if found[name] and kind not in form.kinds():
+            raise LayoutError(f"{name} is said, and layout {layout.name} has no place for it")
     spec = Spec(**{name: value for name, value in found.items() if name in named})
     return _proved(layout, form, options, at, rows, spec, shapes)
 

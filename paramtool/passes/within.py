@@ -1,24 +1,18 @@
-"""Networks within a checkpoint: which there are, and the plan that rewrites them and leaves everything else alone."""
+"""Networks within a checkpoint: which there are, by what the file says, and by names and shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from paramtool import layouts
-from paramtool.errors import FormatError, LayoutError, PlanError, UsageError, listed
+from paramtool.errors import FormatError, LayoutError, UsageError
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network, modules, named, network
-from paramtool.layouts.spec import Facts, merged, parse, text
-from paramtool.model import alias, objects
-from paramtool.model.alias import AliasGraph
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Module, NoData, Unreadable
-from paramtool.model.plan import Alias, Plan, Target
-from paramtool.model.view import View, contiguous, reshaped
-from paramtool.passes import dedup
-from paramtool.passes.relayout import Converted, convert, kept_name
-from paramtool.passes.ties import Shared, shared
+from paramtool.layouts.spec import Facts, merged, parse
+from paramtool.model.checkpoint import Checkpoint, Compound, Module, NoData, Unreadable
+from paramtool.passes.relayout import kept_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +49,28 @@ def find(checkpoint: Checkpoint, wanted: Wanted) -> list[Found]:
     else:
         chosen = [one for one in candidates if one.layout.telling or one.module]
     if not chosen:
-        raise LayoutError(_nothing(checkpoint, wanted, candidates), hint=_how_to_say(where, candidates))
+        raise LayoutError(_nothing(checkpoint, wanted, family, candidates), hint=_how_to_say(where, candidates))
     found: dict[tuple[str, ...], Found] = {}
+    owner: dict[str, _Candidate] = {}
     for one in chosen:
         try:
             made = one.read(checkpoint, wanted.facts)
         except (FormatError, LayoutError, UsageError) as error:
             raise type(error)(f"{where}: {error}{one.notes(checkpoint)}", error.hint) from None
+        _refuse_shared(where, one, made.network, owner)
         found.setdefault(tuple(sorted(made.network.tensors.values())), made)
-    _refuse_shared(where, list(found.values()))
     return list(found.values())
 
 
-def _refuse_shared(where: str, found: list[Found]) -> None:
-    """A tensor is a part of one network."""
-    owner: dict[str, str] = {}
-    for one in found:
-        for name in one.network.tensors.values():
-            if owner.setdefault(name, one.network.at) != one.network.at:
-                both = f"{owner[name]!r} and {one.network.at!r}"
-                raise LayoutError(f"{where}: {name!r} would be a part of two networks, {both}", "--at says which")
+def _refuse_shared(where: str, one: _Candidate, made: Network, owner: dict[str, _Candidate]) -> None:
+    """A tensor is a part of one network, unless the file itself says that two use it."""
+    for name in made.tensors.values():
+        other = owner.setdefault(name, one)
+        if other.at != one.at and not (other.module and one.module):
+            raise LayoutError(
+                f"{where}: {name!r} would be a part of two networks, {other.at!r} and {one.at!r}",
+                hint="--at says which",
+            )
 
 
 def _family(layout: str | None) -> tuple[list[Layout], dict[str, str]]:
@@ -162,7 +158,7 @@ def _candidates(
         known = names
         said = [m for m in checkpoint.modules if m.layout in known]
     found = [_Candidate(m.at, known[m.layout], options, m) for m in said]
-    claimed = set() if wanted.at else {name for module in said for name in module.tensors.values()}
+    claimed = set() if wanted.at else set(_described(checkpoint, said, known))
     shapes = {name: () for name in checkpoint.entries if name not in claimed}  # what is no plain tensor is told of
     taken = {one.at for one in found}
     for layout in family:
@@ -174,6 +170,17 @@ def _candidates(
                 taken.add(at)
     _refuse_options(family, options)
     return found
+
+
+def _described(checkpoint: Checkpoint, said: list[Module], known: Mapping[str, Layout]) -> Iterator[str]:
+    """The names of the networks that the file itself describes."""
+    for module in said:
+        yield from module.tensors.values()
+    following = {(module.layout, module.at) for module in said if not module.tensors}
+    for layout in {layout for layout, _ in following}:
+        for name in checkpoint.entries:
+            if any((layout, at) in following for at in named(known[layout], name)):
+                yield name
 
 
 def _refuse_options(family: list[Layout], options: Mapping[str, str]) -> None:
@@ -211,14 +218,19 @@ def _match(
     )
 
 
-def _nothing(checkpoint: Checkpoint, wanted: Wanted, candidates: list[_Candidate]) -> str:
+def _nothing(checkpoint: Checkpoint, wanted: Wanted, family: list[Layout], candidates: list[_Candidate]) -> str:
+    """What was looked for, and what is there instead."""
     where, layout = checkpoint.files[0].path, wanted.layout or "torch"
     if candidates:
         ats = ", ".join(dict.fromkeys(repr(one.at) for one in candidates))
         return f"{where}: the names of layout {layout} do not show which modules are recurrent; they could be {ats}"
-    said = dict.fromkeys(f"{module.at!r} is {module.layout}" for module in checkpoint.modules[:4])
-    more = f"; the file says that {', '.join(said)}" if said else ""
-    return f"{where}: no recurrent network of layout {layout} was found: its names do not occur{more}"
+    parts = dict.fromkeys(at for name in checkpoint.entries for one in family for at in sorted(named(one, name)))
+    why = "no module has both its input and its recurrent weights" if parts else "its names do not occur"
+    there = [f"{at!r} has some of its names" for at in parts]
+    there += [f"the file says that {module.at!r} is {module.layout}" for module in checkpoint.modules]
+    there += [f"{n!r} is {e.value.kind}" for n, e in checkpoint.entries.items() if isinstance(e.value, Compound)]
+    more = "".join(f"; {text}" for text in there[:3])
+    return f"{where}: no recurrent network of layout {layout} was found: {why}{more}"
 
 
 def _how_to_say(where: str, candidates: list[_Candidate]) -> str:
@@ -227,232 +239,3 @@ def _how_to_say(where: str, candidates: list[_Candidate]) -> str:
     return (
         f"paramtool guess {where} looks for others; --layout or --from says the layout, --at the module or the tensor"
     )
-
-
-# --- the plan ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a plan makes of the names of the source."""
-
-    rest: Checkpoint
-    """Everything but the converted networks."""
-    untouched: Mapping[str, Entry]
-    """What is written as it is."""
-    windows: Mapping[str, Entry]
-    """Old names that are windows on new tensors."""
-    made: frozenset[str]
-    """New names."""
-    warnings: tuple[str, ...]
-
-
-def together(
-    checkpoint: Checkpoint, converted: Iterable[Converted], keep_names: bool, skip_unsupported: bool = False
-) -> tuple[Plan, Outcome]:
-    """The plan that writes converted networks in the place of the old ones, and the rest as it is.
-
-    Networks that are one in the source, because they share their memory, are one in the output.
-    """
-    everything = list(converted)
-    converted = [one for one in everything if not _is_there(checkpoint, one)]
-    whole = alias.build(checkpoint, parts=False)
-    old = {name for one in converted for name in one.source.tensors.values()}
-    consumed = old | _kept(checkpoint, converted) | _replaced(converted, whole)
-    _refuse_clashes(checkpoint, converted, consumed - old if keep_names else consumed)
-    windows = {name: entry for name, entry in checkpoint.entries.items() if keep_names and name in old}
-    firsts = _firsts(checkpoint, converted)
-    rest = replace(
-        checkpoint,
-        entries={name: entry for name, entry in checkpoint.entries.items() if name not in consumed},
-        objects=objects.swap(checkpoint.objects, _swaps(firsts, consumed, windows)),
-    )
-    base = dedup.plan(rest, alias.build(rest, parts=False), skip_unsupported)
-    made = shared(converted, whole)
-    order = list(_order(checkpoint, base, firsts, windows))
-    position = {name: k for k, name in enumerate(order)}
-    new = [*made.aliases, *(_windows(checkpoint, converted, made) if keep_names else ())]
-    aliases = sorted([*base.aliases, *new], key=lambda one: position[one.name])
-    where = checkpoint.files[0].path
-    plan = replace(
-        base,
-        targets=_sorted([*base.targets, *made.targets], aliases, position),
-        aliases=tuple(aliases),
-        order=tuple(order),
-        modules=(*_other_modules(checkpoint, everything), *map(_module, everything)),
-        requires=tuple(replace(one, message=f"{where}: {one.message}") for c in everything for one in c.requires),
-    )
-    return plan, Outcome(
-        rest=rest,
-        untouched={name: rest.entries[name] for name in base.order},
-        windows=windows,
-        made=frozenset(name for new in firsts.values() for name in new),
-        warnings=(
-            *_assumptions(everything),
-            *(f"{_where(one)}: is in layout {one.layout.name} already" for one in everything if one not in converted),
-            *_lost(checkpoint, consumed, made, whole),
-        ),
-    )
-
-
-def _is_there(checkpoint: Checkpoint, one: Converted) -> bool:
-    """Whether a network has its new layout already, under the names that it shall have: it stays as it is."""
-    if one.kept or one.tensors != one.source.tensors or _kept(checkpoint, [one]):
-        return False
-    views = {target: view for target in one.targets if (view := checkpoint.views().get(target.name))}
-    if any((target.shape, target.dtype) != (view.shape, view.dtype) for target, view in views.items()):
-        return False
-    if (one.layout.name, one.options) == (one.source.layout.name, one.source.options):
-        return True
-    return all(_one_window(target, view) == view for target, view in views.items())
-
-
-def _replaced(converted: list[Converted], whole: AliasGraph) -> set[str]:
-    """Names that stand for new tensors already: windows on a fused one, as `--keep-names` records them."""
-    found: set[str] = set()
-    for one in converted:
-        memories = {whole.members[name].memory for name in one.source.tensors.values()}
-        for target in one.targets:
-            member = whole.members.get(target.name)
-            if member and member.memory in memories and _one_window(target, member.source) == member.source:
-                found.add(target.name)
-    return found
-
-
-def _new(converted: Converted) -> list[str]:
-    """The names that a conversion makes."""
-    return [target.name for target in (*converted.targets, *converted.kept)]
-
-
-def _kept(checkpoint: Checkpoint, converted: list[Converted]) -> set[str]:
-    """What earlier conversions kept for these networks."""
-    kept = tuple(kept_name(one.source.at, "bias_") for one in converted)
-    return {name for name in checkpoint.entries if name.startswith(kept)}
-
-
-def _firsts(checkpoint: Checkpoint, converted: list[Converted]) -> dict[str, list[str]]:
-    """{the first old name of a network: its new names}."""
-    rank = {name: k for k, name in enumerate(checkpoint.entries)}
-    firsts: dict[str, list[str]] = {}
-    for one in converted:
-        first = min(one.source.tensors.values(), key=rank.__getitem__)
-        firsts.setdefault(first, []).extend(_new(one))
-    return firsts
-
-
-def _swaps(firsts: Mapping[str, list[str]], consumed: set[str], windows: Container[str]) -> dict[str, tuple[str, ...]]:
-    """What stands in the tree of objects for each old name."""
-    swaps = {name: (name,) if name in windows else () for name in consumed}
-    return swaps | {first: (*new, *swaps[first]) for first, new in firsts.items()}
-
-
-def _refuse_clashes(checkpoint: Checkpoint, converted: list[Converted], gone: set[str]) -> None:
-    """A new name that stands for another tensor already is an error before anything is written."""
-    taken = checkpoint.entries.keys() - gone
-    clashes: list[str] = []
-    for one in converted:
-        clashes += [name for name in _new(one) if name in taken]
-        taken = taken | set(_new(one))
-    if clashes:
-        lines = [f"{name!r} stands for another tensor already" for name in clashes]
-        raise PlanError(
-            listed(f"{checkpoint.files[0].path}: {len(clashes)} names of the new layout are taken:", lines),
-            hint="--rename MODULE=OTHER puts the new tensors elsewhere",
-        )
-
-
-def _windows(checkpoint: Checkpoint, converted: list[Converted], new: Shared) -> Iterator[Alias]:
-    """The old names as windows on the new tensors; PlanError where one is none."""
-    for one in converted:
-        views = {t.name: contiguous(t.name, t.dtype, t.shape) for t in one.targets}
-        made = Network(one.at, one.layout, one.form, one.spec, one.options, one.tensors)
-        back = convert(made, views, one.source.layout, one.source.options, one.source.at)
-        by_tensor = dict(zip(back.tensors, back.targets, strict=True))
-        for own, name in one.source.tensors.items():
-            value = checkpoint.entries[name].value
-            assert isinstance(value, View)
-            view = _one_window(by_tensor[own], value)
-            if view is None:
-                raise PlanError(
-                    f"{checkpoint.files[0].path}: {name!r} is no window on the tensors of layout {one.layout.name}: order or values differ",
-                    hint="without --keep-names the old names are left out; dedup a file of both to keep both",
-                )
-            whole = contiguous(view.storage, view.dtype, by_tensor[own].shape)
-            relation = "same" if view == whole else "slice" if view.is_contiguous else "view"
-            at = new.placed[str(view.storage)]
-            evidence = "declared" if at.memory == at.owner else "content"
-            yield Alias(name, replace(view, storage=at.owner), at.memory, evidence, "declared", relation)
-
-
-def _one_window(target: Target, wanted: View) -> View | None:
-    """The window that a target is a copy of, in the shape that is wanted; None where it is not just one."""
-    copies = target.copies
-    if len(copies) != 1 or not copies[0].is_plain or not copies[0].destination.is_contiguous:
-        return None
-    view = reshaped(copies[0].terms[0][1], wanted.shape)
-    return view if view is not None and view.dtype == wanted.dtype else None
-
-
-def _order(
-    checkpoint: Checkpoint, base: Plan, firsts: Mapping[str, list[str]], windows: Mapping[str, Entry]
-) -> Iterator[str]:
-    """Every name of the output: new ones where the first old one stood."""
-    kept = {*base.order, *windows}
-    for name in checkpoint.entries:
-        yield from firsts.get(name, ())
-        if name in kept:
-            yield name
-
-
-def _sorted(targets: list[Target], aliases: Iterable[Alias], position: Mapping[str, int]) -> tuple[Target, ...]:
-    """Targets in the order of the names; a span stands where the first name on it does."""
-    first: dict[str, int] = {}
-    for one in aliases:
-        first.setdefault(str(one.view.storage), position[one.name])
-    return tuple(sorted(targets, key=lambda target: position.get(target.name, first.get(target.name, 0))))
-
-
-def _other_modules(checkpoint: Checkpoint, converted: list[Converted]) -> Iterator[Module]:
-    """What the file says of networks that stay as they are."""
-    gone = {one.source.at for one in converted}
-    yield from (module for module in checkpoint.modules if module.at not in gone)
-
-
-def _module(one: Converted) -> Module:
-    """What the output's record says of a network."""
-    changes = "; ".join(dict.fromkeys(change.what for change in one.changes))
-    source = f"converted from {one.source.layout.name}" + (f": {changes}" if changes else "")
-    unseen = [fact for fact in (*one.layout.unsaid, *one.layout.must_say) if one.spec.kind != "rnn"]
-    return Module(one.at, one.layout.name, text(one.spec, unseen), {}, dict(one.options), source)
-
-
-def _where(one: Converted) -> str:
-    return repr(one.source.at) if one.source.at else "the network"
-
-
-def _assumptions(converted: list[Converted]) -> Iterator[str]:
-    """What was taken for granted."""
-    for one in converted:
-        for fact, other in one.source.assumed:
-            yield f"{_where(one)}: assumed {fact}, which no tensor shows; {other} says otherwise"
-        if one.spec.kind == "rnn" and not one.spec.activation:
-            unsure = "no tensor shows whether its activation is tanh or relu"
-            yield f'{_where(one)}: {unsure}; --spec "activation=..." records it'
-
-
-def _lost(checkpoint: Checkpoint, consumed: set[str], made: Shared, whole: AliasGraph) -> Iterator[str]:
-    """What was one and is not any more."""
-    memories = {whole.members[name].memory for name in consumed if name in whole.members}
-    apart = [n for n, m in whole.members.items() if n not in consumed and m.memory in memories]
-    if apart:
-        yield (
-            f"{len(apart)} other names share memory with converted tensors and keep the old ones, untied: "
-            + ", ".join(map(repr, apart[:4]))
-        )
-    if lost := list(dict.fromkeys(made.lost)):
-        yield (
-            f"{len(lost)} names that share memory go to different places of the new tensors, untied: "
-            + ", ".join(map(repr, lost[:4]))
-        )
-    if any(entry.role == "optimizer" for name, entry in checkpoint.entries.items() if name not in consumed):
-        yield "the optimizer's state is left as it is: it goes with the old tensors and does not fit the new ones"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Any
 
 import ml_dtypes
@@ -99,16 +100,17 @@ class Held:
     views: Mapping[str, View]
     """By their names in the checkpoint; tensors that a conversion kept are among them."""
 
-    @property
-    def network(self) -> Network:
-        """The network, with nothing left to be found out."""
-        form = self.layout.form(self.spec, self.options)
-        names = {tensor.name: full(self.layout, self.at, tensor.name) for tensor in self.tensors()}
-        return Network(self.at, self.layout, form, self.spec, self.options, names)
-
+    @cached_property
     def tensors(self) -> list[Stored]:
         """Its tensors, as the layout lists them."""
         return stored(self.layout, self.layout.form(self.spec, self.options), self.spec, self.options)
+
+    @cached_property
+    def network(self) -> Network:
+        """The network, with nothing left to be found out."""
+        form = self.layout.form(self.spec, self.options)
+        names = {tensor.name: full(self.layout, self.at, tensor.name) for tensor in self.tensors}
+        return Network(self.at, self.layout, form, self.spec, self.options, names)
 
     def arrays(self) -> dict[str, Array]:
         """{name in the layout: numbers}; what was kept beside them is left out."""
@@ -170,11 +172,12 @@ def move(source: Held, layout: str, options: Mapping[str, str] | None = None, ke
     return carried_out(source, plan_of(source, layout, options, keep_split))
 
 
-def can_hold(layout: str, spec: Spec, options: Mapping[str, str] | None = None) -> bool:
+@cache
+def can_hold(layout: str, spec: Spec) -> bool:
     """Whether a layout has a form for a network."""
     found = layouts.find(layout)
     try:
-        found.form(spec, found.chosen(options or {}))
+        found.form(spec, found.chosen({}))
     except LayoutError:
         return False
     return True

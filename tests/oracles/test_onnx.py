@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from paramtool.model.checkpoint import Module
 from tests.contracts.makers_onnx import written
 from tests.laws.sharing import raw
 
+FIXTURES = Path(__file__).parents[2] / "fixtures/onnx"
 SAMPLES = {
     "NVIDIA__TensorRT__lstm.onnx": 4,
     "onnx__onnx__test_operator_lstm.onnx": 20,
@@ -71,6 +73,14 @@ def test_modules_of_samples(samples: Path) -> None:
     assert all("computes B, R, W" in note for note in old.notes)
     (nvidia,) = paramtool.read(samples / "NVIDIA__TensorRT__lstm.onnx").modules
     assert nvidia.spec == "lstm input=6 hidden=5"
+
+
+@pytest.mark.parametrize("name", ["exported_rnn", "shared_external"])
+def test_modules_of_fixtures(name: str) -> None:
+    """What the makers know of their recurrent nodes is what is read."""
+    folder = FIXTURES / name
+    found = [[m.at, m.layout, m.spec, dict(m.tensors)] for m in paramtool.read(folder / f"{name}.onnx").modules]
+    assert found == json.loads((folder / "expected.json").read_text())["modules"]
 
 
 def test_silero_is_the_same_network_as_its_torchscript(samples: Path) -> None:

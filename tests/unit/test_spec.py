@@ -81,7 +81,8 @@ def test_what_words_say(words: str, facts: dict[str, object]) -> None:
     "word",
     [
         "lstn", "LSTM", "hidden", "hidden=", "hidden=four", "hidden=-4", "hidden=4.0", "hidden=1e3",
-        "hidden=9999999999", "input=0x10", "layers=٣٤x", "size=4", "kind=lstm", "=4", "bias=maybe", "bias=", "peephole=2", "cell_clip=-1",
+        "hidden=9999999999", "input=0x10",
+        "layers=٣٤x", "size=4", "kind=lstm", "=4", "bias=maybe", "bias=", "peephole=2", "cell_clip=-1",
         "cell_clip=nan", "cell_clip=inf", "cell_clip=three", "gate_activation=", "gate_activation=a;b",
         "gate_activation=hard_sigmoid(x)", "reset", "--spec", "hidden==4",
     ],

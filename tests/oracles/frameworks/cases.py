@@ -12,16 +12,18 @@ as they were, torch or the equations what the command wrote.
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _neutral import Arrays, neutral_for, outputs, random_inputs, random_weights
+from _neutral import Arrays, outputs, random_inputs, random_weights
+from _neutral_layouts import neutral_for
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
@@ -49,8 +51,9 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "rnn, relu": {"activation": "relu"},
 }
 """What is proved, and the fields of its spec. A reset gate stands after or before the recurrent product."""
+INNER_BIAS = "the bias inside r * ( ) is not zero, and there is no place for it"
 NO_INNER_BIAS = "gru, after, b_hn = 0"
-"""Tried where a layout refuses `gru, after`."""
+"""Tried where a layout refuses `gru, after` for INNER_BIAS."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,9 @@ def convert(tensors: Arrays, source: str, target: str, spec: str) -> Arrays:
         jobs.convert(given, made, source=source, target=target, at=(MODULE,), spec=spec)
         with safe_open(made, "numpy") as file:
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - a reader, no mapping
+            said = file.metadata() or {}
+    # A name of Paddle's that stands for another's tensor: the metadata have `name: other`, as safetensors.torch does
+    found |= {name: found[owner] for name, owner in said.items() if owner in found}
     assert all(name.startswith(marks[1]) for name in found), sorted(found)
     return {name[len(marks[1]) :]: array for name, array in found.items()}
 
@@ -141,7 +147,8 @@ def told(source: str, spec: Spec) -> str:
     """What the command must be told of a network: of torch's own file its activation, of others all."""
     if source == "torch":
         return f"activation={spec.activation}" if spec.activation else ""
-    return text(spec)
+    unsaid = [fact for fact in layouts.find(layouts.parse(source)[0]).must_say if not getattr(spec, fact)]
+    return " ".join([text(spec), *(f"{fact}=0" for fact in unsaid if spec.kind == "lstm")])
 
 
 def generator_of(words: str) -> np.random.Generator:
@@ -189,9 +196,10 @@ def random_like(array: np.ndarray, generator: np.random.Generator) -> np.ndarray
 def why(error: LayoutError) -> str:
     """What a refusal says, without the network and the file."""
     message = str(error).partition("cannot hold it: ")[2] or str(error)
-    if "is not zero" in message:
-        return "the bias inside r * ( ) is not zero, and there is no place for it"
-    return message
+    found = re.search(r"the (peephole|recurrent bias) of gate \w .* is not zero", message)
+    if found:
+        return {"peephole": "it has no peepholes", "recurrent bias": INNER_BIAS}[found[1]]
+    return re.sub(r"(it has no \w+)=\S+", r"\1", message)
 
 
 def prove_layout(layout: str, few: bool = False) -> Proof:
@@ -199,18 +207,15 @@ def prove_layout(layout: str, few: bool = False) -> Proof:
     made: list[Made] = []
     refused: dict[str, str] = {}
     for kind in KINDS:
-        if kind == NO_INNER_BIAS and "gru, after" not in refused:
+        if kind == NO_INNER_BIAS and refused.get("gru, after") != INNER_BIAS:
             continue
         for spec in specs(kind, few):
             try:
                 one = to_layout(layout, kind, spec)
             except LayoutError as error:
-                refused.setdefault(kind, f"{'two directions: ' * spec.bidirectional}{why(error)}")
+                reason = why(error)
+                one_way = kind in {case.kind for case in made} and reason != INNER_BIAS
+                refused.setdefault(f"{kind}, both directions" if one_way else kind, reason)
                 continue
             made += [one, from_layout(layout, kind, spec, one)]
     return Proof(layout, tuple(made), refused)
-
-
-def renamed(made: Made, **changes: Any) -> Made:
-    """A case with other facts in case.json."""
-    return replace(made, said={**made.said, **changes})

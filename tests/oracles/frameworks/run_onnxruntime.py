@@ -1,7 +1,8 @@
 """Runs cases of the layout `onnx` with ONNX Runtime: a graph of LSTM, GRU or RNN nodes, one a layer.
 
 The tensors W, R, B and P of each layer become initializers of the graph, untouched. Between two layers, Y (T, D, N, H)
-becomes (T, N, D*H). A GRU's `linear_before_reset` is 1 where the reset gate is applied after the product.
+becomes (T, N, D*H). A GRU's `linear_before_reset` is 1 where the reset gate is applied after the product; gates that
+are no sigmoids are the operator's HardSigmoid, of which alpha is the slope and beta the shift.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import sys
 import numpy as np
 import onnx
 import onnxruntime
-from _case_files import Case, Outputs, refuse, require, serve
+from _case_files import Case, Outputs, require, serve
+from _cells import allow, hard_sigmoid
 from onnx import TensorProto, helper, numpy_helper
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
@@ -44,6 +46,11 @@ def node(case: Case, layer: int, source: str):
         attributes["linear_before_reset"] = int(case.reset == "after")
     if case.kind == "rnn":
         attributes["activations"] = [case.activation.capitalize()] * case.directions
+    gates = hard_sigmoid(case)
+    if gates is not None:
+        attributes["activations"] = ["HardSigmoid", *["Tanh"] * (1 + (case.kind == "lstm"))] * case.directions
+        attributes["activation_alpha"] = [gates[0]] * case.directions
+        attributes["activation_beta"] = [gates[1]] * case.directions
     optional = {tensor: name_of(case, layer, tensor) for tensor in "BP"}
     present = {tensor: name if name in case.tensors else "" for tensor, name in optional.items()}
     inputs = [source, name_of(case, layer, "W"), name_of(case, layer, "R"), present["B"], "", f"h0.{layer}"]
@@ -78,7 +85,8 @@ def build(case: Case):
 
 def run(case: Case) -> Outputs:
     """The runtime's outputs for a case."""
-    refuse(case, peephole=True, reset_before=True)
+    options = ("gate_activation",) if case.kind != "rnn" else ()
+    allow(case, resets=("after", "before"), options=options, peephole=case.kind == "lstm")
     require(case, shapes(case))
     session = onnxruntime.InferenceSession(build(case).SerializeToString(), providers=["CPUExecutionProvider"])
     feeds, step = {"x": case.x}, case.directions

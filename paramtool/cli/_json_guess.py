@@ -1,0 +1,46 @@
+"""Guesses as JSON data; the schema is docs/schema/guess-1.json."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paramtool.jobs import Guessed
+    from paramtool.jobs.guessing import Considered
+    from paramtool.layouts.guess import Candidate
+
+
+def guessed(found: Guessed, at: str | None) -> dict[str, Any]:
+    """`paramtool guess --json`."""
+    return {
+        "schema": "paramtool.guess/1",
+        "path": found.path,
+        "format": found.checkpoint.format,
+        "at": at,
+        "places": [_place(place, candidates, found.path) for place, candidates in found.places()],
+    }
+
+
+def _place(place: Considered, candidates: tuple[Candidate, ...], path: str) -> dict[str, Any]:
+    return {
+        "at": place.at,
+        "what": place.what,
+        "tensors": list(place.tensors),
+        "fits": place.fits,
+        "looked": place.looked,
+        "candidates": [_candidate(one, path) for one in candidates],
+    }
+
+
+def _candidate(one: Candidate, path: str) -> dict[str, Any]:
+    return {
+        "layout": one.layout,
+        "alike": list(one.alike),
+        "spec": one.spec,
+        "sure": one.sure,
+        "score": one.score,
+        "reasons": list(one.reasons),
+        "tensors": dict(one.tensors),
+        "own_names": bool(one.cell),
+        "command": one.command(path),
+    }

@@ -1,0 +1,85 @@
+"""`paramtool guess`: what flat vectors and sets of matrices could be, where neither the file nor the user says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from paramtool import jobs
+from paramtool.cli import _render
+from paramtool.cli._text import FILE, plural, quoted
+
+if TYPE_CHECKING:
+    from paramtool.jobs import Guessed
+    from paramtool.jobs.guessing import Considered
+    from paramtool.layouts.guess import Candidate
+
+MANY_ALIKE = 4
+"""So many other layouts are named; --json lists all."""
+
+
+@click.command("guess", epilog="Exit codes: 0 found, 1 none fits, 2 usage, 3 bad file, 4 unsafe file, 5 --toml cannot.")
+@click.argument("path", metavar="FILE", type=FILE)
+@click.option("--at", metavar="NAME", help="One tensor or module; without it, all tensors of the model.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N",
+              help="List at most so many candidates of each place.")  # fmt: skip
+@click.option("--no-values", is_flag=True, help="Read no tensor: order the candidates by sizes and names alone.")
+@click.option("--toml", metavar="LAYOUT",
+              help="For names that are of no layout: print a --layout-file, with the gates of LAYOUT.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
+def command(path: str, at: str | None, limit: int, no_values: bool, toml: str | None, as_json: bool) -> int:
+    """List the recurrent networks that tensors could be, each with its reasons and the words to type.
+
+    Nothing is decided: a length fits many networks, and no shape shows the order of gates.  Values only change the
+    order of the list.
+
+    \b
+    $ paramtool guess flat.pt
+    $ paramtool guess old.params --at lstm_parameters --limit 50
+    """
+    if toml is not None:
+        _render.lines(jobs.guess(path, at, values=False).toml(toml).splitlines())
+        return 0
+    found = jobs.guess(path, at, limit, values=not no_values, progress=_render.progress)
+    if as_json:
+        from paramtool.cli import _json_guess
+
+        _render.json_text(_json_guess.guessed(found, at))
+    else:
+        _render.rows(_rows(found, no_values))
+    return 0 if found.candidates else 1
+
+
+def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
+    tensors = plural(len(found.checkpoint.entries), "tensor")
+    yield ("file", found.path, f"{found.checkpoint.format} · {tensors} · {plural(len(found.considered), 'place')}")
+    for place, candidates in found.places():
+        yield from _place(place, candidates, found)
+    if not any(place.fits for place in found.considered):
+        yield ("none", "no tensor has the names or the shape of a recurrent network that was looked for")
+        yield ("next", f"paramtool inspect {quoted(found.path)} --tensors")
+        return
+    unread = [place.at for place in found.considered if place.fits > 1 and not place.looked]
+    if unread:
+        why = "--no-values" if no_values else "too large"
+        yield ("not done", f"values were not read ({why}): {', '.join(unread[:3])}{' ...' if unread[3:] else ''}")
+    yield from (("next", line) for line in [one.command(found.path) for one in found.candidates][:1] if line)
+
+
+def _place(place: Considered, candidates: tuple[Candidate, ...], found: Guessed) -> Iterator[_render.Row]:
+    fits = "1 network fits" if place.fits == 1 else f"{place.fits} networks fit"
+    if place.fits > place.listed:
+        fits += f", {place.listed} listed: --limit lists more"
+    yield (place.what, place.at or "(top)", _shape(place, found), fits)
+    for one in candidates:
+        alike = f"or {', '.join(one.alike[:MANY_ALIKE])}{' ...' if one.alike[MANY_ALIKE:] else ''}" if one.alike else ""
+        yield ("candidate", f'--layout {one.layout} --spec "{one.spec}"', one.sure, "; ".join(one.reasons), alike)
+
+
+def _shape(place: Considered, found: Guessed) -> str:
+    if place.what == "module":
+        return plural(len(place.tensors), "tensor")
+    view = found.checkpoint.views()[place.tensors[0]]
+    return f"{list(view.shape)} {view.dtype.name}"

@@ -1,0 +1,278 @@
+"""Guessing what recurrent networks a checkpoint holds, where neither the file nor the user says."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from paramtool import formats, layouts
+from paramtool.errors import LayoutError, UsageError
+from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.layouts import guess_vectors, pattern
+from paramtool.layouts.guess import Candidate, flat, spec_of
+from paramtool.layouts.guess_cells import as_toml
+from paramtool.layouts.guess_names import by_names
+from paramtool.layouts.guess_sets import by_shapes
+from paramtool.layouts.layout import Stored, stored
+from paramtool.layouts.networks import network
+from paramtool.layouts.spec import parse
+from paramtool.model.checkpoint import Checkpoint, Module
+from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    from paramtool.engine.plausible import Region, Sketch, Survey
+    from paramtool.engine.source import Source
+    from paramtool.jobs._progress import Advance
+
+SAID = 100.0
+"""The score of what the file says."""
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+"""Types that weights have."""
+MAX_LOOK = 200
+"""So many candidates of one place are judged by values, the most plausible ones."""
+MAX_LOOK_NBYTES = 1 << 30
+"""Tensors with more bytes are not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """A place that was looked at."""
+
+    at: str
+    what: str
+    """`vector` or `module`."""
+    tensors: tuple[str, ...]
+    fits: int
+    """How many networks fit; more than are listed, where there are many."""
+    listed: int
+    """How many of these are among the candidates."""
+    looked: bool
+    """Whether values were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guessed:
+    """What the networks of a checkpoint could be."""
+
+    path: str
+    checkpoint: Checkpoint
+    candidates: tuple[Candidate, ...]
+    """Place by place, the best first."""
+    considered: tuple[Considered, ...]
+    """In the order of the candidates."""
+
+    def places(self) -> Iterator[tuple[Considered, tuple[Candidate, ...]]]:
+        """Each place with its candidates."""
+        start = 0
+        for place in self.considered:
+            yield place, self.candidates[start : start + place.listed]
+            start += place.listed
+
+    def toml(self, layout: str) -> str:
+        """A file for `--layout-file` that gives cells with names of their own the gates of `layout`."""
+        own = [one for one in self.candidates if one.cell and one.layout == layout]
+        if not own:
+            there = ", ".join(dict.fromkeys(one.layout for one in self.candidates if one.cell)) or "none"
+            raise UsageError(f"{self.path}: no candidate with names of its own has layout {layout!r}; there: {there}")
+        if len({one.at for one in own}) > 1:
+            raise UsageError(f"{self.path}: several modules have names of their own; --at MODULE says which")
+        return as_toml(own)
+
+
+def guess(
+    path: Path, at: str | None = None, limit: int = 20, *, values: bool = True, progress: Progress = silent
+) -> Guessed:
+    """Candidates for what the file does not say: flat vectors and sets of matrices, each with its reasons.
+
+    `at` is a tensor or a module; without it, all model tensors.  At most `limit` candidates of each place are kept.
+    With `values`, tensors of places where several fit are read, and that changes the order: it decides nothing.
+    UsageError where there is no such tensor and no such module.
+    """
+    checkpoint = formats.read(path)
+    places = _ranked(checkpoint, _places(checkpoint, at), values, progress)
+    kept = [one for _, found in places for one in found[:limit]]
+    considered = [replace(place, listed=min(limit, place.fits)) for place, _ in places]
+    return Guessed(os.fspath(path), checkpoint, tuple(kept), tuple(considered))
+
+
+Places = list[tuple[Considered, list[Candidate]]]
+
+
+def _places(checkpoint: Checkpoint, at: str | None) -> Places:
+    """Candidates by place: what the file says, then names, then shapes, then vectors."""
+    views = _views(checkpoint, at)
+    shapes = {name: view.shape for name, view in views.items()}
+    asked = at is not None
+    modules = [one for one in checkpoint.modules if at is None or one.at == at or set(one.tensors.values()) & {*shapes}]
+    everything = {name: view.shape for name, view in checkpoint.views().items()}
+    said = [_said(module, everything) for module in modules]
+    found = said + by_names(_without(shapes, said, views), asked)
+    found += by_shapes(_without(shapes, found, views), asked)
+    places: dict[tuple[str, ...], list[Candidate]] = {}
+    for one in found:
+        places.setdefault((one.at, *sorted(one.tensors.values())), []).append(one)
+    made = [(Considered(key[0], "module", key[1:], len(ones), 0, False), ones) for key, ones in places.items()]
+    made.sort(key=lambda place: not place[0].tensors)  # what cannot be typed stands behind what can
+    rest = _without(shapes, found, views)
+    for name in guess_vectors.vectors(rest, everything, asked and at in shapes):
+        hints = guess_vectors.hints(name, everything)
+        ones = [replace(one, tensors=_own(one.layout, name)) for one in flat(shapes[name][0], hints)]
+        made.append((Considered(name, "vector", (name,), len(ones), 0, False), ones))
+    return made
+
+
+def _views(checkpoint: Checkpoint, at: str | None) -> dict[str, View]:
+    """The tensors that are looked at: those of the model, or of what was asked for."""
+    views = {name: view for name, view in checkpoint.views().items() if view.dtype.name in FLOATS}
+    if at is None:
+        return {name: view for name, view in views.items() if checkpoint.entries[name].role == "model"}
+    if at in checkpoint.entries:
+        if at not in views or len(views[at].shape) != 1:
+            raise UsageError(
+                f"{checkpoint.files[0].path}: {at!r} is no vector of floats; a flat network is one",
+                hint="--at takes a vector, or the module of several tensors",
+            )
+        return {at: views[at]}
+    inside = {name: view for name, view in views.items() if not at or re.match(r"[./_:]", name[len(at) :])}
+    inside = {name: view for name, view in inside.items() if name.startswith(at)}
+    if not inside and not any(module.at == at for module in checkpoint.modules):
+        from difflib import get_close_matches
+
+        homes = list(dict.fromkeys(word for name in views for word in (name, guess_vectors.home_of(name)) if word))
+        near = ", ".join(map(repr, get_close_matches(at, homes, 3, 0.5)))
+        raise UsageError(
+            f"{checkpoint.files[0].path}: there is no tensor {at!r}, and no module",
+            hint=f"do you mean {near}?" if near else "paramtool inspect FILE --tensors lists the names",
+        )
+    return inside
+
+
+def _without(
+    shapes: guess_vectors.Shapes, found: Sequence[Candidate], views: dict[str, View]
+) -> dict[str, tuple[int, ...]]:  # fmt: skip
+    """The tensors that belong to no candidate yet, by name or as another name of the same window."""
+    names = {name for one in found for name in one.tensors.values()}
+    windows = {views[name] for name in names if name in views}
+    return {name: shape for name, shape in shapes.items() if name not in names and views[name] not in windows}
+
+
+def _said(module: Module, shapes: guess_vectors.Shapes) -> Candidate:
+    """What the file says of a network, with what its shapes add."""
+    by_shape = module.source == "names and shapes"
+    reasons = [f"from {module.source or 'the record in the file'}: {module.spec or module.layout}"]
+    spec, tensors = module.spec, dict(module.tensors)
+    try:
+        layout = layouts.find(module.layout)
+        options = {option.name for option in layout.options}
+        mine = {key: value for key, value in module.options.items() if key in options}
+        read = network(layout, mine, module.at, shapes, parse(module.spec), module.tensors)
+        spec, tensors = str(read.spec), dict(read.tensors)
+    except (LayoutError, UsageError) as error:
+        reasons.append(f"it cannot be read as it stands: {error}")
+    return Candidate(
+        at=module.at,
+        layout=module.layout,
+        spec=spec,
+        reasons=tuple(reasons),
+        sure="names and shapes" if by_shape else "said",
+        score=SAID,
+        tensors=tensors,
+    )
+
+
+def _own(layout: str, name: str) -> dict[str, str]:
+    """{the layout's name: the tensor} of a layout of one vector, or of TensorRT's two."""
+    rows = layouts.find(layouts.parse(layout)[0]).forms[0].tensors
+    if len(rows) == 1:
+        return {rows[0].name: name}
+    return {row.name: f"{name.removesuffix('weights')}{row.name}" for row in rows}
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _ranked(checkpoint: Checkpoint, places: Places, values: bool, progress: Progress) -> Places:
+    """Each place with its candidates in order; values are read where more than one fits."""
+    views = checkpoint.views()
+    open_ = [
+        k for k, (place, found) in enumerate(places)
+        if values and len(found) > 1 and 0 < sum(views[name].nbytes for name in place.tensors) <= MAX_LOOK_NBYTES
+    ]  # fmt: skip
+    ranked = list(places)
+    if open_:
+        from paramtool.engine.source import Source
+
+        total = sum(views[name].nbytes for k in open_ for name in places[k][0].tensors)
+        with Source(checkpoint) as source, progress("look", total) as advance:
+            for k in open_:
+                place, found = places[k]
+                ranked[k] = replace(place, looked=True), _judged(found, views, source, advance)
+    return [(place, sorted(found, key=lambda one: -one.score)) for place, found in ranked]
+
+
+def _judged(found: list[Candidate], views: dict[str, View], source: Source, advance: Advance) -> list[Candidate]:
+    """The candidates with what the values add to their scores; how sure they are stays as it is."""
+    from paramtool.engine.plausible import judge, survey
+
+    first = sorted(found, key=lambda one: -one.score)
+    sketches = [_sketch(one) for one in first[:MAX_LOOK]]
+    cuts: dict[str, set[int]] = {}
+    for sketch in sketches:
+        for region in sketch.regions:
+            cuts.setdefault(region.tensor, set()).update((region.start, region.stop))
+    surveys: dict[str, Survey] = {
+        name: survey(source, views[name], sorted(inner), advance) for name, inner in cuts.items()
+    }  # fmt: skip
+    judged = [
+        replace(one, score=round(one.score + worth, 3), reasons=(*one.reasons, *reasons))
+        for one, (worth, reasons) in zip(first, judge(sketches, surveys), strict=False)
+    ]
+    return judged + first[MAX_LOOK:]
+
+
+def _sketch(one: Candidate) -> Sketch:
+    """Where a candidate has its parts."""
+    from paramtool.engine.plausible import Sketch
+
+    name, options = layouts.parse(one.layout)
+    layout = layouts.find(name)
+    spec = spec_of(one.spec)
+    chosen = layout.chosen(options)
+    form = layout.form(spec, chosen)
+    tensors = [tensor for tensor in stored(layout, form, spec, chosen) if tensor.name in one.tensors]
+    return Sketch(spec.hidden, tuple(r for tensor in tensors for r in _regions(tensor, one.tensors[tensor.name])))
+
+
+def _regions(tensor: Stored, name: str) -> Iterator[Region]:
+    """The parts of one tensor: block by block of a vector, as a whole otherwise."""
+    from paramtool.engine.plausible import Region
+
+    if sum(size > 1 for size in tensor.shape) > 1:
+        kinds = {kind for piece in tensor.pieces for kind in piece.block.kinds}
+        size = 1
+        for length in tensor.shape:
+            size *= length
+        if len(kinds) == 1 or kinds <= {"bW", "bR"}:
+            yield Region(name, 0, size, _kind(kinds))
+        return
+    for piece in tensor.pieces:
+        size = 1
+        for length in pattern.extent(piece.block, piece.lengths):
+            size *= length
+        cell = int(piece.binding.get("layer", 0)) * tensor.spec.directions + int(piece.binding.get("dir", 0))
+        kinds = set(piece.block.kinds)
+        if not kinds & set(tensor.spec.kinds()):
+            yield Region(name, piece.start, piece.start + size, "room", cell)
+            continue
+        gates = (piece.block.gates or tensor.form.gates) if kinds <= {"bW", "bR"} else " "
+        each = size // len(gates)
+        for k, gate in enumerate(gates):
+            start = piece.start + k * each
+            yield Region(name, start, start + each, _kind(kinds), cell, gate.strip())
+
+
+def _kind(kinds: set[str]) -> str:
+    return "bias" if kinds <= {"bW", "bR"} else min(kinds)

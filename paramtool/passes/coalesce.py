@@ -1,0 +1,113 @@
+"""Copies put together: neighbours that continue each other become one, so that gates of one order are one matrix again.
+
+4 copies of (hidden, in), each a gate further on both sides     1 copy of (4 * hidden, in)
+2 contiguous runs, the second behind the first on both sides    1 run
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paramtool.model.plan import Copy
+from paramtool.model.view import View
+
+
+def coalesced(copies: list[Copy]) -> list[Copy]:
+    """The same copies, put together where neighbours continue each other: gates of one order become one matrix."""
+    found = [_collapsed(copy) for copy in _stacked(copies)]
+    return [_collapsed(copy) for copy in _joined(found)]
+
+
+def _windows(copy: Copy) -> list[View]:
+    return [copy.destination, *(view for _, view in copy.terms)]
+
+
+def _alike(a: Copy, b: Copy) -> bool:
+    """Whether two copies differ only in where their windows begin."""
+    if a.shift != b.shift or [sign for sign, _ in a.terms] != [sign for sign, _ in b.terms]:
+        return False
+    return all(
+        (x.storage, x.dtype, x.shape, x.strides) == (y.storage, y.dtype, y.shape, y.strides)
+        for x, y in zip(_windows(a), _windows(b), strict=True)
+    )
+
+
+def _stacked(copies: list[Copy]) -> Iterator[Copy]:
+    """Runs of copies whose windows move on by equal steps, as one copy with an axis more."""
+    k = 0
+    while k < len(copies):
+        first = copies[k]
+        steps: list[int] | None = None
+        stop = k + 1
+        while stop < len(copies) and _alike(first, copies[stop]):
+            before, here = _windows(copies[stop - 1]), _windows(copies[stop])
+            moved = [b.offset - a.offset for a, b in zip(before, here, strict=True)]
+            if min(moved) < 0 or (steps is not None and moved != steps):
+                break
+            steps = moved
+            stop += 1
+        if steps is None:
+            yield first
+        else:
+            yield _with_windows(
+                first,
+                [
+                    View(v.storage, v.dtype, v.offset, (stop - k, *v.shape), (step, *v.strides))
+                    for v, step in zip(_windows(first), steps, strict=True)
+                ],
+            )
+        k = stop
+
+
+def _with_windows(copy: Copy, windows: list[View]) -> Copy:
+    terms = tuple((sign, view) for (sign, _), view in zip(copy.terms, windows[1:], strict=True))
+    return Copy(windows[0], terms, copy.shift)
+
+
+def _collapsed(copy: Copy) -> Copy:
+    """Axes that run on into each other in every window, as one."""
+    windows = _windows(copy)
+    axes: list[tuple[int, list[int]]] = []
+    for k, size in enumerate(copy.destination.shape):
+        strides = [view.strides[k] for view in windows]
+        if size == 1:
+            continue
+        if axes and all(outer == size * inner for outer, inner in zip(axes[-1][1], strides, strict=True)):
+            axes[-1] = (axes[-1][0] * size, strides)
+        else:
+            axes.append((size, strides))
+    shape = tuple(size for size, _ in axes)
+    return _with_windows(
+        copy,
+        [
+            View(v.storage, v.dtype, v.offset, shape, tuple(strides[n] for _, strides in axes))
+            for n, v in enumerate(windows)
+        ],
+    )
+
+
+def _joined(copies: list[Copy]) -> Iterator[Copy]:
+    """Contiguous runs that continue each other, as one: adjacent windows of one storage are one copy."""
+    last: Copy | None = None
+    for copy in copies:
+        if last is not None and _continues(last, copy):
+            windows = [
+                View(v.storage, v.dtype, v.offset, (v.numel + copy.destination.numel,), (1,)) for v in _windows(last)
+            ]
+            last = _with_windows(last, windows)
+            continue
+        if last is not None:
+            yield last
+        last = copy
+    if last is not None:
+        yield last
+
+
+def _continues(a: Copy, b: Copy) -> bool:
+    if a.shift != b.shift or [sign for sign, _ in a.terms] != [sign for sign, _ in b.terms]:
+        return False
+    return all(
+        x.storage == y.storage and x.dtype == y.dtype and x.is_contiguous and y.is_contiguous
+        and x.offset + x.numel == y.offset
+        for x, y in zip(_windows(a), _windows(b), strict=True)
+    )  # fmt: skip

@@ -1,0 +1,129 @@
+"""Memory of converted tensors: what the source ties stays tied, and what only has equal bytes stays apart.
+
+Two networks that share their tensors give pairs of new tensors that are made of the same windows.  Each pair is stored
+once.  Whether it is one memory when loaded is what the source says of the names that the pair is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from paramtool.model.alias import AliasGraph
+from paramtool.model.plan import Alias, Target
+from paramtool.model.view import View, contiguous, overlaps
+from paramtool.passes.relayout import Converted, convert, kept_name
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a new tensor stands, and which memory it belongs to."""
+
+    owner: str
+    """The target that holds its bytes; itself, unless another is made of the same windows."""
+    memory: str
+    """The first new tensor of its memory."""
+    evidence: str
+    """Why it belongs to its memory: `storage` or `declared`."""
+
+
+@dataclass(slots=True)
+class Shared:
+    """New tensors, each stored once, and what became of the source's ties."""
+
+    targets: list[Target] = field(default_factory=list)
+    aliases: list[Alias] = field(default_factory=list)
+    placed: dict[str, Placed] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
+    """Old names that shared a memory with others, and whose values now stand in tensors of their own."""
+
+
+def shared(converted: Iterable[Converted], whole: AliasGraph) -> Shared:
+    """The targets of all conversions; `whole` says which names of the source share memory."""
+    found = Shared()
+    owners: dict[object, str] = {}
+    memories: dict[object, str] = {}
+    went: dict[str, set[str]] = {}
+    for one in converted:
+        sources = _sources(one, whole)
+        own = {name: tensor for tensor, name in one.tensors.items()}
+        for target in (*one.targets, *one.kept):
+            made_of = sources[target.name]
+            theirs = tuple(whole.members[name].memory for name in made_of)
+            key = _key(target, own.get(target.name, target.name), theirs)
+            owner = owners.setdefault(key, target.name)
+            memory = memories.setdefault((key, theirs), target.name)
+            declared = any(whole.members[name].memory_evidence == "declared" for name in made_of)
+            found.placed[target.name] = Placed(owner, memory, "declared" if declared else "storage")
+            _store(found, target)
+            for name in made_of:
+                went.setdefault(name, set()).add(memory)
+            if len(set(theirs)) < len(theirs) and _reads_twice(target):
+                found.lost += (name for name, memory in zip(made_of, theirs, strict=True) if theirs.count(memory) > 1)
+    found.lost += _parted(went, whole)
+    return found
+
+
+def _reads_twice(target: Target) -> bool:
+    """Whether an element of the source goes to two places in one target."""
+    windows = [view for copy in target.copies for _, view in copy.terms]
+    if not all(view.is_injective for view in windows):
+        return True
+    return any(overlaps(a, b) for k, a in enumerate(windows) for b in windows[:k] if a.storage == b.storage)
+
+
+def _parted(went: Mapping[str, set[str]], whole: AliasGraph) -> Iterator[str]:
+    """Names that shared bytes and a memory, and whose values went to different ones."""
+    by_memory: dict[str, list[str]] = {}
+    for name in went:
+        by_memory.setdefault(whole.members[name].memory, []).append(name)
+    for names in by_memory.values():
+        for name in names:
+            others = (n for n in names if went[n] != went[name])
+            if any(_meet(whole.members[name].source, whole.members[other].source) for other in others):
+                yield name
+
+
+def _sources(one: Converted, whole: AliasGraph) -> dict[str, tuple[str, ...]]:
+    """{new tensor: the names that it is made of}; all of the network's where it is a number everywhere.
+
+    Names that only have equal bytes can stand on one window, so the conversion is made once more with each name on a
+    storage of its own.
+    """
+    kept = kept_name(one.source.at, "bias_")
+    windows = [view for target in one.targets for copy in target.copies for _, view in copy.terms]
+    names = [*one.source.tensors.values()]
+    for name, member in whole.members.items():
+        if name.startswith(kept) and any(_meet(member.source, window) for window in windows):
+            names.append(name)
+    views = {
+        name: contiguous(name, whole.members[name].source.dtype, whole.members[name].source.shape) for name in names
+    }
+    again = convert(one.source, views, one.layout, one.options, one.at, bool(one.kept))
+    read = {
+        target.name: {view.storage for copy in target.copies for _, view in copy.terms}
+        for target in (*again.targets, *again.kept)
+    }
+    return {target: tuple(name for name in names if not found or name in found) for target, found in read.items()}
+
+
+def _meet(a: View, b: View) -> bool:
+    return a.storage == b.storage and a.byte_start < b.byte_stop and b.byte_start < a.byte_stop
+
+
+def _key(target: Target, own: str, theirs: tuple[str, ...]) -> object:
+    """What two targets have in common that are one; zeros are, where they are the same part of tied networks."""
+    copies = tuple((replace(copy.destination, storage=0), copy.terms, copy.shift) for copy in target.copies)
+    constant = not any(copy.terms for copy in target.copies)
+    return (target.dtype, target.shape, copies, (own, theirs) if constant else None)
+
+
+def _store(found: Shared, target: Target) -> None:
+    """Store a target, or record it as a name on the one that holds its bytes."""
+    here = found.placed[target.name]
+    if here.owner == target.name:
+        found.targets.append(target)
+        return
+    evidence = here.evidence if here.memory == here.owner else "content"
+    view = contiguous(here.owner, target.dtype, target.shape)
+    found.aliases.append(Alias(target.name, view, here.memory, evidence, here.evidence, "same"))

@@ -1,0 +1,127 @@
+"""The page that tells what was run: docs/proofs.md, written from what prove.py found."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paramtool import layouts
+from paramtool.layouts.layout import Layout
+
+TESTS = Path(__file__).parents[2]
+HEAD = """\
+# What was run
+
+Written by `tests/oracles/frameworks/prove.py` on {date}; `make oracles` writes it again. Do not edit.
+
+Every row below is a framework that ran what paramtool wrote, with random inputs and random initial states, in float32.
+
+- **to**: random weights in another layout (PyTorch's, where PyTorch has such a network), a file, `paramtool convert`,
+  the file that it wrote, the framework. Compared with PyTorch, or with the equations in float64 where PyTorch has no
+  such network; where it has, the two agree.
+- **from**: random numbers in the framework's own layout, the framework. Compared with PyTorch, or the equations, on
+  what `paramtool convert` makes of the file.
+- The error is max |a - b| / max(1, max |b|) over the outputs of all steps and the last states. It must be under
+  {bound}.
+- **controls**: conversions that are wrong on purpose. Two gates exchanged, b_hn dropped, a forget bias not subtracted,
+  an update gate not turned over, kernels transposed and not reshaped, a GRU run with its reset gate on the other side
+  of the product. Each must be off by more than {far}; the column has their number and the smallest error.
+
+The networks have one or two layers, one or two directions, biases or none, and inputs as wide as the hidden state or
+not.
+"""
+
+
+def page(result: Mapping[str, Any]) -> str:
+    """The page, in Markdown."""
+    runs = result["runs"]
+    parts = [
+        HEAD.format(date=result["date"], bound=result["bound"], far=result["far"]),
+        "## Frameworks that ran\n\n" + table(RAN, [row(one) for one in runs if one["to"]["cases"]]),
+        "## What is refused\n\n" + REFUSED + table(LACKS, [refusals(one) for one in runs]),
+        "## Not run\n\n" + EQUATIONS + table(OWN_WORDS, list(unproved())),
+        "## Real files\n\n" + FILES + "\n".join(f"- `{name}`: {what}" for name, what in with_samples()) + "\n",
+    ]
+    return "\n".join(parts)
+
+
+RAN = ("layout", "run by", "networks", "to: cases", "error", "from: cases", "error", "controls", "smallest")
+LACKS = ("layout", "run by", "paramtool refuses", "the framework has no")
+REFUSED = """\
+What paramtool refuses to write in a layout, since the library has no such network or the layout no place for a part of
+it; and what it writes although the framework of this row cannot run it.
+
+"""
+OWN_WORDS = ("layout", "what it is", "how it is known")
+EQUATIONS = """\
+These layouts, or these parts of them, are of systems that were not run. `tests/oracles/test_equations.py` compares
+those that say "equations" with the equations of their sources; "source only" was read and not computed.
+
+"""
+FILES = """\
+Real checkpoints are not a part of the repository; where they are at hand, these tests read them:
+
+"""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |\n" for cells in lines)
+
+
+def row(one: Mapping[str, Any]) -> list[str]:
+    """A framework that ran."""
+    smallest = min(one["controls"].values(), default=None)
+    ways = [cell for way in ("to", "from") for cell in (str(one[way]["cases"]), f"{one[way]['error']:.1e}")]
+    controls = [str(len(one["controls"])), "" if smallest is None else f"{smallest:.2f}"]
+    return [f"`{one['layout']}`", one["run by"], in_short(one["kinds"]), *ways, *controls]
+
+
+def refusals(one: Mapping[str, Any]) -> list[str]:
+    """What is not in a row of `row`."""
+    cannot = "; ".join(f"{in_short(kinds)}: {why}" for why, kinds in one["cannot"].items())
+    return [f"`{one['layout']}`", one["run by"], in_short(list(one["refused"])), cannot]
+
+
+def in_short(kinds: Sequence[str]) -> str:
+    """Kinds of networks, put together.
+
+    >>> in_short(["lstm", "lstm, projection", "gru, after", "gru, after, hard_sigmoid 1/5"])
+    'lstm, lstm with projection; gru reset after; hard_sigmoid gates'
+    """
+    found: dict[str, list[str]] = {}
+    hard = ""
+    for kind in kinds:
+        name, _, rest = kind.partition(", ")
+        if "hard_sigmoid" in rest:
+            hard = "hard_sigmoid gates"
+            continue
+        words = {"gru": f"gru reset {rest}", "rnn": f"rnn {rest}"}.get(name, f"{name} with {rest}" if rest else name)
+        if not (rest == "peephole and projection" and any(w in " ".join(found.get(name, [])) for w in rest.split())):
+            found.setdefault(name, []).append(words)
+    return "; ".join([*(", ".join(words) for words in found.values()), *([hard] if hard else [])])
+
+
+def unproved() -> Iterator[list[str]]:
+    """Layouts, or parts of them, that nothing ran."""
+    for layout in sorted(layouts.built_in().values(), key=lambda one: one.name):
+        words = remarks(layout)
+        if words:
+            yield [f"`{layout.name}`", layout.title, "; ".join(words)]
+
+
+def remarks(layout: Layout) -> list[str]:
+    """What a layout says of its proof, but for the frameworks that ran it."""
+    return [words for words in layout.proof if not words.startswith("oracle:")]
+
+
+def with_samples() -> Iterator[tuple[str, str]]:
+    """Modules of tests that read real checkpoints, each with the first line of its docstring."""
+    for path in sorted(TESTS.rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        if any(argument.arg == "samples" for function in functions for argument in function.args.args):
+            yield path.relative_to(TESTS.parent).as_posix(), (ast.get_docstring(tree) or "").splitlines()[0]
