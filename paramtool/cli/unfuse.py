@@ -15,13 +15,13 @@ from paramtool.cli._text import FILE
 @click.option("-o", "--output", type=FILE, help="Default: <stem>.unfused.safetensors beside the input.")
 @click.option("--layout", "source", metavar="LAYOUT",
               help="How they are fused: cudnn, mxnet, tf1.opaque, ...; default: what the file says.")  # fmt: skip
-@click.option("--to", "target", metavar="LAYOUT", default="torch", show_default=True)
+@click.option("--to", "target", metavar="LAYOUT", help="Default: torch, or torch.cell for what was fused from cells.")
 @_relayout.shared_options
-def command(path: str, output: str | None, source: str | None, target: str, **flags: Any) -> None:
+def command(path: str, output: str | None, source: str | None, target: str | None, **flags: Any) -> None:
     """Unfuse recurrent networks: flat vectors, matrices of all gates, or windows of one buffer.
 
     \b
     $ paramtool unfuse flat.pt --layout cudnn --at rnn.weights --spec "lstm layers=2 hidden=128 input=18"
     $ paramtool unfuse model.fused.safetensors
     """
-    _relayout.run(path, output, "unfuse", flags, source=source, target=target, word="unfused")
+    _relayout.run(path, output, "unfuse", flags, source=source, target=target, word="unfused", described=True)

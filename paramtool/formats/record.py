@@ -96,7 +96,7 @@ def encode_modules(modules: Iterable[Module]) -> str:
     return json.dumps({"version": VERSION, "modules": items}, separators=(",", ":")) if items else ""
 
 
-_MODULE_KEYS = ("at", "layout", "spec", "tensors", "options", "source")
+_MODULE_KEYS = ("at", "layout", "spec", "tensors", "options", "source", "parts")
 
 
 def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...]:

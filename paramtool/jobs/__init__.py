@@ -32,9 +32,9 @@ PLACES = {
     "relayouting": ("RelayoutOptions", "Relayouted", "convert", "fuse", "relayout", "unfuse"),
 }
 __all__ = [
-    "Deduped", "Exported", "Guessed", "Inspection", "Options", "RelayoutOptions", "Relayouted", "Verified", "alias_graph",
-    "convert",
-    "dedup", "default_output", "export", "fuse", "guess", "inspect", "layouts", "load_file", "relayout", "unfuse", "verify",
+    "Deduped", "Exported", "Guessed", "Inspection", "Options", "RelayoutOptions", "Relayouted", "Verified",
+    "alias_graph", "convert", "dedup", "default_output", "export", "fuse", "guess", "inspect", "layouts", "load_file",
+    "relayout", "unfuse", "verify",
 ]  # fmt: skip
 
 

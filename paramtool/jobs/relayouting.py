@@ -6,10 +6,11 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Any
 
 from paramtool import formats, layouts
-from paramtool.errors import LayoutError, UsageError
+from paramtool.errors import LayoutError, UsageError, listed
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writing import (
     Work,
@@ -30,6 +31,9 @@ from paramtool.passes.relayout import Converted
 from paramtool.passes.rewriting import together
 from paramtool.passes.within import Found, Wanted, find
 
+DEFAULT = "torch"
+"""What is written where nobody says another layout."""
+
 
 @dataclass(frozen=True, slots=True)
 class RelayoutOptions:
@@ -37,8 +41,10 @@ class RelayoutOptions:
 
     source: str | None = None
     """The layout they are in, with options: `tf1.basic:forget_bias=0`.  None: what the file says, else torch."""
-    target: str = "torch"
-    """The layout that is wanted, with options."""
+    target: str | None = None
+    """The layout that is wanted, with options.  None: torch, or torch.cell for what was fused from cells."""
+    described: bool = False
+    """Where the file describes networks itself, only these are taken."""
     spec: str = ""
     """What the file does not say of the networks."""
     at: tuple[str, ...] = ()
@@ -104,11 +110,11 @@ def relayout(
     whole = formats.read(path)
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, options.allow_unknown)
-    layout_name, _ = layouts.parse(options.target)
+    layout_name, _ = layouts.parse(options.target or DEFAULT)
     target, sharded = place(
         path, output, whole, options.max_shard_nbytes, options.force, options.word or layout_name.replace(".", "-")
     )
-    found = find(checkpoint, _wanted(options))
+    found = _find(checkpoint, options)
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
     plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported)
@@ -144,15 +150,54 @@ def relayout(
     return replace(report, seconds=time.monotonic() - began)
 
 
+def _find(checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
+    """The networks that are asked for; where a flat vector could be many, the error lists the likely ones."""
+    try:
+        return find(checkpoint, _wanted(options))
+    except LayoutError as error:
+        views = checkpoint.views()
+        named = [name for name in views if name in options.at or repr(name) in str(error)]
+        vectors = [name for name in named if len(views[name].shape) == 1]
+        if options.spec or not vectors or len(named) > len(vectors):
+            raise
+        raise _unsure(checkpoint, vectors[0]) from None
+
+
+def _unsure(checkpoint: Checkpoint, name: str) -> LayoutError:
+    """A flat vector fits many networks; the first that are plausible, each with the words to type."""
+    from paramtool.layouts import guess_vectors
+    from paramtool.layouts.guess import flat
+
+    shapes = {other: view.shape for other, view in checkpoint.views().items()}
+    where, (length,) = checkpoint.files[0].path, shapes[name]
+    likely = flat(length, guess_vectors.hints(name, shapes))
+    if not likely:
+        return LayoutError(
+            f"{where}: {name!r} has {length} elements, which is the length of no network", _look_closer(where)
+        )
+    lines = [f'--spec "{one.spec}"   {"; ".join(one.reasons[:2])}' for one in likely[:LIKELY]]
+    head = f"{where}: {name!r} has {length} elements; that fits {len(likely)} networks, so it has to be said which:"
+    return LayoutError(listed(head, lines, len(likely) - len(lines)), _look_closer(where))
+
+
+LIKELY = 5
+"""So many networks that a vector could be are named in an error."""
+
+
+def _look_closer(where: str) -> str:
+    """What to do next."""
+    return f"paramtool guess {quote(where)} looks at the values, too"
+
+
 def _wanted(options: RelayoutOptions) -> Wanted:
     from paramtool.layouts.spec import parse
 
-    return Wanted(options.source, parse(options.spec), options.at)
+    return Wanted(options.source, parse(options.spec), options.at, options.described)
 
 
 def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> Converted:
     """One network in the layout that is wanted."""
-    name, chosen = layouts.parse(options.target)
+    name, chosen = layouts.parse(options.target or found.parts or DEFAULT)
     layout = layouts.find(name)
     network = found.network
     at = (options.rename or {}).get(network.at, network.at)
@@ -200,4 +245,4 @@ def unfuse(
     path: Path, output: Path | None = None, *, layout: str | None = None, progress: Progress = silent, **more: Any
 ) -> Relayouted:
     """Write recurrent networks as separate named tensors, in torch's layout unless `target` says another."""
-    return relayout(path, output, source=layout, word="unfused", progress=progress, **more)
+    return relayout(path, output, source=layout, word="unfused", described=True, progress=progress, **more)

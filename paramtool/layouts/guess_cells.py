@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from paramtool import layouts
-from paramtool.errors import LayoutError
+from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts.guess import Candidate, Hints, own_name, plausibility, spec_of
 from paramtool.layouts.guess_names import gate_orders
 from paramtool.layouts.guess_vectors import Shapes
@@ -118,14 +118,14 @@ def fits(named: Cell, shapes: Shapes) -> Iterator[Fit]:
             if form.kind != cell.kind:
                 continue
             activation = form.activations[0] if cell.kind == "rnn" and len(form.activations) == 1 else ""
-            spec = Spec(
-                cell.kind, cell.input, cell.hidden, bias=bool(cell.biases), reset=form.reset, activation=activation
-            )  # fmt: skip
-            if list(refusals(layout, form, spec)):
-                continue
             try:
+                spec = Spec(
+                    cell.kind, cell.input, cell.hidden, bias=bool(cell.biases), reset=form.reset, activation=activation
+                )  # fmt: skip
+                if list(refusals(layout, form, spec)):
+                    continue
                 tensors = _assigned(cell, stored(layout, form, spec, layout.chosen(form.when)))
-            except LayoutError:
+            except (LayoutError, UsageError):
                 continue
             if tensors:
                 yield Fit(layout, form, spec, tensors)

@@ -129,7 +129,7 @@ def _candidate(alike: list[Network], specs: int) -> Candidate:
     reasons += gate_orders({n.layout.name: n.form.gates for n in alike})
     if specs > 1:
         reasons.append(f"names and shapes leave {specs} networks open")
-    reasons += [f"assumed {fact}, which no tensor shows" for fact in first.assumed]
+    reasons += [f"assumed {fact}, which no tensor shows; {other} says otherwise" for fact, other in first.assumed]
     return Candidate(
         at=first.at,
         layout=first.layout.name + _said(first),

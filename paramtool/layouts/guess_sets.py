@@ -109,13 +109,20 @@ def _paired(at: str, kind: str, side: int, free: Sequence[str], shapes: Shapes, 
     by_wide: dict[int, list[str]] = {}
     for name, (wide, _) in sides.items():
         by_wide.setdefault(wide, []).append(name)
-    for wide, alike in by_wide.items():
+    for wide, found in by_wide.items():
+        alike = _without_biases(found, wide, shapes)
         pairs = _pairs(alike, {name: sides[name][1] for name in alike}, wide // gates) if wide % gates == 0 else []
         biases = _biases([name for name in free if name not in alike], shapes, wide, gates, len(pairs))
         for k, (w, r, is_open) in enumerate(pairs):
             if (biases or bare) and wide // gates >= MIN_HIDDEN:
                 mine = biases[k] if biases else ()
                 yield Cell(at, kind, w, r, mine, sides[w][1], wide // gates, is_open=is_open)
+
+
+def _without_biases(found: list[str], wide: int, shapes: Shapes) -> list[str]:
+    """Without Keras' biases (2, gates * hidden), which are matrices, too, where enough others are left."""
+    matrices = [name for name in found if shapes[name] != (2, wide)]
+    return matrices if len(matrices) > 1 else found
 
 
 def _pairs(alike: Sequence[str], other: dict[str, int], hidden: int) -> list[tuple[str, str, bool]]:
@@ -170,8 +177,9 @@ def _joined(at: str, free: Sequence[str], shapes: Shapes) -> Iterator[Cell]:
     """LSTM cells of one matrix, the rows of the input above those of h, and a bias."""
     for name in free:
         axes = _matrix(shapes[name])
-        if not axes or axes[1] % 4 or axes[0] <= axes[1] // 4 < MIN_HIDDEN:
+        hidden, rest = divmod(axes[1], 4) if axes else (0, 0)
+        if not axes or rest or not MIN_HIDDEN <= hidden < axes[0]:
             continue
         biases = [other for other in free if _length(shapes[other]) == axes[1]]
-        if len(biases) == 1 and axes[0] > axes[1] // 4:
-            yield Cell(at, "lstm", name, name, tuple(biases), axes[0] - axes[1] // 4, axes[1] // 4)
+        if len(biases) == 1:
+            yield Cell(at, "lstm", name, name, tuple(biases), axes[0] - hidden, hidden)

@@ -12,11 +12,13 @@ from paramtool.layouts.guess import Hints, Width
 MIN_FLAT = 48
 """Shorter vectors are biases, scales and counters."""
 NO_VECTOR = re.compile(
-    r"(?:bias\w*|\w*bias|gamma|beta|alpha|ln|scale|shift|running_\w+|moving_\w+|mean|var|std|b|g|bn\d*|\w*norm\w*|"
+    r"(?:bias\w*|\w*bias|gamma|beta|alpha|scale|shift|running_\w+|moving_\w+|mean|var|std|b|g|\w*norm\w*|"
     r"num_batches_tracked|weight_g|token_type_ids|position_ids|inv_freq)",
     re.IGNORECASE,
 )
-"""Last words of names, or of modules, whose vectors are never flat networks."""
+"""Last words of names that are never flat networks."""
+NORM = re.compile(r"\w*norm\w*|bn\w*|\w*_bn|ln\w*", re.IGNORECASE)
+"""Modules whose vectors are none."""
 EMBEDDING = re.compile(r"embed|emb\b|wte|lut|lookup", re.IGNORECASE)
 NEAR = 2
 """So many matrices before and behind a vector are looked at for its widths."""
@@ -64,8 +66,8 @@ def vectors(shapes: Shapes, everything: Shapes, asked: bool = False) -> list[str
         if len(shape) != 1 or (shape[0] < MIN_FLAT and not asked):
             continue
         *homes, word = re.split(r"[./:]", name)
-        words = (word, word.rsplit("_", 1)[-1], *homes[-1:])
-        plain = not any(NO_VECTOR.fullmatch(one) for one in words)
+        plain = not any(NO_VECTOR.fullmatch(one) for one in (word, word.rsplit("_", 1)[-1]))
+        plain = plain and not any(NORM.fullmatch(home) for home in homes[-1:])
         if asked or (plain and shape[0] not in axes) or flat_layout(name):
             found.append(name)
     return found

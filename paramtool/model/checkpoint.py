@@ -119,6 +119,8 @@ class Module:
     """How the layout was used, such as `forget_bias`: `1.0`."""
     source: str = ""
     """Where the file says so, for people: `LSTM node 'rnn1'`, `model_config`."""
+    parts: str = ""
+    """The layout of the parts that it was fused from, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,14 +230,20 @@ def _other_modules(checkpoint: Checkpoint, converted: list[Converted]) -> Iterat
     yield from (module for module in checkpoint.modules if module.at not in gone)
 
 
+PARTS = ("torch", "torch.cell")
+"""Layouts whose networks come back as they were when they are unfused."""
+
+
 def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
     """What the output's record says of a network; of one that stays as it is, where it once came from."""
     changes = "; ".join(dict.fromkeys(change.what for change in one.changes))
     source = f"converted from {one.source.layout.name}" + (f": {changes}" if changes else "")
     unseen = [fact for fact in (*one.layout.unsaid, *one.layout.must_say) if one.spec.kind != "rnn"]
+    parts = one.source.layout.name if one.source.layout.name in PARTS else ""
     if stays:
-        source = next((module.source for module in checkpoint.modules if module.at == one.at), "")
-    return Module(one.at, one.layout.name, text(one.spec, unseen), {}, dict(one.options), source)
+        before = next((module for module in checkpoint.modules if module.at == one.at), None)
+        source, parts = (before.source, before.parts) if before else ("", "")
+    return Module(one.at, one.layout.name, text(one.spec, unseen), {}, dict(one.options), source, parts)
 
 
 def _where(one: Converted) -> str:
@@ -267,19 +273,19 @@ def _stays(checkpoint: Checkpoint, there: list[Converted], whole: AliasGraph) ->
         yield f"in the wanted layout already, and left as it is: {', '.join(names[:8])}{more}"
 
 
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(map(repr, names[:4])) + more
+
+
 def _lost(checkpoint: Checkpoint, consumed: set[str], made: Shared, whole: AliasGraph) -> Iterator[str]:
     """What was one and is not any more."""
     memories = {whole.members[name].memory for name in consumed if name in whole.members}
     apart = [n for n, m in whole.members.items() if n not in consumed and m.memory in memories]
     if apart:
-        yield (
-            f"{len(apart)} other names share memory with converted tensors and keep the old ones, untied: "
-            + ", ".join(map(repr, apart[:4]))
-        )
+        what = "other names share" if len(apart) > 1 else "other name shares"
+        yield f"{len(apart)} {what} memory with converted tensors and keep the old ones, untied: {_some(apart)}"
     if lost := list(dict.fromkeys(made.lost)):
-        yield (
-            f"{len(lost)} names that share memory go to different places of the new tensors, untied: "
-            + ", ".join(map(repr, lost[:4]))
-        )
+        yield f"untied, because they go to different places of the new tensors: {_some(lost)}"
     if any(entry.role == "optimizer" for name, entry in checkpoint.entries.items() if name not in consumed):
         yield "the optimizer's state is left as it is: it goes with the old tensors and does not fit the new ones"

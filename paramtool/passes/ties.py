@@ -43,7 +43,7 @@ def shared(converted: Iterable[Converted], whole: AliasGraph) -> Shared:
     found = Shared()
     owners: dict[object, str] = {}
     memories: dict[object, str] = {}
-    went: dict[str, set[str]] = {}
+    went: dict[tuple[str, str], set[str]] = {}
     for one in converted:
         sources = _sources(one, whole)
         own = {name: tensor for tensor, name in one.tensors.items()}
@@ -57,7 +57,7 @@ def shared(converted: Iterable[Converted], whole: AliasGraph) -> Shared:
             found.placed[target.name] = Placed(owner, memory, "declared" if declared else "storage")
             _store(found, target)
             for name in made_of:
-                went.setdefault(name, set()).add(memory)
+                went.setdefault((one.source.at, name), set()).add(memory)
             if len(set(theirs)) < len(theirs) and _reads_twice(target):
                 found.lost += (name for name, memory in zip(made_of, theirs, strict=True) if theirs.count(memory) > 1)
     found.lost += _parted(went, whole)
@@ -72,16 +72,19 @@ def _reads_twice(target: Target) -> bool:
     return any(overlaps(a, b) for k, a in enumerate(windows) for b in windows[:k] if a.storage == b.storage)
 
 
-def _parted(went: Mapping[str, set[str]], whole: AliasGraph) -> Iterator[str]:
-    """Names that shared bytes and a memory, and whose values went to different ones."""
-    by_memory: dict[str, list[str]] = {}
-    for name in went:
-        by_memory.setdefault(whole.members[name].memory, []).append(name)
-    for names in by_memory.values():
-        for name in names:
-            others = (n for n in names if went[n] != went[name])
-            if any(_meet(whole.members[name].source, whole.members[other].source) for other in others):
-                yield name
+def _parted(went: Mapping[tuple[str, str], set[str]], whole: AliasGraph) -> Iterator[str]:
+    """Names that shared bytes and a memory, and whose values went to different ones.
+
+    `went` is {(network, name): the memories of the new tensors}; the file may say that two networks use one name.
+    """
+    by_memory: dict[str, list[tuple[str, str]]] = {}
+    for one in went:
+        by_memory.setdefault(whole.members[one[1]].memory, []).append(one)
+    for parts in by_memory.values():
+        for part in parts:
+            others = (other for other in parts if went[other] != went[part])
+            if any(_meet(whole.members[part[1]].source, whole.members[other[1]].source) for other in others):
+                yield part[1]
 
 
 def _sources(one: Converted, whole: AliasGraph) -> dict[str, tuple[str, ...]]:

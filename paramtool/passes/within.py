@@ -25,6 +25,8 @@ class Wanted:
     """What the user says of them."""
     at: tuple[str, ...]
     """Modules, or patterns that match one each; empty for all."""
+    described: bool = False
+    """Where the file describes networks itself, only these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Found:
 
     network: Network
     why: str
+    parts: str = ""
+    """The layout of the parts that it was fused from, as the file says."""
 
     def is_kept(self, name: str) -> bool:
         """Whether a tensor holds what an earlier conversion of this network kept."""
@@ -48,6 +52,8 @@ def find(checkpoint: Checkpoint, wanted: Wanted) -> list[Found]:
         chosen = [_match(where, pattern, candidates, checkpoint, family, options) for pattern in wanted.at]
     else:
         chosen = [one for one in candidates if one.layout.telling or one.module]
+        if wanted.described and wanted.layout is None:
+            chosen = [one for one in chosen if one.module] or chosen
     if not chosen:
         raise LayoutError(_nothing(checkpoint, wanted, family, candidates), hint=_how_to_say(where, candidates))
     found: dict[tuple[str, ...], Found] = {}
@@ -112,7 +118,9 @@ class _Candidate:
         source = (
             f"the file says so ({self.module.source})" if self.module and self.module.source else "the file says so"
         )
-        return Found(made, source if self.module else f"names and shapes of {self.layout.name}")
+        if self.module is None:
+            return Found(made, f"names and shapes of {self.layout.name}")
+        return Found(made, source, self.module.parts)
 
     def _said(self) -> Facts:
         """What the file says of it; FormatError where that is no spec."""

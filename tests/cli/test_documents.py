@@ -59,7 +59,10 @@ def objects(part: Any) -> Iterator[dict[str, Any]]:
             yield from objects(inner)
 
 
-@pytest.mark.parametrize("command", ["inspect", "dedup", "export", "verify"])
+SCHEMAS = ["inspect", "dedup", "export", "verify", "guess", "relayout", "layouts"]
+
+
+@pytest.mark.parametrize("command", SCHEMAS)
 def test_schemas_are_schemas_and_closed(command: str) -> None:
     """Draft 2020-12, and nothing that is not listed."""
     found = schema(command)
@@ -80,7 +83,7 @@ def test_the_examples_of_the_documentation_validate() -> None:
     """Every ```json block of docs/json.md."""
     blocks = re.findall(r"```json\n(.*?)```", (DOCS / "json.md").read_text(), re.S)
     seen = [json.loads(block)["schema"].split("/")[0].removeprefix("paramtool.") for block in blocks]
-    assert sorted(seen) == ["dedup", "export", "inspect", "verify"]
+    assert sorted(seen) == sorted(SCHEMAS)
     for command, block in zip(seen, blocks, strict=True):
         validate(command, block)
 

@@ -32,6 +32,12 @@ NUMPY = {
 BITS = {2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
 """Unsigned integers by the bytes of the numbers whose bits they show."""
 
+NAMES = [layout.name for layout in layouts.all_layouts()]
+NO_INNER_BIAS = {"flax.nnx", "flux", "flux.old", "lasagne", "coreml"}
+"""Layouts whose GRU has no bias inside r * ( )."""
+PEEPHOLES = {"tf1.basic", "tf1.block", "onnx", "onednn", "coreml", "coreml.proto", "lasagne"}
+"""Layouts whose LSTM has them."""
+
 Array = np.ndarray[Any, Any]
 Buffers = Mapping[StorageId, Array]
 """Storages as vectors of one element type each."""
@@ -181,3 +187,27 @@ def can_hold(layout: str, spec: Spec) -> bool:
     except LayoutError:
         return False
     return True
+
+
+def neutral_layout(spec: Spec) -> str:
+    """A layout that holds a network with all its parts apart: torch, and ONNX or oneDNN for what torch lacks."""
+    if spec.peephole or spec.reset == "before":
+        return "onednn" if spec.projection else "onnx"
+    return "torch"
+
+
+def neutral(spec: Spec, seed: int, inner_bias: bool = True, dtype: str = "float32", bits: bool = False) -> Held:
+    """A network of random numbers, or of random bits; the bias inside a GRU's r * ( ) may be zero."""
+    random = np.random.default_rng(seed)
+    layout = layouts.find(neutral_layout(spec))
+    arrays: dict[str, Array] = {}
+    for tensor in held({}, layout.name, spec).tensors:
+        kind, size = NUMPY[dtype], int(np.prod(tensor.shape))
+        found = random.normal(size=size).astype(kind)
+        if bits:
+            found = random.integers(0, 256, size * kind.itemsize, np.uint8).view(kind)
+        found = found.reshape(tensor.shape)
+        if tensor.name.startswith("bias_hh") and not inner_bias and spec.kind == "gru":
+            found[2 * spec.hidden :] = 0
+        arrays[full(layout, "net", tensor.name)] = found
+    return held(arrays, layout.name, spec)

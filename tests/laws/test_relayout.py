@@ -13,12 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramtool import layouts
+from paramtool.layouts.layout import Form, Layout, Tensor
 from paramtool.layouts.networks import network
 from paramtool.layouts.spec import Spec
 from paramtool.model.dtype import DTYPES
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View, contiguous
 from paramtool.passes import relayout
+from paramtool.passes.relayout import Converted
 from tests.laws.conversions import (
     NUMPY,
     Array,
@@ -35,11 +37,6 @@ from tests.laws.conversions import (
     window,
 )
 
-NAMES = [layout.name for layout in layouts.all_layouts()]
-NO_INNER_BIAS = {"flax.nnx", "flux", "flux.old", "lasagne", "coreml"}
-"""Layouts whose GRU has no bias inside r * ( )."""
-PEEPHOLES = {"tf1.basic", "tf1.block", "onnx", "onednn", "coreml", "coreml.proto", "lasagne"}
-"""Layouts whose LSTM has them."""
 KINDS = ("lstm", "gru after", "gru before", "rnn")
 
 
@@ -55,30 +52,6 @@ def grid(kind: str) -> Iterator[Spec]:
 
 
 GRID = {kind: list(grid(kind)) for kind in KINDS}
-
-
-def neutral_layout(spec: Spec) -> str:
-    """A layout that holds a network with all its parts apart: torch, and ONNX or oneDNN for what torch lacks."""
-    if spec.peephole or spec.reset == "before":
-        return "onednn" if spec.projection else "onnx"
-    return "torch"
-
-
-def neutral(spec: Spec, seed: int, inner_bias: bool = True, dtype: str = "float32", bits: bool = False) -> Held:
-    """A network of random numbers, or of random bits; the bias inside a GRU's r * ( ) may be zero."""
-    random = np.random.default_rng(seed)
-    layout = layouts.find(neutral_layout(spec))
-    arrays: dict[str, Array] = {}
-    for tensor in held({}, layout.name, spec).tensors:
-        kind, size = NUMPY[dtype], int(np.prod(tensor.shape))
-        found = random.normal(size=size).astype(kind)
-        if bits:
-            found = random.integers(0, 256, size * kind.itemsize, np.uint8).view(kind)
-        found = found.reshape(tensor.shape)
-        if tensor.name.startswith("bias_hh") and not inner_bias and spec.kind == "gru":
-            found[2 * spec.hidden :] = 0
-        arrays[full(layout, "net", tensor.name)] = found
-    return held(arrays, layout.name, spec)
 
 
 def function(home: Held) -> dict[str, Array]:
@@ -236,218 +209,6 @@ def scattered(source: Held, seed: int) -> Held:
     for name, view in views.items():
         window(view, {"all": buffer})[...] = window(source.views[name], source.buffers)
     return replace(source, buffers={"all": buffer}, views={name: views[name] for name in source.views})
-
-
-# --- what each rule of the layouts does -----------------------------------------------------------------------------
-
-
-def lstm(**said: object) -> Spec:
-    """A small LSTM."""
-    return Spec("lstm", 3, 2, **said)  # type: ignore[arg-type]
-
-
-def bias_sum(source: Held) -> Array:
-    """Both biases of layer 0, added in their own type."""
-    arrays = source.arrays()
-    found: Array = arrays["bias_ih_l0"] + arrays["bias_hh_l0"]
-    return found
-
-
-def test_one_bias_is_the_sum_of_two_rounded_once() -> None:
-    """Keras gets b_ih + b_hh in the type of the file, and nothing else is touched."""
-    source = neutral(lstm(), 1)
-    assert move(source, "keras").arrays()["bias"].tobytes() == bias_sum(source).tobytes()
-
-
-def test_one_bias_goes_into_the_first_of_two() -> None:
-    """Back in torch b_ih is the one bias, and b_hh is zero."""
-    there = move(neutral(lstm(), 1), "keras")
-    back = move(there, "torch").arrays()
-    assert back["bias_ih_l0"].tobytes() == there.arrays()["bias"].tobytes()
-    assert not back["bias_hh_l0"].any()
-
-
-@pytest.mark.parametrize("amount", ["1.0", "0.5", "0"])
-def test_the_forget_bias_is_subtracted_from_the_forget_gate_alone(amount: str) -> None:
-    """TensorFlow 1's bias is i, j, f, o with f less what the cell adds at run time."""
-    source = neutral(lstm(), 1)
-    i, f, g, o = np.split(bias_sum(source), 4)
-    expected = np.concatenate([i, g, f - np.float32(amount), o])
-    found = move(source, "tf1.basic", {"forget_bias": amount}).arrays()["bias"]
-    assert found.tobytes() == expected.tobytes()
-
-
-def test_the_forget_bias_is_added_on_the_way_back() -> None:
-    """torch gets f + 1, in its own place, from a cell that adds 1."""
-    there = move(neutral(lstm(), 1), "haiku")
-    i, g, f, o = np.split(there.arrays()["linear/b"], 4)
-    expected = np.concatenate([i, f + np.float32(1), g, o])
-    assert move(there, "torch").arrays()["bias_ih_l0"].tobytes() == expected.tobytes()
-
-
-@pytest.mark.parametrize(("amount", "exact"), [("1.0", True), ("0.5", False)])
-def test_equal_forget_biases_move_bits(amount: str, exact: bool) -> None:
-    """Haiku always adds 1: a TensorFlow 1 cell that does, too, is copied; another is shifted by the difference."""
-    there = move(neutral(lstm(), 1), "haiku")
-    plan = plan_of(there, "tf1.basic", {"forget_bias": amount})
-    assert plan.is_exact == exact
-    difference = np.split(carried_out(there, plan).arrays()["bias"] - there.arrays()["linear/b"], 4)
-    assert [round(float(part.max()), 6) for part in difference] == [0, 0, 1 - float(amount), 0]
-
-
-def test_a_complemented_gate_is_negated_in_its_sign_bit() -> None:
-    """Lasagne's update gate is torch's z with every sign turned over, NaNs and zeros included; nothing else is."""
-    spec = Spec("gru", 3, 2, reset="after", bias=False)
-    source = neutral(spec, 1, bits=True)
-    r, z, n = np.split(source.arrays()["weight_ih_l0"].view(np.uint32), 3)
-    found = {name: array.view(np.uint32) for name, array in move(source, "lasagne").arrays().items()}
-    expected = {"resetgate": r, "updategate": z ^ np.uint32(1 << 31), "hidden_update": n}
-    assert all(np.array_equal(array, found[f"W_in_to_{gate}"].T) for gate, array in expected.items())
-
-
-def test_a_negated_bias_is_the_negative_sum() -> None:
-    """Haiku's bias of z is -(b + b'), those of r and a are b + b'."""
-    source = neutral(Spec("gru", 3, 2, reset="before"), 1)
-    z, r, n = np.split(source.arrays()["B"][0, :6] + source.arrays()["B"][0, 6:], 3)
-    assert move(source, "haiku").arrays()["b"].tobytes() == np.concatenate([-z, r, n]).tobytes()
-
-
-@pytest.mark.parametrize("name", ["mxnet", "mxnet.flat", "cudnn", "paddle", "chainer", "flax.linen", "tensorrt"])
-def test_biases_of_zeros_are_made_and_dropped_again(name: str) -> None:
-    """A network without biases gets zeros where a library always has them, and loses them where the user says so."""
-    spec = lstm(layers=2, bias=False)
-    source = neutral(spec, 1)
-    there = move(source, name)
-    if name != "cudnn":
-        assert any("bias" in own or "/b" in own or array.size > 100 for own, array in there.arrays().items())
-    assert move(there, "torch").bytes() == source.bytes()
-
-
-@pytest.mark.parametrize("name", ["mxnet", "flax.linen", "keras.cudnn", "tf1.canonical"])
-def test_biases_that_are_not_zero_are_not_dropped(name: str) -> None:
-    """Saying bias=no of a network with biases requires what does not hold."""
-    layout = layouts.find(name)
-    there = move(neutral(lstm(), 1), name)
-    said = {"kind": "lstm", "bias": False}
-    found = network(layout, {}, "net", {n: view.shape for n, view in there.views.items()}, said)
-    plan = relayout.convert(found, there.views, layouts.find("torch"), {}, "net")
-    assert not plan.spec.bias and not meets(there, plan)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if can_hold(name, Spec("gru", 3, 2, reset="after"))])
-def test_an_inner_bias_has_to_be_zero_where_it_has_no_place(name: str) -> None:
-    """A GRU with a bias inside r * ( ) goes to just those layouts that have one; the requirement names the cell."""
-    spec = Spec("gru", 3, 2, reset="after")
-    source = neutral(spec, 1)
-    plan = plan_of(source, name)
-    failed = [one.message for one in plan.requires if not one.terms]
-    assert meets(source, plan) == (name not in NO_INNER_BIAS)
-    assert all(f"recurrent bias of gate n (layer 0) is not zero, and layout {name}" in line for line in failed)
-    assert meets(neutral(spec, 1, inner_bias=False), plan)
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if can_hold(name, Spec("lstm", 3, 2))])
-def test_peepholes_have_to_be_zero_where_they_have_no_place(name: str) -> None:
-    """An LSTM with peepholes goes to just those layouts that have them; the requirement names the cell."""
-    spec = lstm(peephole=True)
-    source = neutral(spec, 1)
-    plan = plan_of(source, name)
-    failed = [one for one in plan.requires if not meets(source, replace(plan, requires=(one,)))]
-    assert meets(source, plan) == (name in PEEPHOLES) == (not failed)
-    assert all("the peephole of gate" in one.message and "lasagne" in one.hint for one in failed)
-
-
-@pytest.mark.parametrize("mode", ["input", "recurrent"])
-def test_cudnn_with_one_bias_lacks_one_bias_of_the_candidate(mode: str) -> None:
-    """One bias in the input's product leaves none inside r * ( ), one in the recurrent product none outside."""
-    source = neutral(Spec("gru", 3, 2, reset="after"), 1)
-    plan = plan_of(source, "cudnn", {"bias_mode": mode})
-    where = "recurrent" if mode == "input" else "input"
-    assert [f"{where} bias of gate n" in one.message for one in plan.requires] == [True]
-    assert not meets(source, plan)
-
-
-def test_twins_must_agree() -> None:
-    """Paddle stores each tensor twice: a pair that differs in one bit is a requirement that fails, by name."""
-    there = move(neutral(lstm(), 1), "paddle")
-    plan = plan_of(there, "torch")
-    assert meets(there, plan)
-    name = "net.0.cell.bias_hh"
-    window(there.views[name], there.buffers)[0] *= -1
-    failed = [one for one in plan.requires if not meets(there, replace(plan, requires=(one,)))]
-    assert failed and all(f"'{name}'" in one.message and "twin" in one.message for one in failed)
-
-
-@pytest.mark.parametrize(("name", "spec"), [("lasagne", "lstm"), ("flux.old", "lstm"), ("flux.old", "rnn")])
-def test_a_trained_initial_state_is_not_dropped(name: str, spec: str) -> None:
-    """torch has no place for h0 and c0: they have to be zero, and the message says which is not."""
-    said = Spec(spec, 3, 2, initial_state=True, activation="relu" if spec == "rnn" else "")
-    layout = layouts.find(name)
-    shapes = {full(layout, "net", t.name): t.shape for t in held({}, name, said).tensors}
-    start = held({n: np.ones(shape, np.float32) for n, shape in shapes.items()}, name, said)
-    plan = plan_of(start, "torch")
-    words = sorted(one.message.split("the ")[1].split(" (")[0] for one in plan.requires)
-    assert words == ["initial c", "initial h"][0 if spec == "lstm" else 1 :]
-    assert not meets(start, plan)
-
-
-def test_flux_gruv3s_unused_block_is_zeros_and_is_never_read() -> None:
-    """The third block of Wh is filler: made of zeros, and whatever stands there does not reach another layout."""
-    spec = Spec("gru", 3, 2, reset="before")
-    there = move(neutral(spec, 1), "flux")
-    block = there.arrays()["cell.Wh"][4:]
-    assert block.shape == (2, 2) and not block.any()
-    expected = move(there, "onnx").bytes()
-    window(there.views["net.cell.Wh"], there.buffers)[4:] = 7
-    assert move(there, "onnx").bytes() == expected
-
-
-# --- what is kept -----------------------------------------------------------------------------------------------------
-
-
-def test_kept_tensors_that_were_trained_on_are_found_out() -> None:
-    """A way back with kept biases requires that they still give what is stored."""
-    there = move(neutral(lstm(), 1), "keras", keep_split=True)
-    plan = plan_of(there, "torch")
-    assert meets(there, plan)
-    window(there.views["net/bias"] if "net/bias" in there.views else there.views["net.bias"], there.buffers)[0] += 1
-    assert not meets(there, plan)
-
-
-def test_only_what_is_lost_is_kept() -> None:
-    """Between layouts with two biases nothing is kept, to Keras both biases of each cell are."""
-    source = neutral(lstm(layers=2), 1)
-    assert plan_of(source, "mxnet", keep_split=True).kept == ()
-    kept = [target.name for target in plan_of(source, "keras", keep_split=True).kept]
-    assert sorted(kept) == [f"paramtool.kept/net/bias_{side}_l{k}" for side in ("hh", "ih") for k in (0, 1)]
-
-
-@pytest.mark.xfail(strict=True, reason="what is kept of a shifted bias is the shifted number, which was rounded")
-@pytest.mark.parametrize(("a", "b"), [("haiku", "torch"), ("tf1.basic", "torch"), ("haiku", "keras")])
-def test_a_forget_bias_that_rounds_is_kept_as_it_was(a: str, b: str) -> None:
-    """A forget bias of 1e-9 becomes 1 in torch; with what was kept, the way back gives 1e-9 again."""
-    layout = layouts.find(a)
-    shapes = {full(layout, "net", t.name): t.shape for t in held({}, a, lstm()).tensors}
-    start = held({n: np.full(shape, 1e-9, np.float32) for n, shape in shapes.items()}, a, lstm())
-    assert move(move(start, b, keep_split=True), a).bytes() == start.bytes()
-
-
-@pytest.mark.xfail(strict=True, reason="peepholes of a Lasagne network that is said to have none are dropped unseen")
-def test_peepholes_that_are_not_zero_are_not_dropped() -> None:
-    """Saying peephole=no of a Lasagne LSTM whose peepholes are not zero requires what does not hold."""
-    spec = lstm(peephole=True)
-    there = move(neutral(spec, 1), "lasagne")
-    shapes = {name: view.shape for name, view in there.views.items()}
-    found = network(there.layout, {}, "net", shapes, {"peephole": False, "initial_state": False})
-    assert not meets(there, relayout.convert(found, there.views, layouts.find("torch"), {}, "net"))
-
-
-@pytest.mark.xfail(strict=True, reason="a cuDNN buffer's biases are dropped unseen where bias=no is said")
-def test_a_buffers_biases_that_are_not_zero_are_not_dropped() -> None:
-    """A buffer has one length with biases and without: saying bias=no of one that has some requires zeros there."""
-    there = move(neutral(lstm(), 1), "cudnn")
-    said = replace(there, spec=lstm(bias=False))
-    assert not meets(said, plan_of(said, "torch"))
 
 
 # --- fewer and larger copies ------------------------------------------------------------------------------------------

@@ -1,0 +1,228 @@
+"""`paramtool guess` as people and pipes use it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from jsonschema import Draft202012Validator
+from safetensors.torch import load_file
+
+from paramtool import layouts
+from tests.hostile.command import Ran, command, contents, quick, refused
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+SCHEMA: dict[str, Any] = json.loads((DOCS / "schema" / "guess-1.json").read_text())
+
+
+@pytest.fixture
+def lstm() -> torch.nn.LSTM:
+    torch.manual_seed(0)
+    return torch.nn.LSTM(28, 100)
+
+
+@pytest.fixture
+def model(tmp_path: Path, lstm: torch.nn.LSTM) -> Path:
+    """A flat LSTM between an embedding and a dense layer, and an LSTM under names of its own."""
+    flat = torch.cat([parameter.detach().reshape(-1) for parameter in lstm.parameters()])
+    own = dict(zip(["a.w1", "a.w2", "a.b1", "a.b2"], lstm.parameters(), strict=True))
+    torch.save({"emb.weight": torch.randn(50, 28), "enc.flat": flat, "fc.weight": torch.randn(10, 100), **own},
+               tmp_path / "m.pt")  # fmt: skip
+    return tmp_path / "m.pt"
+
+
+def rows(ran: Ran, label: str) -> list[str]:
+    return [line.removeprefix(label).strip() for line in ran.out.splitlines() if line.startswith(label + "  ")]
+
+
+def typed(line: str, folder: Path) -> None:
+    """Run a line as a shell does, with this Python's paramtool."""
+    line = line.replace("paramtool ", f"{shlex.quote(sys.executable)} -m paramtool ")
+    done = subprocess.run(line, shell=True, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done
+
+
+def test_candidates_are_listed_with_what_to_type(model: Path) -> None:
+    """One row a candidate: layout and spec as they are typed, how sure, and why; the last row is a whole command."""
+    ran = quick("guess", "m.pt", "--at", "enc.flat", "--limit", "3", cwd=model.parent)
+    assert (ran.code, ran.err) == (0, "")
+    (vector,) = rows(ran, "vector")
+    assert vector.startswith("enc.flat  [52000] float32") and "networks fit, 3 listed: --limit lists more" in vector
+    listed = rows(ran, "candidate")
+    assert len(listed) == 3
+    assert listed[0].startswith('--layout cudnn --spec "lstm input=28 hidden=100"  possible  ')
+    for reason in ("embedding emb.weight [50, 28] gives 28", "fc.weight [10, 100] takes 100", "1/sqrt(100)"):
+        assert reason in listed[0]
+    assert ran.out.splitlines()[-1] == (
+        'next  paramtool unfuse m.pt --layout cudnn --at enc.flat --spec "lstm input=28 hidden=100"'
+    )
+
+
+@pytest.mark.parametrize("at", ["enc.flat", "a"])
+def test_the_next_line_gives_the_network(at: str, model: Path, lstm: torch.nn.LSTM) -> None:
+    """Typed as it stands, for a vector and for names of one's own."""
+    ran = quick("guess", "m.pt", "--at", at, cwd=model.parent)
+    (line,) = rows(ran, "next")
+    typed(line, model.parent)
+    made = load_file(model.parent / "m.unfused.safetensors")
+    for name, value in lstm.state_dict().items():
+        assert torch.equal(made[f"{at}.{name}"], value)
+
+
+def test_every_listed_line_is_taken_by_unfuse(model: Path) -> None:
+    """As a dry run: each candidate's command fits the file."""
+    found = json.loads(quick("guess", "m.pt", "--at", "enc.flat", "--limit", "40", "--json", cwd=model.parent).out)
+    for one in found["places"][0]["candidates"]:
+        ran = quick(*shlex.split(one["command"])[1:], "--dry-run", cwd=model.parent)
+        assert ran.code == 0, (one, ran)
+
+
+def test_nothing_is_written_and_nothing_decided(model: Path) -> None:
+    """Looking leaves the folder as it was, and of several readings none is sure."""
+    before = contents(model.parent)
+    ran = quick("guess", "m.pt", cwd=model.parent)
+    assert contents(model.parent) == before
+    assert len(rows(ran, "candidate")) == 21 and sum("  possible  " in row for row in rows(ran, "candidate")) == 20
+    assert rows(ran, "module")[0].startswith("a  4 tensors  1 network fits")
+
+
+def test_without_values(model: Path) -> None:
+    """No tensor is read, and that is said."""
+    ran = quick("guess", "m.pt", "--at", "enc.flat", "--no-values", cwd=model.parent)
+    assert "1/sqrt" not in ran.out and rows(ran, "not done") == ["values were not read (--no-values): enc.flat"]
+    assert not rows(quick("guess", "m.pt", "--at", "enc.flat", cwd=model.parent), "not done")
+
+
+def test_without_values_no_array_is_imported(model: Path) -> None:
+    """The arithmetic of lengths needs no NumPy and no engine."""
+    script = (
+        "import atexit, sys, json\n"
+        "atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=open('modules.json', 'w')))\n"
+        "from paramtool.cli.main import main\nmain()"
+    )
+    args = [sys.executable, "-c", script, "guess", "m.pt", "--no-values"]
+    subprocess.run(args, cwd=model.parent, check=True, capture_output=True)
+    found = set(json.loads((model.parent / "modules.json").read_text()))
+    assert not {"numpy", "torch", "rich", "safetensors", "blake3", "paramtool.engine"} & found
+    assert "paramtool.jobs.guessing" in found
+
+
+def test_nothing_fits(tmp_path: Path) -> None:
+    """A finding: exit 1, and what to look at next."""
+    torch.save({"fc.weight": torch.randn(10, 30), "fc.bias": torch.zeros(10)}, tmp_path / "m.pt")
+    ran = quick("guess", "m.pt", cwd=tmp_path)
+    assert (ran.code, ran.err) == (1, "") and rows(ran, "none")
+    assert ran.out.splitlines()[-1] == "next  paramtool inspect m.pt --tensors"
+
+
+@pytest.mark.parametrize(
+    "args, code, says",
+    [
+        (("m.pt", "--at", "enc.flot"), 2, ("m.pt", "'enc.flot'", "'enc.flat'")),
+        (("m.pt", "--at", "fc.weight"), 2, ("m.pt", "'fc.weight'", "no vector")),
+        (("m.pt", "--limit", "0"), 2, ("--limit",)),
+        (("m.pt", "--toml", "keras"), 2, ("m.pt", "'keras'", "there: torch")),
+        (("missing.pt",), 3, ("missing.pt",)),
+        ((".",), 3, (".",)),
+    ],
+)
+def test_refusals(args: tuple[str, ...], code: int, says: tuple[str, ...], model: Path) -> None:
+    """Each with the exit code of its class, and what was expected."""
+    if args == (".",):
+        model.unlink()
+    refused(quick, "guess", *args, cwd=model.parent, code=code, says=says)
+
+
+def test_a_damaged_file(model: Path) -> None:
+    """A CRC that is wrong is said, even where values only give an order."""
+    data = bytearray(model.read_bytes())
+    at = data.find(torch.load(model)["enc.flat"].numpy().tobytes()[:64])
+    data[at + 5] ^= 1
+    model.write_bytes(data)
+    refused(quick, "guess", "m.pt", cwd=model.parent, code=3, says=("CRC",))
+
+
+def test_the_layout_file_of_own_names(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--toml prints nothing but the file, and it is one."""
+    monkeypatch.setattr(layouts, "registered", {})
+    ran = quick("guess", "m.pt", "--at", "a", "--toml", "torch", cwd=model.parent)
+    assert (ran.code, ran.err) == (0, "")
+    from paramtool.layouts.own import from_toml
+
+    (made,) = from_toml(ran.out, "guessed.toml")
+    assert made.name == "guessed" and [row.name for row in made.forms[0].tensors] == [
+        "[{layer}.]w1", "[{layer}.]w2", "[{layer}.]b1", "[{layer}.]b2",
+    ]  # fmt: skip
+
+
+def test_own_names_of_two_modules_need_a_word(tmp_path: Path, lstm: torch.nn.LSTM) -> None:
+    """One file for one module: --at says which."""
+    own = {f"{m}.{n}": p for m in "ab" for n, p in zip(["w1", "w2", "b1", "b2"], lstm.parameters(), strict=True)}
+    torch.save({name: value.clone() for name, value in own.items()}, tmp_path / "m.pt")
+    refused(quick, "guess", "m.pt", "--toml", "torch", cwd=tmp_path, code=2, says=("--at",))
+
+
+# --- documents --------------------------------------------------------------------------------------------------------
+
+
+def validate(text: str) -> Any:
+    found = json.loads(text)
+    Draft202012Validator(SCHEMA).validate(found)
+    assert text.isascii()
+    return found
+
+
+def test_the_schema_is_closed() -> None:
+    """Draft 2020-12; a member too many, too few or of a wrong type does not pass."""
+    Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["$id"] == "guess-1.json"
+    (example,) = examples()
+    place = example["places"][0]
+    for bad in (
+        {**example, "more": 1}, {**example, "at": 1}, {k: v for k, v in example.items() if k != "places"},
+        {**example, "places": [{**place, "fits": -1}]}, {**example, "places": [{**place, "more": 1}]},
+        {**example, "places": [{**place, "candidates": [{**place["candidates"][0], "sure": "quite"}]}]},
+    ):  # fmt: skip
+        assert list(Draft202012Validator(SCHEMA).iter_errors(bad)), bad
+
+
+def examples() -> list[Any]:
+    blocks = re.findall(r"```json\n(.*?)```", (DOCS / "json.md").read_text(), re.S)
+    return [validate(block) for block in blocks if json.loads(block)["schema"] == "paramtool.guess/1"]
+
+
+def test_the_example_of_the_documentation_validates() -> None:
+    """It is there, and it is one."""
+    assert len(examples()) == 1
+
+
+@pytest.mark.parametrize("flags", [(), ("--no-values",), ("--at", "enc.flat"), ("--limit", "1"), ("--at", "a")])
+def test_the_document(flags: tuple[str, ...], model: Path) -> None:
+    """The same facts as the rows, exact."""
+    found = validate(quick("guess", "m.pt", *flags, "--json", cwd=model.parent).out)
+    assert found["at"] == (flags[1] if flags[:1] == ("--at",) else None)
+    for place in found["places"]:
+        assert len(place["candidates"]) <= place["fits"]
+        assert place["looked"] == (place["what"] == "vector" and flags != ("--no-values",))
+        assert all(one["own_names"] == (place["at"] == "a") for one in place["candidates"])
+
+
+def test_the_document_of_nothing(tmp_path: Path) -> None:
+    """No place, exit 1."""
+    torch.save({"fc.weight": torch.randn(10, 30)}, tmp_path / "m.pt")
+    ran = quick("guess", "m.pt", "--json", cwd=tmp_path)
+    assert ran.code == 1 and validate(ran.out)["places"] == []
+
+
+def test_names_cannot_write_to_a_terminal(tmp_path: Path, lstm: torch.nn.LSTM) -> None:
+    """Escapes in names are shown, not obeyed."""
+    torch.save({"x\x1b[31m.flat": torch.randn(52000)}, tmp_path / "m.pt")
+    ran = command("guess", "m.pt", "--limit", "1", cwd=tmp_path)
+    assert ran.code == 0 and "\x1b" not in ran.out and "x\\x1b[31m.flat" in ran.out
