@@ -110,7 +110,7 @@ def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...
         return tuple(_module(item) for item in record["modules"])
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise FormatError(
-            f"{where}: its record of layouts (metadata key {LAYOUTS_KEY!r}) is damaged: {type(error).__name__}: {error}",
+            f"{where}: its record of layouts ({LAYOUTS_KEY!r}) is damaged: {type(error).__name__}: {error}",
             hint="docs/layouts.md describes it; the tensors can still be read by the safetensors library",
         ) from None
 

@@ -55,17 +55,17 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 def modules(layout: Layout, options: Mapping[str, str], shapes: Shapes) -> list[str]:
     """Modules whose names look like networks of the layout: those with both kinds of matrices, in order."""
-    found: dict[str, None] = {}
+    first: dict[str, int] = {}
+    order = {name: k for k, name in enumerate(shapes)}
     for form in _forms(layout, options, None):
         for group in _groups(layout, form, shapes):
             kinds: set[str] = set()
             for row in [*(k for k, *_ in group.rows), *(k for k, *_ in group.cells)]:
                 kinds |= _kinds(form.tensors[row])
             if {"W", "R"} <= kinds:
-                found.setdefault(group.at)
-    order = {name: k for k, name in enumerate(shapes)}
-    first = {at: min((k for n, k in order.items() if n.startswith(at)), default=0) for at in found}
-    return sorted(found, key=lambda at: first[at])
+                here = min(order[name] for name in (*group.rows.values(), *group.cells.values()))
+                first[group.at] = min(here, first.get(group.at, here))
+    return sorted(first, key=lambda at: first[at])
 
 
 def named(layout: Layout, name: str) -> set[str]:

@@ -12,30 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paramtool import layouts
-from paramtool.layouts.layout import Form, Layout, Tensor
-from paramtool.layouts.networks import network
 from paramtool.layouts.spec import Spec
 from paramtool.model.dtype import DTYPES
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View, contiguous
 from paramtool.passes import relayout
-from paramtool.passes.relayout import Converted
-from tests.laws.conversions import (
-    NUMPY,
-    Array,
-    Held,
-    can_hold,
-    carried_out,
-    filled,
-    forced,
-    full,
-    held,
-    meets,
-    move,
-    plan_of,
-    window,
-)
+from tests.laws import conversions
+from tests.laws.conversions import NAMES, NO_INNER_BIAS, PEEPHOLES, Array, Held, can_hold, move, neutral, plan_of
 
 KINDS = ("lstm", "gru after", "gru before", "rnn")
 
@@ -119,11 +102,11 @@ def test_there_and_back(a: str) -> None:
     for b, spec, inner in pairs(a):
         source, start = source_of(spec, inner), start_of(spec, inner, a)
         plan = plan_of(start, b, keep_split=True)
-        there = carried_out(start, plan)
+        there = conversions.carried_out(start, plan)
         assert plan.kept == () or not plan.is_exact
         assert move(there, a).bytes() == start.bytes(), f"{spec}: {a} to {b} and back"
         if there.bytes() != start_of(spec, inner, b).bytes():  # the biases are split in another way, or rounded
-            assert_same_function(move(there.without_kept(), neutral_layout(spec)), source, roundings=4)
+            assert_same_function(move(there.without_kept(), conversions.neutral_layout(spec)), source, roundings=4)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -132,7 +115,7 @@ def test_back_to_where_all_parts_are_apart(name: str) -> None:
     for kind in KINDS:
         for spec in both_hold(name, name, kind):
             inner = name not in NO_INNER_BIAS
-            home = move(start_of(spec, inner, name), neutral_layout(spec))
+            home = move(start_of(spec, inner, name), conversions.neutral_layout(spec))
             assert_same_function(home, source_of(spec, inner), roundings=3)
 
 
@@ -153,10 +136,10 @@ def test_exact_both_ways_is_the_same_bits(data: st.DataObject) -> None:
         there = plan_of(start, b)
         if not there.is_exact:
             return
-        middle = carried_out(start, there)
+        middle = conversions.carried_out(start, there)
         back = plan_of(middle, a)
         if back.is_exact:
-            assert carried_out(middle, back).bytes() == start.bytes()
+            assert conversions.carried_out(middle, back).bytes() == start.bytes()
 
 
 EXACT = (
@@ -175,9 +158,9 @@ def test_layouts_with_two_biases_say_that_they_are_exact(kind: str, bias: bool) 
     for name in EXACT:
         if can_hold(name, spec):
             there = plan_of(source, name)
-            back = plan_of(carried_out(source, there), "torch")
+            back = plan_of(conversions.carried_out(source, there), "torch")
             assert there.is_exact and back.is_exact, name
-            assert carried_out(carried_out(source, there), back).bytes() == source.bytes(), name
+            assert conversions.carried_out(conversions.carried_out(source, there), back).bytes() == source.bytes(), name
 
 
 @settings(max_examples=60, deadline=None)
@@ -207,7 +190,7 @@ def scattered(source: Held, seed: int) -> Held:
         stop = views[name].offset + views[name].extent
     buffer = np.full(stop, np.nan, np.float32)
     for name, view in views.items():
-        window(view, {"all": buffer})[...] = window(source.views[name], source.buffers)
+        conversions.window(view, {"all": buffer})[...] = conversions.window(source.views[name], source.buffers)
     return replace(source, buffers={"all": buffer}, views={name: views[name] for name in source.views})
 
 
@@ -227,7 +210,7 @@ def test_coalesced_copies_write_the_same(kind: str, monkeypatch: pytest.MonkeyPa
         with monkeypatch.context() as patch:
             patch.setattr(relayout, "coalesced", list)
             single = plan_of(start, target)
-        assert forced(start, joined).bytes() == forced(start, single).bytes(), a
+        assert conversions.forced(start, joined).bytes() == conversions.forced(start, single).bytes(), a
         for one, other in zip(joined.targets, single.targets, strict=True):
             assert len(one.copies) <= len(other.copies)
 
@@ -260,7 +243,10 @@ def test_coalescing_any_copies(copies: list[Copy]) -> None:
     buffers = {0: np.random.default_rng(0).normal(size=200).astype(np.float32)}
     joined = relayout.coalesced(copies)
     target = Target("t", DTYPES["float32"], (size,), tuple(copies))
-    assert filled(replace(target, copies=tuple(joined)), buffers).tobytes() == filled(target, buffers).tobytes()
+    assert (
+        conversions.filled(replace(target, copies=tuple(joined)), buffers).tobytes()
+        == conversions.filled(target, buffers).tobytes()
+    )
     assert len(joined) <= len(copies)
 
 

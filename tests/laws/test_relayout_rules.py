@@ -13,9 +13,11 @@ from paramtool.layouts.networks import network
 from paramtool.layouts.spec import Spec
 from paramtool.passes import relayout
 from paramtool.passes.relayout import Converted
-from tests.laws.conversions import NAMES, NO_INNER_BIAS, PEEPHOLES, Array, Held, can_hold, carried_out, filled, full
-from tests.laws.conversions import held, meets, move, neutral, plan_of, window
 
+from tests.laws.conversions import (  # isort: skip
+    NAMES, NO_INNER_BIAS, PEEPHOLES, Array, Held, can_hold, carried_out, filled, full, held, meets, move, neutral,
+    plan_of, window,
+)  # fmt: skip
 
 
 def lstm(**said: object) -> Spec:
