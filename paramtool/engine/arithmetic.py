@@ -95,7 +95,7 @@ def prove(requires: Iterable[Requirement], source: Source) -> None:
     """Prove what a plan requires of the source's bytes; LayoutError lists what does not hold."""
     failed = [one for one in requires if not _holds(one, source)]
     if failed:
-        lines = [one.message for one in failed]
+        lines = list(dict.fromkeys(one.message for one in failed))
         hint = "; ".join(dict.fromkeys(one.hint for one in failed if one.hint))
         raise LayoutError(lines[0] if len(lines) == 1 else listed(f"{len(lines)} conditions do not hold:", lines), hint)
 
@@ -115,6 +115,9 @@ def _holds(one: Requirement, source: Source) -> bool:
             wanted = source.array(one.terms[0][1])[box]
         else:
             wanted = total(one.terms, one.shift, box, source) if one.terms else found.dtype.type(one.shift)
-        if not np.array_equal(found, np.broadcast_to(wanted, found.shape)):
+        same = found == wanted
+        if not exact:
+            same |= np.isnan(found) & np.isnan(wanted)  # what is calculated of a NaN is one
+        if not same.all():
             return False
     return True

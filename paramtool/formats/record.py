@@ -116,11 +116,12 @@ def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...
 
 
 def _module(item: Mapping[str, Any]) -> Module:
+    """One network; ValueError where a text is no text, or a mapping no mapping of texts."""
     found = {key: item[key] for key in _MODULE_KEYS if key in item}
-    texts = [v for v in found.values() if not isinstance(v, dict)]
-    pairs = [text for v in found.values() if isinstance(v, dict) for pair in v.items() for text in pair]
-    if not all(isinstance(text, str) for text in [*texts, *pairs]):
-        raise ValueError("a module is not made of texts")
+    for key, value in found.items():
+        texts = [text for pair in value.items() for text in pair] if key in ("tensors", "options") else [value]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"{key} is not made of texts")
     return Module(**{"at": "", **found})
 
 

@@ -23,6 +23,7 @@ from paramtool.jobs._writing import (
     place,
 )
 from paramtool.jobs.layouting import register_files
+from paramtool.layouts.spec import Facts, parse
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, check
 from paramtool.passes import relayout as relayout_pass
@@ -158,22 +159,24 @@ def _find(checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
         views = checkpoint.views()
         named = [name for name in views if name in options.at or repr(name) in str(error)]
         vectors = [name for name in named if len(views[name].shape) == 1]
-        if options.spec or not vectors or len(named) > len(vectors):
+        if "cannot be seen" not in str(error) or not vectors or len(named) > len(vectors):
             raise
-        raise _unsure(checkpoint, vectors[0]) from None
+        raise _unsure(checkpoint, vectors[0], parse(options.spec)) from None
 
 
-def _unsure(checkpoint: Checkpoint, name: str) -> LayoutError:
+def _unsure(checkpoint: Checkpoint, name: str, facts: Facts) -> LayoutError:
     """A flat vector fits many networks; the first that are plausible, each with the words to type."""
     from paramtool.layouts import guess_vectors
-    from paramtool.layouts.guess import flat
+    from paramtool.layouts.guess import flat, spec_of
 
     shapes = {other: view.shape for other, view in checkpoint.views().items()}
     where, (length,) = checkpoint.files[0].path, shapes[name]
-    likely = flat(length, guess_vectors.hints(name, shapes))
+    every = flat(length, guess_vectors.hints(name, shapes))
+    likely = [c for c in every if all(getattr(spec_of(c.spec), key) == value for key, value in facts.items())]
     if not likely:
         return LayoutError(
-            f"{where}: {name!r} has {length} elements, which is the length of no network", _look_closer(where)
+            f"{where}: {name!r} has {length} elements, which is the length of no network that is so",
+            _look_closer(where),
         )
     lines = [f'--spec "{one.spec}"   {"; ".join(one.reasons[:2])}' for one in likely[:LIKELY]]
     head = f"{where}: {name!r} has {length} elements; that fits {len(likely)} networks, so it has to be said which:"
@@ -190,8 +193,6 @@ def _look_closer(where: str) -> str:
 
 
 def _wanted(options: RelayoutOptions) -> Wanted:
-    from paramtool.layouts.spec import parse
-
     return Wanted(options.source, parse(options.spec), options.at, options.described)
 
 

@@ -5,7 +5,7 @@ hold that were saved from GPUs, and what PyTorch asserts each time it makes such
 (aten/src/ATen/native/cudnn/RNN.cpp, get_parameters).
 """
 
-from paramtool.layouts.layout import Form, Layout, Option, Tensor
+from paramtool.layouts.layout import UNSEEN, Form, Layout, Option, Tensor
 from paramtool.layouts.spec import GATES
 
 MATRICES = "{layer dir: W[(gate hidden in)] R[(gate hidden rec)] P[(proj hidden)]}"
@@ -37,6 +37,21 @@ def _forms(mode: str, biases: dict[str, str]) -> tuple[Form, ...]:
     )
 
 
+BIAS_MODE = Option(
+    "bias_mode",
+    "double",
+    "double, input or recurrent: cuDNN's cudnnRNNBiasMode_t",
+    True,
+    ("double", "input", "recurrent"),
+)
+TAIL = Option(
+    "tail",
+    "yes",
+    "yes, no or unseen: whether a buffer without biases has room for them; unseen room may hold anything",
+    True,
+    ("yes", "no", UNSEEN),
+)
+
 LAYOUTS = (
     Layout(
         "cudnn",
@@ -47,8 +62,8 @@ LAYOUTS = (
             *_forms("recurrent", RECURRENT_BIAS),
         ),
         options=(
-            Option("bias_mode", "double", "double, input or recurrent: cuDNN's cudnnRNNBiasMode_t", True),
-            Option("tail", "yes", "yes or no: whether a buffer without biases has unused room for them", True),
+            BIAS_MODE,
+            TAIL,
         ),
         source="72 storages in 11 files saved from GPUs; aten/src/ATen/native/cudnn/RNN.cpp; TensorFlow's "
         "CudnnOpaqueParamsSaveable; jax.experimental.rnn",

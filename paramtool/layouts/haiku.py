@@ -31,7 +31,7 @@ LAYOUTS = (
         ),
         separator="/",
         directions=("forward", "backward"),
-        options=(Option("double_bias", "yes", "yes or no: VanillaRNN's argument of that name", True),),
+        options=(Option("double_bias", "yes", "yes or no: VanillaRNN's argument of that name", True, ("yes", "no")),),
         source="haiku/_src/recurrent.py (dm-haiku 0.0.17)",
         proof=("oracle: haiku",),
         telling=False,

@@ -27,15 +27,17 @@ GRU = (
     Tensor(STACK + "hid_init", "h0![1 rec]", optional=True),
 )
 
+PEEPHOLES = Option(
+    "peepholes", "yes", "yes or no: whether peepholes of zeros are written where there are none", True, ("yes", "no")
+)
+
 LAYOUTS = (
     Layout(
         "lasagne",
         "Lasagne LSTMLayer, GRULayer",
         (Form("lstm", "ifgo", LSTM, says=frozenset({"backward"})), Form("gru", "rzn", GRU, reset="after")),
         directions=("forward", "backward"),
-        options=(
-            Option("peepholes", "yes", "yes or no: whether peepholes of zeros are written where there are none", True),
-        ),
+        options=(PEEPHOLES,),
         source="lasagne/layers/recurrent.py @5d3c63c",
         proof=("equations",),
     ),

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from math import prod
+from math import isfinite, prod
 from typing import NamedTuple
 
 from paramtool.errors import LayoutError, UsageError
@@ -26,6 +26,10 @@ from paramtool.model.view import View, contiguous_strides
 
 CAN_BE_SAID = ("gate_activation", "cell_clip", "clip", "coupled", "backward")
 """Facts of a spec that change the function and that only some layouts have a word for."""
+
+
+UNSEEN = "unseen"
+"""The value of an option for room that may hold anything, and is not looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,26 @@ class Option:
     what: str
     shown: bool = False
     """Whether the shapes of the tensors show it."""
+    values: tuple[str, ...] = ()
+    """What it may be; empty for a number, or for whatever the forms of the layout ask for."""
+
+    def check(self, layout: str, value: str) -> None:
+        """UsageError where the option cannot have this value."""
+        if self.values:
+            good, expected = value in self.values, f"one of {', '.join(self.values)}"
+        elif _is_number(self.default):
+            good, expected = _is_number(value), "a finite number"
+        else:
+            return
+        if not good:
+            raise UsageError(f"layout {layout}: {self.name}={value} cannot be; expected {expected}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return isfinite(float(text))
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +170,8 @@ class Layout:
         if unknown := given.keys() - known.keys():
             there = ", ".join(known) or "none"
             raise UsageError(f"layout {self.name} has no option {min(unknown)!r}; its options: {there}")
+        for option in self.options:
+            option.check(self.name, given.get(option.name, option.default))
         return {**known, **given}
 
     def forms_of(self, kind: str, options: Mapping[str, str]) -> Iterator[Form]:
@@ -196,8 +222,8 @@ class Place:
     shape: tuple[int, ...]
     """The axes of the window as the cell's own buffer is cut: its bytes row by row in this shape."""
     shift: float = 0.0
-    must_be_zero: bool = False
-    """Filler that stands for cells which the network does not have; other filler means nothing."""
+    must_be_zero: str = ""
+    """The kind of cell that filler stands for and that the network does not have; other filler means nothing."""
 
 
 class _Piece(NamedTuple):
@@ -251,7 +277,8 @@ class Stored:
                         if kind in self.spec.kinds()
                     )
                     place = View(view.storage, view.dtype, offset + at, shape, strides)
-                    fake = bool(block.terms) and not terms and block.always == "!"
+                    looked_at = not terms and self.options.get(block.always[1:]) != UNSEEN
+                    fake = block.terms[0][1] if looked_at and block.terms else ""
                     yield Place(terms, place, shape, shift, fake)
 
     def _number(self, word: str) -> float:
@@ -283,7 +310,7 @@ def _is_there(block: Block, spec: Spec, options: Mapping[str, str]) -> bool:
     """Whether a block stands in the tensors of this network."""
     if not block.terms or block.kinds & set(spec.kinds()):
         return True
-    return block.always == "!" or (bool(block.always) and options.get(block.always[1:]) == "yes")
+    return block.always == "!" or (bool(block.always) and options.get(block.always[1:]) in ("yes", UNSEEN))
 
 
 def _pieces(

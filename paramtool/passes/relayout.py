@@ -8,13 +8,14 @@ be equal.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from paramtool import layouts
 from paramtool.errors import LayoutError
-from paramtool.layouts.layout import Form, Layout, Place, Stored, Tensor, refusals, stored
+from paramtool.layouts.layout import Form, Layout, Option, Place, Stored, Tensor, refusals, stored
 from paramtool.layouts.networks import Network, as_stored
 from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec
 from paramtool.model.dtype import DType
@@ -24,6 +25,8 @@ from paramtool.passes.coalesce import coalesced
 
 KEPT_PREFIX = "paramtool.kept/"
 """Names of tensors that hold what a conversion would lose begin with this."""
+_KEPT_BIAS = {"lstm": "KIND.i[hidden] KIND-forget_bias.f[hidden] KIND.go[(gate hidden)]"}
+"""What a kept bias holds: the numbers as they stood, so that none is rounded twice."""
 KEPT = Layout(
     "kept",
     "biases as they were before a conversion summed or shifted them",
@@ -31,16 +34,36 @@ KEPT = Layout(
         Form(
             kind,
             GATES[kind],
-            (
-                Tensor("bias_ih_l{layer}{dir}", "bW[(gate hidden)]"),
-                Tensor("bias_hh_l{layer}{dir}", "bR[(gate hidden)]"),
+            tuple(
+                Tensor(name, _KEPT_BIAS.get(kind, "KIND[(gate hidden)]").replace("KIND", cell))
+                for name, cell in (("bias_ih_l{layer}{dir}", "bW"), ("bias_hh_l{layer}{dir}", "bR"))
             ),
             reset=reset,
         )
         for kind, reset in (("lstm", ""), ("gru", "after"), ("gru", "before"), ("rnn", ""))
     ),
     separator="/",
+    options=(Option("forget_bias", "0.0", "what had been taken off the forget gate's bias where it stood"),),
 )
+_KEPT_NAME = re.compile(r"(?:minus_(?P<off>[^/]+)/)?bias_(?:ih|hh)_l\d+(?:_reverse)?")
+
+
+def kept_name(at: str, tensor: str, off: float = 0.0) -> str:
+    """The name of a kept tensor of a module; `off` is the forget bias that had been taken off."""
+    return f"{KEPT_PREFIX}{at}{'/' if at else ''}{f'minus_{off}/' if off else ''}{tensor}"
+
+
+def kept_off(at: str, name: str) -> float | None:
+    """The forget bias that had been taken off a kept tensor of a module; None where it is no such tensor.
+
+    >>> kept_off("enc", "paramtool.kept/enc/minus_1.0/bias_ih_l0"), kept_off("enc", "enc.bias_ih_l0")
+    (1.0, None)
+    """
+    found = _KEPT_NAME.fullmatch(name.removeprefix(kept_name(at, ""))) if name.startswith(kept_name(at, "")) else None
+    try:
+        return float(found["off"] or 0) if found else None
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +199,13 @@ def _holders(spec: Spec) -> str:
     return f"layouts that hold it: {', '.join(names)}" if names else "no layout here holds it"
 
 
+def _forms_for(layout: Layout, spec: Spec) -> list[Form]:
+    """The forms of a layout that can hold a network."""
+    return [form for form in layout.forms if form.kind == spec.kind and not list(refusals(layout, form, spec))]
+
+
 def _holds(layout: Layout, spec: Spec) -> bool:
-    return any(not list(refusals(layout, form, spec)) for form in layout.forms if form.kind == spec.kind)
+    return bool(_forms_for(layout, spec))
 
 
 # --- the source -------------------------------------------------------------------------------------------------
@@ -193,22 +221,33 @@ def _cells(network: Network, views: Mapping[str, View]) -> _Cells:
     return cells
 
 
+_ABSENT = {
+    "bW": ("biases", "bias"),
+    "bR": ("biases", "bias"),
+    "peep": ("peepholes", "peephole"),
+    "h0": ("initial state", "initial_state"),
+    "c0": ("initial state", "initial_state"),
+}
+"""Kinds of cells that a network may be without: what they are, and the word of a spec for them."""
+
+
 def _take(cells: _Cells, place: Place, name: str) -> None:
     """One place of a source: its cells stand there, or must be zero."""
     if not place.terms:
         if place.must_be_zero:
-            message = f"{name!r}: is not zero, and the network is said to have no biases"
-            cells.requires.append(Requirement(place.view, (), place.shift, message, 'say bias=yes in --spec "..."'))
-            cells.changes.append(Change("dropped", "biases of zeros dropped"))
+            what, fact = _ABSENT[place.must_be_zero]
+            message = f"{name!r}: is not zero, and the network is said to have no {what}"
+            cells.requires.append(Requirement(place.view, (), place.shift, message, f'say {fact}=yes in --spec "..."'))
+            cells.changes.append(Change("dropped", f"{what} of zeros dropped"))
         return
     (sign, cell), *others = place.terms
     source = _Source(sign, place.view, place.shape, -sign * place.shift)
     twin = cells.found.get(cell)
     if twin is not None:
         message = f"{name!r}: {cell} differs from its twin, which has the same meaning"
-        cells.requires.append(
-            Requirement(place.view, ((1, twin.view),), 0.0, message, "the file was changed by halves")
-        )
+        for here, there in _aligned([(place.view, place.shape), (twin.view, twin.shape)]):
+            terms, shift = ((sign * twin.sign, there),), sign * twin.shift + place.shift
+            cells.requires.append(Requirement(here, terms, shift, message, "the file was changed by halves"))
         return
     cells.found[cell] = source
     cells.zero.update(other for _, other in others)
@@ -216,31 +255,36 @@ def _take(cells: _Cells, place: Place, name: str) -> None:
 
 def _take_kept(cells: _Cells, network: Network, views: Mapping[str, View]) -> None:
     """Take biases from where an earlier conversion kept them, provided that they still give what is stored."""
-    form = next(form for form in KEPT.forms if (form.kind, form.reset) == (network.spec.kind, network.spec.reset))
-    kept: dict[Cell, _Source] = {}
-    for tensor in stored(KEPT, form, network.spec, {}):
-        name = kept_name(network.at, tensor.name)
-        if name not in views:
-            continue
-        for place in tensor.places(as_stored(views[name], tensor.shape)):
-            kept[place.terms[0][1]] = _Source(1, place.view, place.shape, 0.0)
+    kept = _kept_cells(network, views)
     if not kept:
         return
+    layers = {(cell.layer, cell.direction) for cell in kept}
+    gone = {c for c in cells.found if c.kind in ("bW", "bR") and c not in kept and (c.layer, c.direction) in layers}
     for tensor in network.stored():
-        for place in tensor.places(as_stored(views[network.tensors[tensor.name]], tensor.shape)):
-            if place.terms and all(cell in kept for _, cell in place.terms):
-                terms = tuple((sign, kept[cell].view) for sign, cell in place.terms)
-                message = f"{network.tensors[tensor.name]!r}: is not what {KEPT_PREFIX}... gives: {place.terms[0][1]}"
+        name = network.tensors[tensor.name]
+        for place in tensor.places(as_stored(views[name], tensor.shape)):
+            known = [(sign, kept[cell]) for sign, cell in place.terms if cell in kept]
+            if known or any(cell in gone for _, cell in place.terms):
+                message = f"{name!r}: is not what {KEPT_PREFIX}... gives: {place.terms[0][1]}"
                 hint = "it was trained on since: --drop-kept goes on without the kept biases"
-                cells.requires.append(Requirement(place.view, terms, place.shift, message, hint))
-    cells.found |= kept
-    cells.zero -= kept.keys()
+                terms = tuple((sign * source.sign, source.view) for sign, source in known)
+                shift = place.shift + sum(sign * source.shift for sign, source in known)
+                cells.requires.append(Requirement(place.view, terms, shift, message, hint))
+    cells.found = {cell: source for cell, source in cells.found.items() if cell not in gone} | kept
+    cells.zero = (cells.zero | gone) - kept.keys()
     cells.changes.append(Change("kept", "biases taken from where an earlier conversion kept them"))
 
 
-def kept_name(at: str, tensor: str) -> str:
-    """The name of a kept tensor of a module."""
-    return f"{KEPT_PREFIX}{at}/{tensor}" if at else f"{KEPT_PREFIX}{tensor}"
+def _kept_cells(network: Network, views: Mapping[str, View]) -> dict[Cell, _Source]:
+    """Where an earlier conversion kept cells of the network."""
+    form = next(form for form in KEPT.forms if (form.kind, form.reset) == (network.spec.kind, network.spec.reset))
+    kept: dict[Cell, _Source] = {}
+    for off in {off for name in views if (off := kept_off(network.at, name)) is not None}:
+        for tensor in stored(KEPT, form, network.spec, {"forget_bias": str(off)}):
+            name = kept_name(network.at, tensor.name, off)
+            for place in tensor.places(as_stored(views[name], tensor.shape)) if name in views else ():
+                kept[place.terms[0][1]] = _Source(1, place.view, place.shape, -place.shift)
+    return kept
 
 
 def _check_placed(cells: _Cells, network: Network, layout: Layout, form: Form) -> None:
@@ -253,9 +297,7 @@ def _check_placed(cells: _Cells, network: Network, layout: Layout, form: Form) -
                 f"{cells.where}: layout {layout.name} has no place for the {cell}", _holders(network.spec)
             )
         holders = [
-            one.name
-            for one in layouts.all_layouts()
-            if _holds(one, network.spec) and any(f.has_place(cell) for f in one.forms if f.kind == network.spec.kind)
+            one.name for one in layouts.all_layouts() if any(f.has_place(cell) for f in _forms_for(one, network.spec))
         ]
         message = f"{cells.where}: the {cell} is not zero, and layout {layout.name} has no place for it"
         hint = f"layouts that hold it: {', '.join(holders)}"
@@ -351,12 +393,12 @@ def _run(view: View, start: int, stop: int) -> View:
 
 
 def _kept(network: Network, at: str, lossy: set[Cell], cells: _Cells, dtype: DType) -> Iterator[Target]:
-    """Tensors that hold cells as they were, for each bias vector of which a gate is lost."""
+    """Tensors that hold biases as they stood, for each vector of which a gate is lost."""
     form = next(form for form in KEPT.forms if (form.kind, form.reset) == (network.spec.kind, network.spec.reset))
     quiet = _Cells(cells.where, cells.found, cells.zero)
-    for tensor in stored(KEPT, form, network.spec, {}):
-        name = kept_name(at, tensor.name)
-        if any(
-            cell in lossy for place in tensor.places(contiguous(name, dtype, tensor.shape)) for _, cell in place.terms
-        ):
+    off = max((source.shift for cell, source in cells.found.items() if cell.gate == "f"), default=0.0)
+    for tensor in stored(KEPT, form, network.spec, {"forget_bias": str(off)}):
+        name = kept_name(at, tensor.name, off)
+        inside = {c for place in tensor.places(contiguous(name, dtype, tensor.shape)) for _, c in place.terms}
+        if inside & lossy and inside & cells.found.keys():
             yield _target(name, tensor, quiet, dtype)[0]

@@ -15,7 +15,7 @@ from paramtool.model.plan import Alias, Plan, Target
 from paramtool.model.view import View, contiguous, reshaped
 from paramtool.passes import dedup
 from paramtool.passes.recognise import fused_networks
-from paramtool.passes.relayout import Converted, convert, kept_name
+from paramtool.passes.relayout import Converted, convert, kept_off
 from paramtool.passes.ties import Shared, shared
 
 
@@ -133,8 +133,8 @@ def _new(converted: Converted) -> list[str]:
 
 def _kept(checkpoint: Checkpoint, converted: list[Converted]) -> set[str]:
     """What earlier conversions kept for these networks."""
-    kept = tuple(kept_name(one.source.at, "bias_") for one in converted)
-    return {name for name in checkpoint.entries if name.startswith(kept)}
+    ats = {one.source.at for one in converted}
+    return {name for name in checkpoint.entries if any(kept_off(at, name) is not None for at in ats)}
 
 
 def _firsts(checkpoint: Checkpoint, converted: list[Converted]) -> dict[str, list[str]]:

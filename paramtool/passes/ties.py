@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from paramtool.model.alias import AliasGraph
 from paramtool.model.plan import Alias, Target
 from paramtool.model.view import View, contiguous, overlaps
-from paramtool.passes.relayout import Converted, convert, kept_name
+from paramtool.passes.relayout import Converted, convert, kept_off
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,10 @@ def _sources(one: Converted, whole: AliasGraph) -> dict[str, tuple[str, ...]]:
     Names that only have equal bytes can stand on one window, so the conversion is made once more with each name on a
     storage of its own.
     """
-    kept = kept_name(one.source.at, "bias_")
     windows = [view for target in one.targets for copy in target.copies for _, view in copy.terms]
     names = [*one.source.tensors.values()]
     for name, member in whole.members.items():
-        if name.startswith(kept) and any(_meet(member.source, window) for window in windows):
+        if kept_off(one.source.at, name) is not None and any(_meet(member.source, window) for window in windows):
             names.append(name)
     views = {
         name: contiguous(name, whole.members[name].source.dtype, whole.members[name].source.shape) for name in names

@@ -12,7 +12,7 @@ from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network, modules, named, network
 from paramtool.layouts.spec import Facts, merged, parse
 from paramtool.model.checkpoint import Checkpoint, Compound, Module, NoData, Unreadable
-from paramtool.passes.relayout import kept_name
+from paramtool.passes.relayout import kept_off
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Found:
 
     def is_kept(self, name: str) -> bool:
         """Whether a tensor holds what an earlier conversion of this network kept."""
-        return name.startswith(kept_name(self.network.at, "bias_"))
+        return kept_off(self.network.at, name) is not None
 
 
 def find(checkpoint: Checkpoint, wanted: Wanted) -> list[Found]:

@@ -5,11 +5,13 @@ tests/oracles/frameworks/prove.py has the functions and says what is compared wi
 
 from __future__ import annotations
 
+import doctest
 import re
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -22,14 +24,15 @@ ROOT = HERE.parents[2]
 sys.path.insert(0, str(HERE))  # its scripts are run by other Pythons, and so are no package
 
 import _neutral  # noqa: E402 - found through the path above
+import _neutral_layouts  # noqa: E402
+import _proofs_page  # noqa: E402
 import cases  # noqa: E402
 import prove  # noqa: E402
 
 pytest.importorskip("onnxruntime")
 PAGE = (ROOT / "docs/proofs.md").read_text(encoding="utf-8")
-AT_HAND = [
-    one for one in prove.RUNNERS if one.environment == prove.MAIN or (one.environment == "keras" and find_spec("keras"))
-]
+KERAS = next(replace(one, layouts=one.layouts[:1]) for one in prove.RUNNERS if one.environment == "keras")
+AT_HAND = [one for one in prove.RUNNERS if one.environment == prove.MAIN] + [KERAS] * (find_spec("keras") is not None)
 
 
 @pytest.mark.parametrize("runner", AT_HAND, ids=lambda runner: runner.script)
@@ -73,6 +76,14 @@ def test_a_gru_with_an_inner_bias_is_refused() -> None:
     refused = cases.prove_layout("flax.nnx", few=True).refused
     assert refused["gru, after"] == cases.INNER_BIAS
     assert cases.NO_INNER_BIAS not in refused
+
+
+@pytest.mark.parametrize("module", [_neutral_layouts, _proofs_page])
+def test_examples(module: ModuleType) -> None:
+    """The examples in docstrings hold; pytest itself does not look into these modules."""
+    found = doctest.testmod(module)
+    assert found.attempted
+    assert not found.failed
 
 
 # --- what is written down ---------------------------------------------------------------------------------------------

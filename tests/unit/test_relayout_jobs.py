@@ -483,7 +483,6 @@ def test_a_kept_split_that_is_not_true_any_more(tmp_path: Path) -> None:
     assert load(tmp_path / C).keys() == state(module, "rnn").keys()
 
 
-@pytest.mark.xfail(strict=True, reason="requirements compare numbers, and a NaN is unequal to itself")
 def test_a_kept_split_with_nans(tmp_path: Path) -> None:
     """Training that diverged: the way back is byte for byte all the same."""
     module = nn.LSTM(3, 4)

@@ -40,6 +40,7 @@ def page(result: Mapping[str, Any]) -> str:
     parts = [
         HEAD.format(date=result["date"], bound=result["bound"], far=result["far"]),
         "## Frameworks that ran\n\n" + table(RAN, [row(one) for one in runs if one["to"]["cases"]]),
+        "## What was called\n\n" + table(CALLED, [called(one) for one in runs if one["to"]["cases"]]),
         "## What is refused\n\n" + REFUSED + table(LACKS, [refusals(one) for one in runs]),
         "## Not run\n\n" + EQUATIONS + table(OWN_WORDS, list(unproved())),
         "## Real files\n\n" + FILES + "\n".join(f"- `{name}`: {what}" for name, what in with_samples()) + "\n",
@@ -48,10 +49,11 @@ def page(result: Mapping[str, Any]) -> str:
 
 
 RAN = ("layout", "run by", "networks", "to: cases", "error", "from: cases", "error", "controls", "smallest")
-LACKS = ("layout", "run by", "paramtool refuses", "the framework has no")
+CALLED = ("layout", "in the library's words", "versions")
+LACKS = ("layout", "run by", "paramtool refuses", "written, but not run here")
 REFUSED = """\
 What paramtool refuses to write in a layout, since the library has no such network or the layout no place for a part of
-it; and what it writes although the framework of this row cannot run it.
+it; and what it writes although the framework of this row has nothing to run it with.
 
 """
 OWN_WORDS = ("layout", "what it is", "how it is known")
@@ -78,6 +80,12 @@ def row(one: Mapping[str, Any]) -> list[str]:
     ways = [cell for way in ("to", "from") for cell in (str(one[way]["cases"]), f"{one[way]['error']:.1e}")]
     controls = [str(len(one["controls"])), "" if smallest is None else f"{smallest:.2f}"]
     return [f"`{one['layout']}`", one["run by"], in_short(one["kinds"]), *ways, *controls]
+
+
+def called(one: Mapping[str, Any]) -> list[str]:
+    """What a script says that it ran, and the versions that it found."""
+    versions = ", ".join(f"{name} {version}" for name, version in one["versions"].items())
+    return [f"`{one['layout']}`", "; ".join(one["ran"]), versions]
 
 
 def refusals(one: Mapping[str, Any]) -> list[str]:
