@@ -23,7 +23,12 @@ def _layout(one: Layout) -> dict[str, Any]:
         "separator": one.separator,
         "directions": one.max_directions,
         "always_biases": one.always_biases,
-        "options": [{"name": o.name, "default": o.default, "what": o.what} for o in one.options],
+        "unsaid": list(one.unsaid),
+        "must_say": list(one.must_say),
+        "options": [
+            {"name": o.name, "default": o.default, "what": o.what, "shown": o.shown, "values": list(o.values)}
+            for o in one.options
+        ],
         "forms": [_form(form) for form in one.forms],
         "source": one.source,
         "proof": list(one.proof),

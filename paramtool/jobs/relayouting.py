@@ -179,7 +179,8 @@ def _unsure(checkpoint: Checkpoint, name: str, facts: Facts) -> LayoutError:
             _look_closer(where),
         )
     lines = [f'--spec "{one.spec}"   {"; ".join(one.reasons[:2])}' for one in likely[:LIKELY]]
-    head = f"{where}: {name!r} has {length} elements; that fits {len(likely)} networks, so it has to be said which:"
+    fits = f"{len(likely)} networks" if len(likely) > 1 else "one network"
+    head = f"{where}: {name!r} has {length} elements; that fits {fits}, which has to be said:"
     return LayoutError(listed(head, lines, len(likely) - len(lines)), _look_closer(where))
 
 

@@ -92,7 +92,7 @@ def test_fuse_and_unfuse_without_flags(model: Path, tmp_path: Path) -> None:
     assert rows(ran, "network") == ["enc  torch -> cudnn  lstm input=6 hidden=8 layers=2 bidirectional",
                                     "gru  torch -> cudnn  gru input=16 hidden=6 bias=no reset=after"]  # fmt: skip
     assert rows(ran, "untouched") == ["4 other tensors, as they were, aliases included"]
-    assert labels(ran) == ["fuse", "network", "untouched", "size", "names", "evidence", "next"]
+    assert labels(ran) == ["fuse", "network", "made", "untouched", "size", "names", "evidence", "next"]
     ran = run("unfuse", "m.fused.safetensors", cwd=tmp_path)
     assert rows(ran, "unfuse") == ["m.fused.safetensors -> m.fused.unfused.safetensors"]
     assert raw(load(tmp_path / "m.fused.unfused.safetensors")) == raw(saved(model))
