@@ -189,7 +189,7 @@ class _Walk:
         if computed := sorted(given.keys() - tensors.keys()):
             self.notes.append(f"{where}: the graph computes {', '.join(computed)}: no stored tensor is that")
         if states := [scope[v] for v in map(node.given, ("initial_h", "initial_c")) if v in scope]:
-            self.notes.append(f"{where}: begins with the stored {', '.join(map(repr, states))}, which no module has")
+            self.notes.append(f"{where}: begins with the stored {', '.join(map(repr, states))}: give it to the network")
         try:
             self.modules.append(_onnx_rnn.describe(node, at, tensors, shapes))
         except ValueError as error:

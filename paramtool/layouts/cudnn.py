@@ -37,6 +37,7 @@ def _forms(mode: str, biases: dict[str, str]) -> tuple[Form, ...]:
     )
 
 
+PROJECTION = {"P": "where cuDNN has a projection was never seen: behind R, as in MXNet, is taken for it"}
 BIAS_MODE = Option(
     "bias_mode",
     "double",
@@ -65,6 +66,7 @@ LAYOUTS = (
             BIAS_MODE,
             TAIL,
         ),
+        doubts=PROJECTION,
         source="72 storages in 11 files saved from GPUs; aten/src/ATen/native/cudnn/RNN.cpp; TensorFlow's "
         "CudnnOpaqueParamsSaveable; jax.experimental.rnn",
         proof=("files: storages saved from GPUs", "not verified on a GPU"),

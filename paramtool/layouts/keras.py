@@ -37,6 +37,7 @@ def _cudnn_rows() -> tuple[Tensor, ...]:
 
 
 SOURCE = "keras/src/layers/rnn/{lstm,gru,simple_rnn,bidirectional}.py (3.15.1)"
+BACKWARD = {"backward": "go_backwards leaves Keras' outputs reversed in time; other libraries turn them back"}
 SIDES = ("forward_layer", "backward_layer")
 LAYOUTS = (
     Layout(
@@ -46,6 +47,7 @@ LAYOUTS = (
         separator="/",
         directions=SIDES,
         unsaid=("gate_activation",),
+        doubts=BACKWARD,
         source=SOURCE,
         proof=("oracle: Keras 3 (torch backend)", "oracle: tf_keras"),
     ),
@@ -56,6 +58,7 @@ LAYOUTS = (
         separator="/",
         directions=SIDES,
         unsaid=("gate_activation",),
+        doubts=BACKWARD,
         source="keras/src/saving/saving_lib.py (3.15.1)",
         proof=("oracle: Keras 3 (torch backend)",),
     ),

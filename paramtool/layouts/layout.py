@@ -133,6 +133,8 @@ class Layout:
     """What was run: `oracle: torch`, `files: ...`, `equations`."""
     telling: bool = True
     """Whether its names alone show that a group of tensors is a recurrent network."""
+    doubts: Mapping[str, str] = field(default_factory=dict)
+    """{a kind of cell, or a fact: what is not sure about it in this layout}, told whenever a network has it."""
     unsaid: tuple[str, ...] = ()
     """Facts of a spec that no tensor shows and that differed between versions of the library: assumed, and said so."""
     must_say: tuple[str, ...] = ()
@@ -191,6 +193,11 @@ class Layout:
         raise LayoutError(f"{spec}: layout {self.name} cannot hold it: {'; '.join(refusals(self, forms[0], spec))}")
 
 
+def _activations(form: Form) -> tuple[str, ...]:
+    """What the candidate's activation may be, where the library cannot say another."""
+    return form.activations if form.kind == "rnn" else ("tanh",)
+
+
 def refusals(layout: Layout, form: Form, spec: Spec) -> Iterator[str]:
     """Why a form cannot hold a network, whatever its numbers are."""
     if spec.kind == "gru" and form.reset != spec.reset:
@@ -200,7 +207,7 @@ def refusals(layout: Layout, form: Form, spec: Spec) -> Iterator[str]:
         yield "it holds one direction"
     if spec.kind == "rnn" and len(form.activations) == 1 and spec.activation != form.activations[0]:
         yield f"its RNN is {form.activations[0]} only, the network's activation is {spec.activation or 'not said'}"
-    if spec.kind != "rnn" and spec.activation not in ("", "tanh") and "gate_activation" not in form.says:
+    elif spec.activation not in ("", *_activations(form)) and "gate_activation" not in form.says:
         yield f"it has no activation={spec.activation}"
     defaults = {"gate_activation": "sigmoid"}
     for name in CAN_BE_SAID:

@@ -5,6 +5,8 @@
     [layer{layer}/][{dir}/]kernel       kernel; layer1/forward/kernel
     {cell}/w{gate}                      5/w2: cell is layer * directions + direction
 
+A part in angle brackets, `<lstm_cell/|gru_cell/>`, is a scope that files may have and that is never written.
+
 A part in square brackets stands only where the network has several layers (if it has {layer}) or both directions (if it
 has {dir}).
 """
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from paramtool.layouts.layout import Form, Tensor
 
 _PART = re.compile(r"\[([^\]]*)\]")
+_SCOPES = re.compile(r"<([^>]*)>")
 MAX_LAYERS = 999
 """Larger numbers in names are no layers."""
 
@@ -66,7 +69,7 @@ def render(row: Tensor, directions: tuple[str, str], spec: Spec, binding: Bindin
         wanted = ("{layer}" in found[1] and spec.layers > 1) or ("{dir}" in found[1] and spec.directions > 1)
         return found[1] if wanted else ""
 
-    return _PART.sub(part, row.name).format(**words)
+    return _PART.sub(part, _SCOPES.sub("", row.name)).format(**words)
 
 
 @cache
@@ -78,6 +81,7 @@ def recogniser(row: Tensor, directions: tuple[str, str], gates: str, separators:
     gate = "|".join(re.escape(label) for label in sorted(labels(row, gates).values(), key=len, reverse=True))
     direction = "|".join(re.escape(label) for label in sorted(set(directions), key=len, reverse=True))
     text = re.escape(row.name).replace("/", "[/.]")
+    text = re.sub(r"<(.*?)>", lambda scope: f"(?:{scope[1].replace(chr(92) + '|', '|')})?", text)
     text = re.sub(r"\\\[(.*?)\\\]", r"(?:\1)?", text)
     for word, found in (("layer", r"\d{1,3}"), ("cell", r"\d{1,4}"), ("dir", direction), ("gate", gate)):
         text = text.replace(rf"\{{{word}\}}", f"(?P<{word}>{found})")

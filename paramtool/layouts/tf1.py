@@ -6,10 +6,14 @@ no checkpoint.  Sources: tf_keras/layers/rnn/legacy_cells.py; tensorflow/contrib
 """
 
 from paramtool.layouts.cudnn import ALWAYS_P
+from paramtool.layouts.cudnn import PROJECTION as PROJECTION_DOUBT
 from paramtool.layouts.layout import Form, Layout, Option, Tensor
 from paramtool.layouts.spec import GATES
 
-STACK = "[cell_{layer}/][{dir}/]"
+SCOPES = "<basic_lstm_cell/|lstm_cell/|lstm_fused_cell/|lstm_block_cell/|gru_cell/|gru_block_cell/|basic_rnn_cell/>"
+CUDNN_SCOPES = "<cudnn_compatible_lstm_cell/|cudnn_compatible_gru_cell/>"
+STACK = "[cell_{layer}/]<bidirectional_rnn/>[{dir}/]" + SCOPES
+CUDNN_STACK = "[cell_{layer}/]<bidirectional_rnn/>[{dir}/]" + CUDNN_SCOPES
 JOINED = "W[in (gate hidden)] R[rec (gate hidden)]"
 SHIFTED_BIAS = "bW+bR!.ig[(gate hidden)] bW+bR-forget_bias!.f[(gate hidden)] bW+bR!.o[(gate hidden)]"
 LSTM = (
@@ -25,13 +29,17 @@ GRU = (
     Tensor(STACK + "candidate/bias", "bW+bR!.n[hidden]"),
 )
 RNN = (Tensor(STACK + "kernel", JOINED), Tensor(STACK + "bias", "bW+bR![(gate hidden)]"))
+CUDNN_LSTM = (
+    Tensor(CUDNN_STACK + "kernel", JOINED),
+    Tensor(CUDNN_STACK + "bias", "bW+bR![(gate hidden)]"),
+)
 CUDNN_GRU = (
-    Tensor(STACK + "gates/kernel", "W.rz[in (gate hidden)] R.rz[rec (gate hidden)]"),
-    Tensor(STACK + "gates/bias", "bW+bR!.rz[(gate hidden)]"),
-    Tensor(STACK + "candidate/input_projection/kernel", "W.n[in hidden]"),
-    Tensor(STACK + "candidate/input_projection/bias", "bW!.n[hidden]"),
-    Tensor(STACK + "candidate/hidden_projection/kernel", "R.n[rec hidden]"),
-    Tensor(STACK + "candidate/hidden_projection/bias", "bR!.n[hidden]"),
+    Tensor(CUDNN_STACK + "gates/kernel", "W.rz[in (gate hidden)] R.rz[rec (gate hidden)]"),
+    Tensor(CUDNN_STACK + "gates/bias", "bW+bR!.rz[(gate hidden)]"),
+    Tensor(CUDNN_STACK + "candidate/input_projection/kernel", "W.n[in hidden]"),
+    Tensor(CUDNN_STACK + "candidate/input_projection/bias", "bW!.n[hidden]"),
+    Tensor(CUDNN_STACK + "candidate/hidden_projection/kernel", "R.n[rec hidden]"),
+    Tensor(CUDNN_STACK + "candidate/hidden_projection/bias", "bR!.n[hidden]"),
 )
 FORGET_BIAS = Option("forget_bias", "1.0", "what the cell adds to the forget gate at run time; not in the checkpoint")
 SIDES = ("fw", "bw")
@@ -76,6 +84,7 @@ LAYOUTS = (
             for kind in GATES
         ),
         separator="/",
+        doubts=PROJECTION_DOUBT,
         source="tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py @05d0f1f3: the order of its canonical list",
         proof=("source only",),
     ),
@@ -83,7 +92,11 @@ LAYOUTS = (
         "tf1.canonical",
         "TensorFlow 1 contrib.cudnn_rnn: CudnnCompatibleLSTMCell, CudnnCompatibleGRUCell",
         (
-            Form("lstm", "igfo", (Tensor(STACK + "kernel", JOINED), Tensor(STACK + "bias", "bW+bR![(gate hidden)]"))),
+            Form(
+                "lstm",
+                "igfo",
+                (Tensor(CUDNN_STACK + "kernel", JOINED), Tensor(CUDNN_STACK + "bias", "bW+bR![(gate hidden)]")),
+            ),
             Form("gru", "rzn", CUDNN_GRU, reset="after"),
         ),
         separator="/",

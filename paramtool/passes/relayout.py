@@ -167,6 +167,7 @@ def convert(
         target, lost = _target(name, tensor, cells, dtype)
         targets.append(target)
         lossy |= lost
+    cells.changes += _told(layout, options, network.spec)
     kept = tuple(_kept(network, at, lossy, cells, dtype)) if keep_split and lossy else ()
     if kept:
         cells.changes.append(Change("kept", f"{len(kept)} tensors {KEPT_PREFIX}... hold the biases as they were"))
@@ -183,6 +184,19 @@ def convert(
         requires=tuple(cells.requires),
         changes=tuple(dict.fromkeys(cells.changes)),
     )
+
+
+def _told(layout: Layout, options: Mapping[str, str], spec: Spec) -> Iterator[Change]:
+    """What whoever runs the network has to know, and what is not sure."""
+    for option in layout.options:
+        if not option.shown and spec.kind == "lstm":
+            yield Change("needs", f"{option.name}={options[option.name]}: {option.what}")
+    for fact in layout.must_say:
+        if spec.kind == "lstm":
+            yield Change("needs", f"{fact}={getattr(spec, fact)}: no tensor says it to the program that runs it")
+    for word, doubt in layout.doubts.items():
+        if word in spec.kinds() or getattr(spec, word, False):
+            yield Change("unproved", doubt)
 
 
 def _form(layout: Layout, spec: Spec, options: Mapping[str, str]) -> Form:
@@ -214,11 +228,25 @@ def _holds(layout: Layout, spec: Spec) -> bool:
 def _cells(network: Network, views: Mapping[str, View]) -> _Cells:
     """Where each cell of a network stands."""
     cells = _Cells(repr(network.at) if network.at else "the network")
+    _check_dtypes(network, views, cells.where)
     for tensor in network.stored():
         name = network.tensors[tensor.name]
         for place in tensor.places(as_stored(views[name], tensor.shape)):
             _take(cells, place, name)
     return cells
+
+
+def _check_dtypes(network: Network, views: Mapping[str, View], where: str) -> None:
+    """Cells of one kind have one dtype: LayoutError names the tensors that differ."""
+    first: dict[str, tuple[str, str]] = {}
+    for tensor in network.stored():
+        name = network.tensors[tensor.name]
+        kinds = {cell.kind for place in tensor.places(as_stored(views[name], tensor.shape)) for _, cell in place.terms}
+        mine = views[name].dtype.name
+        for kind in sorted(kinds):
+            other, dtype = first.setdefault(kind, (name, mine))
+            if dtype != mine:
+                raise LayoutError(f"{where}: {other!r} is {dtype}, {name!r} is {mine}; expected one dtype")
 
 
 _ABSENT = {
@@ -358,12 +386,14 @@ def _remember(place: Place, sources: list[tuple[int, _Source]], shift: float, ce
         cells.changes.append(Change("shifted", f"function kept, bytes not: {shift:+g} on a bias"))
     if any(sign < 0 for sign, _ in sources):
         cells.changes.append(Change("negated", "one gate negated, exactly"))
-    kinds = {cell.kind for _, cell in place.terms}
-    if not sources and (place.terms or place.must_be_zero):
-        split = place.terms and all(cell in cells.zero for _, cell in place.terms)
-        what = "one bias put into the first of two, zeros into the second" if split else ""
-        made = " and ".join(sorted({WORDS[kind] for kind in kinds})) or "biases"
-        cells.changes.append(Change("split", what) if split else Change("made", f"{made} of zeros written"))
+    if sources or not (place.terms or place.must_be_zero):
+        return
+    if place.terms and all(cell in cells.zero for _, cell in place.terms):
+        cells.changes.append(Change("split", "one bias put into the first of two, zeros into the second"))
+        return
+    kinds = {cell.kind for _, cell in place.terms} or {place.must_be_zero}
+    made = " and ".join(sorted({_ABSENT[kind][0] for kind in kinds}))
+    cells.changes.append(Change("made", f"{made} of zeros written"))
 
 
 Window = tuple[View, tuple[int, ...]]

@@ -287,5 +287,7 @@ def _lost(checkpoint: Checkpoint, consumed: set[str], made: Shared, whole: Alias
         yield f"{len(apart)} {what} memory with converted tensors and keep the old ones, untied: {_some(apart)}"
     if lost := list(dict.fromkeys(made.lost)):
         yield f"untied, because they go to different places of the new tensors: {_some(lost)}"
-    if any(entry.role == "optimizer" for name, entry in checkpoint.entries.items() if name not in consumed):
+    if consumed and any(
+        entry.role == "optimizer" for name, entry in checkpoint.entries.items() if name not in consumed
+    ):
         yield "the optimizer's state is left as it is: it goes with the old tensors and does not fit the new ones"

@@ -11,7 +11,9 @@ from paramtool.errors import FormatError, LayoutError, UsageError
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network, modules, named, network
 from paramtool.layouts.spec import Facts, merged, parse
+from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Module, NoData, Unreadable
+from paramtool.passes.recognise import BUFFER, PARTS, fused_networks
 from paramtool.passes.relayout import kept_off
 
 
@@ -54,6 +56,7 @@ def find(checkpoint: Checkpoint, wanted: Wanted) -> list[Found]:
         chosen = [one for one in candidates if one.layout.telling or one.module]
         if wanted.described and wanted.layout is None:
             chosen = [one for one in chosen if one.module] or chosen
+        chosen = chosen or _in_buffers(checkpoint, family) or _vectors(where, checkpoint, family, options, wanted.facts)
     if not chosen:
         raise LayoutError(_nothing(checkpoint, wanted, family, candidates), hint=_how_to_say(where, candidates))
     found: dict[tuple[str, ...], Found] = {}
@@ -66,6 +69,46 @@ def find(checkpoint: Checkpoint, wanted: Wanted) -> list[Found]:
         _refuse_shared(where, one, made.network, owner)
         found.setdefault(tuple(sorted(made.network.tensors.values())), made)
     return list(found.values())
+
+
+def _in_buffers(checkpoint: Checkpoint, family: list[Layout]) -> list[_Candidate]:
+    """Networks whose parts are windows of one buffer in the layout that is asked for: they are separate already."""
+    if not any(layout.name == BUFFER for layout in family):
+        return []
+    found = fused_networks(checkpoint, alias.build(checkpoint))
+    return [_Candidate(one.at, layouts.find(PARTS), {}) for one in found.values()]
+
+
+def _vectors(
+    where: str, checkpoint: Checkpoint, family: list[Layout], options: Mapping[str, str], facts: Facts
+) -> list[_Candidate]:
+    """The one flat vector under a name of its own that a layout of flat vectors can mean."""
+    flat = [layout for layout in family if len({row.name for form in layout.forms for row in form.tensors}) == 1]
+    lengths = {name: view.numel for name, view in checkpoint.views().items() if len(view.shape) == 1}
+    if not flat or not lengths:
+        return []
+    found = [_vector(name, flat[0], options) for name in lengths]
+    fit = [one for one in found if len(found) == 1 or _reads(one, checkpoint, facts)]
+    if len(fit) != 1:
+        there = ", ".join(f"{name!r} ({length})" for name, length in list(lengths.items())[:8])
+        what = f"{len(fit)} vectors fit" if fit else "no vector fits"
+        raise LayoutError(f"{where}: {what} as a network of layout {flat[0].name}; vectors: {there}", "--at says which")
+    return fit
+
+
+def _vector(name: str, layout: Layout, options: Mapping[str, str]) -> _Candidate:
+    """A flat vector as a network of a layout that has one tensor."""
+    own = layout.forms[0].tensors[0].name
+    at = name.removesuffix(own)[: -len(layout.separator)] if name.endswith(own) else name
+    return _Candidate(at, layout, options, None, {own: name})
+
+
+def _reads(one: _Candidate, checkpoint: Checkpoint, facts: Facts) -> bool:
+    try:
+        one.read(checkpoint, facts)
+    except (FormatError, LayoutError, UsageError):
+        return False
+    return True
 
 
 def _refuse_shared(where: str, one: _Candidate, made: Network, owner: dict[str, _Candidate]) -> None:
@@ -213,9 +256,7 @@ def _match(
     if pattern in checkpoint.entries:  # a flat vector under a name of its own
         flat = [layout for layout in family if len({row.name for form in layout.forms for row in form.tensors}) == 1]
         if flat:
-            own = flat[0].forms[0].tensors[0].name
-            at = pattern.removesuffix(own)[: -len(flat[0].separator)] if pattern.endswith(own) else pattern
-            return _Candidate(at, flat[0], options, None, {own: pattern})
+            return _vector(pattern, flat[0], options)
     for layout in family:  # a part of a network is there: what is missing can be said
         if any(pattern in named(layout, name) for name in checkpoint.entries):
             return _Candidate(pattern, layout, {k: v for k, v in options.items() if k in layout.chosen({})})

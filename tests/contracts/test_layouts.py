@@ -64,6 +64,7 @@ FLAT = {
 CHOICES: tuple[tuple[str, dict[str, str]], ...] = (
     *((name, {}) for name in HELD),
     ("cudnn", {"tail": "no"}),
+    ("cudnn", {"tail": "unseen"}),
     ("cudnn", {"bias_mode": "input"}),
     ("cudnn", {"bias_mode": "recurrent"}),
     ("miopen", {"tail": "yes"}),
@@ -227,7 +228,7 @@ def biases_of(name: str, options: Mapping[str, str], spec: Spec) -> int:
     """How many bias vectors a flat layout has for each cell."""
     if options.get("bias_mode") in ("input", "recurrent"):
         return int(spec.bias)
-    has_room = options.get("tail") == "yes" if name in ("cudnn", "miopen") else True
+    has_room = options.get("tail") in ("yes", "unseen") if name in ("cudnn", "miopen") else True
     return 2 if spec.bias or has_room else 0
 
 

@@ -142,6 +142,41 @@ def test_exact_both_ways_is_the_same_bits(data: st.DataObject) -> None:
             assert conversions.carried_out(middle, back).bytes() == start.bytes()
 
 
+def any_numbers(layout: str, spec: Spec, options: dict[str, str], seed: int) -> Held:
+    """A network whose numbers are a layout's own, large and small, and not made of another layout's."""
+    random = np.random.default_rng(seed)
+    start = conversions.held({}, layout, spec, options)
+    arrays = {}
+    for tensor in start.tensors:
+        size = random.choice((1e-4, 1e-2, 1.0), tensor.shape)
+        numbers = (size * random.normal(size=tensor.shape)).astype(np.float32)
+        arrays[conversions.full(start.layout, "net", tensor.name)] = numbers
+    return conversions.held(arrays, layout, spec, options)
+
+
+FORGETFUL = (
+    ("tf1.basic", "1.0"),
+    ("tf1.basic", "0.3"),
+    ("tf1.block", "0"),
+    ("haiku", ""),
+    ("keras", ""),
+    ("torch", ""),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(FORGETFUL), st.sampled_from(FORGETFUL), st.sampled_from(NAMES), st.integers(0, 999))
+def test_what_is_kept_survives_two_conversions(a: tuple[str, str], b: tuple[str, str], c: str, seed: int) -> None:
+    """Numbers that a layout has of itself come back bit by bit from A to B to C, whatever B and C add to a bias."""
+    spec = Spec("lstm", 3, 2, 1 + seed % 2, bias=True)
+    options = [{"forget_bias": amount} if amount else {} for _, amount in (a, b)]
+    if not can_hold(c, spec):
+        return
+    start = any_numbers(a[0], spec, options[0], seed)
+    there = move(move(start, b[0], options[1], keep_split=True), c, keep_split=True)
+    assert move(there, a[0], options[0]).bytes() == start.bytes()
+
+
 EXACT = (
     "torch", "cudnn", "mxnet", "mxnet.unfused", "mxnet.gates", "mxnet.flat", "mxnet.v2", "tf1.opaque", "onnx",
     "miopen", "paddle", "chainer", "tensorrt", "cntk", "keras.cudnn",

@@ -256,7 +256,7 @@ def test_what_is_changed_is_told(bias: bool, way: tuple[str, str], changes: list
 def test_a_complement_is_told() -> None:
     """A negated gate is a change that is exact."""
     plan = plan_of(neutral(Spec("gru", 3, 2, reset="after", bias=False), 1), "lasagne")
-    assert [change.kind for change in plan.changes] == ["negated", "made"] and plan.is_exact
+    assert [change.kind for change in plan.changes] == ["negated", "made", "made"] and plan.is_exact
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
@@ -302,3 +302,13 @@ def test_a_buffers_biases_that_are_not_zero_are_not_dropped() -> None:
     there = move(neutral(lstm(), 1), "cudnn")
     said = replace(there, spec=lstm(bias=False))
     assert not meets(said, plan_of(said, "torch"))
+
+
+def test_room_that_is_unseen_may_hold_anything() -> None:
+    """With tail=unseen the room behind a buffer without biases is not looked at; it is written as zeros."""
+    there = move(neutral(lstm(), 1), "cudnn")
+    said = replace(there, spec=lstm(bias=False), options=there.layout.chosen({"tail": "unseen"}))
+    plan = plan_of(said, "torch")
+    assert plan.requires == () and set(carried_out(said, plan).arrays()) == {"weight_ih_l0", "weight_hh_l0"}
+    made = move(neutral(lstm(bias=False), 1), "cudnn", {"tail": "unseen"}).arrays()["flat_weights"]
+    assert made.size == 4 * 2 * (3 + 2 + 2) and not made[-16:].any()
