@@ -86,7 +86,7 @@ PARTS = {
     "other gates": (lambda: changed("weight_ih_l1", torch.ones(12, 4)), ("is [12, 4], expected [16, 4]",)),
     "another projection": (lambda: changed("weight_hr_l1", torch.ones(2, 4)), ("projection",)),
     "another type": (
-        lambda: changed("weight_hh_l1", torch.ones(16, 4, dtype=torch.float16)), ("float16; expected one dtype", "one dtype")
+        lambda: changed("weight_hh_l1", torch.ones(16, 4, dtype=torch.float16)), ("float16; expected one dtype",)
     ),
     "sparse": (lambda: changed("weight_hh_l0", torch.ones(16, 4).to_sparse()), ("'rnn.weight_hh_l0'", "sparse_coo")),
     "no data": (lambda: changed("weight_hh_l0", torch.empty(16, 4, device="meta")), ("'rnn.weight_hh_l0'", "meta")),

@@ -81,7 +81,7 @@ LSTM = Spec("lstm", I, H)
             "keras.vars", "layers/bidirectional", replace(LSTM, bidirectional=True),
             " ".join(f"layers/bidirectional/{s}ward_layer/cell/vars/{k}" for s in ("for", "back") for k in range(3)),
         ),
-        ("tf1.basic", "rnn", LSTM, "rnn/basic_lstm_cell/kernel rnn/basic_lstm_cell/bias"),
+        ("tf1.basic", "rnn", LSTM, "rnn/kernel rnn/bias"),
         ("tf1.opaque", "rnn", LSTM, "rnn/opaque_kernel"),
         (
             "flax.linen", "params/LSTMCell_0", LSTM,
@@ -434,3 +434,28 @@ def test_options_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(UsageError, match="forget_bias=much cannot be; expected a finite number"):
         plan_of(source, "tf1.basic", {"forget_bias": "much"})
     assert meets(source, plan_of(source, "tf1.basic", {"forget_bias": "0.5"}))
+
+
+@pytest.mark.parametrize(
+    ("layout", "scope", "layers", "sides"),
+    [
+        ("tf1.basic", "basic_lstm_cell", 1, ("",)),
+        ("tf1.basic", "multi_rnn_cell/cell_{k}/basic_lstm_cell", 2, ("",)),
+        ("tf1.basic", "bidirectional_rnn/{side}/lstm_cell", 1, ("fw", "bw")),
+        ("tf1.canonical", "cell_{k}/bidirectional_rnn/{side}/cudnn_compatible_lstm_cell", 2, ("fw", "bw")),
+        ("tf1.canonical", "multi_rnn_cell/cell_{k}/cudnn_compatible_lstm_cell", 3, ("",)),
+    ],
+)
+def test_scopes_of_tensorflow(layout: str, scope: str, layers: int, sides: tuple[str, ...]) -> None:
+    """Variables under the scopes that TensorFlow's cells open are layers and directions of one network."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for k in range(layers):
+        for side in sides:
+            at = f"rnn/{scope}".format(k=k, side=side)
+            width = 3 if k == 0 else 4 * len(sides)
+            shapes |= {f"{at}/kernel": (width + 4, 16), f"{at}/bias": (16,)}
+    table = layouts.find(layout)
+    (at,) = modules(table, table.chosen({}), shapes)
+    found = network(table, {}, at, shapes, {"kind": "lstm"})
+    assert (found.spec.layers, found.spec.directions, found.spec.input) == (layers, len(sides), 3)
+    assert set(found.tensors.values()) == shapes.keys()
