@@ -16,7 +16,7 @@ LAYOUTS = (
         "CNTK optimized_rnnstack",
         tuple(Form(kind, GATES[kind], (Tensor("W", FLAT),), reset="after" if kind == "gru" else "") for kind in GATES),
         source="bindings/python/cntk/misc/optimized_rnnstack_converter.py @0840bc7e",
-        proof=("source only",),
+        proof=("equations",),
         telling=False,
     ),
     Layout(

@@ -38,7 +38,7 @@ LAYOUTS = (
         ),
         directions=("", "_back"),
         source="mil/ops/defs/iOS15/recurrent.py @e0e2f42b",
-        proof=("oracle: constants of the converter (LSTM)", "source only: GRU, RNN"),
+        proof=("oracle: constants of the converter (LSTM, RNN)", "equations: GRU"),
     ),
     Layout(
         "coreml.proto",
@@ -46,6 +46,6 @@ LAYOUTS = (
         (Form("lstm", "ifgo", PROTO, says=SAYS | {"coupled"}),),
         directions=("forward", "backward"),
         source="mlmodel/format/NeuralNetwork.proto @e0e2f42b",
-        proof=("source only",),
+        proof=("equations",),
     ),
 )

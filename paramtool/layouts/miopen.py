@@ -18,6 +18,6 @@ LAYOUTS = (
         ),
         options=(replace(TAIL, default="no"),),
         source="aten/src/ATen/native/miopen/RNN_miopen.cpp @017943b7; jax.experimental.rnn's swap_lstm_gates",
-        proof=("source only",),
+        proof=("oracle: jax.experimental.rnn (LSTM)", "equations", "not verified on a GPU"),
     ),
 )

@@ -94,7 +94,7 @@ LAYOUTS = (
         _forms("[{layer}.]PART"),
         max_directions=1,
         source=SOURCE,
-        proof=("oracle: mxnet 1.9.1, as the cells of mxnet.unfused",),
+        proof=("oracle: mxnet 1.9.1",),
     ),
     Layout(
         "mxnet.flat",

@@ -86,7 +86,7 @@ LAYOUTS = (
         separator="/",
         doubts=PROJECTION_DOUBT,
         source="tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py @05d0f1f3: the order of its canonical list",
-        proof=("source only",),
+        proof=("equations", "not verified on a GPU"),
     ),
     Layout(
         "tf1.canonical",
