@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import cycle, islice, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -75,13 +75,17 @@ def both_hold(a: str, b: str, kind: str) -> list[Spec]:
 
 
 def pairs(a: str) -> Iterator[tuple[str, Spec, bool]]:
-    """For each layout and each kind that it shares with `a`: the layout, one network of the grid, and whether a GRU's
-    inner bias has a place in both; which network goes round from pair to pair."""
+    """For each layout that shares a kind with `a`: the layout, a network, and whether a GRU's inner bias fits both.
+
+    Of each pair an LSTM and one other kind is taken; which, and which network of the grid, goes round.
+    """
     turn = NAMES.index(a)
     for k, b in enumerate(NAMES):
-        for kind in KINDS:
-            if specs := both_hold(a, b, kind):
-                yield b, next(islice(cycle(specs), (7 * turn + k) % len(specs), None)), not {a, b} & NO_INNER_BIAS
+        shared = {kind: specs for kind in KINDS if (specs := both_hold(a, b, kind))}
+        others = [kind for kind in shared if kind != "lstm"]
+        taken = [kind for kind in shared if kind == "lstm"] + ([others[(2 * turn + k) % len(others)]] if others else [])
+        for specs in map(shared.__getitem__, taken):
+            yield b, specs[(7 * turn + k) % len(specs)], not {a, b} & NO_INNER_BIAS
 
 
 @cache
