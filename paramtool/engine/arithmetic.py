@@ -51,7 +51,25 @@ def value(copy: Copy, box: Box, source: Source) -> Any:
         return source.array(copy.terms[0][1])[box] if copy.terms else 0
     if not copy.terms:
         return np.dtype(number_type(copy.destination)).type(copy.shift)
-    return total(copy.terms, copy.shift, box, source)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = total(copy.terms, copy.shift, box, source)
+    if not copy.is_exact and not np.isfinite(found.astype("f8")).all():
+        _refuse_overflow(copy, box, source)
+    return found
+
+
+def _refuse_overflow(copy: Copy, box: Box, source: Source) -> None:
+    """LayoutError where finite numbers have a sum that is not; a NaN or an infinity that was there before may stay."""
+    import numpy as np
+
+    whole = [source.array(term).view(number_type(term))[box].astype("f8") for _, term in copy.terms]
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = total(copy.terms, copy.shift, box, source).astype("f8")
+    if (np.isfinite(sum(whole)) & ~np.isfinite(found)).any():
+        raise LayoutError(
+            f"{copy.destination.storage!r}: a sum in it is beyond what {copy.destination.dtype.name} holds",
+            hint="convert a copy of the checkpoint in float32",
+        )
 
 
 def total(terms: Sequence[tuple[int, View]], shift: float, box: Box, source: Source) -> Any:

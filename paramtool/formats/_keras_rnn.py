@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from paramtool.formats._keras_config import Config, Layer
@@ -74,9 +74,12 @@ def modules(entries: Mapping[str, Entry], config: Config) -> tuple[list[Module],
             (facts,) = proven
             assert facts is not None
             layer = _layer_of(at, directions[0].is_vars, config)
-            made.append(_module(at, directions, facts, layer, config))
+            module = _module(at, directions, facts, layer, config)
             if layer is None and not facts.is_cudnn:
                 silent.append(at)
+                if _is_old(config) and not module.spec.startswith("rnn"):
+                    module = replace(module, unsure="gate_activation=hard_sigmoid(0.2,0.5)")
+            made.append(module)
         except ValueError as error:
             notes.append(f"recurrent layer {at!r:.200} {error}; it is not listed")
     if silent:
@@ -85,10 +88,15 @@ def modules(entries: Mapping[str, Entry], config: Config) -> tuple[list[Module],
     return made, notes
 
 
+def _is_old(config: Config) -> bool:
+    """Whether the gates of that version are hard_sigmoid, unless another was chosen."""
+    return config.version[:1] == "1" or config.version[:4] in ("2.0.", "2.1.", "2.2.")
+
+
 def _older(config: Config) -> str:
     """A warning where the version has another usual activation than today's."""
-    old = config.version[:1] == "1" or config.version[:4] in ("2.0.", "2.1.", "2.2.")
-    return f"; in Keras {config.version} that of the gates is hard_sigmoid, unless it was chosen" if old else ""
+    words = f"; in Keras {config.version} that of the gates is hard_sigmoid, unless it was chosen"
+    return words if _is_old(config) else ""
 
 
 def _cells(entries: Mapping[str, Entry]) -> Iterator[Cell]:

@@ -19,6 +19,8 @@ from paramtool.model.checkpoint import Module
 INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 """Of an LSTM; the others have the first six."""
 WEIGHTS = ("W", "R", "B", "P")
+STATES = ("initial_h", "initial_c")
+"""What the node begins with; (D, batch, H)."""
 DOMAINS = ("", "ai.onnx")
 KINDS = {"LSTM": ("lstm", 4), "GRU": ("gru", 3), "RNN": ("rnn", 1)}
 """{operator: (kind, gates)}."""
@@ -99,6 +101,7 @@ def describe(node: Node, at: str, tensors: Mapping[str, str], shapes: Mapping[st
     words += [f"clip={shortest(clip)}" for clip in node.numbers("clip", "f") if clip]
     words += ["peephole"] * bool(node.given("P"))
     words += ["coupled"] * bool(kind == "lstm" and node.whole("input_forget"))
+    words += ["initial_state"] * any(name in tensors for name in STATES)
     words += [direction] * (direction == "backward")
     return Module(at, "onnx", " ".join(words), dict(tensors), source=f"{node.operator} node {node.label!r}")
 
@@ -110,6 +113,7 @@ def _check(shapes: Mapping[str, tuple[int, ...]], directions: int, gates: int, h
         "R": (directions, gates * hidden, hidden),
         "B": (directions, 2 * gates * hidden),
         "P": (directions, 3 * hidden),
+        **dict.fromkeys(STATES, (directions, 1, hidden)),
     }
     for name, shape in shapes.items():
         want = expected[name]

@@ -183,17 +183,25 @@ class _Walk:
         """What a recurrent node says; a note where it cannot be said, or where the graph computes its weights."""
         given = {name: node.given(name) for name in _onnx_rnn.WEIGHTS if node.given(name)}
         tensors = {name: scope[value] for name, value in given.items() if value in scope}
+        states = {name: scope[value] for name in _onnx_rnn.STATES if (value := node.given(name)) in scope}
+        tensors |= {name: value for name, value in states.items() if self.is_for_any_batch(value)}
         stored = {name: self.found[value] for name, value in tensors.items()}
         shapes = {name: value.shape for name, value in stored.items() if isinstance(value, Stored)}
         where = f"{node.operator} node {at!r:.200}"
         if computed := sorted(given.keys() - tensors.keys()):
             self.notes.append(f"{where}: the graph computes {', '.join(computed)}: no stored tensor is that")
-        if states := [scope[v] for v in map(node.given, ("initial_h", "initial_c")) if v in scope]:
-            self.notes.append(f"{where}: begins with the stored {', '.join(map(repr, states))}: give it to the network")
+        if batched := [value for name, value in states.items() if name not in tensors]:
+            names = ", ".join(map(repr, batched))
+            self.notes.append(f"{where}: begins with the stored {names}, of one batch: give it to the network")
         try:
             self.modules.append(_onnx_rnn.describe(node, at, tensors, shapes))
         except ValueError as error:
             self.notes.append(f"{where}: {error}; it is not listed")
+
+    def is_for_any_batch(self, name: str) -> bool:
+        """Whether a state has no batch of its own: (D, 1, H)."""
+        found = self.found[name]
+        return isinstance(found, Stored) and len(found.shape) == 3 and found.shape[1] == 1
 
     def defect(self, text: str) -> None:
         """Keep a defect, or count it where there are many."""

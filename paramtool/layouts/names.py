@@ -83,7 +83,7 @@ def recogniser(row: Tensor, directions: tuple[str, str], gates: str, separators:
     text = re.escape(row.name).replace("/", "[/.]")
     text = re.sub(r"<(.*?)>", lambda scope: f"(?:{scope[1].replace(chr(92) + '|', '|')})?", text)
     text = re.sub(r"\\\[(.*?)\\\]", r"(?:\1)?", text)
-    for word, found in (("layer", r"\d{1,3}"), ("cell", r"\d{1,4}"), ("dir", direction), ("gate", gate)):
+    for word, found in (("layer", r"\d{1,6}"), ("cell", r"\d{1,6}"), ("dir", direction), ("gate", gate)):
         text = text.replace(rf"\{{{word}\}}", f"(?P<{word}>{found})")
     between = "".join(re.escape(c) for c in ("./" if separators in "./" else separators))
     return re.compile(rf"(?:(?P<at>.+?)[{between}])??{text}(?::0)?", re.DOTALL)

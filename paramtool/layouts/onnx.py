@@ -12,6 +12,9 @@ ROWS = (
     Tensor("[layer{layer}.]R", "R[dir (gate hidden) rec]"),
     Tensor("[layer{layer}.]B", "bW[dir (gate hidden)] bR[dir (gate hidden)]", along=1),
 )
+# A state that the node begins with, where the file stores one for any batch.
+STATE_H = Tensor("[layer{layer}.]initial_h", "h0[dir 1 rec]", optional=True)
+STATE_C = Tensor("[layer{layer}.]initial_c", "c0[dir 1 hidden]", optional=True)
 PEEPHOLE = Tensor("[layer{layer}.]P", "peep.iof[dir (gate hidden)]")
 
 LAYOUTS = (
@@ -19,10 +22,10 @@ LAYOUTS = (
         "onnx",
         "ONNX LSTM, GRU, RNN",
         (
-            Form("lstm", "iofg", (*ROWS, PEEPHOLE), says=WIDE),
-            Form("gru", "zrn", ROWS, reset="after", says=WIDE),
-            Form("gru", "zrn", ROWS, reset="before", says=WIDE),
-            Form("rnn", "h", ROWS, says=WIDE),
+            Form("lstm", "iofg", (*ROWS, PEEPHOLE, STATE_H, STATE_C), says=WIDE),
+            Form("gru", "zrn", (*ROWS, STATE_H), reset="after", says=WIDE),
+            Form("gru", "zrn", (*ROWS, STATE_H), reset="before", says=WIDE),
+            Form("rnn", "h", (*ROWS, STATE_H), says=WIDE),
         ),
         source="operator schemas of onnx 1.23.2",
         proof=("oracle: onnxruntime",),

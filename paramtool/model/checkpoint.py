@@ -119,6 +119,8 @@ class Module:
     """How the layout was used, such as `forget_bias`: `1.0`."""
     source: str = ""
     """Where the file says so, for people: `LSTM node 'rnn1'`, `model_config`."""
+    unsure: str = ""
+    """A fact that the file does not say and that has to be said, with the words for it: `gate_activation=...`."""
     parts: str = ""
     """The layout of the parts that it was fused from, where that is known."""
 

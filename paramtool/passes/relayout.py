@@ -243,6 +243,11 @@ def _check_dtypes(network: Network, views: Mapping[str, View], where: str) -> No
         name = network.tensors[tensor.name]
         kinds = {cell.kind for place in tensor.places(as_stored(views[name], tensor.shape)) for _, cell in place.terms}
         mine = views[name].dtype.name
+        if not mine.startswith(("float", "bfloat")):
+            raise LayoutError(
+                f"{where}: {name!r} is {mine}: only floating-point networks are converted",
+                hint="dequantise the network first",
+            )
         for kind in sorted(kinds):
             other, dtype = first.setdefault(kind, (name, mine))
             if dtype != mine:

@@ -243,7 +243,7 @@ def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
     if stays:
         before = next((module for module in checkpoint.modules if module.at == one.at), None)
         source, parts = (before.source, before.parts) if before else ("", "")
-    return Module(one.at, one.layout.name, text(one.spec, unseen), {}, dict(one.options), source, parts)
+    return Module(one.at, one.layout.name, text(one.spec, unseen), {}, dict(one.options), source, parts=parts)
 
 
 def _where(one: Converted) -> str:
@@ -255,6 +255,8 @@ def _assumptions(converted: list[Converted]) -> Iterator[str]:
     for one in converted:
         for fact, other in one.source.assumed:
             yield f"{_where(one)}: assumed {fact}, which no tensor shows; {other} says otherwise"
+        if one.source.layout.name == "torch.cell" and one.spec.layers > 1:
+            yield f"{_where(one)}: its {one.spec.layers} cells are taken for the layers of one network"
         if one.spec.kind == "rnn" and not one.spec.activation:
             unsure = "no tensor shows whether its activation is tanh or relu"
             yield f'{_where(one)}: {unsure}; --spec "activation=..." records it'

@@ -56,9 +56,10 @@ def find(checkpoint: Checkpoint, wanted: Wanted) -> list[Found]:
         chosen = [one for one in candidates if one.layout.telling or one.module]
         if wanted.described and wanted.layout is None:
             chosen = [one for one in chosen if one.module] or chosen
+        _refuse_halves(where, checkpoint, candidates, wanted)
         chosen = chosen or _in_buffers(checkpoint, family) or _vectors(where, checkpoint, family, options, wanted.facts)
     if not chosen:
-        raise LayoutError(_nothing(checkpoint, wanted, family, candidates), hint=_how_to_say(where, candidates))
+        raise LayoutError(_nothing(checkpoint, wanted, family, candidates), hint=_how_to_say(checkpoint, candidates))
     found: dict[tuple[str, ...], Found] = {}
     owner: dict[str, _Candidate] = {}
     for one in chosen:
@@ -69,6 +70,22 @@ def find(checkpoint: Checkpoint, wanted: Wanted) -> list[Found]:
         _refuse_shared(where, one, made.network, owner)
         found.setdefault(tuple(sorted(made.network.tensors.values())), made)
     return list(found.values())
+
+
+def _refuse_halves(where: str, checkpoint: Checkpoint, candidates: list[_Candidate], wanted: Wanted) -> None:
+    """Where whole networks are, half of another is an error: it would be left behind unseen."""
+    if not candidates or wanted.layout not in (None, PARTS):
+        return
+    layout, taken = layouts.find(PARTS), {one.at for one in candidates}
+    ends = ("weight_ih_l0", "weight_hh_l0")
+    described = {name for one in candidates if one.module for name in one.module.tensors.values()}
+    for name in checkpoint.entries:
+        at = name.rpartition(".")[0]
+        if name.endswith(ends) and at not in taken and name not in described:
+            lacking = next(end for end in ends if not name.endswith(end))
+            if f"{at}.{lacking}".lstrip(".") not in checkpoint.entries:
+                message = f"{where}: {name!r} is half of a network of layout {layout.name}: {lacking!r} is missing"
+                raise LayoutError(message, hint="--at MODULE converts the others")
 
 
 def _in_buffers(checkpoint: Checkpoint, family: list[Layout]) -> list[_Candidate]:
@@ -144,15 +161,25 @@ class _Candidate:
         """The network; LayoutError where it is none."""
         everything = merged(("the file", self._said()), ("--spec", facts))
         options = {**(self.module.options if self.module else {}), **self.options}
+        if self.module and self.module.unsure and self.module.unsure.partition("=")[0] not in everything:
+            raise LayoutError(
+                f"{self.at!r}: nothing in the file says its {self.module.unsure.partition('=')[0]}",
+                hint=f'--spec "{self.module.unsure}" if it was not chosen',
+            )
         shapes = {name: view.shape for name, view in checkpoint.views().items()}
         _refuse_others(self.at, self.layout, checkpoint)
         tensors = (self.module.tensors if self.module else {}) or self.tensors
         if missing := [f"{own!r} is {name!r}" for own, name in tensors.items() if name not in shapes]:
             raise LayoutError(f"{self.at!r}: the file says that {missing[0]}, which is no plain tensor in it")
         known = {option.name for option in self.layout.options}
+        if self.module and (unknown := self.module.options.keys() - known):
+            raise FormatError(
+                f"{self.at!r}: the file says that its layout {self.layout.name} has the option {min(unknown)!r}",
+                hint="--from LAYOUT:OPTION=VALUE says it rightly" if self.layout.options else "",
+            )
         made = network(
             self.layout,
-            {k: v for k, v in options.items() if k in known or not self.module},
+            options,
             self.at,
             shapes,
             everything,
@@ -278,13 +305,19 @@ def _nothing(checkpoint: Checkpoint, wanted: Wanted, family: list[Layout], candi
     there = [f"{at!r} has some of its names" for at in parts]
     there += [f"the file says that {module.at!r} is {module.layout}" for module in checkpoint.modules]
     there += [f"{n!r} is {e.value.kind}" for n, e in checkpoint.entries.items() if isinstance(e.value, Compound)]
+    there += [note for note in checkpoint.notes if note.endswith("is not listed")]
     more = "".join(f"; {text}" for text in there[:3])
     return f"{where}: no recurrent network of layout {layout} was found: {why}{more}"
 
 
-def _how_to_say(where: str, candidates: list[_Candidate]) -> str:
+def _how_to_say(checkpoint: Checkpoint, candidates: list[_Candidate]) -> str:
+    where = checkpoint.files[0].path
     if candidates:
         return "--at MODULE says which"
+    shapes = {name: view.shape for name, view in checkpoint.views().items()}
+    known = [one.name for one in layouts.all_layouts() if one.telling and modules(one, one.chosen({}), shapes)]
+    if known:
+        return f"its names occur in layout {' or '.join(known)}: --from (of unfuse: --layout) says which"
     return (
         f"paramtool guess {where} looks for others; --layout or --from says the layout, --at the module or the tensor"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,10 @@ def row(one: Mapping[str, Any]) -> list[str]:
 def called(one: Mapping[str, Any]) -> list[str]:
     """What a script says that it ran, and the versions that it found."""
     versions = ", ".join(f"{name} {version}" for name, version in one["versions"].items())
-    return [f"`{one['layout']}`", "; ".join(one["ran"]), versions]
+    parts = [part.split() for part in sorted({part for ran in one["ran"] for part in ran.split("; ")})]
+    same = len(list(takewhile(lambda words: len(set(words)) == 1, zip(*parts, strict=False)))) % len(parts[0])
+    words = "; ".join(" ".join(part[same:]) for part in parts)
+    return [f"`{one['layout']}`", f"{' '.join(parts[0][:same])}: {words}" if same else words, versions]
 
 
 def refusals(one: Mapping[str, Any]) -> list[str]:
@@ -108,6 +112,8 @@ def in_short(kinds: Sequence[str]) -> str:
             hard = "hard_sigmoid gates"
             continue
         words = {"gru": f"gru reset {rest}", "rnn": f"rnn {rest}"}.get(name, f"{name} with {rest}" if rest else name)
+        if rest == "after, b_hn zero" and "gru reset after" in found.get(name, []):
+            found[name].remove("gru reset after")  # which ran without biases
         if not (rest == "peephole and projection" and any(w in " ".join(found.get(name, [])) for w in rest.split())):
             found.setdefault(name, []).append(words)
     return "; ".join([*(", ".join(words) for words in found.values()), *([hard] if hard else [])])

@@ -43,7 +43,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "lstm, hard_sigmoid 1/5": {"gate_activation": "hard_sigmoid(0.2,0.5)"},
     "lstm, hard_sigmoid 1/6": {"gate_activation": "hard_sigmoid(0.16666667,0.5)"},
     "gru, after": {"reset": "after"},
-    "gru, after, b_hn = 0": {"reset": "after"},
+    "gru, after, b_hn zero": {"reset": "after"},
     "gru, after, hard_sigmoid 1/5": {"reset": "after", "gate_activation": "hard_sigmoid(0.2,0.5)"},
     "gru, before": {"reset": "before"},
     "gru, before, hard_sigmoid 1/5": {"reset": "before", "gate_activation": "hard_sigmoid(0.2,0.5)"},
@@ -52,8 +52,11 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
 }
 """What is proved, and the fields of its spec. A reset gate stands after or before the recurrent product."""
 INNER_BIAS = "the bias inside r * ( ) is not zero, and there is no place for it"
-NO_INNER_BIAS = "gru, after, b_hn = 0"
-"""Tried where a layout refuses `gru, after` for INNER_BIAS."""
+NO_INNER_BIAS = "gru, after, b_hn zero"
+"""Tried where a layout refuses `gru, after` for INNER_BIAS; INNER is then what it refuses."""
+INNER = "gru, after, b_hn not zero"
+ONLY = {"forget_bias": "lstm", "double_bias": "rnn"}
+"""What is proved again with another value of an option of a layout."""
 
 
 @dataclass(frozen=True)
@@ -206,16 +209,17 @@ def prove_layout(layout: str, few: bool = False) -> Proof:
     """Every case of a layout, both ways."""
     made: list[Made] = []
     refused: dict[str, str] = {}
+    of_option = tuple(ONLY[name] for name in layouts.parse(layout)[1])
     for kind in KINDS:
-        if kind == NO_INNER_BIAS and refused.get("gru, after") != INNER_BIAS:
+        if (kind == NO_INNER_BIAS and INNER not in refused) or not kind.startswith(of_option or ("",)):
             continue
         for spec in specs(kind, few):
             try:
                 one = to_layout(layout, kind, spec)
             except LayoutError as error:
                 reason = why(error)
-                one_way = kind in {case.kind for case in made} and reason != INNER_BIAS
-                refused.setdefault(f"{kind}, both directions" if one_way else kind, reason)
+                one_way = f"{kind}, both directions" if kind in {case.kind for case in made} else kind
+                refused.setdefault(INNER if reason == INNER_BIAS else one_way, reason)
                 continue
             made += [one, from_layout(layout, kind, spec, one)]
     return Proof(layout, tuple(made), refused)
