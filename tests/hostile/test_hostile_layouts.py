@@ -118,7 +118,7 @@ def test_quantised_networks(tmp_path: Path) -> None:
     says = ("m.pt", "'rnn.weight_hh_l0': is a quantised tensor; expected a plain tensor", "hint: dequantise")
     refused(quick, "fuse", "m.pt", "--layout", "cudnn", *OUT, cwd=tmp_path, code=5, says=says)
     save(tmp_path, {name: (tensor * 100).to(torch.uint8) for name, tensor in lstm().items()})
-    says = ("m.pt", "'rnn'", "from tensors of uint8; expected floating point numbers", "hint: ")
+    says = ("m.pt", "'rnn.weight_ih_l0' is uint8: only floating-point networks", "hint: dequantise")
     refused(quick, "convert", "m.pt", "--to", "haiku", *OUT, cwd=tmp_path, code=5, says=says)
 
 

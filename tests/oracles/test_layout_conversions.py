@@ -159,11 +159,15 @@ class TestBidirectional:
     """A Bidirectional(LSTM) of Keras 2.1.2, weights only."""
 
     AT = "bidirectional_1/bidirectional_1"
+    SAID = "gate_activation=sigmoid"
+    """The file is of a version whose gates are hard sigmoids unless another was chosen, and does not say."""
 
     @pytest.mark.parametrize("source", [None, "keras"])
     def test_to_torch(self, samples: Path, tmp_path: Path, source: str | None) -> None:
         """One network of both directions; kernels are transposed, the one bias is in the first of two."""
-        report = jobs.convert(samples / BIDIRECTIONAL, tmp_path / "t.safetensors", source=source, target="torch")
+        report = jobs.convert(
+            samples / BIDIRECTIONAL, tmp_path / "t.safetensors", source=source, target="torch", spec=self.SAID
+        )
         assert [str(one.spec) for one in report.converted] == ["lstm input=1 hidden=64 bidirectional"]
         own = below(paramtool.load_file(tmp_path / "t.safetensors"), self.AT)
         with h5py.File(samples / BIDIRECTIONAL) as file:
@@ -177,7 +181,7 @@ class TestBidirectional:
 
     def test_back(self, samples: Path, tmp_path: Path) -> None:
         """Back in Keras' layout, every byte is as it was."""
-        jobs.convert(samples / BIDIRECTIONAL, tmp_path / "t.safetensors", target="torch")
+        jobs.convert(samples / BIDIRECTIONAL, tmp_path / "t.safetensors", target="torch", spec=self.SAID)
         jobs.convert(tmp_path / "t.safetensors", tmp_path / "k.safetensors", target="keras")
         found = below(paramtool.load_file(tmp_path / "k.safetensors"), self.AT, "/")
         with h5py.File(samples / BIDIRECTIONAL) as file:
@@ -187,9 +191,10 @@ class TestBidirectional:
                     assert raw(found[f"{side}_layer/{part}"]) == raw(expected)
 
     def test_its_gates(self, samples: Path, tmp_path: Path) -> None:
-        """The version's usual gates are hard sigmoids: a warning says so; said to have them, it goes to no torch."""
-        report = jobs.convert(samples / BIDIRECTIONAL, tmp_path / "t.safetensors", target="torch")
-        assert any("hard_sigmoid" in warning for warning in report.warnings)
+        """The version's usual gates are hard sigmoids: it has to be said; with them, it goes to no torch."""
+        with pytest.raises(LayoutError, match="nothing in the file says its gate_activation") as error:
+            jobs.convert(samples / BIDIRECTIONAL, tmp_path / "t.safetensors", target="torch")
+        assert "hard_sigmoid(0.2,0.5)" in error.value.hint
         spec = "gate_activation=hard_sigmoid(0.2,0.5)"
         with pytest.raises(LayoutError, match="gate_activation"):
             jobs.convert(samples / BIDIRECTIONAL, tmp_path / "x.safetensors", target="torch", spec=spec)
@@ -341,13 +346,13 @@ SAID = [
     (("fuse", RNN_VECTORS, "--layout", "cudnn", "--at", "*GRU::*"), 2, "matches 3 modules"),
     (("convert", SILERO_ONNX, "--to", "torch", "--rename", "LSTM_589=lstm"), 0, "LSTM_600"),
     (("convert", MXNET, "--from", "mxnet", "--to", "torch"), 0, "lstm input=100 hidden=64"),
-    (("convert", MXNET, "--to", "torch"), 5, "--from says the layout"),
+    (("convert", MXNET, "--to", "torch"), 5, "its names occur in layout mxnet"),
     (("convert", CUDNN_LSTM, "--to", "torch"), 0, "keras.cudnn -> torch"),
     (("convert", BIDIRECTIONAL, "--to", "haiku", "--spec", "gate_activation=hard_sigmoid(0.2,0.5)"), 5,
      "layouts that hold it: keras, keras.vars"),
     (("convert", OLD_ONNX, "--to", "torch"), 5, "the graph computes B, R, W"),
     (("convert", OPENNMT, "--only", "encoder", "--to", "onnx"), 2, "its sections: 'model'"),
-    (("unfuse", BIPEDAL, "--layout", "cudnn"), 5, "no recurrent network of layout cudnn"),
+    (("unfuse", BIPEDAL, "--layout", "cudnn"), 5, "no vector fits as a network of layout cudnn"),
     (("convert", "kakaobrain__g2pm__np_ckpt.pkl", "--to", "onnx"), 3, "a pickle that torch.save did not write"),
 ]  # fmt: skip
 

@@ -708,3 +708,36 @@ def test_a_negated_gate_is_exact(tmp_path: Path) -> None:
     assert any(change.kind == "negated" for change in found.converted[0].changes)
     jobs.convert(tmp_path / B, tmp_path / C, target="haiku")
     assert raw(load(tmp_path / C)) == raw(arrays)
+
+
+def test_half_a_network_beside_a_whole_one(tmp_path: Path) -> None:
+    """Without --at nothing is left behind unseen; with it, the whole one is converted."""
+    tensors = {**state(nn.LSTM(3, 4), "a"), **state(nn.LSTM(3, 4), "b")}
+    del tensors["b.weight_hh_l0"]
+    path = save(tmp_path, tensors)
+    with pytest.raises(LayoutError, match="half of a network"):
+        jobs.convert(path, tmp_path / A, target="cudnn")
+    assert jobs.convert(path, tmp_path / A, target="cudnn", at=("a",)).written
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_sum_beyond_the_type_is_refused(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Two biases near the largest number have no sum; nothing is written."""
+    module = nn.LSTM(3, 4).to(dtype)
+    with torch.no_grad():
+        module.bias_ih_l0.fill_(0.9 * torch.finfo(dtype).max)
+        module.bias_hh_l0.fill_(0.9 * torch.finfo(dtype).max)
+    path = save(tmp_path, state(module, "rnn"))
+    with pytest.raises(LayoutError, match="a sum in it is beyond"):
+        jobs.convert(path, tmp_path / A, target="keras")
+    assert not (tmp_path / A).exists()
+    assert jobs.convert(path, tmp_path / A, target="mxnet").written
+
+
+def test_very_many_layers_are_refused_and_not_cut(tmp_path: Path) -> None:
+    """A stack beyond the limit is an error, not a shorter stack."""
+    tensors = state(nn.LSTM(1, 1, 2), "rnn")
+    more = {n.replace("_l1", "_l1203"): t for n, t in tensors.items() if n.endswith("_l1")}
+    with pytest.raises((LayoutError, UsageError)):
+        jobs.convert(save(tmp_path, {**tensors, **more}), tmp_path / A, target="cudnn")
+    assert not (tmp_path / A).exists()
