@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from paramtool import layouts
 
 SAMPLES = Path(__file__).resolve().parents[2] / "shared" / "samples"
 """Real checkpoints of other people; see the README there.  Not a part of the repository."""
@@ -16,3 +19,12 @@ def samples() -> Path:
     if not SAMPLES.is_dir():
         pytest.skip(f"{SAMPLES} is not there")
     return SAMPLES
+
+
+@pytest.fixture(autouse=True)
+def own_layouts() -> Iterator[None]:
+    """Layouts that a test registers, or reads from a file, are gone after it."""
+    before = dict(layouts.registered)
+    yield
+    layouts.registered.clear()
+    layouts.registered.update(before)
