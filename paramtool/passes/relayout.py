@@ -71,7 +71,7 @@ class Change:
     """What a conversion does beside moving bytes, for people and for the record."""
 
     kind: str
-    """`summed`, `shifted`, `negated`, `split`, `made`, `dropped`, `kept`."""
+    """`summed`, `shifted`, `negated`, `split`, `made`, `dropped`, `kept`; `needs` and `unproved` for what to know."""
     what: str
 
 
