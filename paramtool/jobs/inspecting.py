@@ -24,6 +24,10 @@ def alias_graph(checkpoint: Checkpoint, keep: str = "first") -> AliasGraph:
     return alias.build(checkpoint, keep)
 
 
+RECURRENT = "weight_hh_l0"
+"""Each of PyTorch's recurrent networks has a tensor whose name ends so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Inspection:
     """What `inspect` knows of a checkpoint."""
@@ -88,8 +92,8 @@ def inspect(
 
 
 def _fused(checkpoint: Checkpoint, graph: AliasGraph) -> Mapping[int, FusedNetwork]:
-    """Fused blocks that are a recurrent network's buffer; the layouts are looked at only where there are blocks."""
-    if not graph.fused:
+    """Fused blocks that are a recurrent network's buffer; layouts are only imported where names could be one's."""
+    if not any(name.endswith(RECURRENT) for block in graph.fused for name, _, _ in block.parts):
         return {}
     from paramtool.passes.recognise import fused_networks
 

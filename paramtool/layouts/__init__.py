@@ -52,9 +52,11 @@ def find(name: str) -> Layout:
 
     LayoutError where a package declares that name and is broken.
     """
-    for layout in _at_hand():
+    file = name.split(".")[0]
+    for layout in import_module(f"paramtool.layouts.{file}").LAYOUTS if file in FILES else _at_hand():
         if layout.name == name:
-            return layout
+            found: Layout = layout
+            return found
     from difflib import get_close_matches
 
     from paramtool.layouts.own import installed
