@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, UsageError
-from paramtool.layouts import names, networks, pattern
+from paramtool.layouts import names, networks
 from paramtool.layouts.guess import Candidate
 from paramtool.layouts.guess_vectors import Shapes
 from paramtool.layouts.layout import Layout
@@ -79,7 +79,7 @@ def _ends(layout: Layout, tail: str) -> Iterator[tuple[int, frozenset[str]]]:
     for row, gates in {(row, form.gates) for form in layout.forms for row in form.tensors}:
         said = names.found(row, row.directions or layout.directions, gates, layout.separator, tail)
         if said is not None:
-            blocks = pattern.blocks(pattern.parse(row.content))
+            blocks = row.blocks()
             yield len(tail) - len(said.get("at") or ""), frozenset().union(*(block.kinds for block in blocks))
 
 

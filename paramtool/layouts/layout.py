@@ -51,6 +51,14 @@ class Tensor:
     unless: str = ""
     """A kind of cells: a network that has them does not have this tensor."""
 
+    def blocks(self) -> Iterator[Block]:
+        """The blocks of the pattern, those that are repeated once."""
+        return pattern.blocks(pattern.parse(self.content))
+
+    def kinds(self) -> frozenset[str]:
+        """Kinds of cells that stand in it."""
+        return frozenset().union(*(block.kinds for block in self.blocks()))
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -71,12 +79,12 @@ class Form:
 
     def kinds(self) -> frozenset[str]:
         """Kinds of cells that have a place."""
-        return frozenset().union(*(b.kinds for row in self.tensors for b in pattern.blocks(pattern.parse(row.content))))
+        return frozenset().union(*(row.kinds() for row in self.tensors))
 
     def has_place(self, cell: Cell) -> bool:
         """Whether a cell of that kind and gate has a place."""
         for row in self.tensors:
-            for block in pattern.blocks(pattern.parse(row.content)):
+            for block in row.blocks():
                 if cell.kind in block.kinds and (not cell.gate or cell.gate in (block.gates or self.gates)):
                     return True
         return False
@@ -144,7 +152,7 @@ class Layout:
     @property
     def always_biases(self) -> bool:
         """Whether a network without biases is stored with biases of zeros."""
-        blocks = [b for form in self.forms for row in form.tensors for b in pattern.blocks(pattern.parse(row.content))]
+        blocks = [block for form in self.forms for row in form.tensors for block in row.blocks()]
         return all(block.always == "!" for block in blocks if block.kinds & {"bW", "bR"})
 
     def holds(self) -> Iterator[str]:
@@ -176,10 +184,10 @@ class Layout:
             option.check(self.name, given.get(option.name, option.default))
         return {**known, **given}
 
-    def forms_of(self, kind: str, options: Mapping[str, str]) -> Iterator[Form]:
-        """The forms of a kind of network under these options."""
+    def forms_of(self, kind: object, options: Mapping[str, str]) -> Iterator[Form]:
+        """The forms of a kind of network, or of every kind (None), under these options."""
         for form in self.forms:
-            if form.kind == kind and all(options.get(name) == value for name, value in form.when.items()):
+            if kind in (None, form.kind) and all(options.get(name) == value for name, value in form.when.items()):
                 yield form
 
     def form(self, spec: Spec, options: Mapping[str, str]) -> Form:

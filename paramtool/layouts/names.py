@@ -19,7 +19,6 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
 
-from paramtool.layouts import pattern
 from paramtool.layouts.pattern import Binding
 from paramtool.layouts.spec import Spec
 
@@ -52,7 +51,7 @@ def bindings(row: Tensor, form: Form, spec: Spec) -> Iterator[Binding]:
     if "{dir}" in row.name or "{cell}" in row.name:
         values["dir"] = tuple(range(spec.directions))
     if "{gate}" in row.name:
-        own = "".join(block.gates for block in pattern.blocks(pattern.parse(row.content)))
+        own = "".join(block.gates for block in row.blocks())
         values["gate"] = tuple(gate for gate in labels(row, form.gates) if not own or gate in own)
     for chosen in product(*values.values()):
         yield dict(zip(values, chosen, strict=True))

@@ -57,11 +57,11 @@ def modules(layout: Layout, options: Mapping[str, str], shapes: Shapes) -> list[
     """Modules whose names look like networks of the layout: those with both kinds of matrices, in order."""
     first: dict[str, int] = {}
     order = {name: k for k, name in enumerate(shapes)}
-    for form in _forms(layout, options, None):
+    for form in layout.forms_of(None, options):
         for group in _groups(layout, form, shapes):
             kinds: set[str] = set()
             for row in [*(k for k, *_ in group.rows), *(k for k, *_ in group.cells)]:
-                kinds |= _kinds(form.tensors[row])
+                kinds |= form.tensors[row].kinds()
             if {"W", "R"} <= kinds:
                 here = min(order[name] for name in (*group.rows.values(), *group.cells.values()))
                 first[group.at] = min(here, first.get(group.at, here))
@@ -77,16 +77,6 @@ def named(layout: Layout, name: str) -> set[str]:
             if said:
                 found |= {said.get("at") or "", names.front(row, said, name) or said.get("at") or ""}
     return found
-
-
-def _kinds(row: Tensor) -> frozenset[str]:
-    return frozenset().union(*(block.kinds for block in pattern.blocks(pattern.parse(row.content))))
-
-
-def _forms(layout: Layout, options: Mapping[str, str], kind: object) -> Iterator[Form]:
-    for form in layout.forms:
-        if kind in (None, form.kind) and all(options.get(name) == value for name, value in form.when.items()):
-            yield form
 
 
 def _groups(layout: Layout, form: Form, shapes: Iterable[str]) -> list[_Group]:
@@ -140,7 +130,7 @@ def network(
     readings: list[Network] = []
     why: list[str] = []
     most = 0  # a reading that leaves over names which another form knows is none
-    for form in _forms(layout, chosen, facts.get("kind")):
+    for form in layout.forms_of(facts.get("kind"), chosen):
         for group in _candidates(layout, form, at, shapes, tensors):
             most = max(most, len(group.rows) + len(group.cells))
             try:
@@ -205,7 +195,7 @@ def _read(
     """The networks that a group of names can be; LayoutError where it cannot be one."""
     failed: LayoutError | UsageError | None = None
     done = False
-    for rows, directions in _unfolded(group, facts):
+    for rows, directions in _unfolded(group):
         try:
             yield _network(layout, form, options, group.at, rows, directions, shapes, facts)
             done = True
@@ -218,7 +208,7 @@ def _read(
 Rows = Mapping[tuple[int, int, int, str], str]
 
 
-def _unfolded(group: _Group, facts: Facts) -> Iterator[tuple[Rows, int]]:
+def _unfolded(group: _Group) -> Iterator[tuple[Rows, int]]:
     """Rows with layers and directions; names that count cells are read with one direction and with two."""
     if not group.cells:
         seen = 1 + max(direction for _, _, direction, _ in group.rows)
@@ -235,10 +225,10 @@ def _network(
     facts: Facts,
 ) -> Network:  # fmt: skip
     """One reading, proved against every shape."""
-    sizes = _sizes(form, rows, directions, shapes, facts, options)
+    sizes = _sizes(form, rows, directions, shapes, facts)
     named = {field.name for field in fields(Spec)}
     found: dict[str, Any] = {"kind": form.kind, "reset": form.reset, "bidirectional": directions == 2, **sizes}
-    present = {kind for k, *_ in rows for kind in _kinds(form.tensors[k])}
+    present = {kind for k, *_ in rows for kind in form.tensors[k].kinds()}
     flat = any(_is_flat(form.tensors[k]) for k, *_ in rows)
     if form.kind == "rnn" and len(form.activations) == 1:
         found["activation"] = form.activations[0]  # the library has no other
@@ -271,7 +261,7 @@ def _axes(row: Tensor) -> set[str]:
     """The axes of a row's tensors, those that are repeated included."""
     items = pattern.parse(row.content)
     repeated = {axis for item in items if isinstance(item, pattern.Each) for axis in item.axes}
-    return repeated | {word for block in pattern.blocks(items) for group in block.axes for word in group}
+    return repeated | {word for block in row.blocks() for group in block.axes for word in group}
 
 
 def _is_flat(row: Tensor) -> bool:
@@ -312,13 +302,11 @@ def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 
-def _sizes(
-    form: Form, rows: Rows, directions: int, shapes: Shapes, facts: Facts, options: Mapping[str, str]
-) -> dict[str, int]:
+def _sizes(form: Form, rows: Rows, directions: int, shapes: Shapes, facts: Facts) -> dict[str, int]:
     """hidden, input and projection from the shapes: each axis of each tensor is an equation."""
     said = {name: int(str(facts[name])) for name in ("hidden", "input", "projection") if name in facts}
     projected = bool(said.get("projection")) or any(
-        "P" in _kinds(form.tensors[k]) and not _is_flat(form.tensors[k]) for k, *_ in rows
+        "P" in form.tensors[k].kinds() and not _is_flat(form.tensors[k]) for k, *_ in rows
     )
     known = {"hidden": said["hidden"]} if "hidden" in said else {}
     if projected and "projection" in said:
@@ -332,7 +320,7 @@ def _sizes(
         for (k, layer, _, gate), name in rows.items():
             if layer == 0 and not _is_flat(form.tensors[k]):
                 _solve_row(form, form.tensors[k], gate, shapes[name], known, directions, projected)
-    first = {kind for k, layer, *_ in rows if layer == 0 for kind in _kinds(form.tensors[k])}
+    first = {kind for k, layer, *_ in rows if layer == 0 for kind in form.tensors[k].kinds()}
     if "in" not in known and "W" not in first:
         raise LayoutError("the input weights of its first layer are missing")
     if lacking := [name for name in ("hidden", "in") if name not in known]:
@@ -347,11 +335,7 @@ def _solve_row(
     form: Form, row: Tensor, gate: str, shape: tuple[int, ...], known: dict[str, int], directions: int, projected: bool
 ) -> None:
     """Solve each axis of one tensor that has just one unknown size, of degree one."""
-    found = [
-        block
-        for block in pattern.blocks(pattern.parse(row.content))
-        if not gate or not block.gates or gate in block.gates
-    ]
+    found = [block for block in row.blocks() if not gate or not block.gates or gate in block.gates]
     rank = len(found[0].axes)
     if len(shape) != rank:
         shape = _fitted(shape, found[0].axes)

@@ -222,7 +222,7 @@ def grid(form: Form) -> Iterator[Spec]:
 
 def _switches(form: Form) -> list[str]:
     """Options that switch blocks of a form on and off."""
-    blocks = (block for row in form.tensors for block in pattern.blocks(pattern.parse(row.content)))
+    blocks = (block for row in form.tensors for block in row.blocks())
     return sorted({block.always[1:] for block in blocks if block.always[1:]})
 
 
@@ -257,7 +257,7 @@ def _check_networks(layout: Layout, form: Form, shapes: Mapping[str, str]) -> No
 
 def _keeps_layers_together(form: Form) -> bool:
     """Whether a tensor has the input weights of all layers as an axis, so that all have one width."""
-    blocks = (block for row in form.tensors for block in pattern.blocks(pattern.parse(row.content)))
+    blocks = (block for row in form.tensors for block in row.blocks())
     axes = ({word for group in block.axes for word in group} for block in blocks)
     return any({"layer", "in"} <= words for words in axes)
 

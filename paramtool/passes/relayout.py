@@ -59,7 +59,9 @@ def kept_off(at: str, name: str) -> float | None:
     >>> kept_off("enc", "paramtool.kept/enc/minus_1.0/bias_ih_l0"), kept_off("enc", "enc.bias_ih_l0")
     (1.0, None)
     """
-    found = _KEPT_NAME.fullmatch(name.removeprefix(kept_name(at, ""))) if name.startswith(kept_name(at, "")) else None
+    if not name.startswith(KEPT_PREFIX) or not name.startswith(kept_name(at, "")):
+        return None
+    found = _KEPT_NAME.fullmatch(name.removeprefix(kept_name(at, "")))
     try:
         return float(found["off"] or 0) if found else None
     except ValueError:
@@ -209,17 +211,13 @@ def _form(layout: Layout, spec: Spec, options: Mapping[str, str]) -> Form:
 
 def _holders(spec: Spec) -> str:
     """The layouts that can hold a network."""
-    names = [one.name for one in layouts.all_layouts() if _holds(one, spec)]
+    names = [one.name for one in layouts.all_layouts() if _forms_for(one, spec)]
     return f"layouts that hold it: {', '.join(names)}" if names else "no layout here holds it"
 
 
 def _forms_for(layout: Layout, spec: Spec) -> list[Form]:
     """The forms of a layout that can hold a network."""
     return [form for form in layout.forms if form.kind == spec.kind and not list(refusals(layout, form, spec))]
-
-
-def _holds(layout: Layout, spec: Spec) -> bool:
-    return bool(_forms_for(layout, spec))
 
 
 # --- the source -------------------------------------------------------------------------------------------------
@@ -308,9 +306,14 @@ def _take_kept(cells: _Cells, network: Network, views: Mapping[str, View]) -> No
     cells.changes.append(Change("kept", "biases taken from where an earlier conversion kept them"))
 
 
+def _kept_form(spec: Spec) -> Form:
+    """How biases of such a network are kept; what else it has does not matter."""
+    return next(form for form in KEPT.forms if (form.kind, form.reset) == (spec.kind, spec.reset))
+
+
 def _kept_cells(network: Network, views: Mapping[str, View]) -> dict[Cell, _Source]:
     """Where an earlier conversion kept cells of the network."""
-    form = next(form for form in KEPT.forms if (form.kind, form.reset) == (network.spec.kind, network.spec.reset))
+    form = _kept_form(network.spec)
     kept: dict[Cell, _Source] = {}
     for off in {off for name in views if (off := kept_off(network.at, name)) is not None}:
         for tensor in stored(KEPT, form, network.spec, {"forget_bias": str(off)}):
@@ -429,7 +432,7 @@ def _run(view: View, start: int, stop: int) -> View:
 
 def _kept(network: Network, at: str, lossy: set[Cell], cells: _Cells, dtype: DType) -> Iterator[Target]:
     """Tensors that hold biases as they stood, for each vector of which a gate is lost."""
-    form = next(form for form in KEPT.forms if (form.kind, form.reset) == (network.spec.kind, network.spec.reset))
+    form = _kept_form(network.spec)
     quiet = _Cells(cells.where, cells.found, cells.zero)
     off = max((source.shift for cell, source in cells.found.items() if cell.gate == "f"), default=0.0)
     for tensor in stored(KEPT, form, network.spec, {"forget_bias": str(off)}):

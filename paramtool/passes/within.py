@@ -33,10 +33,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A network that was found, and why it is taken for one."""
+    """A network that was found."""
 
     network: Network
-    why: str
     parts: str = ""
     """The layout of the parts that it was fused from, as the file says."""
 
@@ -100,7 +99,7 @@ def _vectors(
     where: str, checkpoint: Checkpoint, family: list[Layout], options: Mapping[str, str], facts: Facts
 ) -> list[_Candidate]:
     """The one flat vector under a name of its own that a layout of flat vectors can mean."""
-    flat = [layout for layout in family if len({row.name for form in layout.forms for row in form.tensors}) == 1]
+    flat = _of_one_tensor(family)
     lengths = {name: view.numel for name, view in checkpoint.views().items() if len(view.shape) == 1}
     if not flat or not lengths:
         return []
@@ -111,6 +110,11 @@ def _vectors(
         what = f"{len(fit)} vectors fit" if fit else "no vector fits"
         raise LayoutError(f"{where}: {what} as a network of layout {flat[0].name}; vectors: {there}", "--at says which")
     return fit
+
+
+def _of_one_tensor(family: list[Layout]) -> list[Layout]:
+    """The layouts that keep a whole network, or layer, in one tensor."""
+    return [layout for layout in family if len({row.name for form in layout.forms for row in form.tensors}) == 1]
 
 
 def _vector(name: str, layout: Layout, options: Mapping[str, str]) -> _Candidate:
@@ -177,20 +181,8 @@ class _Candidate:
                 f"{self.at!r}: the file says that its layout {self.layout.name} has the option {min(unknown)!r}",
                 hint="--from LAYOUT:OPTION=VALUE says it rightly" if self.layout.options else "",
             )
-        made = network(
-            self.layout,
-            options,
-            self.at,
-            shapes,
-            everything,
-            tensors,
-        )
-        source = (
-            f"the file says so ({self.module.source})" if self.module and self.module.source else "the file says so"
-        )
-        if self.module is None:
-            return Found(made, f"names and shapes of {self.layout.name}")
-        return Found(made, source, self.module.parts)
+        made = network(self.layout, options, self.at, shapes, everything, tensors)
+        return Found(made, self.module.parts if self.module else "")
 
     def _said(self) -> Facts:
         """What the file says of it; FormatError where that is no spec."""
@@ -228,13 +220,8 @@ def _candidates(
     checkpoint: Checkpoint, family: list[Layout], options: Mapping[str, str], wanted: Wanted
 ) -> list[_Candidate]:
     """What the file says, then what names look like."""
-    names = {layout.name: layout for layout in family}
-    if wanted.layout is None:
-        known = {layout.name: layout for layout in layouts.all_layouts()}
-        said = [m for m in checkpoint.modules if m.layout in known]
-    else:
-        known = names
-        said = [m for m in checkpoint.modules if m.layout in known]
+    known = {layout.name: layout for layout in (layouts.all_layouts() if wanted.layout is None else family)}
+    said = [m for m in checkpoint.modules if m.layout in known]
     found = [_Candidate(m.at, known[m.layout], options, m) for m in said]
     claimed = set() if wanted.at else set(_described(checkpoint, said, known))
     shapes = {name: () for name in checkpoint.entries if name not in claimed}  # what is no plain tensor is told of
@@ -280,10 +267,8 @@ def _match(
         raise UsageError(f"{where}: --at {pattern!r} matches {len(ats)} modules: {', '.join(map(repr, ats[:8]))}")
     if matched:
         return min(matched, key=lambda one: (one.module is None, not one.layout.telling))
-    if pattern in checkpoint.entries:  # a flat vector under a name of its own
-        flat = [layout for layout in family if len({row.name for form in layout.forms for row in form.tensors}) == 1]
-        if flat:
-            return _vector(pattern, flat[0], options)
+    if pattern in checkpoint.entries and (flat := _of_one_tensor(family)):  # a flat vector under a name of its own
+        return _vector(pattern, flat[0], options)
     for layout in family:  # a part of a network is there: what is missing can be said
         if any(pattern in named(layout, name) for name in checkpoint.entries):
             return _Candidate(pattern, layout, {k: v for k, v in options.items() if k in layout.chosen({})})
