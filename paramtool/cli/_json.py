@@ -10,7 +10,7 @@ from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unre
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
-    from paramtool.jobs import Deduped, Exported, Inspection, Verified
+    from paramtool.jobs import Deduped, Exported, Inspection, Relayouted, Verified
     from paramtool.passes.recognise import FusedNetwork
 
 
@@ -142,10 +142,9 @@ def _geometry(view: View) -> dict[str, Any]:
     }
 
 
-def deduped(found: Deduped) -> dict[str, Any]:
-    """`paramtool dedup --json`."""
+def outcome(found: Deduped | Relayouted) -> dict[str, Any]:
+    """What every report of something written begins with."""
     return {
-        "schema": "paramtool.dedup/1",
         "input": found.input,
         "output": found.output,
         "files": list(found.files),
@@ -154,6 +153,14 @@ def deduped(found: Deduped) -> dict[str, Any]:
         "nbytes_before": found.nbytes_before,
         "nbytes_after": found.nbytes_after,
         "names": len(found.plan.order),
+    }
+
+
+def deduped(found: Deduped) -> dict[str, Any]:
+    """`paramtool dedup --json`."""
+    return {
+        "schema": "paramtool.dedup/1",
+        **outcome(found),
         "stored": len(found.plan.targets),
         "unused_nbytes": found.unused_nbytes,
         "groups": groups(found.graph),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from paramtool.cli._json import outcome
+
 if TYPE_CHECKING:
     from paramtool.jobs import Relayouted
     from paramtool.layouts.layout import Form, Layout
@@ -51,14 +53,7 @@ def relayouted(found: Relayouted) -> dict[str, Any]:
     """`paramtool convert --json`, and of `fuse` and `unfuse`."""
     return {
         "schema": "paramtool.relayout/1",
-        "input": found.input,
-        "output": found.output,
-        "files": list(found.files),
-        "written": found.written,
-        "verified": found.verified,
-        "nbytes_before": found.nbytes_before,
-        "nbytes_after": found.nbytes_after,
-        "names": len(found.plan.order),
+        **outcome(found),
         "untouched": found.untouched,
         "networks": [_network(one) for one in found.converted],
         "left_out": list(found.left_out),

@@ -87,7 +87,7 @@ class Work:
     outputs: tuple[OutputFile, ...]
     output: str
     sharded: bool
-    expected: Mapping[str, Entry]
+    expected: Mapping[str, Entry] = field(default_factory=dict)
     """Entries of the source that the output holds under their own names, memories included."""
     windows: Mapping[str, Entry] = field(default_factory=dict)
     """Entries of the source that the output holds under their own names, as windows on other tensors."""

@@ -7,12 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from paramtool import formats
-from paramtool.engine.source import Source
-from paramtool.engine.writer import Staged, write
 from paramtool.errors import PlanError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.jobs._progress import Path, Progress, silent
-from paramtool.jobs._writing import ready
+from paramtool.jobs._writing import Work
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import check
 from paramtool.model.view import View
@@ -80,12 +78,7 @@ def export(
     plan = dedup_pass.plain(checkpoint, shapes)
     check(plan, shapes, checkpoint.storages)
     outputs = safetensors.lay_out(replace(plan, metadata=checkpoint.metadata))
-    inputs = [file.path for file in checkpoint.files]
-    ready(plan, verify=False)
-    with Staged(os.fspath(output), False, force, inputs) as staged, Source(checkpoint) as source:
-        with progress("write", plan.nbytes) as advance:
-            write(staged, outputs, source, advance)
-        staged.commit()
+    Work(checkpoint, plan, outputs, os.fspath(output), False).carry_out(force, verify=False, progress=progress)
     return Exported(os.fspath(output), plan.order, outputs[0].nbytes, only, section)
 
 
