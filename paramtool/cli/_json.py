@@ -11,6 +11,8 @@ from paramtool.model.view import View
 
 if TYPE_CHECKING:
     from paramtool.jobs import Deduped, Exported, Inspection, Relayouted, Verified
+    from paramtool.model.match import Content
+    from paramtool.model.plan import Computed
     from paramtool.passes.recognise import FusedNetwork
 
 
@@ -30,9 +32,7 @@ def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool)
         "dtypes": dtypes(checkpoint),
         "sections": sections(checkpoint),
         "groups": groups(graph),
-        "equal": None if found.equal is None else [
-            {"names": list(e.names), "digest": e.digest, "constant": e.constant} for e in found.equal
-        ],
+        **content(found.content),
         "fused": [fused(block, found.fused.get(block.storage)) for block in graph.fused],
         "unused": [{"storage": id_, "nbytes": nbytes} for id_, nbytes in graph.unused.items()],
         "unused_nbytes": found.unused_nbytes,
@@ -142,6 +142,34 @@ def _geometry(view: View) -> dict[str, Any]:
     }
 
 
+def content(found: Content | None) -> dict[str, Any]:
+    """What comparing found; null where nothing was compared."""
+    if found is None:
+        return {"equal": None, "constants": None, "matches": None}
+    return {
+        "equal": [{"names": list(e.names), "digest": e.digest, "constant": e.constant} for e in found.equal],
+        "constants": {name: element.hex() for name, element in found.constants.items()},
+        "matches": [
+            {
+                "name": match.name,
+                "owner": match.owner,
+                "relation": match.relation,
+                "lossless": match.lossless,
+                "shape": list(match.window.shape),
+                "strides": list(match.window.strides),
+                "offset": match.window.offset,
+            }
+            for match in found.matches
+        ],
+    }
+
+
+def _computed(one: Computed) -> dict[str, Any]:
+    window = one.how.window
+    how = {"constant": one.how.element.hex()} if window is None else {"cast_of": window.storage}
+    return {"name": one.name, "dtype": one.dtype.name, "shape": list(one.shape), "nbytes": one.nbytes, **how}
+
+
 def outcome(found: Deduped | Relayouted) -> dict[str, Any]:
     """What every report of something written begins with."""
     return {
@@ -164,9 +192,8 @@ def deduped(found: Deduped) -> dict[str, Any]:
         "stored": len(found.plan.targets),
         "unused_nbytes": found.unused_nbytes,
         "groups": groups(found.graph),
-        "equal": None if found.equal is None else [
-            {"names": list(e.names), "digest": e.digest, "constant": e.constant} for e in found.equal
-        ],
+        **content(found.content),
+        "derived": [_computed(one) for one in found.plan.computed],
         "left_out": list(found.left_out),
         "warnings": list(found.warnings),
         "seconds": round(found.seconds, 3),

@@ -10,7 +10,7 @@ from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._text import FILE, Size, plural, quoted, size
 from paramtool.jobs import Deduped
-from paramtool.jobs._progress import MIN_EQUAL_NBYTES
+from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
 from paramtool.model.alias import Member
 
 MANY = 8
@@ -29,6 +29,18 @@ RECORD_NBYTES = 10_000
 @click.option("--no-equal", is_flag=True, help="Do not look for equal bytes under different names.")
 @click.option("--min-equal-bytes", type=Size(), default=MIN_EQUAL_NBYTES, show_default=True,
               help="Smaller tensors are not joined for being equal.")  # fmt: skip
+@click.option(
+    "--across-roles",
+    is_flag=True,
+    help="Let model weights, optimizer state, EMA copies and buffers stand on each other's bytes.",
+)
+@click.option(
+    "--derive-casts",
+    is_flag=True,
+    help="Leave out what a cast of another tensor gives (a bfloat16 copy); loading calculates it.",
+)
+@click.option("--fold-constants", is_flag=True, help="Store a tensor that repeats one value as that value.")
+@click.option("--memory", type=Size(), default=MEMORY_NBYTES, help="What comparing may hold in memory (512MiB).")
 @click.option("--skip-unsupported", is_flag=True, help="Leave out tensors that safetensors has no form for.")
 @click.option("--allow-unknown", is_flag=True, help="Go on although the pickle calls unknown names (they are not run).")
 @click.option("--no-verify", is_flag=True, help="Do not read the result back.")
@@ -37,7 +49,8 @@ RECORD_NBYTES = 10_000
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
 def command(
     ckpt: str, output: str | None, keep: str, only: str | None, max_shard_size: int | None, no_equal: bool,
-    min_equal_bytes: int, skip_unsupported: bool, allow_unknown: bool, no_verify: bool, dry_run: bool, as_json: bool,
+    min_equal_bytes: int, across_roles: bool, derive_casts: bool, fold_constants: bool, memory: int,
+    skip_unsupported: bool, allow_unknown: bool, no_verify: bool, dry_run: bool, as_json: bool,
     force: bool,
 ) -> None:  # fmt: skip
     """Write a checkpoint with every byte once and every name recorded.
@@ -56,6 +69,10 @@ def command(
         max_shard_nbytes=max_shard_size,
         equal=not no_equal,
         min_equal_nbytes=min_equal_bytes,
+        across_roles=across_roles,
+        derive_casts=derive_casts,
+        fold_constants=fold_constants,
+        memory_nbytes=memory,
         skip_unsupported=skip_unsupported,
         allow_unknown=allow_unknown,
         verify=not no_verify,
@@ -80,6 +97,7 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         yield from _group(owner, members, found)
     if len(groups) > MANY:
         yield ("shared", f"and {plural(len(groups) - MANY, 'more group')}", "--json lists them")
+    yield from _derived(found)
     if found.unused_nbytes:
         yield ("unused", size(found.unused_nbytes), "that no tensor uses, left behind")
     yield from (("left out", text) for text in found.left_out)
@@ -98,6 +116,33 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         yield ("load it", f"paramtool.torch.load_model(model, {found.output!r})")
         yield ("next", f"paramtool export {quoted(found.output)} --names names.txt -o plain.safetensors",
                "for programs without paramtool")  # fmt: skip
+
+
+def _derived(found: Deduped) -> Iterator[_render.Row]:
+    """What is not stored but calculated, and what could be."""
+    for one in found.plan.computed[:MANY]:
+        window = one.how.window
+        if window is None:
+            yield ("constant", one.name, f"{size(one.nbytes)} stored as one value of {one.dtype.name}")
+        else:
+            how = "nothing is lost" if one.how.lossless else "rounded to nearest even"
+            yield ("cast", one.name, f"{one.dtype.name} of {window.storage} ({window.dtype.name}), {how}",
+                   f"{size(one.nbytes)}, calculated on load")  # fmt: skip
+    if len(found.plan.computed) > MANY:
+        yield ("derived", f"and {plural(len(found.plan.computed) - MANY, 'more tensor')}", "--json lists them")
+    if found.content is None:
+        return
+    done = {one.name for one in found.plan.computed}
+    casts = [match for match in found.content.matches if match.relation == "cast" and match.name not in done]
+    if casts:
+        saved = sum(found.graph.members[match.name].window.nbytes for match in casts)
+        yield ("cast", f"{casts[0].name} is a cast of {casts[0].owner}{_more(len(casts) - 1)}",
+               f"--derive-casts saves {size(saved)}")  # fmt: skip
+    constants = [name for name in found.content.constants if name not in done]
+    if constants:
+        saved = sum(view.nbytes for name, view in found.graph.owners.items() if name in constants and name not in done)
+        yield ("constant", f"{constants[0]} repeats one value{_more(len(constants) - 1)}",
+               f"--fold-constants saves {size(saved)}")  # fmt: skip
 
 
 def _sizes(found: Deduped) -> Iterator[_render.Row]:

@@ -70,6 +70,7 @@ def _rows(found: Inspection, tensors: bool) -> Iterator[_render.Row]:
     yield from _unused(found)
     yield from _shared(found)
     yield from _equal(found)
+    yield from _repeated(found)
     yield from _fused_blocks(found)
     yield from (("note", note) for note in found.checkpoint.notes)
     if tensors:
@@ -164,6 +165,23 @@ def _equal(found: Inspection) -> Iterator[_render.Row]:
         yield ("", f"  {_some(list(equal.names[1:]))}", f"{names}, equal bytes, separate memory{constant}")
     if found.equal and len(found.equal) > MANY:
         yield ("equal", f"and {len(found.equal) - MANY} more groups", "--json lists them")
+
+
+def _repeated(found: Inspection) -> Iterator[_render.Row]:
+    """Tensors that others hold in part, in another order or in another type, and tensors of one value."""
+    if found.content is None:
+        return
+    words = {"slice": "is a slice of", "transpose": "is the transpose of", "cast": "is a cast of"}
+    for match in found.content.matches[:MANY]:
+        view = found.graph.members[match.name].window
+        rounded = "" if match.lossless else ", rounded to nearest even"
+        where = f"from element {match.window.offset} on" if match.relation == "slice" else ""
+        yield (match.relation, match.name, f"{words[match.relation]} {match.owner}", f"{_geometry(view)}{rounded}",
+               where or size(view.nbytes))  # fmt: skip
+    if (more := len(found.content.matches) - MANY) > 0:
+        yield ("", f"and {plural(more, 'more')} of these", "--json lists them")
+    if constants := list(found.content.constants):
+        yield ("constant", _some(constants), f"{plural(len(constants), 'tensor')} of one value each")
 
 
 def _fused_blocks(found: Inspection) -> Iterator[_render.Row]:

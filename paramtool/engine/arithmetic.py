@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
-from paramtool.engine.source import ELEMENTS, Source
+from paramtool.engine.source import ELEMENTS, Source, number_type
 from paramtool.errors import LayoutError, listed
 from paramtool.model.plan import Copy, Requirement
 from paramtool.model.view import View
@@ -22,17 +22,6 @@ TILE = 512
 Box = tuple[slice, ...]
 
 
-def number_type(view: View) -> str:
-    """The NumPy type to calculate with; ValueError for types that NumPy has no numbers for."""
-    import ml_dtypes
-    import numpy as np
-
-    name = view.dtype.name
-    if view.dtype.block_bytes not in ELEMENTS:
-        raise ValueError(f"{name} cannot be calculated with")
-    return np.dtype(name).str if not hasattr(ml_dtypes, name) else name
-
-
 def moves_bits(copy: Copy) -> bool:
     """Whether a copy is bytes as they are, or zeros."""
     return copy.is_plain or (not copy.terms and not copy.shift)
@@ -40,7 +29,7 @@ def moves_bits(copy: Copy) -> bool:
 
 def element_type(copy: Copy) -> str:
     """The NumPy type in which a copy is made: raw elements where bits move, numbers otherwise."""
-    return ELEMENTS[copy.destination.dtype.block_bytes] if moves_bits(copy) else number_type(copy.destination)
+    return ELEMENTS[copy.destination.dtype.block_bytes] if moves_bits(copy) else number_type(copy.destination.dtype)
 
 
 def value(copy: Copy, box: Box, source: Source) -> Any:
@@ -50,7 +39,7 @@ def value(copy: Copy, box: Box, source: Source) -> Any:
     if moves_bits(copy):
         return source.array(copy.terms[0][1])[box] if copy.terms else 0
     if not copy.terms:
-        return np.dtype(number_type(copy.destination)).type(copy.shift)
+        return np.dtype(number_type(copy.destination.dtype)).type(copy.shift)
     with np.errstate(over="ignore", invalid="ignore"):
         found = total(copy.terms, copy.shift, box, source)
     if not copy.is_exact and not np.isfinite(found.astype("f8")).all():
@@ -62,7 +51,7 @@ def _refuse_overflow(copy: Copy, box: Box, source: Source) -> None:
     """LayoutError where finite numbers have a sum that is not; a NaN or an infinity that was there before may stay."""
     import numpy as np
 
-    whole = [source.array(term).view(number_type(term))[box].astype("f8") for _, term in copy.terms]
+    whole = [source.array(term).view(number_type(term.dtype))[box].astype("f8") for _, term in copy.terms]
     with np.errstate(over="ignore", invalid="ignore"):
         found = total(copy.terms, copy.shift, box, source).astype("f8")
     if (np.isfinite(sum(whole)) & ~np.isfinite(found)).any():
@@ -78,7 +67,7 @@ def total(terms: Sequence[tuple[int, View]], shift: float, box: Box, source: Sou
 
     found: Any = None
     for sign, term in terms:
-        part = source.array(term).view(number_type(term))[box]
+        part = source.array(term).view(number_type(term.dtype))[box]
         part = np.negative(part) if sign < 0 else part
         found = part if found is None else found + part
     if found is not None and shift:
@@ -126,7 +115,7 @@ def _holds(one: Requirement, source: Source) -> bool:
     for window in (view, *(term for _, term in one.terms)):
         source.prove(int(window.storage))
     exact = len(one.terms) == 1 and not one.shift and one.terms[0][0] == 1
-    kind = ELEMENTS[view.dtype.block_bytes] if exact else number_type(view)
+    kind = ELEMENTS[view.dtype.block_bytes] if exact else number_type(view.dtype)
     for box in blocks(view.shape, max(1, BLOCK_NBYTES // view.dtype.block_bytes)):
         found = source.array(view).view(kind)[box]
         if exact:

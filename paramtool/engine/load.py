@@ -10,7 +10,7 @@ from paramtool.engine.source import Source
 from paramtool.model.alias import AliasGraph, Member
 from paramtool.model.checkpoint import PENDING, Compound
 from paramtool.model.dtype import DType
-from paramtool.model.view import View
+from paramtool.model.view import View, contiguous
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,11 +38,21 @@ def memories(graph: AliasGraph) -> Iterator[Memory]:
     for member in graph.members.values():
         found.setdefault((member.owner, member.memory), []).append(member)
     for (owner, _), members in found.items():
+        if len(members) == 1 and members[0].evidence == "content" and not members[0].window.is_contiguous:
+            yield _alone(members[0])
+            continue
         start = min(member.window.byte_start for member in members)
         start -= start % ALIGNMENT
         stop = max(member.window.byte_stop for member in members)
         windows = tuple((m.name, m.window.on(owner, m.window.byte_start - start)) for m in members)
         yield Memory(stop - start, windows, graph.owners[owner], start)
+
+
+def _alone(member: Member) -> Memory:
+    """A memory for a name that is only stored as a transpose of others' bytes: row by row, as it was saved."""
+    view = member.source
+    window = contiguous(member.name, view.dtype, view.shape)
+    return Memory(view.nbytes, ((member.name, window),), view, 0)
 
 
 def fill(source: Source, memory: Memory, buffer: memoryview) -> None:
@@ -120,7 +130,6 @@ def numpy_form(view: View) -> tuple[str, View]:
 
 def _packed(view: View, dtype: DType) -> View:
     from paramtool.model.dtype import DTYPES
-    from paramtool.model.view import contiguous
 
     shape: tuple[int, ...] = (view.nbytes,)
     if view.shape and view.shape[-1] % dtype.block_elements == 0:

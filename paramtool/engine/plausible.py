@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log, sqrt
 
-from paramtool.engine.arithmetic import number_type
-from paramtool.engine.source import Source
+from paramtool.engine.source import Source, number_type
 from paramtool.model.view import View
 
 FLOATS = {"float16": 5e-3, "bfloat16": 5e-3, "float32": 1e-4, "float64": 1e-4}
@@ -96,7 +95,7 @@ def survey(source: Source, view: View, inner: Sequence[int], advance: Callable[[
     """Read a tensor once; `inner` are the cuts beside its ends."""
     import numpy as np
 
-    kind = np.dtype(number_type(view))
+    kind = np.dtype(number_type(view.dtype))
     cuts = sorted({0, view.numel, *inner})
     sums = np.zeros((3, len(cuts) - 1))
     edges = np.array(cuts)

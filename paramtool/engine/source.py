@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.errors import FormatError, OutputError
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.storage import ByteRange, Encoded, Inline, Storage
+from paramtool.model.dtype import DType
+from paramtool.model.storage import ByteRange, Cast, Constant, Encoded, Inline, Storage
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -36,6 +37,16 @@ THREAD_NBYTES = 4 << 20
 """A CRC of more bytes is computed in a thread of its own."""
 ELEMENTS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "V16"}
 """NumPy types that carry elements of so many bytes untouched."""
+
+
+def number_type(dtype: DType) -> str:
+    """The NumPy type to calculate with; ValueError for types that NumPy has no numbers for."""
+    import ml_dtypes
+    import numpy as np
+
+    if dtype.block_bytes not in ELEMENTS:
+        raise ValueError(f"{dtype.name} cannot be calculated with")
+    return np.dtype(dtype.name).str if not hasattr(ml_dtypes, dtype.name) else dtype.name
 
 
 class Source:
@@ -113,6 +124,18 @@ class Source:
         """Bytes of a storage; FormatError where the file ends before."""
         file, base = self.place(storage_id)
         return self._pread(file, base + start, nbytes)
+
+    def read_into(self, storage_id: int, start: int, buffer: memoryview) -> None:
+        """Fill a buffer with bytes of a storage; FormatError where the file ends before.  No CRC is looked at."""
+        file, base = self.place(storage_id)
+        start += base
+        self.nbytes_read += len(buffer)
+        while buffer:
+            count = os.preadv(file.fileno(), [buffer], start)
+            if not count:
+                raise _ends(file, start, len(buffer))
+            buffer = buffer[count:]
+            start += count
 
     def _pread(self, file: BinaryIO, start: int, nbytes: int) -> bytes:
         data = os.pread(file.fileno(), nbytes, start)
@@ -220,6 +243,9 @@ class Source:
                 spool.write(storage.backing.data)
             elif isinstance(storage.backing, Encoded):
                 self._decode(storage, storage.backing, spool.write)
+            else:
+                for part in self._derived(storage.backing, storage.nbytes):
+                    spool.write(part)
             spool.flush()
         except OSError as error:
             place = tempfile.gettempdir()
@@ -231,6 +257,20 @@ class Source:
             where = self.checkpoint.files[0].path
             raise FormatError(f"{where}: storage {storage.id} decodes to {made} bytes; expected {storage.nbytes}")
         return start
+
+    def _derived(self, backing: Cast | Constant | ByteRange, nbytes: int) -> Iterator[Buffer]:
+        """The bytes of a storage that is calculated."""
+        if isinstance(backing, Cast):
+            import numpy as np
+
+            narrow, wide = number_type(backing.view.dtype), number_type(backing.dtype)
+            with np.errstate(all="ignore"):
+                for block in self.row_major(backing.view):
+                    yield np.frombuffer(block, narrow).astype(wide).view("u1").data
+        elif isinstance(backing, Constant):
+            many = BLOCK_NBYTES // len(backing.element)
+            for at in range(0, nbytes, many * len(backing.element)):
+                yield backing.element * min(many, (nbytes - at) // len(backing.element))
 
     def _decode(self, storage: Storage, backing: Encoded, write: Callable[[bytes], object]) -> None:
         crc = 0

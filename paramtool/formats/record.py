@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paramtool.errors import FormatError
@@ -23,13 +23,15 @@ from paramtool.formats import _json, _tree
 from paramtool.model.checkpoint import Entry, Link, Module
 from paramtool.model.dtype import DTYPES
 from paramtool.model.objects import Node
-from paramtool.model.plan import Alias, Plan
-from paramtool.model.view import View
+from paramtool.model.plan import Alias, Computed, Plan
+from paramtool.model.storage import Backing, Cast, Constant, Storage
+from paramtool.model.view import View, contiguous
 
 KEY = "paramtool.aliases"
 LAYOUTS_KEY = "paramtool.layouts"
 """What is known of recurrent networks in the file: {"version": 1, "modules": [...]}."""
-VERSION = 1
+VERSION = 2
+"""Written where something is derived; a record without that is of version 1, which earlier programs read."""
 RESERVED = {KEY, LAYOUTS_KEY, "format"}
 """Metadata keys that are never flat pairs."""
 
@@ -40,21 +42,26 @@ def flat_pairs(plan: Plan, aliases: Iterable[Alias]) -> dict[str, str]:
     return {
         alias.name: str(alias.view.storage)
         for alias in aliases
-        if alias.view == wholes[str(alias.view.storage)] and str(alias.view.storage) not in plan.anonymous
+        if alias.view == wholes.get(str(alias.view.storage)) and str(alias.view.storage) not in plan.anonymous
     }
 
 
-def encode(plan: Plan, stored: set[str], objects: str) -> str:
+def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> str:
     """The record of those aliases whose owner is in `stored`, as JSON text; empty where there is nothing to say.
 
     `objects` says how the tree is written: `runs` (short, for a file that holds every name), `explicit` (for one
-    shard of several), or not at all.
+    shard of several), or not at all.  Constants need no stored tensor and stand in the `first` shard.
     """
     position = {name: k for k, name in enumerate(plan.order)}
-    record: dict[str, Any] = {"version": VERSION}
+    computed = [one for one in plan.computed if (one.how.window.storage in stored if one.how.window else first)]
+    stored = stored | {one.name for one in computed}
+    record: dict[str, Any] = {"version": VERSION if computed else 1}
     record["aliases"] = {
         alias.name: _encode_alias(alias, position) for alias in plan.aliases if str(alias.view.storage) in stored
     }
+    if computed:
+        computed.sort(key=lambda one: position[one.name])
+        record["derived"] = {one.name: _encode_computed(one, position) for one in computed}
     record["stored"] = {
         name: {
             "memory": plan.memories.get(name, name),
@@ -66,7 +73,7 @@ def encode(plan: Plan, stored: set[str], objects: str) -> str:
     record["spans"] = sorted(plan.anonymous & stored)
     if objects and not _tree.is_flat(plan.objects, plan.order):
         record["objects"] = _tree.encode(plan.objects, plan.order, runs=objects == "runs")
-    if not any(record[key] for key in ("aliases", "stored", "spans")) and "objects" not in record:
+    if not any(record[key] for key in ("aliases", "stored", "spans")) and not {"objects", "derived"} & record.keys():
         return ""
     return json.dumps(record, separators=(",", ":"))
 
@@ -88,14 +95,24 @@ def _encode_alias(alias: Alias, position: Mapping[str, int]) -> dict[str, Any]:
     return item
 
 
+def _encode_computed(one: Computed, position: Mapping[str, int]) -> dict[str, Any]:
+    item: dict[str, Any] = {"dtype": one.dtype.name, "shape": one.shape, "position": position[one.name]}
+    window = one.how.window
+    if window is None:
+        return item | {"constant": one.how.element.hex()}
+    place = {"owner": window.storage, "strides": window.strides, "offset": window.offset}
+    return item | {"cast": place | {"dtype": window.dtype.name, "lossless": one.how.lossless}}
+
+
 def encode_modules(modules: Iterable[Module]) -> str:
     """What is known of recurrent networks, as JSON text; empty where nothing is."""
     items = [
         {k: dict(v) if isinstance(v, Mapping) else v for k in _MODULE_KEYS if (v := getattr(one, k))} for one in modules
     ]
-    return json.dumps({"version": VERSION, "modules": items}, separators=(",", ":")) if items else ""
+    return json.dumps({"version": LAYOUTS_VERSION, "modules": items}, separators=(",", ":")) if items else ""
 
 
+LAYOUTS_VERSION = 1
 _MODULE_KEYS = ("at", "layout", "spec", "tensors", "options", "source", "parts")
 
 
@@ -105,8 +122,8 @@ def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...
         return ()
     try:
         record = _json.strict(metadata[LAYOUTS_KEY])
-        if type(record["version"]) is not int or record["version"] != VERSION:
-            raise ValueError(f"version {record['version']!r}, this program reads {VERSION}")
+        if type(record["version"]) is not int or record["version"] != LAYOUTS_VERSION:
+            raise ValueError(f"version {record['version']!r}, this program reads {LAYOUTS_VERSION}")
         return tuple(_module(item) for item in record["modules"])
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise FormatError(
@@ -133,6 +150,8 @@ class Names:
     objects: Node | None
     leftover: Mapping[str, str]
     """The metadata that is the user's own."""
+    storages: Mapping[int, Storage] = field(default_factory=dict)
+    """Storages of what is derived."""
 
 
 def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) -> Names:
@@ -148,12 +167,13 @@ def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) 
         return Names(entries, None, {k: v for k, v in leftover.items() if k not in pairs})
     try:
         record = _json.strict(metadata[KEY])
-        if type(record["version"]) is not int or record["version"] != VERSION:
+        if type(record["version"]) is not int or not 1 <= record["version"] <= VERSION:
             raise FormatError(
-                f"{where}: its alias record has version {record['version']!r}, this program reads {VERSION}",
+                f"{where}: its alias record has version {record['version']!r}, this program reads 1 to {VERSION}",
                 hint="update paramtool",
             )
-        entries = _recorded(where, stored, record)
+        derived, storages = _derived(where, stored, record.get("derived", {}))
+        entries = _recorded(where, stored, derived, record)
         objects = _tree.decode(record["objects"], tuple(entries)) if "objects" in record else None
     except (
         KeyError,
@@ -170,7 +190,7 @@ def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) 
         ) from None
     aliases = record["aliases"]
     own = {k: v for k, v in leftover.items() if not (k in aliases and aliases[k]["owner"] == v)}
-    return Names(entries, objects, own)
+    return Names(entries, objects, own, storages)
 
 
 def declared(entries: Mapping[str, Entry], pairs: Mapping[str, str]) -> dict[str, Entry]:
@@ -183,19 +203,59 @@ def declared(entries: Mapping[str, Entry], pairs: Mapping[str, str]) -> dict[str
     return found
 
 
-def _recorded(where: str, stored: Mapping[str, View], record: dict[str, Any]) -> dict[str, Entry]:
-    """Every name that the record makes of the stored tensors."""
+def _derived(
+    where: str, stored: Mapping[str, View], items: Mapping[str, Any]
+) -> tuple[dict[str, View], dict[int, Storage]]:
+    """What the record derives: {name: a window on a storage of its own}, and these storages."""
+    views: dict[str, View] = {}
+    storages: dict[int, Storage] = {}
+    number = max((int(view.storage) for view in stored.values()), default=-1)
+    for name, item in items.items():
+        number += 1
+        _whole_numbers(name, [item["position"], *item["shape"]])
+        view = contiguous(number, DTYPES[item["dtype"]], item["shape"])
+        if "constant" in item:
+            element = bytes.fromhex(item["constant"])
+            if len(element) != view.dtype.block_bytes:
+                raise ValueError(f"{name!r} repeats an element of {len(element)} bytes")
+            backing: Backing = Constant(element)
+        else:
+            place = item["cast"]
+            if place["owner"] not in stored:
+                raise _wrong(where, f"derives {name!r} from {place['owner']!r}, which is not stored")
+            window = _window(where, name, place | {"shape": item["shape"]}, stored[place["owner"]])
+            if window.dtype != stored[place["owner"]].dtype:
+                raise ValueError(f"{name!r} is cast from {window.dtype.name}, which its owner is not")
+            backing = Cast(window, view.dtype, bool(place["lossless"]))
+        views[name] = view
+        storages[number] = Storage(number, view.nbytes, backing)
+    return views, storages
+
+
+def _wrong(where: str, what: str) -> FormatError:
+    return FormatError(f"{where}: its alias record {what}", hint="the file was changed after paramtool wrote it")
+
+
+def _recorded(
+    where: str, stored: Mapping[str, View], derived: Mapping[str, View], record: dict[str, Any]
+) -> dict[str, Entry]:
+    """Every name that the record makes of the stored tensors and of what it derives from them."""
     spans = set(record["spans"])
-    missing = spans - stored.keys() | {str(a["owner"]) for a in record["aliases"].values()} - stored.keys()
-    clash = record["aliases"].keys() & stored.keys()
+    owners = {**stored, **derived}
+    missing = spans - stored.keys() | {str(a["owner"]) for a in record["aliases"].values()} - owners.keys()
+    clash = record["aliases"].keys() & owners.keys() | derived.keys() & stored.keys()
     if missing or clash:
         wrong = (
             f"is a window on {min(missing)!r}, which is not stored" if missing else f"and tensor {min(clash)!r} clash"
         )
-        raise FormatError(f"{where}: its alias record {wrong}", hint="the file was changed after paramtool wrote it")
+        raise _wrong(where, wrong)
     said = record["stored"]
     plain = [(name, _stored_entry(name, view, said)) for name, view in stored.items() if name not in spans]
-    aliases = [(name, _alias_entry(where, name, item, stored)) for name, item in record["aliases"].items()]
+    aliases = [(name, _alias_entry(where, name, item, owners)) for name, item in record["aliases"].items()]
+    for name, view in derived.items():
+        entry = _stored_entry(name, view, said)
+        position = record["derived"][name]["position"]
+        aliases.append((name, replace(entry, link=replace(entry.link or _NOWHERE, position=position))))
     return in_order(plain, aliases)
 
 
@@ -223,21 +283,27 @@ def _stored_entry(name: str, view: View, said: Mapping[str, Any]) -> Entry:
 
 
 def _alias_entry(where: str, name: str, item: dict[str, Any], stored: Mapping[str, View]) -> Entry:
-    owner = stored[item["owner"]]
-    numbers = [item["position"], item["offset"], *item["shape"], *item["strides"]]
-    if not all(type(number) is int for number in numbers):
-        raise ValueError(f"{name!r} has a window that is not made of whole numbers")
+    _whole_numbers(name, [item["position"]])
+    window = _window(where, name, item, stored[item["owner"]])
+    evidence = item["memory_evidence"] if "memory_evidence" in item else item["evidence"]
+    if evidence not in {"storage", "declared", "content"}:
+        raise ValueError(f"{name!r} has evidence {evidence!r}")
+    why = "storage" if evidence == "content" else evidence
+    return Entry(window, link=Link(str(item["memory"]), why, item["position"]))
+
+
+def _window(where: str, name: str, item: Mapping[str, Any], owner: View) -> View:
+    """The window on an owner that a record describes; FormatError where it reaches outside."""
+    _whole_numbers(name, [item["offset"], *item["shape"], *item["strides"]])
     window = View(0, DTYPES[item["dtype"]], item["offset"], tuple(item["shape"]), tuple(item["strides"]))
     if window.byte_stop > owner.nbytes:
         raise FormatError(
             f"{where}: {name!r}: its window needs {window.byte_stop} bytes of {item['owner']!r}, "
             f"which has {owner.nbytes}: the alias record is wrong"
         )
-    evidence = item["memory_evidence"] if "memory_evidence" in item else item["evidence"]
-    if evidence not in {"storage", "declared", "content"}:
-        raise ValueError(f"{name!r} has evidence {evidence!r}")
-    why = "storage" if evidence == "content" else evidence
-    return Entry(
-        window.on(owner.storage, owner.byte_start + window.byte_start),
-        link=Link(str(item["memory"]), why, item["position"]),
-    )
+    return window.on(owner.storage, owner.byte_start + window.byte_start)
+
+
+def _whole_numbers(name: str, numbers: Iterable[object]) -> None:
+    if not all(type(number) is int for number in numbers):
+        raise ValueError(f"{name!r} has a window that is not made of whole numbers")

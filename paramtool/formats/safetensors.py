@@ -50,7 +50,7 @@ def read(path: str) -> Checkpoint:
     return Checkpoint(
         format=NAME,
         files=(source,),
-        storages=storages,
+        storages={**storages, **names.storages},
         entries=_with_roles(names.entries, _tree.roles(objects)),
         objects=objects,
         sections=_tree.sections(objects),
@@ -249,7 +249,7 @@ def _metadata_for(plan: Plan, targets: Iterable[Target], shard: int | None) -> d
     taken = metadata.keys() | record.RESERVED
     metadata |= {k: v for k, v in record.flat_pairs(plan, aliases).items() if k not in taken}
     objects = {None: "runs", 0: "explicit"}.get(shard, "")
-    if text := record.encode(plan, stored, objects=objects):
+    if text := record.encode(plan, stored, objects, first=not shard):
         metadata[record.KEY] = text
     if not shard and (text := record.encode_modules(plan.modules)):
         metadata[record.LAYOUTS_KEY] = text

@@ -20,7 +20,7 @@ from paramtool.formats._files import open_source
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.objects import EMPTY, Node
-from paramtool.model.storage import SourceFile, Storage
+from paramtool.model.storage import Cast, SourceFile, Storage
 from paramtool.model.view import View
 
 NAME = "sharded"
@@ -117,6 +117,13 @@ class _Renumber:
         """The same window with the storage's new number."""
         return replace(view, storage=self.first + int(view.storage))
 
+    def storage(self, storage: Storage) -> Storage:
+        """The same storage with its new number; what is cast stands on another one."""
+        backing = storage.backing
+        if isinstance(backing, Cast):
+            backing = replace(backing, view=self.view(backing.view))
+        return replace(storage, id=self.first + storage.id, backing=backing)
+
     def entry(self, entry: Entry) -> Entry:
         """The same entry with new numbers."""
         if isinstance(entry.value, View):
@@ -137,7 +144,7 @@ def _merge(
     entries: dict[str, Entry] = {}
     for shard in shards.values():
         numbers = _Renumber(max(storages, default=-1) + 1)
-        storages |= {numbers.first + n: replace(s, id=numbers.first + n) for n, s in shard.storages.items()}
+        storages |= {numbers.first + n: numbers.storage(s) for n, s in shard.storages.items()}
         entries |= {name: numbers.entry(entry) for name, entry in shard.entries.items()}
     trees = [shard.objects for shard in shards.values()]
     metadata, notes = _merge_metadata(shards)

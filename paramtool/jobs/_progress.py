@@ -11,6 +11,8 @@ Advance = Callable[[int], None]
 Progress = Callable[[str, int], AbstractContextManager[Advance]]
 """`with progress("writing", nbytes) as advance: advance(n)`."""
 
+MEMORY_NBYTES = 512 << 20
+"""What comparing may hold in memory, unless it is told otherwise."""
 MIN_EQUAL_NBYTES = 4096
 """Smaller tensors are not compared: counters and scales are equal by chance."""
 

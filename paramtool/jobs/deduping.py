@@ -10,10 +10,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from paramtool import formats
-from paramtool.engine.digest import Equal
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import safetensors
-from paramtool.jobs._progress import MIN_EQUAL_NBYTES, Path, Progress, silent
+from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.jobs._writing import (
     Work,
     allow,
@@ -24,13 +23,15 @@ from paramtool.jobs._writing import (
     other_sections,
     place,
 )
-from paramtool.jobs.inspecting import equal_classes
+from paramtool.jobs.comparing import Looking, compare
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.match import Content, Equal
 from paramtool.model.plan import Plan, check
 from paramtool.passes import dedup as dedup_pass
 from paramtool.passes import select
+from paramtool.passes.joining import join, settle, without
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class Deduped:
     plan: Plan
     files: tuple[str, ...]
     """The files of the output, as paths."""
-    equal: tuple[Equal, ...] | None
-    """Classes of equal windows that now stand once; None where content was not looked at."""
+    content: Content | None
+    """What comparing found; None where content was not looked at."""
     nbytes_before: int
     """The files of the input, or what the storages of the one section hold."""
     nbytes_after: int
@@ -57,6 +58,11 @@ class Deduped:
     verified: bool
     written: bool
     seconds: float
+
+    @property
+    def equal(self) -> tuple[Equal, ...] | None:
+        """Classes of equal windows; None where content was not looked at."""
+        return None if self.content is None else self.content.equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,14 @@ class Options:
     """Write a folder of shards of at most so many bytes; None follows the input."""
     equal: bool = True
     min_equal_nbytes: int = MIN_EQUAL_NBYTES
+    across_roles: bool = False
+    """Whether content may join model weights with the optimizer's state or an EMA copy."""
+    derive_casts: bool = False
+    """Leave out what a cast of another tensor gives; loading calculates it."""
+    fold_constants: bool = False
+    """Store a tensor that repeats one value as that value."""
+    memory_nbytes: int = MEMORY_NBYTES
+    """What comparing may hold in memory."""
     skip_unsupported: bool = False
     allow_unknown: bool = False
     verify: bool = True
@@ -102,8 +116,9 @@ def dedup(
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
     target, sharded = place(path, output, whole, options.max_shard_nbytes, options.force, "dedup")
     graph = alias.build(checkpoint, options.keep, parts=False)
-    equal = equal_classes(checkpoint, graph, options.min_equal_nbytes, progress) if options.equal else None
-    plan, joined = _planned(checkpoint, graph, equal, options)
+    looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
+    content = compare(checkpoint, graph, looking, progress) if options.equal else None
+    plan, joined = _planned(checkpoint, graph, content or Content(), options)
     outputs = laid_out(plan, sharded, options.max_shard_nbytes)
     sizes = whole.files if checkpoint is whole else checkpoint.storages.values()
     report = Deduped(
@@ -113,7 +128,7 @@ def dedup(
         graph=joined,
         plan=plan,
         files=tuple(os.path.join(target, out.name) if out.name else target for out in outputs),
-        equal=tuple(equal) if equal is not None else None,
+        content=content,
         nbytes_before=sum(one.nbytes for one in sizes),
         nbytes_after=sum(out.nbytes for out in outputs),
         unused_nbytes=sum(graph.unused.values()),
@@ -136,23 +151,23 @@ def dedup(
     return replace(report, seconds=time.monotonic() - began)
 
 
-def _planned(
-    checkpoint: Checkpoint, graph: AliasGraph, equal: list[Equal] | None, options: Options
-) -> tuple[Plan, AliasGraph]:
-    joined = dedup_pass.join(graph, [found.names for found in equal or ()], options.keep)
+def _planned(checkpoint: Checkpoint, graph: AliasGraph, content: Content, options: Options) -> tuple[Plan, AliasGraph]:
+    joined = _joined(graph, content, options)
     plan = dedup_pass.plan(checkpoint, joined, options.skip_unsupported)
     if options.skip_unsupported and (refused := safetensors.refusals(plan)):
         kept = {name: entry for name, entry in checkpoint.entries.items() if name not in refused}
-        smaller = replace(checkpoint, entries=kept)
-        graph = alias.build(smaller, options.keep, parts=False)
-        classes = [[n for n in found.names if n in kept] for found in equal or ()]
-        joined = dedup_pass.join(graph, [names for names in classes if len(names) > 1], options.keep)
-        plan = dedup_pass.plan(smaller, joined, True)
-        checkpoint = smaller
-    constant = {name for found in equal or () if found.constant for name in found.names}
-    plan = replace(plan, aliases=tuple(replace(a, constant=a.name in constant) for a in plan.aliases))
+        checkpoint = replace(checkpoint, entries=kept)
+        joined = _joined(alias.build(checkpoint, options.keep, parts=False), without(content, refused), options)
+        plan = dedup_pass.plan(checkpoint, joined, True)
+    plan = replace(plan, aliases=tuple(replace(a, constant=a.name in content.constants) for a in plan.aliases))
     check(plan, plan.order, checkpoint.storages)
     return plan, joined
+
+
+def _joined(graph: AliasGraph, content: Content, options: Options) -> AliasGraph:
+    """Names on the bytes of others, as far as the options ask for it."""
+    graph = join(graph, [found.names for found in content.equal], options.keep)
+    return settle(graph, content, options.derive_casts, options.fold_constants)
 
 
 def _keep_warnings(graph: AliasGraph, keep: str) -> Iterator[str]:

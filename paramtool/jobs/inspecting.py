@@ -15,7 +15,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
-    from paramtool.engine.digest import Equal
+    from paramtool.model.match import Content, Equal
     from paramtool.passes.recognise import FusedNetwork
 
 
@@ -35,13 +35,18 @@ class Inspection:
     path: str
     checkpoint: Checkpoint
     graph: AliasGraph
-    equal: tuple[Equal, ...] | None = None
-    """Classes of equal windows; None where content was not looked at."""
+    content: Content | None = None
+    """What comparing found; None where content was not looked at."""
     digests: Mapping[str, str] | None = None
     """{name: blake3}, where asked for."""
 
     fused: Mapping[int, FusedNetwork] = field(default_factory=dict)
     """{storage: the recurrent network whose cuDNN buffer it is}."""
+
+    @property
+    def equal(self) -> tuple[Equal, ...] | None:
+        """Classes of equal windows; None where content was not looked at."""
+        return None if self.content is None else self.content.equal
 
     @property
     def unused_nbytes(self) -> int:
@@ -51,11 +56,14 @@ class Inspection:
     @property
     def duplicate_nbytes(self) -> int:
         """Bytes that are stored more than once, as far as content was looked at."""
-        return sum(
-            (len({self.graph.members[n].window for n in found.names}) - 1)
-            * self.graph.members[found.names[0]].window.nbytes
-            for found in self.equal or ()
+        if self.content is None:
+            return 0
+        members = self.graph.members
+        equal = sum(
+            (len({members[n].window for n in found.names}) - 1) * members[found.names[0]].window.nbytes
+            for found in self.content.equal
         )
+        return equal + sum(members[m.name].window.nbytes for m in self.content.matches if m.relation != "cast")
 
 
 def inspect(
@@ -74,8 +82,9 @@ def inspect(
         return Inspection(os.fspath(path), checkpoint, graph, fused=fused)
     from paramtool.engine.digest import digest
     from paramtool.engine.source import Source
+    from paramtool.jobs.comparing import Looking, compare
 
-    found = equal_classes(checkpoint, graph, min_equal_nbytes, progress)
+    found = compare(checkpoint, graph, Looking(min_equal_nbytes), progress)
     made: dict[str, str] = {}
     if digests:
         windows = dict(checkpoint.windows())
@@ -88,7 +97,7 @@ def inspect(
                 if view not in known:
                     known[view] = digest(source, view, advance)
                 made[name] = known[view]
-    return Inspection(os.fspath(path), checkpoint, graph, tuple(found), made if digests else None, fused)
+    return Inspection(os.fspath(path), checkpoint, graph, found, made if digests else None, fused)
 
 
 def _fused(checkpoint: Checkpoint, graph: AliasGraph) -> Mapping[int, FusedNetwork]:
@@ -98,18 +107,3 @@ def _fused(checkpoint: Checkpoint, graph: AliasGraph) -> Mapping[int, FusedNetwo
     from paramtool.passes.recognise import fused_networks
 
     return fused_networks(checkpoint, graph)
-
-
-def equal_classes(checkpoint: Checkpoint, graph: AliasGraph, min_nbytes: int, progress: Progress) -> list[Equal]:
-    """Classes of windows that hold the same bytes; reads samples, and the whole of what they leave open."""
-    from paramtool.passes import dedup as dedup_pass
-
-    groups = dedup_pass.candidates(checkpoint, graph, min_nbytes)
-    if not groups:
-        return []
-    from paramtool.engine import digest
-    from paramtool.engine.source import Source
-
-    total = sum(view.nbytes for group in groups for _, view in group)
-    with Source(checkpoint) as source, progress("compare", total) as advance:
-        return list(digest.equal_classes(source, groups, advance))

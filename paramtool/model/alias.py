@@ -19,13 +19,13 @@ keeps in one buffer, and are described as such.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import lcm
 
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.dtype import DTYPES
-from paramtool.model.storage import Storage
+from paramtool.model.storage import Cast, Constant, Storage
 from paramtool.model.view import View, contiguous, overlaps
 
 SPAN_PREFIX = "paramtool.span/"
@@ -72,6 +72,18 @@ class FusedBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class Derived:
+    """How the elements of an owner are had without storing them: by a cast of another's, or from one value."""
+
+    window: View | None
+    """A window on another owner, of that owner's type and of this one's shape; None for a constant."""
+    element: bytes = b""
+    """The element that a constant repeats."""
+    lossless: bool = True
+    """Whether casting back gives the other's bytes."""
+
+
+@dataclass(frozen=True, slots=True)
 class AliasGraph:
     """Owners, and every name's place."""
 
@@ -84,6 +96,8 @@ class AliasGraph:
     fused: tuple[FusedBlock, ...]
     unused: Mapping[int, int]
     """{storage: bytes of it that no name looks at}, where there are any."""
+    derived: Mapping[str, Derived] = field(default_factory=dict)
+    """Owners that need not be stored."""
 
     def groups(self) -> Iterator[tuple[str, tuple[Member, ...]]]:
         """(owner, its members), for owners that more than one name or an anonymous span makes interesting."""
@@ -154,7 +168,35 @@ def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True) -> Al
     members = dict(sorted(members.items(), key=lambda item: order[item[0]]))
     first = {member.owner: order[name] for name, member in reversed(members.items())}
     owners = dict(sorted(owners.items(), key=lambda item: order.get(item[0], first[item[0]])))
-    return AliasGraph(owners, members, frozenset(anonymous), tuple(fused), _unused(checkpoint))
+    derived = dict(_derived(checkpoint.storages, owners))
+    return AliasGraph(owners, members, frozenset(anonymous), tuple(fused), _unused(checkpoint), derived)
+
+
+def _derived(storages: Mapping[int, Storage], owners: Mapping[str, View]) -> Iterator[tuple[str, Derived]]:
+    """Owners that the file itself derives from others; where those are not there, they are stored like any."""
+    for name, view in owners.items():
+        backing = storages[int(view.storage)].backing
+        if isinstance(backing, Constant):
+            yield name, Derived(None, backing.element)
+        elif isinstance(backing, Cast):
+            places = (_place_on(backing.view, owner, base) for owner, base in owners.items())
+            window = next((place for place in places if place is not None), None)
+            if window is not None and view.is_contiguous and view.shape == window.shape:
+                yield name, Derived(window, lossless=backing.lossless)
+
+
+def _place_on(view: View, owner: str, base: View) -> View | None:
+    """Where a window on a storage stands on an owner of that storage; None where it is not in it."""
+    if base.storage != view.storage or not base.is_contiguous:
+        return None
+    if view.byte_start < base.byte_start or view.byte_stop > base.byte_stop:
+        return None
+    return view.on(owner, view.byte_start - base.byte_start)
+
+
+def fills(member: Member, graph: AliasGraph) -> bool:
+    """Whether a window is the whole of its owner, so that its equal can take the owner's place."""
+    return member.window.byte_start == 0 and member.window.nbytes == graph.owners[member.owner].nbytes
 
 
 def _unused(checkpoint: Checkpoint) -> dict[int, int]:
@@ -336,19 +378,3 @@ def _fused_block(storage: Storage, components: list[Windows]) -> FusedBlock:
         tuple(gaps),
         storage.nbytes - reach,
     )
-
-
-def rebase(graph: AliasGraph, moved: Mapping[str, tuple[str, int]]) -> AliasGraph:
-    """Move whole owners onto others that hold their bytes: {owner: (new owner, byte position there)}.
-
-    Memories stay as they are; the evidence of everything that moved is content.
-    """
-    members = {}
-    for name, member in graph.members.items():
-        if member.owner in moved:
-            owner, byte_start = moved[member.owner]
-            window = member.window.on(owner, member.window.byte_start + byte_start)
-            member = replace(member, window=window, evidence="content")
-        members[name] = member
-    owners = {owner: view for owner, view in graph.owners.items() if owner not in moved}
-    return replace(graph, owners=owners, members=members, anonymous=graph.anonymous & owners.keys())

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from paramtool.errors import PlanError
+from paramtool.model.alias import Derived
 from paramtool.model.checkpoint import Module
 from paramtool.model.dtype import DType
 from paramtool.model.objects import EMPTY, Node
@@ -123,6 +124,22 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
+class Computed:
+    """A name whose elements are not stored but had from a target by a cast, or from one element."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    how: Derived
+    """Its window is on a target and has that target's dtype."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it would need if it were stored."""
+        return self.dtype.nbytes(prod(self.shape))
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What to write.  `order` is every name that a reader will see, in the order of the source."""
 
@@ -130,6 +147,8 @@ class Plan:
     source: str = ""
     """What it was made from, for messages."""
     aliases: tuple[Alias, ...] = ()
+    computed: tuple[Computed, ...] = ()
+    """Names that are not stored; aliases may be windows on them too."""
     order: tuple[str, ...] = ()
     anonymous: frozenset[str] = frozenset()
     """Targets that are no tensor's name: spans that several names look into."""
@@ -162,11 +181,16 @@ def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> 
         raise PlanError("a target is planned twice")
     for target in plan.targets:
         _check_target(target, storages)
+    computed = {one.name: one for one in plan.computed}
+    for one in plan.computed:
+        owner = one.how.window and targets.get(str(one.how.window.storage))
+        if one.how.window and (owner is None or one.how.window.byte_stop > owner.nbytes):
+            raise PlanError(f"{one.name!r}: what it is calculated from is not in {one.how.window.storage!r}")
     for alias in plan.aliases:
-        owner = targets.get(str(alias.view.storage))
-        if owner is None or alias.view.byte_stop > owner.nbytes:
+        place = targets.get(str(alias.view.storage)) or computed.get(str(alias.view.storage))
+        if place is None or alias.view.byte_stop > place.nbytes:
             raise PlanError(f"{alias.name!r}: its window does not lie in {alias.view.storage!r}")
-    missing = set(names) - targets.keys() - {alias.name for alias in plan.aliases}
+    missing = set(names) - targets.keys() - computed.keys() - {alias.name for alias in plan.aliases}
     if missing:
         raise PlanError(f"{min(missing)!r} would be lost")
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paramtool.model.dtype import DType
+from paramtool.model.view import View
+
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
@@ -54,7 +57,25 @@ class Inline:
     data: bytes
 
 
-Backing = ByteRange | Encoded | Inline
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """The row-major elements of a window on another storage, each converted to another type, to nearest even."""
+
+    view: View
+    """On a storage of the same checkpoint."""
+    dtype: DType
+    lossless: bool = True
+    """Whether casting back gives the same bytes, as the record says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """One element again and again."""
+
+    element: bytes
+
+
+Backing = ByteRange | Encoded | Inline | Cast | Constant
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,45 @@ def reshaped(view: View, shape: Sequence[int]) -> View | None:
     return View(view.storage, view.dtype, view.offset, tuple(shape), tuple(reversed(strides)))
 
 
+def seen_through(window: View, place: View) -> View | None:
+    """A window on the row-major elements of a tensor, where that tensor is itself a window, `place`, on another one.
+
+    None where no strides say it: a row that runs on into the next cannot be followed through a transpose.
+
+    >>> from paramtool.model.dtype import DTYPES
+    >>> columns = View("w", DTYPES["float32"], 0, (3, 4), (1, 3))
+    >>> second_row = contiguous("v", DTYPES["float32"], (4,), offset=4)
+    >>> seen_through(second_row, columns).offset, seen_through(second_row, columns).strides
+    (1, (3,))
+    """
+    if place.is_contiguous:
+        start = place.byte_start + window.byte_start
+        return None if start % window.dtype.block_bytes else window.on(place.storage, start)
+    if window.dtype != place.dtype or not window.numel:
+        return None
+    axes = contiguous_strides(place.shape)
+    at, rest = [], window.offset
+    for size, step in zip(place.shape, axes, strict=True):
+        at.append(rest // step if size > 1 else 0)
+        rest -= at[-1] * step
+    strides = []
+    reach = list(at)
+    for size, stride in zip(window.shape, window.strides, strict=True):
+        if size == 1 or not stride:
+            strides.append(0)
+            continue
+        axis = next((k for k, step in enumerate(axes) if place.shape[k] > 1 and stride % step == 0), None)
+        if axis is None:
+            return None
+        times = stride // axes[axis]
+        reach[axis] += times * (size - 1)
+        strides.append(times * place.strides[axis])
+    if any(last >= size for last, size in zip(reach, place.shape, strict=True)):
+        return None
+    offset = place.offset + sum(k * stride for k, stride in zip(at, place.strides, strict=True))
+    return View(place.storage, window.dtype, offset, window.shape, tuple(strides))
+
+
 def contiguous(storage: StorageId, dtype: DType, shape: Sequence[int], offset: int = 0) -> View:
     """The row-major window of that shape."""
     shape = tuple(shape)

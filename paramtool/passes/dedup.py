@@ -1,107 +1,18 @@
 """Deduplication: which bytes are stored, and where every name finds its own.
 
-By storage, the alias graph says it all.  By content, three steps: `candidates` says which windows could be equal
-(pure), the engine reads them and answers with classes of names whose bytes are equal, and `join` moves owners
-onto others of their class (pure).  `plan` turns the graph into targets and aliases.
+By storage, the alias graph says it all.  By content, `content.py` says which windows could be equal, the engine reads
+them, and `joining.py` moves owners onto others.  Here the graph becomes targets and aliases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from paramtool.errors import PlanError, listed
-from paramtool.model.alias import AliasGraph, Member, choose, rebase
+from paramtool.model.alias import AliasGraph, Member
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, Entry, NoData, Unreadable, Value
-from paramtool.model.plan import Alias, Plan, Target, resolved, whole
+from paramtool.model.plan import Alias, Computed, Plan, Target, resolved, whole
 from paramtool.model.view import View
-
-
-class Candidate(NamedTuple):
-    """A window that could equal another: the first name that stands for it, and where it is in the source."""
-
-    name: str
-    view: View
-
-
-def candidates(checkpoint: Checkpoint, graph: AliasGraph, min_nbytes: int) -> list[list[Candidate]]:
-    """Windows that could hold equal bytes, grouped by role, dtype and shape; groups of two or more.
-
-    A window is a candidate when it is contiguous in what will be stored and has at least `min_nbytes` bytes.
-    Content never joins different roles: model, optimizer, EMA and buffers.
-    """
-    groups: dict[object, dict[View, Candidate]] = {}
-    for name, member in graph.members.items():
-        window = member.window
-        if name not in checkpoint.entries or not window.is_contiguous or window.nbytes < max(min_nbytes, 1):
-            continue
-        key = (checkpoint.entries[name].role, window.dtype, window.shape)
-        groups.setdefault(key, {}).setdefault(window, Candidate(name, member.source))
-    return [list(group.values()) for group in groups.values() if len(group) > 1]
-
-
-def join(graph: AliasGraph, classes: Iterable[Iterable[str]], keep: str) -> AliasGraph:
-    """Let every class of equal windows stand on one owner.
-
-    Largest first, so that a window that provides bytes never moves any more.  A window inside a larger tensor is
-    stored anyway and therefore provides; otherwise `keep` chooses among the owners.
-    """
-    dependents: dict[str, list[Member]] = {}
-    for member in graph.members.values():
-        dependents.setdefault(member.owner, []).append(member)
-    position = {name: k for k, name in enumerate(graph.members)}
-    moved: dict[str, tuple[str, int]] = {}
-    for owners, inner in sorted(_alike(graph, classes), key=lambda one: -graph.owners[one[0][0]].nbytes):
-        if inner:
-            provider = min(inner, key=lambda member: position[member.name])
-        else:
-            names = [m.name for o in owners for m in dependents[o] if m.window.is_contiguous and _fills(m, graph)]
-            provider = graph.members[graph.members[choose(sorted(names, key=position.__getitem__), keep)].owner]
-        target, start = _follow(provider.owner, provider.window.byte_start, moved)
-        for owner in owners:
-            if owner != target and _fit(dependents[owner], start):
-                moved[owner] = (target, start)
-    return rebase(graph, {owner: _follow(*place, moved) for owner, place in moved.items()})
-
-
-def _alike(graph: AliasGraph, classes: Iterable[Iterable[str]]) -> list[tuple[list[str], list[Member]]]:
-    """Sets of owners that hold the same bytes, by way of any of their windows, with the inner windows that do.
-
-    Classes are of one shape each; a tensor that is seen in two shapes connects theirs.
-    """
-    sets: dict[str, tuple[list[str], list[Member]]] = {}
-    for names in classes:
-        members = [graph.members[name] for name in names]
-        whole = [m.owner for m in members if m.owner not in graph.anonymous and _fills(m, graph)]
-        inner = [m for m in members if m.owner not in whole]
-        if not whole:
-            continue
-        joined = {id(s): s for owner in whole if (s := sets.get(owner))}
-        owners = list(dict.fromkeys([o for s in joined.values() for o in s[0]] + whole))
-        made = (owners, [m for s in joined.values() for m in s[1]] + inner)
-        sets |= dict.fromkeys(owners, made)
-    return list({id(s): s for s in sets.values()}.values())
-
-
-def _fills(member: Member, graph: AliasGraph) -> bool:
-    """Whether a window is the whole of its owner, so that its equal can take the owner's place."""
-    return member.window.byte_start == 0 and member.window.nbytes == graph.owners[member.owner].nbytes
-
-
-def _fit(members: Iterable[Member], start: int) -> bool:
-    """Whether every window of an owner falls on whole elements when the owner begins at byte `start`."""
-    return all((m.window.byte_start + start) % m.window.dtype.block_bytes == 0 for m in members)
-
-
-def _follow(owner: str, start: int, moved: Mapping[str, tuple[str, int]]) -> tuple[str, int]:
-    """Where a byte of an owner stands now that owners have moved.
-
-    An owner moves once, and only onto one that stays or follows further, so this ends.
-    """
-    while owner in moved:
-        owner, further = moved[owner]
-        start += further
-    return owner, start
 
 
 def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = False) -> Plan:
@@ -116,18 +27,22 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
             listed(f"{checkpoint.files[0].path}: {len(refused)} tensors have no form in the output:", refused),
             hint="--skip-unsupported leaves them out",
         )
-    stored = {owner: whole(owner, view) for owner, view in graph.owners.items()}
+    stored = {owner: whole(owner, view) for owner, view in graph.owners.items() if owner not in graph.derived}
     stored |= {name: _plain_target(name, e) for name, e in checkpoint.entries.items() if _is_resolvable(e.value)}
     position = {name: k for k, name in enumerate(checkpoint.entries)}
     first: dict[str, int] = {}
     for name, member in graph.members.items():
         first.setdefault(member.owner, position[name])
     targets = sorted(stored.values(), key=lambda target: position.get(target.name, first.get(target.name, 0)))
-    owned = {name: graph.members[name] for name in stored if name in graph.members}
+    owned = {name: graph.members[name] for name in (*stored, *graph.derived) if name in graph.members}
     return Plan(
         targets=tuple(targets),
         source=checkpoint.files[0].path,
-        aliases=tuple(_alias(member, graph) for name, member in graph.members.items() if name not in stored),
+        aliases=tuple(_alias(member, graph) for name, member in graph.members.items() if name not in owned),
+        computed=tuple(
+            Computed(name, graph.owners[name].dtype, graph.owners[name].shape, how)
+            for name, how in graph.derived.items()
+        ),
         order=tuple(name for name in checkpoint.entries if name in stored or name in graph.members),
         anonymous=graph.anonymous,
         memories={name: member.memory for name, member in owned.items() if member.memory != name},

@@ -8,6 +8,7 @@ from dataclasses import replace
 from paramtool.errors import UsageError
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.objects import Opaque, map_tensors, subtree, tensor_names, walk
+from paramtool.model.storage import Cast
 
 
 def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
@@ -21,7 +22,9 @@ def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
     names = set(tensor_names(inside))
     entries = {name[cut:]: entry for name, entry in checkpoint.entries.items() if name in names}
     chosen = replace(checkpoint, entries=entries, sections=())
-    used = {view.storage for _, view in chosen.windows()}
+    used = {int(view.storage) for _, view in chosen.windows()}
+    backings = [checkpoint.storages[number].backing for number in used]
+    used |= {int(backing.view.storage) for backing in backings if isinstance(backing, Cast)}
     classes = {node.path for node in walk(inside) if isinstance(node, Opaque)}
     unknown = tuple(
         replace(u, needed_by=tuple(n[cut:] for n in u.needed_by if n in names))

@@ -25,7 +25,7 @@ def source() -> dict[str, torch.Tensor]:
 
 def written_reader() -> dict:
     text = (DOCS / "alias-record.md").read_text()
-    code = re.search(r"## A reader in ten lines\n\n```python\n(.*?)```", text, re.S)
+    code = re.search(r"## A reader in a few lines\n\n```python\n(.*?)```", text, re.S)
     assert code
     scope: dict = {}
     exec(code[1], scope)
@@ -45,6 +45,23 @@ def test_the_printed_reader_reads_what_we_write(source, tmp_path):
         for right in source:
             shared = np.shares_memory(ours[left], ours[right])
             assert np.shares_memory(found[left], found[right]) == shared, (left, right)
+
+
+def test_the_printed_reader_calculates_what_is_derived(source, tmp_path):
+    """Casts, constants and transposes by content: the same bytes, and the record is of version 2."""
+    source |= {"low": source["a"].bfloat16(), "mask": torch.full((64, 64), -torch.inf), "turned": source["x"][:200]}
+    source |= {"half": torch.randn(64, 32).half(), "c_t": source["c"].t().contiguous()}
+    source["single"] = source["half"].float()
+    torch.save(source, tmp_path / "m.pt")
+    report = dedup(tmp_path / "m.pt", derive_casts=True, fold_constants=True)
+    assert {one.name for one in report.plan.computed} == {"low", "mask", "single"}
+    found = written_reader()["load"](report.output)
+    for name, tensor in source.items():
+        assert found[name].tobytes() == tensor.contiguous().view(torch.uint8).numpy().tobytes(), name
+    with safe_open(report.output, "numpy") as file:
+        record = json.loads(file.metadata()["paramtool.aliases"])
+    jsonschema.validate(record, json.loads((DOCS / "schema" / "alias-record-2.json").read_text()))
+    assert record["version"] == 2
 
 
 @pytest.mark.parametrize("shards", [None, 9000])

@@ -1,0 +1,132 @@
+"""What could be equal to what: questions for the engine, from names, types and shapes alone.
+
+    candidates        every window that counts, once
+    equal_groups      same role, dtype and shape
+    row_groups        rows of one length: could the small ones stand in the large ones?
+    transpose_groups  the same lengths of axes, in whatever order
+    cast_groups       one shape, a narrow and a wide type of number
+
+0-d and small tensors are nobody's partner: counters and scales are equal by chance.  Packed types are compared whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+from paramtool.model.alias import AliasGraph, fills
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.match import Equal, Rows
+from paramtool.model.view import View
+
+
+class Candidate(NamedTuple):
+    """A window that could equal another: the first name that stands for it, and where it is in the source."""
+
+    name: str
+    view: View
+    role: str
+    is_whole: bool
+    """Whether it is all of its owner, so that it need not be stored where another has its bytes."""
+
+
+def candidates(
+    checkpoint: Checkpoint, graph: AliasGraph, min_nbytes: int, across_roles: bool = False
+) -> list[Candidate]:
+    """Windows that could equal others: contiguous in what will be stored, of at least `min_nbytes` bytes.
+
+    Content never joins different roles (model, optimizer, EMA, buffer), unless `across_roles` says so.
+    """
+    found: dict[View, Candidate] = {}
+    for name, member in graph.members.items():
+        window = member.window
+        if name not in checkpoint.entries or not window.is_contiguous or window.nbytes < max(min_nbytes, 1):
+            continue
+        if member.owner in graph.derived:
+            continue
+        role = "" if across_roles else checkpoint.entries[name].role
+        whole = member.owner not in graph.anonymous and fills(member, graph)
+        found.setdefault(window, Candidate(name, member.source, role, whole))
+    return list(found.values())
+
+
+def equal_groups(found: Iterable[Candidate]) -> list[list[tuple[str, View]]]:
+    """Windows of one role, dtype and shape; groups of two or more."""
+    groups = _grouped(found, lambda one: (one.role, one.view.dtype, one.view.shape))
+    return [[(one.name, one.view) for one in group] for group in groups if len(group) > 1]
+
+
+def distinct(found: Iterable[Candidate], equal: Iterable[Equal], without: Collection[str] = ()) -> list[Candidate]:
+    """One candidate for each class of equal ones, and all that equal nothing; none of those in `without`."""
+    second = {name for one in equal for name in one.names[1:]}
+    return [one for one in found if one.name not in second and one.name not in without]
+
+
+def row_groups(found: Iterable[Candidate], done: Collection[str] = ()) -> list[tuple[list[Rows], list[Rows]]]:
+    """(tensors that may be slices, tensors that may hold them), each pair seen as rows of one length.
+
+    A matrix stands in another as whole rows; a vector in a stack of vectors as one row; anything in a vector, which a
+    fused network may be, from any element on.  Ascending by size, so that the nearest owner is found first.  Those in
+    `done` are not looked for and may still hold others.
+    """
+    plain = [one for one in found if one.view.dtype.block_elements == 1 and one.view.is_contiguous and one.view.shape]
+    plain.sort(key=lambda one: one.view.nbytes)
+    groups = []
+    for group in _grouped(plain, lambda one: (one.role, one.view.dtype, one.view.shape[-1])):
+        size = group[0].view.dtype.nbytes(group[0].view.shape[-1])
+        large = [one for one in group if len(one.view.shape) > 1 and one.view.nbytes > group[0].view.nbytes]
+        groups.append(_rows(group, large, size, done))
+    for group in _grouped(plain, lambda one: (one.role, one.view.dtype)):
+        vectors = [one for one in group if len(one.view.shape) == 1 and one.view.nbytes > group[0].view.nbytes]
+        groups.append(_rows(group, vectors, group[0].view.dtype.block_bytes, done))
+    return [(small, large) for small, large in groups if small and large]
+
+
+def _rows(
+    group: Sequence[Candidate], large: Sequence[Candidate], pitch: int, done: Collection[str]
+) -> tuple[list[Rows], list[Rows]]:
+    most = max((one.view.nbytes for one in large), default=0)
+    sought = [one for one in group if one.is_whole and one.view.nbytes < most and one.name not in done]
+    small = [Rows(one.name, one.view, pitch) for one in sought]
+    return small, [Rows(one.name, one.view, pitch) for one in large]
+
+
+def transpose_groups(found: Iterable[Candidate], done: Collection[str] = ()) -> list[list[tuple[str, View]]]:
+    """Windows of one role and dtype with two or more axes longer than 1, of the same lengths in some order."""
+    some = [
+        one
+        for one in found
+        if one.is_whole and one.name not in done
+        if one.view.dtype.block_elements == 1 and sum(size > 1 for size in one.view.shape) > 1
+    ]
+    groups = _grouped(some, lambda one: (one.role, one.view.dtype, tuple(sorted(one.view.shape))))
+    return [[(one.name, one.view) for one in group] for group in groups if len(group) > 1]
+
+
+NARROWER = {
+    "float64": ("float32", "bfloat16", "float16"),
+    "float32": ("bfloat16", "float16"),
+    "int64": ("int32", "int16"),
+    "int32": ("int16",),
+}
+"""Types whose numbers all are numbers of the wider type.  One-byte types come with scales and are left alone."""
+
+
+def cast_groups(found: Iterable[Candidate]) -> list[tuple[list[tuple[str, View]], list[tuple[str, View]]]]:
+    """(narrow, wide) windows of one role and shape."""
+    some = [one for one in found if one.is_whole]
+    groups = []
+    for group in _grouped(some, lambda one: (one.role, one.view.shape)):
+        types: dict[str, list[tuple[str, View]]] = {}
+        for one in group:
+            types.setdefault(one.view.dtype.name, []).append((one.name, one.view))
+        for wide, narrower in NARROWER.items():
+            groups += [(types[narrow], types[wide]) for narrow in narrower if narrow in types and wide in types]
+    return groups
+
+
+def _grouped(found: Iterable[Candidate], key: Callable[[Candidate], Hashable]) -> list[list[Candidate]]:
+    groups: dict[Hashable, list[Candidate]] = {}
+    for one in found:
+        groups.setdefault(key(one), []).append(one)
+    return list(groups.values())

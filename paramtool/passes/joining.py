@@ -1,0 +1,163 @@
+"""Letting names stand on the bytes of others: owners move, memories stay.
+
+`join` takes classes of equal windows, `settle` slices, transposes, casts and constants.  An owner moves as a whole,
+with every name that stands on it; where one of these could not be found again as a window, the owner stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from paramtool.model.alias import AliasGraph, Derived, Member, choose, fills
+from paramtool.model.match import Content, Match
+from paramtool.model.view import View, contiguous, seen_through
+
+
+@dataclass
+class _Moves:
+    """Owners that move, each onto a window on another owner."""
+
+    graph: AliasGraph
+    places: dict[str, View] = field(default_factory=dict)
+    """{owner: the window on another owner that holds its row-major elements}."""
+    derived: dict[str, Derived] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.derived |= self.graph.derived
+        self._standing: dict[str, list[View]] = {}
+        for member in self.graph.members.values():
+            self._standing.setdefault(member.owner, []).append(member.window)
+        for one in self.derived.values():
+            if one.window is not None:
+                self._standing.setdefault(str(one.window.storage), []).append(one.window)
+        self._came: dict[str, list[str]] = {}
+
+    def seen(self, window: View) -> View | None:
+        """Where a window on an owner stands, now that owners have moved."""
+        found: View | None = window
+        while found is not None and found.storage in self.places:
+            found = seen_through(found, self.places[str(found.storage)])
+        return found
+
+    def move(self, owner: str, place: View) -> bool:
+        """Let an owner stand on a window; False, and nothing done, where that cannot be."""
+        end = self.seen(place)
+        if end is None or end.storage in self.derived or owner in self.places or owner in self.derived:
+            return False
+        if end.storage == owner or any(seen_through(window, end) is None for window in self._on(owner)):
+            return False
+        self.places[owner] = place
+        self._came.setdefault(str(place.storage), []).append(owner)
+        return True
+
+    def _on(self, owner: str) -> Iterator[View]:
+        """Every window that stands on an owner, those that came with others included."""
+        yield from self._standing.get(owner, ())
+        for moved in self._came.get(owner, ()):
+            place = self.places[moved]
+            yield from (w for window in self._on(moved) if (w := seen_through(window, place)) is not None)
+
+    def derive(self, owner: str, how: Derived) -> None:
+        """Let an owner be had by calculating; not where it stands elsewhere, or what it needs does."""
+        needed = any(one.window is not None and one.window.storage == owner for one in self.derived.values())
+        if owner not in self.places and owner not in self.derived and not needed:
+            self.derived[owner] = how
+
+    def done(self) -> AliasGraph:
+        """The graph with all moves made; the evidence of everything that moved is content."""
+        members = {}
+        for name, member in self.graph.members.items():
+            window = self.seen(member.window)
+            assert window is not None
+            moved = window.storage != member.window.storage
+            members[name] = replace(member, window=window, evidence="content") if moved else member
+        derived = {}
+        for owner, one in self.derived.items():
+            window = one.window and self.seen(one.window)
+            derived[owner] = replace(one, window=window)
+        owners = {owner: view for owner, view in self.graph.owners.items() if owner not in self.places}
+        anonymous = self.graph.anonymous & owners.keys()
+        return replace(self.graph, owners=owners, members=members, anonymous=anonymous, derived=derived)
+
+
+def join(graph: AliasGraph, classes: Iterable[Iterable[str]], keep: str) -> AliasGraph:
+    """Let every class of equal windows stand on one owner.
+
+    Largest first, so that a window that provides bytes never moves any more.  A window inside a larger tensor is
+    stored anyway and therefore provides; otherwise `keep` chooses among the owners.
+    """
+    dependents: dict[str, list[Member]] = {}
+    for member in graph.members.values():
+        dependents.setdefault(member.owner, []).append(member)
+    position = {name: k for k, name in enumerate(graph.members)}
+    moves = _Moves(graph)
+    for owners, inner in sorted(_alike(graph, classes), key=lambda one: -graph.owners[one[0][0]].nbytes):
+        if inner:
+            provider = min(inner, key=lambda member: position[member.name])
+        else:
+            names = [m.name for o in owners for m in dependents[o] if m.window.is_contiguous and fills(m, graph)]
+            provider = graph.members[graph.members[choose(sorted(names, key=position.__getitem__), keep)].owner]
+        for owner in owners:
+            base = graph.owners[owner]
+            start = provider.window.byte_start
+            if owner != provider.owner and start % base.dtype.block_bytes == 0:
+                moves.move(owner, contiguous(0, base.dtype, base.shape).on(provider.owner, start))
+    return moves.done()
+
+
+def _alike(graph: AliasGraph, classes: Iterable[Iterable[str]]) -> list[tuple[list[str], list[Member]]]:
+    """Sets of owners that hold the same bytes, by way of any of their windows, with the inner windows that do.
+
+    Classes are of one shape each; a tensor that is seen in two shapes connects theirs.
+    """
+    sets: dict[str, tuple[list[str], list[Member]]] = {}
+    for names in classes:
+        members = [graph.members[name] for name in names]
+        whole = [m.owner for m in members if m.owner not in graph.anonymous and fills(m, graph)]
+        inner = [m for m in members if m.owner not in whole]
+        if not whole:
+            continue
+        joined = {id(s): s for owner in whole if (s := sets.get(owner))}
+        owners = list(dict.fromkeys([o for s in joined.values() for o in s[0]] + whole))
+        made = (owners, [m for s in joined.values() for m in s[1]] + inner)
+        sets |= dict.fromkeys(owners, made)
+    return list({id(s): s for s in sets.values()}.values())
+
+
+def settle(graph: AliasGraph, content: Content, casts: bool, constants: bool) -> AliasGraph:
+    """Let slices and transposes stand on what holds them; where asked for, derive casts and constants.
+
+    `graph` has been through `join` with the classes of equal windows.
+    """
+    moves = _Moves(graph)
+    for match in sorted(content.matches, key=lambda match: match.relation == "cast"):  # what is moved is not derived
+        member, place = graph.members[match.name], _on_owner(graph, match)
+        if place is None or not fills(member, graph):
+            continue
+        if match.relation != "cast":
+            moves.move(member.owner, place)
+        elif casts and (window := moves.seen(place)) is not None and window.storage not in moves.derived:
+            moves.derive(member.owner, Derived(window, lossless=match.lossless))
+    for name, element in content.constants.items() if constants else ():
+        member = graph.members[name]
+        if fills(member, graph) and member.owner not in graph.anonymous:
+            moves.derive(member.owner, Derived(None, element))
+    return moves.done()
+
+
+def _on_owner(graph: AliasGraph, match: Match) -> View | None:
+    """The window of a match on what stores its owner's bytes."""
+    provider = graph.members[match.owner].window
+    return seen_through(match.window, provider) if provider.is_contiguous else None
+
+
+def without(content: Content, refused: Mapping[str, str]) -> Content:
+    """What was found among the names that stay."""
+    equal = [replace(one, names=tuple(n for n in one.names if n not in refused)) for one in content.equal]
+    return replace(
+        content,
+        equal=tuple(one for one in equal if len(one.names) > 1),
+        constants={n: e for n, e in content.constants.items() if n not in refused},
+        matches=tuple(m for m in content.matches if m.name not in refused and m.owner not in refused),
+    )

@@ -1,0 +1,96 @@
+"""Quantised tensors: packed weights mean nothing without their scales, so they are compared together with them.
+
+Two modules of equal packed weights and other scales are other weights.  So names of such modules count as equal only
+where every part of one module equals the same part of the other.
+
+The names are those that quantisers write into state dicts: bitsandbytes (absmax, quant_map, SCB), GPTQ and AWQ
+(qweight, qzeros, scales, g_idx), compressed-tensors and FP8 checkpoints (weight_packed, weight_scale, weight_scale_inv,
+weight_zero_point, input_scale), HQQ (W_q), MLX (scales, biases).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.match import Equal
+from paramtool.model.view import View
+from paramtool.passes.content import Candidate
+
+SCALES = (
+    "absmax", "nested_absmax", "quant_map", "nested_quant_map", "SCB", "scales", "qzeros", "g_idx", "scale", "zero",
+    "zero_point", "weight_scale", "weight_scale_2", "weight_scale_inv", "weight_zero_point", "weight_g_idx",
+    "weight_scale_inverse", "scale_inv", "biases", "input_scale", "activation_scale",
+)  # fmt: skip
+"""Last words of the names of what goes with packed weights."""
+PACKED = ("qweight", "weight_packed", "W_q", "weight", "qbias", "weight_shape")
+"""Last words of the names of what scales belong to, where scales stand beside it."""
+
+
+def modules(entries: Mapping[str, Entry]) -> dict[str, dict[str, str]]:
+    """{module: {part: name}} of the quantised modules among some names."""
+    found: dict[str, dict[str, str]] = {}
+    for name, entry in entries.items():
+        module, _, word = name.rpartition(".")
+        if word in SCALES or word.startswith("quant_state"):
+            owner = module if module in entries else ""  # bitsandbytes: `m.weight` and `m.weight.absmax`
+            found.setdefault(module.rpartition(".")[0] if owner else module, {})[name.removeprefix(module)] = name
+            if owner:
+                found[module.rpartition(".")[0]][f".{module.rpartition('.')[2]}"] = module
+        elif word in PACKED and isinstance(entry.value, View) and _is_packed(entry.value, word):
+            found.setdefault(module, {})[f".{word}"] = name
+    return {
+        module: parts
+        for module, parts in found.items()
+        if any(part[1:] in PACKED for part in parts) and any(part[1:] not in PACKED for part in parts)
+    }
+
+
+def _is_packed(view: View, word: str) -> bool:
+    name = view.dtype.name
+    return word != "weight" or "int" in name or "float8" in name or view.dtype.block_elements != 1
+
+
+def parts(entries: Mapping[str, Entry]) -> set[str]:
+    """The names of everything that belongs to a quantised module."""
+    return {name for module in modules(entries).values() for name in module.values()}
+
+
+def companions(checkpoint: Checkpoint, found: Collection[Candidate]) -> list[Candidate]:
+    """Parts of quantised modules that are too small to be candidates by themselves."""
+    known = {one.name for one in found}
+    small = []
+    for name in parts(checkpoint.entries) - known:
+        value = checkpoint.entries[name].value
+        if isinstance(value, View) and value.numel:
+            small.append(Candidate(name, value, checkpoint.entries[name].role, False))
+    order = {name: k for k, name in enumerate(checkpoint.entries)}
+    return sorted(small, key=lambda one: order[one.name])
+
+
+def whole(entries: Mapping[str, Entry], equal: Iterable[Equal], small: Iterable[Candidate]) -> list[Equal]:
+    """Classes of equal names without pairs of quantised modules that differ in any part, and without `small` ones."""
+    classes = list(equal)
+    class_of = {name: k for k, one in enumerate(classes) for name in one.names}
+    signature: dict[str, object] = {}
+    for module in modules(entries).values():
+        mark = tuple(sorted((part, class_of.get(name, _storage(entries[name]))) for part, name in module.items()))
+        signature |= dict.fromkeys(module.values(), mark)
+    left_out = {one.name for one in small}
+    return [part for one in classes for part in _split(one, signature, left_out)]
+
+
+def _storage(entry: Entry) -> object:
+    """What two names of one window have in common and no others have."""
+    return repr(entry.value)
+
+
+def _split(one: Equal, signature: Mapping[str, object], left_out: Collection[str]) -> Iterator[Equal]:
+    groups: dict[object, list[str]] = {}
+    for name in one.names:
+        if name not in left_out:
+            groups.setdefault(signature.get(name), []).append(name)
+    for names in groups.values():
+        if len(names) > 1:
+            yield replace(one, names=tuple(names))
