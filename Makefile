@@ -18,7 +18,7 @@ ORACLE_PYTHON ?= $(if $(shell python3.11 --version 2>&1 | grep '^Python 3.11'),p
 ORACLES = jax tf keras mxnet1 mxnet2 paddle chainer coreml
 ENVIRONMENTS = $(VENV)-oracles
 FIXTURE = fixtures/torch/tied_flattened/tied_flattened.pt
-BENCHMARKS = inspect_startup dedup_copy content_reads many_tensors relayout_speed
+BENCHMARKS = inspect_startup dedup_copy content_reads content_search many_tensors relayout_speed
 GB ?= 4
 
 .PHONY: demo test check oracles bench clean

@@ -18,10 +18,9 @@ WANTED_PERCENT = 2
 SEARCH = """
 import json, os, sys, time
 from paramtool import formats
-from paramtool.engine.digest import equal_classes
-from paramtool.engine.source import Source
+from paramtool.jobs.comparing import Looking, compare
 from paramtool.model import alias
-from paramtool.passes.dedup import candidates
+from paramtool.passes.content import candidates
 
 def io():
     with open("/proc/self/io") as file:
@@ -31,15 +30,15 @@ path = sys.argv[1]
 with open(path, "rb") as file:
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 checkpoint = formats.read(path)
-groups = candidates(checkpoint, alias.build(checkpoint), 4096)
+graph = alias.build(checkpoint)
+count = len(candidates(checkpoint, graph, 4096))
 import numpy, blake3
 before, began = io(), time.perf_counter()
-with Source(checkpoint) as source:
-    found = list(equal_classes(source, groups))
-    asked = source.nbytes_read
+found = compare(checkpoint, graph, Looking())
+asked = found.nbytes_read
 after = io()
 print(json.dumps({
-    "seconds": time.perf_counter() - began, "found": len(found), "candidates": sum(map(len, groups)),
+    "seconds": time.perf_counter() - began, "found": len(found.equal) + len(found.matches), "candidates": count,
     "asked": asked, "rchar": after["rchar"] - before["rchar"], "disk": after["read_bytes"] - before["read_bytes"],
 }))
 """

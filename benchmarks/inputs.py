@@ -3,6 +3,7 @@
 python inputs.py aliases FILE.pt NBYTES          ~200 names: a tie, its transpose, a slice, a fused LSTM
 python inputs.py distinct FILE.pt NBYTES COUNT   COUNT tensors of one shape, no two alike
 python inputs.py many FILE COUNT                 COUNT tensors of 4 values; .pt or .safetensors
+python inputs.py content FILE NBYTES KIND        pairs of tensors: equal, slice, transpose, cast; or none, unlike
 python inputs.py lstm FILE NBYTES                an LSTM of 4 layers beside an embedding of the same size
 """
 
@@ -53,10 +54,43 @@ def lstm(nbytes: int) -> dict[str, torch.Tensor]:
     return state
 
 
+SIDE = 4096
+
+
+def content(nbytes: int, kind: str) -> dict[str, torch.Tensor]:
+    """Pairs of a matrix of 64 MB and what can be had from it; `none` is a transformer whose tensors are all unlike."""
+    if kind == "none":
+        width = 2048
+        layers = max(1, nbytes // 4 // (14 * width**2))
+        shapes = {
+            "qkv": (3 * width, width),
+            "out": (width, width),
+            "up": (4 * width, width),
+            "down": (width, 4 * width),
+        }
+        state = {f"{k}.{name}.weight": values(*shape) for k in range(layers) for name, shape in shapes.items()}
+        state |= {f"{k}.{name}.bias": values(shape[0]) for k in range(layers) for name, shape in shapes.items()}
+        return state | {"wte.weight": values(50257, width), "wpe.weight": values(1024, width)}
+    state = {}
+    make = {
+        "equal": lambda tensor: tensor.clone(),
+        "slice": lambda tensor: tensor[13:].clone(),
+        "transpose": lambda tensor: tensor.t().contiguous(),
+        "cast": lambda tensor: tensor.bfloat16(),
+    }[kind]
+    pair = SIDE * SIDE * (6 if kind == "cast" else 8)
+    for k in range(max(1, nbytes // pair)):
+        state[f"layer{k}.weight"] = values(SIDE, SIDE)
+        state[f"other{k}.weight"] = make(state[f"layer{k}.weight"])
+    return state
+
+
 def main() -> None:
     """Make one file."""
     kind, path, *numbers = sys.argv[1:]
-    state = {"aliases": aliases, "distinct": distinct, "many": many, "lstm": lstm}[kind](*map(int, numbers))
+    state = {"aliases": aliases, "distinct": distinct, "many": many, "lstm": lstm, "content": content}[kind](
+        *(int(word) if word.isdecimal() else word for word in numbers)
+    )
     if path.endswith(".safetensors"):
         save_file(state, path)
     else:

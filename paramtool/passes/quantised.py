@@ -29,27 +29,42 @@ PACKED = ("qweight", "weight_packed", "W_q", "weight", "qbias", "weight_shape")
 
 
 def modules(entries: Mapping[str, Entry]) -> dict[str, dict[str, str]]:
-    """{module: {part: name}} of the quantised modules among some names."""
+    """{module: {part: name}} of the quantised modules among some names.
+
+    Scales stand beside packed weights (`m.qweight`, `m.scales`) or, in bitsandbytes, below them (`m.weight.absmax`).
+    """
+    packed = {name for name, entry in entries.items() if _is_packed(name, entry)}
     found: dict[str, dict[str, str]] = {}
-    for name, entry in entries.items():
+    scaled = set()
+    for name in entries:
         module, _, word = name.rpartition(".")
-        if word in SCALES or word.startswith("quant_state"):
-            owner = module if module in entries else ""  # bitsandbytes: `m.weight` and `m.weight.absmax`
-            found.setdefault(module.rpartition(".")[0] if owner else module, {})[name.removeprefix(module)] = name
-            if owner:
-                found[module.rpartition(".")[0]][f".{module.rpartition('.')[2]}"] = module
-        elif word in PACKED and isinstance(entry.value, View) and _is_packed(entry.value, word):
-            found.setdefault(module, {})[f".{word}"] = name
+        owner = next((above for above in _above(name) if above in packed), None)
+        if owner is not None:
+            module = owner.rpartition(".")[0]
+        elif name not in packed and word not in SCALES:
+            continue
+        found.setdefault(module, {})[name.removeprefix(module)] = name
+        if name not in packed:
+            scaled.add(module)
     return {
-        module: parts
-        for module, parts in found.items()
-        if any(part[1:] in PACKED for part in parts) and any(part[1:] not in PACKED for part in parts)
+        module: parts for module, parts in found.items() if module in scaled and not packed.isdisjoint(parts.values())
     }
 
 
-def _is_packed(view: View, word: str) -> bool:
-    name = view.dtype.name
-    return word != "weight" or "int" in name or "float8" in name or view.dtype.block_elements != 1
+def _above(name: str) -> Iterator[str]:
+    """The names that a dotted name stands below."""
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def _is_packed(name: str, entry: Entry) -> bool:
+    """Whether a name is that of packed weights: one of the words, and for the common word also a type of few bits."""
+    word = name.rpartition(".")[2]
+    if word not in PACKED or not isinstance(entry.value, View):
+        return False
+    dtype = entry.value.dtype
+    return word != "weight" or "int" in dtype.name or "float8" in dtype.name or dtype.block_elements != 1
 
 
 def parts(entries: Mapping[str, Entry]) -> set[str]:

@@ -1,0 +1,201 @@
+"""What comparing joins and what it leaves alone: roles, quantised modules, small tensors, vectors of networks."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import paramtool
+from paramtool import jobs
+from paramtool.engine import search_slices
+from paramtool.jobs.comparing import Looking, compare
+from paramtool.model import alias
+
+
+@pytest.fixture
+def found(tmp_path):
+    """What comparing finds among some tensors, saved by torch."""
+
+    def look(tensors, **looking):
+        path = tmp_path / "model.pt"
+        torch.save(tensors, path)
+        checkpoint = paramtool.read(path)
+        return compare(checkpoint, alias.build(checkpoint), Looking(**looking))
+
+    return look
+
+
+def related(content):
+    """{(name, owner, relation)} of all matches."""
+    return {(match.name, match.owner, match.relation) for match in content.matches}
+
+
+def test_roles_stay_apart_unless_asked(found):
+    """Weights, optimizer state and EMA copies are equal at step 0, and are different things."""
+    weights = torch.randn(64, 32)
+    state = {
+        "model": {"w": weights.clone()},
+        "ema": {"w": weights.clone(), "low": weights.bfloat16()},
+        "optimizer": {"state": {0: {"exp_avg": weights.clone(), "part": weights[:40].clone()}}, "param_groups": []},
+    }
+    apart = found(state)
+    assert apart.equal == ()
+    assert related(apart) == {
+        ("ema.low", "ema.w", "cast"),
+        ("optimizer.state.0.part", "optimizer.state.0.exp_avg", "slice"),
+    }
+    together = found(state, across_roles=True)
+    assert [set(one.names) for one in together.equal] == [{"model.w", "ema.w", "optimizer.state.0.exp_avg"}]
+
+
+QUANTISED = {
+    "gptq": ("qweight", ("scales", "qzeros", "g_idx"), torch.int32),
+    "compressed-tensors": ("weight_packed", ("weight_scale", "weight_zero_point"), torch.int32),
+    "fp8": ("weight", ("weight_scale_inv",), torch.float8_e4m3fn),
+    "bitsandbytes": (
+        "weight",
+        ("weight.absmax", "weight.quant_map", "weight.quant_state.bitsandbytes__nf4"),
+        torch.uint8,
+    ),
+    "hqq": ("W_q", ("scale", "zero"), torch.uint8),
+    "mlx": ("weight", ("scales", "biases"), torch.uint32),
+}
+
+
+@pytest.mark.parametrize("kind", QUANTISED)
+@pytest.mark.parametrize("differs", [True, False])
+def test_packed_weights_match_only_with_their_scales(found, kind, differs):
+    """Equal packed weights with one other scale are other weights; a slice of packed weights is nothing."""
+    packed, scales, dtype = QUANTISED[kind]
+    raw = torch.randint(0, 100, (64, 64), dtype=torch.uint8)
+    state = {}
+    for module in ("a", "b", "c"):
+        state[f"{module}.{packed}"] = raw.view(torch.uint8).to(dtype).clone()
+        for k, scale in enumerate(scales):
+            state[f"{module}.{scale}"] = torch.arange(12.0) + k
+    state["d.part"] = state[f"a.{packed}"][:40].clone()
+    if differs:
+        state[f"c.{scales[-1]}"] = torch.arange(12.0) + 99
+    content = found(state)
+    joined = {"a", "b"} if differs else {"a", "b", "c"}
+    assert [set(one.names) for one in content.equal] == [{f"{module}.{packed}" for module in joined}]
+    assert related(content) == set()
+
+
+def test_ordinary_tensors_beside_a_scale_are_compared(found):
+    """A normalisation layer has a `scale` and a float weight: nothing is quantised."""
+    state = {f"{m}.{n}": torch.arange(2000.0) for m in "ab" for n in ("weight",)}
+    state |= {"a.scale": torch.ones(3), "b.scale": torch.zeros(3)}
+    assert [set(one.names) for one in found(state).equal] == [{"a.weight", "b.weight"}]
+
+
+def test_small_and_0d_tensors_are_nobodys_partner(found):
+    """Counters, scales and short biases are equal by chance."""
+    state = {"a": torch.tensor(3), "b": torch.tensor(3), "c": torch.zeros(100), "d": torch.zeros(100)}
+    content = found(state)
+    assert (content.equal, dict(content.constants), content.matches) == ((), {}, ())
+
+
+def test_padded_vocabulary_experts_and_qkv(found):
+    """A shorter vocabulary, experts beside their stack, one row of a stack, q, k, v beside their fused one."""
+    full, stack, qkv = torch.randn(1003, 48), torch.randn(5, 32, 40), torch.randn(3 * 64, 80)
+    state = {"padded": full, "emb": full[:997].clone(), "experts": stack, "qkv": qkv, "biases": torch.randn(6, 1100)}
+    state |= {f"expert{k}": stack[k].clone() for k in range(5)}
+    state |= {name: qkv[64 * k : 64 * k + 64].clone() for k, name in enumerate("qkv")} | {"qkv": qkv}
+    state |= {"bias4": state["biases"][4].clone(), "odd": full[13:200].clone()}
+    state = {("q_" if name == "q" else name): tensor for name, tensor in state.items()}
+    content = found(state)
+    expected = {(f"expert{k}", "experts", "slice") for k in range(5)}
+    expected |= {("q_", "qkv", "slice"), ("k", "qkv", "slice"), ("v", "qkv", "slice"), ("bias4", "biases", "slice")}
+    assert expected <= related(content)
+    assert {("emb", "padded", "slice")} <= related(content)
+    odd = next(match for match in content.matches if match.name == "odd")
+    assert odd.owner in ("emb", "padded") and odd.window.offset == 13 * 48
+
+
+def test_rows_of_zeros_hide_no_slice(found):
+    """Where rows say nothing (padding), every place that they allow is tried."""
+    large = torch.zeros(4000, 16)
+    large[100] = large[3000] = torch.arange(16.0)
+    large[3001] = -torch.arange(16.0)
+    content = found({"large": large, "small": large[2500:3500].clone()})
+    (match,) = content.matches
+    assert (match.name, match.window.offset) == ("small", 2500 * 16)
+
+
+@pytest.mark.parametrize(("pitch", "count"), [(4, 10), (4, 10_000), (4096, 1), (4096, 3), (4096, 5000), (32, 700)])
+def test_the_stride_of_looking_is_never_more_than_the_rows(pitch, count):
+    """Otherwise a slice could fall between two rows that are looked at."""
+    from paramtool.model.dtype import DTYPES
+    from paramtool.model.match import Rows
+    from paramtool.model.view import contiguous
+
+    rows = Rows("a", contiguous(0, DTYPES["uint8"], (pitch * count,)), pitch)
+    assert 1 <= search_slices.stride(rows) <= rows.count
+
+
+@pytest.mark.parametrize("target", ["keras", "mxnet", "torch"])
+def test_parts_of_a_network_in_its_fused_vector(tmp_path, target):
+    """A vector that cuDNN runs, beside named tensors of another library: the tables know where, the bytes decide."""
+    parts, vector, both = (tmp_path / f"{name}.safetensors" for name in ("parts", "vector", "both"))
+    network = torch.nn.LSTM(24, 40, 2, bidirectional=True)
+    save_file({f"enc.{name}": value for name, value in network.state_dict().items()}, parts)
+    paramtool.fuse(parts, vector, layout="cudnn")
+    named = parts
+    if target != "torch":
+        named = tmp_path / "named.safetensors"
+        paramtool.convert(parts, named, target=target)
+    flat = next(value for value in load_file(vector).values() if value.dim() == 1)
+    save_file({"flat": flat} | {n: v for n, v in load_file(named).items() if v.dtype == torch.float32}, both)
+    content = jobs.inspect(both, equal=True, min_equal_nbytes=64).content
+    matrices = [name for name, value in load_file(named).items() if value.dim() == 2 and "bias" not in name]
+    inside = {match.name: match.relation for match in content.matches if match.owner == "flat"}
+    assert set(matrices) <= inside.keys() and len(matrices) == 8
+    assert {inside[name] for name in matrices} == {"transpose" if target == "keras" else "slice"}
+    # With one weight changed in the vector, the matrix that it belongs to is not found any more.
+    changed = load_file(both)
+    changed["flat"][0] += 1
+    save_file(changed, both)
+    again = jobs.inspect(both, equal=True, min_equal_nbytes=64).content
+    assert len({m.name for m in again.matches if m.owner == "flat"} & set(matrices)) == 7
+
+
+def test_a_name_that_equals_a_transposed_one_is_loaded_row_by_row(tmp_path):
+    """By content alone a transpose has no reason to come back with odd strides; by storage it has."""
+    w = torch.randn(50, 40)
+    torch.save({"w": w, "own": w.t().contiguous(), "tied": w.t()}, tmp_path / "a.pt")
+    out = paramtool.dedup(tmp_path / "a.pt").output
+    arrays = paramtool.load_file(out)
+    assert arrays["own"].flags.c_contiguous and not np.shares_memory(arrays["own"], arrays["w"])
+    assert not arrays["tied"].flags.c_contiguous and np.shares_memory(arrays["tied"], arrays["w"])
+    assert np.array_equal(arrays["own"], w.t().numpy())
+
+
+def test_what_stands_on_what_moves_is_found_again(tmp_path):
+    """A slice of a transpose of a copy: each stands on one matrix, by strides; a flat view cannot, and stays."""
+    w = torch.randn(60, 60)
+    turned = w.t().contiguous()
+    state = {"w": w, "turned": turned, "rows": turned[10:50], "column": turned[:, 3], "flat": turned.view(-1)[7:2000]}
+    torch.save(state, tmp_path / "a.pt")
+    report = paramtool.dedup(tmp_path / "a.pt", min_equal_nbytes=64)
+    arrays = paramtool.load_file(report.output)
+    for name, tensor in state.items():
+        assert np.array_equal(arrays[name], tensor.numpy()), name
+    assert len(report.plan.targets) == 2  # `flat` runs over the ends of rows
+    del state["flat"]
+    torch.save(state, tmp_path / "b.pt")
+    report = paramtool.dedup(tmp_path / "b.pt", min_equal_nbytes=64)
+    assert [target.name for target in report.plan.targets] == ["w"]
+    arrays = paramtool.load_file(report.output)
+    assert all(np.array_equal(arrays[name], tensor.numpy()) for name, tensor in state.items())
+    assert np.shares_memory(arrays["turned"], arrays["rows"]) and not np.shares_memory(arrays["turned"], arrays["w"])
+
+
+def test_memory_of_comparing_stays_within_its_budget():
+    """The blocks of all threads together, however many streams are compared."""
+    from paramtool.engine.streams import MIN_BLOCK_NBYTES, THREADS, block_nbytes
+
+    for budget in (1 << 20, 64 << 20, 512 << 20):
+        for streams in (2, 50, 1000):
+            held = THREADS * streams * block_nbytes(budget, streams)
+            assert held <= max(budget, THREADS * streams * MIN_BLOCK_NBYTES)
