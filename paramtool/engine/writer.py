@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from paramtool.engine.arithmetic import boxes, element_type, value
+from paramtool.engine.reflink import block_nbytes, clone, whole_blocks
 from paramtool.engine.source import Buffer, Source, read_blocks
 from paramtool.errors import OutputError
 from paramtool.formats._output import OutputFile
@@ -50,6 +51,8 @@ class Staged:
         self.path = os.path.normpath(path)
         self.is_folder = is_folder
         self.force = force
+        self.cloned = 0
+        """Bytes of the output that share their blocks with the source."""
         check_place(path, is_folder, force, inputs)
         # The name is known before anything is made, so that an interruption at any moment finds what to remove.
         name = f".{os.path.basename(self.path)[:150]}.{secrets.token_hex(4)}.tmp"
@@ -151,7 +154,7 @@ def check_place(path: str, is_folder: bool, force: bool, inputs: Iterable[str] =
 
 def _own_names(folder: str) -> set[str]:
     """What an output of this program holds: an index, and the shards that it lists."""
-    from paramtool.formats.sharded import is_plain_name
+    from paramtool.formats._index import is_plain_name
 
     try:
         with open(os.path.join(folder, INDEX_NAME), encoding="utf-8") as file:
@@ -192,6 +195,7 @@ def write(
                     sink.write(segment)
                 else:
                     _write_target(segment, source, sink)
+        staged.cloned += sink.cloned
     source.settle()
     if staged.is_folder:
         _sync_folder(staged.temporary)
@@ -214,6 +218,8 @@ class _Sink:
         self.name = name
         self.advance = advance
         self.position = 0
+        self.cloned = 0
+        """Bytes that stand in blocks of another file."""
         self._path = path
         self._flushed = 0
 
@@ -246,7 +252,23 @@ class _Sink:
         self._wrote(len(data))
 
     def copy(self, file: BinaryIO, start: int, nbytes: int) -> None:
-        """Append bytes of another file, by the kernel where it can, which may share blocks instead of copying."""
+        """Append bytes of another file: blocks are shared where the file system can, the rest is copied."""
+        before, inside = whole_blocks(start, nbytes, self.position, block_nbytes(self.file))
+        self._copy(file, start, before)
+        cloned = self._clone(file, start + before, inside)
+        self._copy(file, start + before + cloned, nbytes - before - cloned)
+
+    def _clone(self, file: BinaryIO, start: int, nbytes: int) -> int:
+        """Append whole blocks of another file by sharing them; how many bytes of them are shared."""
+        if not nbytes or not clone(file, start, nbytes, self.file, self.position):
+            return 0
+        self.cloned += nbytes
+        self._wrote(nbytes)
+        self.file.seek(self.position)
+        return nbytes
+
+    def _copy(self, file: BinaryIO, start: int, nbytes: int) -> None:
+        """Append bytes of another file, by the kernel where it can."""
         stop = start + nbytes
         while start < stop:
             try:

@@ -16,9 +16,10 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from paramtool.model.checkpoint import Section
+from paramtool.model.checkpoint import Entry, Section
 from paramtool.model.objects import (
     Again,
     Array,
@@ -286,6 +287,12 @@ def roles(objects: Node) -> dict[str, str]:
             case Opaque(_, parts):
                 todo.extend((child, role) for _, child in parts)
     return found
+
+
+def with_roles(entries: dict[str, Entry], objects: Node) -> dict[str, Entry]:
+    """Entries of a file that says no roles: from the keys that lead to each, else from its name."""
+    known = roles(objects)
+    return {name: replace(e, role=known.get(name) or leaf_role(name, "model")) for name, e in entries.items()}
 
 
 def sections(objects: Node) -> tuple[Section, ...]:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, PlanError
 from paramtool.formats import _json, _tree
 from paramtool.model.checkpoint import Entry, Link, Module
 from paramtool.model.dtype import DTYPES
@@ -34,6 +34,16 @@ VERSION = 2
 """Written where something is derived; a record without that is of version 1, which earlier programs read."""
 RESERVED = {KEY, LAYOUTS_KEY, "format"}
 """Metadata keys that are never flat pairs."""
+
+
+def refuse_own_keys(plan: Plan) -> None:
+    """PlanError where the input's own metadata has a key that the record would be written under."""
+    for key in (KEY, LAYOUTS_KEY):
+        if key in plan.metadata:
+            raise PlanError(
+                f"the input's metadata has a key {key!r} that paramtool did not write",
+                hint="rename that key in the input first",
+            )
 
 
 def flat_pairs(plan: Plan, aliases: Iterable[Alias]) -> dict[str, str]:
@@ -146,7 +156,7 @@ def _module(item: Mapping[str, Any]) -> Module:
 class Names:
     """What a record, or flat pairs, make of the tensors that a file stores."""
 
-    entries: Mapping[str, Entry]
+    entries: dict[str, Entry]
     objects: Node | None
     leftover: Mapping[str, str]
     """The metadata that is the user's own."""
@@ -165,31 +175,48 @@ def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) 
         pairs = {k: v for k, v in leftover.items() if v in stored and k not in stored and k not in RESERVED}
         entries = declared({name: Entry(view) for name, view in stored.items()}, pairs)
         return Names(entries, None, {k: v for k, v in leftover.items() if k not in pairs})
+    return decode_document(where, stored, document(where, metadata[KEY]), leftover)
+
+
+DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, StopIteration)
+"""What a record that is not as it should be can raise."""
+
+
+def damaged(where: str, error: BaseException) -> FormatError:
+    """The error for a record that is no record."""
+    return FormatError(
+        f"{where}: its alias record (metadata key {KEY!r}) is damaged: {type(error).__name__}: {error}",
+        hint="docs/alias-record.md describes it; the stored tensors can still be read by the safetensors library",
+    )
+
+
+def document(where: str, text: str | bytes) -> dict[str, Any]:
+    """The record as JSON data; FormatError where it is none, or of a version that is not known."""
     try:
-        record = _json.strict(metadata[KEY])
-        if type(record["version"]) is not int or not 1 <= record["version"] <= VERSION:
-            raise FormatError(
-                f"{where}: its alias record has version {record['version']!r}, this program reads 1 to {VERSION}",
-                hint="update paramtool",
-            )
+        record: dict[str, Any] = _json.strict(text)
+        version = record["version"]
+    except DAMAGE as error:
+        raise damaged(where, error) from None
+    if type(version) is not int or not 1 <= version <= VERSION:
+        raise FormatError(
+            f"{where}: its alias record has version {version!r}, this program reads 1 to {VERSION}",
+            hint="update paramtool",
+        )
+    return record
+
+
+def decode_document(
+    where: str, stored: Mapping[str, View], record: dict[str, Any], metadata: Mapping[str, str]
+) -> Names:
+    """Every name that a record makes of stored tensors; `metadata` are the texts beside it, flat pairs among them."""
+    try:
         derived, storages = _derived(where, stored, record.get("derived", {}))
         entries = _recorded(where, stored, derived, record)
         objects = _tree.decode(record["objects"], tuple(entries)) if "objects" in record else None
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        IndexError,
-        RecursionError,
-        StopIteration,
-    ) as error:
-        raise FormatError(
-            f"{where}: its alias record (metadata key {KEY!r}) is damaged: {type(error).__name__}: {error}",
-            hint="docs/alias-record.md describes it; the stored tensors can still be read by the safetensors library",
-        ) from None
+    except DAMAGE as error:
+        raise damaged(where, error) from None
     aliases = record["aliases"]
-    own = {k: v for k, v in leftover.items() if not (k in aliases and aliases[k]["owner"] == v)}
+    own = {k: v for k, v in metadata.items() if not (k in aliases and aliases[k]["owner"] == v)}
     return Names(entries, objects, own, storages)
 
 

@@ -13,15 +13,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from struct import Struct
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from paramtool.errors import Defects, FormatError, PlanError, listed
-from paramtool.formats import _json, _tree, record
+from paramtool.errors import Defects, FormatError, PlanError, UsageError, listed
+from paramtool.formats import _index, _json, _tree, record
 from paramtool.formats._codes import CODE_OF, DTYPE_CODES
 from paramtool.formats._files import open_source
 from paramtool.formats._output import OutputFile
 from paramtool.formats._sniff import MAX_SAFETENSORS_HEADER
-from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import EMPTY
 from paramtool.model.plan import Plan, Target
@@ -33,6 +34,10 @@ HEADER_LENGTH = Struct("<Q")
 SHARD_HEADER_NBYTES = 80_000_000
 """A shard is closed before its header comes near the limit."""
 METADATA = "__metadata__"
+ALIGN = 8
+"""Tensor data begins at a multiple of so many bytes, as the safetensors library's own writer has it."""
+MAX_ALIGN = 65536
+"""The largest page that processors in use have."""
 
 
 # --- reading ---------------------------------------------------------------------------------------------------
@@ -51,19 +56,13 @@ def read(path: str) -> Checkpoint:
         format=NAME,
         files=(source,),
         storages={**storages, **names.storages},
-        entries=_with_roles(names.entries, _tree.roles(objects)),
+        entries=_tree.with_roles(names.entries, objects),
         objects=objects,
         sections=_tree.sections(objects),
         metadata=names.leftover,
         modules=record.decode_modules(path, metadata),
         producer="paramtool" if record.KEY in metadata else "",
     )
-
-
-def _with_roles(entries: Mapping[str, Entry], roles: Mapping[str, str]) -> dict[str, Entry]:
-    from dataclasses import replace
-
-    return {name: replace(e, role=roles.get(name) or _tree.leaf_role(name, "model")) for name, e in entries.items()}
 
 
 def _read_header(file: BinaryIO, source: SourceFile) -> tuple[dict[str, Any], int]:
@@ -180,51 +179,51 @@ def _is_utf8(name: str) -> bool:
     return True
 
 
-def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
-    """One safetensors file for a plan."""
-    return (_lay_out_file("", plan, plan.targets, _metadata_for(plan, plan.targets, shard=None)),)
+def lay_out(plan: Plan, align: int = ALIGN) -> tuple[OutputFile, ...]:
+    """One safetensors file for a plan; `align` as for `shard`."""
+    refuse(plan)
+    return (shard("", plan.targets, _metadata_for(plan, plan.targets, shard=None), align),)
 
 
-def lay_out_sharded(plan: Plan, max_shard_nbytes: int, stem: str = "model") -> tuple[OutputFile, ...]:
+def lay_out_sharded(
+    plan: Plan, max_shard_nbytes: int, stem: str = "model", align: int = ALIGN
+) -> tuple[OutputFile, ...]:
     """Shards of at most `max_shard_nbytes` of tensor data (one tensor may be larger), and their index, last.
 
     The names, `weight_map` and `total_size` are what transformers, accelerate and huggingface_hub read.
     """
-    shards = list(_split(plan, max_shard_nbytes))
+    refuse(plan)
+    shards = list(split(plan.targets, max_shard_nbytes, _alias_cost(plan)))
     files = []
     weight_map: dict[str, str] = {}
     for k, targets in enumerate(shards):
-        name = f"{stem}-{k + 1:05d}-of-{len(shards):05d}.safetensors"
-        files.append(_lay_out_file(name, plan, targets, _metadata_for(plan, targets, shard=k)))
+        name = shard_name(k, len(shards), stem)
+        files.append(shard(name, targets, _metadata_for(plan, targets, shard=k), align))
         weight_map |= {target.name: name for target in targets}
-    order = {target.name: weight_map[target.name] for target in plan.targets}
-    index = {"metadata": _index_metadata(plan), "weight_map": order}
-    text = json.dumps(index, indent=2, ensure_ascii=False) + "\n"
-    return (*files, OutputFile(f"{stem}.safetensors.index.json", (text.encode(),)))
+    return (*files, _index.over_shards(plan, weight_map, f"{stem}.safetensors.index.json"))
 
 
-MAX_INDEX_NBYTES = 10 << 20
-"""huggingface_hub refuses larger index files."""
+def shard_name(k: int, count: int, stem: str = "model") -> str:
+    """What transformers and huggingface_hub call shard `k` (from 0) of `count`."""
+    return f"{stem}-{k + 1:05d}-of-{count:05d}.safetensors"
 
 
-def _index_metadata(plan: Plan) -> dict[str, Any]:
-    """The index's metadata: the total size, and the whole record while the index stays small, else a pointer."""
-    text = record.encode(plan, {t.name for t in plan.targets}, objects="")
-    names = sum(len(t.name) + 60 for t in plan.targets)
-    if text and len(text) + names > MAX_INDEX_NBYTES // 2:
-        text = json.dumps({"version": record.VERSION, "in": "shards"}, separators=(",", ":"))
-    return {**plan.index_metadata, "total_size": plan.nbytes} | ({record.KEY: text} if text else {})
-
-
-def _split(plan: Plan, max_nbytes: int) -> Iterable[tuple[Target, ...]]:
-    """Targets in order, cut where a shard would grow beyond its size or its header beyond the limit."""
-    alias_cost: dict[str, int] = {}
+def _alias_cost(plan: Plan) -> dict[str, int]:
+    """{target: about how many bytes of the header its aliases take}."""
+    cost: dict[str, int] = {}
     for alias in plan.aliases:
         owner = str(alias.view.storage)
-        alias_cost[owner] = alias_cost.get(owner, 0) + 2 * len(alias.name) + len(owner) + 400
+        cost[owner] = cost.get(owner, 0) + 2 * len(alias.name) + len(owner) + 400
+    return cost
+
+
+def split(
+    targets: Iterable[Target], max_nbytes: int, alias_cost: Mapping[str, int] = MappingProxyType({})
+) -> Iterable[tuple[Target, ...]]:
+    """Targets in order, cut where a shard would grow beyond its size or its header beyond the limit."""
     shard: list[Target] = []
     size = header = 0
-    for target in plan.targets:
+    for target in targets:
         cost = len(target.name) + 120 + alias_cost.get(target.name, 0)
         if shard and (size + target.nbytes > max_nbytes or header + cost > SHARD_HEADER_NBYTES):
             yield tuple(shard)
@@ -237,12 +236,7 @@ def _split(plan: Plan, max_nbytes: int) -> Iterable[tuple[Target, ...]]:
 
 def _metadata_for(plan: Plan, targets: Iterable[Target], shard: int | None) -> dict[str, str]:
     """A file's metadata: the user's own, `format`, flat pairs where their key is free, and the record."""
-    for key in (record.KEY, record.LAYOUTS_KEY):
-        if key in plan.metadata:
-            raise PlanError(
-                f"the input's metadata has a key {key!r} that paramtool did not write",
-                hint="rename that key in the input first",
-            )
+    record.refuse_own_keys(plan)
     stored = {target.name for target in targets}
     aliases = [alias for alias in plan.aliases if str(alias.view.storage) in stored]
     metadata = {"format": "pt"} | dict(plan.metadata)
@@ -262,20 +256,28 @@ def taken_flat_pairs(plan: Plan) -> list[str]:
     return [alias for alias in record.flat_pairs(plan, plan.aliases) if alias in taken]
 
 
-def _lay_out_file(name: str, plan: Plan, targets: Iterable[Target], metadata: dict[str, str]) -> OutputFile:
-    """Header and data: the data by falling size of element, so that all is aligned, the header in order."""
-    targets = tuple(targets)
+def refuse(plan: Plan) -> None:
+    """PlanError where a plan holds what this format has no form for."""
     if refused := refusals(plan):
         lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
         head = f"{plan.source}: no form in safetensors for {len(refused)} of its tensors:"
         raise PlanError(listed(head, lines), hint="--skip-unsupported leaves them out")
-    placed = sorted(targets, key=lambda target: -target.dtype.block_bytes if target.dtype.block_elements == 1 else 0)
+
+
+def shard(name: str, targets: Iterable[Target], metadata: Mapping[str, str], align: int = ALIGN) -> OutputFile:
+    """Header and data of one file: the header in the order of the targets.
+
+    The data begins at a multiple of `align` bytes of the file.  It stands by falling size of element, so that every
+    tensor is aligned for its type; with pages to align for, tensors of whole pages come first and all begin on one.
+    """
+    targets = tuple(targets)
+    placed = sorted(targets, key=lambda target: _rank(target, align))
     begin = {}
     reach = 0
     for target in placed:
         begin[target.name] = reach
         reach += target.nbytes
-    header: dict[str, Any] = {METADATA: metadata} if metadata else {}
+    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     for target in targets:
         start = begin[target.name]
         offsets = [start, start + target.nbytes]
@@ -285,13 +287,28 @@ def _lay_out_file(name: str, plan: Plan, targets: Iterable[Target], metadata: di
             "data_offsets": offsets,
         }
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-(HEADER_LENGTH.size + len(text)) % align)
     if len(text) > MAX_SAFETENSORS_HEADER:
         raise PlanError(
             f"the header would have {len(text)} bytes; safetensors allows {MAX_SAFETENSORS_HEADER}",
             hint="--max-shard-size 5GB splits it",
         )
     return OutputFile(name, (HEADER_LENGTH.pack(len(text)) + text, *placed))
+
+
+def _rank(target: Target, align: int) -> tuple[bool, int]:
+    """Where a tensor stands among the others: whole pages first, then by falling size of element."""
+    in_pages = align > ALIGN and target.nbytes % align == 0
+    return not in_pages, -target.dtype.block_bytes if target.dtype.block_elements == 1 else 0
+
+
+def check_align(align: int) -> None:
+    """UsageError where tensor data cannot be asked to begin at a multiple of so many bytes."""
+    if not ALIGN <= align <= MAX_ALIGN or align & (align - 1):
+        raise UsageError(
+            f"align is {align}; expected a power of two from {ALIGN} to {MAX_ALIGN}",
+            hint="--align 4096: the pages of most machines, and the blocks of most file systems",
+        )
 
 
 def stored_names(path: str) -> list[str]:
