@@ -14,13 +14,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paramtool.formats import read
-    from paramtool.jobs import alias_graph, convert, dedup, export, fuse, guess, inspect, load_file, unfuse, verify
+    from paramtool.jobs import (
+        alias_graph,
+        convert,
+        dedup,
+        dedup_family,
+        export,
+        fuse,
+        guess,
+        inspect,
+        load_file,
+        unfuse,
+        verify,
+    )
     from paramtool.layouts.own import register_layout
 
 __version__ = "0.1.0"
 __all__ = [
-    "__version__", "alias_graph", "convert", "dedup", "export", "fuse", "guess", "inspect", "load_file", "read",
-    "register_layout", "unfuse", "verify",
+    "__version__", "alias_graph", "convert", "dedup", "dedup_family", "export", "fuse", "guess", "inspect", "load_file",
+    "read", "register_layout", "unfuse", "verify",
 ]  # fmt: skip
 
 

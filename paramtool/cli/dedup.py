@@ -9,6 +9,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._text import FILE, Size, plural, quoted, size
+from paramtool.formats.safetensors import ALIGN
 from paramtool.jobs import Deduped
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
 from paramtool.model.alias import Member
@@ -20,12 +21,17 @@ RECORD_NBYTES = 10_000
 
 
 @click.command("dedup", epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
-@click.argument("ckpt", type=FILE)
-@click.option("-o", "--output", type=FILE, help="Default: <stem>.dedup.safetensors beside the input.")
+@click.argument("ckpt", type=FILE, nargs=-1, required=True)
+@click.option("-o", "--output", type=FILE, help="Default: <stem>.dedup.safetensors beside the input.  Of several inputs: "
+              "a folder, with a folder for each of them.")  # fmt: skip
 @click.option("--keep", default="first", show_default=True, metavar="first|last|GLOB",
               help="Which name owns what several share, in file order; GLOB is matched as by fnmatch.")  # fmt: skip
 @click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped.")
 @click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB.")
+@click.option("--align", type=Size(), default=ALIGN, show_default=True, metavar="BYTES",
+              help="Begin tensor data at a multiple of so many bytes: 4096 for pages.")  # fmt: skip
+@click.option("--share-renamed", is_flag=True, help="Of several inputs: share equal bytes under different names too; "
+              "other programs then miss these names.")  # fmt: skip
 @click.option("--no-equal", is_flag=True, help="Do not look for equal bytes under different names.")
 @click.option("--min-equal-bytes", type=Size(), default=MIN_EQUAL_NBYTES, show_default=True,
               help="Smaller tensors are not joined for being equal.")  # fmt: skip
@@ -48,16 +54,17 @@ RECORD_NBYTES = 10_000
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
 def command(
-    ckpt: str, output: str | None, keep: str, only: str | None, max_shard_size: int | None, no_equal: bool,
-    min_equal_bytes: int, across_roles: bool, derive_casts: bool, fold_constants: bool, memory: int,
-    skip_unsupported: bool, allow_unknown: bool, no_verify: bool, dry_run: bool, as_json: bool,
-    force: bool,
+    ckpt: tuple[str, ...], output: str | None, keep: str, only: str | None, max_shard_size: int | None, align: int,
+    share_renamed: bool, no_equal: bool, min_equal_bytes: int, across_roles: bool, derive_casts: bool,
+    fold_constants: bool, memory: int, skip_unsupported: bool, allow_unknown: bool, no_verify: bool, dry_run: bool,
+    as_json: bool, force: bool,
 ) -> None:  # fmt: skip
     """Write a checkpoint with every byte once and every name recorded.
 
     \b
     $ paramtool dedup model.pt
     $ paramtool dedup training.pt --only model --keep '*embed*' -o model.safetensors
+    $ paramtool dedup base tuned-1 tuned-2 -o family
     """
     if max_shard_size is not None and max_shard_size < 1:
         raise click.BadParameter("a shard needs at least one byte", param_hint="--max-shard-size")
@@ -67,6 +74,7 @@ def command(
         keep=keep,
         only=only,
         max_shard_nbytes=max_shard_size,
+        align=align,
         equal=not no_equal,
         min_equal_nbytes=min_equal_bytes,
         across_roles=across_roles,
@@ -79,7 +87,16 @@ def command(
         dry_run=dry_run,
         force=force,
     )
-    found = jobs.dedup(ckpt, output, options, progress=_render.progress)
+    if len(ckpt) > 1:
+        if output is None:
+            raise click.UsageError("several inputs need a folder to go to: -o DIR")
+        from paramtool.cli import _family
+
+        _family.run(ckpt, output, options, share_renamed, as_json)
+        return
+    if share_renamed:
+        raise click.BadParameter("is for several inputs", param_hint="--share-renamed")
+    found = jobs.dedup(ckpt[0], output, options, progress=_render.progress)
     for warning in found.warnings:
         _render.warn(warning)
     if as_json:
@@ -152,6 +169,13 @@ def _sizes(found: Deduped) -> Iterator[_render.Row]:
     change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
     change = "same size" if change in ("+0%", "-0%") else change
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})")
+    yield from physical(found.nbytes_after, found.cloned_nbytes)
+
+
+def physical(nbytes: int, cloned: int) -> Iterator[_render.Row]:
+    """How much of an output is new on the disk, where some of it shares its blocks with the input."""
+    if cloned:
+        yield ("on disk", f"{size(nbytes - cloned)} new", f"{size(cloned)} share their blocks with the input")
 
 
 def _group(owner: str, members: tuple[Member, ...], found: Deduped) -> Iterator[_render.Row]:

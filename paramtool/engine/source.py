@@ -52,8 +52,9 @@ def number_type(dtype: DType) -> str:
 class Source:
     """The files of a checkpoint, open for reading windows.  A context manager."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, max_files: int = MAX_OPEN_FILES) -> None:
         self.checkpoint = checkpoint
+        self._max_files = max_files
         self.nbytes_read = 0
         """Bytes that were read from storages so far."""
         self._files: dict[str, BinaryIO] = {}
@@ -81,7 +82,7 @@ class Source:
         """An open file; of very many, the one that was opened first is closed for it."""
         if path in self._files:
             return self._files[path]
-        if len(self._files) >= MAX_OPEN_FILES:
+        if len(self._files) >= self._max_files:
             self.settle()
             self._files.pop(next(iter(self._files))).close()
         source = next(file for file in self.checkpoint.files if file.path == path)

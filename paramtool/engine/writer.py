@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from paramtool.engine.arithmetic import boxes, element_type, value
+from paramtool.engine.manifest import MANIFEST, strange
 from paramtool.engine.reflink import block_nbytes, clone, whole_blocks
 from paramtool.engine.source import Buffer, Source, read_blocks
 from paramtool.errors import OutputError
@@ -148,8 +149,15 @@ def check_place(path: str, is_folder: bool, force: bool, inputs: Iterable[str] =
     if not (os.path.isdir(path) if is_folder else os.path.isfile(path)):
         kind = "a folder" if is_folder else "a file"
         raise OutputError(f"{path}: exists and is not {kind}; --force would lose it")
-    if is_folder and (foreign := sorted(set(os.listdir(path)) - _own_names(path))):
+    if is_folder and (foreign := sorted(_foreign(path))):
         raise OutputError(f"{path}: holds other files, which --force would lose: {', '.join(foreign[:5])}")
+
+
+def _foreign(folder: str) -> set[str]:
+    """What a folder holds that an output of this program does not."""
+    if os.path.isfile(os.path.join(folder, MANIFEST)):
+        return set(strange(folder))
+    return set(os.listdir(folder)) - _own_names(folder)
 
 
 def _own_names(folder: str) -> set[str]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from paramtool.jobs._writing import default_output
     from paramtool.jobs.deduping import Deduped, Options, dedup
     from paramtool.jobs.exporting import Exported, export
+    from paramtool.jobs.family import Family, dedup_family
     from paramtool.jobs.guessing import Guessed, guess
     from paramtool.jobs.inspecting import Inspection, alias_graph, inspect
     from paramtool.jobs.layouting import layouts
@@ -24,6 +25,7 @@ PLACES = {
     "inspecting": ("Inspection", "alias_graph", "inspect"),
     "_writing": ("default_output",),
     "deduping": ("Deduped", "Options", "dedup"),
+    "family": ("Family", "dedup_family"),
     "exporting": ("Exported", "export"),
     "verifying": ("Verified", "verify"),
     "guessing": ("Guessed", "guess"),
@@ -32,9 +34,9 @@ PLACES = {
     "relayouting": ("RelayoutOptions", "Relayouted", "convert", "fuse", "relayout", "unfuse"),
 }
 __all__ = [
-    "Deduped", "Exported", "Guessed", "Inspection", "Options", "RelayoutOptions", "Relayouted", "Verified",
-    "alias_graph", "convert", "dedup", "default_output", "export", "fuse", "guess", "inspect", "layouts", "load_file",
-    "relayout", "unfuse", "verify",
+    "Deduped", "Exported", "Family", "Guessed", "Inspection", "Options", "RelayoutOptions", "Relayouted", "Verified",
+    "alias_graph", "convert", "dedup", "dedup_family", "default_output", "export", "fuse", "guess", "inspect", "layouts",
+    "load_file", "relayout", "unfuse", "verify",
 ]  # fmt: skip
 
 

@@ -59,11 +59,13 @@ def place(
     return target, sharded
 
 
-def laid_out(plan: Plan, sharded: bool, max_shard_nbytes: int | None) -> tuple[OutputFile, ...]:
+def laid_out(
+    plan: Plan, sharded: bool, max_shard_nbytes: int | None, align: int = safetensors.ALIGN
+) -> tuple[OutputFile, ...]:
     """The files of an output."""
     if sharded:
-        return safetensors.lay_out_sharded(plan, max_shard_nbytes or SHARD_NBYTES)
-    return safetensors.lay_out(plan)
+        return safetensors.lay_out_sharded(plan, max_shard_nbytes or SHARD_NBYTES, align=align)
+    return safetensors.lay_out(plan, align)
 
 
 NEEDED = ("numpy", "ml_dtypes", "safetensors", "blake3")
@@ -100,8 +102,11 @@ class Work:
             with Source(self.checkpoint) as source:
                 prove(self.plan.requires, source)
 
-    def carry_out(self, force: bool, verify: bool, progress: Progress) -> None:
-        """Prove what the plan requires, write, read back, and move the output to its place."""
+    def carry_out(self, force: bool, verify: bool, progress: Progress) -> int:
+        """Prove what the plan requires, write, read back, and move the output to its place.
+
+        Returns how many bytes of it share their blocks with the source.
+        """
         inputs = [file.path for file in self.checkpoint.files]
         ready(self.plan, verify)
         with Source(self.checkpoint) as source:
@@ -113,6 +118,7 @@ class Work:
                     with progress("verify", 2 * self.plan.nbytes) as advance:
                         self._prove(staged.file, source, advance)
                 staged.commit()
+        return staged.cloned
 
     def _prove(self, place: Callable[[str], str], source: Source, advance: Advance) -> None:
         """Open what was written with the safetensors library, and compare every name with its source."""

@@ -58,6 +58,8 @@ class Deduped:
     verified: bool
     written: bool
     seconds: float
+    cloned_nbytes: int = 0
+    """Bytes of the output that share their blocks with the input."""
 
     @property
     def equal(self) -> tuple[Equal, ...] | None:
@@ -75,6 +77,8 @@ class Options:
     """One section alone, its prefix stripped from the names."""
     max_shard_nbytes: int | None = None
     """Write a folder of shards of at most so many bytes; None follows the input."""
+    align: int = safetensors.ALIGN
+    """The tensors of a file begin at a multiple of so many bytes."""
     equal: bool = True
     min_equal_nbytes: int = MIN_EQUAL_NBYTES
     across_roles: bool = False
@@ -109,6 +113,7 @@ def dedup(
     began = time.monotonic()
     if not options.keep:
         raise UsageError("keep is empty; expected first, last or a pattern of names")
+    safetensors.check_align(options.align)
     whole = formats.read(path)
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, options.allow_unknown)
@@ -119,7 +124,7 @@ def dedup(
     looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
     content = compare(checkpoint, graph, looking, progress) if options.equal else None
     plan, joined = _planned(checkpoint, graph, content or Content(), options)
-    outputs = laid_out(plan, sharded, options.max_shard_nbytes)
+    outputs = laid_out(plan, sharded, options.max_shard_nbytes, options.align)
     sizes = whole.files if checkpoint is whole else checkpoint.storages.values()
     report = Deduped(
         input=os.fspath(path),
@@ -147,7 +152,8 @@ def dedup(
     if not options.dry_run:
         planned = set(plan.order)
         kept = {name: entry for name, entry in checkpoint.entries.items() if name in planned}
-        Work(checkpoint, plan, outputs, target, sharded, kept).carry_out(options.force, options.verify, progress)
+        work = Work(checkpoint, plan, outputs, target, sharded, kept)
+        report = replace(report, cloned_nbytes=work.carry_out(options.force, options.verify, progress))
     return replace(report, seconds=time.monotonic() - began)
 
 

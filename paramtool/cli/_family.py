@@ -1,0 +1,64 @@
+"""`paramtool dedup` of several inputs: a folder for each, with what they have in common once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from paramtool import jobs
+from paramtool.cli import _render
+from paramtool.cli._text import plural, quoted, size
+from paramtool.jobs import Family, Options
+
+MANY = 8
+"""So many inputs are listed; --json lists all."""
+
+
+def run(inputs: Sequence[str], output: str, options: Options, share_renamed: bool, as_json: bool) -> None:
+    """One call of the library, and its report."""
+    found = jobs.dedup_family(inputs, output, options, share_renamed=share_renamed, progress=_render.progress)
+    for warning in found.warnings:
+        _render.warn(warning)
+    if as_json:
+        from paramtool.cli import _json_family
+
+        _render.json_text(_json_family.family(found))
+    else:
+        _render.rows(_rows(found))
+
+
+def _rows(found: Family) -> Iterator[_render.Row]:
+    yield ("dedup" if found.written else "dry run", f"{plural(len(found.members), 'checkpoint')} -> {found.output}")
+    for member in found.members[:MANY]:
+        yield (
+            "input",
+            f"{member.input} -> {member.folder}",
+            f"{size(member.nbytes_before)} -> {size(member.nbytes_after)}",
+            f"{size(member.shared_by_all)} shared by all, {size(member.shared_by_some)} by some, {size(member.own)} own",
+        )
+    if len(found.members) > MANY:
+        yield ("input", f"and {plural(len(found.members) - MANY, 'more checkpoint')}", "--json lists them")
+    yield from (("left out", f"{member.input}: {text}") for member in found.members for text in member.left_out)
+    change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
+    yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})", "shared files counted once")
+    if found.cloned_nbytes:
+        new = size(found.nbytes_after - found.cloned_nbytes)
+        yield ("on disk", f"{new} new", f"{size(found.cloned_nbytes)} share their blocks with the inputs")
+    shared = sum(len(shard.files) > 1 for shard in found.shards)
+    how = "hard links" if found.linked else "copied into each folder: this file system has no hard links"
+    yield ("files", plural(len(found.shards), "shard"), f"{shared} of several inputs", *([how] if shared else []))
+    names = sum(member.names for member in found.members)
+    read_back = "all read back and equal" if found.verified else "not verified"
+    yield ("names", plural(names, "name"), read_back, f"{found.seconds:.1f} s")
+    yield from _renamed(found)
+    if found.written:
+        yield ("load it", f"paramtool.torch.load_model(model, {found.members[0].folder!r})")
+        yield ("next", f"paramtool verify {quoted(found.members[0].folder)} --against {quoted(found.members[0].input)}")
+
+
+def _renamed(found: Family) -> Iterator[_render.Row]:
+    if found.renamed_nbytes and found.share_renamed:
+        yield ("renamed", f"{size(found.renamed_nbytes)} under other names stand in the record only",
+               "programs that do not read it miss these names")  # fmt: skip
+    elif found.renamed_nbytes:
+        yield ("not done", f"{size(found.renamed_nbytes)} are equal under different names",
+               "--share-renamed stores them once, for paramtool alone")  # fmt: skip

@@ -1,0 +1,18 @@
+"""The report of several deduplicated checkpoints as JSON data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paramtool.jobs import Family
+
+
+def family(found: Family) -> dict[str, Any]:
+    """`paramtool dedup --json` of several inputs."""
+    return {
+        "schema": "paramtool.dedup-family/1",
+        **asdict(found),
+        "seconds": round(found.seconds, 3),
+    }

@@ -1,0 +1,58 @@
+"""An output that is several folders, with files that stand in more than one of them.
+
+DIR/a/model-00001-of-00002.safetensors      one file ...
+DIR/b/model-00001-of-00003.safetensors      ... with two names: a hard link
+DIR/paramtool.family.json                   what this program wrote, so that it knows what it may replace
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from paramtool.engine.manifest import MANIFEST, manifest
+from paramtool.engine.writer import Advance, Staged, _output_error, _Sink, _sync_folder
+from paramtool.errors import OutputError
+
+
+def make_folders(staged: Staged, folders: Iterable[str]) -> None:
+    """Make the folders of an output that is staged."""
+    try:
+        for folder in folders:
+            os.mkdir(staged.file(folder))
+    except OSError as error:
+        raise _output_error(staged.path, error) from None
+
+
+def link(staged: Staged, name: str, other: str, advance: Advance = lambda nbytes: None) -> bool:
+    """Give a file of the output a second name; where the file system has no hard links copy it, and return False."""
+    try:
+        os.link(staged.file(name), staged.file(other))
+        return True
+    except FileExistsError as error:
+        raise _output_error(staged.path, error) from None
+    except OSError:
+        pass
+    with open(staged.file(name), "rb") as file, _Sink(staged.file(other), staged.path, advance) as sink:
+        sink.copy(file, 0, os.fstat(file.fileno()).st_size)
+    return False
+
+
+def finish(staged: Staged, folders: Iterable[str]) -> None:
+    """Write down what the output holds, and flush its folders to the disk."""
+    with _Sink(staged.file(MANIFEST), staged.path, lambda nbytes: None) as sink:
+        sink.write(manifest(staged.temporary))
+    for folder in folders:
+        _sync_folder(staged.file(folder))
+    _sync_folder(staged.temporary)
+
+
+def check_apart(output: str, inputs: Iterable[str]) -> None:
+    """OutputError where an output would be inside an input folder, or an input inside the output."""
+    mine = os.path.join(os.path.realpath(output), "")
+    for path in inputs:
+        real = os.path.realpath(path)
+        if os.path.join(real, "").startswith(mine):
+            raise OutputError(f"{output}: holds {path}, which is read; it is never overwritten", hint="another -o")
+        if os.path.isdir(real) and mine.startswith(os.path.join(real, "")):
+            raise OutputError(f"{output}: would be inside {path}, which is read", hint="choose another -o")

@@ -1,0 +1,250 @@
+"""Writing several checkpoints with what they have in common once, each as a folder that stands for itself."""
+
+from __future__ import annotations
+
+import os
+import time
+import unicodedata
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from shlex import quote
+from typing import Any
+
+from paramtool import formats
+from paramtool.engine import families
+from paramtool.engine.source import MAX_OPEN_FILES, Source
+from paramtool.engine.writer import check_place
+from paramtool.errors import PlanError, UsageError
+from paramtool.formats import INDEXES, WHOLE, safetensors
+from paramtool.jobs._family_work import Input, Work, planned
+from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.jobs._writing import allow, left_out, other_sections
+from paramtool.jobs.deduping import Options
+from paramtool.model import alias
+from paramtool.passes import dedup as dedup_pass
+from paramtool.passes import family as family_pass
+from paramtool.passes import select
+
+OPEN_FILES = 256
+"""About so many files are open at once, of all inputs together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One input of a family, and its folder."""
+
+    input: str
+    folder: str
+    """The path of its folder in the output."""
+    names: int
+    nbytes_before: int
+    """Its files, or what the storages of its one section hold."""
+    nbytes_after: int
+    """All files of its folder, as if it were alone."""
+    shared_by_all: int
+    """Tensor bytes that stand once for every input."""
+    shared_by_some: int
+    own: int
+    files: tuple[str, ...]
+    """The files of its folder, as paths."""
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A file of tensors, and the folders that it stands in."""
+
+    files: tuple[str, ...]
+    """Its paths: one file with several names."""
+    inputs: tuple[str, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What `dedup` of several checkpoints did, or would do."""
+
+    output: str
+    members: tuple[Member, ...]
+    shards: tuple[Shard, ...]
+    nbytes_before: int
+    nbytes_after: int
+    """What the output takes on the disk: a file with several names counts once."""
+    renamed_nbytes: int
+    """Bytes that are equal under different names, and stand more than once; with `share_renamed`, that stood so."""
+    share_renamed: bool
+    linked: bool
+    """Whether shared shards are hard links; False where the file system has none and they were copied."""
+    cloned_nbytes: int
+    """Bytes of the output that share their blocks with the inputs."""
+    warnings: tuple[str, ...]
+    verified: bool
+    written: bool
+    seconds: float
+
+
+def dedup_family(
+    paths: Sequence[Path],
+    output: Path,
+    options: Options | None = None,
+    *,
+    share_renamed: bool = False,
+    progress: Progress = silent,
+    **more: Any,
+) -> Family:
+    """Write several checkpoints into `output`, a folder for each, with tensors that they have in common once.
+
+    A folder is a sharded checkpoint of its own.  What several inputs hold under one name with one dtype, shape and the
+    same bytes stands in a shard that is hard-linked into the folder of each.  `share_renamed` shares equal bytes under
+    different names as well, which only readers of the alias record find.  `more` are fields of `Options` by name.
+    FormatError, UnsafeError, UsageError, PlanError or OutputError where it is not possible; nothing is left then.
+    """
+    began = time.monotonic()
+    options = replace(options or Options(), **more)
+    target = os.path.normpath(os.fspath(output))
+    _check_request(paths, options)
+    names = _folders([os.fspath(path) for path in paths])
+    inputs = _agreed([_described(path, name, options) for path, name in zip(paths, names, strict=True)], options.keep)
+    _check_distinct(inputs)
+    files = [file.path for one in inputs for file in one.whole.files]
+    families.check_apart(target, [*(one.path for one in inputs), *files])
+    check_place(target, True, options.force, files)
+    cloned, linked = 0, True
+    with ExitStack() as stack:
+        many = max(2, min(MAX_OPEN_FILES, OPEN_FILES // len(inputs)))
+        sources = [stack.enter_context(Source(one.checkpoint, many)) for one in inputs]
+        work = planned(inputs, sources, options, share_renamed, progress)
+        if not options.dry_run:
+            cloned, linked = work.carry_out(target, options.force, options.verify, progress)
+    return Family(
+        output=target,
+        members=tuple(_member(work, number, target, options) for number in range(len(inputs))),
+        shards=tuple(
+            Shard(
+                tuple(os.path.join(target, name) for name in work.places(shard)),
+                tuple(inputs[number].path for number in shard.part.using),
+                shard.file.nbytes,
+            )
+            for shard in work.shards
+        ),
+        nbytes_before=sum(_nbytes_before(one) for one in inputs),
+        nbytes_after=work.nbytes,
+        renamed_nbytes=work.renamed_nbytes,
+        share_renamed=share_renamed,
+        linked=linked,
+        cloned_nbytes=cloned,
+        warnings=tuple(text for one in inputs for text in one.warnings),
+        verified=options.verify and not options.dry_run,
+        written=not options.dry_run,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _check_request(paths: Sequence[Path], options: Options) -> None:
+    if len(paths) < 2:
+        raise UsageError("a family has two or more checkpoints", hint="paramtool dedup A B -o DIR")
+    if not options.equal:
+        raise UsageError("without comparing bytes (--no-equal) checkpoints have nothing in common")
+    if not options.keep:
+        raise UsageError("keep is empty; expected first, last or a pattern of names")
+    safetensors.check_align(options.align)
+
+
+def _folders(paths: Sequence[str]) -> list[str]:
+    """The name of each input's folder: the input's own, without what a file's name ends in."""
+    names = [_stem(path) for path in paths]
+    first: dict[str, str] = {}
+    for path, name in zip(paths, names, strict=True):
+        key = unicodedata.normalize("NFC", name).casefold()  # as disks that tell no more apart
+        other = first.setdefault(key, path)
+        if other is not path:
+            usual = {os.path.basename(one) for one in (other, path)} <= {*WHOLE, *INDEXES}
+            parents = " ".join(quote(os.path.dirname(one) or ".") for one in (other, path))
+            raise UsageError(
+                f"{other} and {path}: both would go into a folder {name!r}",
+                hint=f"name the folders that they are in: {parents}" if usual else "give one of them another name",
+            )
+    return names
+
+
+def _stem(path: str) -> str:
+    """`runs/a` gives a, `runs/b.safetensors` b, `model.safetensors.index.json` model."""
+    base = os.path.basename(os.path.normpath(path))
+    if base in ("", os.curdir, os.pardir):
+        base = os.path.basename(os.path.realpath(path))
+    if os.path.isdir(path):
+        return base
+    return base.split(".")[0] if base.endswith(".index.json") else os.path.splitext(base)[0]
+
+
+def _described(path: Path, folder: str, options: Options) -> Input:
+    """One input with its graph, by storage and by its own record."""
+    whole = formats.read(path)
+    where = os.fspath(path)
+    warnings = []
+    taken = whole
+    if options.only is not None and whole.sections:
+        taken = select.section(whole, options.only)
+    elif options.only is not None:
+        warnings.append(f"{where}: has no sections; all of it is taken")
+    warnings += allow(taken, options.allow_unknown)
+    if not taken.entries:
+        raise PlanError(f"{where}: holds no tensor; there is nothing to write")
+    checkpoint = taken
+    graph = alias.build(checkpoint, options.keep, parts=False)
+    if options.skip_unsupported:
+        plan = dedup_pass.plan(checkpoint, graph, True)
+        fit = set(plan.order) - safetensors.refusals(plan).keys()
+        checkpoint = replace(checkpoint, entries={n: e for n, e in checkpoint.entries.items() if n in fit})
+        graph = alias.build(checkpoint, options.keep, parts=False)
+    return Input(where, folder, whole, taken, checkpoint, graph, (*taken.notes, *warnings))
+
+
+def _agreed(inputs: Sequence[Input], keep: str) -> list[Input]:
+    """Inputs whose tied tensors are stored under the same names, unless `keep` chooses them."""
+    if keep != "first":
+        return list(inputs)
+    graphs = family_pass.agreed([one.graph for one in inputs])
+    return [replace(one, graph=graph) for one, graph in zip(inputs, graphs, strict=True)]
+
+
+def _check_distinct(inputs: Sequence[Input]) -> None:
+    """UsageError where two inputs are the same files."""
+    seen: dict[tuple[str, ...], str] = {}
+    for one in inputs:
+        files = tuple(os.path.realpath(file.path) for file in one.whole.files)
+        other = seen.setdefault(files, one.path)
+        if other is not one.path:
+            raise UsageError(f"{other} and {one.path} are the same checkpoint", hint="name it once")
+
+
+# --- the report ------------------------------------------------------------------------------------------------
+
+
+def _nbytes_before(one: Input) -> int:
+    """The files of an input, or what the storages of its one section hold."""
+    sizes = one.whole.files if one.taken is one.whole else one.taken.storages.values()
+    return sum(file.nbytes for file in sizes)
+
+
+def _member(work: Work, number: int, target: str, options: Options) -> Member:
+    one, plan = work.inputs[number], work.plans[number]
+    count = len(work.inputs)
+    users = {part: len(part.using) for part in work.parts if number in part.using}
+    own = sum(part.nbytes for part, using in users.items() if using == 1)
+    everywhere = sum(part.nbytes for part, using in users.items() if using == count)
+    outputs = work.folder(number)
+    only = options.only if one.taken is not one.whole else None
+    return Member(
+        input=one.path,
+        folder=os.path.join(target, one.folder),
+        names=len(plan.order),
+        nbytes_before=_nbytes_before(one),
+        nbytes_after=sum(outputs.values()),
+        shared_by_all=everywhere,
+        shared_by_some=sum(part.nbytes for part in users) - everywhere - own,
+        own=own,
+        files=tuple(os.path.join(target, name) for name in outputs),
+        left_out=(*other_sections(one.whole, only), *left_out(one.taken, plan)),
+    )
