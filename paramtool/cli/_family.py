@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from paramtool import jobs
 from paramtool.cli import _render
+from paramtool.cli._align import physical
 from paramtool.cli._text import plural, quoted, size
 from paramtool.jobs import Family, Options
 
@@ -29,20 +30,15 @@ def run(inputs: Sequence[str], output: str, options: Options, share_renamed: boo
 def _rows(found: Family) -> Iterator[_render.Row]:
     yield ("dedup" if found.written else "dry run", f"{plural(len(found.members), 'checkpoint')} -> {found.output}")
     for member in found.members[:MANY]:
-        yield (
-            "input",
-            f"{member.input} -> {member.folder}",
-            f"{size(member.nbytes_before)} -> {size(member.nbytes_after)}",
-            f"{size(member.shared_by_all)} shared by all, {size(member.shared_by_some)} by some, {size(member.own)} own",
-        )
+        shared = f"{size(member.shared_by_all)} shared by all, {size(member.shared_by_some)} by some"
+        sizes = f"{size(member.nbytes_before)} -> {size(member.nbytes_after)}"
+        yield ("input", f"{member.input} -> {member.folder}", sizes, f"{shared}, {size(member.own)} own")
     if len(found.members) > MANY:
         yield ("input", f"and {plural(len(found.members) - MANY, 'more checkpoint')}", "--json lists them")
     yield from (("left out", f"{member.input}: {text}") for member in found.members for text in member.left_out)
     change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})", "shared files counted once")
-    if found.cloned_nbytes:
-        new = size(found.nbytes_after - found.cloned_nbytes)
-        yield ("on disk", f"{new} new", f"{size(found.cloned_nbytes)} share their blocks with the inputs")
+    yield from physical(found.nbytes_after, found.cloned_nbytes)
     shared = sum(len(shard.files) > 1 for shard in found.shards)
     how = "hard links" if found.linked else "copied into each folder: this file system has no hard links"
     yield ("files", plural(len(found.shards), "shard"), f"{shared} of several inputs", *([how] if shared else []))

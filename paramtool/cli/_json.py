@@ -221,4 +221,5 @@ def exported(found: Exported) -> dict[str, Any]:
         "nbytes": found.nbytes,
         "section": found.section,
         "like_section": found.like_section,
+        **({"cloned_nbytes": found.cloned_nbytes} if found.cloned_nbytes else {}),
     }

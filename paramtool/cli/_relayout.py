@@ -9,6 +9,7 @@ import click
 
 from paramtool import jobs
 from paramtool.cli import _render
+from paramtool.cli._align import ALIGN
 from paramtool.cli._text import FILE, Size, plural, quoted, size
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ OPTIONS = (
     click.option("--layout-file", multiple=True, type=FILE, metavar="MY.toml", help="Layouts of one's own."),
     click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped."),
     click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB."),
+    ALIGN,
     click.option("--skip-unsupported", is_flag=True, help="Leave out tensors that safetensors has no form for."),
     click.option("--allow-unknown", is_flag=True,
                  help="Go on although the pickle calls unknown names (they are not run)."),
@@ -62,6 +64,7 @@ def options(flags: dict[str, Any]) -> dict[str, Any]:
         "layout_files": tuple(flags["layout_file"]),
         "only": flags["only"],
         "max_shard_nbytes": flags["max_shard_size"],
+        "align": flags["align"],
         "skip_unsupported": flags["skip_unsupported"],
         "allow_unknown": flags["allow_unknown"],
         "verify": not flags["no_verify"],

@@ -8,8 +8,8 @@ import click
 
 from paramtool import jobs
 from paramtool.cli import _render
+from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._text import FILE, Size, plural, quoted, size
-from paramtool.formats.safetensors import ALIGN
 from paramtool.jobs import Deduped
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
 from paramtool.model.alias import Member
@@ -22,14 +22,13 @@ RECORD_NBYTES = 10_000
 
 @click.command("dedup", epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
 @click.argument("ckpt", type=FILE, nargs=-1, required=True)
-@click.option("-o", "--output", type=FILE, help="Default: <stem>.dedup.safetensors beside the input.  Of several inputs: "
-              "a folder, with a folder for each of them.")  # fmt: skip
+@click.option("-o", "--output", type=FILE, help="Default: <stem>.dedup.safetensors beside the input; of several inputs: "
+              "a folder, to be named.")  # fmt: skip
 @click.option("--keep", default="first", show_default=True, metavar="first|last|GLOB",
               help="Which name owns what several share, in file order; GLOB is matched as by fnmatch.")  # fmt: skip
 @click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped.")
 @click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB.")
-@click.option("--align", type=Size(), default=ALIGN, show_default=True, metavar="BYTES",
-              help="Begin tensor data at a multiple of so many bytes: 4096 for pages.")  # fmt: skip
+@ALIGN
 @click.option("--share-renamed", is_flag=True, help="Of several inputs: share equal bytes under different names too; "
               "other programs then miss these names.")  # fmt: skip
 @click.option("--no-equal", is_flag=True, help="Do not look for equal bytes under different names.")
@@ -170,12 +169,6 @@ def _sizes(found: Deduped) -> Iterator[_render.Row]:
     change = "same size" if change in ("+0%", "-0%") else change
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})")
     yield from physical(found.nbytes_after, found.cloned_nbytes)
-
-
-def physical(nbytes: int, cloned: int) -> Iterator[_render.Row]:
-    """How much of an output is new on the disk, where some of it shares its blocks with the input."""
-    if cloned:
-        yield ("on disk", f"{size(nbytes - cloned)} new", f"{size(cloned)} share their blocks with the input")
 
 
 def _group(owner: str, members: tuple[Member, ...], found: Deduped) -> Iterator[_render.Row]:

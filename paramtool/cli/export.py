@@ -9,6 +9,7 @@ import click
 
 from paramtool import jobs
 from paramtool.cli import _render
+from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._text import FILE, Size, plural, quoted, size
 from paramtool.errors import UsageError
 from paramtool.jobs.exporting import MAX_EXPANDED_NBYTES
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", required=True, type=FILE)
 @click.option("--max-bytes", type=Size(), default=MAX_EXPANDED_NBYTES, show_default=True,
               help="What one expanded (stride 0) tensor may grow to.")  # fmt: skip
+@ALIGN
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
 def command(
     path: str, names: str | None, like: str | None, like_only: str | None, only: str | None, output: str,
-    max_bytes: int, as_json: bool, force: bool,
+    max_bytes: int, align: int, as_json: bool, force: bool,
 ) -> None:  # fmt: skip
     """Write a plain safetensors file with exactly the names that a variant wants, each stored for itself.
 
@@ -52,6 +54,7 @@ def command(
         like_only=like_only,
         only=only,
         max_bytes=max_bytes,
+        align=align,
         force=force,
         progress=_render.progress,
     )
@@ -66,6 +69,7 @@ def command(
 def _rows(found: Exported, path: str, like: str | None) -> Iterator[_render.Row]:
     whose = f"names of section {found.like_section} of {like}" if found.like_section is not None else ""
     yield ("export", f"{path} -> {found.output}", plural(len(found.names), "name"), size(found.nbytes), whose)
+    yield from physical(found.nbytes, found.cloned_nbytes)
     section = f" --only {quoted(found.section)}" if found.section is not None else ""
     yield ("next", f"paramtool verify {quoted(found.output)} --against {quoted(path)}{section} --subset")
 

@@ -34,9 +34,9 @@ PLACES = {
     "relayouting": ("RelayoutOptions", "Relayouted", "convert", "fuse", "relayout", "unfuse"),
 }
 __all__ = [
-    "Deduped", "Exported", "Family", "Guessed", "Inspection", "Options", "RelayoutOptions", "Relayouted", "Verified",
-    "alias_graph", "convert", "dedup", "dedup_family", "default_output", "export", "fuse", "guess", "inspect", "layouts",
-    "load_file", "relayout", "unfuse", "verify",
+    "Deduped", "Exported", "Family", "Guessed", "Inspection", "Options", "RelayoutOptions", "Relayouted",
+    "Verified", "alias_graph", "convert", "dedup", "dedup_family", "default_output", "export", "fuse", "guess",
+    "inspect", "layouts", "load_file", "relayout", "unfuse", "verify",
 ]  # fmt: skip
 
 

@@ -29,6 +29,8 @@ class Exported:
     """The section of the input that the names were taken from."""
     like_section: str | None = None
     """The section of the other checkpoint whose names these are; None where it is no section's."""
+    cloned_nbytes: int = 0
+    """Bytes of the output that share their blocks with the input."""
 
 
 Shapes = Mapping[str, tuple[int, ...] | None]
@@ -45,6 +47,7 @@ def export(
     like_only: str | None = None,
     only: str | None = None,
     max_bytes: int = MAX_EXPANDED_NBYTES,
+    align: int = safetensors.ALIGN,
     force: bool = False,
     progress: Progress = silent,
 ) -> Exported:
@@ -52,8 +55,9 @@ def export(
 
     The names are given, or those of `like`, whose shapes must agree: of its section `like_only`, else of its one model
     section if it has optimizer or EMA sections, else all.  `max_bytes` bounds what one expanded (stride 0) tensor may
-    grow to.  UsageError where a name is missing, PlanError where one has no plain form.
+    grow to, `align` is what tensor data begins at a multiple of.  UsageError where a name is missing, PlanError where one has no plain form.
     """
+    safetensors.check_align(align)
     if (names is None) == (like is None):
         raise UsageError("say which names: names (--names NAMES.txt) or like (--like OTHER_CKPT), one of them")
     if like is None and like_only is not None:
@@ -77,9 +81,10 @@ def export(
     _check_shapes(where, checkpoint, shapes, max_bytes)
     plan = dedup_pass.plain(checkpoint, shapes)
     check(plan, shapes, checkpoint.storages)
-    outputs = safetensors.lay_out(replace(plan, metadata=checkpoint.metadata))
-    Work(checkpoint, plan, outputs, os.fspath(output), False).carry_out(force, verify=False, progress=progress)
-    return Exported(os.fspath(output), plan.order, outputs[0].nbytes, only, section)
+    outputs = safetensors.lay_out(replace(plan, metadata=checkpoint.metadata), align)
+    work = Work(checkpoint, plan, outputs, os.fspath(output), False)
+    cloned = work.carry_out(force, verify=False, progress=progress)
+    return Exported(os.fspath(output), plan.order, outputs[0].nbytes, only, section, cloned)
 
 
 def _names_like(other: Checkpoint, only: str | None) -> tuple[str | None, Shapes]:

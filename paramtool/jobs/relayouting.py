@@ -11,6 +11,7 @@ from typing import Any
 
 from paramtool import formats, layouts
 from paramtool.errors import LayoutError, UsageError, listed
+from paramtool.formats import safetensors
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writing import (
     Work,
@@ -62,6 +63,8 @@ class RelayoutOptions:
     """TOML files with layouts of one's own."""
     only: str | None = None
     max_shard_nbytes: int | None = None
+    align: int = safetensors.ALIGN
+    """The tensors of a file begin at a multiple of so many bytes."""
     skip_unsupported: bool = False
     allow_unknown: bool = False
     verify: bool = True
@@ -107,6 +110,7 @@ def relayout(
     """
     options = replace(options or RelayoutOptions(), **more)
     began = time.monotonic()
+    safetensors.check_align(options.align)
     register_files(options.layout_files)
     whole = formats.read(path)
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
@@ -120,7 +124,7 @@ def relayout(
     converted = [_convert(checkpoint, one, options) for one in found]
     plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported)
     check(plan, plan.order, checkpoint.storages)
-    outputs = laid_out(plan, sharded, options.max_shard_nbytes)
+    outputs = laid_out(plan, sharded, options.max_shard_nbytes, options.align)
     report = Relayouted(
         input=os.fspath(path),
         output=target,
