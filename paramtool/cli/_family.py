@@ -39,9 +39,9 @@ def _rows(found: Family) -> Iterator[_render.Row]:
     change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})", "shared files counted once")
     yield from physical(found.nbytes_after, found.cloned_nbytes)
-    shared = sum(len(shard.files) > 1 for shard in found.shards)
+    together = sum(len(shard.files) > 1 for shard in found.shards)
     how = "hard links" if found.linked else "copied into each folder: this file system has no hard links"
-    yield ("files", plural(len(found.shards), "shard"), f"{shared} of several inputs", *([how] if shared else []))
+    yield ("files", plural(len(found.shards), "shard"), f"{together} of several inputs", *([how] if together else []))
     names = sum(member.names for member in found.members)
     read_back = "all read back and equal" if found.verified else "not verified"
     yield ("names", plural(names, "name"), read_back, f"{found.seconds:.1f} s")

@@ -22,8 +22,8 @@ RECORD_NBYTES = 10_000
 
 @click.command("dedup", epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
 @click.argument("ckpt", type=FILE, nargs=-1, required=True)
-@click.option("-o", "--output", type=FILE, help="Default: <stem>.dedup.safetensors beside the input; of several inputs: "
-              "a folder, to be named.")  # fmt: skip
+@click.option("-o", "--output", type=FILE,
+              help="Default: <stem>.dedup.safetensors beside the input; of several inputs: a folder.")  # fmt: skip
 @click.option("--keep", default="first", show_default=True, metavar="first|last|GLOB",
               help="Which name owns what several share, in file order; GLOB is matched as by fnmatch.")  # fmt: skip
 @click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped.")

@@ -55,7 +55,8 @@ def export(
 
     The names are given, or those of `like`, whose shapes must agree: of its section `like_only`, else of its one model
     section if it has optimizer or EMA sections, else all.  `max_bytes` bounds what one expanded (stride 0) tensor may
-    grow to, `align` is what tensor data begins at a multiple of.  UsageError where a name is missing, PlanError where one has no plain form.
+    grow to; tensor data begins at a multiple of `align` bytes.  UsageError where a name is missing, PlanError where one
+    has no plain form.
     """
     safetensors.check_align(align)
     if (names is None) == (like is None):
