@@ -157,14 +157,17 @@ def _folders(paths: Sequence[str]) -> list[str]:
     first: dict[str, str] = {}
     for path, name in zip(paths, names, strict=True):
         key = unicodedata.normalize("NFC", name).casefold()  # as disks that tell no more apart
-        other = first.setdefault(key, path)
-        if other is not path:
+        other = first.get(key)
+        if other is not None and os.path.realpath(other) == os.path.realpath(path):
+            raise UsageError(f"{path} is named twice", hint="name it once")
+        if other is not None:
             usual = {os.path.basename(one) for one in (other, path)} <= {*WHOLE, *INDEXES}
             parents = " ".join(quote(os.path.dirname(one) or ".") for one in (other, path))
             raise UsageError(
                 f"{other} and {path}: both would go into a folder {name!r}",
                 hint=f"name the folders that they are in: {parents}" if usual else "give one of them another name",
             )
+        first[key] = path
     return names
 
 
@@ -214,9 +217,9 @@ def _check_distinct(inputs: Sequence[Input]) -> None:
     seen: dict[tuple[str, ...], str] = {}
     for one in inputs:
         files = tuple(os.path.realpath(file.path) for file in one.whole.files)
-        other = seen.setdefault(files, one.path)
-        if other is not one.path:
-            raise UsageError(f"{other} and {one.path} are the same checkpoint", hint="name it once")
+        if files in seen:
+            raise UsageError(f"{seen[files]} and {one.path} are the same checkpoint", hint="name it once")
+        seen[files] = one.path
 
 
 # --- the report ------------------------------------------------------------------------------------------------
