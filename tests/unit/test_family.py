@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from jsonschema import Draft202012Validator
 from safetensors.torch import load_file, save_file
 
 import paramtool
@@ -17,7 +18,7 @@ from paramtool import jobs
 from paramtool.engine import families, partition
 from paramtool.errors import FormatError, OutputError, UsageError
 from paramtool.formats import _index
-from tests.cli.test_documents import validate
+from tests.cli.test_documents import DOCS, validate
 from tests.hostile.command import quick
 
 INDEX = "model.safetensors.index.json"
@@ -115,7 +116,11 @@ def test_equal_under_other_names(renamed: bool, tmp_path: Path) -> None:
     found = jobs.dedup_family(paths, tmp_path / "out", share_renamed=renamed)
     assert found.renamed_nbytes == 4 * BIG
     assert (tmp_path / "out" / "b" / "paramtool.linked-00001.safetensors").exists() == renamed
-    assert ("y" in json.loads((tmp_path / "out" / "b" / INDEX).read_text())["weight_map"]) != renamed
+    index = json.loads((tmp_path / "out" / "b" / INDEX).read_text())
+    assert ("y" in index["weight_map"]) != renamed
+    if renamed:
+        schema = json.loads((DOCS / "schema" / "alias-record-1.json").read_text())
+        Draft202012Validator(schema).validate(json.loads(index["metadata"]["paramtool.aliases"]))
     assert paramtool.read(tmp_path / "out" / "b").entries.keys() == {"y", "z"}
     jobs.dedup(tmp_path / "out" / "b", tmp_path / "again.safetensors")
     assert {n: t.tolist() for n, t in load_file(tmp_path / "again.safetensors").items()} == {
@@ -131,8 +136,11 @@ def test_a_record_that_is_too_large_stands_beside_the_index(
     monkeypatch.setattr(_index, "MAX_INDEX_NBYTES", 100)
     jobs.dedup_family(two, tmp_path / "out")
     base = tmp_path / "out" / "base"
+    schema = Draft202012Validator(json.loads((DOCS / "schema" / "alias-record-1.json").read_text()))
+    schema.validate(json.loads((base / "paramtool.aliases.json").read_text()))
     said = json.loads(json.loads((base / INDEX).read_text())["metadata"]["paramtool.aliases"])
     assert said == {"version": 1, "in": "paramtool.aliases.json"}
+    schema.validate(said)
     assert paramtool.read(base).metadata["who"] == "me"
     assert str(base / "paramtool.aliases.json") in [file.path for file in paramtool.read(base).files]
     assert not (tmp_path / "out" / "tuned" / "paramtool.aliases.json").exists()  # it has nothing to say
