@@ -204,7 +204,7 @@ class Source:
 
         storage_id = int(view.storage)
         if storage_id not in self._mapped:
-            if len(self._mapped) >= MAX_MAPPED:  # each mapping holds a file open
+            if len(self._mapped) >= min(MAX_MAPPED, self._max_files):  # each mapping holds a file open
                 self._mapped.pop(next(iter(self._mapped)))
             file, base = self.place(storage_id)
             self._mapped[storage_id] = _Mapped(file, base, self.checkpoint.storages[storage_id].nbytes)

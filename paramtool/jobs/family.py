@@ -26,8 +26,8 @@ from paramtool.passes import dedup as dedup_pass
 from paramtool.passes import family as family_pass
 from paramtool.passes import select
 
-OPEN_FILES = 256
-"""About so many files are open at once, of all inputs together."""
+OPEN_FILES = 192
+"""About so many files are open at once, of all inputs together: some systems allow 256 for a process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def dedup_family(
     check_place(target, True, options.force, files)
     cloned, linked = 0, True
     with ExitStack() as stack:
-        many = max(2, min(MAX_OPEN_FILES, OPEN_FILES // len(inputs)))
+        many = max(1, min(MAX_OPEN_FILES, OPEN_FILES // (2 * len(inputs))))  # each may be open and mapped
         sources = [stack.enter_context(Source(one.checkpoint, many)) for one in inputs]
         work = planned(inputs, sources, options, share_renamed, progress)
         if not options.dry_run:
