@@ -42,7 +42,7 @@ def over_shards(plan: Plan, weight_map: Mapping[str, str], name: str = INDEX_NAM
     text = record.encode(plan, {t.name for t in plan.targets}, objects="")
     names = sum(len(t.name) + 60 for t in plan.targets)
     if text and len(text) + names > MAX_INDEX_NBYTES // 2:
-        text = _text({"version": record.VERSION, "in": "shards"})
+        text = _text({"version": 1, "in": "shards"})
     metadata = {**plan.index_metadata, TOTAL_SIZE: plan.nbytes} | ({record.KEY: text} if text else {})
     return _index(name, metadata, {target.name: weight_map[target.name] for target in plan.targets})
 
@@ -66,7 +66,7 @@ def over_plain_shards(plan: Plan, weight_map: Mapping[str, str], linked: Linked)
     whole = _index(INDEX_NAME, metadata | ({record.KEY: text} if text else {}), files)
     if not text or whole.nbytes <= MAX_INDEX_NBYTES:
         return (whole,)
-    pointer = _text({"version": record.VERSION, "in": RECORD_FILE})
+    pointer = _text({"version": 1, "in": RECORD_FILE})
     return (
         OutputFile(RECORD_FILE, (f"{text}\n".encode(),)),
         _index(INDEX_NAME, metadata | {record.KEY: pointer}, files),
@@ -81,7 +81,7 @@ def _index(name: str, metadata: Mapping[str, Any], weight_map: Mapping[str, str]
 def _whole_record(plan: Plan, linked: Linked) -> str:
     """Everything that plain shards do not say; empty where there is nothing."""
     text = record.encode(plan, {target.name for target in plan.targets}, objects="runs")
-    nothing: dict[str, Any] = {"version": record.VERSION, "aliases": {}, "stored": {}, "spans": []}
+    nothing: dict[str, Any] = {"version": 1, "aliases": {}, "stored": {}, "spans": []}
     found: dict[str, Any] = json.loads(text) if text else nothing
     for item in found["aliases"].values():
         if item["owner"] in linked:

@@ -48,7 +48,7 @@ class Input:
     graph: AliasGraph
     warnings: tuple[str, ...]
 
-    def held(self, number: int, plan: Plan) -> Iterator[Held]:
+    def held(self, number: int, plan: Plan, across_roles: bool) -> Iterator[Held]:
         """What it would store, were it alone.
 
         The `format` that its file says stands in every shard, so those with another one share none.
@@ -57,7 +57,7 @@ class Input:
         for target in plan.targets:
             entry = self.checkpoint.entries.get(target.name)
             role = entry.role if entry and target.name not in plan.anonymous else "span"
-            yield Held(number, target, (role, form))
+            yield Held(number, target, ("" if across_roles and role != "span" else role, form))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def planned(
 ) -> Work:
     """Compare the inputs and plan their folders; reads samples, and the whole of what these leave open."""
     plans = [_plan(one.checkpoint, one.graph) for one in inputs]
-    held = [one for k, plan in enumerate(plans) for one in inputs[k].held(k, plan)]
+    held = [one for k, plan in enumerate(plans) for one in inputs[k].held(k, plan, options.across_roles)]
     classes = _classes(family_pass.namesakes(held), lambda one: one, sources, progress)
     units = family_pass.units(held, classes, options.min_equal_nbytes)
     groups = family_pass.strangers(units, options.min_equal_nbytes)

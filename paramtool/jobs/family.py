@@ -22,6 +22,8 @@ from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writing import allow, left_out, other_sections
 from paramtool.jobs.deduping import Options
 from paramtool.model import alias
+from paramtool.model.alias import AliasGraph
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.passes import dedup as dedup_pass
 from paramtool.passes import family as family_pass
 from paramtool.passes import select
@@ -146,6 +148,8 @@ def _check_request(paths: Sequence[Path], options: Options) -> None:
         raise UsageError("a family has two or more checkpoints", hint="paramtool dedup A B -o DIR")
     if not options.equal:
         raise UsageError("without comparing bytes (--no-equal) checkpoints have nothing in common")
+    if options.derive_casts or options.fold_constants:
+        raise UsageError("what is derived has no name in the folders of a family", hint="dedup each checkpoint alone")
     if not options.keep:
         raise UsageError("keep is empty; expected first, last or a pattern of names")
     safetensors.check_align(options.align)
@@ -195,13 +199,18 @@ def _described(path: Path, folder: str, options: Options) -> Input:
     if not taken.entries:
         raise PlanError(f"{where}: holds no tensor; there is nothing to write")
     checkpoint = taken
-    graph = alias.build(checkpoint, options.keep, parts=False)
+    graph = _graph(checkpoint, options.keep)
     if options.skip_unsupported:
         plan = dedup_pass.plan(checkpoint, graph, True)
         fit = set(plan.order) - safetensors.refusals(plan).keys()
         checkpoint = replace(checkpoint, entries={n: e for n, e in checkpoint.entries.items() if n in fit})
-        graph = alias.build(checkpoint, options.keep, parts=False)
+        graph = _graph(checkpoint, options.keep)
     return Input(where, folder, whole, taken, checkpoint, graph, (*taken.notes, *warnings))
+
+
+def _graph(checkpoint: Checkpoint, keep: str) -> AliasGraph:
+    """Who shares what by storage and by the file's own record; what that derives is stored, so that others read it."""
+    return replace(alias.build(checkpoint, keep, parts=False), derived={})
 
 
 def _agreed(inputs: Sequence[Input], keep: str) -> list[Input]:

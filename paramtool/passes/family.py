@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from paramtool.model.alias import AliasGraph, Member, rebase
+from paramtool.model.alias import AliasGraph, Member
 from paramtool.model.plan import Target
 from paramtool.model.view import View, contiguous
 
@@ -96,7 +96,7 @@ def _owned_by(graph: AliasGraph, rank: Mapping[str, tuple[int, int]]) -> AliasGr
 
 
 def _moved(member: Member, owner: str, memory: str) -> Member:
-    """A member of an owner that has got another name; evidence is relative to the owner's memory."""
+    """A member whose owner is another now; evidence is relative to that one's memory (none is its own)."""
     evidence = member.memory_evidence if member.memory == memory else "content"
     return replace(member, window=member.window.on(owner, member.window.byte_start), evidence=evidence)
 
@@ -174,9 +174,10 @@ def renamed(found: Sequence[Unit], classes: Iterable[Sequence[Unit]]) -> Renamed
 
 def standing_on(graph: AliasGraph, moved: Mapping[str, str]) -> AliasGraph:
     """A graph whose owners stand on others of their dtype and shape: {owner: a name of this graph, or of none}."""
-    made = rebase(graph, {owner: (other, 0) for owner, other in moved.items()})
-    others = {other: graph.owners[owner] for owner, other in moved.items()}
-    return replace(made, owners={**others, **made.owners})
+    gone = {name: _moved(m, moved[m.owner], memory="") for name, m in graph.members.items() if m.owner in moved}
+    owners = {other: graph.owners[owner] for owner, other in moved.items()}
+    owners |= {owner: view for owner, view in graph.owners.items() if owner not in moved}
+    return replace(graph, owners=owners, members={**graph.members, **gone})
 
 
 # --- shards ----------------------------------------------------------------------------------------------------

@@ -105,6 +105,19 @@ def test_weights_and_an_ema_copy_are_not_joined(tmp_path: Path) -> None:
     paths = [tmp_path / "run.pt", tmp_path / "base.safetensors"]
     assert len(jobs.dedup_family(paths, tmp_path / "1", only="ema").shards) == 2
     assert len(jobs.dedup_family(paths, tmp_path / "2", only="model").shards) == 1
+    assert len(jobs.dedup_family(paths, tmp_path / "3", only="ema", across_roles=True).shards) == 1
+
+
+def test_what_an_input_derives_is_stored(tmp_path: Path) -> None:
+    """A folder holds every name for programs that cannot calculate any."""
+    whole = {"w": torch.arange(float(BIG)), "ones": torch.ones(BIG), "half": torch.arange(BIG).to(torch.bfloat16)}
+    whole["w"] = whole["half"].float()
+    save_file(whole, tmp_path / "plain.safetensors")
+    jobs.dedup(tmp_path / "plain.safetensors", tmp_path / "d.safetensors", derive_casts=True, fold_constants=True)
+    assert len(load_file(tmp_path / "d.safetensors")) == 1
+    found = jobs.dedup_family([tmp_path / "plain.safetensors", tmp_path / "d.safetensors"], tmp_path / "out")
+    assert [len(shard.files) for shard in found.shards] == [2]
+    assert load_file(found.shards[0].files[1]).keys() == whole.keys()
 
 
 @pytest.mark.parametrize("renamed", [False, True])
@@ -220,7 +233,12 @@ def test_only_an_earlier_output_is_replaced(two: list[Path], tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("more", "words"),
-    [({"equal": False}, "nothing in common"), ({"keep": ""}, "keep is empty"), ({"align": 100}, "power of two")],
+    [
+        ({"equal": False}, "nothing in common"),
+        ({"derive_casts": True}, "derived"),
+        ({"keep": ""}, "keep is empty"),
+        ({"align": 100}, "power of two"),
+    ],
 )
 def test_senseless_options(more: dict[str, Any], words: str, two: list[Path], tmp_path: Path) -> None:
     """Said before anything is read."""
