@@ -11,13 +11,13 @@ from shlex import quote
 from paramtool import formats
 from paramtool.engine.arithmetic import prove
 from paramtool.engine.source import Source
-from paramtool.engine.verify import by_name, by_safetensors
+from paramtool.engine.verify import by_name
 from paramtool.engine.writer import Staged, check_place, write
 from paramtool.errors import OutputError, UnsafeError, UsageError, listed
 from paramtool.formats import safetensors
-from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
 from paramtool.jobs._progress import Advance, Path, Progress
+from paramtool.jobs._writers import SAFETENSORS, Writer, is_named_for, writer_for
 from paramtool.jobs.verifying import memory_differences
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
 from paramtool.model.plan import Plan
@@ -51,7 +51,7 @@ def place(
     asked = max_shard_nbytes is not None
     sharded = asked or whole.format.startswith("sharded")
     target = os.fspath(output) if output is not None else default_output(path, sharded, word)
-    if output is not None and target.endswith(".safetensors"):
+    if output is not None and is_named_for(target, writer_for(target)):
         if asked:
             raise UsageError(f"{target}: shards need a folder", hint=f"-o {quote(os.path.splitext(target)[0])}")
         sharded = False
@@ -59,14 +59,14 @@ def place(
     return target, sharded
 
 
-def laid_out(plan: Plan, sharded: bool, max_shard_nbytes: int | None) -> tuple[OutputFile, ...]:
-    """The files of an output."""
+def laid_out(plan: Plan, target: str, sharded: bool, max_shard_nbytes: int | None) -> tuple[OutputFile, ...]:
+    """The files of an output at `target`."""
     if sharded:
         return safetensors.lay_out_sharded(plan, max_shard_nbytes or SHARD_NBYTES)
-    return safetensors.lay_out(plan)
+    return writer_for(target).lay_out(plan)
 
 
-NEEDED = ("numpy", "ml_dtypes", "safetensors", "blake3")
+NEEDED = ("numpy", "ml_dtypes", "safetensors", "blake3", "zipfile", "concurrent.futures")
 """What writing and proving import: a signal inside such an import can end up as any error, or pass unseen."""
 
 
@@ -94,6 +94,11 @@ class Work:
     made: frozenset[str] = frozenset()
     """Names that the source does not have."""
 
+    @property
+    def writer(self) -> Writer:
+        """The format of the output."""
+        return writer_for(self.output, self.sharded)
+
     def prove_requirements(self) -> None:
         """Prove what the plan requires of the source's bytes, and write nothing."""
         if self.plan.requires:
@@ -115,15 +120,14 @@ class Work:
                 staged.commit()
 
     def _prove(self, place: Callable[[str], str], source: Source, advance: Advance) -> None:
-        """Open what was written with the safetensors library, and compare every name with its source."""
+        """Open what was written with somebody else's code, and compare every name with its source."""
         found: list[str] = []
         for output in self.outputs:
-            targets = [segment for segment in output.segments if not isinstance(segment, bytes)]
             if output.name.endswith(".safetensors") or not output.name:
-                found += by_safetensors(place(output.name), targets, CODE_OF, source, advance)
+                found += self.writer.differences(place(output.name), output, source, advance)
         written = formats.read_file(place(self.outputs[-1].name))
         old = replace(written, entries={n: e for n, e in written.entries.items() if n not in self.made})
-        stored = {target.name for target in self.plan.targets}
+        stored = {target.name for target in self.plan.targets} if self.writer is SAFETENSORS else ()
         expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
         found += by_name(old, expected, stored, advance)
         found += memory_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
@@ -164,13 +168,13 @@ def other_sections(whole: Checkpoint, only: str | None) -> Iterator[str]:
         yield f"section{'s' if len(others) > 1 else ''} {', '.join(others)}"
 
 
-def left_out(checkpoint: Checkpoint, plan: Plan) -> Iterator[str]:
-    """What of a checkpoint is not in a plan, for people."""
+def left_out(checkpoint: Checkpoint, plan: Plan, target: str, sharded: bool) -> Iterator[str]:
+    """What of a checkpoint is not in an output, for people."""
     kept = set(plan.order)
     for name, entry in checkpoint.entries.items():
         if name not in kept:
             yield f"tensor {name!r}: {why_not_plain(entry)}"
-    yield from safetensors.left_out_objects(plan)
+    yield from writer_for(target, sharded).left_out(plan)
 
 
 def why_not_plain(entry: Entry) -> str:
@@ -188,11 +192,11 @@ def why_not_plain(entry: Entry) -> str:
 
 def name_warnings(target: str, sharded: bool) -> Iterator[str]:
     """A name that loaders will not take for what it is."""
-    if not sharded and not target.endswith(".safetensors"):
+    if not sharded and writer_for(target) is SAFETENSORS and not target.endswith(SAFETENSORS.suffixes):
         yield f"{target}: safetensors is written under this name; loaders expect it to end in .safetensors"
 
 
-def flat_pair_warnings(plan: Plan) -> list[str]:
+def flat_pair_warnings(plan: Plan, target: str, sharded: bool) -> list[str]:
     """Aliases for which the user's own metadata leaves no flat pair."""
-    taken = safetensors.taken_flat_pairs(plan)
+    taken = writer_for(target, sharded).taken_flat_pairs(plan)
     return [f"metadata has the key {name!r} already, so no flat pair was written for this alias" for name in taken]

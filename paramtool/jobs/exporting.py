@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from paramtool import formats
 from paramtool.errors import PlanError, UsageError, listed
-from paramtool.formats import safetensors
 from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.jobs._writers import writer_for
 from paramtool.jobs._writing import Work
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import check
@@ -48,8 +48,9 @@ def export(
     force: bool = False,
     progress: Progress = silent,
 ) -> Exported:
-    """Write a plain safetensors file with exactly the names that one variant wants, each stored for itself.
+    """Write a plain file with exactly the names that one variant wants, each stored for itself.
 
+    The suffix of the output says the format, as for `dedup`.
     The names are given, or those of `like`, whose shapes must agree: of its section `like_only`, else of its one model
     section if it has optimizer or EMA sections, else all.  `max_bytes` bounds what one expanded (stride 0) tensor may
     grow to.  UsageError where a name is missing, PlanError where one has no plain form.
@@ -77,7 +78,7 @@ def export(
     _check_shapes(where, checkpoint, shapes, max_bytes)
     plan = dedup_pass.plain(checkpoint, shapes)
     check(plan, shapes, checkpoint.storages)
-    outputs = safetensors.lay_out(replace(plan, metadata=checkpoint.metadata))
+    outputs = writer_for(output).lay_out(replace(plan, metadata=checkpoint.metadata))
     Work(checkpoint, plan, outputs, os.fspath(output), False).carry_out(force, verify=False, progress=progress)
     return Exported(os.fspath(output), plan.order, outputs[0].nbytes, only, section)
 

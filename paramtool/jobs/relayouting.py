@@ -120,7 +120,7 @@ def relayout(
     converted = [_convert(checkpoint, one, options) for one in found]
     plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported)
     check(plan, plan.order, checkpoint.storages)
-    outputs = laid_out(plan, sharded, options.max_shard_nbytes)
+    outputs = laid_out(plan, target, sharded, options.max_shard_nbytes)
     report = Relayouted(
         input=os.fspath(path),
         output=target,
@@ -131,13 +131,13 @@ def relayout(
         files=tuple(os.path.join(target, out.name) if out.name else target for out in outputs),
         nbytes_before=sum(file.nbytes for file in whole.files),
         nbytes_after=sum(out.nbytes for out in outputs),
-        left_out=(*other_sections(whole, options.only), *left_out(outcome.rest, plan)),
+        left_out=(*other_sections(whole, options.only), *left_out(outcome.rest, plan, target, sharded)),
         warnings=(
             *checkpoint.notes,
             *warnings,
             *outcome.warnings,
             *name_warnings(target, sharded),
-            *flat_pair_warnings(plan),
+            *flat_pair_warnings(plan, target, sharded),
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
