@@ -42,7 +42,7 @@ PAIRS = "float4_e2m1fn"
 DTYPE_WORDS = {
     name: f"{PAIRS}_x2" if name == PAIRS else name
     for name in DTYPES
-    if not name.startswith(("qint", "quint", "float6"))
+    if not name.startswith(("qint", "quint", "float6_"))
 }
 """{our name: torch's}; quantised tensors are no plain ones, and torch has no six-bit numbers."""
 REBUILD_V2, REBUILD_V3 = (Name("torch._utils", f"_rebuild_tensor_v{k}") for k in (2, 3))

@@ -35,6 +35,8 @@ class Writer:
     """What somebody else's code finds wrong in a file that was written."""
     ties_what_stands_once: bool
     """Whether all names on one run of bytes share memory when loaded, so that equal bytes have to stand twice."""
+    keeps_foreign_objects: bool
+    """Whether objects of unknown classes are kept as plain data."""
 
 
 def _by_safetensors(path: str, output: OutputFile, source: Source, advance: Advance) -> Iterable[str]:
@@ -54,6 +56,7 @@ SAFETENSORS = Writer(
     taken_flat_pairs=safetensors.taken_flat_pairs,
     differences=_by_safetensors,
     ties_what_stands_once=False,
+    keeps_foreign_objects=True,
 )
 TORCH = Writer(
     name="torch",
@@ -64,6 +67,7 @@ TORCH = Writer(
     taken_flat_pairs=lambda plan: (),
     differences=_by_zipfile,
     ties_what_stands_once=True,
+    keeps_foreign_objects=False,
 )
 WRITERS = (SAFETENSORS, TORCH)
 

@@ -138,8 +138,8 @@ class Work:
             )
 
 
-def allow(checkpoint: Checkpoint, allow_unknown: bool) -> list[str]:
-    """Warnings for unknown names that hold data; UnsafeError for calls."""
+def allow(checkpoint: Checkpoint, allow_unknown: bool, output: Path | None = None) -> list[str]:
+    """Warnings for unknown names that hold data, where the output keeps it; UnsafeError for calls."""
     where = checkpoint.files[0].path
     needed = [u for u in checkpoint.unknown if u.needed_by]
     if needed:
@@ -156,7 +156,7 @@ def allow(checkpoint: Checkpoint, allow_unknown: bool) -> list[str]:
         )
     held = [u.path for u in checkpoint.unknown if not u.called]
     warnings = [f"called by the pickle, not run, and left out: {u.path}{u.arguments}" for u in called]
-    if held:
+    if held and writer_for(output or "").keeps_foreign_objects:
         warnings.append(f"objects of unknown classes are kept as plain data, without their class: {', '.join(held)}")
     return warnings
 

@@ -43,6 +43,8 @@ class Deduped:
     checkpoint: Checkpoint
     graph: AliasGraph
     plan: Plan
+    format: str
+    """What was written: `safetensors` or `torch`."""
     files: tuple[str, ...]
     """The files of the output, as paths."""
     content: Content | None
@@ -113,7 +115,7 @@ def dedup(
         raise UsageError("keep is empty; expected first, last or a pattern of names")
     whole = formats.read(path)
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
-    warnings = allow(checkpoint, options.allow_unknown)
+    warnings = allow(checkpoint, options.allow_unknown, output)
     if not checkpoint.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
     target, sharded = place(path, output, whole, options.max_shard_nbytes, options.force, "dedup")
@@ -130,6 +132,7 @@ def dedup(
         checkpoint=checkpoint,
         graph=joined,
         plan=plan,
+        format=writer.name,
         files=tuple(os.path.join(target, out.name) if out.name else target for out in outputs),
         content=content,
         nbytes_before=sum(one.nbytes for one in sizes),

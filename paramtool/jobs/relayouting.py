@@ -110,7 +110,7 @@ def relayout(
     register_files(options.layout_files)
     whole = formats.read(path)
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
-    warnings = allow(checkpoint, options.allow_unknown)
+    warnings = allow(checkpoint, options.allow_unknown, output)
     layout_name, _ = layouts.parse(options.target or DEFAULT)
     target, sharded = place(
         path, output, whole, options.max_shard_nbytes, options.force, options.word or layout_name.replace(".", "-")
