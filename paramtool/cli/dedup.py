@@ -21,7 +21,12 @@ RECORD_NBYTES = 10_000
 
 @click.command("dedup", epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
 @click.argument("ckpt", type=FILE)
-@click.option("-o", "--output", type=FILE, help="Default: <stem>.dedup.safetensors beside the input; .pt, .pth, .bin, .ckpt: torch's format.")
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    help="Default: <stem>.dedup.safetensors beside the input; .pt, .pth, .bin, .ckpt: torch's format.",
+)
 @click.option("--keep", default="first", show_default=True, metavar="first|last|GLOB",
               help="Which name owns what several share, in file order; GLOB is matched as by fnmatch.")  # fmt: skip
 @click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped.")

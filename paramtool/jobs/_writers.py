@@ -33,6 +33,8 @@ class Writer:
     """Aliases for which the metadata has no room for a flat pair."""
     differences: Callable[[str, OutputFile, Source, Advance], Iterable[str]]
     """What somebody else's code finds wrong in a file that was written."""
+    compares_values: bool
+    """Whether that code compares the values of stored tensors with their source."""
     ties_what_stands_once: bool
     """Whether all names on one run of bytes share memory when loaded, so that equal bytes have to stand twice."""
     keeps_foreign_objects: bool
@@ -55,6 +57,7 @@ SAFETENSORS = Writer(
     left_out=safetensors.left_out_objects,
     taken_flat_pairs=safetensors.taken_flat_pairs,
     differences=_by_safetensors,
+    compares_values=True,
     ties_what_stands_once=False,
     keeps_foreign_objects=True,
 )
@@ -66,6 +69,7 @@ TORCH = Writer(
     left_out=_torch_write.left_out,
     taken_flat_pairs=lambda plan: (),
     differences=_by_zipfile,
+    compares_values=False,
     ties_what_stands_once=True,
     keeps_foreign_objects=False,
 )

@@ -121,21 +121,26 @@ class Work:
 
     def _prove(self, place: Callable[[str], str], source: Source, advance: Advance) -> None:
         """Open what was written with somebody else's code, and compare every name with its source."""
-        found: list[str] = []
-        for output in self.outputs:
-            if output.name.endswith(".safetensors") or not output.name:
-                found += self.writer.differences(place(output.name), output, source, advance)
-        written = formats.read_file(place(self.outputs[-1].name))
-        old = replace(written, entries={n: e for n, e in written.entries.items() if n not in self.made})
-        stored = {target.name for target in self.plan.targets} if self.writer is SAFETENSORS else ()
-        expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
-        found += by_name(old, expected, stored, advance)
-        found += memory_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
+        found = [
+            difference
+            for output in self.outputs
+            if output.name.endswith(".safetensors") or not output.name
+            for difference in self.writer.differences(place(output.name), output, source, advance)
+        ]
+        found = found or list(self._differences_by_name(place(self.outputs[-1].name), advance))
         if found:
             raise OutputError(
                 listed(f"{self.output}: does not read back as its source, so it was not kept:", found),
                 hint="this is a defect of paramtool or of the disk; please report it with the input's `inspect --json`",
             )
+
+    def _differences_by_name(self, path: str, advance: Advance) -> Iterator[str]:
+        written = formats.read_file(path)
+        old = replace(written, entries={n: e for n, e in written.entries.items() if n not in self.made})
+        known = {target.name for target in self.plan.targets} if self.writer.compares_values else ()
+        expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
+        yield from by_name(old, expected, known, advance)
+        yield from memory_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
 
 
 def allow(checkpoint: Checkpoint, allow_unknown: bool, output: Path | None = None) -> list[str]:

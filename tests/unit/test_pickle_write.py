@@ -98,7 +98,9 @@ def test_many_items_and_names() -> None:
 
 def test_only_opcodes_that_torch_takes() -> None:
     """Nothing of a newer protocol, no frames, no LONG4, no PUT."""
-    value = Dict([(k, (None, True, -1, 2**300, 1.5, b"x", 1j, "t", [1], (1, 2, 3, 4), Call(ORDERED))) for k in range(300)])
+    value = Dict(
+        [(k, (None, True, -1, 2**300, 1.5, b"x", 1j, "t", [1], (1, 2, 3, 4), Call(ORDERED))) for k in range(300)]
+    )
     for opcode, _, _ in pickletools.genops(dumps(value)):
         assert opcode.proto <= 2, opcode.name
     assert len(_weights_only_unpickler.load(io.BytesIO(dumps(value)), encoding="utf-8")) == 300
