@@ -39,6 +39,8 @@ ATTRIBUTED = "torch.Tensor"
 """A tensor with Python attributes."""
 _DICTS = {"dict", ORDERED, "collections.Counter"}
 _SEQUENCES = {"list", "tuple", "torch.Size", "builtins.set"}
+_MEMBERS = {"torch.Size": (Leaf,), "builtins.set": (Leaf, TensorRef)}
+"""What rows of some kinds are made of."""
 _WRITTEN_AS = {"collections.defaultdict": "dict", "collections.deque": "list", "builtins.frozenset": "builtins.set"}
 """Kinds that torch does not take, and what holds the same items."""
 
@@ -158,6 +160,9 @@ class _Pruning:
     def _sequence(self, node: Sequence, path: Path) -> Node:
         """What is left out of a row leaves None in its place, so that the others keep theirs."""
         kind = self._kind(node.kind, _SEQUENCES, "list", path)
+        if kind in _MEMBERS and not all(isinstance(item, _MEMBERS[kind]) for item in node.items):
+            self._say(path, f"that it is a {kind} of what none holds; written as a list")
+            kind = "list"
         if kind == "list":
             self.open.append(unescaped_name(path))
         items = [self.node(item, (*path, str(k))) for k, item in enumerate(node.items)]
@@ -189,9 +194,10 @@ class _Pruning:
 
     def _opaque(self, node: Opaque, path: Path) -> Node | None:
         parts = dict(node.parts)
-        if node.path in CALLS and set(parts) <= {"args"}:
+        if node.path in CALLS and self._is_call(parts, path):
             return node
-        if not parts and node.path.removeprefix("torch.") in self.dtypes:
+        module, _, word = node.path.rpartition(".")
+        if module == "torch" and word in self.dtypes and not parts:
             return node
         if node.path == ATTRIBUTED and "data" in parts:
             return self._attributed(parts, path)
@@ -203,6 +209,13 @@ class _Pruning:
             return None
         self._say(path, f"{what}, except its tensors, which are written as a state dict")
         return Mapping(ORDERED, tuple((name.removeprefix(prefix), TensorRef(name)) for name in inside))
+
+    def _is_call(self, parts: dict[str, Node], path: Path) -> bool:
+        """Whether an object is made of a tuple of plain values and nothing else."""
+        args = parts.get("args", Sequence("tuple", ()))
+        if len(parts) > ("args" in parts) or not isinstance(args, Sequence) or args.kind != "tuple":
+            return False
+        return all(isinstance(one, Leaf) and self._fits(one.value, path) for one in args.items)
 
     def _attributed(self, parts: dict[str, Node], path: Path) -> Node | None:
         """A tensor with attributes: without them where they are no dict."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.utils.serialization
 from safetensors.torch import save_file
 
 import paramtool
@@ -124,8 +125,10 @@ def test_every_kind_of_object_comes_back(tmp_path: Path) -> None:
     loop: dict[str, Any] = {"n": 1}
     loop["self"] = loop
     state = {
-        0: "number", "0": "text", (1, "a"): 2, None: 3, True: 4, "ü\ud800": [1, -1, 255, 256, 65535, 65536, 2**31, -(2**40), 2**500],
-        "f": (0.0, -0.0, float("inf"), float("nan")), "b": [b"", b"\0\xff", bytearray(b"ab")], "c": 1 - 2j, "s": {1, "two"},
+        0: "number", "0": "text", (1, "a"): 2, None: 3, True: 4,
+        "ü\ud800": [1, -1, 255, 256, 65535, 65536, 2**31, -(2**40), 2**500],
+        "f": (0.0, -0.0, float("inf"), float("nan")), "b": [b"", b"\0\xff", bytearray(b"ab")], "c": 1 - 2j,
+        "s": {1, "two"},
         "size": w.shape, "dev": torch.device("cuda", 1), "dtype": torch.bfloat16, "ordered": ordered,
         "count": Counter("aab"), "tagged": tagged, "empty": [{}, [], (), OrderedDict()], "deep": {"a": [{"b": (w,)}]},
     }  # fmt: skip
@@ -202,9 +205,12 @@ def test_dtypes(tmp_path: Path, dtype: torch.dtype, mmap: bool) -> None:
 @pytest.mark.parametrize("name", ["uint4", "int7"])
 def test_integers_of_few_bits(tmp_path: Path, name: str) -> None:
     """dtypes that torch.save knows no storage for: written untyped, which torch.load takes."""
-    whole = saved(tmp_path, {"w": torch.ones(4, dtype=torch.uint16)})
-    path = repacked(whole, tmp_path / "few.pt", change=lambda n, data: data.replace(b"uint16", name.encode()) if n.endswith(".pkl") else data)  # fmt: skip
-    changed = repacked(path, tmp_path / "v3.pt")
+
+    def renamed(member: str, data: bytes) -> bytes:
+        return data.replace(b"uint16", name.encode()) if member.endswith(".pkl") else data
+
+    saved(tmp_path, {"w": torch.ones(4, dtype=torch.uint16)})
+    changed = repacked(tmp_path / "in.pt", tmp_path / "few.pt", change=renamed)
     assert paramtool.read(changed).entries["w"].value.dtype.name == name  # type: ignore[union-attr]
     jobs.dedup(changed, tmp_path / "out.pt")
     assert torch.load(tmp_path / "out.pt", weights_only=True)["w"].dtype == getattr(torch, name)
@@ -312,6 +318,44 @@ def test_what_torch_does_not_take_is_left_out_and_named(tmp_path: Path) -> None:
         assert sum(line.startswith(what) for line in report.left_out) == 1, what
 
 
+EVIL: list[Any] = [
+    {"opaque": "os.system", "parts": [["args", {"seq": "tuple", "items": ["true"]}]]},
+    {"opaque": "torch.device", "parts": [["args", {"seq": "tuple", "items": [{"opaque": "os.system", "parts": []}]}]]},
+    {"opaque": "torch.device", "parts": [["args", "cpu"], ["state", 1]]},
+    {"opaque": "float32", "parts": []}, {"opaque": "torch.float32\nq", "parts": []},
+    {"seq": "os.system", "items": [1]}, {"map": "os.environ", "items": [["a", 1]]},
+    {"seq": "torch.Size", "items": [{"tensor": "w"}]}, {"seq": "builtins.set", "items": [{"seq": "list", "items": []}]},
+    {"opaque": "torch.Tensor", "parts": [["data", 1], ["state", {"opaque": "os.system", "parts": []}]]},
+    {"again": "somewhere"}, {"left_out": "array"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("evil", EVIL, ids=range(len(EVIL)))
+def test_a_record_brings_no_names_into_the_pickle(tmp_path: Path, evil: Any) -> None:
+    """Whatever a foreign alias record says its objects are: only globals that torch allows are written."""
+    row = {"seq": "list", "items": [evil, 5]}
+    tree = {"map": "dict", "items": [["w", {"tensor": "w"}], ["evil", evil], ["row", row]]}
+    record = {"version": 1, "aliases": {}, "stored": {}, "spans": [], "objects": tree}
+    save_file({"w": torch.ones(2)}, tmp_path / "in.safetensors", {"paramtool.aliases": json.dumps(record)})
+    report = jobs.dedup(tmp_path / "in.safetensors", tmp_path / "out.pt")
+    assert torch.serialization.get_unsafe_globals_in_checkpoint(tmp_path / "out.pt") == []
+    found = torch.load(tmp_path / "out.pt", weights_only=True)
+    assert found["w"].tolist() == [1, 1]
+    assert "row" not in found or found["row"][1:] == [5]  # flat where a tensor stands in two places
+    assert report.left_out
+
+
+def test_deep_nesting(tmp_path: Path) -> None:
+    """As deep as the reader goes."""
+    state: Any = [torch.ones(1)]
+    for k in range(190):
+        state = {"k": state} if k % 2 else [state]
+    found, _ = written(tmp_path, state)
+    for k in reversed(range(190)):
+        found = found["k"] if k % 2 else found[0]
+    assert found[0].tolist() == [1]
+
+
 def test_compounds_are_refused_by_name(tmp_path: Path) -> None:
     """Sparse, quantised and nested tensors: refused, or left out where that is asked for."""
     state = {name: compounds()[name] for name in ("coo", "per_tensor", "nested")} | {"w": torch.ones(2)}
@@ -372,7 +416,7 @@ def test_export(tmp_path: Path) -> None:
     assert found["b"].untyped_storage().nbytes() == found["b"].nbytes
 
 
-# --- damage, reports ---------------------------------------------------------------------------------------------------
+# --- damage, reports -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1000, LARGE])
