@@ -33,6 +33,8 @@ class Writer:
     """Aliases for which the metadata has no room for a flat pair."""
     differences: Callable[[str, OutputFile, Source, Advance], Iterable[str]]
     """What somebody else's code finds wrong in a file that was written."""
+    needs: tuple[str, ...]
+    """What that code and the writing import."""
     compares_values: bool
     """Whether that code compares the values of stored tensors with their source."""
     ties_what_stands_once: bool
@@ -57,6 +59,7 @@ SAFETENSORS = Writer(
     left_out=safetensors.left_out_objects,
     taken_flat_pairs=safetensors.taken_flat_pairs,
     differences=_by_safetensors,
+    needs=("safetensors",),
     compares_values=True,
     ties_what_stands_once=False,
     keeps_foreign_objects=True,
@@ -69,6 +72,7 @@ TORCH = Writer(
     left_out=_torch_write.left_out,
     taken_flat_pairs=lambda plan: (),
     differences=_by_zipfile,
+    needs=("zipfile", "concurrent.futures"),
     compares_values=False,
     ties_what_stands_once=True,
     keeps_foreign_objects=False,

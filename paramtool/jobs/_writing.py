@@ -66,15 +66,15 @@ def laid_out(plan: Plan, target: str, sharded: bool, max_shard_nbytes: int | Non
     return writer_for(target).lay_out(plan)
 
 
-NEEDED = ("numpy", "ml_dtypes", "safetensors", "blake3", "zipfile", "concurrent.futures")
+NEEDED = ("numpy", "ml_dtypes", "blake3")
 """What writing and proving import: a signal inside such an import can end up as any error, or pass unseen."""
 
 
-def ready(plan: Plan, verify: bool) -> None:
+def ready(plan: Plan, writer: Writer, verify: bool) -> None:
     """Import what writing needs, before there is a temporary file that a signal must not leave behind."""
     copies = (copy for target in plan.targets for copy in target.copies)
     if verify or not all(copy.is_plain and copy.terms[0][1].is_contiguous for copy in copies):
-        for name in NEEDED:
+        for name in (*NEEDED, *writer.needs):
             import_module(name)
 
 
@@ -108,7 +108,7 @@ class Work:
     def carry_out(self, force: bool, verify: bool, progress: Progress) -> None:
         """Prove what the plan requires, write, read back, and move the output to its place."""
         inputs = [file.path for file in self.checkpoint.files]
-        ready(self.plan, verify)
+        ready(self.plan, self.writer, verify)
         with Source(self.checkpoint) as source:
             prove(self.plan.requires, source)
             with Staged(self.output, self.sharded, force, inputs) as staged:
