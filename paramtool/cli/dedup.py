@@ -105,8 +105,7 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         yield ("shared", f"and {plural(len(groups) - MANY, 'more group')}", "--json lists them")
     yield from _derived(found)
     if found.repeated_nbytes:
-        sets = plural(len(found.equal or ()), "set")
-        yield ("equal", f"{sets} of names", f"{size(found.repeated_nbytes)} stored again: torch would tie them")
+        yield ("equal", f"{size(found.repeated_nbytes)} stored again", "torch would tie names that are only equal")
     if found.unused_nbytes:
         yield ("unused", size(found.unused_nbytes), "that no tensor uses, left behind")
     yield from (("left out", text) for text in found.left_out)

@@ -53,7 +53,8 @@ ORDERED_DICT = Name("collections", "OrderedDict")
 def refusals(plan: Plan) -> dict[str, str]:
     """Names that this format has no form for, each with the reason."""
     dtypes = {name: view.dtype.name for name, (view, _) in _windows(plan).items()}
-    return {name: f"torch has no plain tensor of {dtype}" for name, dtype in dtypes.items() if dtype not in DTYPE_WORDS}
+    reasons = {n: f"torch has no plain tensor of {dtype}" for n, dtype in dtypes.items() if dtype not in DTYPE_WORDS}
+    return reasons | {one.name: "a torch file has no tensors that are calculated on load" for one in plan.computed}
 
 
 def left_out(plan: Plan) -> Iterator[str]:

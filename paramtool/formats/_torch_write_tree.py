@@ -32,6 +32,8 @@ from paramtool.model.objects import (
 )
 from paramtool.model.plan import Plan
 
+MAX_KEY_BITS = 63
+"""Our own reader takes no larger numbers as keys."""
 ORDERED = "collections.OrderedDict"
 CALLS = {"builtins.complex", "builtins.bytearray", "torch.device"}
 """Objects that their arguments make, and that torch takes."""
@@ -190,7 +192,11 @@ class _Pruning:
         return Mapping(kind, tuple(pairs), attributes)
 
     def _fits_key(self, key: Scalar | tuple[Scalar, ...], path: Path) -> bool:
-        return all(self._fits(part, path) for part in (key if isinstance(key, tuple) else (key,)))
+        parts = key if isinstance(key, tuple) else (key,)
+        if any(type(part) is int and part.bit_length() > MAX_KEY_BITS for part in parts):
+            self._say(path, "its key is a number of more than 63 bits")
+            return False
+        return True
 
     def _opaque(self, node: Opaque, path: Path) -> Node | None:
         parts = dict(node.parts)

@@ -39,6 +39,8 @@ class Writer:
     """Whether that code compares the values of stored tensors with their source."""
     ties_what_stands_once: bool
     """Whether all names on one run of bytes share memory when loaded, so that equal bytes have to stand twice."""
+    holds_derived: bool
+    """Whether tensors that are calculated on load can be recorded."""
     keeps_foreign_objects: bool
     """Whether objects of unknown classes are kept as plain data."""
 
@@ -62,6 +64,7 @@ SAFETENSORS = Writer(
     needs=("safetensors",),
     compares_values=True,
     ties_what_stands_once=False,
+    holds_derived=True,
     keeps_foreign_objects=True,
 )
 TORCH = Writer(
@@ -75,6 +78,7 @@ TORCH = Writer(
     needs=("zipfile", "concurrent.futures"),
     compares_values=False,
     ties_what_stands_once=True,
+    holds_derived=False,
     keeps_foreign_objects=False,
 )
 WRITERS = (SAFETENSORS, TORCH)

@@ -120,6 +120,8 @@ def dedup(
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
     target, sharded = place(path, output, whole, options.max_shard_nbytes, options.force, "dedup")
     writer = writer_for(target, sharded)
+    if (options.derive_casts or options.fold_constants) and not writer.holds_derived:
+        raise UsageError(f"{target}: only safetensors files record tensors that are calculated on load")
     graph = alias.build(checkpoint, options.keep, parts=False, apart=writer.ties_what_stands_once)
     looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
     content = compare(checkpoint, graph, looking, progress) if options.equal else None

@@ -12,6 +12,7 @@ from typing import Any
 from paramtool import formats, layouts
 from paramtool.errors import LayoutError, UsageError, listed
 from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.jobs._writers import writer_for
 from paramtool.jobs._writing import (
     Work,
     allow,
@@ -118,7 +119,8 @@ def relayout(
     found = _find(checkpoint, options)
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
-    plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported)
+    apart = writer_for(target, sharded).ties_what_stands_once
+    plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported, apart)
     check(plan, plan.order, checkpoint.storages)
     outputs = laid_out(plan, target, sharded, options.max_shard_nbytes)
     report = Relayouted(

@@ -140,7 +140,7 @@ def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True, apart
 
     `keep` says which name owns what several share: `first` or `last` in file order, or a pattern of fnmatch's.
     `parts` includes the windows of compound tensors, as `name/part`.  `apart` gives each recorded memory owners of its
-    own, as for a format that ties whatever stands once.
+    own that are stored, as for a format that ties whatever stands once.
     """
     order: dict[str, int] = {}
     by_storage: dict[tuple[int, str], list[tuple[str, View]]] = {}
@@ -170,7 +170,7 @@ def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True, apart
     members = dict(sorted(members.items(), key=lambda item: order[item[0]]))
     first = {member.owner: order[name] for name, member in reversed(members.items())}
     owners = dict(sorted(owners.items(), key=lambda item: order.get(item[0], first[item[0]])))
-    derived = dict(_derived(checkpoint.storages, owners))
+    derived = {} if apart else dict(_derived(checkpoint.storages, owners))
     return AliasGraph(owners, members, frozenset(anonymous), tuple(fused), _unused(checkpoint), derived)
 
 

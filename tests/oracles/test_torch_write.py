@@ -234,7 +234,7 @@ def test_equal_names_stay_apart_after_a_step(tmp_path: Path) -> None:
     """Equal bytes stand twice, the report says what that costs, and training one leaves the other alone."""
     w = torch.randn(64, 64)
     found, report = written(tmp_path, {"a": w, "b": w.clone(), "c": w.clone().t(), "tied": w})
-    assert report.repeated_nbytes == w.nbytes
+    assert report.repeated_nbytes == 2 * w.nbytes  # of "b", and of "c", which is the transpose of "a"
     assert [set(one.names) for one in report.equal or ()] == [{"a", "b"}]
     found["a"].add_(1)
     assert torch.equal(found["tied"], w + 1)
@@ -242,6 +242,19 @@ def test_equal_names_stay_apart_after_a_step(tmp_path: Path) -> None:
     assert torch.equal(found["c"], w.t())
     found, report = written(tmp_path, {"a": w, "b": w.clone()}, equal=False, force=True)
     assert (report.repeated_nbytes, report.equal) == (0, None)
+
+
+def test_what_is_calculated_on_load_is_written_out(tmp_path: Path) -> None:
+    """A torch file holds no derived tensors: asking for them is an error, and those of an input are stored."""
+    w = torch.randn(64, 64).to(torch.bfloat16)
+    state = {"w": w.float(), "half": w, "ones": torch.ones(4096)}
+    path = saved(tmp_path, state)
+    for option in ("derive_casts", "fold_constants"):
+        with pytest.raises(UsageError, match="safetensors"):
+            jobs.dedup(path, tmp_path / "out.pt", **{option: True})
+    jobs.dedup(path, tmp_path / "derived.safetensors", derive_casts=True, fold_constants=True)
+    jobs.dedup(tmp_path / "derived.safetensors", tmp_path / "out.pt")
+    assert same(state, {**torch.load(tmp_path / "out.pt", weights_only=True)})
 
 
 def test_declared_ties_are_storage_ties(tmp_path: Path) -> None:
@@ -458,7 +471,7 @@ def test_the_command_says_what_equal_names_cost(tmp_path: Path) -> None:
     path = saved(tmp_path, {"a": w, "b": w.clone()})
     ran = quick("dedup", path.name, "-o", "out.pt", cwd=tmp_path)
     assert ran.code == 0 and not ran.err, ran
-    assert "16.4 kB stored again: torch would tie them" in ran.out
+    assert "16.4 kB stored again  torch would tie names that are only equal" in ran.out
     assert "torch.load('out.pt', weights_only=True)" in ran.out
     ran = quick("dedup", path.name, "-o", "2.pt", "--json", cwd=tmp_path)
     assert json.loads(ran.out)["repeated_nbytes"] == w.nbytes

@@ -19,10 +19,10 @@ from paramtool.formats._pickle_write import Call, Dict, Name, Persistent, dumps
 
 ORDERED = Name("collections", "OrderedDict")
 scalars = (
-    st.none() | st.booleans() | st.integers() | st.integers(-(2**2039), 2**2039 - 1) | st.floats() | st.text()
-    | st.text(st.characters(categories=("Cs",))) | st.binary() | st.complex_numbers()
+    st.none() | st.booleans() | st.integers(-300, 70_000) | st.integers(1 - 2**2039, 2**2039 - 1) | st.floats()
+    | st.text() | st.text(st.characters(categories=("Cs",))) | st.binary() | st.complex_numbers()
 )  # fmt: skip
-keys = st.integers() | st.text() | st.booleans() | st.tuples(st.text(), st.integers())
+keys = st.integers(-(2**62), 2**62) | st.text() | st.booleans() | st.tuples(st.text(), st.integers(-(2**62), 2**62))
 values = st.recursive(
     scalars,
     lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(keys, inner) | st.lists(inner),
