@@ -191,6 +191,7 @@ def deduped(found: Deduped) -> dict[str, Any]:
         **outcome(found),
         "stored": len(found.plan.targets),
         "unused_nbytes": found.unused_nbytes,
+        "repeated_nbytes": found.repeated_nbytes,
         "groups": groups(found.graph),
         **content(found.content),
         "derived": [_computed(one) for one in found.plan.computed],

@@ -34,7 +34,7 @@ OPTIONS = (
     click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped."),
     click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB."),
     ALIGN,
-    click.option("--skip-unsupported", is_flag=True, help="Leave out tensors that safetensors has no form for."),
+    click.option("--skip-unsupported", is_flag=True, help="Leave out tensors that the output has no form for."),
     click.option("--allow-unknown", is_flag=True,
                  help="Go on although the pickle calls unknown names (they are not run)."),
     click.option("--no-verify", is_flag=True, help="Do not read the result back."),

@@ -23,7 +23,8 @@ RECORD_NBYTES = 10_000
 @click.command("dedup", epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
 @click.argument("ckpt", type=FILE, nargs=-1, required=True)
 @click.option("-o", "--output", type=FILE,
-              help="Default: <stem>.dedup.safetensors beside the input; of several inputs: a folder.")  # fmt: skip
+              help="Default: <stem>.dedup.safetensors beside the input; .pt, .pth, .bin, .ckpt: torch's format; of "
+              "several inputs: a folder.")  # fmt: skip
 @click.option("--keep", default="first", show_default=True, metavar="first|last|GLOB",
               help="Which name owns what several share, in file order; GLOB is matched as by fnmatch.")  # fmt: skip
 @click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped.")
@@ -46,7 +47,7 @@ RECORD_NBYTES = 10_000
 )
 @click.option("--fold-constants", is_flag=True, help="Store a tensor that repeats one value as that value.")
 @click.option("--memory", type=Size(), default=MEMORY_NBYTES, help="What comparing may hold in memory (512MiB).")
-@click.option("--skip-unsupported", is_flag=True, help="Leave out tensors that safetensors has no form for.")
+@click.option("--skip-unsupported", is_flag=True, help="Leave out tensors that the output has no form for.")
 @click.option("--allow-unknown", is_flag=True, help="Go on although the pickle calls unknown names (they are not run).")
 @click.option("--no-verify", is_flag=True, help="Do not read the result back.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done.")
@@ -63,6 +64,7 @@ def command(
     \b
     $ paramtool dedup model.pt
     $ paramtool dedup training.pt --only model --keep '*embed*' -o model.safetensors
+    $ paramtool dedup training.pt -o small.pt
     $ paramtool dedup base tuned-1 tuned-2 -o family
     """
     if max_shard_size is not None and max_shard_size < 1:
@@ -114,6 +116,8 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
     if len(groups) > MANY:
         yield ("shared", f"and {plural(len(groups) - MANY, 'more group')}", "--json lists them")
     yield from _derived(found)
+    if found.repeated_nbytes:
+        yield ("equal", f"{size(found.repeated_nbytes)} stored again", "torch would tie names that are only equal")
     if found.unused_nbytes:
         yield ("unused", size(found.unused_nbytes), "that no tensor uses, left behind")
     yield from (("left out", text) for text in found.left_out)
@@ -128,7 +132,9 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
     )
     if found.equal is None:
         yield ("not done", "equal bytes under different names were not looked for (--no-equal)")
-    if found.written:
+    if found.written and found.format == "torch":
+        yield ("load it", f"torch.load({found.output!r}, weights_only=True)", "mmap=True as well")
+    elif found.written:
         yield ("load it", f"paramtool.torch.load_model(model, {found.output!r})")
         yield ("next", f"paramtool export {quoted(found.output)} --names names.txt -o plain.safetensors",
                "for programs without paramtool")  # fmt: skip

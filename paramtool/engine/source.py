@@ -171,13 +171,14 @@ class Source:
             return
         self._proved.add(storage_id)
         if backing.nbytes < THREAD_NBYTES:
-            self._compare(storage_id, backing, _crc32(self._file(backing.file), backing))
+            self._compare(storage_id, backing, crc32_of(self._file(backing.file), backing.start, backing.stop))
             return
         if self._worker is None:
             from concurrent.futures import ThreadPoolExecutor
 
             self._worker = ThreadPoolExecutor(1)
-        self._pending[storage_id] = self._worker.submit(_crc32, self._file(backing.file), backing)
+        file = self._file(backing.file)
+        self._pending[storage_id] = self._worker.submit(crc32_of, file, backing.start, backing.stop)
 
     def settle(self) -> None:
         """Wait for the comparisons that were begun; FormatError where a CRC is wrong."""
@@ -342,10 +343,10 @@ def read_blocks(file: BinaryIO, start: int, stop: int) -> Iterator[memoryview]:
         start += count
 
 
-def _crc32(file: BinaryIO, place: ByteRange) -> int:
+def crc32_of(file: BinaryIO, start: int, stop: int) -> int:
     """The CRC of bytes of a file."""
     found = 0
-    for block in read_blocks(file, place.start, place.stop):
+    for block in read_blocks(file, start, stop):
         found = zlib.crc32(block, found)
     return found
 

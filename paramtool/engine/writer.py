@@ -17,11 +17,12 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from paramtool.engine.arithmetic import boxes, element_type, value
+from paramtool.engine.checksums import Checksums
 from paramtool.engine.manifest import MANIFEST, strange
 from paramtool.engine.reflink import block_nbytes, clone, whole_blocks
 from paramtool.engine.source import Buffer, Source, read_blocks
 from paramtool.errors import OutputError
-from paramtool.formats._output import OutputFile
+from paramtool.formats._output import Late, OutputFile
 from paramtool.formats._sniff import INDEX_NAME
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View
@@ -198,15 +199,32 @@ def write(
     _check_space(staged, sum(output.nbytes for output in outputs))
     for output in outputs:
         with _Sink(staged.file(output.name), staged.path, advance) as sink:
-            for segment in output.segments:
-                if isinstance(segment, bytes):
-                    sink.write(segment)
-                else:
-                    _write_target(segment, source, sink)
+            _write_segments(output, source, sink)
         staged.cloned += sink.cloned
     source.settle()
     if staged.is_folder:
         _sync_folder(staged.temporary)
+
+
+def _write_segments(output: OutputFile, source: Source, sink: _Sink) -> None:
+    """Write a file from its first byte to its last, and then what only the CRCs of its targets say."""
+    late = [segment for segment in output.segments if isinstance(segment, Late)]
+    places: list[int] = []
+    with Checksums(sink.file) as checksums:
+        for segment in output.segments:
+            start = sink.position
+            if isinstance(segment, bytes):
+                sink.write(segment)
+            elif isinstance(segment, Late):
+                places.append(start)
+                sink.extend(segment.nbytes)
+            else:
+                _write_target(segment, source, sink)
+                if late:
+                    checksums.add(segment, source, start)
+        crcs = checksums.all()
+    for start, segment in zip(places, late, strict=True):
+        sink.fill(segment.make(crcs), start)
 
 
 def _check_space(staged: Staged, nbytes: int) -> None:
@@ -307,6 +325,17 @@ class _Sink:
             with suppress(OSError):  # only advice: dirty pages are sent to the disk and not waited for
                 ADVISE(self.file.fileno(), self._flushed, self.position - self._flushed, DONTNEED)
             self._flushed = self.position
+
+    def fill(self, data: bytes, start: int) -> None:
+        """Write `data` into room that was made at byte `start`."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                count = os.pwrite(self.file.fileno(), rest, start)
+                start, rest = start + count, rest[count:]
+        except OSError as error:
+            raise _output_error(self.name, error) from None
+        self.advance(len(data))
 
     def extend(self, nbytes: int) -> None:
         """Make room for `nbytes` bytes, to be filled in any order."""

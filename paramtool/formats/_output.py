@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from paramtool.model.plan import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Literal bytes that are known only once every target of their file is written, such as a zip's directory."""
+
+    nbytes: int
+    make: Callable[[Sequence[int]], bytes]
+    """From the CRC-32 of each target of the file, in order, to just `nbytes` bytes."""
+
+
+Segment = bytes | Target | Late
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +26,12 @@ class OutputFile:
 
     name: str
     """The name in the output folder; empty for an output that is one file."""
-    segments: tuple[bytes | Target, ...]
+    segments: tuple[Segment, ...]
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The targets alone, in order."""
+        return tuple(segment for segment in self.segments if isinstance(segment, Target))
 
     @property
     def nbytes(self) -> int:

@@ -166,16 +166,21 @@ def walk(value: object, where: str, pickle_nbytes: int) -> tuple[Node, list[tupl
     most = max(MIN_PLACES, PLACES_PER_BYTE * pickle_nbytes)
     first = Walk(where, most)
     tree = first.node(value, ())
-    plain = [unescaped_name(path) or "tensor" for path, _ in first.tensors]
-    if len(set(plain)) == len(plain) and all(path for path, _ in first.tensors):
-        return tree, [(name, tensor) for name, (_, tensor) in zip(plain, first.tensors, strict=True)], False
-    names = list(_distinct(plain, [path for path, _ in first.tensors]))
-    tree = Walk(where, most, iter(names)).node(value, ())
-    return (
-        tree,
-        [(name, tensor) for name, (_, tensor) in zip(names, first.tensors, strict=True)],
-        len(set(plain)) < len(plain),
-    )
+    names, escaped = names_of([path for path, _ in first.tensors])
+    if names != [unescaped_name(path) for path, _ in first.tensors]:
+        tree = Walk(where, most, iter(names)).node(value, ())
+    return tree, [(name, tensor) for name, (_, tensor) in zip(names, first.tensors, strict=True)], escaped
+
+
+def names_of(paths: list[Path]) -> tuple[list[str], bool]:
+    """The names of tensors that stand at these places, and whether some had to be escaped.
+
+    >>> names_of([("a", "b"), ("c",)]), names_of([("a.b",), ("a", "b")])
+    ((['a.b', 'c'], False), (['a\\\\.b', 'a.b'], True))
+    """
+    plain = [unescaped_name(path) or "tensor" for path in paths]
+    collide = len(set(plain)) < len(plain)
+    return (list(_distinct(plain, paths)) if collide else plain), collide
 
 
 def _distinct(plain: list[str], paths: list[Path]) -> Iterator[str]:

@@ -11,13 +11,13 @@ from shlex import quote
 from paramtool import formats
 from paramtool.engine.arithmetic import prove
 from paramtool.engine.source import Source
-from paramtool.engine.verify import by_name, by_safetensors
+from paramtool.engine.verify import by_name
 from paramtool.engine.writer import Staged, check_place, write
 from paramtool.errors import OutputError, UnsafeError, UsageError, listed
 from paramtool.formats import safetensors
-from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
 from paramtool.jobs._progress import Advance, Path, Progress
+from paramtool.jobs._writers import SAFETENSORS, Writer, is_named_for, writer_for
 from paramtool.jobs.verifying import memory_differences
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
 from paramtool.model.plan import Plan
@@ -51,7 +51,7 @@ def place(
     asked = max_shard_nbytes is not None
     sharded = asked or whole.format.startswith("sharded")
     target = os.fspath(output) if output is not None else default_output(path, sharded, word)
-    if output is not None and target.endswith(".safetensors"):
+    if output is not None and is_named_for(target, writer_for(target)):
         if asked:
             raise UsageError(f"{target}: shards need a folder", hint=f"-o {quote(os.path.splitext(target)[0])}")
         sharded = False
@@ -60,23 +60,23 @@ def place(
 
 
 def laid_out(
-    plan: Plan, sharded: bool, max_shard_nbytes: int | None, align: int = safetensors.ALIGN
+    plan: Plan, target: Path, sharded: bool, max_shard_nbytes: int | None, align: int = safetensors.ALIGN
 ) -> tuple[OutputFile, ...]:
-    """The files of an output."""
+    """The files of an output at `target`."""
     if sharded:
         return safetensors.lay_out_sharded(plan, max_shard_nbytes or SHARD_NBYTES, align=align)
-    return safetensors.lay_out(plan, align)
+    return writer_for(target).lay_out(plan, align)
 
 
-NEEDED = ("numpy", "ml_dtypes", "safetensors", "blake3")
+NEEDED = ("numpy", "ml_dtypes", "blake3")
 """What writing and proving import: a signal inside such an import can end up as any error, or pass unseen."""
 
 
-def ready(plan: Plan, verify: bool) -> None:
+def ready(plan: Plan, writer: Writer, verify: bool) -> None:
     """Import what writing needs, before there is a temporary file that a signal must not leave behind."""
     copies = (copy for target in plan.targets for copy in target.copies)
     if verify or not all(copy.is_plain and copy.terms[0][1].is_contiguous for copy in copies):
-        for name in NEEDED:
+        for name in (*NEEDED, *writer.needs):
             import_module(name)
 
 
@@ -96,6 +96,11 @@ class Work:
     made: frozenset[str] = frozenset()
     """Names that the source does not have."""
 
+    @property
+    def writer(self) -> Writer:
+        """The format of the output."""
+        return writer_for(self.output, self.sharded)
+
     def prove_requirements(self) -> None:
         """Prove what the plan requires of the source's bytes, and write nothing."""
         if self.plan.requires:
@@ -108,7 +113,7 @@ class Work:
         Returns how many bytes of it share their blocks with the source.
         """
         inputs = [file.path for file in self.checkpoint.files]
-        ready(self.plan, verify)
+        ready(self.plan, self.writer, verify)
         with Source(self.checkpoint) as source:
             prove(self.plan.requires, source)
             with Staged(self.output, self.sharded, force, inputs) as staged:
@@ -121,27 +126,31 @@ class Work:
         return staged.cloned
 
     def _prove(self, place: Callable[[str], str], source: Source, advance: Advance) -> None:
-        """Open what was written with the safetensors library, and compare every name with its source."""
-        found: list[str] = []
-        for output in self.outputs:
-            targets = [segment for segment in output.segments if not isinstance(segment, bytes)]
-            if output.name.endswith(".safetensors") or not output.name:
-                found += by_safetensors(place(output.name), targets, CODE_OF, source, advance)
-        written = formats.read_file(place(self.outputs[-1].name))
-        old = replace(written, entries={n: e for n, e in written.entries.items() if n not in self.made})
-        stored = {target.name for target in self.plan.targets}
-        expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
-        found += by_name(old, expected, stored, advance)
-        found += memory_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
+        """Open what was written with somebody else's code, and compare every name with its source."""
+        found = [
+            difference
+            for output in self.outputs
+            if output.name.endswith(".safetensors") or not output.name
+            for difference in self.writer.differences(place(output.name), output, source, advance)
+        ]
+        found = found or list(self._differences_by_name(place(self.outputs[-1].name), advance))
         if found:
             raise OutputError(
                 listed(f"{self.output}: does not read back as its source, so it was not kept:", found),
                 hint="this is a defect of paramtool or of the disk; please report it with the input's `inspect --json`",
             )
 
+    def _differences_by_name(self, path: str, advance: Advance) -> Iterator[str]:
+        written = formats.read_file(path)
+        old = replace(written, entries={n: e for n, e in written.entries.items() if n not in self.made})
+        known = {target.name for target in self.plan.targets} if self.writer.compares_values else ()
+        expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
+        yield from by_name(old, expected, known, advance)
+        yield from memory_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
 
-def allow(checkpoint: Checkpoint, allow_unknown: bool) -> list[str]:
-    """Warnings for unknown names that hold data; UnsafeError for calls."""
+
+def allow(checkpoint: Checkpoint, allow_unknown: bool, output: Path | None = None) -> list[str]:
+    """Warnings for unknown names that hold data, where the output keeps it; UnsafeError for calls."""
     where = checkpoint.files[0].path
     needed = [u for u in checkpoint.unknown if u.needed_by]
     if needed:
@@ -158,7 +167,7 @@ def allow(checkpoint: Checkpoint, allow_unknown: bool) -> list[str]:
         )
     held = [u.path for u in checkpoint.unknown if not u.called]
     warnings = [f"called by the pickle, not run, and left out: {u.path}{u.arguments}" for u in called]
-    if held:
+    if held and writer_for(output or "").keeps_foreign_objects:
         warnings.append(f"objects of unknown classes are kept as plain data, without their class: {', '.join(held)}")
     return warnings
 
@@ -170,13 +179,13 @@ def other_sections(whole: Checkpoint, only: str | None) -> Iterator[str]:
         yield f"section{'s' if len(others) > 1 else ''} {', '.join(others)}"
 
 
-def left_out(checkpoint: Checkpoint, plan: Plan) -> Iterator[str]:
-    """What of a checkpoint is not in a plan, for people."""
+def left_out(checkpoint: Checkpoint, plan: Plan, target: str, sharded: bool) -> Iterator[str]:
+    """What of a checkpoint is not in an output, for people."""
     kept = set(plan.order)
     for name, entry in checkpoint.entries.items():
         if name not in kept:
             yield f"tensor {name!r}: {why_not_plain(entry)}"
-    yield from safetensors.left_out_objects(plan)
+    yield from writer_for(target, sharded).left_out(plan)
 
 
 def why_not_plain(entry: Entry) -> str:
@@ -194,11 +203,11 @@ def why_not_plain(entry: Entry) -> str:
 
 def name_warnings(target: str, sharded: bool) -> Iterator[str]:
     """A name that loaders will not take for what it is."""
-    if not sharded and not target.endswith(".safetensors"):
+    if not sharded and writer_for(target) is SAFETENSORS and not target.endswith(SAFETENSORS.suffixes):
         yield f"{target}: safetensors is written under this name; loaders expect it to end in .safetensors"
 
 
-def flat_pair_warnings(plan: Plan) -> list[str]:
+def flat_pair_warnings(plan: Plan, target: str, sharded: bool) -> list[str]:
     """Aliases for which the user's own metadata leaves no flat pair."""
-    taken = safetensors.taken_flat_pairs(plan)
+    taken = writer_for(target, sharded).taken_flat_pairs(plan)
     return [f"metadata has the key {name!r} already, so no flat pair was written for this alias" for name in taken]

@@ -13,6 +13,7 @@ from paramtool import formats
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import safetensors
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
+from paramtool.jobs._writers import Writer, writer_for
 from paramtool.jobs._writing import (
     Work,
     allow,
@@ -43,6 +44,8 @@ class Deduped:
     checkpoint: Checkpoint
     graph: AliasGraph
     plan: Plan
+    format: str
+    """What was written: `safetensors` or `torch`."""
     files: tuple[str, ...]
     """The files of the output, as paths."""
     content: Content | None
@@ -52,6 +55,8 @@ class Deduped:
     nbytes_after: int
     unused_nbytes: int
     """Bytes that the input carried and no tensor uses."""
+    repeated_nbytes: int
+    """Equal bytes that stand more than once because the output's format would tie their names."""
     left_out: tuple[str, ...]
     """What the output does not hold, each with the reason."""
     warnings: tuple[str, ...]
@@ -116,15 +121,18 @@ def dedup(
     safetensors.check_align(options.align)
     whole = formats.read(path)
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
-    warnings = allow(checkpoint, options.allow_unknown)
+    warnings = allow(checkpoint, options.allow_unknown, output)
     if not checkpoint.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
     target, sharded = place(path, output, whole, options.max_shard_nbytes, options.force, "dedup")
-    graph = alias.build(checkpoint, options.keep, parts=False)
+    writer = writer_for(target, sharded)
+    if (options.derive_casts or options.fold_constants) and not writer.holds_derived:
+        raise UsageError(f"{target}: only safetensors files record tensors that are calculated on load")
+    graph = alias.build(checkpoint, options.keep, parts=False, apart=writer.ties_what_stands_once)
     looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
     content = compare(checkpoint, graph, looking, progress) if options.equal else None
-    plan, joined = _planned(checkpoint, graph, content or Content(), options)
-    outputs = laid_out(plan, sharded, options.max_shard_nbytes, options.align)
+    plan, joined, repeated_nbytes = _planned(checkpoint, graph, content or Content(), options, writer)
+    outputs = laid_out(plan, target, sharded, options.max_shard_nbytes, options.align)
     sizes = whole.files if checkpoint is whole else checkpoint.storages.values()
     report = Deduped(
         input=os.fspath(path),
@@ -132,18 +140,20 @@ def dedup(
         checkpoint=checkpoint,
         graph=joined,
         plan=plan,
+        format=writer.name,
         files=tuple(os.path.join(target, out.name) if out.name else target for out in outputs),
         content=content,
         nbytes_before=sum(one.nbytes for one in sizes),
         nbytes_after=sum(out.nbytes for out in outputs),
         unused_nbytes=sum(graph.unused.values()),
-        left_out=(*other_sections(whole, options.only), *left_out(checkpoint, plan)),
+        repeated_nbytes=repeated_nbytes,
+        left_out=(*other_sections(whole, options.only), *left_out(checkpoint, plan, target, sharded)),
         warnings=(
             *checkpoint.notes,
             *warnings,
             *_keep_warnings(joined, options.keep),
             *name_warnings(target, sharded),
-            *flat_pair_warnings(plan),
+            *flat_pair_warnings(plan, target, sharded),
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
@@ -157,17 +167,25 @@ def dedup(
     return replace(report, seconds=time.monotonic() - began)
 
 
-def _planned(checkpoint: Checkpoint, graph: AliasGraph, content: Content, options: Options) -> tuple[Plan, AliasGraph]:
+def _planned(
+    checkpoint: Checkpoint, graph: AliasGraph, content: Content, options: Options, writer: Writer
+) -> tuple[Plan, AliasGraph, int]:
+    """The plan, its graph, and how many bytes stand again because the format would tie what stands once."""
     joined = _joined(graph, content, options)
     plan = dedup_pass.plan(checkpoint, joined, options.skip_unsupported)
-    if options.skip_unsupported and (refused := safetensors.refusals(plan)):
+    if options.skip_unsupported and (refused := writer.refusals(plan)):
         kept = {name: entry for name, entry in checkpoint.entries.items() if name not in refused}
         checkpoint = replace(checkpoint, entries=kept)
-        joined = _joined(alias.build(checkpoint, options.keep, parts=False), without(content, refused), options)
+        graph = alias.build(checkpoint, options.keep, parts=False, apart=writer.ties_what_stands_once)
+        joined = _joined(graph, without(content, refused), options)
         plan = dedup_pass.plan(checkpoint, joined, True)
+    repeated_nbytes = 0
+    if writer.ties_what_stands_once:
+        apart = dedup_pass.plan(checkpoint, graph, options.skip_unsupported)
+        plan, joined, repeated_nbytes = apart, graph, apart.nbytes - plan.nbytes
     plan = replace(plan, aliases=tuple(replace(a, constant=a.name in content.constants) for a in plan.aliases))
     check(plan, plan.order, checkpoint.storages)
-    return plan, joined
+    return plan, joined, repeated_nbytes
 
 
 def _joined(graph: AliasGraph, content: Content, options: Options) -> AliasGraph:

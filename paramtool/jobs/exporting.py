@@ -10,7 +10,7 @@ from paramtool import formats
 from paramtool.errors import PlanError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.jobs._progress import Path, Progress, silent
-from paramtool.jobs._writing import Work
+from paramtool.jobs._writing import Work, laid_out
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import check
 from paramtool.model.view import View
@@ -51,8 +51,9 @@ def export(
     force: bool = False,
     progress: Progress = silent,
 ) -> Exported:
-    """Write a plain safetensors file with exactly the names that one variant wants, each stored for itself.
+    """Write a plain file with exactly the names that one variant wants, each stored for itself.
 
+    The suffix of the output says the format, as for `dedup`.
     The names are given, or those of `like`, whose shapes must agree: of its section `like_only`, else of its one model
     section if it has optimizer or EMA sections, else all.  `max_bytes` bounds what one expanded (stride 0) tensor may
     grow to; tensor data begins at a multiple of `align` bytes.  UsageError where a name is missing, PlanError where one
@@ -82,7 +83,7 @@ def export(
     _check_shapes(where, checkpoint, shapes, max_bytes)
     plan = dedup_pass.plain(checkpoint, shapes)
     check(plan, shapes, checkpoint.storages)
-    outputs = safetensors.lay_out(replace(plan, metadata=checkpoint.metadata), align)
+    outputs = laid_out(replace(plan, metadata=checkpoint.metadata), output, False, None, align)
     work = Work(checkpoint, plan, outputs, os.fspath(output), False)
     cloned = work.carry_out(force, verify=False, progress=progress)
     return Exported(os.fspath(output), plan.order, outputs[0].nbytes, only, section, cloned)

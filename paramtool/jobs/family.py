@@ -258,5 +258,5 @@ def _member(work: Work, number: int, target: str, options: Options) -> Member:
         shared_by_some=sum(part.nbytes for part in users) - everywhere - own,
         own=own,
         files=tuple(os.path.join(target, name) for name in outputs),
-        left_out=(*other_sections(one.whole, only), *left_out(one.taken, plan)),
+        left_out=(*other_sections(one.whole, only), *left_out(one.taken, plan, target, True)),
     )

@@ -13,6 +13,7 @@ from paramtool import formats, layouts
 from paramtool.errors import LayoutError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.jobs._writers import writer_for
 from paramtool.jobs._writing import (
     Work,
     allow,
@@ -114,7 +115,7 @@ def relayout(
     register_files(options.layout_files)
     whole = formats.read(path)
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
-    warnings = allow(checkpoint, options.allow_unknown)
+    warnings = allow(checkpoint, options.allow_unknown, output)
     layout_name, _ = layouts.parse(options.target or DEFAULT)
     target, sharded = place(
         path, output, whole, options.max_shard_nbytes, options.force, options.word or layout_name.replace(".", "-")
@@ -122,9 +123,10 @@ def relayout(
     found = _find(checkpoint, options)
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
-    plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported)
+    apart = writer_for(target, sharded).ties_what_stands_once
+    plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported, apart)
     check(plan, plan.order, checkpoint.storages)
-    outputs = laid_out(plan, sharded, options.max_shard_nbytes, options.align)
+    outputs = laid_out(plan, target, sharded, options.max_shard_nbytes, options.align)
     report = Relayouted(
         input=os.fspath(path),
         output=target,
@@ -135,13 +137,13 @@ def relayout(
         files=tuple(os.path.join(target, out.name) if out.name else target for out in outputs),
         nbytes_before=sum(file.nbytes for file in whole.files),
         nbytes_after=sum(out.nbytes for out in outputs),
-        left_out=(*other_sections(whole, options.only), *left_out(outcome.rest, plan)),
+        left_out=(*other_sections(whole, options.only), *left_out(outcome.rest, plan, target, sharded)),
         warnings=(
             *checkpoint.notes,
             *warnings,
             *outcome.warnings,
             *name_warnings(target, sharded),
-            *flat_pair_warnings(plan),
+            *flat_pair_warnings(plan, target, sharded),
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,

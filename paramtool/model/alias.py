@@ -135,26 +135,28 @@ def relation(window: View, owner: View) -> str:
     return "slice" if window.numel < whole.numel and strides <= {*whole.strides, 1} else "view"
 
 
-def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True) -> AliasGraph:
+def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True, apart: bool = False) -> AliasGraph:
     """The alias graph of a checkpoint, by storage and by the file's own record.
 
     `keep` says which name owns what several share: `first` or `last` in file order, or a pattern of fnmatch's.
-    `parts` includes the windows of compound tensors, as `name/part`.
+    `parts` includes the windows of compound tensors, as `name/part`.  `apart` gives each recorded memory owners of its
+    own that are stored, as for a format that ties whatever stands once.
     """
     order: dict[str, int] = {}
-    by_storage: dict[int, list[tuple[str, View]]] = {}
+    by_storage: dict[tuple[int, str], list[tuple[str, View]]] = {}
+    links = {name: entry.link for name, entry in checkpoint.entries.items() if entry.link}
     for name, view in checkpoint.windows():
         if parts or name in checkpoint.entries:
             order[name] = len(order)
-            by_storage.setdefault(int(view.storage), []).append((name, view))
-    links = {name: entry.link for name, entry in checkpoint.entries.items() if entry.link}
+            memory = links[name].memory if apart and name in links else ""
+            by_storage.setdefault((int(view.storage), memory), []).append((name, view))
     spans = _span_names(set(checkpoint.entries))
     owners: dict[str, View] = {}
     members: dict[str, Member] = {}
     anonymous: set[str] = set()
     fused = []
     everything = []
-    for storage_id, windows in by_storage.items():
+    for (storage_id, _), windows in by_storage.items():
         components = list(_components(windows))
         everything += components
         if sum(0 not in component[0][1].shape for component in components) > 1:
@@ -168,7 +170,7 @@ def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True) -> Al
     members = dict(sorted(members.items(), key=lambda item: order[item[0]]))
     first = {member.owner: order[name] for name, member in reversed(members.items())}
     owners = dict(sorted(owners.items(), key=lambda item: order.get(item[0], first[item[0]])))
-    derived = dict(_derived(checkpoint.storages, owners))
+    derived = {} if apart else dict(_derived(checkpoint.storages, owners))
     return AliasGraph(owners, members, frozenset(anonymous), tuple(fused), _unused(checkpoint), derived)
 
 

@@ -156,6 +156,8 @@ class Plan:
     """Target name -> the first name of its memory, where that is another name."""
     memory_evidence: Mapping[str, str] = field(default_factory=dict)
     """Target name -> `declared`, where its memory is not known by storage."""
+    trainable: frozenset[str] = frozenset()
+    """Names of tensors that ask for gradients, for formats that say so."""
     objects: Node = EMPTY
     metadata: Mapping[str, str] = field(default_factory=dict)
     index_metadata: Mapping[str, object] = field(default_factory=dict)

@@ -47,6 +47,7 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
         anonymous=graph.anonymous,
         memories={name: member.memory for name, member in owned.items() if member.memory != name},
         memory_evidence={n: m.memory_evidence for n, m in owned.items() if m.memory_evidence != "storage"},
+        trainable=_trainable(checkpoint, checkpoint.entries),
         objects=checkpoint.objects,
         metadata=dict(checkpoint.metadata),
         index_metadata=dict(checkpoint.index_metadata),
@@ -57,7 +58,12 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
 def plain(checkpoint: Checkpoint, names: Iterable[str]) -> Plan:
     """Store each of `names` as a tensor of its own, with no alias: what programs without paramtool read."""
     stored = tuple(_plain_target(name, checkpoint.entries[name]) for name in names)
-    return Plan(targets=stored, source=checkpoint.files[0].path, order=tuple(target.name for target in stored))
+    order = tuple(target.name for target in stored)
+    return Plan(stored, source=checkpoint.files[0].path, order=order, trainable=_trainable(checkpoint, order))
+
+
+def _trainable(checkpoint: Checkpoint, names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for name in names if checkpoint.entries[name].requires_grad)
 
 
 def _plain_target(name: str, entry: Entry) -> Target:

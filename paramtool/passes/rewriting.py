@@ -35,11 +35,16 @@ class Outcome:
 
 
 def together(
-    checkpoint: Checkpoint, converted: Iterable[Converted], keep_names: bool, skip_unsupported: bool = False
+    checkpoint: Checkpoint,
+    converted: Iterable[Converted],
+    keep_names: bool,
+    skip_unsupported: bool = False,
+    apart: bool = False,
 ) -> tuple[Plan, Outcome]:
     """The plan that writes converted networks in the place of the old ones, and the rest as it is.
 
-    Networks that are one in the source, because they share their memory, are one in the output.
+    Networks that are one in the source, because they share their memory, are one in the output.  `apart` is as for
+    `alias.build`.
     """
     everything = list(converted)
     _refuse_integers(checkpoint, everything)
@@ -57,7 +62,7 @@ def together(
         entries={name: entry for name, entry in checkpoint.entries.items() if name not in consumed},
         objects=objects.swap(checkpoint.objects, _swaps(firsts, consumed, windows)),
     )
-    base = dedup.plan(rest, alias.build(rest, parts=False), skip_unsupported)
+    base = dedup.plan(rest, alias.build(rest, parts=False, apart=apart), skip_unsupported)
     made = shared(converted, whole)
     order = list(_order(checkpoint, base, firsts, windows))
     position = {name: k for k, name in enumerate(order)}

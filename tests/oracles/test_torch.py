@@ -296,7 +296,13 @@ def agrees(path: Path, tmp_path: Path) -> None:
     """torch and load_file read the same, from the file and from its dedup."""
     expected = torch.load(path, weights_only=True)
     jobs.dedup(path, tmp_path / "o.safetensors")
-    for found in (paramtool.load_file(path), paramtool.load_file(tmp_path / "o.safetensors")):
+    jobs.dedup(path, tmp_path / "o.pt")
+    for found in (
+        paramtool.load_file(path),
+        paramtool.load_file(tmp_path / "o.safetensors"),
+        torch.load(tmp_path / "o.pt", weights_only=True),
+        torch.load(tmp_path / "o.pt", weights_only=True, mmap=True),
+    ):
         assert same_values(expected, found)
         assert partition(expected) == partition(found)
 

@@ -1,0 +1,106 @@
+"""The formats that can be written, as a table: the suffix of an output chooses the row."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from paramtool.engine.source import Source
+from paramtool.engine.verify import Advance, by_safetensors, by_zipfile
+from paramtool.errors import UsageError
+from paramtool.formats import _torch_write, safetensors
+from paramtool.formats._codes import CODE_OF
+from paramtool.formats._output import OutputFile
+from paramtool.jobs._progress import Path
+from paramtool.model.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """How one format is written."""
+
+    name: str
+    """As people say it."""
+    suffixes: tuple[str, ...]
+    """Names that end so are of this format."""
+    lay_out: Callable[[Plan, int], tuple[OutputFile, ...]]
+    """One file for a plan, its tensor data beginning at a multiple of so many bytes."""
+    refusals: Callable[[Plan], Mapping[str, str]]
+    """{name: why the format has no form for it}."""
+    left_out: Callable[[Plan], Iterable[str]]
+    """What of a plan the format does not hold, for people."""
+    taken_flat_pairs: Callable[[Plan], Iterable[str]]
+    """Aliases for which the metadata has no room for a flat pair."""
+    differences: Callable[[str, OutputFile, Source, Advance], Iterable[str]]
+    """What somebody else's code finds wrong in a file that was written."""
+    needs: tuple[str, ...]
+    """What that code and the writing import."""
+    compares_values: bool
+    """Whether that code compares the values of stored tensors with their source."""
+    ties_what_stands_once: bool
+    """Whether all names on one run of bytes share memory when loaded, so that equal bytes have to stand twice."""
+    holds_derived: bool
+    """Whether tensors that are calculated on load can be recorded."""
+    keeps_foreign_objects: bool
+    """Whether objects of unknown classes are kept as plain data."""
+
+
+def _by_safetensors(path: str, output: OutputFile, source: Source, advance: Advance) -> Iterable[str]:
+    return by_safetensors(path, output.targets, CODE_OF, source, advance)
+
+
+def _by_zipfile(path: str, output: OutputFile, source: Source, advance: Advance) -> Iterable[str]:
+    return by_zipfile(path, advance)
+
+
+def _torch_file(plan: Plan, align: int) -> tuple[OutputFile, ...]:
+    """Every member of a torch file begins at a multiple of 64 bytes, as torch has it, whatever is asked."""
+    if align != safetensors.ALIGN:
+        raise UsageError("a torch file has an alignment of its own, 64 bytes", hint="--align is for safetensors")
+    return _torch_write.lay_out(plan)
+
+
+SAFETENSORS = Writer(
+    name="safetensors",
+    suffixes=(".safetensors",),
+    lay_out=safetensors.lay_out,
+    refusals=safetensors.refusals,
+    left_out=safetensors.left_out_objects,
+    taken_flat_pairs=safetensors.taken_flat_pairs,
+    differences=_by_safetensors,
+    needs=("safetensors",),
+    compares_values=True,
+    ties_what_stands_once=False,
+    holds_derived=True,
+    keeps_foreign_objects=True,
+)
+TORCH = Writer(
+    name="torch",
+    suffixes=(".pt", ".pth", ".bin", ".ckpt"),
+    lay_out=_torch_file,
+    refusals=_torch_write.refusals,
+    left_out=_torch_write.left_out,
+    taken_flat_pairs=lambda plan: (),
+    differences=_by_zipfile,
+    needs=("zipfile", "concurrent.futures"),
+    compares_values=False,
+    ties_what_stands_once=True,
+    holds_derived=False,
+    keeps_foreign_objects=False,
+)
+WRITERS = (SAFETENSORS, TORCH)
+
+
+def writer_for(output: Path, sharded: bool = False) -> Writer:
+    """The format that an output is written in: by its suffix, in any case; safetensors where that says nothing.
+
+    Folders of shards are safetensors.
+    """
+    named = (writer for writer in WRITERS if not sharded and is_named_for(output, writer))
+    return next(named, SAFETENSORS)
+
+
+def is_named_for(output: Path, writer: Writer) -> bool:
+    """Whether a file's suffix is one of the format's."""
+    return os.path.splitext(os.fspath(output))[1].lower() in writer.suffixes
