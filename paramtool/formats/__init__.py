@@ -124,7 +124,7 @@ INDEXES = (_sniff.INDEX_NAME, "pytorch_model.bin.index.json")
 WEIGHTS = (
     ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".params", ".npz", ".h5", ".hdf5", ".keras", ".onnx", ".jld2",
 )  # fmt: skip
-WHOLE = ("model.safetensors", "pytorch_model.bin")
+WHOLE = (_sniff.MODEL_NAME, "pytorch_model.bin")
 
 
 def _in_folder(folder: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from paramtool import formats
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import safetensors
+from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.jobs._writing import (
     Work,
@@ -114,31 +115,32 @@ def dedup(
     warnings = allow(checkpoint, options.allow_unknown)
     if not checkpoint.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
-    target, sharded = place(path, output, whole, options.max_shard_nbytes, options.force, "dedup")
+    where = place(path, output, whole, options.max_shard_nbytes, options.force, "dedup")
     graph = alias.build(checkpoint, options.keep, parts=False)
     looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
     content = compare(checkpoint, graph, looking, progress) if options.equal else None
     plan, joined = _planned(checkpoint, graph, content or Content(), options)
-    outputs = laid_out(plan, sharded, options.max_shard_nbytes)
+    outputs = laid_out(plan, where)
     sizes = whole.files if checkpoint is whole else checkpoint.storages.values()
     report = Deduped(
         input=os.fspath(path),
-        output=target,
+        output=where.path,
         checkpoint=checkpoint,
         graph=joined,
         plan=plan,
-        files=tuple(os.path.join(target, out.name) if out.name else target for out in outputs),
+        files=where.files(outputs),
         content=content,
         nbytes_before=sum(one.nbytes for one in sizes),
         nbytes_after=sum(out.nbytes for out in outputs),
         unused_nbytes=sum(graph.unused.values()),
-        left_out=(*other_sections(whole, options.only), *left_out(checkpoint, plan)),
+        left_out=(*other_sections(whole, options.only), *left_out(checkpoint, plan), *where.companions.left),
         warnings=(
             *checkpoint.notes,
             *warnings,
             *_keep_warnings(joined, options.keep),
-            *name_warnings(target, sharded),
+            *name_warnings(where),
             *flat_pair_warnings(plan),
+            *(unseen_warnings(plan, where.path) if where.is_folder else ()),
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
@@ -147,7 +149,7 @@ def dedup(
     if not options.dry_run:
         planned = set(plan.order)
         kept = {name: entry for name, entry in checkpoint.entries.items() if name in planned}
-        Work(checkpoint, plan, outputs, target, sharded, kept).carry_out(options.force, options.verify, progress)
+        Work(checkpoint, plan, outputs, where, kept).carry_out(options.force, options.verify, progress)
     return replace(report, seconds=time.monotonic() - began)
 
 

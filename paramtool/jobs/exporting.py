@@ -10,7 +10,7 @@ from paramtool import formats
 from paramtool.errors import PlanError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.jobs._progress import Path, Progress, silent
-from paramtool.jobs._writing import Work
+from paramtool.jobs._writing import Destination, Work
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import check
 from paramtool.model.view import View
@@ -78,7 +78,9 @@ def export(
     plan = dedup_pass.plain(checkpoint, shapes)
     check(plan, shapes, checkpoint.storages)
     outputs = safetensors.lay_out(replace(plan, metadata=checkpoint.metadata))
-    Work(checkpoint, plan, outputs, os.fspath(output), False).carry_out(force, verify=False, progress=progress)
+    Work(checkpoint, plan, outputs, Destination(os.fspath(output), False, None)).carry_out(
+        force, verify=False, progress=progress
+    )
     return Exported(os.fspath(output), plan.order, outputs[0].nbytes, only, section)
 
 

@@ -112,7 +112,7 @@ def relayout(
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, options.allow_unknown)
     layout_name, _ = layouts.parse(options.target or DEFAULT)
-    target, sharded = place(
+    where = place(
         path, output, whole, options.max_shard_nbytes, options.force, options.word or layout_name.replace(".", "-")
     )
     found = _find(checkpoint, options)
@@ -120,30 +120,30 @@ def relayout(
     converted = [_convert(checkpoint, one, options) for one in found]
     plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported)
     check(plan, plan.order, checkpoint.storages)
-    outputs = laid_out(plan, sharded, options.max_shard_nbytes)
+    outputs = laid_out(plan, where)
     report = Relayouted(
         input=os.fspath(path),
-        output=target,
+        output=where.path,
         checkpoint=checkpoint,
         plan=plan,
         converted=tuple(converted),
         untouched=len(outcome.untouched.keys() - {name for one in found for name in one.network.tensors.values()}),
-        files=tuple(os.path.join(target, out.name) if out.name else target for out in outputs),
+        files=where.files(outputs),
         nbytes_before=sum(file.nbytes for file in whole.files),
         nbytes_after=sum(out.nbytes for out in outputs),
-        left_out=(*other_sections(whole, options.only), *left_out(outcome.rest, plan)),
+        left_out=(*other_sections(whole, options.only), *left_out(outcome.rest, plan), *where.companions.left),
         warnings=(
             *checkpoint.notes,
             *warnings,
             *outcome.warnings,
-            *name_warnings(target, sharded),
+            *name_warnings(where),
             *flat_pair_warnings(plan),
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
         seconds=0.0,
     )
-    work = Work(checkpoint, plan, outputs, target, sharded, outcome.untouched, outcome.windows, outcome.made)
+    work = Work(checkpoint, plan, outputs, where, outcome.untouched, outcome.windows, outcome.made)
     if options.dry_run:
         work.prove_requirements()
     else:
