@@ -100,6 +100,7 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
     yield from _derived(found)
     if found.unused_nbytes:
         yield ("unused", size(found.unused_nbytes), "that no tensor uses, left behind")
+    yield from came_along(found.companions)
     yield from (("left out", text) for text in found.left_out)
     yield from _sizes(found)
     read_back = "all read back and equal" if found.verified else "not verified"
@@ -143,6 +144,12 @@ def _derived(found: Deduped) -> Iterator[_render.Row]:
         saved = sum(view.nbytes for name, view in found.graph.owners.items() if name in constants and name not in done)
         yield ("constant", f"{constants[0]} repeats one value{_more(len(constants) - 1)}",
                f"--fold-constants saves {size(saved)}")  # fmt: skip
+
+
+def came_along(names: tuple[str, ...]) -> Iterator[_render.Row]:
+    """The other files of a folder."""
+    if names:
+        yield ("with", plural(len(names), "other file"), ", ".join(names[:MANY]) + _more(len(names) - MANY))
 
 
 def _sizes(found: Deduped) -> Iterator[_render.Row]:

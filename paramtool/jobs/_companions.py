@@ -1,4 +1,4 @@
-"""A folder in, a folder out: the files beside the weights that come along, so that loaders open the output as the input.
+"""A folder in, a folder out: the files beside the weights come along, so that loaders open the output as the input.
 
     config.json, tokenizer.json, README.md, model.py, 1_Pooling/config.json ...    come along
     weights and indexes, other copies of the weights, what is hidden               stay, and are listed
@@ -124,7 +124,7 @@ def _reach(folder: str) -> tuple[str, ...]:
 
 
 def _parts(folder: str) -> set[str]:
-    """Folders inside whose weights are no copy but further layers: sentence-transformers lists them in `modules.json`."""
+    """Folders inside whose weights are further layers and no copy: sentence-transformers' `modules.json` lists them."""
     try:
         with open(os.path.join(folder, "modules.json"), encoding="utf-8") as file:
             listed = json.load(file)
@@ -141,9 +141,10 @@ def unseen_warnings(plan: Plan, target: str) -> Iterator[str]:
     """
     unseen = [a.name for a in plan.aliases if a.evidence == "content" or a.relation != "same"]
     if unseen:
+        mends = f"paramtool export {quote(target)} --all-names -o {quote(f'{target}.plain')}"
         yield (
             f"{len(unseen)} of {len(plan.order)} names stand only in the alias record, which from_pretrained does not "
-            f"read: {_some(unseen)}; with every name: paramtool export {quote(target)} --all-names -o {quote(f'{target}.plain')}"
+            f"read: {_some(unseen)}; with every name: {mends}"
         )
 
 

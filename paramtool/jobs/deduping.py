@@ -59,6 +59,8 @@ class Deduped:
     verified: bool
     written: bool
     seconds: float
+    companions: tuple[str, ...] = ()
+    """The other files of an input folder that came along, by their names in the output."""
 
     @property
     def equal(self) -> tuple[Equal, ...] | None:
@@ -145,6 +147,7 @@ def dedup(
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
         seconds=0.0,
+        companions=tuple(where.companions.files),
     )
     if not options.dry_run:
         planned = set(plan.order)
