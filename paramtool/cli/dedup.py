@@ -8,7 +8,7 @@ import click
 
 from paramtool import jobs
 from paramtool.cli import _render
-from paramtool.cli._text import FILE, Size, plural, quoted, size
+from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
 from paramtool.jobs import Deduped
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
 from paramtool.model.alias import Member
@@ -144,12 +144,6 @@ def _derived(found: Deduped) -> Iterator[_render.Row]:
         saved = sum(view.nbytes for name, view in found.graph.owners.items() if name in constants and name not in done)
         yield ("constant", f"{constants[0]} repeats one value{_more(len(constants) - 1)}",
                f"--fold-constants saves {size(saved)}")  # fmt: skip
-
-
-def came_along(names: tuple[str, ...]) -> Iterator[_render.Row]:
-    """The other files of a folder."""
-    if names:
-        yield ("with", plural(len(names), "other file"), ", ".join(names[:MANY]) + _more(len(names) - MANY))
 
 
 def _sizes(found: Deduped) -> Iterator[_render.Row]:

@@ -90,6 +90,8 @@ class Relayouted:
     verified: bool
     written: bool
     seconds: float
+    companions: tuple[str, ...] = ()
+    """The other files of an input folder that came along, by their names in the output."""
 
 
 def relayout(
@@ -142,6 +144,7 @@ def relayout(
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
         seconds=0.0,
+        companions=tuple(where.companions.files),
     )
     work = Work(checkpoint, plan, outputs, where, outcome.untouched, outcome.windows, outcome.made)
     if options.dry_run:
