@@ -110,7 +110,8 @@ def test_every_format(case: Case, tmp_path: Path) -> None:
     args = ("export", "out", "--names", "names", "-o", "plain.safetensors")
     assert run(*args, "--dry-run", cwd=tmp_path)["written"] is False and not (tmp_path / "plain.safetensors").exists()
     assert run(*args, cwd=tmp_path)["verified"] is True
-    found = run("export", "out", "--all-names", "--rename", "*=x.*", "-o", "plain", "--max-shard-size", "1kB", cwd=tmp_path)
+    args = ("export", "out", "--all-names", "--rename", "*=x.*", "-o", "plain", "--max-shard-size", "1kB")
+    found = run(*args, cwd=tmp_path)
     assert set(found["renamed"]) == set(found["names"]) == {f"x.{item['name']}" for item in tensors}
     assert found["nbytes"] == sum((tmp_path / file).stat().st_size for file in found["files"])
 
