@@ -58,8 +58,8 @@ def command(
     """
     if max_shard_size is not None and max_shard_size < 1:
         raise click.BadParameter("a shard needs at least one byte", param_hint="--max-shard-size")
-    if names is not None and config is not None:
-        raise UsageError("--names and --keys-from-config are two ways to say which names; choose one")
+    if config is not None and (names is not None or like is not None or all_names):
+        raise UsageError("--keys-from-config says which names, and so does another flag; choose one")
     wanted: Collection[str] | None = None
     if names is not None:
         wanted = _read_names(names)

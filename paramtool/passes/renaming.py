@@ -118,7 +118,7 @@ def renamed(names: Iterable[str], prefix: str = "", rules: Sequence[Rule] = ()) 
 
 
 def _check_prefix(prefix: str, kept: list[str], names: list[str]) -> None:
-    if not kept:
+    if prefix and not kept:
         heads = dict.fromkeys(name[: name.find(".") + 1] for name in names if "." in name)
         raise UsageError(
             f"prefix {prefix!r}: begins none of {len(names)} names",
