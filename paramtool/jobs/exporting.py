@@ -7,7 +7,7 @@ that rename; and of those names the ones that are wanted.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,7 +67,7 @@ class ExportOptions:
     rename: Sequence[str | Rule] = ()
     """Rules such as `*.gamma=*.weight`, each applied to what those before it made."""
     ties: Mapping[str, str] = field(default_factory=dict)
-    """{wanted name: the first name of its memory}: a name that the file lacks is written from one it is tied to."""
+    """{wanted name: the first of the names that are one tensor}: one that the file lacks is written from another."""
     max_bytes: int = MAX_EXPANDED_NBYTES
     """What one expanded (stride 0) tensor may grow to."""
     max_shard_nbytes: int | None = None
@@ -133,7 +133,7 @@ def export(
         renamed={new: old[new] for new in plan.order if old.get(new, new) != new},
         left_out=where.companions.left,
         companions=tuple(where.companions.files),
-        warnings=tuple(name_warnings(where)),
+        warnings=(*_apart(entries, options.ties), *name_warnings(where)),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
     )
@@ -179,6 +179,16 @@ def _chosen(
     if not names:
         raise PlanError(f"{where}: holds no tensor; there is nothing to write")
     return {name: checkpoint.entries[old[source]] for name, source in sources.items() if source is not None}
+
+
+def _apart(entries: Mapping[str, Entry], ties: Mapping[str, str]) -> Iterator[str]:
+    """Names that the variant ties and the file holds as two tensors: which of them a loader takes is its own choice."""
+    for name, first in ties.items():
+        if name in entries and first in entries and entries[name].value != entries[first].value:
+            yield (
+                f"the model ties {name!r} to {first!r}, and the file holds them apart; both are written, and a loader "
+                "that ties them keeps one (`paramtool variants` compares them)"
+            )
 
 
 def _missing(where: str, missing: list[str], wanted: int, names: Mapping[str, str], more: str) -> UsageError:
