@@ -136,10 +136,12 @@ def _parts(folder: str) -> set[str]:
 def unseen_warnings(plan: Plan, target: str) -> Iterator[str]:
     """Names of an output folder that loaders without paramtool will miss.
 
-    Tied names follow from the model's own tie.  What stands elsewhere because its bytes are equal, or as a part or a
-    transpose of another tensor, only the alias record knows.
+    Tied names follow from the model's own tie.  What stands elsewhere because its bytes are equal, as a part or a
+    transpose of another tensor, or is calculated, only the alias record knows.
     """
-    unseen = [a.name for a in plan.aliases if a.evidence == "content" or a.relation != "same"]
+    found = {target.name for target in plan.targets}
+    found |= {a.name for a in plan.aliases if a.evidence != "content" and a.relation == "same"}
+    unseen = [name for name in plan.order if name not in found]
     if unseen:
         mends = f"paramtool export {quote(target)} --all-names -o {quote(f'{target}.plain')}"
         yield (

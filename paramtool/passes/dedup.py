@@ -6,7 +6,7 @@ them, and `joining.py` moves owners onto others.  Here the graph becomes targets
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from paramtool.errors import PlanError, listed
 from paramtool.model.alias import AliasGraph, Member

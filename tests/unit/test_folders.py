@@ -276,6 +276,18 @@ def test_names_that_only_the_record_knows(folder: Path, tmp_path: Path) -> None:
     assert quick("dedup", "model", "-o", "other", "--no-equal", cwd=tmp_path).err == ""
 
 
+def test_names_that_are_calculated(folder: Path, tmp_path: Path) -> None:
+    """Casts and constants are not stored at all: they are in the warning, and `export` calculates them."""
+    a = torch.randn(64, 64).bfloat16()
+    state = {"a": a.float(), "half": a, "ones": torch.ones(64, 64), "turned": a.float().t().contiguous()}
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    found = jobs.dedup(folder, tmp_path / "out", derive_casts=True, fold_constants=True)
+    assert len(found.warnings) == 1 and found.warnings[0].startswith("3 of 4 names"), found.warnings
+    jobs.export(tmp_path / "out", tmp_path / "plain", all_names=True)
+    plain = load_file(tmp_path / "plain" / "model.safetensors")
+    assert plain.keys() == state.keys() and all(torch.equal(plain[name], state[name]) for name in state)
+
+
 def test_the_report_says_what_came_along(folder: Path, tmp_path: Path) -> None:
     """As a row, with what stayed; a dry run says the same and writes nothing."""
     (folder / "x.gguf").write_text("x")
