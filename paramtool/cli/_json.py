@@ -216,11 +216,18 @@ def verified(found: Verified) -> dict[str, Any]:
 def exported(found: Exported) -> dict[str, Any]:
     """`paramtool export --json`."""
     return {
-        "schema": "paramtool.export/1",
+        "schema": "paramtool.export/2",
+        "input": found.input,
         "output": found.output,
+        "files": list(found.files),
+        "written": found.written,
+        "verified": found.verified,
         "names": list(found.names),
+        "renamed": dict(found.renamed),
         "nbytes": found.nbytes,
         "section": found.section,
         "like_section": found.like_section,
         **({"cloned_nbytes": found.cloned_nbytes} if found.cloned_nbytes else {}),
+        "left_out": list(found.left_out),
+        "warnings": list(found.warnings),
     }

@@ -10,7 +10,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import ALIGN
-from paramtool.cli._text import FILE, Size, plural, quoted, size
+from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
 
 if TYPE_CHECKING:
     from paramtool.jobs import Relayouted
@@ -103,6 +103,7 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
         yield from _network(one)
     if len(found.converted) > MANY:
         yield ("network", f"and {plural(len(found.converted) - MANY, 'more network')}", "--json lists them")
+    yield from came_along(found.companions)
     yield from (("left out", text) for text in found.left_out)
     yield ("untouched", f"{plural(found.untouched, 'other tensor')}, as they were, aliases included")
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)}")

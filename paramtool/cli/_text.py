@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator, Sequence
 
 import click
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+
+
+MANY = 8
+"""So many files are named in a row."""
 
 
 def shown(text: str, lines: bool = False) -> str:
@@ -65,6 +70,13 @@ def parse_size(text: str) -> int:
     if not found or found[2].upper() not in UNITS:
         raise ValueError(f"{text!r} is no size; write 4096, 5GB or 512MiB")
     return int(float(found[1]) * UNITS[found[2].upper()])
+
+
+def came_along(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The row that says which other files of a folder came along, if any did."""
+    if names:
+        more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
+        yield ("with", plural(len(names), "other file"), ", ".join(names[:MANY]) + more)
 
 
 FILE = click.Path(readable=False)

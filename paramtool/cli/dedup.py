@@ -9,7 +9,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import ALIGN, physical
-from paramtool.cli._text import FILE, Size, plural, quoted, size
+from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
 from paramtool.jobs import Deduped
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
 from paramtool.model.alias import Member
@@ -120,6 +120,7 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         yield ("equal", f"{size(found.repeated_nbytes)} stored again", "torch would tie names that are only equal")
     if found.unused_nbytes:
         yield ("unused", size(found.unused_nbytes), "that no tensor uses, left behind")
+    yield from came_along(found.companions)
     yield from (("left out", text) for text in found.left_out)
     yield from _sizes(found)
     read_back = "all read back and equal" if found.verified else "not verified"

@@ -2,76 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Collection, Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import ALIGN, physical
-from paramtool.cli._text import FILE, Size, plural, quoted, size
+from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
 from paramtool.errors import UsageError
 from paramtool.jobs.exporting import MAX_EXPANDED_NBYTES
 
 if TYPE_CHECKING:
     from paramtool.jobs import Exported
 
+CONFIG_NAME = "config.json"
+MANY = 8
+"""So many names are listed; --json lists all."""
+
 
 @click.command("export", epilog="Exit codes: 0 fine, 2 a name is missing, 3 bad file, 6 no plain form, 7 output.")
 @click.argument("path", metavar="FILE", type=FILE)
 @click.option("--names", type=FILE, metavar="NAMES.txt", help="One name a line; - reads standard input.")
-@click.option(
-    "--like",
-    type=FILE,
-    metavar="OTHER_CKPT",
-    help="Take the names, and check the shapes, of another.",
-)
+@click.option("--like", type=FILE, metavar="OTHER_CKPT", help="Take the names, and check the shapes, of another.")
+@click.option("--keys-from-config", "config", type=FILE, is_flag=False, flag_value="", metavar="[CONFIG.JSON]",
+              help="Names and shapes of the model of a config of transformers, or of the one beside FILE.")  # fmt: skip
+@click.option("--all-names", is_flag=True, help="Every name, aliases too.")
 @click.option("--like-only", metavar="SECTION", help="The names of one section of OTHER_CKPT, its prefix stripped.")
 @click.option("--only", metavar="SECTION", help="One section of FILE, its prefix stripped.")
-@click.option("-o", "--output", required=True, type=FILE)
+@click.option("--prefix", default="", metavar="P", help="Of FILE the names that begin with P, without it.")
+@click.option("--rename", multiple=True, metavar="FROM=TO",
+              help="A name or a pattern, 'bert.*=*'; again for more, which see what it made.")  # fmt: skip
+@click.option("-o", "--output", required=True, type=FILE, help="A file, or a folder where FILE is one.")
+@click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB.")
 @click.option("--max-bytes", type=Size(), default=MAX_EXPANDED_NBYTES, show_default=True,
               help="What one expanded (stride 0) tensor may grow to.")  # fmt: skip
 @ALIGN
+@click.option("--no-verify", is_flag=True, help="Do not read the result back.")
+@click.option("--dry-run", is_flag=True, help="Say what would be written.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
 def command(
-    path: str, names: str | None, like: str | None, like_only: str | None, only: str | None, output: str,
-    max_bytes: int, align: int, as_json: bool, force: bool,
+    path: str, names: str | None, like: str | None, config: str | None, all_names: bool, output: str,
+    max_shard_size: int | None, no_verify: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Write a plain safetensors file with exactly the names that a variant wants, each stored for itself.
+    """Write a plain file with exactly the names that a variant wants, each stored for itself.
+
+    Say which names in one way.  They are looked for in the section of --only, after --prefix, after --rename.
 
     \b
-    $ paramtool export model.dedup.safetensors --names names.txt -o plain.safetensors
     $ paramtool export model.dedup.safetensors --like variant.pt -o plain.safetensors
+    $ paramtool export FOLDER --keys-from-config -o OUTFOLDER
+    $ paramtool export bert.pt --all-names --prefix bert. --rename '*.gamma=*.weight' -o encoder.safetensors
     """
-    wanted = _read_names(names) if names is not None else None
-    found = jobs.export(
-        path,
-        output,
-        names=wanted,
-        like=like,
-        like_only=like_only,
-        only=only,
-        max_bytes=max_bytes,
-        align=align,
-        force=force,
-        progress=_render.progress,
-    )
+    if max_shard_size is not None and max_shard_size < 1:
+        raise click.BadParameter("a shard needs at least one byte", param_hint="--max-shard-size")
+    if config is not None and (names is not None or like is not None or all_names):
+        raise UsageError("--keys-from-config says which names, and so does another flag; choose one")
+    wanted: Collection[str] | None = None
+    if names is not None:
+        wanted = _read_names(names)
+    elif config is not None:
+        wanted, options["ties"] = _of_config(config or _beside(path))
+    options |= {"max_shard_nbytes": max_shard_size, "verify": not no_verify}
+    found = jobs.export(path, output, names=wanted, like=like, all_names=all_names, progress=_render.progress,
+                        **options)  # fmt: skip
+    for warning in found.warnings:
+        _render.warn(warning)
     if as_json:
         from paramtool.cli import _json
 
         _render.json_text(_json.exported(found))
     else:
-        _render.rows(_rows(found, path, like))
+        _render.rows(_rows(found, like))
 
 
-def _rows(found: Exported, path: str, like: str | None) -> Iterator[_render.Row]:
+def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
     whose = f"names of section {found.like_section} of {like}" if found.like_section is not None else ""
-    yield ("export", f"{path} -> {found.output}", plural(len(found.names), "name"), size(found.nbytes), whose)
+    what = "export" if found.written else "dry run"
+    yield (what, f"{found.input} -> {found.output}", plural(len(found.names), "name"), size(found.nbytes), whose)
     yield from physical(found.nbytes, found.cloned_nbytes)
-    section = f" --only {quoted(found.section)}" if found.section is not None else ""
-    yield ("next", f"paramtool verify {quoted(found.output)} --against {quoted(path)}{section} --subset")
+    if not found.written:
+        yield from (("name", name, _was(name, found)) for name in found.names)
+    elif found.renamed:
+        yield from (("renamed", name, f"was {old}") for name, old in list(found.renamed.items())[:MANY])
+        if len(found.renamed) > MANY:
+            yield ("renamed", f"and {len(found.renamed) - MANY} more", "--json lists them")
+    yield from came_along(found.companions)
+    yield from (("left out", text) for text in found.left_out)
+    if not found.written:
+        return
+    yield ("verified", "all read back and equal") if found.verified else ("not done", "not verified (--no-verify)")
+    if not found.renamed:
+        section = f" --only {quoted(found.section)}" if found.section is not None else ""
+        yield ("next", f"paramtool verify {quoted(found.output)} --against {quoted(found.input)}{section} --subset")
+
+
+def _was(name: str, found: Exported) -> str:
+    return f"was {found.renamed[name]}" if name in found.renamed else ""
+
+
+def _beside(path: str) -> str:
+    """The config.json of a folder, or the one beside a file."""
+    return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), CONFIG_NAME)
+
+
+def _of_config(path: str) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """{name: shape} and {name: first name of its memory} of the model of a config.
+
+    Only `paramtool.torch` knows torch: it is imported by its name, when it is asked for.
+    """
+    try:
+        names = import_module("paramtool.torch").names_from_config(path)
+    except ImportError as error:
+        raise UsageError(f"{path}: a model is built by torch and transformers: {error}",
+                         hint="pip install 'paramtool[torch]' transformers") from None  # fmt: skip
+    return {name: shape for name, (shape, _) in names.items()}, {name: tie for name, (_, tie) in names.items()}
 
 
 def _read_names(path: str) -> list[str]:

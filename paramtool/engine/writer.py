@@ -7,23 +7,23 @@ what is written.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 from types import TracebackType
 from typing import Any, BinaryIO
 
 from paramtool.engine.arithmetic import boxes, element_type, value
 from paramtool.engine.checksums import Checksums
-from paramtool.engine.manifest import MANIFEST, strange
+from paramtool.engine.earlier import foreign
 from paramtool.engine.reflink import block_nbytes, clone, whole_blocks
 from paramtool.engine.source import Buffer, Source, read_blocks
 from paramtool.errors import OutputError
+from paramtool.formats._files import open_source
 from paramtool.formats._output import Late, OutputFile
-from paramtool.formats._sniff import INDEX_NAME
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View
 
@@ -41,6 +41,7 @@ ADVISE: Callable[..., None] = getattr(os, "posix_fadvise", lambda *advice: None)
 DONTNEED: int = getattr(os, "POSIX_FADV_DONTNEED", 0)
 CANNOT_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
 """How kernels and file systems say that they cannot copy between these two files."""
+NOTHING: Mapping[str, str] = {}
 
 
 class Staged:
@@ -49,13 +50,15 @@ class Staged:
     Used as a context manager; without `commit` everything is removed.
     """
 
-    def __init__(self, path: str, is_folder: bool, force: bool, inputs: Iterable[str] = ()) -> None:
+    def __init__(
+        self, path: str, is_folder: bool, force: bool, inputs: Iterable[str] = (), known: Mapping[str, str] = NOTHING
+    ) -> None:
         self.path = os.path.normpath(path)
         self.is_folder = is_folder
         self.force = force
         self.cloned = 0
         """Bytes of the output that share their blocks with the source."""
-        check_place(path, is_folder, force, inputs)
+        check_place(path, is_folder, force, inputs, known)
         # The name is known before anything is made, so that an interruption at any moment finds what to remove.
         name = f".{os.path.basename(self.path)[:150]}.{secrets.token_hex(4)}.tmp"
         self.temporary = os.path.join(os.path.dirname(self.path) or ".", name)
@@ -127,10 +130,13 @@ class Staged:
             os.unlink(path)
 
 
-def check_place(path: str, is_folder: bool, force: bool, inputs: Iterable[str] = ()) -> None:
+def check_place(
+    path: str, is_folder: bool, force: bool, inputs: Iterable[str] = (), known: Mapping[str, str] = NOTHING
+) -> None:
     """Whether an output may be put at `path`; OutputError says why not.
 
-    It never replaces what is read, nor a folder that holds anything but an earlier output of this program.
+    It never replaces what is read, nor a folder that holds anything but an earlier output of this program: weights, and
+    unchanged copies of `known` files (see `earlier.foreign`).
     """
     if not path or (path.endswith(os.sep) and not is_folder):
         raise OutputError(f"{path or 'the output'!r}: is no name for a file", hint="-o FILE.safetensors")
@@ -150,27 +156,11 @@ def check_place(path: str, is_folder: bool, force: bool, inputs: Iterable[str] =
     if not (os.path.isdir(path) if is_folder else os.path.isfile(path)):
         kind = "a folder" if is_folder else "a file"
         raise OutputError(f"{path}: exists and is not {kind}; --force would lose it")
-    if is_folder and (foreign := sorted(_foreign(path))):
-        raise OutputError(f"{path}: holds other files, which --force would lose: {', '.join(foreign[:5])}")
-
-
-def _foreign(folder: str) -> set[str]:
-    """What a folder holds that an output of this program does not."""
-    if os.path.isfile(os.path.join(folder, MANIFEST)):
-        return set(strange(folder))
-    return set(os.listdir(folder)) - _own_names(folder)
-
-
-def _own_names(folder: str) -> set[str]:
-    """What an output of this program holds: an index, and the shards that it lists."""
-    from paramtool.formats._index import is_plain_name
-
-    try:
-        with open(os.path.join(folder, INDEX_NAME), encoding="utf-8") as file:
-            listed = json.load(file)["weight_map"].values()
-    except (OSError, ValueError, LookupError, AttributeError, TypeError):
-        return set()
-    return {INDEX_NAME, *(name for name in listed if isinstance(name, str) and is_plain_name(name))}
+    if is_folder and (others := list(islice(foreign(path, known), 5))):
+        raise OutputError(
+            f"{path}: holds other files, which --force would lose: {', '.join(others)}",
+            hint="remove the folder, or choose another -o",
+        )
 
 
 def _sync_folder(path: str) -> None:
@@ -225,6 +215,25 @@ def _write_segments(output: OutputFile, source: Source, sink: _Sink) -> None:
         crcs = checksums.all()
     for start, segment in zip(places, late, strict=True):
         sink.fill(segment.make(crcs), start)
+
+
+def copy_whole(staged: Staged, files: Mapping[str, str]) -> None:
+    """Copy whole regular files into an output folder: {name in it, with `/`: file}.
+
+    FormatError where a file cannot be read, OutputError where the disk refuses.
+    """
+    for name, source in files.items():
+        path = staged.file(name)
+        file, status = open_source(source)
+        with file:
+            try:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+            except OSError as error:
+                raise _output_error(staged.path, error) from None
+            with _Sink(path, staged.path, lambda nbytes: None) as sink:
+                sink.copy(file, 0, status.nbytes)
+    for place in {os.path.dirname(staged.file(name)) for name in files}:
+        _sync_folder(place)
 
 
 def _check_space(staged: Staged, nbytes: int) -> None:

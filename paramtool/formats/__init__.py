@@ -119,12 +119,11 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
     raise FormatError(f"{path}: is {foreign.what}", hint=foreign.hint)
 
 
-INDEXES = (_sniff.INDEX_NAME, "pytorch_model.bin.index.json")
-"""Looked for in this order, as transformers does."""
+KNOWN = (_sniff.MODEL_NAME, _sniff.INDEX_NAME, "pytorch_model.bin", "pytorch_model.bin.index.json")
+"""Looked for in this order, as transformers does (`_get_resolved_checkpoint_files` in its modeling_utils.py)."""
 WEIGHTS = (
     ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".params", ".npz", ".h5", ".hdf5", ".keras", ".onnx", ".jld2",
 )  # fmt: skip
-WHOLE = ("model.safetensors", "pytorch_model.bin")
 
 
 def _in_folder(folder: str) -> str:
@@ -133,11 +132,11 @@ def _in_folder(folder: str) -> str:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise FormatError(f"{folder}: cannot be read: {error.strerror}") from None
-    indexes = [name for name in INDEXES if name in names] or [n for n in names if n.endswith(_sniff.INDEX_SUFFIX)]
-    whole = [name for name in WHOLE if name in names]
-    if whole and not (set(INDEXES) & set(names)):
-        return os.path.join(folder, whole[0])
-    if len(indexes) == 1 or (indexes and indexes[0] in INDEXES):
+    known = next((name for name in KNOWN if name in names), None)
+    if known is not None:
+        return os.path.join(folder, known)
+    indexes = [name for name in names if name.endswith(_sniff.INDEX_SUFFIX)]
+    if len(indexes) == 1:
         return os.path.join(folder, indexes[0])
     weights = [name for name in names if name.endswith(WEIGHTS)]
     if not indexes and len(weights) == 1:

@@ -16,6 +16,8 @@ MAX_SAFETENSORS_HEADER = 100_000_000
 INDEX_SUFFIX = ".index.json"
 INDEX_NAME = "model.safetensors.index.json"
 """What transformers, accelerate and huggingface_hub look for, and what is written."""
+MODEL_NAME = "model.safetensors"
+"""The same of a checkpoint that is one file in a folder."""
 
 
 def is_zip(head: bytes) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from paramtool.jobs._writing import default_output
     from paramtool.jobs.deduping import Deduped, Options, dedup
-    from paramtool.jobs.exporting import Exported, export
+    from paramtool.jobs.exporting import Exported, ExportOptions, export
     from paramtool.jobs.family import Family, dedup_family
     from paramtool.jobs.guessing import Guessed, guess
     from paramtool.jobs.inspecting import Inspection, alias_graph, inspect
@@ -26,7 +26,7 @@ PLACES = {
     "_writing": ("default_output",),
     "deduping": ("Deduped", "Options", "dedup"),
     "family": ("Family", "dedup_family"),
-    "exporting": ("Exported", "export"),
+    "exporting": ("ExportOptions", "Exported", "export"),
     "verifying": ("Verified", "verify"),
     "guessing": ("Guessed", "guess"),
     "layouting": ("layouts",),
@@ -34,9 +34,9 @@ PLACES = {
     "relayouting": ("RelayoutOptions", "Relayouted", "convert", "fuse", "relayout", "unfuse"),
 }
 __all__ = [
-    "Deduped", "Exported", "Family", "Guessed", "Inspection", "Options", "RelayoutOptions", "Relayouted",
-    "Verified", "alias_graph", "convert", "dedup", "dedup_family", "default_output", "export", "fuse", "guess",
-    "inspect", "layouts", "load_file", "relayout", "unfuse", "verify",
+    "Deduped", "ExportOptions", "Exported", "Family", "Guessed", "Inspection", "Options", "RelayoutOptions",
+    "Relayouted", "Verified", "alias_graph", "convert", "dedup", "dedup_family", "default_output", "export", "fuse",
+    "guess", "inspect", "layouts", "load_file", "relayout", "unfuse", "verify",
 ]  # fmt: skip
 
 

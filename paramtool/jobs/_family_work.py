@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -12,11 +13,12 @@ from paramtool.engine import families
 from paramtool.engine.partition import Window, partition
 from paramtool.engine.source import Source
 from paramtool.engine.verify import by_name, by_safetensors
-from paramtool.engine.writer import Staged, write
+from paramtool.engine.writer import Staged, copy_whole, write
 from paramtool.errors import OutputError, listed
 from paramtool.formats import _index, safetensors
 from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
+from paramtool.jobs._companions import Companions, companions
 from paramtool.jobs._progress import Advance, Progress
 from paramtool.jobs._writing import NEEDED, SHARD_NBYTES
 from paramtool.jobs.deduping import Options
@@ -117,6 +119,8 @@ class Work:
         files = [file.path for one in self.inputs for file in one.whole.files]
         with Staged(target, True, force, files) as staged:
             families.make_folders(staged, folders)
+            for one in self.inputs:
+                copy_whole(staged, {f"{one.folder}/{name}": file for name, file in brought(one, target).files.items()})
             with progress("write", sum(part.nbytes for part in self.parts)) as advance:
                 for number, source in enumerate(self.sources):
                     write(staged, self._written(number), source, advance)
@@ -155,6 +159,12 @@ class Work:
                 listed(f"{target}: does not read back as its sources, so it was not kept:", found),
                 hint="this is a defect of paramtool or of the disk; please report it with the inputs' `inspect --json`",
             )
+
+
+def brought(one: Input, target: str) -> Companions:
+    """The other files of an input folder, which come along into its folder of the output."""
+    read = [file.path for file in one.whole.files]
+    return companions(one.path, read, target) if os.path.isdir(one.path) else Companions()
 
 
 # --- planning --------------------------------------------------------------------------------------------------

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from shlex import quote
+from typing import NamedTuple
 
 from paramtool import formats
 from paramtool.engine.arithmetic import prove
 from paramtool.engine.source import Source
 from paramtool.engine.verify import by_name
-from paramtool.engine.writer import Staged, check_place, write
+from paramtool.engine.writer import Staged, check_place, copy_whole, write
 from paramtool.errors import OutputError, UnsafeError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.formats._output import OutputFile
+from paramtool.formats._sniff import MODEL_NAME
+from paramtool.jobs._companions import Companions, companions
 from paramtool.jobs._progress import Advance, Path, Progress
 from paramtool.jobs._writers import SAFETENSORS, Writer, is_named_for, writer_for
 from paramtool.jobs.verifying import memory_differences
@@ -44,28 +47,55 @@ def default_output(path: Path, folder: bool, word: str = "dedup") -> str:
     return os.path.join(os.path.dirname(path), name)
 
 
+class Destination(NamedTuple):
+    """Where an output goes, and in which form."""
+
+    path: str
+    is_folder: bool
+    max_shard_nbytes: int | None
+    """Shards of at most so many bytes and their index; None for one file."""
+    companions: Companions = Companions()
+    """The other files of an input folder, which come along into a folder."""
+
+    @property
+    def writer(self) -> Writer:
+        """The format that it is written in."""
+        return writer_for(self.path, self.is_folder)
+
+    def files(self, outputs: Iterable[OutputFile]) -> tuple[str, ...]:
+        """The files of the output, as paths, companions included."""
+        names = [*(out.name for out in outputs), *self.companions.files]
+        return tuple(os.path.join(self.path, name) if name else self.path for name in names)
+
+
 def place(
     path: Path, output: Path | None, whole: Checkpoint, max_shard_nbytes: int | None, force: bool, word: str
-) -> tuple[str, bool]:
-    """Where the output goes, and whether it is a folder of shards; an error where it may not go there."""
+) -> Destination:
+    """Where the output goes; an error where it may not go there.
+
+    A folder gives a folder, with one file or with shards as it has itself, unless the output is named as a file.
+    """
     asked = max_shard_nbytes is not None
-    sharded = asked or whole.format.startswith("sharded")
-    target = os.fspath(output) if output is not None else default_output(path, sharded, word)
+    given = os.path.isdir(path)
+    folder = asked or given or whole.format.startswith("sharded")
+    target = os.fspath(output) if output is not None else default_output(path, folder, word)
     if output is not None and is_named_for(target, writer_for(target)):
         if asked:
             raise UsageError(f"{target}: shards need a folder", hint=f"-o {quote(os.path.splitext(target)[0])}")
-        sharded = False
-    check_place(target, sharded, force, [file.path for file in whole.files])
-    return target, sharded
+        folder = False
+    if folder and not asked and whole.format.startswith("sharded"):
+        max_shard_nbytes = SHARD_NBYTES
+    read = [file.path for file in whole.files]
+    others = companions(os.fspath(path), read, target) if folder and given else Companions()
+    check_place(target, folder, force, read, others.files)
+    return Destination(target, folder, max_shard_nbytes, others)
 
 
-def laid_out(
-    plan: Plan, target: Path, sharded: bool, max_shard_nbytes: int | None, align: int = safetensors.ALIGN
-) -> tuple[OutputFile, ...]:
-    """The files of an output at `target`."""
-    if sharded:
-        return safetensors.lay_out_sharded(plan, max_shard_nbytes or SHARD_NBYTES, align=align)
-    return writer_for(target).lay_out(plan, align)
+def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> tuple[OutputFile, ...]:
+    """The files of an output."""
+    if where.max_shard_nbytes is not None:
+        return safetensors.lay_out_sharded(plan, where.max_shard_nbytes, align=align)
+    return tuple(replace(o, name=MODEL_NAME if where.is_folder else "") for o in where.writer.lay_out(plan, align))
 
 
 NEEDED = ("numpy", "ml_dtypes", "blake3")
@@ -87,8 +117,7 @@ class Work:
     checkpoint: Checkpoint
     plan: Plan
     outputs: tuple[OutputFile, ...]
-    output: str
-    sharded: bool
+    where: Destination
     expected: Mapping[str, Entry] = field(default_factory=dict)
     """Entries of the source that the output holds under their own names, memories included."""
     windows: Mapping[str, Entry] = field(default_factory=dict)
@@ -99,7 +128,7 @@ class Work:
     @property
     def writer(self) -> Writer:
         """The format of the output."""
-        return writer_for(self.output, self.sharded)
+        return self.where.writer
 
     def prove_requirements(self) -> None:
         """Prove what the plan requires of the source's bytes, and write nothing."""
@@ -116,7 +145,9 @@ class Work:
         ready(self.plan, self.writer, verify)
         with Source(self.checkpoint) as source:
             prove(self.plan.requires, source)
-            with Staged(self.output, self.sharded, force, inputs) as staged:
+            others = self.where.companions.files
+            with Staged(self.where.path, self.where.is_folder, force, inputs, others) as staged:
+                copy_whole(staged, others)
                 with progress("write", self.plan.nbytes) as advance:
                     write(staged, self.outputs, source, advance)
                 if verify:
@@ -136,7 +167,7 @@ class Work:
         found = found or list(self._differences_by_name(place(self.outputs[-1].name), advance))
         if found:
             raise OutputError(
-                listed(f"{self.output}: does not read back as its source, so it was not kept:", found),
+                listed(f"{self.where.path}: does not read back as its source, so it was not kept:", found),
                 hint="this is a defect of paramtool or of the disk; please report it with the input's `inspect --json`",
             )
 
@@ -179,13 +210,13 @@ def other_sections(whole: Checkpoint, only: str | None) -> Iterator[str]:
         yield f"section{'s' if len(others) > 1 else ''} {', '.join(others)}"
 
 
-def left_out(checkpoint: Checkpoint, plan: Plan, target: str, sharded: bool) -> Iterator[str]:
+def left_out(checkpoint: Checkpoint, plan: Plan, writer: Writer) -> Iterator[str]:
     """What of a checkpoint is not in an output, for people."""
     kept = set(plan.order)
     for name, entry in checkpoint.entries.items():
         if name not in kept:
             yield f"tensor {name!r}: {why_not_plain(entry)}"
-    yield from writer_for(target, sharded).left_out(plan)
+    yield from writer.left_out(plan)
 
 
 def why_not_plain(entry: Entry) -> str:
@@ -201,13 +232,13 @@ def why_not_plain(entry: Entry) -> str:
             return f"needs {needs}"
 
 
-def name_warnings(target: str, sharded: bool) -> Iterator[str]:
+def name_warnings(where: Destination) -> Iterator[str]:
     """A name that loaders will not take for what it is."""
-    if not sharded and writer_for(target) is SAFETENSORS and not target.endswith(SAFETENSORS.suffixes):
-        yield f"{target}: safetensors is written under this name; loaders expect it to end in .safetensors"
+    if not where.is_folder and where.writer is SAFETENSORS and not where.path.endswith(SAFETENSORS.suffixes):
+        yield f"{where.path}: safetensors is written under this name; loaders expect it to end in .safetensors"
 
 
-def flat_pair_warnings(plan: Plan, target: str, sharded: bool) -> list[str]:
+def flat_pair_warnings(plan: Plan, writer: Writer) -> list[str]:
     """Aliases for which the user's own metadata leaves no flat pair."""
-    taken = writer_for(target, sharded).taken_flat_pairs(plan)
+    taken = writer.taken_flat_pairs(plan)
     return [f"metadata has the key {name!r} already, so no flat pair was written for this alias" for name in taken]

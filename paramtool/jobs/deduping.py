@@ -12,8 +12,9 @@ from typing import Any
 from paramtool import formats
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import safetensors
+from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
-from paramtool.jobs._writers import Writer, writer_for
+from paramtool.jobs._writers import Writer
 from paramtool.jobs._writing import (
     Work,
     allow,
@@ -65,6 +66,8 @@ class Deduped:
     seconds: float
     cloned_nbytes: int = 0
     """Bytes of the output that share their blocks with the input."""
+    companions: tuple[str, ...] = ()
+    """The other files of an input folder that came along, by their names in the output."""
 
     @property
     def equal(self) -> tuple[Equal, ...] | None:
@@ -124,45 +127,47 @@ def dedup(
     warnings = allow(checkpoint, options.allow_unknown, output)
     if not checkpoint.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
-    target, sharded = place(path, output, whole, options.max_shard_nbytes, options.force, "dedup")
-    writer = writer_for(target, sharded)
+    where = place(path, output, whole, options.max_shard_nbytes, options.force, "dedup")
+    writer = where.writer
     if (options.derive_casts or options.fold_constants) and not writer.holds_derived:
-        raise UsageError(f"{target}: only safetensors files record tensors that are calculated on load")
+        raise UsageError(f"{where.path}: only safetensors files record tensors that are calculated on load")
     graph = alias.build(checkpoint, options.keep, parts=False, apart=writer.ties_what_stands_once)
     looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
     content = compare(checkpoint, graph, looking, progress) if options.equal else None
     plan, joined, repeated_nbytes = _planned(checkpoint, graph, content or Content(), options, writer)
-    outputs = laid_out(plan, target, sharded, options.max_shard_nbytes, options.align)
+    outputs = laid_out(plan, where, options.align)
     sizes = whole.files if checkpoint is whole else checkpoint.storages.values()
     report = Deduped(
         input=os.fspath(path),
-        output=target,
+        output=where.path,
         checkpoint=checkpoint,
         graph=joined,
         plan=plan,
         format=writer.name,
-        files=tuple(os.path.join(target, out.name) if out.name else target for out in outputs),
+        files=where.files(outputs),
         content=content,
         nbytes_before=sum(one.nbytes for one in sizes),
         nbytes_after=sum(out.nbytes for out in outputs),
         unused_nbytes=sum(graph.unused.values()),
         repeated_nbytes=repeated_nbytes,
-        left_out=(*other_sections(whole, options.only), *left_out(checkpoint, plan, target, sharded)),
+        left_out=(*other_sections(whole, options.only), *left_out(checkpoint, plan, writer), *where.companions.left),
         warnings=(
             *checkpoint.notes,
             *warnings,
             *_keep_warnings(joined, options.keep),
-            *name_warnings(target, sharded),
-            *flat_pair_warnings(plan, target, sharded),
+            *name_warnings(where),
+            *flat_pair_warnings(plan, writer),
+            *(unseen_warnings(plan, where.path) if where.is_folder else ()),
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
         seconds=0.0,
+        companions=tuple(where.companions.files),
     )
     if not options.dry_run:
         planned = set(plan.order)
         kept = {name: entry for name, entry in checkpoint.entries.items() if name in planned}
-        work = Work(checkpoint, plan, outputs, target, sharded, kept)
+        work = Work(checkpoint, plan, outputs, where, kept)
         report = replace(report, cloned_nbytes=work.carry_out(options.force, options.verify, progress))
     return replace(report, seconds=time.monotonic() - began)
 

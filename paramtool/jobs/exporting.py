@@ -1,34 +1,53 @@
-"""Writing exactly the file that one variant wants."""
+"""Writing exactly the file that one variant wants, for programs without paramtool.
+
+What is asked for is worked out in this order: one section of the file; the names with a prefix, without it; the rules
+that rename; and of those names the ones that are wanted.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from paramtool import formats
 from paramtool.errors import PlanError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.jobs._progress import Path, Progress, silent
-from paramtool.jobs._writing import Work, laid_out
-from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.plan import check
+from paramtool.jobs._writing import Work, laid_out, name_warnings, place
+from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.plan import Plan, check
 from paramtool.model.view import View
 from paramtool.passes import dedup as dedup_pass
-from paramtool.passes import select
+from paramtool.passes import near, renaming, select
+from paramtool.passes.renaming import Rule
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What `export` wrote."""
+    """What `export` wrote, or would write."""
 
+    input: str
     output: str
     names: tuple[str, ...]
     nbytes: int
+    """The weights of the output, without the other files of a folder."""
+    files: tuple[str, ...]
+    """The files of the output, as paths."""
     section: str | None = None
     """The section of the input that the names were taken from."""
     like_section: str | None = None
     """The section of the other checkpoint whose names these are; None where it is no section's."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """{name in the output: name in the input}, where they differ."""
+    left_out: tuple[str, ...] = ()
+    """Files of an input folder that did not come along, each with the reason."""
+    companions: tuple[str, ...] = ()
+    """The other files of an input folder that came along, by their names in the output."""
+    warnings: tuple[str, ...] = ()
+    verified: bool = False
+    written: bool = True
     cloned_nbytes: int = 0
     """Bytes of the output that share their blocks with the input."""
 
@@ -38,55 +57,160 @@ Shapes = Mapping[str, tuple[int, ...] | None]
 MAX_EXPANDED_NBYTES = 1 << 30
 
 
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """How `export` goes about it."""
+
+    like_only: str | None = None
+    """The section of `like` whose names are wanted."""
+    only: str | None = None
+    """One section of the input, its prefix stripped from the names."""
+    prefix: str = ""
+    """The names that begin so, without it."""
+    rename: Sequence[str | Rule] = ()
+    """Rules such as `*.gamma=*.weight`, each applied to what those before it made."""
+    ties: Mapping[str, str] = field(default_factory=dict)
+    """{wanted name: the first of the names that are one tensor}: one that the file lacks is written from another."""
+    max_bytes: int = MAX_EXPANDED_NBYTES
+    """What one expanded (stride 0) tensor may grow to."""
+    max_shard_nbytes: int | None = None
+    """Write a folder of shards of at most so many bytes; None follows the input."""
+    align: int = safetensors.ALIGN
+    """The tensors of a file begin at a multiple of so many bytes."""
+    verify: bool = True
+    dry_run: bool = False
+    force: bool = False
+
+
 def export(
     path: Path,
     output: Path,
     *,
     names: Collection[str] | None = None,
     like: Path | None = None,
-    like_only: str | None = None,
-    only: str | None = None,
-    max_bytes: int = MAX_EXPANDED_NBYTES,
-    align: int = safetensors.ALIGN,
-    force: bool = False,
+    all_names: bool = False,
+    options: ExportOptions | None = None,
     progress: Progress = silent,
+    **more: Any,
 ) -> Exported:
-    """Write a plain file with exactly the names that one variant wants, each stored for itself.
+    """Write a plain file or folder with exactly the names that one variant wants, each stored for itself.
 
-    The suffix of the output says the format, as for `dedup`.
-    The names are given, or those of `like`, whose shapes must agree: of its section `like_only`, else of its one model
-    section if it has optimizer or EMA sections, else all.  `max_bytes` bounds what one expanded (stride 0) tensor may
-    grow to; tensor data begins at a multiple of `align` bytes.  UsageError where a name is missing, PlanError where one
-    has no plain form.
+    The names are one of: `names`, whose shapes are checked too if it maps them to shapes or to arrays; those of the
+    checkpoint `like`, whose shapes must agree: of its section `like_only`, else of its one model section if it has
+    optimizer or EMA sections, else all; or `all_names` of the input.  `more` are fields of `ExportOptions` by name.
+
+    UsageError where a name is missing or a rule does not fit, PlanError where a tensor has no plain form or another
+    shape; nothing is written then.
     """
-    safetensors.check_align(align)
-    if (names is None) == (like is None):
-        raise UsageError("say which names: names (--names NAMES.txt) or like (--like OTHER_CKPT), one of them")
-    if like is None and like_only is not None:
-        raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
-    shapes: Shapes = dict.fromkeys(names or ())
-    section, more = None, ""
-    if like is not None:
-        other = formats.read(like)
-        section, shapes = _names_like(other, like_only)
-        more = "; --like-only SECTION takes the names of one section" if other.sections and section is None else ""
-    whole = formats.read(path)
-    only = select.section_for(whole, shapes) if only is None else only
-    checkpoint = whole if only is None else select.section(whole, only)
-    where = os.fspath(path)
-    missing = [name for name in shapes if name not in checkpoint.entries]
-    if missing:
+    options = replace(options or ExportOptions(), **more)
+    safetensors.check_align(options.align)
+    if (names is not None) + (like is not None) + all_names != 1:
         raise UsageError(
-            f"{where}: lacks {len(missing)} of {len(shapes)} names: {', '.join(map(repr, missing[:10]))}",
-            hint="paramtool inspect --tensors lists what it has" + more,
+            "say which names, one way: names (--names NAMES.txt), like (--like OTHER_CKPT), the model of a config "
+            "(--keys-from-config), or all_names (--all-names)"
         )
-    _check_shapes(where, checkpoint, shapes, max_bytes)
-    plan = dedup_pass.plain(checkpoint, shapes)
-    check(plan, shapes, checkpoint.storages)
-    outputs = laid_out(replace(plan, metadata=checkpoint.metadata), output, False, None, align)
-    work = Work(checkpoint, plan, outputs, os.fspath(output), False)
-    cloned = work.carry_out(force, verify=False, progress=progress)
-    return Exported(os.fspath(output), plan.order, outputs[0].nbytes, only, section, cloned)
+    if like is None and options.like_only is not None:
+        raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
+    wanted, like_section, more_advice = _wanted(names, like, options.like_only)
+    whole = formats.read(path)
+    rules = [rule if isinstance(rule, Rule) else renaming.parse(rule) for rule in options.rename]
+    only = options.only
+    if only is None and wanted is not None and not options.prefix and not rules:
+        only = select.section_for(whole, wanted)
+    checkpoint = whole if only is None else select.section(whole, only)
+    old = renaming.renamed(checkpoint.entries, options.prefix, rules)
+    shapes = dict.fromkeys(old) if wanted is None else wanted
+    entries = _chosen(os.fspath(path), checkpoint, old, shapes, options.ties, more_advice)
+    _check_shapes(os.fspath(path), entries, shapes, options.max_bytes)
+    chosen = replace(checkpoint, entries=entries)
+    plan = _plan(chosen)
+    where = place(path, output, whole, options.max_shard_nbytes, options.force, "export")
+    outputs = laid_out(plan, where, options.align)
+    cloned = 0
+    if not options.dry_run:
+        work = Work(chosen, plan, outputs, where, windows=entries)
+        cloned = work.carry_out(options.force, options.verify, progress)
+    return Exported(
+        input=os.fspath(path),
+        output=where.path,
+        names=plan.order,
+        nbytes=sum(out.nbytes for out in outputs),
+        files=where.files(outputs),
+        section=only,
+        like_section=like_section,
+        renamed={new: old[new] for new in plan.order if old.get(new, new) != new},
+        left_out=where.companions.left,
+        companions=tuple(where.companions.files),
+        warnings=(*_apart(entries, options.ties), *name_warnings(where)),
+        verified=options.verify and not options.dry_run,
+        written=not options.dry_run,
+        cloned_nbytes=cloned,
+    )
+
+
+def _wanted(
+    names: Collection[str] | None, like: Path | None, like_only: str | None
+) -> tuple[Shapes | None, str | None, str]:
+    """The names that are wanted, None for all; the section of `like` that they are of; and advice where some lack."""
+    if like is None:
+        return (None if names is None else _shapes(names)), None, ""
+    other = formats.read(like)
+    section, shapes = _names_like(other, like_only)
+    more = "; --like-only SECTION takes the names of one section" if other.sections and section is None else ""
+    return shapes, section, more
+
+
+def _shapes(names: Collection[str]) -> Shapes:
+    """Names with the shapes that a mapping gives them: of arrays, or as they are."""
+    if not isinstance(names, Mapping):
+        return dict.fromkeys(names)
+    shapes = {name: getattr(value, "shape", value) for name, value in names.items()}
+    return {name: None if shape is None else tuple(map(int, shape)) for name, shape in shapes.items()}
+
+
+def _chosen(
+    where: str,
+    checkpoint: Checkpoint,
+    old: Mapping[str, str],
+    names: Collection[str],
+    ties: Mapping[str, str],
+    more: str,
+) -> dict[str, Entry]:
+    """{wanted name: its entry}; a name that is missing takes one that it is tied to.  UsageError for the others."""
+    partners: dict[str, str] = {}
+    for name in names:
+        if name in old:
+            partners.setdefault(ties.get(name, name), name)
+    sources = {name: name if name in old else partners.get(ties.get(name, name)) for name in names}
+    missing = [name for name, source in sources.items() if source is None]
+    if missing:
+        raise _missing(where, missing, len(names), old, more)
+    if not names:
+        raise PlanError(f"{where}: holds no tensor; there is nothing to write")
+    return {name: checkpoint.entries[old[source]] for name, source in sources.items() if source is not None}
+
+
+def _apart(entries: Mapping[str, Entry], ties: Mapping[str, str]) -> Iterator[str]:
+    """Names that the variant ties and the file holds as two tensors: which of them a loader takes is its own choice."""
+    for name, first in ties.items():
+        if name in entries and first in entries and entries[name].value != entries[first].value:
+            yield (
+                f"the model ties {name!r} to {first!r}, and the file holds them apart; both are written, and a loader "
+                "that ties them keeps one (`paramtool variants` compares them)"
+            )
+
+
+def _missing(where: str, missing: list[str], wanted: int, names: Mapping[str, str], more: str) -> UsageError:
+    """What is missing, what it could have meant, and the flag that would find it."""
+    lines = [
+        f"{name!r}" + (f"; it has {' and '.join(map(repr, found))}" if (found := near.alike(name, names)) else "")
+        for name in missing[:10]
+    ]
+    advice = near.advice(missing, names) or "paramtool inspect --tensors lists what it has"
+    return UsageError(
+        listed(f"{where}: lacks {len(missing)} of {wanted} names:", lines, len(missing) - len(lines)),
+        hint=advice + more,
+    )
 
 
 def _names_like(other: Checkpoint, only: str | None) -> tuple[str | None, Shapes]:
@@ -112,10 +236,10 @@ def _model_section(other: Checkpoint) -> str | None:
     )
 
 
-def _check_shapes(where: str, checkpoint: Checkpoint, shapes: Shapes, max_bytes: int) -> None:
+def _check_shapes(where: str, entries: Mapping[str, Entry], shapes: Shapes, max_bytes: int) -> None:
     wrong = []
     for name, shape in shapes.items():
-        value = checkpoint.entries[name].value
+        value = entries[name].value
         if not isinstance(value, View):
             continue
         if shape is not None and value.shape != shape:
@@ -126,3 +250,11 @@ def _check_shapes(where: str, checkpoint: Checkpoint, shapes: Shapes, max_bytes:
             )
     if wrong:
         raise PlanError(listed(f"{where}: {len(wrong)} tensors do not fit:", wrong))
+
+
+def _plan(chosen: Checkpoint) -> Plan:
+    plan = dedup_pass.plain(chosen, chosen.entries)
+    check(plan, chosen.entries, chosen.storages)
+    # what transformers counted there were other names
+    texts = {key: text for key, text in chosen.index_metadata.items() if key != "total_parameters"}
+    return replace(plan, metadata=chosen.metadata, index_metadata=texts)

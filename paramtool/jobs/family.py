@@ -16,9 +16,10 @@ from paramtool.engine import families
 from paramtool.engine.source import MAX_OPEN_FILES, Source
 from paramtool.engine.writer import check_place
 from paramtool.errors import PlanError, UsageError
-from paramtool.formats import INDEXES, WHOLE, safetensors
-from paramtool.jobs._family_work import Input, Work, planned
+from paramtool.formats import KNOWN, safetensors
+from paramtool.jobs._family_work import Input, Work, brought, planned
 from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.jobs._writers import SAFETENSORS
 from paramtool.jobs._writing import allow, left_out, other_sections
 from paramtool.jobs.deduping import Options
 from paramtool.model import alias
@@ -165,7 +166,7 @@ def _folders(paths: Sequence[str]) -> list[str]:
         if other is not None and os.path.realpath(other) == os.path.realpath(path):
             raise UsageError(f"{path} is named twice", hint="name it once")
         if other is not None:
-            usual = {os.path.basename(one) for one in (other, path)} <= {*WHOLE, *INDEXES}
+            usual = {os.path.basename(one) for one in (other, path)} <= {*KNOWN}
             parents = " ".join(quote(os.path.dirname(one) or ".") for one in (other, path))
             raise UsageError(
                 f"{other} and {path}: both would go into a folder {name!r}",
@@ -258,5 +259,9 @@ def _member(work: Work, number: int, target: str, options: Options) -> Member:
         shared_by_some=sum(part.nbytes for part in users) - everywhere - own,
         own=own,
         files=tuple(os.path.join(target, name) for name in outputs),
-        left_out=(*other_sections(one.whole, only), *left_out(one.taken, plan, target, True)),
+        left_out=(
+            *other_sections(one.whole, only),
+            *left_out(one.taken, plan, SAFETENSORS),
+            *brought(one, target).left,
+        ),
     )

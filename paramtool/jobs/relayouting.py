@@ -13,7 +13,6 @@ from paramtool import formats, layouts
 from paramtool.errors import LayoutError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.jobs._progress import Path, Progress, silent
-from paramtool.jobs._writers import writer_for
 from paramtool.jobs._writing import (
     Work,
     allow,
@@ -94,6 +93,8 @@ class Relayouted:
     verified: bool
     written: bool
     seconds: float
+    companions: tuple[str, ...] = ()
+    """The other files of an input folder that came along, by their names in the output."""
 
 
 def relayout(
@@ -117,39 +118,44 @@ def relayout(
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, options.allow_unknown, output)
     layout_name, _ = layouts.parse(options.target or DEFAULT)
-    target, sharded = place(
+    where = place(
         path, output, whole, options.max_shard_nbytes, options.force, options.word or layout_name.replace(".", "-")
     )
     found = _find(checkpoint, options)
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
-    apart = writer_for(target, sharded).ties_what_stands_once
+    apart = where.writer.ties_what_stands_once
     plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported, apart)
     check(plan, plan.order, checkpoint.storages)
-    outputs = laid_out(plan, target, sharded, options.max_shard_nbytes, options.align)
+    outputs = laid_out(plan, where, options.align)
     report = Relayouted(
         input=os.fspath(path),
-        output=target,
+        output=where.path,
         checkpoint=checkpoint,
         plan=plan,
         converted=tuple(converted),
         untouched=len(outcome.untouched.keys() - {name for one in found for name in one.network.tensors.values()}),
-        files=tuple(os.path.join(target, out.name) if out.name else target for out in outputs),
+        files=where.files(outputs),
         nbytes_before=sum(file.nbytes for file in whole.files),
         nbytes_after=sum(out.nbytes for out in outputs),
-        left_out=(*other_sections(whole, options.only), *left_out(outcome.rest, plan, target, sharded)),
+        left_out=(
+            *other_sections(whole, options.only),
+            *left_out(outcome.rest, plan, where.writer),
+            *where.companions.left,
+        ),
         warnings=(
             *checkpoint.notes,
             *warnings,
             *outcome.warnings,
-            *name_warnings(target, sharded),
-            *flat_pair_warnings(plan, target, sharded),
+            *name_warnings(where),
+            *flat_pair_warnings(plan, where.writer),
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
         seconds=0.0,
+        companions=tuple(where.companions.files),
     )
-    work = Work(checkpoint, plan, outputs, target, sharded, outcome.untouched, outcome.windows, outcome.made)
+    work = Work(checkpoint, plan, outputs, where, outcome.untouched, outcome.windows, outcome.made)
     if options.dry_run:
         work.prove_requirements()
     else:

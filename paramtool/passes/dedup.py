@@ -6,7 +6,7 @@ them, and `joining.py` moves owners onto others.  Here the graph becomes targets
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from paramtool.errors import PlanError, listed
 from paramtool.model.alias import AliasGraph, Member
@@ -55,8 +55,14 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
     )
 
 
-def plain(checkpoint: Checkpoint, names: Iterable[str]) -> Plan:
-    """Store each of `names` as a tensor of its own, with no alias: what programs without paramtool read."""
+def plain(checkpoint: Checkpoint, names: Collection[str]) -> Plan:
+    """Store each of `names` as a tensor of its own, with no alias: what programs without paramtool read.
+
+    PlanError names those that have no plain form.
+    """
+    refused = [reason for name in names if (reason := _refusal(name, checkpoint.entries[name].value))]
+    if refused:
+        raise PlanError(listed(f"{checkpoint.files[0].path}: {len(refused)} tensors have no plain form:", refused))
     stored = tuple(_plain_target(name, checkpoint.entries[name]) for name in names)
     order = tuple(target.name for target in stored)
     return Plan(stored, source=checkpoint.files[0].path, order=order, trainable=_trainable(checkpoint, order))

@@ -19,7 +19,7 @@ from tests.hostile.makers_torch import HOOKS, call_of, mapping, name, row, state
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-VERSIONS = {"inspect": 2}
+VERSIONS = {"inspect": 2, "export": 2}
 """Of documents that have changed since their first version."""
 
 
@@ -107,7 +107,13 @@ def test_every_format(case: Case, tmp_path: Path) -> None:
     assert run("dedup", path, "-o", "out2", "--no-equal", "--max-shard-size", "1GB", cwd=tmp_path)["equal"] is None
     assert run("verify", "out", "--against", path, cwd=tmp_path)["differences"] == []
     (tmp_path / "names").write_text(f"{tensors[0]['name']}\n")
-    run("export", "out", "--names", "names", "-o", "plain.safetensors", cwd=tmp_path)
+    args = ("export", "out", "--names", "names", "-o", "plain.safetensors")
+    assert run(*args, "--dry-run", cwd=tmp_path)["written"] is False and not (tmp_path / "plain.safetensors").exists()
+    assert run(*args, cwd=tmp_path)["verified"] is True
+    args = ("export", "out", "--all-names", "--rename", "*=x.*", "-o", "plain", "--max-shard-size", "1kB")
+    found = run(*args, cwd=tmp_path)
+    assert set(found["renamed"]) == set(found["names"]) == {f"x.{item['name']}" for item in tensors}
+    assert found["nbytes"] == sum((tmp_path / file).stat().st_size for file in found["files"])
 
 
 @pytest.mark.filterwarnings("ignore:.*quantize_per_tensor")

@@ -1,0 +1,56 @@
+"""Whether a folder is an earlier output, so that `--force` may replace it and nothing is lost that nobody named."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+from collections.abc import Iterator, Mapping
+
+from paramtool.engine.manifest import MANIFEST, strange
+from paramtool.formats._sniff import INDEX_NAME, MODEL_NAME
+
+
+def foreign(folder: str, known: Mapping[str, str]) -> Iterator[str]:
+    """What a folder holds beside weights under the names of an output, and exact copies of `known` files.
+
+    `known` maps names, with `/`, to the files that would be copied there: an equal copy is replaced by itself.  A copy
+    that was changed since is somebody's work.
+    """
+    if os.path.isfile(os.path.join(folder, MANIFEST)):
+        yield from strange(folder)
+        return
+    own = _own_names(folder)
+    for place, folders, files in os.walk(folder):
+        inside = os.path.relpath(place, folder).replace(os.sep, "/")
+        prefix = "" if inside == os.curdir else f"{inside}/"
+        for name in sorted(folders):
+            if os.path.islink(os.path.join(place, name)) or not any(n.startswith(f"{prefix}{name}/") for n in known):
+                folders.remove(name)
+                yield f"{prefix}{name}"
+        for name in sorted(files):
+            path = os.path.join(place, name)
+            name = prefix + name
+            if name not in own and not (name in known and _same(path, known[name])):
+                yield f"{name} (changed)" if name in known else name
+
+
+def _same(path: str, other: str) -> bool:
+    try:
+        return not os.path.islink(path) and filecmp.cmp(path, other, shallow=False)
+    except OSError:
+        return False
+
+
+def _own_names(folder: str) -> set[str]:
+    """The weights of an output of this program: an index and the shards that it lists, or the one file."""
+    from paramtool.formats._index import is_plain_name
+
+    try:
+        with open(os.path.join(folder, INDEX_NAME), encoding="utf-8") as file:
+            listed = json.load(file)["weight_map"].values()
+    except FileNotFoundError:
+        return {MODEL_NAME}
+    except (OSError, ValueError, LookupError, AttributeError, TypeError):
+        return set()
+    return {INDEX_NAME, *(name for name in listed if isinstance(name, str) and is_plain_name(name))}

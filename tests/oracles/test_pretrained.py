@@ -1,0 +1,248 @@
+"""Folders of transformers: what `from_pretrained` makes of an output, bit for bit what it makes of the input.
+
+The models are built from small configs; nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+import paramtool
+from paramtool import jobs
+from paramtool.jobs._companions import MAX_NAMED
+from tests.hostile.command import quick
+from tests.laws.sharing import raw
+
+IDS = torch.arange(12).reshape(2, 6)
+SPECIAL = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+HEAD = "lm_head.weight"
+
+
+@dataclass(frozen=True)
+class Family:
+    """A small model of transformers."""
+
+    model: Any
+    config: Any
+    sizes: dict[str, Any]
+    layers: tuple[str, str]
+    """Two layers, as the names of their parameters begin."""
+    tied: tuple[str, ...] = ()
+    """Names that the model ties to its embedding."""
+
+    def make(self) -> Any:
+        """The model with random weights, and with its two layers equal, as fresh copies are."""
+        torch.manual_seed(0)
+        made = self.model(self.config(**self.sizes, **SPECIAL)).eval()
+        with torch.no_grad():
+            for parameter in made.parameters():
+                parameter.normal_()
+            state = made.state_dict()
+            for name, tensor in state.items():
+                if name.startswith(self.layers[0]):
+                    state[self.layers[1] + name.removeprefix(self.layers[0])].copy_(tensor)
+        return made
+
+
+GPT2 = {"n_layer": 2, "n_embd": 48, "n_head": 4, "vocab_size": 64, "n_positions": 16}
+BERT = {"num_hidden_layers": 2, "hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 64,
+        "max_position_embeddings": 16}  # fmt: skip
+T5 = {"num_layers": 2, "d_model": 48, "d_kv": 12, "num_heads": 4, "d_ff": 64, "vocab_size": 64,
+      "decoder_start_token_id": 0}  # fmt: skip
+LLAMA = {"num_hidden_layers": 2, "hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 64,
+         "max_position_embeddings": 16}  # fmt: skip
+GPT2_LAYERS = ("transformer.h.0.", "transformer.h.1.")
+BERT_LAYERS = ("bert.encoder.layer.0.", "bert.encoder.layer.1.")
+LLAMA_LAYERS = ("model.layers.0.", "model.layers.1.")
+FAMILIES = {
+    "gpt2 tied": Family(transformers.GPT2LMHeadModel, transformers.GPT2Config, GPT2, GPT2_LAYERS, (HEAD,)),
+    "gpt2 untied": Family(transformers.GPT2LMHeadModel, transformers.GPT2Config,
+                          {**GPT2, "tie_word_embeddings": False}, GPT2_LAYERS),
+    "bert with its head": Family(transformers.BertForMaskedLM, transformers.BertConfig, BERT, BERT_LAYERS,
+                                 ("cls.predictions.decoder.weight",)),
+    "bert without": Family(transformers.BertModel, transformers.BertConfig, BERT,
+                           ("encoder.layer.0.", "encoder.layer.1.")),
+    "t5": Family(transformers.T5ForConditionalGeneration, transformers.T5Config, T5,
+                 ("encoder.block.0.layer.1.", "encoder.block.1.layer.1."),
+                 (HEAD, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")),
+    "llama tied": Family(transformers.LlamaForCausalLM, transformers.LlamaConfig,
+                         {**LLAMA, "tie_word_embeddings": True}, LLAMA_LAYERS, (HEAD,)),
+    "llama untied": Family(transformers.LlamaForCausalLM, transformers.LlamaConfig,
+                           {**LLAMA, "tie_word_embeddings": False}, LLAMA_LAYERS),
+}  # fmt: skip
+
+
+def tokenizer() -> Any:
+    """A tokenizer of sixty words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    made = Tokenizer(models.WordLevel({f"w{k}": k for k in range(60)}, unk_token="w0"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="w0", pad_token="w0")
+
+
+def saved(model: Any, folder: Path, **options: Any) -> Path:
+    """A model and its tokenizer as transformers writes them."""
+    model.save_pretrained(folder, **options)
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+def outputs(model: Any) -> list[bytes]:
+    """What a model computes of fixed tokens, as bytes."""
+    more = {"decoder_input_ids": IDS} if model.config.is_encoder_decoder else {}
+    with torch.no_grad():
+        found = model.eval()(input_ids=IDS, **more)
+    return [raw(found[key]) for key in ("logits", "last_hidden_state") if key in found]
+
+
+def opened(model: Any, folder: Path) -> tuple[Any, dict[str, set[str]]]:
+    """The model that `from_pretrained` makes of a folder, and the names that it complains of."""
+    found, info = type(model).from_pretrained(folder, output_loading_info=True)
+    return found, {key: set(names) for key, names in info.items() if names}
+
+
+@pytest.fixture(params=FAMILIES, scope="module")
+def family(request: pytest.FixtureRequest) -> Family:
+    """Each of them."""
+    return FAMILIES[request.param]
+
+
+@pytest.fixture(params=[{}, {"max_shard_size": "60KB"}], ids=["one file", "shards"])
+def folder(request: pytest.FixtureRequest, family: Family, tmp_path: Path) -> tuple[Any, Path]:
+    """A model, and the folder that it was saved in."""
+    model = family.make()
+    return model, saved(model, tmp_path / "in", **request.param)
+
+
+def everything_is_there(model: Any, folder: Path, source: Path) -> None:
+    """The same outputs, nothing missing or unexpected, and the files beside the weights as they were."""
+    found, complaints = opened(model, folder)
+    assert complaints == {}
+    assert outputs(found) == outputs(model) != []
+    words = transformers.AutoTokenizer.from_pretrained(folder)
+    assert words("w3 w7 w59")["input_ids"] == [3, 7, 59]
+    others = {path.name for path in source.iterdir() if path.suffix != ".safetensors" and "index" not in path.name}
+    assert {"config.json", "tokenizer.json", "tokenizer_config.json"} <= others
+    assert all((folder / name).read_bytes() == (source / name).read_bytes() for name in others)
+
+
+def test_dedup_by_storage_alone_opens_as_before(folder: tuple[Any, Path], tmp_path: Path) -> None:
+    """Without equal bytes joined, every name is stored: `from_pretrained` sees no difference."""
+    model, source = folder
+    jobs.dedup(source, tmp_path / "out", equal=False)
+    everything_is_there(model, tmp_path / "out", source)
+
+
+def test_the_warning_names_what_from_pretrained_misses(folder: tuple[Any, Path], tmp_path: Path) -> None:
+    """Equal layers stand once: the names of the other are those that stock transformers would fill with noise."""
+    model, source = folder
+    found = jobs.dedup(source, tmp_path / "out")
+    _, complaints = opened(model, tmp_path / "out")
+    assert complaints.keys() == {"missing_keys"}
+    (warning,) = found.warnings
+    count = len(complaints["missing_keys"])
+    shown = sum(repr(name) in warning for name in complaints["missing_keys"])
+    assert warning.startswith(f"{count} of ") and shown == min(count, MAX_NAMED)
+    assert complaints["missing_keys"] == {a.name for a in found.plan.aliases}
+
+
+def test_export_of_all_names(folder: tuple[Any, Path], tmp_path: Path) -> None:
+    """By the command that the warning says."""
+    model, source = folder
+    warning = jobs.dedup(source, tmp_path / "out").warnings[0]
+    ran = quick(*warning.rpartition("paramtool ")[2].split(), cwd=tmp_path)
+    assert ran.code == 0, ran
+    everything_is_there(model, tmp_path / "out.plain", source)
+
+
+def test_export_of_the_names_of_the_model(family: Family, folder: tuple[Any, Path], tmp_path: Path) -> None:
+    """Tied names that transformers did not save are there, too: programs that know no tie read the file."""
+    model, source = folder
+    jobs.dedup(source, tmp_path / "out")
+    state = model.state_dict()
+    first: dict[int, str] = {}
+    ties = {name: first.setdefault(tensor.data_ptr(), name) for name, tensor in state.items()}
+    assert {name for name in state if ties[name] != name or list(ties.values()).count(name) > 1} >= set(family.tied)
+    jobs.export(tmp_path / "out", tmp_path / "plain", names=state, ties=ties)
+    everything_is_there(model, tmp_path / "plain", source)
+    stored: dict[str, torch.Tensor] = {}
+    for path in (tmp_path / "plain").glob("*.safetensors"):
+        stored |= load_file(path)
+    assert {name: raw(tensor) for name, tensor in stored.items()} == {n: raw(t) for n, t in state.items()}
+
+
+def test_export_of_the_keys_of_a_config(folder: tuple[Any, Path], tmp_path: Path) -> None:
+    """The same by the config alone: of the folder itself, and of another place."""
+    model, source = folder
+    jobs.dedup(source, tmp_path / "out")
+    ran = quick("export", "out", "--keys-from-config", "-o", "plain", cwd=tmp_path)
+    assert ran.code == 0, ran
+    everything_is_there(model, tmp_path / "plain", source)
+    args = ("export", "out", "--keys-from-config", "in/config.json", "-o", "plain.safetensors", "--json")
+    ran = quick(*args, cwd=tmp_path)
+    assert ran.code == 0 and set(json.loads(ran.out)["names"]) == set(model.state_dict()), ran
+
+
+# --- variants --------------------------------------------------------------------------------------------------------
+
+
+def variant(source: Path, out: Path, model: Any, tmp_path: Path, *args: str) -> None:
+    """`export` with the names of another model's config gives what that model opens."""
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(tmp_path / "other")
+    more = ("--keys-from-config", "other/config.json", "-o", str(out), *args)
+    ran = quick("export", str(source), *more, cwd=tmp_path)
+    assert ran.code == 0, ran
+    model.config.save_pretrained(out)
+    found, complaints = opened(model, out)
+    assert complaints == {}
+    model.load_state_dict({name: found.state_dict()[name] for name in model.state_dict()})
+
+
+def same_numbers(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
+    """Whether two encoders compute the same hidden states."""
+    with torch.no_grad():
+        return raw(a(input_ids=IDS).last_hidden_state) == raw(b(input_ids=IDS).last_hidden_state)
+
+
+def test_the_body_of_a_model_with_a_head(tmp_path: Path) -> None:
+    """A prefix makes a GPT2Model of a GPT2LMHeadModel's folder."""
+    model = FAMILIES["gpt2 tied"].make()
+    jobs.dedup(saved(model, tmp_path / "in"), tmp_path / "small")
+    body = transformers.GPT2Model(transformers.GPT2Config(**GPT2, **SPECIAL)).eval()
+    variant(tmp_path / "small", tmp_path / "body", body, tmp_path, "--prefix", "transformer.")
+    assert same_numbers(body, model.transformer)
+
+
+def test_the_encoder_of_a_t5(tmp_path: Path) -> None:
+    """T5's encoder alone: its embedding is saved under the name of the decoder's partner."""
+    model = FAMILIES["t5"].make()
+    jobs.dedup(saved(model, tmp_path / "in"), tmp_path / "small")
+    encoder = transformers.T5EncoderModel(transformers.T5Config(**T5, **SPECIAL)).eval()
+    variant(tmp_path / "small", tmp_path / "encoder", encoder, tmp_path)
+    assert same_numbers(encoder, model.get_encoder())
+
+
+def test_a_model_that_does_not_tie(tmp_path: Path) -> None:
+    """A tied GPT-2's folder, with the head written out for a config that unties it."""
+    model = FAMILIES["gpt2 tied"].make()
+    torch.save(model.state_dict(), tmp_path / "all.pt")
+    jobs.dedup(tmp_path / "all.pt", tmp_path / "small.safetensors")
+    untied = transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2, **SPECIAL, tie_word_embeddings=False)).eval()
+    paramtool.export(
+        tmp_path / "small.safetensors", tmp_path / "plain", names=untied.state_dict(), max_shard_nbytes=100_000
+    )
+    untied.config.save_pretrained(tmp_path / "plain")
+    found, complaints = opened(untied, tmp_path / "plain")
+    assert complaints == {} and outputs(found) == outputs(model)
+    assert found.lm_head.weight.data_ptr() != found.transformer.wte.weight.data_ptr()

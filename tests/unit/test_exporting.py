@@ -1,0 +1,238 @@
+"""What `export` makes of names, rules and shapes, and what it says where they do not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+import paramtool
+from paramtool import jobs
+from paramtool.errors import OutputError, PlanError, UsageError
+from paramtool.passes.renaming import Rule
+from tests.hostile.command import contents, quick, refused
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Path:
+    """A deduplicated training checkpoint with old names: a tie, a transpose, a slice, equal layers, an optimizer."""
+    torch.manual_seed(0)
+    words = torch.randn(64, 32)
+    layer = torch.randn(32, 32)
+    model = {
+        "bert.words.weight": words, "bert.ln.gamma": torch.ones(32), "bert.ln.beta": torch.zeros(32),
+        "bert.layer.0.w": layer, "bert.layer.1.w": layer.clone(), "bert.row": words[3],
+        "cls.decoder.weight": words, "cls.turned": words.t(),
+    }  # fmt: skip
+    torch.save({"model": model, "optimizer": {"state": {0: {"exp_avg": torch.randn(64, 32)}}}}, tmp_path / "t.pt")
+    jobs.dedup(tmp_path / "t.pt", tmp_path / "bert.safetensors")
+    return tmp_path / "bert.safetensors"
+
+
+def saved(bert: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = torch.load(bert.with_name("t.pt"), weights_only=True)["model"]
+    return found
+
+
+def same(path: Path, expected: dict[str, torch.Tensor]) -> bool:
+    """Whether the safetensors library reads exactly these, and no other metadata than everybody's."""
+    found = load_file(path)
+    with safe_open(path, "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+    return found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
+
+
+def test_all_names(bert: Path, tmp_path: Path) -> None:
+    """Every alias is a tensor of its own: ties, equal layers, slices and transposes; of one section with `only`."""
+    found = paramtool.export(bert, tmp_path / "plain.safetensors", all_names=True, only="model")
+    assert same(tmp_path / "plain.safetensors", saved(bert))
+    assert (found.section, found.renamed, found.verified, found.written) == ("model", {}, True, True)
+    assert found.nbytes == (tmp_path / "plain.safetensors").stat().st_size
+    found = paramtool.export(bert, tmp_path / "all.safetensors", all_names=True)
+    assert {"model.bert.row", "optimizer.state.0.exp_avg"} < set(found.names)
+
+
+def test_section_then_prefix_then_rules_then_names(bert: Path, tmp_path: Path) -> None:
+    """In this order, so that each sees what the one before it left."""
+    found = paramtool.export(
+        bert, tmp_path / "plain.safetensors", names=["ln.weight", "ln.bias", "words.weight"], only="model",
+        prefix="bert.", rename=["*.gamma=*.weight", Rule("*.beta", "*.bias")],
+    )  # fmt: skip
+    state = saved(bert)
+    expected = {"ln.weight": "bert.ln.gamma", "ln.bias": "bert.ln.beta", "words.weight": "bert.words.weight"}
+    assert same(tmp_path / "plain.safetensors", {new: state[old] for new, old in expected.items()})
+    assert found.renamed == expected and list(found.names) == list(expected)
+
+
+def test_shapes_come_with_names(bert: Path, tmp_path: Path) -> None:
+    """A mapping to shapes, tensors or arrays: `names=model.state_dict()` checks both."""
+    state = {name: tensor for name, tensor in saved(bert).items() if name.startswith("bert.layer")}
+    paramtool.export(bert, tmp_path / "a.safetensors", names=state, only="model")
+    paramtool.export(bert, tmp_path / "b.safetensors", names=dict.fromkeys(state, (32, 32)), only="model")
+    paramtool.export(bert, tmp_path / "c.safetensors", names=dict.fromkeys(state), only="model")
+    assert all(same(tmp_path / f"{name}.safetensors", state) for name in "abc")
+    with pytest.raises(PlanError, match=r"'bert\.layer\.0\.w': has shape \[32, 32\]; wanted \[32, 33\]"):
+        paramtool.export(bert, tmp_path / "d.safetensors", names={"bert.layer.0.w": (32, 33)}, only="model")
+    assert not (tmp_path / "d.safetensors").exists()
+
+
+def test_a_tied_name_that_is_missing_is_written_from_its_partner(bert: Path, tmp_path: Path) -> None:
+    """As a loader would tie it; a name that has no partner in the file is missing."""
+    names = {"head": (64, 32), "bert.words.weight": (64, 32)}
+    ties = dict.fromkeys(names, "head")
+    paramtool.export(bert, tmp_path / "plain.safetensors", names=names, ties=ties, only="model")
+    words = saved(bert)["bert.words.weight"]
+    assert same(tmp_path / "plain.safetensors", {"head": words, "bert.words.weight": words})
+    with pytest.raises(UsageError, match="lacks 1 of 2 names"):
+        paramtool.export(bert, tmp_path / "x.safetensors", names=names, ties={"head": "head"}, only="model")
+    names = ["bert.words.weight", "cls.decoder.weight", "bert.layer.0.w", "bert.ln.gamma", "bert.ln.beta"]
+    ties = {"cls.decoder.weight": "bert.words.weight", "bert.ln.beta": "bert.ln.gamma"}
+    found = paramtool.export(bert, tmp_path / "x.safetensors", names=names, ties=ties, only="model")
+    assert len(found.warnings) == 1 and "ties 'bert.ln.beta' to 'bert.ln.gamma'" in found.warnings[0]
+    assert same(tmp_path / "x.safetensors", {name: saved(bert)[name] for name in names})
+    names, ties = {"head": (64, 31), "bert.words.weight": (64, 32)}, {"bert.words.weight": "head"}
+    with pytest.raises(PlanError, match="'head': has shape"):
+        paramtool.export(bert, tmp_path / "y.safetensors", names=names, ties=ties, only="model")
+
+
+def test_shards(bert: Path, tmp_path: Path) -> None:
+    """A folder with an index; a file with that size is refused."""
+    found = paramtool.export(bert, tmp_path / "out", all_names=True, only="model", max_shard_nbytes=5000)
+    index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
+    assert index["weight_map"].keys() == saved(bert).keys() and index["metadata"].keys() == {"total_size"}
+    assert len(set(index["weight_map"].values())) > 3 and len(found.files) == len(contents(tmp_path / "out"))
+    with pytest.raises(UsageError, match="shards need a folder"):
+        paramtool.export(bert, tmp_path / "x.safetensors", all_names=True, only="model", max_shard_nbytes=5000)
+
+
+def test_metadata_comes_along(tmp_path: Path) -> None:
+    """The user's own texts, and of an index what still holds of other names."""
+    from safetensors.torch import save_file
+
+    (tmp_path / "in").mkdir()
+    save_file({"a": torch.ones(3)}, tmp_path / "in" / "m.safetensors", {"format": "pt", "who": "me"})
+    index = {"metadata": {"total_size": 12, "total_parameters": 3, "note": "n"}, "weight_map": {"a": "m.safetensors"}}
+    (tmp_path / "in" / "model.safetensors.index.json").write_text(json.dumps(index))
+    paramtool.export(tmp_path / "in", tmp_path / "out", all_names=True)
+    found = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
+    assert found["metadata"] == {"note": "n", "total_size": 12}
+    with safe_open(tmp_path / "out" / "model-00001-of-00001.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt", "who": "me"}
+
+
+def test_a_wrong_byte_is_found(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written is read back, renamed or not; nothing wrong is kept."""
+    from paramtool.engine import writer
+
+    real = writer.write
+
+    def spoil(staged: writer.Staged, *rest: object) -> None:
+        real(staged, *rest)  # type: ignore[arg-type]
+        path = Path(staged.file(""))
+        path.write_bytes(path.read_bytes()[:-1] + b"\x55")
+
+    monkeypatch.setattr("paramtool.jobs._writing.write", spoil)
+    options = {"all_names": True, "only": "model", "rename": ["*=x.*"]}
+    with pytest.raises(OutputError, match="does not read back"):
+        paramtool.export(bert, tmp_path / "plain.safetensors", **options)
+    assert not (tmp_path / "plain.safetensors").exists()
+    assert paramtool.export(bert, tmp_path / "plain.safetensors", verify=False, **options).verified is False
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+WAYS = (("--names", "names"), ("--like", "t.pt"), ("--keys-from-config", "config.json"), ("--all-names",))
+
+
+@pytest.mark.parametrize("second", range(len(WAYS)))
+@pytest.mark.parametrize("first", range(len(WAYS)))
+def test_just_one_way_to_say_which(bert: Path, first: int, second: int) -> None:
+    """Two of them are a wrong use, whatever they would say."""
+    if first == second:
+        return
+    (bert.parent / "names").write_text("w\n")
+    (bert.parent / "config.json").write_text(
+        '{"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 1}'
+    )
+    refused(quick, "export", bert.name, "-o", "x.safetensors", *WAYS[first], *WAYS[second], cwd=bert.parent, code=2)
+
+
+def test_no_way_to_say_which(bert: Path) -> None:
+    """Neither a prefix nor a rule says it."""
+    args = ("export", bert.name, "-o", "x.safetensors")
+    for more in ((), ("--prefix", "model."), ("--rename", "*=x.*"), ("--only", "model")):
+        refused(quick, *args, *more, cwd=bert.parent, code=2, says=("--all-names", "--names", "--keys-from-config"))
+
+
+@pytest.mark.parametrize(
+    "more, code, says",
+    [
+        (("--rename", "a"), 2, ("'a'", "FROM=TO")),
+        (("--rename", "a.*=b"), 2, ("'a.*=b'", "stars")),
+        (("--rename", "ghost.*=*"), 2, ("'ghost.*=*'", "none of 9 names")),
+        (("--rename", "model.bert.layer.*.w=w"), 2, ("stars",)),
+        (("--rename", "*.0.w=*.1.w"), 2, ("'model.bert.layer.0.w' and 'model.bert.layer.1.w'",)),
+        (("--prefix", "bert."), 2, ("'bert.'", "'model.'")),
+        (("--prefix", "model"), 2, ("--prefix model.",)),
+        (("--only", "ghost"), 2, ("'ghost'", "'model'")),
+        (("--max-bytes", "x"), 2, ("--max-bytes",)),
+        (("--max-shard-size", "0"), 2, ("--max-shard-size",)),
+    ],
+)
+def test_what_does_not_fit(bert: Path, more: tuple[str, ...], code: int, says: tuple[str, ...]) -> None:
+    """An error that says what, and nothing is written."""
+    refused(quick, "export", bert.name, "--all-names", "-o", "x", *more, cwd=bert.parent, code=code, says=says)
+
+
+@pytest.mark.parametrize(
+    "names, says",
+    [
+        (("words.weight", "ln.gamma"), "--prefix bert. would give 2 of them"),
+        (("model.model.bert.row", "x.bert.row"), "would give 1 of them"),
+        (("bert.layer.0.v", "bert.rows"), "'bert.row'"),
+        (("zzz",), "paramtool inspect --tensors"),
+    ],
+)
+def test_names_that_are_missing(bert: Path, names: tuple[str, ...], says: str) -> None:
+    """Each is named, with names like it, and the flag that would find them."""
+    (bert.parent / "names").write_text("\n".join(names))
+    args = ("export", bert.name, "--only", "model", "--names", "names", "-o", "x")
+    refused(
+        quick, *args, cwd=bert.parent, code=2, says=(says, *map(repr, names), f"lacks {len(names)} of {len(names)}")
+    )
+
+
+def test_a_dry_run(bert: Path) -> None:
+    """Every name that would be written, and what it was; nothing is written, and what would fail fails."""
+    before = contents(bert.parent)
+    args = ("export", bert.name, "-o", "x.safetensors", "--all-names", "--only", "model", "--dry-run")
+    ran = quick(*args, "--rename", "*.gamma=*.weight", cwd=bert.parent)
+    assert ran.code == 0 and "name  bert.ln.weight  was bert.ln.gamma\n" in ran.out and "name  bert.row\n" in ran.out
+    assert ran.out.count("\nname  ") == len(saved(bert)) and "next" not in ran.out and contents(bert.parent) == before
+    refused(quick, *args, "--rename", "ghost=x", cwd=bert.parent, code=2)
+
+
+def test_the_report(bert: Path) -> None:
+    """What was renamed; the next command where it fits."""
+    ran = quick("export", bert.name, "-o", "x.safetensors", "--all-names", "--prefix", "model.", cwd=bert.parent)
+    assert ran.code == 0 and "renamed  bert.row  was model.bert.row" in ran.out and "next" not in ran.out, ran
+    assert "verified  all read back and equal" in ran.out
+    ran = quick("export", bert.name, "-o", "y.safetensors", "--all-names", "--only", "model", cwd=bert.parent)
+    line = ran.out.strip().splitlines()[-1].removeprefix("next  paramtool ")
+    assert quick(*line.split(), cwd=bert.parent).code == 0
+    ran = quick("export", bert.name, "-o", "z.safetensors", "--all-names", "--no-verify", cwd=bert.parent)
+    assert ran.code == 0 and "not verified" in ran.out
+
+
+def test_tensors_without_a_plain_form(tmp_path: Path) -> None:
+    """All of them are named, and a list of the others works."""
+    state = {"s": torch.eye(3).to_sparse(), "t": torch.eye(3).to_sparse(), "w": torch.ones(3)}
+    torch.save(state, tmp_path / "m.pt")
+    refused(quick, "export", "m.pt", "--all-names", "-o", "x", cwd=tmp_path, code=6, says=("'s'", "'t'", "sparse"))
+    torch.save({"epoch": 3}, tmp_path / "e.pt")
+    refused(quick, "export", "e.pt", "--all-names", "-o", "x", cwd=tmp_path, code=6, says=("e.pt", "no tensor"))

@@ -1,0 +1,319 @@
+"""A folder in, a folder out: what comes along, what stays, and which folders may be replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import paramtool
+from paramtool import jobs
+from paramtool.errors import FormatError, OutputError
+from paramtool.jobs._companions import companions
+from tests.hostile.command import contents, quick
+
+SMALL = ("1_Pooling/config.json", "README.md", "config.json", "modeling_x.py", "speakers/a.npy", "tokenizer.json",
+         "tokenizer.model")  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model as transformers saves it, with everything that people put beside one."""
+    place = tmp_path / "model"
+    for name in SMALL:
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(f"this is {name}")
+    torch.manual_seed(0)
+    a = torch.randn(64, 64)
+    save_file({"a": a, "b": a.clone(), "c": torch.ones(3)}, place / "model.safetensors", {"format": "pt"})
+    return place
+
+
+STAYING = [
+    "pytorch_model.bin", "model.fp16.safetensors", "tf_model.h5", "flax_model.msgpack", "rust_model.ot", "x.gguf",
+    "__0_0.distcp", "consolidated.00.pth", "pytorch_model.bin.index.json", "model.ckpt.data-00000-of-00001",
+    "model.ckpt.index", "optimizer.pt", "MODEL.SAFETENSORS.BAK.PT", "training_args.bin",
+]  # fmt: skip
+
+
+def test_what_comes_along(folder: Path, tmp_path: Path) -> None:
+    """Everything that is no weights, with its bytes, in its subfolders; the weights under the name loaders look for."""
+    found = jobs.dedup(folder, tmp_path / "out")
+    before, after = contents(folder), contents(tmp_path / "out")
+    assert before.keys() == after.keys()
+    assert {n: b for n, b in before.items() if n != "model.safetensors"} == {
+        n: b for n, b in after.items() if n != "model.safetensors"
+    }
+    assert list(load_file(tmp_path / "out" / "model.safetensors")) == ["a", "c"]
+    assert {os.path.relpath(file, tmp_path / "out") for file in found.files} == {
+        n for n, what in after.items() if what != "folder"
+    }
+    assert found.left_out == () and found.verified
+    assert jobs.dedup(folder).output == f"{folder}.dedup"
+
+
+@pytest.mark.parametrize("name", STAYING)
+def test_other_weights_stay(folder: Path, tmp_path: Path, name: str) -> None:
+    """Each is named with the reason."""
+    (folder / name).write_bytes(b"x")
+    found = jobs.dedup(folder, tmp_path / "out")
+    assert not (tmp_path / "out" / name).exists()
+    assert [text for text in found.left_out if repr(name) in text], found.left_out
+
+
+@pytest.mark.parametrize("name", ["onnx", "original", "openvino", "checkpoint-500", "global_step10", "__pycache__"])
+def test_other_copies_in_folders_stay(folder: Path, tmp_path: Path, name: str) -> None:
+    """The whole folder, and one line for it."""
+    (folder / name).mkdir()
+    (folder / name / "params.json").write_text("{}")
+    found = jobs.dedup(folder, tmp_path / "out")
+    assert not (tmp_path / "out" / name).exists()
+    assert len(found.left_out) == 1 and repr(name) in found.left_out[0]
+
+
+def test_parts_that_modules_json_lists(folder: Path, tmp_path: Path) -> None:
+    """sentence-transformers: the weights of `2_Dense` are layers of the model, those of another folder are a copy."""
+    for name in ("2_Dense", "other"):
+        (folder / name).mkdir()
+        (folder / name / "model.safetensors").write_bytes(b"layers")
+    (folder / "modules.json").write_text(json.dumps([{"path": ""}, {"path": "1_Pooling"}, {"path": "2_Dense"}]))
+    found = jobs.dedup(folder, tmp_path / "out")
+    assert (tmp_path / "out" / "2_Dense" / "model.safetensors").read_bytes() == b"layers"
+    assert not (tmp_path / "out" / "other").exists() and "'other/model.safetensors'" in found.left_out[0]
+    for text in ("[[", "3", '[{"path": 3}]', '[{"path": "../x"}]', "[" * 100_000):
+        (folder / "modules.json").write_text(text)
+        assert "modules.json" in jobs.dedup(folder, tmp_path / "out2", dry_run=True).companions
+
+
+def test_hidden_files_stay(folder: Path, tmp_path: Path) -> None:
+    """`.git`, `.cache` and their like, in one line."""
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config").write_text("x")
+    (folder / "speakers" / ".DS_Store").write_text("x")
+    found = jobs.dedup(folder, tmp_path / "out")
+    assert found.left_out == ("hidden: '.git', 'speakers/.DS_Store'",)
+    assert not any(name.rpartition("/")[2].startswith(".") for name in contents(tmp_path / "out"))
+
+
+def test_links(folder: Path, tmp_path: Path) -> None:
+    """To a regular file of the folder: copied as a file.  To anything else: not followed, and said."""
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").write_text("secret")
+    (folder / "good.txt").symlink_to("README.md")
+    (folder / "deep.txt").symlink_to(os.path.join("1_Pooling", "config.json"))
+    for name, target in {"out.txt": "../secret", "absolute.txt": str(tmp_path / "secret"), "ghost.txt": "nowhere",
+                         "folder": "../outside", "inner": "speakers", "loop.txt": "loop.txt"}.items():  # fmt: skip
+        (folder / name).symlink_to(target)
+    os.mkfifo(folder / "fifo")
+    found = jobs.dedup(folder, tmp_path / "out")
+    out = tmp_path / "out"
+    assert (out / "good.txt").read_text() == "this is README.md" and not (out / "good.txt").is_symlink()
+    assert (out / "deep.txt").read_text() == "this is 1_Pooling/config.json"
+    stayed = ["absolute.txt", "fifo", "folder", "ghost.txt", "inner", "loop.txt", "out.txt"]
+    assert not any((out / name).exists() for name in stayed)
+    assert [text.split("'")[1] for text in found.left_out] == stayed
+    assert not any(what == b"secret" for what in contents(out).values())
+
+
+def test_a_hub_cache(folder: Path, tmp_path: Path) -> None:
+    """A snapshot of links to blobs, as huggingface_hub keeps one, becomes a folder of files."""
+    repo = tmp_path / "models--x--y"
+    snapshot = repo / "snapshots" / "0123abcd"
+    (repo / "blobs").mkdir(parents=True)
+    for k, (name, what) in enumerate(contents(folder).items()):
+        if isinstance(what, bytes):
+            (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+            (repo / "blobs" / f"{k:040x}").write_bytes(what)
+            (snapshot / name).symlink_to(os.path.relpath(repo / "blobs" / f"{k:040x}", (snapshot / name).parent))
+    (snapshot / "evil.txt").symlink_to("../../refs")
+    (repo / "refs").write_text("secret")
+    found = jobs.dedup(snapshot, tmp_path / "out")
+    (tmp_path / "link").symlink_to(snapshot)
+    assert jobs.dedup(tmp_path / "link", tmp_path / "out2").companions == found.companions
+    jobs.dedup(folder, tmp_path / "plain")
+    assert contents(tmp_path / "out") == contents(tmp_path / "plain") == contents(tmp_path / "out2")
+    assert found.left_out == ("file 'evil.txt': a link that leads out of the folder, not followed",)
+
+
+def test_an_output_inside_the_input(folder: Path) -> None:
+    """It is no companion of itself the second time."""
+    for force in (False, True):
+        found = jobs.dedup(folder, folder / "small", force=force)
+        assert not [name for name in found.companions if name.startswith("small")]
+    assert not (folder / "small" / "small").exists()
+
+
+def test_a_file_out_of_a_folder_in(folder: Path, tmp_path: Path) -> None:
+    """`-o` that ends in .safetensors is a file, and nothing comes along; nor does it for a file in."""
+    found = jobs.dedup(folder, tmp_path / "one.safetensors")
+    assert (tmp_path / "one.safetensors").is_file() and found.companions == ()
+    found = jobs.dedup(folder / "model.safetensors", tmp_path / "shards", max_shard_nbytes=1000)
+    assert found.companions == () and sorted(contents(tmp_path / "shards")) == sorted(
+        os.path.basename(file) for file in found.files
+    )
+
+
+def test_a_sharded_folder(folder: Path, tmp_path: Path) -> None:
+    """Shards and an index with the same files beside them; what is read is no companion."""
+    sharded = tmp_path / "sharded"
+    jobs.dedup(folder, sharded, max_shard_nbytes=1000, equal=False)
+    assert (sharded / "model.safetensors.index.json").is_file() and (sharded / "config.json").is_file()
+    found = jobs.dedup(sharded)
+    assert found.left_out == () and found.companions == SMALL
+    assert (Path(found.output) / "model-00001-of-00001.safetensors").is_file()
+    export = jobs.export(found.output, tmp_path / "plain", all_names=True, max_shard_nbytes=1000)
+    assert set(export.names) == {"a", "b", "c"} and contents(tmp_path / "plain").keys() == contents(sharded).keys()
+    assert set(load_file(tmp_path / "plain" / "model-00001-of-00003.safetensors")) == {"a"}
+
+
+def test_the_weights_that_transformers_would_open(folder: Path) -> None:
+    """Of several, in its order: the one file, an index, and the same of torch."""
+    names = ["pytorch_model.bin.index.json", "pytorch_model.bin", "model.safetensors.index.json"]
+    (folder / "model.safetensors").rename(folder / "shard.safetensors")
+    index = json.dumps({"weight_map": dict.fromkeys("abc", "shard.safetensors")})
+    for name in names:
+        (folder / name).write_bytes(index.encode() if "index" in name else b"x")
+        if name == "pytorch_model.bin":
+            torch.save({"a": torch.ones(3)}, folder / name)
+        assert paramtool.read(folder).files[0].path == str(folder / name)
+    save_file({"a": torch.ones(3)}, folder / "model.safetensors")
+    assert paramtool.read(folder).files[0].path == str(folder / "model.safetensors")
+
+
+def test_an_earlier_output_is_replaced(folder: Path, tmp_path: Path) -> None:
+    """With --force: weights, and exact copies of what comes along.  Whatever was added or changed stops it."""
+    out = tmp_path / "out"
+    args = ("dedup", "model", "-o", "out")
+    assert quick(*args, cwd=tmp_path).code == 0
+    assert quick(*args, cwd=tmp_path).code == 7
+    assert quick(*args, "--force", cwd=tmp_path).code == 0
+    assert quick(*args, "--max-shard-size", "1kB", "--force", cwd=tmp_path).code == 0
+    assert not (out / "model.safetensors").exists()
+    assert quick(*args, "--force", cwd=tmp_path).code == 0
+    for name, said in {"diary.txt": "diary.txt", "speakers/diary.txt": "speakers/diary.txt", "more/x": "more",
+                       "config.json": "config.json (changed)", "1_Pooling/config.json": "config.json (changed)",
+                       "pytorch_model.bin": "pytorch_model.bin"}.items():  # fmt: skip
+        (out / name).parent.mkdir(exist_ok=True)
+        old = (out / name).read_bytes() if (out / name).exists() else None
+        (out / name).write_text("precious")
+        before = contents(tmp_path)
+        ran = quick(*args, "--force", cwd=tmp_path)
+        assert ran.code == 7 and said in ran.err and "--force would lose" in ran.err, (name, ran)
+        assert contents(tmp_path) == before
+        (out / name).unlink() if old is None else (out / name).write_bytes(old)
+        if name == "more/x":
+            (out / "more").rmdir()
+    assert quick(*args, "--force", cwd=tmp_path).code == 0
+    (out / "README.md").unlink()
+    (out / "README.md").symlink_to(folder / "README.md")
+    assert quick(*args, "--force", cwd=tmp_path).code == 7
+    (out / "README.md").unlink()
+    (out / "speakers" / "a.npy").unlink()
+    (out / "speakers").rmdir()
+    (out / "speakers").symlink_to(folder / "speakers")
+    assert quick(*args, "--force", cwd=tmp_path).code == 7
+
+
+def test_the_input_is_never_replaced(folder: Path, tmp_path: Path) -> None:
+    """Nor the folder around it."""
+    before = contents(tmp_path)
+    for output in ("model", ".", "model/../model"):
+        for name in ("dedup", "export"):
+            more = ("--all-names",) if name == "export" else ()
+            ran = quick(name, "model", "-o", output, "--force", *more, cwd=tmp_path)
+            assert ran.code == 7, ran
+    assert contents(tmp_path) == before
+
+
+def test_a_companion_that_cannot_be_read(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written then; it is not left out silently."""
+    real = paramtool.formats._files.open_source
+    from paramtool.engine import writer
+
+    def refuse(path: str) -> object:
+        if path.endswith("tokenizer.json"):
+            raise FormatError(f"{path}: cannot be read: Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(writer, "open_source", refuse)
+    before = contents(tmp_path)
+    with pytest.raises(FormatError, match=r"tokenizer\.json: cannot be read"):
+        jobs.dedup(folder, tmp_path / "out")
+    assert contents(tmp_path) == before
+
+
+def test_a_disk_that_fills_while_they_are_copied(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OutputError, and nothing is left behind."""
+    from paramtool.engine import writer
+
+    def full(*places: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(writer, "COPY", full)
+    before = contents(tmp_path)
+    with pytest.raises(OutputError, match="No space left"):
+        jobs.dedup(folder, tmp_path / "out")
+    assert contents(tmp_path) == before
+
+
+def test_names_that_only_the_record_knows(folder: Path, tmp_path: Path) -> None:
+    """One warning names them and the command that writes them all, which then is right."""
+    ran = quick("dedup", "model", "-o", "my out", cwd=tmp_path)
+    assert ran.code == 0 and ran.err.count("warning: ") == 1, ran
+    command = ran.err.strip().rpartition("paramtool ")[2]
+    assert "1 of 3 names" in ran.err and "'b'" in ran.err
+    assert command == "export 'my out' --all-names -o 'my out.plain'"
+    ran = quick("export", "my out", "--all-names", "-o", "my out.plain", cwd=tmp_path)
+    assert ran.code == 0 and ran.err == "", ran
+    old, new = (load_file(tmp_path / name / "model.safetensors") for name in ("model", "my out.plain"))
+    assert old.keys() == new.keys() and all(torch.equal(old[name], new[name]) for name in old)
+    assert (tmp_path / "my out.plain" / "tokenizer.json").read_text() == "this is tokenizer.json"
+    assert quick("dedup", "model", "-o", "other", "--no-equal", cwd=tmp_path).err == ""
+
+
+def test_names_that_are_calculated(folder: Path, tmp_path: Path) -> None:
+    """Casts and constants are not stored at all: they are in the warning, and `export` calculates them."""
+    a = torch.randn(64, 64).bfloat16()
+    state = {"a": a.float(), "half": a, "ones": torch.ones(64, 64), "turned": a.float().t().contiguous()}
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    found = jobs.dedup(folder, tmp_path / "out", derive_casts=True, fold_constants=True)
+    assert len(found.warnings) == 1 and found.warnings[0].startswith("3 of 4 names"), found.warnings
+    jobs.export(tmp_path / "out", tmp_path / "plain", all_names=True)
+    plain = load_file(tmp_path / "plain" / "model.safetensors")
+    assert plain.keys() == state.keys() and all(torch.equal(plain[name], state[name]) for name in state)
+
+
+def test_the_report_says_what_came_along(folder: Path, tmp_path: Path) -> None:
+    """As a row, with what stayed; a dry run says the same and writes nothing."""
+    (folder / "x.gguf").write_text("x")
+    before = contents(tmp_path)
+    for name in ("dedup", "export"):
+        more = ("--all-names",) if name == "export" else ()
+        ran = quick(name, "model", "-o", "out", "--dry-run", *more, cwd=tmp_path)
+        assert ran.code == 0 and "with  7 other files  1_Pooling/config.json, README.md" in ran.out, ran
+        assert "left out  file 'x.gguf': weights" in ran.out
+    assert contents(tmp_path) == before
+
+
+def test_a_networks_conversion_takes_them_along(folder: Path, tmp_path: Path) -> None:
+    """`convert` of a folder writes a folder, too."""
+    lstm = torch.nn.LSTM(3, 4)
+    save_file({f"rnn.{name}": value for name, value in lstm.state_dict().items()}, folder / "model.safetensors")
+    found = jobs.convert(folder, tmp_path / "out", target="keras", keep_split=True)
+    assert (tmp_path / "out" / "model.safetensors").is_file() and "config.json" in found.companions
+    ran = quick("convert", "model", "--to", "keras", "--keep-split", "-o", "model.keras", cwd=tmp_path)
+    assert ran.code == 0 and "other files" in ran.out and (tmp_path / "model.keras" / "README.md").is_file(), ran
+
+
+def test_names_that_the_output_writes_are_never_companions(folder: Path) -> None:
+    """Whatever a folder holds: an index, shards and the one file are no companions at its top."""
+    for name in ("model.safetensors.index.json", "model-00001-of-00002.safetensors", "Model.Safetensors"):
+        (folder / name).write_text("x")
+    found = companions(str(folder), [], "elsewhere")
+    assert not [name for name in found.files if name.lower().startswith("model")] or "modeling_x.py" in found.files
+    assert {n for n in found.files if n.lower().startswith("model")} == {"modeling_x.py"}
