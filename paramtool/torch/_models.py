@@ -1,10 +1,4 @@
-"""For people with torch: load any readable checkpoint into tensors or into a model, every alias name resolved.
-
-    paramtool.torch.load_file(path)           {name: tensor}; names that share memory in the file share it here
-    paramtool.torch.load_model(model, path)   fills a model; what it ties stays tied, what it does not stays apart
-
-The only module that imports torch.
-"""
+"""Files into models."""
 
 from __future__ import annotations
 
@@ -15,33 +9,18 @@ import torch
 from torch import nn
 
 from paramtool import formats
-from paramtool.engine.load import fill, memories
 from paramtool.engine.source import Source
 from paramtool.engine.verify import as_target
 from paramtool.errors import PlanError, TieError, listed
 from paramtool.jobs._progress import Path
 from paramtool.jobs.loading import refuse_dataless
 from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry
+from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.dtype import DTYPES
-from paramtool.model.storage import ByteRange, SourceFile, Storage
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import View
 from paramtool.passes import select
-
-
-def load_file(path: Path, *, section: str | None = None, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:
-    """Every name of a checkpoint as a tensor; names that share memory in the source share it here, equal ones do not.
-
-    Parts of sparse and quantised tensors come as `name/part`.  FormatError names a tensor that has no data.
-    """
-    checkpoint = formats.read(path)
-    if section is not None:
-        checkpoint = select.section(checkpoint, section)
-    refuse_dataless(checkpoint)
-    with Source(checkpoint) as source:
-        found = {name: tensor for batch in _batches(source, checkpoint, device) for name, tensor in batch.items()}
-    order = dict.fromkeys([*checkpoint.entries, *(name for name, _ in checkpoint.windows())])
-    return {name: found[name] for name in order if name in found}
+from paramtool.torch._live import described, tensors_of
+from paramtool.torch._tensors import batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +44,7 @@ def load_model(model: nn.Module, path: Path, strict: bool = True, *, section: st
     TieError where the model ties names that the file holds with different bytes; PlanError where shapes differ.
     Nothing is copied before everything was checked.
     """
-    wanted = {n: t for n, t in model.state_dict(keep_vars=True).items() if isinstance(t, torch.Tensor)}
+    wanted = tensors_of(model)
     whole = formats.read(path)
     where = whole.files[0].path
     if unfit := [f"{name!r}: {why}" for name, tensor in wanted.items() if (why := _unfit(tensor))]:
@@ -89,7 +68,7 @@ def load_model(model: nn.Module, path: Path, strict: bool = True, *, section: st
             source.prove_later(storage)
         source.settle()
         _check_ties(where, source, chosen, wanted, ties)
-        for batch in _batches(source, chosen, "cpu"):
+        for batch in batches(source, chosen, "cpu"):
             for name, tensor in batch.items():
                 wanted[name].copy_(tensor)
     return result
@@ -117,78 +96,12 @@ def _explain(result: Loaded, count: int) -> str:
     return f"of {count} names of the model, the file " + "; it ".join(texts)
 
 
-# --- tensors out of files ------------------------------------------------------------------------------------------
-
-
-def _batches(source: Source, checkpoint: Checkpoint, device: str | torch.device) -> Iterator[dict[str, torch.Tensor]]:
-    """The tensors of one memory after the other, each memory in one buffer."""
-    graph = alias.build(checkpoint)
-    pending = {f"{n}/data": (n, e) for n, e in checkpoint.entries.items() if as_compound(e)}
-    for memory in memories(graph):
-        buffer = torch.empty(memory.nbytes, dtype=torch.uint8)
-        fill(source, memory, buffer.numpy().data)
-        buffer = buffer.to(device)
-        batch = {name: _window(buffer, view) for name, view in memory.windows}
-        for part in [part for part in batch if part in pending]:
-            name, entry = pending[part]
-            batch[name] = _resolved(batch.pop(part), entry)
-        yield batch
-
-
-def as_compound(entry: Entry) -> bool:
-    """Whether an entry is one window with a conjugation or negation that was not carried out."""
-    return isinstance(entry.value, Compound) and as_target("", entry) is not None
-
-
-def _resolved(tensor: torch.Tensor, entry: Entry) -> torch.Tensor:
-    assert isinstance(entry.value, Compound)
-    if "conj" in entry.value.kind:
-        tensor = tensor.conj().resolve_conj()
-    return -tensor if "neg" in entry.value.kind else tensor
-
-
-def _window(buffer: torch.Tensor, view: View) -> torch.Tensor:
-    """A window on a buffer of bytes."""
-    if view.dtype.name == "float4_e2m1fn" and view.shape and view.shape[-1] % 2 == 0:  # torch counts pairs
-        pairs = contiguous(view.storage, DTYPES["float4_e2m1fn_x2"], (*view.shape[:-1], view.shape[-1] // 2))
-        view = replace(pairs, offset=view.byte_start)
-    elif view.dtype.block_elements != 1:
-        view = contiguous(view.storage, DTYPES["uint8"], (view.nbytes,), view.byte_start)
-    dtype = getattr(torch, view.dtype.name)
-    if dtype in _QUANTISED:
-        dtype = _QUANTISED[dtype]
-    return torch.empty(0, dtype=dtype, device=buffer.device).set_(
-        buffer.untyped_storage(), view.offset, view.shape, view.strides
-    )
-
-
-_QUANTISED = {
-    torch.qint8: torch.int8,
-    torch.quint8: torch.uint8,
-    torch.qint32: torch.int32,
-    torch.quint4x2: torch.uint8,
-    torch.quint2x4: torch.uint8,
-}
-"""Integer forms of quantised values: their scales stand in the entry's facts."""
-
-
 # --- models ----------------------------------------------------------------------------------------------------------
 
 
 def _model_graph(tensors: Mapping[str, torch.Tensor]) -> alias.AliasGraph:
     """The alias graph of a model in memory: the same mathematics, on live storages."""
-    ids: dict[int, int] = {}
-    sizes: dict[int, int] = {}
-    entries: dict[str, Entry] = {}
-    for name, tensor in tensors.items():
-        pointer = tensor.untyped_storage().data_ptr() if tensor.numel() else 0
-        number = ids.setdefault(pointer or -len(ids) - 1, len(ids))  # tensors without memory share nothing
-        sizes[number] = tensor.untyped_storage().nbytes()
-        dtype = DTYPES[str(tensor.dtype).removeprefix("torch.")]
-        view = View(number, dtype, int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride()))
-        entries[name] = Entry(view)
-    storages = {n: Storage(n, size, ByteRange("", 0, size)) for n, size in sizes.items()}
-    return alias.build(Checkpoint("model", (SourceFile("model", 0, 0),), storages, entries))
+    return alias.build(described(tensors))
 
 
 def _unfit(tensor: torch.Tensor) -> str:
@@ -262,7 +175,7 @@ def _check_ties(
     for names in groups.values():
         if len({(chosen.entries[n].value, ties.members[n].source) for n in names if _is_view(chosen, n)}) > 1:
             part = replace(chosen, entries={n: chosen.entries[n] for n in names})
-            loaded = {n: t for batch in _batches(source, part, "cpu") for n, t in batch.items()}
+            loaded = {n: t for batch in batches(source, part, "cpu") for n, t in batch.items()}
             _check_group(where, loaded, {n: wanted[n] for n in names})
 
 
@@ -305,6 +218,3 @@ def _largest(a: torch.Tensor, b: torch.Tensor) -> str:
     if a.shape != b.shape or a.dtype.is_complex or b.dtype.is_complex:
         return ""
     return f" (largest difference {(a.double() - b.double()).abs().max().item():.3g})"
-
-
-__all__ = ["Loaded", "load_file", "load_model"]
