@@ -11,7 +11,7 @@ from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._text import FILE, Size, plural, quoted, size
-from paramtool.errors import UsageError
+from paramtool.jobs._names import read_names
 from paramtool.jobs.exporting import MAX_EXPANDED_NBYTES
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def command(
     $ paramtool export model.dedup.safetensors --names names.txt -o plain.safetensors
     $ paramtool export model.dedup.safetensors --like variant.pt -o plain.safetensors
     """
-    wanted = _read_names(names) if names is not None else None
+    wanted = read_names(names) if names is not None else None
     found = jobs.export(
         path,
         output,
@@ -72,18 +72,3 @@ def _rows(found: Exported, path: str, like: str | None) -> Iterator[_render.Row]
     yield from physical(found.nbytes, found.cloned_nbytes)
     section = f" --only {quoted(found.section)}" if found.section is not None else ""
     yield ("next", f"paramtool verify {quoted(found.output)} --against {quoted(path)}{section} --subset")
-
-
-def _read_names(path: str) -> list[str]:
-    """One name a line; empty lines are passed over, a name that stands twice counts once."""
-    try:
-        with click.open_file(path, encoding="utf-8-sig") as file:
-            lines = [line.rstrip("\r\n") for line in file]
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is no UTF-8 text: byte {error.start} is wrong", hint="one name a line") from None
-    names = list(dict.fromkeys(line for line in lines if line.strip()))
-    if not names:
-        raise UsageError(f"{path}: holds no name", hint="one name a line, as `paramtool inspect --tensors` shows them")
-    return names
