@@ -1,8 +1,7 @@
-"""Files into models."""
+"""Files into models: every name of the model gets its value, what it ties stays tied, what it does not stays apart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,17 +9,17 @@ from torch import nn
 
 from paramtool import formats
 from paramtool.engine.source import Source
-from paramtool.engine.verify import as_target
 from paramtool.errors import PlanError, TieError, listed
 from paramtool.jobs._progress import Path
 from paramtool.jobs.loading import refuse_dataless
-from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint, Entry
-from paramtool.model.dtype import DTYPES
-from paramtool.model.view import View
+from paramtool.jobs.varianting import answered
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.passes import select
-from paramtool.torch._live import described, tensors_of
-from paramtool.torch._tensors import batches
+from paramtool.passes.variants import Apart, Verdict, judge, plain_window, wanted_by
+from paramtool.torch._fit import check_request, refuse_unfit
+from paramtool.torch._live import tensors_of
+from paramtool.torch._places import Tensors, places
+from paramtool.torch._tensors import batches, torch_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,188 +32,110 @@ class Loaded:
     """Names of the file that the model lacks, and whose memory no other name brought in."""
     section: str
     """The section that was loaded; empty for the whole file."""
+    on_meta: tuple[str, ...] = ()
+    """Parameters and buffers that still have no memory: buffers that no file holds since they are not persistent, and,
+    where not `strict`, what is missing."""
 
 
-def load_model(model: nn.Module, path: Path, strict: bool = True, *, section: str | None = None) -> Loaded:
-    """Fill a model from any readable checkpoint, in place.
+def load_model(
+    model: nn.Module,
+    path: Path,
+    strict: bool = True,
+    *,
+    section: str | None = None,
+    prefix: str = "",
+    assign: bool = False,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+) -> Loaded:
+    """Fill a model from any readable checkpoint.
 
     Every alias name of the file resolves.  A name that the file lacks is fine where a partner that the model ties it to
     was loaded; a name that the model lacks is fine where it shares the memory of one that was loaded.  Anything else
     is a PlanError when `strict`, and is reported otherwise.
-    TieError where the model ties names that the file holds with different bytes; PlanError where shapes differ.
-    Nothing is copied before everything was checked.
+
+    The model's tensors are filled where they are, and keep their types; those on the meta device are replaced by new
+    ones of their types.  With `assign` all are replaced by new ones, of the types that the file has, as long as these
+    are of the same kind (a float stays a float).  New tensors are on `device`, else where the old ones were, those of
+    the meta device on the CPU; their floating types are `dtype`, if given.  They share memory just where the old
+    ones did, whatever the file shares, and need gradients just where the old ones did; an optimizer that holds old
+    parameters does not know them.  Buffers that are not persistent are in no file: `Loaded.on_meta` names those that
+    have no memory yet.
+
+    `prefix` is what the file calls the model: `encoder` takes `encoder.weight` as `weight`, and nothing outside.
+
+    TieError where the model ties names that the file holds with different values; PlanError where shapes or types do
+    not fit, or where the model has tensors that cannot be filled; UsageError where `device` or `dtype` do not fit the
+    model's own tensors.  Nothing changes before everything was checked.
     """
-    wanted = tensors_of(model)
+    tensors = tensors_of(model)
     whole = formats.read(path)
     where = whole.files[0].path
-    if unfit := [f"{name!r}: {why}" for name, tensor in wanted.items() if (why := _unfit(tensor))]:
-        raise PlanError(listed(f"{where}: {len(unfit)} tensors of the model cannot be filled:", unfit))
-    chosen_section = select.section_for(whole, wanted) if section is None else section
-    checkpoint = whole if chosen_section is None else select.section(whole, chosen_section)
-    present = {n: e for n, e in checkpoint.entries.items() if n in wanted}
-    _check_shapes(where, present, wanted)
-    refuse_dataless(replace(checkpoint, entries=present))
-    ties = _model_graph(wanted)
-    result = Loaded(
-        missing=tuple(_missing(wanted, present, ties)),
-        unexpected=tuple(_unexpected(checkpoint, present)),
-        section=chosen_section or "",
-    )
-    if strict and (result.missing or result.unexpected):
-        raise PlanError(f"{where}: {_explain(result, len(wanted))}", hint=_advice(wanted, checkpoint))
-    chosen = replace(checkpoint, entries=present)
-    with Source(checkpoint) as source, torch.no_grad():
-        for storage in {int(view.storage) for _, view in chosen.windows()}:
+    refuse_unfit(where, model, tensors)
+    device = None if device is None else torch.device(device)
+    check_request(tensors, assign, device, dtype)
+    chosen, part = _part(whole, tensors, section, prefix)
+    present = {name: entry for name, entry in part.entries.items() if name in tensors}
+    windows = {name: plain_window(entry.value) for name, entry in present.items()}
+    found = {name: torch_type(view) for name, view in windows.items() if view is not None}
+    target = places(model, tensors, found, assign=assign, device=device, dtype=dtype)
+    verdict, questions = judge(wanted_by(target.described()), part, whole)
+    _refuse_clashes(where, verdict)
+    refuse_dataless(replace(part, entries=present))
+    if strict and (verdict.lacks or verdict.unused):
+        hint = verdict.advice or "strict=False loads what fits"
+        raise PlanError(f"{where}: {_explain(verdict)}", hint=hint)
+    taken = replace(part, entries=present)
+    del tensors  # what is replaced goes at once
+    with Source(part) as source, torch.no_grad():
+        for storage in {int(view.storage) for _, view in taken.windows()}:
             source.prove_later(storage)
         source.settle()
-        _check_ties(where, source, chosen, wanted, ties)
-        for batch in batches(source, chosen, "cpu"):
-            for name, tensor in batch.items():
-                wanted[name].copy_(tensor)
-    return result
+        for apart in answered(source, questions):
+            raise _tie_error(where, apart)
+        target.keep(verdict.lacks)
+        for batch in batches(source, taken, "cpu"):
+            target.take(batch)
+    return Loaded(verdict.lacks, verdict.unused, chosen or "", _on_meta(model))
 
 
-def _advice(wanted: Mapping[str, torch.Tensor], checkpoint: Checkpoint) -> str:
-    """What to do where names do not meet: often all of them have one prefix, as DistributedDataParallel gives them."""
-    first = next(iter(wanted), "")
-    for name in checkpoint.entries:
-        prefix = name.removesuffix(first)
-        if prefix != name and prefix.endswith(".") and all(prefix + n in checkpoint.entries for n in wanted):
-            return f"every name has the prefix {prefix!r} in the file: load it into the part of a model called so"
-    return "strict=False loads what fits"
+def _part(whole: Checkpoint, tensors: Tensors, section: str | None, prefix: str) -> tuple[str | None, Checkpoint]:
+    """The section that is loaded, and its names as the model calls them."""
+    prefix = f"{prefix}." if prefix and not prefix.endswith(".") else prefix
+    chosen = select.section_for(whole, [prefix + name for name in tensors]) if section is None else section
+    part = whole if chosen is None else select.section(whole, chosen)
+    return chosen, select.under(part, prefix) if prefix else part
 
 
-def _explain(result: Loaded, count: int) -> str:
-    texts = []
-    for names, what in (
-        (result.missing, "lacks"),
-        (result.unexpected, "holds, and the model does not want,"),
-    ):
-        if names:
-            shown = ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-            texts.append(f"{what} {len(names)} names ({shown})")
-    return f"of {count} names of the model, the file " + "; it ".join(texts)
-
-
-# --- models ----------------------------------------------------------------------------------------------------------
-
-
-def _model_graph(tensors: Mapping[str, torch.Tensor]) -> alias.AliasGraph:
-    """The alias graph of a model in memory: the same mathematics, on live storages."""
-    return alias.build(described(tensors))
-
-
-def _unfit(tensor: torch.Tensor) -> str:
-    """Why a model's tensor cannot be filled in place, or nothing."""
-    if nn.parameter.is_lazy(tensor):
-        return "is lazy and has no shape yet; run the model once"
-    if tensor.is_meta:
-        return 'is on the meta device; model.to_empty(device="cpu") gives it memory'
-    if tensor.layout is not torch.strided or tensor.is_quantized:
-        return f"is {'quantised' if tensor.is_quantized else tensor.layout}; only plain tensors are filled"
-    if not View(0, DTYPES["uint8"], 0, tuple(tensor.shape), tuple(tensor.stride())).is_injective:
-        return "is expanded: several of its elements are one; make it .contiguous() first"
-    return ""
-
-
-def _check_shapes(where: str, present: Mapping[str, Entry], wanted: Mapping[str, torch.Tensor]) -> None:
-    wrong = []
-    for name, entry in present.items():
-        target = as_target(name, entry)
-        shape = tuple(wanted[name].shape)
-        if target is None:
-            wrong.append(f"{name!r}: is a compound tensor in the file; the model wants a plain one")
-        elif target.shape != shape and not (target.dtype.name == "float4_e2m1fn" and target.shape[:-1] == shape[:-1]):
-            wrong.append(f"{name!r}: has shape {list(target.shape)} in the file; the model wants {list(shape)}")
-        elif not _can_cast(target.dtype.name, wanted[name].dtype):
-            wrong.append(f"{name!r}: is {target.dtype.name} in the file, which {wanted[name].dtype} cannot hold")
+def _refuse_clashes(where: str, verdict: Verdict) -> None:
+    """PlanError with every name whose shape or type does not fit."""
+    wrong = [
+        f"{clash.name!r}: has shape {list(clash.found)} in the file; the model wants {list(clash.wanted)}"
+        for clash in verdict.shapes
+    ]
+    wrong += [f"{c.name!r}: is {c.found} in the file; the model wants {c.wanted}" for c in verdict.types]
     if wrong:
         raise PlanError(listed(f"{where}: {len(wrong)} tensors do not fit the model:", wrong))
 
 
-def _can_cast(name: str, dtype: torch.dtype) -> bool:
-    """Whether numbers of one type keep their kind in another: float32 in bfloat16 yes, float32 in int64 no."""
-    return not hasattr(torch, name) or torch.can_cast(getattr(torch, name), dtype)
+def _explain(verdict: Verdict) -> str:
+    texts = []
+    for names, what in ((verdict.lacks, "lacks"), (verdict.unused, "holds, and the model does not want,")):
+        if names:
+            shown = ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+            texts.append(f"{what} {len(names)} names ({shown})")
+    return f"of {verdict.names} names of the model, the file " + "; it ".join(texts)
 
 
-def _missing(wanted: Mapping[str, torch.Tensor], present: Mapping[str, Entry], ties: alias.AliasGraph) -> Iterator[str]:
-    """Names that the file lacks and that no loaded partner fills completely."""
-    for name in wanted:
-        if name in present or not wanted[name].numel():
-            continue
-        mine = ties.members[name]
-        partners = (ties.members[n] for n in present if ties.members[n].memory == mine.memory)
-        if not any(_covers(partner.source, mine.source) for partner in partners):
-            yield name
+def _tie_error(where: str, apart: Apart) -> TieError:
+    measured = "" if apart.difference is None else f" (largest difference {apart.difference:.3g})"
+    return TieError(
+        f"{where}: the model ties {apart.name!r} and {apart.other!r}, and the file holds them with different bytes"
+        f"{measured}",
+        hint="load into a model without this tie, or leave one of them out: paramtool export --names",
+    )
 
 
-def _covers(outer: View, inner: View) -> bool:
-    """Whether filling `outer` fills all of `inner`."""
-    if outer == inner:
-        return True
-    dense = outer.is_injective and outer.nbytes == outer.byte_stop - outer.byte_start
-    return dense and outer.byte_start <= inner.byte_start and inner.byte_stop <= outer.byte_stop
-
-
-def _unexpected(checkpoint: Checkpoint, present: Mapping[str, Entry]) -> Iterator[str]:
-    """Names that the model lacks and that share no memory with one that is loaded."""
-    graph = alias.build(checkpoint, parts=False)
-    loaded = {graph.members[name].memory for name in present if name in graph.members}
-    for name in checkpoint.entries:
-        if name not in present and (name not in graph.members or graph.members[name].memory not in loaded):
-            yield name
-
-
-def _check_ties(
-    where: str, source: Source, chosen: Checkpoint, wanted: Mapping[str, torch.Tensor], ties: alias.AliasGraph
-) -> None:
-    """Fill a copy of each memory that the model shares between loaded names; all of them must read back."""
-    groups: dict[str, list[str]] = {}
-    for name in chosen.entries:
-        groups.setdefault(ties.members[name].memory, []).append(name)
-    for names in groups.values():
-        if len({(chosen.entries[n].value, ties.members[n].source) for n in names if _is_view(chosen, n)}) > 1:
-            part = replace(chosen, entries={n: chosen.entries[n] for n in names})
-            loaded = {n: t for batch in batches(source, part, "cpu") for n, t in batch.items()}
-            _check_group(where, loaded, {n: wanted[n] for n in names})
-
-
-def _is_view(chosen: Checkpoint, name: str) -> bool:
-    return isinstance(chosen.entries[name].value, View)
-
-
-def _check_group(where: str, loaded: Mapping[str, torch.Tensor], model: Mapping[str, torch.Tensor]) -> None:
-    first = next(iter(model.values()))
-    scratch = torch.zeros(first.untyped_storage().nbytes(), dtype=torch.uint8).untyped_storage()
-    windows = {
-        name: torch.empty(0, dtype=t.dtype).set_(scratch, t.storage_offset(), t.shape, t.stride())
-        for name, t in model.items()
-    }
-    for name, tensor in loaded.items():
-        windows[name].copy_(tensor)
-    names = list(loaded)
-    for k, name in enumerate(names):
-        expected = loaded[name].to(windows[name].dtype)
-        if _bytes(windows[name]) != _bytes(expected):
-            other = next((n for n in reversed(names[k + 1 :]) if _touches(model[n], model[name])), names[-1])
-            raise TieError(
-                f"{where}: the model ties {name!r} and {other!r}, and the file holds them with different bytes"
-                f"{_largest(loaded[name], loaded[other])}",
-                hint="load into a model without this tie, or leave one of them out: paramtool export --names",
-            )
-
-
-def _bytes(tensor: torch.Tensor) -> bytes:
-    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-
-
-def _touches(a: torch.Tensor, b: torch.Tensor) -> bool:
-    graph = _model_graph({"a": a, "b": b})
-    return graph.members["a"].memory == graph.members["b"].memory
-
-
-def _largest(a: torch.Tensor, b: torch.Tensor) -> str:
-    """The largest difference of two tensors of one shape, for the message."""
-    if a.shape != b.shape or a.dtype.is_complex or b.dtype.is_complex:
-        return ""
-    return f" (largest difference {(a.double() - b.double()).abs().max().item():.3g})"
+def _on_meta(model: nn.Module) -> tuple[str, ...]:
+    both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    return tuple(name for name, tensor in both if tensor.is_meta)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 
@@ -18,6 +17,7 @@ from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View, contiguous
 from paramtool.passes import select
+from paramtool.passes.variants import as_pairs
 
 
 def load_file(path: Path, *, section: str | None = None, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:
@@ -43,7 +43,7 @@ def batches(source: Source, checkpoint: Checkpoint, device: str | torch.device) 
         buffer = torch.empty(memory.nbytes, dtype=torch.uint8)
         fill(source, memory, buffer.numpy().data)
         buffer = buffer.to(device)
-        batch = {name: _window(buffer, view) for name, view in memory.windows}
+        batch = {name: window(buffer, view) for name, view in memory.windows}
         for part in [part for part in batch if part in pending]:
             name, entry = pending[part]
             batch[name] = _resolved(batch.pop(part), entry)
@@ -62,19 +62,21 @@ def _resolved(tensor: torch.Tensor, entry: Entry) -> torch.Tensor:
     return -tensor if "neg" in entry.value.kind else tensor
 
 
-def _window(buffer: torch.Tensor, view: View) -> torch.Tensor:
+def window(buffer: torch.Tensor, view: View) -> torch.Tensor:
     """A window on a buffer of bytes."""
-    if view.dtype.name == "float4_e2m1fn" and view.shape and view.shape[-1] % 2 == 0:  # torch counts pairs
-        pairs = contiguous(view.storage, DTYPES["float4_e2m1fn_x2"], (*view.shape[:-1], view.shape[-1] // 2))
-        view = replace(pairs, offset=view.byte_start)
-    elif view.dtype.block_elements != 1:
+    view = as_pairs(view)
+    if view.dtype.block_elements != 1:
         view = contiguous(view.storage, DTYPES["uint8"], (view.nbytes,), view.byte_start)
-    dtype = getattr(torch, view.dtype.name)
-    if dtype in _QUANTISED:
-        dtype = _QUANTISED[dtype]
-    return torch.empty(0, dtype=dtype, device=buffer.device).set_(
+    return torch.empty(0, dtype=torch_type(view), device=buffer.device).set_(
         buffer.untyped_storage(), view.offset, view.shape, view.strides
     )
+
+
+def torch_type(view: View) -> torch.dtype:
+    """The type of the tensor that a window becomes: of float4 pairs, of other packed types bytes."""
+    dtype = as_pairs(view).dtype
+    found: torch.dtype = torch.uint8 if dtype.block_elements != 1 else getattr(torch, dtype.name)
+    return _QUANTISED.get(found, found)
 
 
 _QUANTISED = {

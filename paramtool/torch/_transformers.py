@@ -118,7 +118,8 @@ def _architecture(where: str, config: Mapping[str, Any], transformers: ModuleTyp
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found: Any = getattr(transformers, names[0], None) if names[0].isidentifier() else None
-    if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel) and found.config_class is not None:
+    is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+    if is_model and getattr(found, "config_class", None) is not None:
         return found
     if "auto_map" in config:
         raise UnsafeError(
