@@ -62,17 +62,17 @@ def _rows(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
 def _summary(variant: Variant) -> str:
     """What there is of each kind, in the order of what matters."""
     counts = (
-        ("lacks", len(variant.lacks)),
-        ("other shape", len(variant.shapes)),
-        ("other type", len(variant.types)),
-        ("tied here and apart in the file", len(variant.apart)),
-        ("through aliases", len(variant.through)),
-        ("filled by a tied name", len(variant.filled)),
-        ("left unused", len(variant.unused)),
+        ("lacks {}", variant.lacks),
+        ("{} of another shape", variant.shapes),
+        ("{} of another type", variant.types),
+        ("{} tied here and apart in the file", variant.apart),
+        ("{} through aliases", variant.through),
+        ("{} filled by a tied name", variant.filled),
+        ("leaves {} unused", variant.unused),
     )
     section = [] if variant.section is None else [f"section {variant.section}"]
     return " · ".join(
-        [plural(variant.names, "name"), *section, *(f"{number} {what}" for what, number in counts if number)]
+        [plural(variant.names, "name"), *section, *(text.format(len(names)) for text, names in counts if names)]
     )
 
 

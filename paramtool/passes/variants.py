@@ -287,9 +287,9 @@ def _unused(part: Checkpoint, present: Mapping[str, Entry], graph: AliasGraph) -
 def _advice(wanted: Mapping[str, Wanted], part: Checkpoint) -> str:
     """What to do where all names differ by a prefix, as DistributedDataParallel and headless models make them."""
     if more := _prefix(wanted, part.entries):
-        return f"every name has the prefix {more!r} in the file: load it into the part of a model called so"
+        return f"every name has the prefix {more!r} in the file: load_model(..., prefix={more!r}) takes those"
     if less := _prefix(part.entries, wanted):
-        return f"every name of the file has the prefix {less!r} in the model: load it into that part of the model"
+        return f"every name of the file has the prefix {less!r} in the model: load it into the part that is called so"
     return ""
 
 
