@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
@@ -285,22 +286,37 @@ def _unused(part: Checkpoint, present: Mapping[str, Entry], graph: AliasGraph) -
 
 
 def _advice(wanted: Mapping[str, Wanted], part: Checkpoint) -> str:
-    """What to do where all names differ by a prefix, as DistributedDataParallel and headless models make them."""
-    if more := _prefix(wanted, part.entries):
-        return f"every name has the prefix {more!r} in the file: load_model(..., prefix={more!r}) takes those"
-    if less := _prefix(part.entries, wanted):
-        return f"every name of the file has the prefix {less!r} in the model: load it into the part that is called so"
+    """What to do where names differ by a prefix, as DistributedDataParallel and headless models make them."""
+    prefix, count = _prefix(wanted, part.entries)
+    if prefix:
+        return f"{_of(count, wanted)} the prefix {prefix!r} in the file: load_model(..., prefix={prefix!r}) takes those"
+    prefix, count = _prefix(part.entries, wanted)
+    if prefix:
+        return f"{_of(count, part.entries)} the prefix {prefix!r} in the model: load the file into that part of it"
     return ""
 
 
-def _prefix(short: Mapping[str, object], long: Mapping[str, object]) -> str:
-    """What stands before every one of some names among others, up to a dot; empty where nothing does."""
-    first = next(iter(short), "")
-    for name in long:
-        prefix = name.removesuffix(first)
-        if prefix != name and prefix.endswith(".") and all(prefix + n in long for n in short):
-            return prefix
-    return ""
+def _of(count: int, names: Mapping[str, object]) -> str:
+    return "every name has" if count == len(names) else f"{count} of {len(names)} names have"
+
+
+def _prefix(short: Mapping[str, object], long: Mapping[str, object]) -> tuple[str, int]:
+    """What stands before most of some names among others, up to a dot, and before how many; empty if nothing does."""
+    if 2 * sum(name in long for name in short) > len(short):
+        return "", 0  # most names meet as they are
+    for first in islice(short, _TRIED):
+        for name in long:
+            prefix = name.removesuffix(first)
+            if prefix == name or not prefix.endswith("."):
+                continue
+            count = sum(prefix + n in long for n in short)
+            if 2 * count > len(short):
+                return prefix, count
+    return "", 0
+
+
+_TRIED = 3
+"""So many names are looked for behind a prefix: the first may be one of those that are new."""
 
 
 # --- ties -------------------------------------------------------------------------------------------------------------

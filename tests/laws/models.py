@@ -11,7 +11,11 @@ from torch import nn
 
 ROWS, WIDTH = 6, 4
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-SETTINGS = ("linear", "head", "back", "embedding", "lstm", "norm")
+SETTINGS = ("linear", "linear", "embedding", "head", "back", "lstm", "norm")
+WHOLE = ({"linear"}, {"head"}, {"back"}, {"embedding"}, {"embedding", "head"})
+"""Layers whose weights can be one."""
+TIEABLE = (*WHOLE, {"embedding", "back"}, {"head", "back"})
+"""And those that can be the transpose of each other."""
 
 
 @dataclass(frozen=True)
@@ -69,23 +73,24 @@ def _flatten(rnn: nn.LSTM) -> None:
 
 
 def _tie(a: nn.Module, b: nn.Module) -> None:
-    if a is not b and isinstance(a.weight, nn.Parameter) and isinstance(b.weight, nn.Parameter):
-        if a.weight.shape == b.weight.shape:
-            b.weight = a.weight
-        elif a.weight.shape == b.weight.shape[::-1]:
-            b.weight = nn.Parameter(a.weight.detach().t(), requires_grad=a.weight.requires_grad)
+    assert isinstance(a.weight, nn.Parameter) and isinstance(b.weight, nn.Parameter)
+    if a.weight.shape == b.weight.shape:
+        b.weight = a.weight
+    else:
+        b.weight = nn.Parameter(a.weight.detach().t(), requires_grad=a.weight.requires_grad)
 
 
 @st.composite
-def recipes(draw: st.DrawFn, layers: tuple[str, ...] | None = None) -> Recipe:
-    """Any recipe, or one for the same layers."""
-    layers = layers or tuple(draw(st.lists(st.sampled_from(SETTINGS), min_size=1, max_size=5)))
+def recipes(draw: st.DrawFn, of: Recipe | None = None) -> Recipe:
+    """Any recipe, or a variant of one: the same layers, some of its ties, and others."""
+    layers = of.layers if of else tuple(draw(st.lists(st.sampled_from(SETTINGS), min_size=2, max_size=5)))
     count = len(layers)
-    tieable = [k for k, kind in enumerate(layers) if kind not in ("lstm", "norm")]
-    pairs = st.tuples(st.sampled_from(tieable), st.sampled_from(tieable)) if tieable else st.nothing()
+    pairs = [(a, b) for b in range(count) for a in range(b) if {layers[a], layers[b]} in TIEABLE]
+    drawn = draw(st.lists(st.sampled_from(pairs), max_size=1 if of else 3)) if pairs else []
+    kept = draw(st.lists(st.sampled_from(of.ties), max_size=2)) if of and of.ties else []
     return Recipe(
         layers,
-        tuple(draw(st.lists(pairs, max_size=3))) if tieable else (),
+        (*kept, *drawn),
         tuple(draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))),
         draw(st.sampled_from(DTYPES)),
         tuple(draw(st.lists(st.booleans(), min_size=count, max_size=count))),

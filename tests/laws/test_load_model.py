@@ -15,7 +15,7 @@ import paramtool
 import paramtool.errors
 import paramtool.torch
 from paramtool.errors import TieError
-from tests.laws.models import DTYPES, Recipe, recipes, tied_groups
+from tests.laws.models import DTYPES, WHOLE, Recipe, recipes, tied_groups
 from tests.laws.sharing import partition, raw
 
 
@@ -47,9 +47,9 @@ def agrees(target: nn.Module, state: dict[str, torch.Tensor], dtype: torch.dtype
 def test_any_file_into_any_variant(data: st.DataObject) -> None:
     """Values bit for bit after the cast, the variant's own ties and gradients, whatever the file shares."""
     source_recipe: Recipe = data.draw(recipes(), "source")
-    recipe: Recipe = data.draw(recipes(source_recipe.layers), "target")
+    recipe: Recipe = data.draw(recipes(source_recipe), "target")
     assign, meta = data.draw(st.booleans(), "assign"), data.draw(st.booleans(), "meta")
-    dtype = data.draw(st.sampled_from([None, *DTYPES]), "dtype") if assign or meta else None
+    dtype = data.draw(st.none() | st.sampled_from(DTYPES), "dtype") if assign or meta else None
     source, twin = source_recipe.build(), recipe.build()
     state = source.state_dict()
     with torch.device("meta" if meta else "cpu"):
@@ -82,17 +82,14 @@ def test_any_file_into_any_variant(data: st.DataObject) -> None:
 
 def twin_keeps_ties(recipe: Recipe) -> bool:
     """Whether `.to(dtype)` keeps a model's ties: it parts parameters that are transposes of each other."""
-    shapes = {"linear": 0, "head": 1, "back": 2, "embedding": 1}
-    return all(shapes[recipe.layers[a]] == shapes[recipe.layers[b]] for a, b in recipe.ties)
+    return all({recipe.layers[a], recipe.layers[b]} in WHOLE for a, b in recipe.ties)
 
 
 def trains_as_tied(target: nn.Module, recipe: Recipe) -> None:
     """After a step with another gradient for each parameter, tied names are still equal and all others are not."""
     groups = [{id(tensor): tensor for _, tensor in group} for group in tied_groups(target)]
     names = [[name for name, _ in group] for group in tied_groups(target)]
-    parameters = [
-        next((t for t in group.values() if t.requires_grad and t.numel()), None) for group in groups
-    ]
+    parameters = [next((t for t in group.values() if t.requires_grad and t.numel()), None) for group in groups]
     with torch.no_grad():
         for tensor in target.state_dict(keep_vars=True).values():
             tensor.zero_()  # equal by chance, all of them
@@ -108,7 +105,7 @@ def trains_as_tied(target: nn.Module, recipe: Recipe) -> None:
             assert torch.all(state[name] == (0 if parameter is None else -(k + 1)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_what_variants_says_comes_true(data: st.DataObject) -> None:
     """A variant loads just when load_model fills all of it; names of other layers are lacking or left unused."""
@@ -122,7 +119,7 @@ def test_what_variants_says_comes_true(data: st.DataObject) -> None:
             loaded = paramtool.torch.load_model(target, path, strict=False)
         except paramtool.errors.PlanError as error:
             assert variant.verdict == "cannot load"
-            assert bool(variant.shapes) or isinstance(error, TieError) and bool(variant.apart)
+            assert bool(variant.shapes) or (isinstance(error, TieError) and bool(variant.apart))
             return
         assert (loaded.missing, loaded.unexpected) == (variant.lacks, variant.unused)
         assert variant.loads == (not loaded.missing)
