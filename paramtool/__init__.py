@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from paramtool.jobs._progress import Path, Progress
     from paramtool.jobs.varianting import Variant
     from paramtool.layouts.own import register_layout
-    from paramtool.passes.variants import Wanted
+    from paramtool.passes.wanted import Wanted
 
 __version__ = "0.1.0"
 __all__ = [
@@ -77,7 +77,7 @@ def variants(
     return jobs.variants(path, against, only=only, build=_wanted_from_config, progress=progress or silent)
 
 
-def _wanted_from_config(path: str) -> Mapping[str, Wanted]:
+def _wanted_from_config(path: str) -> tuple[Mapping[str, Wanted], Mapping[str, Wanted]]:
     try:
         from paramtool.torch._transformers import wanted_from_config
     except ModuleNotFoundError as error:

@@ -102,7 +102,7 @@ def _next(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
         "names": lambda against: f"--names {quoted(against)}",
         "checkpoint": lambda against: f"--like {quoted(against)}",
     }
-    variant = next((v for v in found if v.loads and v.through), None)
+    variant = next((v for v in found if v.loads and v.through and not v.advice), None)
     if variant is None:
         return
     yield ("load it", f"paramtool.torch.load_model(model, {path!r})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paramtool import formats
 from paramtool.errors import UsageError
@@ -12,7 +12,7 @@ from paramtool.formats._sniff import INDEX_SUFFIX, is_index
 from paramtool.jobs._names import STANDARD_INPUT, read_names
 from paramtool.jobs._progress import Path
 from paramtool.passes import select
-from paramtool.passes.variants import Wanted, wanted_by
+from paramtool.passes.wanted import Wanted, wanted_by
 
 CONFIG_NAME = "config.json"
 
@@ -26,10 +26,12 @@ class Asked:
     kind: str
     """`names`, `checkpoint`, `config` or `model`."""
     wanted: Mapping[str, Wanted]
+    saved: Mapping[str, Wanted] = field(default_factory=dict)
+    """What files of it hold, where transformers saves a model under other names than its own."""
 
 
-Build = Callable[[str], Mapping[str, Wanted]]
-"""What the model of a config.json wants; it takes transformers, which jobs know nothing of."""
+Build = Callable[[str], tuple[Mapping[str, Wanted], Mapping[str, Wanted]]]
+"""What the model of a config.json wants, and what is `saved`; it takes transformers, which jobs know nothing of."""
 
 
 def ask(path: Path, build: Build | None = None) -> Asked:
@@ -47,7 +49,7 @@ def ask(path: Path, build: Build | None = None) -> Asked:
                 f"{config}: is the config of a model, which transformers has to build",
                 hint="paramtool.variants(...) and paramtool.torch.variants(...) ask it",
             )
-        return Asked(where, "config", build(config))
+        return Asked(where, "config", *build(config))
     other = formats.read(where)
     section = select.model_section(other, "save the section alone: paramtool dedup FILE --only SECTION")
     return Asked(where, "checkpoint", wanted_by(other if section is None else select.section(other, section)))

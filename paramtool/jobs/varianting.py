@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from paramtool import formats
@@ -14,7 +14,9 @@ from paramtool.jobs._asking import Asked, Build, ask
 from paramtool.jobs._progress import Advance, Path, Progress, silent
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.passes import select
-from paramtool.passes.variants import Apart, Question, Verdict, judge
+from paramtool.passes.meetings import Question
+from paramtool.passes.variants import Apart, Verdict, judge
+from paramtool.passes.wanted import Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def variants(
         raise UsageError("say which variants: against (--against NAMES|CKPT|config.json), one or several")
     whole = formats.read(path)
     asked = [one if isinstance(one, Asked) else ask(one, build) for one in against]
-    judged = [_judged(whole, one, only) for one in asked]
+    judged = [_best(whole, one, only) for one in asked]
     total = sum(view.nbytes for _, _, questions in judged for question in questions for view in question.found)
     found = []
     with progress("compare", total) as advance:
@@ -67,10 +69,26 @@ def variants(
     return tuple(found)
 
 
-def _judged(whole: Checkpoint, asked: Asked, only: str | None) -> tuple[Variant, Checkpoint, tuple[Question, ...]]:
-    section = select.section_for(whole, asked.wanted) if only is None else only
+Judged = tuple[Variant, Checkpoint, tuple[Question, ...]]
+AS_SAVED = "its names are those that save_pretrained writes: from_pretrained turns them into the model's own"
+
+
+def _best(whole: Checkpoint, asked: Asked, only: str | None) -> Judged:
+    """The verdict on a model's own names, or on those it is saved under, where the file has more of these."""
+    own = _judged(whole, asked, asked.wanted, only)
+    if own[0].loads or not asked.saved:
+        return own
+    saved = _judged(whole, asked, asked.saved, only)
+    if len(saved[0].lacks) >= len(own[0].lacks):
+        return own
+    advice = f"{AS_SAVED}; {saved[0].advice}" if saved[0].advice else AS_SAVED
+    return replace(saved[0], advice=advice), *saved[1:]
+
+
+def _judged(whole: Checkpoint, asked: Asked, wanted: Mapping[str, Wanted], only: str | None) -> Judged:
+    section = select.section_for(whole, wanted) if only is None else only
     part = whole if section is None else select.section(whole, section)
-    verdict, questions = judge(asked.wanted, part, whole)
+    verdict, questions = judge(wanted, part, whole)
     facts = {field.name: getattr(verdict, field.name) for field in fields(Verdict)}
     return Variant(**facts, against=asked.against, kind=asked.kind, section=section), part, questions
 

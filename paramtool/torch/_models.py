@@ -15,7 +15,8 @@ from paramtool.jobs.loading import refuse_dataless
 from paramtool.jobs.varianting import answered
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.passes import select
-from paramtool.passes.variants import Apart, Verdict, judge, plain_window, wanted_by
+from paramtool.passes.variants import Apart, Verdict, judge
+from paramtool.passes.wanted import plain_window, wanted_by
 from paramtool.torch._fit import check_request, refuse_unfit
 from paramtool.torch._live import tensors_of
 from paramtool.torch._places import Tensors, places

@@ -17,7 +17,7 @@ from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View, contiguous
 from paramtool.passes import select
-from paramtool.passes.variants import as_pairs
+from paramtool.passes.wanted import as_pairs
 
 
 def load_file(path: Path, *, section: str | None = None, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:

@@ -19,7 +19,7 @@ from torch import nn
 from paramtool.errors import FormatError, UnsafeError, UsageError
 from paramtool.formats import _json
 from paramtool.jobs._progress import Path
-from paramtool.passes.variants import Wanted, wanted_by
+from paramtool.passes.wanted import Wanted, wanted_by
 from paramtool.torch._live import described, tensors_of
 
 if TYPE_CHECKING:
@@ -47,13 +47,34 @@ def names_from_config(path: Path) -> Mapping[str, tuple[tuple[int, ...], str]]:
     where the model's code is not a part of transformers; FormatError where the file is no config, contradicts itself,
     or is one that transformers cannot build a model of.
     """
-    wanted = wanted_from_config(path)
+    wanted = wanted_by(described(tensors_of(model_from_config(path))))
     return {name: (one.view.shape, one.memory) for name, one in wanted.items() if one.view is not None}
 
 
-def wanted_from_config(path: Path) -> Mapping[str, Wanted]:
-    """What the model of a config.json wants; errors as of `names_from_config`."""
-    return wanted_by(described(tensors_of(model_from_config(path))))
+def wanted_from_config(path: Path) -> tuple[Mapping[str, Wanted], Mapping[str, Wanted]]:
+    """What the model of a config.json wants, and what files of it hold where transformers calls that otherwise.
+
+    The second is empty where both are the same.  Errors as of `names_from_config`.
+    """
+    model = model_from_config(path)
+    own = tensors_of(model)
+    saved = _as_saved(model, own)
+    return wanted_by(described(own)), wanted_by(described(saved)) if saved.keys() != own.keys() else {}
+
+
+def _as_saved(model: nn.Module, own: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    """The tensors that save_pretrained makes of a state dict and from_pretrained turns back: experts one by one, say.
+
+    transformers 5 has them in `core_model_loading`, which other versions may not have.
+    """
+    try:
+        from transformers import core_model_loading as loading
+
+        revert: Any = loading.revert_weight_conversion
+        saved: dict[str, torch.Tensor] = revert(model, dict(own))
+    except Exception:  # no such conversion, or one that needs values: the model's own names are all there is to say
+        return own
+    return saved
 
 
 def model_from_config(path: Path) -> nn.Module:

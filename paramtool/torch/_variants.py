@@ -10,7 +10,7 @@ from paramtool import jobs
 from paramtool.jobs import Variant
 from paramtool.jobs._asking import Asked
 from paramtool.jobs._progress import Path
-from paramtool.passes.variants import wanted_by
+from paramtool.passes.wanted import wanted_by
 from paramtool.torch._fit import refuse_unfit
 from paramtool.torch._live import described, tensors_of
 from paramtool.torch._transformers import wanted_from_config

@@ -201,6 +201,23 @@ def test_a_folder_of_save_pretrained(tmp_path: Path) -> None:
     assert [one.name for one in found[1].filled] == ["lm_head.weight"]
 
 
+MIXTRAL = Case("MixtralForCausalLM", "MixtralConfig", SMALL | {"num_local_experts": 2})
+
+
+def test_a_model_that_is_saved_under_other_names(tmp_path: Path) -> None:
+    """A Mixtral's experts are one tensor in the model and many in files: both are known, and which it was is said."""
+    model = MIXTRAL.build()
+    model.save_pretrained(tmp_path / "hf")  # type: ignore[operator]
+    (variant,) = paramtool.variants(tmp_path / "hf", [tmp_path / "hf/config.json"])
+    assert variant.loads and "save_pretrained" in variant.advice
+    assert variant.names == len(paramtool.read(tmp_path / "hf").entries) > len(model.state_dict())
+    (variant,) = paramtool.variants(deduped(model, tmp_path), [tmp_path / "hf/config.json"])
+    assert variant.loads and not variant.advice and variant.names == len(model.state_dict())
+    torch.save({"w": torch.ones(2)}, tmp_path / "other.pt")
+    (variant,) = paramtool.variants(tmp_path / "other.pt", [tmp_path / "hf/config.json"])
+    assert len(variant.lacks) == variant.names == len(model.state_dict())
+
+
 # --- configs that are wrong ------------------------------------------------------------------------------------------
 
 
