@@ -81,14 +81,14 @@ def _details(variant: Variant) -> Iterator[tuple[str, list[str]]]:
     yield "shape", [f"{c.name}: {list(c.found)} in the file, {list(c.wanted)} wanted" for c in variant.shapes]
     yield "type", [f"{c.name}: {c.found} in the file, {c.wanted} wanted" for c in variant.types]
     yield "apart", [f"{a.name} and {a.other}: tied in the variant{_measured(a.difference)}" for a in variant.apart]
-    yield "alias", [f"{t.name}: {_RELATIONS[t.relation]} {t.owner}" for t in variant.through]
+    yield "alias", [f"{t.name}: {_RELATIONS[t.relation]} {t.owner}".rstrip() for t in variant.through]
     yield "filled", [f"{f.name}: lacking, and tied to {f.by}" for f in variant.filled]
     yield "unused", list(variant.unused)
 
 
 _RELATIONS = {
     "same": "the bytes of", "slice": "a slice of", "transpose": "the transpose of", "view": "a view of",
-    "overlap": "a window on",
+    "overlap": "a window on", "cast": "calculated from", "constant": "one value, stored as such",
 }  # fmt: skip
 
 

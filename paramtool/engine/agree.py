@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from paramtool.engine.arithmetic import number_type
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.digest import same_bytes
-from paramtool.engine.source import Source
+from paramtool.engine.source import Source, number_type
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def _fits(source: Source, found: Pair, places: Pair) -> bool:
 
 def _numbers(source: Source, view: View) -> Array:
     """A window as numbers; TypeError or ValueError for a type that NumPy has none for."""
-    return source.array(view).view(number_type(view))
+    return source.array(view).view(number_type(view.dtype))
 
 
 def _window(memory: Array, place: View, start: int) -> Array:
@@ -73,14 +72,14 @@ def _window(memory: Array, place: View, start: int) -> Array:
 
     size = place.dtype.block_bytes
     strides = [stride * size for stride in place.strides]
-    return np.ndarray(place.shape, number_type(place), memory.data, place.byte_start - start, strides)
+    return np.ndarray(place.shape, number_type(place.dtype), memory.data, place.byte_start - start, strides)
 
 
 def _cast(array: Array, place: View) -> Array:
     import numpy as np
 
     with np.errstate(all="ignore"):
-        return np.ascontiguousarray(array.astype(number_type(place)))
+        return np.ascontiguousarray(array.astype(number_type(place.dtype)))
 
 
 def _bytes(array: Array, place: View) -> bytes:

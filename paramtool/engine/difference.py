@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any
 
-from paramtool.engine.arithmetic import number_type
 from paramtool.engine.digest import aligned, squeezed
-from paramtool.engine.source import Buffer, Source
+from paramtool.engine.source import Buffer, Source, number_type
 from paramtool.model.view import View
 
 
@@ -24,7 +23,7 @@ def largest(source_a: Source, a: View, source_b: Source, b: View) -> float | Non
     if a.shape != b.shape or a.dtype.block_elements != 1 or b.dtype.block_elements != 1:
         return None
     try:
-        kinds = np.dtype(number_type(a)), np.dtype(number_type(b))
+        kinds = np.dtype(number_type(a.dtype)), np.dtype(number_type(b.dtype))
     except TypeError:
         return None
     a, b = squeezed(a, b)

@@ -37,8 +37,8 @@ PLACES = {
 }
 __all__ = [
     "Deduped", "Exported", "Family", "Guessed", "Inspection", "Options", "RelayoutOptions", "Relayouted",
-    "Variant", "Verified", "alias_graph", "convert", "dedup", "dedup_family", "default_output", "export", "fuse", "guess",
-    "inspect", "layouts", "load_file", "relayout", "unfuse", "variants", "verify",
+    "Variant", "Verified", "alias_graph", "convert", "dedup", "dedup_family", "default_output", "export", "fuse",
+    "guess", "inspect", "layouts", "load_file", "relayout", "unfuse", "variants", "verify",
 ]  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unreadable
 from paramtool.model.dtype import can_hold
+from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
 from paramtool.passes.meetings import Question, questions
 from paramtool.passes.wanted import PAIRS, Wanted, as_pairs, covers, kind_of, plain_window
@@ -31,9 +32,9 @@ class Through:
 
     name: str
     owner: str
-    """The stored tensor."""
+    """The stored tensor; empty for a constant, which is stored as its value."""
     relation: str
-    """`same`, `slice`, `transpose`, `view` or `overlap`: how it lies on the owner."""
+    """How it lies on the owner: `same`, `slice`, `transpose`, `view`, `overlap`; calculated: `cast`, `constant`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def judge(
     unused = tuple(_unused(part, present, graph))
     verdict = Verdict(
         names=len(wanted),
-        through=tuple(_through(present, graph, whole or part)),
+        through=tuple(_through(present, whole or part)),
         filled=tuple(Filled(name, by) for name, by in filled.items() if by is not None),
         lacks=lacks,
         shapes=shapes,
@@ -124,16 +125,24 @@ def judge(
     return verdict, tuple(questions(wanted, {n: e for n, e in present.items() if n in fit}))
 
 
-def _through(present: Mapping[str, Entry], graph: AliasGraph, whole: Checkpoint) -> Iterator[Through]:
+def _through(present: Mapping[str, Entry], whole: Checkpoint) -> Iterator[Through]:
     for name, entry in present.items():
-        if entry.link and entry.link.owner and isinstance(entry.value, View):
-            owner = whole.entries[entry.link.owner].value if entry.link.owner in whole.entries else None
-            if isinstance(owner, View):
-                window = entry.value.on(entry.link.owner, entry.value.byte_start - owner.byte_start)
-                relation = alias.relation(window, owner)
-            else:
-                relation = "overlap"  # the owner is a span, which is no name
-            yield Through(name, entry.link.owner, relation)
+        if entry.link and (entry.link.owner or entry.link.position >= 0) and isinstance(entry.value, View):
+            yield Through(name, entry.link.owner, _relation(entry.value, entry.link.owner, whole))
+
+
+def _relation(view: View, owner: str, whole: Checkpoint) -> str:
+    """How a name lies on its owner: by what is calculated, by geometry, or as a window on bytes that have no name."""
+    storage = whole.storages[int(view.storage)]
+    match storage.backing:
+        case Cast():
+            return "cast"
+        case Constant():
+            return "constant"
+    stored = whole.entries[owner].value if owner in whole.entries else None
+    if isinstance(stored, View) and stored.storage == view.storage:
+        return alias.relation(view.on(owner, view.byte_start - stored.byte_start), stored)
+    return "same" if view.is_contiguous and view.nbytes == storage.nbytes else "overlap"
 
 
 def _clashes(

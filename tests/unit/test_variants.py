@@ -69,6 +69,22 @@ def test_the_owner_is_the_stored_name_even_where_it_comes_later(tmp_path: Path) 
     assert found.through == (Through("a", "paramtool.span/0", "overlap"), Through("b", "paramtool.span/0", "overlap"))
 
 
+def test_what_is_calculated_comes_through_the_record(tmp_path: Path) -> None:
+    """A cast names the tensor that it is made from; a constant has none."""
+    fine = W / 3
+    state = {"w": fine, "half": fine.bfloat16(), "zeros": torch.zeros(300)}
+    path = tmp_path / "m.safetensors"
+    paramtool.dedup(saved(state, tmp_path), path, min_equal_nbytes=1, derive_casts=True, fold_constants=True)
+    found = one(path, names(tmp_path, "w", "half", "zeros"))
+    assert found.through == (Through("half", "w", "cast"), Through("zeros", "", "constant"))
+    assert one(path, saved(state, tmp_path)).verdict == "loads through aliases"
+    found = one(path, saved({"half": W, "w": W}, tmp_path, "tied.pt"))  # of one type, which half's values are not
+    expected = (fine - fine.bfloat16().float()).abs().max().item()
+    assert found.apart == (Apart("half", "w", expected),)
+    half = W.bfloat16()
+    assert one(path, saved({"half": half, "w": half}, tmp_path, "tied.pt")).loads  # in bfloat16 they are equal
+
+
 def test_flat_pairs_of_other_tools_are_a_record(tmp_path: Path) -> None:
     model = nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3)})
     model["b"].weight = model["a"].weight
