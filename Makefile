@@ -55,7 +55,7 @@ demo: $(VENV)/stamp-paramtool
 test: $(VENV)/stamp-test
 	$(BIN)/python -m pytest
 
-# The type checker sees torch, so that paramtool/torch.py is checked against it.
+# The type checker sees torch, so that paramtool/torch is checked against it.
 check: $(VENV)/stamp-check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -13,6 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from paramtool.formats import read
     from paramtool.jobs import (
         alias_graph,
@@ -27,12 +29,15 @@ if TYPE_CHECKING:
         unfuse,
         verify,
     )
+    from paramtool.jobs._progress import Path, Progress
+    from paramtool.jobs.varianting import Variant
     from paramtool.layouts.own import register_layout
+    from paramtool.passes.wanted import Wanted
 
 __version__ = "0.1.0"
 __all__ = [
     "__version__", "alias_graph", "convert", "dedup", "dedup_family", "export", "fuse", "guess", "inspect", "load_file",
-    "read", "register_layout", "unfuse", "verify",
+    "read", "register_layout", "unfuse", "variants", "verify",
 ]  # fmt: skip
 
 
@@ -51,3 +56,35 @@ def __getattr__(name: str) -> object:
 
         return getattr(jobs, name)
     raise AttributeError(f"module 'paramtool' has no attribute {name!r}")
+
+
+def variants(
+    path: Path, against: Sequence[Path], *, only: str | None = None, progress: Progress | None = None
+) -> tuple[Variant, ...]:
+    """What variants of a model make of a checkpoint, before anyone loads it: loads, through aliases, or why not.
+
+    Each of `against` is a list of names (a text file, one a line), any checkpoint that can be read, or a config.json of
+    transformers, whose model is built on the meta device, without weights and without downloading anything; a folder is
+    the checkpoint in it, or the config where it holds no weights.  `only` names the section of the checkpoint to load.
+    `paramtool.torch.variants` takes models themselves.
+
+    UsageError where nothing is asked, where a list holds no name, and where a config is asked for and transformers is
+    not there; FormatError where a file or a config is damaged, contradicts itself or cannot be built.
+    """
+    from paramtool import jobs
+    from paramtool.jobs._progress import silent
+
+    return jobs.variants(path, against, only=only, build=_wanted_from_config, progress=progress or silent)
+
+
+def _wanted_from_config(path: str) -> tuple[Mapping[str, Wanted], Mapping[str, Wanted]]:
+    try:
+        from paramtool.torch._transformers import wanted_from_config
+    except ModuleNotFoundError as error:
+        from paramtool.errors import UsageError
+
+        raise UsageError(
+            f"{path}: the model of a config is built with torch and transformers; {error.name} is not installed",
+            hint="pip install 'paramtool[torch]' 'transformers>=5'",
+        ) from None
+    return wanted_from_config(path)

@@ -14,6 +14,7 @@ from paramtool.cli import _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
 from paramtool.errors import UsageError
+from paramtool.jobs._names import read_names
 from paramtool.jobs.exporting import MAX_EXPANDED_NBYTES
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def command(
         raise UsageError("--keys-from-config says which names, and so does another flag; choose one")
     wanted: Collection[str] | None = None
     if names is not None:
-        wanted = _read_names(names)
+        wanted = read_names(names)
     elif config is not None:
         wanted, options["ties"] = _of_config(config or _beside(path))
     options |= {"max_shard_nbytes": max_shard_size, "verify": not no_verify}
@@ -121,18 +122,3 @@ def _of_config(path: str) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
         raise UsageError(f"{path}: a model is built by torch and transformers: {error}",
                          hint="pip install 'paramtool[torch]' transformers") from None  # fmt: skip
     return {name: shape for name, (shape, _) in names.items()}, {name: tie for name, (_, tie) in names.items()}
-
-
-def _read_names(path: str) -> list[str]:
-    """One name a line; empty lines are passed over, a name that stands twice counts once."""
-    try:
-        with click.open_file(path, encoding="utf-8-sig") as file:
-            lines = [line.rstrip("\r\n") for line in file]
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is no UTF-8 text: byte {error.start} is wrong", hint="one name a line") from None
-    names = list(dict.fromkeys(line for line in lines if line.strip()))
-    if not names:
-        raise UsageError(f"{path}: holds no name", hint="one name a line, as `paramtool inspect --tensors` shows them")
-    return names

@@ -19,6 +19,7 @@ from paramtool.errors import ParamtoolError
 
 COMMANDS = {
     "inspect": "look",
+    "variants": "look",
     "dedup": "shrink",
     "export": "load elsewhere",
     "convert": "convert recurrent networks",
@@ -31,6 +32,10 @@ COMMANDS = {
 """Every command, and what a person wants from it."""
 EXAMPLES = {
     "inspect": ("what is in a checkpoint: shared, fused, unused", "paramtool inspect model.pt"),
+    "variants": (
+        "which variants of a model can load a file",
+        "paramtool variants model.dedup.safetensors --against names.txt --against untied/config.json",
+    ),
     "dedup": ("write every byte once, keep every name", "paramtool dedup model.pt"),
     "export": (
         "write just the names that one variant wants",

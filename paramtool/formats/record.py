@@ -226,7 +226,7 @@ def declared(entries: Mapping[str, Entry], pairs: Mapping[str, str]) -> dict[str
     for alias, owner in pairs.items():
         link = found[owner].link or Link(owner, "storage")
         found[owner] = replace(found[owner], link=link)
-        found[alias] = replace(found[owner], link=Link(link.memory, "declared"))
+        found[alias] = replace(found[owner], link=Link(link.memory, "declared", owner=link.owner or owner))
     return found
 
 
@@ -281,8 +281,9 @@ def _recorded(
     aliases = [(name, _alias_entry(where, name, item, owners)) for name, item in record["aliases"].items()]
     for name, view in derived.items():
         entry = _stored_entry(name, view, said)
-        position = record["derived"][name]["position"]
-        aliases.append((name, replace(entry, link=replace(entry.link or _NOWHERE, position=position))))
+        item = record["derived"][name]
+        link = replace(entry.link or _NOWHERE, position=item["position"], owner=item.get("cast", {}).get("owner", ""))
+        aliases.append((name, replace(entry, link=link)))
     return in_order(plain, aliases)
 
 
@@ -316,7 +317,7 @@ def _alias_entry(where: str, name: str, item: dict[str, Any], stored: Mapping[st
     if evidence not in {"storage", "declared", "content"}:
         raise ValueError(f"{name!r} has evidence {evidence!r}")
     why = "storage" if evidence == "content" else evidence
-    return Entry(window, link=Link(str(item["memory"]), why, item["position"]))
+    return Entry(window, link=Link(str(item["memory"]), why, item["position"], str(item["owner"])))
 
 
 def _window(where: str, name: str, item: Mapping[str, Any], owner: View) -> View:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from paramtool.jobs.layouting import layouts
     from paramtool.jobs.loading import load_file
     from paramtool.jobs.relayouting import Relayouted, RelayoutOptions, convert, fuse, relayout, unfuse
+    from paramtool.jobs.varianting import Variant, variants
     from paramtool.jobs.verifying import Verified, verify
 
 PLACES = {
@@ -28,6 +29,7 @@ PLACES = {
     "family": ("Family", "dedup_family"),
     "exporting": ("ExportOptions", "Exported", "export"),
     "verifying": ("Verified", "verify"),
+    "varianting": ("Variant", "variants"),
     "guessing": ("Guessed", "guess"),
     "layouting": ("layouts",),
     "loading": ("load_file",),
@@ -35,8 +37,8 @@ PLACES = {
 }
 __all__ = [
     "Deduped", "ExportOptions", "Exported", "Family", "Guessed", "Inspection", "Options", "RelayoutOptions",
-    "Relayouted", "Verified", "alias_graph", "convert", "dedup", "dedup_family", "default_output", "export", "fuse",
-    "guess", "inspect", "layouts", "load_file", "relayout", "unfuse", "verify",
+    "Relayouted", "Variant", "Verified", "alias_graph", "convert", "dedup", "dedup_family", "default_output", "export",
+    "fuse", "guess", "inspect", "layouts", "load_file", "relayout", "unfuse", "variants", "verify",
 ]  # fmt: skip
 
 

@@ -215,25 +215,10 @@ def _missing(where: str, missing: list[str], wanted: int, names: Mapping[str, st
 
 def _names_like(other: Checkpoint, only: str | None) -> tuple[str | None, Shapes]:
     """The names of another checkpoint with their shapes, and the section that they are of, if of one."""
-    only = _model_section(other) if only is None else only
+    hint = "--like-only SECTION takes the names of one; in Python like_only=..."
+    only = select.model_section(other, hint) if only is None else only
     part = other if only is None else select.section(other, only)
     return only, {name: e.value.shape if isinstance(e.value, View) else None for name, e in part.entries.items()}
-
-
-def _model_section(other: Checkpoint) -> str | None:
-    """The section that holds the model of a training checkpoint; None where all of it is one."""
-    if not any(section.role in ("optimizer", "ema") for section in other.sections):
-        return None
-    models = [section for section in other.sections if section.role == "model"]
-    inside = tuple(section.prefix for section in models)
-    outside = any(e.role == "model" and not name.startswith(inside) for name, e in other.entries.items())
-    if len(models) == 1 and not outside:
-        return models[0].name
-    sections = ", ".join(f"{section.name!r} ({section.role})" for section in other.sections)
-    raise UsageError(
-        f"{other.files[0].path}: it does not show which of its names are meant; its sections: {sections}",
-        hint="--like-only SECTION takes the names of one; in Python like_only=...",
-    )
 
 
 def _check_shapes(where: str, entries: Mapping[str, Entry], shapes: Shapes, max_bytes: int) -> None:

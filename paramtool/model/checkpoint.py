@@ -66,6 +66,8 @@ class Link:
     """`storage` or `declared`."""
     position: int = -1
     """Where an alias stands among all names of the source; -1 for a stored tensor."""
+    owner: str = ""
+    """The stored tensor whose bytes an alias looks at, as the file calls it; empty for a stored tensor."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,3 +65,24 @@ DTYPES: dict[str, DType] = {
     "float6_e2m3fn": DType("float6_e2m3fn", 4, 3),
     "float6_e3m2fn": DType("float6_e3m2fn", 4, 3),
 }
+
+
+def can_hold(wanted: DType, found: DType) -> bool:
+    """Whether numbers of one type keep their kind in another: float32 in bfloat16 yes, float32 in int64 no.
+
+    Packed types, several elements of which fill a block, are held by themselves alone.
+
+    >>> [can_hold(DTYPES[name], DTYPES["int32"]) for name in ("int8", "float16", "bool")]
+    [True, True, False]
+    """
+    if wanted == found:
+        return True
+    packed = wanted.block_elements != 1 or found.block_elements != 1
+    return not packed and _kind(found.name) <= _kind(wanted.name)
+
+
+def _kind(name: str) -> int:
+    """0 for truth values, 1 for integers and raw bits, 2 for real and 3 for complex numbers."""
+    if name.startswith(("float", "bfloat")):
+        return 2
+    return 0 if name == "bool" else 3 if name.startswith("complex") else 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from paramtool.errors import UsageError
 from paramtool.model.checkpoint import Checkpoint, Module
-from paramtool.model.objects import Opaque, map_tensors, subtree, tensor_names, walk
+from paramtool.model.objects import EMPTY, Opaque, map_tensors, subtree, tensor_names, walk
 from paramtool.model.storage import Cast
 
 
@@ -77,3 +77,32 @@ def section_for(checkpoint: Checkpoint, wanted: Collection[str]) -> str | None:
             hint="name one of them: section=... in Python, --only on the command line",
         )
     return winners[0]
+
+
+def model_section(checkpoint: Checkpoint, hint: str) -> str | None:
+    """The section that holds the model of a training checkpoint; None where all of it is one.
+
+    UsageError with the `hint` where the sections do not show it.
+    """
+    if not any(section.role in ("optimizer", "ema") for section in checkpoint.sections):
+        return None
+    models = [section for section in checkpoint.sections if section.role == "model"]
+    inside = tuple(section.prefix for section in models)
+    outside = any(e.role == "model" and not name.startswith(inside) for name, e in checkpoint.entries.items())
+    if len(models) == 1 and not outside:
+        return models[0].name
+    sections = ", ".join(f"{section.name!r} ({section.role})" for section in checkpoint.sections)
+    raise UsageError(
+        f"{checkpoint.files[0].path}: it does not show which of its names are meant; its sections: {sections}", hint
+    )
+
+
+def under(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
+    """The names that begin with a prefix, without it, and nothing else; UsageError where there is none."""
+    entries = {n[len(prefix) :]: e for n, e in checkpoint.entries.items() if n.startswith(prefix) and n != prefix}
+    if not entries:
+        tops = ", ".join(dict.fromkeys(repr(name.split(".")[0]) for name in checkpoint.entries))
+        raise UsageError(
+            f"{checkpoint.files[0].path}: no name begins with {prefix!r}; its names begin with {tops:.200}"
+        )
+    return replace(checkpoint, entries=entries, sections=(), modules=(), objects=EMPTY)

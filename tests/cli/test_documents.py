@@ -59,7 +59,7 @@ def objects(part: Any) -> Iterator[dict[str, Any]]:
             yield from objects(inner)
 
 
-SCHEMAS = ["inspect", "dedup", "dedup-family", "export", "verify", "guess", "relayout", "layouts"]
+SCHEMAS = ["inspect", "variants", "dedup", "dedup-family", "export", "verify", "guess", "relayout", "layouts"]
 
 
 @pytest.mark.parametrize("command", SCHEMAS)

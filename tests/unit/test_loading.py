@@ -496,14 +496,6 @@ def test_an_extra_state_is_no_tensor(tmp_path: Path) -> None:
     assert torch.equal(source.weight, target.weight)
 
 
-def test_a_model_on_meta_is_refused(tmp_path: Path) -> None:
-    """A model without memory cannot be filled in place; that is said, and not passed over."""
-    with torch.device("meta"):
-        target = nn.Linear(3, 2)
-    with pytest.raises(PlanError, match="meta"):
-        paramtool.torch.load_model(target, pt(nn.Linear(3, 2).state_dict(), tmp_path))
-
-
 def test_the_fixture_gives_the_outputs_of_torch() -> None:
     """The values of the committed file, through paramtool and through torch.load."""
     path = FIXTURES / "tied_flattened/tied_flattened.pt"

@@ -1,0 +1,111 @@
+"""`paramtool variants`: which variants of a model can load a file, before anyone loads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+import paramtool
+from paramtool.cli import _render
+from paramtool.cli._text import FILE, plural, quoted
+
+if TYPE_CHECKING:
+    from paramtool.jobs import Variant
+
+MANY = 8
+"""So many names are listed; --json lists all."""
+
+
+@click.command("variants", epilog="Exit codes: 0 all can load, 1 one cannot, 2 usage, 3 bad file, 4 unsafe file.")
+@click.argument("path", metavar="FILE", type=FILE)
+@click.option("--against", multiple=True, required=True, type=FILE, metavar="NAMES|CKPT|config.json",
+              help="A variant: names, one a line (- reads standard input); a checkpoint; the config of a model of "
+              "transformers; a folder with one of these.  May be repeated.")  # fmt: skip
+@click.option("--only", metavar="SECTION", help="One section of FILE, its prefix stripped.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
+def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool) -> int:
+    """Say which variants of a model can load a file: all names there, some through aliases, or what is in the way.
+
+    Tensors are read only where a variant ties names that the file holds twice.  The model of a config.json is built
+    without weights, by the transformers that is installed; nothing is downloaded.
+
+    \b
+    $ paramtool variants model.dedup.safetensors --against names.txt
+    $ paramtool variants model.dedup.safetensors --against old.pt --against untied/config.json
+    """
+    found = paramtool.variants(path, against, only=only, progress=_render.progress)
+    if as_json:
+        from paramtool.cli import _json_variants
+
+        _render.json_text(_json_variants.variants(path, found))
+    else:
+        _render.rows(_rows(path, found))
+    return 0 if all(variant.loads for variant in found) else 1
+
+
+def _rows(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
+    for variant in found:
+        yield ("variant", variant.against, variant.verdict, _summary(variant))
+    for variant in found:
+        for label, lines in _details(variant):
+            for line in lines[:MANY]:
+                yield (label, variant.against, line)
+            if len(lines) > MANY:
+                yield (label, variant.against, f"and {len(lines) - MANY} more")
+        if variant.advice:
+            yield ("hint", variant.against, variant.advice)
+    yield from _next(path, found)
+
+
+def _summary(variant: Variant) -> str:
+    """What there is of each kind, in the order of what matters."""
+    counts = (
+        ("lacks {}", variant.lacks),
+        ("{} of another shape", variant.shapes),
+        ("{} of another type", variant.types),
+        ("{} tied here and apart in the file", variant.apart),
+        ("{} through aliases", variant.through),
+        ("{} filled by a tied name", variant.filled),
+        ("leaves {} unused", variant.unused),
+    )
+    section = [] if variant.section is None else [f"section {variant.section}"]
+    return " · ".join(
+        [plural(variant.names, "name"), *section, *(text.format(len(names)) for text, names in counts if names)]
+    )
+
+
+def _details(variant: Variant) -> Iterator[tuple[str, list[str]]]:
+    yield "lacks", list(variant.lacks)
+    yield "shape", [f"{c.name}: {list(c.found)} in the file, {list(c.wanted)} wanted" for c in variant.shapes]
+    yield "type", [f"{c.name}: {c.found} in the file, {c.wanted} wanted" for c in variant.types]
+    yield "apart", [f"{a.name} and {a.other}: tied in the variant{_measured(a.difference)}" for a in variant.apart]
+    yield "alias", [f"{t.name}: {_RELATIONS[t.relation]} {t.owner}".rstrip() for t in variant.through]
+    yield "filled", [f"{f.name}: lacking, and tied to {f.by}" for f in variant.filled]
+    yield "unused", list(variant.unused)
+
+
+_RELATIONS = {
+    "same": "the bytes of", "slice": "a slice of", "transpose": "the transpose of", "view": "a view of",
+    "overlap": "a window on", "cast": "calculated from", "constant": "one value, stored as such",
+}  # fmt: skip
+
+
+def _measured(difference: float | None) -> str:
+    return ", different bytes" if difference is None else f", largest difference {difference:.3g}"
+
+
+def _next(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
+    """How the first variant that can load does it, without paramtool where it needs none."""
+    flags: dict[str, Callable[[str], str]] = {
+        "names": lambda against: f"--names {quoted(against)}",
+        "checkpoint": lambda against: f"--like {quoted(against)}",
+    }
+    variant = next((v for v in found if v.loads and v.through and not v.advice), None)
+    if variant is None:
+        return
+    yield ("load it", f"paramtool.torch.load_model(model, {path!r})")
+    if variant.kind in flags and variant.against != "-":
+        yield ("next", f"paramtool export {quoted(path)} {flags[variant.kind](variant.against)} -o plain.safetensors",
+               "for programs without paramtool")  # fmt: skip

@@ -1,0 +1,142 @@
+"""Files into models: every name of the model gets its value, what it ties stays tied, what it does not stays apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from paramtool import formats
+from paramtool.engine.source import Source
+from paramtool.errors import PlanError, TieError, listed
+from paramtool.jobs._progress import Path
+from paramtool.jobs.loading import refuse_dataless
+from paramtool.jobs.varianting import answered
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.passes import select
+from paramtool.passes.variants import Apart, Verdict, judge
+from paramtool.passes.wanted import plain_window, wanted_by
+from paramtool.torch._fit import check_request, refuse_unfit
+from paramtool.torch._live import tensors_of
+from paramtool.torch._places import Tensors, places
+from paramtool.torch._tensors import batches, torch_type
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What `load_model` did not find, and what it did not need."""
+
+    missing: tuple[str, ...]
+    """Names of the model that the file lacks and that no tied partner filled."""
+    unexpected: tuple[str, ...]
+    """Names of the file that the model lacks, and whose memory no other name brought in."""
+    section: str
+    """The section that was loaded; empty for the whole file."""
+    on_meta: tuple[str, ...] = ()
+    """Parameters and buffers that still have no memory: buffers that no file holds since they are not persistent, and,
+    where not `strict`, what is missing."""
+
+
+def load_model(
+    model: nn.Module,
+    path: Path,
+    strict: bool = True,
+    *,
+    section: str | None = None,
+    prefix: str = "",
+    assign: bool = False,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+) -> Loaded:
+    """Fill a model from any readable checkpoint.
+
+    Every alias name of the file resolves.  A name that the file lacks is fine where a partner that the model ties it to
+    was loaded; a name that the model lacks is fine where it shares the memory of one that was loaded.  Anything else
+    is a PlanError when `strict`, and is reported otherwise.
+
+    The model's tensors are filled where they are, and keep their types; those on the meta device are replaced by new
+    ones of their types.  With `assign` all are replaced by new ones, of the types that the file has, as long as these
+    are of the same kind (a float stays a float).  New tensors are on `device`, else where the old ones were, those of
+    the meta device on the CPU; their floating types are `dtype`, if given.  They share memory just where the old
+    ones did, whatever the file shares, and need gradients just where the old ones did; an optimizer that holds old
+    parameters does not know them.  Buffers that are not persistent are in no file: `Loaded.on_meta` names those that
+    have no memory yet.
+
+    `prefix` is what the file calls the model: `encoder` takes `encoder.weight` as `weight`, and nothing outside.
+
+    TieError where the model ties names that the file holds with different values; PlanError where shapes or types do
+    not fit, or where the model has tensors that cannot be filled; UsageError where `device` or `dtype` do not fit the
+    model's own tensors.  Nothing changes before everything was checked.
+    """
+    tensors = tensors_of(model)
+    whole = formats.read(path)
+    where = whole.files[0].path
+    refuse_unfit(where, model, tensors)
+    device = None if device is None else torch.device(device)
+    check_request(tensors, assign, device, dtype)
+    chosen, part = _part(whole, tensors, section, prefix)
+    present = {name: entry for name, entry in part.entries.items() if name in tensors}
+    windows = {name: plain_window(entry.value) for name, entry in present.items()}
+    found = {name: torch_type(view) for name, view in windows.items() if view is not None}
+    target = places(model, tensors, found, assign=assign, device=device, dtype=dtype)
+    verdict, questions = judge(wanted_by(target.described()), part, whole)
+    _refuse_clashes(where, verdict)
+    refuse_dataless(replace(part, entries=present))
+    if strict and (verdict.lacks or verdict.unused):
+        hint = verdict.advice or "strict=False loads what fits"
+        raise PlanError(f"{where}: {_explain(verdict)}", hint=hint)
+    taken = replace(part, entries=present)
+    del tensors  # what is replaced goes at once
+    with Source(part) as source, torch.no_grad():
+        for storage in {int(view.storage) for _, view in taken.windows()}:
+            source.prove_later(storage)
+        source.settle()
+        for apart in answered(source, questions):
+            raise _tie_error(where, apart)
+        target.keep(verdict.lacks)
+        for batch in batches(source, taken, "cpu"):
+            target.take(batch)
+    return Loaded(verdict.lacks, verdict.unused, chosen or "", _on_meta(model))
+
+
+def _part(whole: Checkpoint, tensors: Tensors, section: str | None, prefix: str) -> tuple[str | None, Checkpoint]:
+    """The section that is loaded, and its names as the model calls them."""
+    prefix = f"{prefix}." if prefix and not prefix.endswith(".") else prefix
+    chosen = select.section_for(whole, [prefix + name for name in tensors]) if section is None else section
+    part = whole if chosen is None else select.section(whole, chosen)
+    return chosen, select.under(part, prefix) if prefix else part
+
+
+def _refuse_clashes(where: str, verdict: Verdict) -> None:
+    """PlanError with every name whose shape or type does not fit."""
+    wrong = [
+        f"{clash.name!r}: has shape {list(clash.found)} in the file; the model wants {list(clash.wanted)}"
+        for clash in verdict.shapes
+    ]
+    wrong += [f"{c.name!r}: is {c.found} in the file; the model wants {c.wanted}" for c in verdict.types]
+    if wrong:
+        raise PlanError(listed(f"{where}: {len(wrong)} tensors do not fit the model:", wrong))
+
+
+def _explain(verdict: Verdict) -> str:
+    texts = []
+    for names, what in ((verdict.lacks, "lacks"), (verdict.unused, "holds, and the model does not want,")):
+        if names:
+            shown = ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+            texts.append(f"{what} {len(names)} names ({shown})")
+    return f"of {verdict.names} names of the model, the file " + "; it ".join(texts)
+
+
+def _tie_error(where: str, apart: Apart) -> TieError:
+    measured = "" if apart.difference is None else f" (largest difference {apart.difference:.3g})"
+    return TieError(
+        f"{where}: the model ties {apart.name!r} and {apart.other!r}, and the file holds them with different bytes"
+        f"{measured}",
+        hint="load into a model without this tie, or leave one of them out: paramtool export --names",
+    )
+
+
+def _on_meta(model: nn.Module) -> tuple[str, ...]:
+    both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    return tuple(name for name, tensor in both if tensor.is_meta)

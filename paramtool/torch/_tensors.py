@@ -1,0 +1,89 @@
+"""Files into tensors: every name of a checkpoint, names of one memory as windows on one buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from paramtool import formats
+from paramtool.engine.load import fill, memories
+from paramtool.engine.source import Source
+from paramtool.engine.verify import as_target
+from paramtool.jobs._progress import Path
+from paramtool.jobs.loading import refuse_dataless
+from paramtool.model import alias
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry
+from paramtool.model.dtype import DTYPES
+from paramtool.model.view import View, contiguous
+from paramtool.passes import select
+from paramtool.passes.wanted import as_pairs
+
+
+def load_file(path: Path, *, section: str | None = None, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:
+    """Every name of a checkpoint as a tensor; names that share memory in the source share it here, equal ones do not.
+
+    Parts of sparse and quantised tensors come as `name/part`.  FormatError names a tensor that has no data.
+    """
+    checkpoint = formats.read(path)
+    if section is not None:
+        checkpoint = select.section(checkpoint, section)
+    refuse_dataless(checkpoint)
+    with Source(checkpoint) as source:
+        found = {name: tensor for batch in batches(source, checkpoint, device) for name, tensor in batch.items()}
+    order = dict.fromkeys([*checkpoint.entries, *(name for name, _ in checkpoint.windows())])
+    return {name: found[name] for name in order if name in found}
+
+
+def batches(source: Source, checkpoint: Checkpoint, device: str | torch.device) -> Iterator[dict[str, torch.Tensor]]:
+    """The tensors of one memory after the other, each memory in one buffer."""
+    graph = alias.build(checkpoint)
+    pending = {f"{n}/data": (n, e) for n, e in checkpoint.entries.items() if as_compound(e)}
+    for memory in memories(graph):
+        buffer = torch.empty(memory.nbytes, dtype=torch.uint8)
+        fill(source, memory, buffer.numpy().data)
+        buffer = buffer.to(device)
+        batch = {name: window(buffer, view) for name, view in memory.windows}
+        for part in [part for part in batch if part in pending]:
+            name, entry = pending[part]
+            batch[name] = _resolved(batch.pop(part), entry)
+        yield batch
+
+
+def as_compound(entry: Entry) -> bool:
+    """Whether an entry is one window with a conjugation or negation that was not carried out."""
+    return isinstance(entry.value, Compound) and as_target("", entry) is not None
+
+
+def _resolved(tensor: torch.Tensor, entry: Entry) -> torch.Tensor:
+    assert isinstance(entry.value, Compound)
+    if "conj" in entry.value.kind:
+        tensor = tensor.conj().resolve_conj()
+    return -tensor if "neg" in entry.value.kind else tensor
+
+
+def window(buffer: torch.Tensor, view: View) -> torch.Tensor:
+    """A window on a buffer of bytes."""
+    view = as_pairs(view)
+    if view.dtype.block_elements != 1:
+        view = contiguous(view.storage, DTYPES["uint8"], (view.nbytes,), view.byte_start)
+    return torch.empty(0, dtype=torch_type(view), device=buffer.device).set_(
+        buffer.untyped_storage(), view.offset, view.shape, view.strides
+    )
+
+
+def torch_type(view: View) -> torch.dtype:
+    """The type of the tensor that a window becomes: of float4 pairs, of other packed types bytes."""
+    dtype = as_pairs(view).dtype
+    found: torch.dtype = torch.uint8 if dtype.block_elements != 1 else getattr(torch, dtype.name)
+    return _QUANTISED.get(found, found)
+
+
+_QUANTISED = {
+    torch.qint8: torch.int8,
+    torch.quint8: torch.uint8,
+    torch.qint32: torch.int32,
+    torch.quint4x2: torch.uint8,
+    torch.quint2x4: torch.uint8,
+}
+"""Integer forms of quantised values: their scales stand in the entry's facts."""

@@ -1,0 +1,218 @@
+"""The models that transformers builds from a config.json, on the meta device: names, shapes and ties, and no weights.
+
+Nothing is downloaded, and nothing that a config names is imported unless it is a model of transformers itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from paramtool.errors import FormatError, UnsafeError, UsageError
+from paramtool.formats import _json
+from paramtool.jobs._progress import Path
+from paramtool.passes.wanted import Wanted, wanted_by
+from paramtool.torch._live import described, tensors_of
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+CONFIG_NAME = "config.json"
+MAX_CONFIG_NBYTES = 16 << 20
+MAX_LAYERS = 10_000
+"""More layers than this are no model, and would take for ever to build."""
+LAYERS = re.compile(r"(^|_)(n_)?(layers?|experts|blocks)$")
+"""Keys of numbers of layers, as the configs of transformers call them: num_hidden_layers, n_layer, num_experts."""
+IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
+"""Keys, with underscores before and behind, that change no tensor, and that can name kernels which are downloaded."""
+
+
+def names_from_config(path: Path) -> Mapping[str, tuple[tuple[int, ...], str]]:
+    """{name: (shape, tie)} of the tensors that the model of a config.json has in its state dict, in its order.
+
+    `path` is a config.json of transformers, or a folder that holds one.  `tie` is the first name of the memory that the
+    name belongs to: names with one `tie` are one parameter in the model, and every name with a `tie` of its own stands
+    alone.  The model is `architectures[0]`, built on the meta device by transformers, which has to be installed;
+    nothing is downloaded.
+
+    UsageError where transformers is not installed, or where the config does not say which model it is of; UnsafeError
+    where the model's code is not a part of transformers; FormatError where the file is no config, contradicts itself,
+    or is one that transformers cannot build a model of.
+    """
+    wanted = wanted_by(described(tensors_of(model_from_config(path))))
+    return {name: (one.view.shape, one.memory) for name, one in wanted.items() if one.view is not None}
+
+
+def wanted_from_config(path: Path) -> tuple[Mapping[str, Wanted], Mapping[str, Wanted]]:
+    """What the model of a config.json wants, and what files of it hold where transformers calls that otherwise.
+
+    The second is empty where both are the same.  Errors as of `names_from_config`.
+    """
+    model = model_from_config(path)
+    own = tensors_of(model)
+    saved = _as_saved(model, own)
+    return wanted_by(described(own)), wanted_by(described(saved)) if saved.keys() != own.keys() else {}
+
+
+def _as_saved(model: nn.Module, own: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    """The tensors that save_pretrained makes of a state dict and from_pretrained turns back: experts one by one, say.
+
+    transformers 5 has them in `core_model_loading`, which other versions may not have.
+    """
+    try:
+        from transformers import core_model_loading as loading
+
+        revert: Any = loading.revert_weight_conversion
+        saved: dict[str, torch.Tensor] = revert(model, dict(own))
+    except Exception:  # no such conversion, or one that needs values: the model's own names are all there is to say
+        return own
+    return saved
+
+
+def model_from_config(path: Path) -> nn.Module:
+    """The model of a config.json on the meta device; errors as of `names_from_config`."""
+    where = os.fspath(path)
+    where = os.path.join(where, CONFIG_NAME) if os.path.isdir(where) else where
+    config = read_config(where)
+    transformers = _transformers(where)
+    architecture = _architecture(where, config, transformers)
+    _check(where, config, architecture)
+    try:
+        with _quiet(transformers), _offline(), torch.device("meta"):
+            model = architecture(architecture.config_class.from_dict(_without_code(config)))
+            model.tie_weights()
+    except Exception as error:  # whatever a model's code makes of numbers that do not fit
+        text = " ".join(str(error).split())[:300]
+        raise FormatError(
+            f"{where}: transformers cannot build {architecture.__name__} from it: {type(error).__name__}: {text}",
+            hint="a number or a name in the config is wrong, or this transformers is older than the model",
+        ) from None
+    assert isinstance(model, nn.Module)
+    return model
+
+
+def read_config(where: str) -> dict[str, Any]:
+    """The JSON object of a config.json; FormatError where it is none."""
+    try:
+        with open(where, encoding="utf-8") as file:
+            text = file.read(MAX_CONFIG_NBYTES + 1)
+        config = _json.strict(text) if len(text) <= MAX_CONFIG_NBYTES else None
+    except OSError as error:
+        raise FormatError(f"{where}: cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise FormatError(f"{where}: is no config: {type(error).__name__}: {error}") from None
+    if not isinstance(config, dict):
+        raise FormatError(f"{where}: is no config: expected a JSON object of at most {MAX_CONFIG_NBYTES >> 20} MiB")
+    return config
+
+
+def _transformers(where: str) -> ModuleType:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import transformers
+    except ImportError as error:
+        raise UsageError(
+            f"{where}: the model of a config is built by transformers, which is not installed ({error})",
+            hint="pip install 'transformers>=5'",
+        ) from None
+    found: ModuleType = transformers
+    return found
+
+
+def _architecture(where: str, config: Mapping[str, Any], transformers: ModuleType) -> Any:
+    """The class that `architectures` names first, of transformers itself."""
+    names = config.get("architectures")
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise UsageError(
+            f"{where}: does not say which model it is of: `architectures` is {json.dumps(names)[:80]}",
+            hint='add "architectures": ["GPT2LMHeadModel"], with the name of the class, to a copy of it',
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found: Any = getattr(transformers, names[0], None) if names[0].isidentifier() else None
+    is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+    if is_model and getattr(found, "config_class", None) is not None:
+        return found
+    if "auto_map" in config:
+        raise UnsafeError(
+            f"{where}: {names[0]!r} is code beside the config (`auto_map`), which is never run",
+            hint="in Python, build the model yourself: paramtool.torch.variants(model, FILE)",
+        )
+    raise FormatError(
+        f"{where}: {names[0]!r} is no model of transformers {transformers.__version__}",
+        hint="a newer transformers may have it; in Python: paramtool.torch.variants(model, FILE)",
+    )
+
+
+def _check(where: str, config: Mapping[str, Any], architecture: Any) -> None:
+    """FormatError where a config contradicts itself, or asks for what would never end."""
+    said, built = config.get("model_type"), architecture.config_class.model_type
+    if said is not None and built and said != built:
+        raise FormatError(
+            f"{where}: contradicts itself: `model_type` is {said!r}, and `architectures` names "
+            f"{architecture.__name__}, which is {built!r}",
+            hint="one of the two is of another model",
+        )
+    if config.get("quantization_config"):
+        raise FormatError(
+            f"{where}: is of a quantised model, whose tensors the quantiser makes and the config does not show",
+            hint="a list of names can be compared: paramtool variants FILE --against names.txt",
+        )
+    for key, number in _numbers(config):
+        if LAYERS.search(key) and not 0 <= number <= MAX_LAYERS:
+            raise FormatError(f"{where}: {key!r} is {number}; expected 0 to {MAX_LAYERS}")
+
+
+def _numbers(value: object, key: str = "") -> Iterator[tuple[str, int]]:
+    """Every integer of a config with the key that it stands under."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _numbers(item, name)
+    elif isinstance(value, int):
+        yield key, value
+
+
+def _without_code(value: Any) -> Any:
+    """A config without what names code or weights of others: they change no name and no shape."""
+    if isinstance(value, list):
+        return [_without_code(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: _without_code(item) for key, item in value.items() if key.strip("_") not in IMPLEMENTATIONS}
+    kept.pop("auto_map", None)
+    return kept | {key: False for key in kept if key == "use_pretrained_backbone"}
+
+
+@contextmanager
+def _quiet(transformers: ModuleType) -> Iterator[None]:
+    """Advice on values of a config is not ours to give."""
+    before = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        transformers.logging.set_verbosity(before)
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """huggingface_hub as if there were no network."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before

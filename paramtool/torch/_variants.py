@@ -1,0 +1,37 @@
+"""Which models can load a checkpoint, asked with the models themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from paramtool import jobs
+from paramtool.jobs import Variant
+from paramtool.jobs._asking import Asked
+from paramtool.jobs._progress import Path
+from paramtool.passes.wanted import wanted_by
+from paramtool.torch._fit import refuse_unfit
+from paramtool.torch._live import described, tensors_of
+from paramtool.torch._transformers import wanted_from_config
+
+Against = nn.Module | Path
+
+
+def variants(models: Against | Sequence[Against], path: Path, *, only: str | None = None) -> tuple[Variant, ...]:
+    """What each model makes of a checkpoint, before it is loaded; nothing in the models changes.
+
+    A model is an nn.Module, which may be on the meta device, or whatever `paramtool.variants` takes: a list of names, a
+    checkpoint, a config.json of transformers.  PlanError where a model has tensors that `load_model` cannot fill;
+    other errors as of `paramtool.variants`.
+    """
+    given = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
+    asked = [_asked(one) if isinstance(one, nn.Module) else one for one in given]
+    return jobs.variants(path, asked, only=only, build=wanted_from_config)
+
+
+def _asked(model: nn.Module) -> Asked:
+    label = type(model).__name__
+    tensors = tensors_of(model)
+    refuse_unfit(label, model, tensors)
+    return Asked(label, "model", wanted_by(described(tensors)))
