@@ -34,14 +34,14 @@ def digest(source: Source, view: View, advance: Advance = lambda nbytes: None) -
 
 def same_bytes(a_source: Source, a: View, b_source: Source, b: View) -> bool:
     """Whether two windows of one dtype and shape hold the same bytes; stops at the first difference."""
-    a, b = _squeezed(a, b)
+    a, b = squeezed(a, b)
     import numpy as np
 
-    blocks = _aligned(a_source.row_major(a), b_source.row_major(b))
+    blocks = aligned(a_source.row_major(a), b_source.row_major(b))
     return all(len(x) == len(y) and same(np.frombuffer(x, "u1"), np.frombuffer(y, "u1")) for x, y in blocks)
 
 
-def _squeezed(a: View, b: View) -> tuple[View, View]:
+def squeezed(a: View, b: View) -> tuple[View, View]:
     """Two windows without the axes along which both repeat themselves; otherwise such could go on for ever."""
     axes = zip(a.shape, a.strides, b.strides, strict=True)
     keep = [k for k, (size, s, t) in enumerate(axes) if size > 1 and (s or t)]
@@ -54,8 +54,13 @@ def _squeezed(a: View, b: View) -> tuple[View, View]:
     return first, second
 
 
-def _aligned(a: Iterator[Buffer], b: Iterator[Buffer]) -> Iterator[tuple[Buffer, Buffer]]:
-    """Two streams of blocks, cut to equal lengths; an empty piece stands for a stream that ends early."""
+def aligned(
+    a: Iterator[Buffer], b: Iterator[Buffer], a_size: int = 1, b_size: int = 1
+) -> Iterator[tuple[Buffer, Buffer]]:
+    """Two streams of blocks, cut to equal numbers of elements of so many bytes each.
+
+    An empty piece stands for a stream that ends early.
+    """
     x: Buffer = b""
     y: Buffer = b""
     while True:
@@ -63,9 +68,9 @@ def _aligned(a: Iterator[Buffer], b: Iterator[Buffer]) -> Iterator[tuple[Buffer,
         y = y or memoryview(next(b, b""))
         if not x and not y:
             return
-        count = min(len(x), len(y))
+        count = min(len(x) // a_size, len(y) // b_size)
         if not count:
             yield x, y
             return
-        yield x[:count], y[:count]
-        x, y = x[count:], y[count:]
+        yield x[: count * a_size], y[: count * b_size]
+        x, y = x[count * a_size :], y[count * b_size :]
