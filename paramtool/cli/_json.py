@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from paramtool.model.alias import AliasGraph, FusedBlock, Member
@@ -11,8 +12,10 @@ from paramtool.model.view import View
 
 if TYPE_CHECKING:
     from paramtool.jobs import Deduped, Exported, Inspection, Relayouted, Verified
+    from paramtool.jobs.declaring import DeclaredTies
     from paramtool.model.match import Content
     from paramtool.model.plan import Computed
+    from paramtool.passes.declared import Declared
     from paramtool.passes.recognise import FusedNetwork
 
 
@@ -45,9 +48,31 @@ def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool)
         "notes": list(checkpoint.notes),
         "findings": findings,
     }  # fmt: skip
+    if found.config is not None:
+        data["config"] = _config(found.config)
     if tensors:
         data["tensor_list"] = [_tensor(name, entry, graph, found) for name, entry in checkpoint.entries.items()]
     return data
+
+
+def _config(found: DeclaredTies) -> dict[str, Any]:
+    return {"path": found.path, "ties": [_declared(row) for row in found.rows]}
+
+
+def _declared(row: Declared) -> dict[str, Any]:
+    """A row of the table of ties; JSON has no infinity, so that one is a text."""
+    largest = "infinite" if row.largest == inf else row.largest
+    return {
+        "kind": row.tie.kind,
+        "names": list(row.tie.names),
+        "says": row.says,
+        "because": row.because,
+        "file": row.file,
+        "detail": row.detail,
+        "apart": list(row.apart) if row.apart else None,
+        "largest_difference": largest,
+        "result": row.result,
+    }
 
 
 def parameters(found: Inspection) -> int:

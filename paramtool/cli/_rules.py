@@ -23,6 +23,8 @@ class Rule:
     check: Check
     needs_content: bool = False
     """Whether tensors have to be compared for it."""
+    needs_config: bool = False
+    """Whether a model's config is needed for it."""
 
 
 def parse(text: str) -> Rule:
@@ -38,6 +40,8 @@ def parse(text: str) -> Rule:
         raise click.BadParameter(str(error)) from None
     if text == "unknown-class":
         return Rule(text, _unknown)
+    if text == "config-ties":
+        return Rule(text, _config_ties, needs_config=True)
     kind, _, rest = text.partition(":")
     left, equals, right = rest.rpartition("=")
     if kind == "missing" and rest:
@@ -50,7 +54,7 @@ def parse(text: str) -> Rule:
         return Rule(text, lambda found: _dtype(found, left, right))
     raise click.BadParameter(
         f"{text!r} is no rule; the rules are duplicate-bytes>SIZE, unused-bytes>SIZE, unknown-class, not-tied:A=B, "
-        "dtype:PATTERN=DTYPE, missing:NAME"
+        "dtype:PATTERN=DTYPE, missing:NAME, config-ties"
     )
 
 
@@ -62,6 +66,12 @@ def _over(what: str, found: int, limit: int) -> Iterator[str]:
 def _unknown(found: Inspection) -> Iterator[str]:
     for unknown in found.checkpoint.unknown:
         yield f"{unknown.path} is {'called' if unknown.called else 'named'} by the file and not known"
+
+
+def _config_ties(found: Inspection) -> Iterator[str]:
+    from paramtool.jobs.declaring import text
+
+    yield from (text(row) for row in (found.config.broken if found.config else ()))
 
 
 def _missing(found: Inspection, name: str) -> Iterator[str]:

@@ -38,20 +38,31 @@ MANY_BLOCKS = 4
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 @click.option("--tensors", is_flag=True, help="List every tensor.")
 @click.option("--digest", is_flag=True, help="Read everything: a digest for each tensor, and which are equal.")
+@click.option("--config", is_flag=False, flag_value="", metavar="[PATH]",
+              help="Compare the ties that a config.json declares with those of the file, reading what they name; "
+              "without PATH the config.json beside the checkpoint.")  # fmt: skip
 @click.option("--fail-on", "rules", multiple=True, metavar="RULE",
               callback=lambda ctx, param, texts: [_rule(text) for text in texts],
               help="Exit with 1 where the rule does not hold: duplicate-bytes>SIZE, unused-bytes>SIZE, unknown-class, "
-              "not-tied:A=B, dtype:PATTERN=DTYPE, missing:NAME.")  # fmt: skip
-def command(path: str, as_json: bool, tensors: bool, digest: bool, rules: list[Rule]) -> int:
-    """Show what is in a checkpoint.  Nothing of it is imported or run, and no tensor is read without --digest.
+              "not-tied:A=B, dtype:PATTERN=DTYPE, missing:NAME, config-ties.")  # fmt: skip
+def command(
+    path: str, as_json: bool, tensors: bool, digest: bool, config: str | None, rules: list[Rule]
+) -> int:  # fmt: skip
+    """Show what is in a checkpoint.  Nothing of it is imported or run, and no tensor is read without --digest or
+    --config.
 
     \b
     $ paramtool inspect model.pt
     $ paramtool inspect model.pt --fail-on 'unused-bytes>1MB' --fail-on not-tied:lm_head.weight=wte.weight
+    $ paramtool inspect ./gpt2 --config --fail-on config-ties
     """
+    if config is None and any(rule.needs_config for rule in rules):
+        config = ""
     equal = any(rule.needs_content for rule in rules)
     smallest = 1 if equal else MIN_EQUAL_NBYTES  # a rule counts every byte
-    found = jobs.inspect(path, digests=digest, equal=equal, min_equal_nbytes=smallest, progress=_render.progress)
+    found = jobs.inspect(
+        path, digests=digest, equal=equal, min_equal_nbytes=smallest, config=config, progress=_render.progress
+    )
     findings = [{"rule": rule.text, "finding": text} for rule in rules for text in rule.check(found)]
     if as_json:
         from paramtool.cli import _json
@@ -72,6 +83,7 @@ def _rows(found: Inspection, tensors: bool) -> Iterator[_render.Row]:
     yield from _equal(found)
     yield from _repeated(found)
     yield from _fused_blocks(found)
+    yield from _config_rows(found)
     yield from (("note", note) for note in found.checkpoint.notes)
     if tensors:
         yield from _tensors(found)
@@ -182,6 +194,13 @@ def _repeated(found: Inspection) -> Iterator[_render.Row]:
         yield ("", f"and {plural(more, 'more')} of these", "--json lists them")
     if constants := list(found.content.constants):
         yield ("constant", _some(constants), f"{plural(len(constants), 'tensor')} of one value each")
+
+
+def _config_rows(found: Inspection) -> Iterator[_render.Row]:
+    if found.config is not None:
+        from paramtool.cli._config_rows import rows
+
+        yield from rows(found.config, MANY)
 
 
 def _fused_blocks(found: Inspection) -> Iterator[_render.Row]:

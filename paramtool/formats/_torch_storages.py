@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paramtool.errors import Defects
-from paramtool.formats import _tree
+from paramtool.formats import _deepspeed, _tree
 from paramtool.formats._pickle import load
 from paramtool.formats._pickle_values import Result, Use
 from paramtool.formats._torch_values import CONSTRUCTORS, KNOWN, InlineView, StorageRef, storage_dtype
@@ -111,7 +111,7 @@ def checkpoint_of(
         notes=(*notes, *escapes),
     )
     _check_windows(checkpoint)
-    return checkpoint
+    return _deepspeed.with_shared(checkpoint)
 
 
 def _producer(storages: Storages) -> str:

@@ -4,7 +4,8 @@
     .npz      a zip archive of such files and nothing else, stored (np.savez) or deflated (np.savez_compressed)
 
 A member `a/b.npy` is the tensor `a/b`; the array of a bare `.npy`, which has no name, is called `arr_0`, as np.savez
-calls a nameless one.  MXNet 2 writes its parameters so, a sparse array as a folder `name/` of its parts.
+calls a nameless one.  MXNet 2 writes its parameters so, a sparse array as a folder `name/` of its parts.  Where every
+text in a file is the name of another array, each is a further name of that array (MXNet's pull request 18749).
 
 The elements of a stored member are a range of the file.  The archive's CRC covers the header as well; the CRC of the
 elements alone follows from it, so that it is proved as the CRC of any other storage.
@@ -17,13 +18,14 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from typing import BinaryIO
 
 from paramtool.errors import Defects, FormatError, UnsafeError, listed
-from paramtool.formats import _mxnet_symbol, _npy, _zip
+from paramtool.formats import _mxnet_symbol, _npy, _zip, record
 from paramtool.formats._files import open_source
-from paramtool.model.checkpoint import Checkpoint, Entry, Value
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Value
 from paramtool.model.storage import Backing, ByteRange, Encoded, SourceFile, Storage
 from paramtool.model.view import View
 
@@ -44,7 +46,7 @@ def read(path: str) -> Checkpoint:
         for name, member in members.items():
             arrays.add(name, member)
     arrays.finish()
-    entries = {name: Entry(value, _mxnet_symbol.role(name)) for name, value in arrays.values.items()}
+    entries = arrays.entries()
     views = {name: value for name, value in arrays.values.items() if isinstance(value, View)}
     modules, notes = _mxnet_symbol.describe(path, views)
     return Checkpoint(
@@ -83,6 +85,8 @@ class _Arrays:
         self.defects: list[str] = []
         self.refused: list[str] = []
         self.noted: dict[str, int] = {}
+        self.texts: dict[str, str] = {}
+        """{name: the text that it holds}, of arrays that are one text and could be a name."""
 
     def add(self, name: str, member: _zip.Member) -> None:
         """Describe one array, or note what is wrong with it."""
@@ -98,10 +102,31 @@ class _Arrays:
             self.refused.append(f"{spot}: {error}")
             return
         self.values[name] = value
+        if text := _text(self.file, name, member, raw, value):
+            self.texts[name] = text
         if element.note:
             self.noted[element.note] = self.noted.get(element.note, 0) + 1
         backing = _backing(self.source.path, member, raw, element.swap)
         self.storages[number] = Storage(number, member.nbytes - len(raw), backing)
+
+    def entries(self) -> dict[str, Entry]:
+        """Every array by its name; texts that are names of other arrays as further names of these.
+
+        So MXNet's pull request 18749 writes shared parameters.  Only where each text in the file is such a name:
+        anything else is somebody's text.
+        """
+        entries = {name: Entry(value, _mxnet_symbol.role(name)) for name, value in self.values.items()}
+        plain = {name for name, value in self.values.items() if isinstance(value, View)}
+        if not self.texts or not plain.issuperset(self.texts.values()):
+            return entries
+        for name in self.texts:
+            compound = self.values[name]
+            assert isinstance(compound, Compound)
+            del self.storages[int(compound.parts["bytes"].storage)]
+        self.noted["holds the name of another array, and is that array by declaration"] = len(self.texts)
+        stored = {name: entry for name, entry in entries.items() if name not in self.texts}
+        found = record.declared(stored, self.texts)
+        return {name: replace(found[name], role=entries[name].role) for name in entries}
 
     def finish(self) -> None:
         """Raise what was gathered, if anything; pickles first."""
@@ -125,6 +150,29 @@ def _header(file: BinaryIO, member: _zip.Member) -> bytes:
     if len(raw) < nbytes:
         raise ValueError(f"has {len(raw)} of its header's {nbytes} bytes: it is truncated")
     return raw
+
+
+MAX_NAME_NBYTES = 4096
+"""A name and its header are no longer than this; a longer text is no name."""
+SPARSE_FORMAT = "/format"
+"""The text that says how a sparse array of MXNet 2 is stored."""
+
+
+def _text(file: BinaryIO, name: str, member: _zip.Member, header: bytes, value: Value) -> str:
+    """The text of an array without axes, as far as it can be a name; empty otherwise."""
+    if not isinstance(value, Compound) or len(value.parts["bytes"].shape) != 1 or name.endswith(SPARSE_FORMAT):
+        return ""
+    descr = str(value.facts["descr"])
+    if descr[1:2] not in ("U", "S") or member.nbytes > MAX_NAME_NBYTES:
+        return ""
+    data = _first(file, member, member.nbytes)
+    if member.crc32 not in (None, zlib.crc32(data)):
+        return ""
+    codec = "utf-8" if descr[1] == "S" else f"utf-32-{'be' if descr[0] == '>' else 'le'}"
+    try:
+        return data[len(header) :].decode(codec).rstrip("\0")
+    except UnicodeDecodeError:
+        return ""
 
 
 def _first(file: BinaryIO, member: _zip.Member, nbytes: int) -> bytes:

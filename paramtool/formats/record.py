@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paramtool.errors import FormatError, PlanError
-from paramtool.formats import _json, _tree
+from paramtool.formats import _json, _record_checks, _tree
 from paramtool.model.checkpoint import Entry, Link, Module
 from paramtool.model.dtype import DTYPES
 from paramtool.model.objects import Node
@@ -267,15 +267,9 @@ def _recorded(
     where: str, stored: Mapping[str, View], derived: Mapping[str, View], record: dict[str, Any]
 ) -> dict[str, Entry]:
     """Every name that the record makes of the stored tensors and of what it derives from them."""
+    _record_checks.check(where, stored, record)
     spans = set(record["spans"])
     owners = {**stored, **derived}
-    missing = spans - stored.keys() | {str(a["owner"]) for a in record["aliases"].values()} - owners.keys()
-    clash = record["aliases"].keys() & owners.keys() | derived.keys() & stored.keys()
-    if missing or clash:
-        wrong = (
-            f"is a window on {min(missing)!r}, which is not stored" if missing else f"and tensor {min(clash)!r} clash"
-        )
-        raise _wrong(where, wrong)
     said = record["stored"]
     plain = [(name, _stored_entry(name, view, said)) for name, view in stored.items() if name not in spans]
     aliases = [(name, _alias_entry(where, name, item, owners)) for name, item in record["aliases"].items()]

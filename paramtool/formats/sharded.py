@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError
-from paramtool.formats import _json, _tree, record
+from paramtool.formats import _json, _record_checks, _tree, record
 from paramtool.formats._files import open_source
 from paramtool.formats._index import plain_names, read_record
 from paramtool.formats._plain_shards import Said, check_plain, linked_files, spoken_for
@@ -33,12 +33,28 @@ def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
     weight_map, index_metadata, source = _read_index(path)
     recorded = read_record(path, index_metadata)
     if recorded is None:
-        return _merge(source, weight_map, index_metadata, _read_shards(path, weight_map, (), read_shard))
+        shards = _read_shards(path, weight_map, (), read_shard)
+        _check_records(path, index_metadata, shards)
+        return _merge(source, weight_map, index_metadata, shards)
     document, files = recorded
     linked = linked_files(path, document, weight_map)
     shards = _read_shards(path, weight_map, linked, read_shard)
     check_plain(path, weight_map, shards, linked)
     return spoken_for(Said(source, weight_map, index_metadata, document, files), shards, linked)
+
+
+def _check_records(path: str, index_metadata: Mapping[str, Any], shards: Mapping[str, Checkpoint]) -> None:
+    """Defects where the records of shards clash, or lack a name that the index's has."""
+    links = {n: e.link.position for shard in shards.values() for n, e in shard.entries.items() if e.link}
+    text = index_metadata.get(record.KEY)
+    document = record.document(path, text) if isinstance(text, str) else {}
+    try:
+        placed = {name: position for name, position in links.items() if position >= 0}
+        defects = list(_record_checks.shards(document, placed))
+    except record.DAMAGE as error:
+        raise record.damaged(path, error) from None
+    if defects:
+        raise Defects(path, defects, _record_checks.CHANGED)
 
 
 def _read_shards(

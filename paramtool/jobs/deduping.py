@@ -26,6 +26,7 @@ from paramtool.jobs._writing import (
     place,
 )
 from paramtool.jobs.comparing import Looking, compare
+from paramtool.jobs.declaring import tie_warnings
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
@@ -158,6 +159,7 @@ def dedup(
             *name_warnings(where),
             *flat_pair_warnings(plan, writer),
             *(unseen_warnings(plan, where.path) if where.is_folder else ()),
+            *tie_warnings(path, checkpoint, graph),
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,

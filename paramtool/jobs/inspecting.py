@@ -15,6 +15,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
+    from paramtool.jobs.declaring import DeclaredTies
     from paramtool.model.match import Content, Equal
     from paramtool.passes.recognise import FusedNetwork
 
@@ -42,6 +43,8 @@ class Inspection:
 
     fused: Mapping[int, FusedNetwork] = field(default_factory=dict)
     """{storage: the recurrent network whose cuDNN buffer it is}."""
+    config: DeclaredTies | None = None
+    """What a config declares of ties, where one was asked for."""
 
     @property
     def equal(self) -> tuple[Equal, ...] | None:
@@ -72,14 +75,19 @@ def inspect(
     digests: bool = False,
     equal: bool = False,
     min_equal_nbytes: int = MIN_EQUAL_NBYTES,
+    config: str | None = None,
     progress: Progress = silent,
 ) -> Inspection:
-    """Describe a checkpoint.  Tensor bytes are read only for `digests` and `equal`."""
+    """Describe a checkpoint.  Tensor bytes are read only for `digests` and `equal`, and for ties of a `config`.
+
+    `config` is the path of a model's config.json, or empty for the one beside the checkpoint.
+    """
     checkpoint = formats.read(path)
     graph = alias.build(checkpoint)
     fused = _fused(checkpoint, graph)
+    ties = None if config is None else _declared(path, config, checkpoint, graph, progress)
     if not (digests or equal):
-        return Inspection(os.fspath(path), checkpoint, graph, fused=fused)
+        return Inspection(os.fspath(path), checkpoint, graph, fused=fused, config=ties)
     from paramtool.engine.digest import digest
     from paramtool.engine.source import Source
     from paramtool.jobs.comparing import Looking, compare
@@ -97,7 +105,14 @@ def inspect(
                 if view not in known:
                     known[view] = digest(source, view, advance)
                 made[name] = known[view]
-    return Inspection(os.fspath(path), checkpoint, graph, found, made if digests else None, fused)
+    return Inspection(os.fspath(path), checkpoint, graph, found, made if digests else None, fused, ties)
+
+
+def _declared(path: Path, config: str, checkpoint: Checkpoint, graph: AliasGraph, progress: Progress) -> DeclaredTies:
+    """The table of a config's ties; what is needed for it is imported here."""
+    from paramtool.jobs import declaring
+
+    return declaring.declared_ties(declaring.read_config(path, config), checkpoint, graph, progress)
 
 
 def _fused(checkpoint: Checkpoint, graph: AliasGraph) -> Mapping[int, FusedNetwork]:

@@ -141,6 +141,23 @@ def test_odd_tensors(tmp_path: Path) -> None:
     assert len(found["left_out"]) >= 3 and found["equal"]
 
 
+def test_the_ties_of_a_config(tmp_path: Path) -> None:
+    """Each kind of row: one memory, one name, different bytes, an infinite difference, shapes, what nobody declares."""
+    w, odd = torch.ones(3, 2), torch.full((3, 2), float("nan"))
+    heads: list[dict[str, torch.Tensor]] = [
+        {"wte.weight": w, "lm_head.weight": w}, {"wte.weight": w}, {"wte.weight": w, "lm_head.weight": w + 1},
+        {"wte.weight": w, "lm_head.weight": odd}, {"wte.weight": w, "lm_head.weight": w.T}, {"a": w, "b": w},
+    ]  # fmt: skip
+    results = []
+    for tensors in heads:
+        torch.save(tensors, tmp_path / "m.pt")
+        (tmp_path / "config.json").write_text('{"tie_word_embeddings": true}')
+        results += run("inspect", "m.pt", "--config", cwd=tmp_path)["config"]["ties"]
+    assert [row["result"] for row in results] == ["tied", "one-name", "diverged", "diverged", "tied", "undeclared"]
+    assert [row["largest_difference"] for row in results] == [None, None, 1.0, "infinite", None, None]
+    assert "config" not in run("inspect", "m.pt", cwd=tmp_path)
+
+
 def test_unknown_names(tmp_path: Path) -> None:
     """What is called, with arguments, and who needs it."""
     evil = call_of("os", "system")

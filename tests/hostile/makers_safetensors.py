@@ -129,9 +129,10 @@ RECORD: dict[str, Any] = {"version": 1, "aliases": {"a": ALIAS}, "stored": {}, "
 
 
 def recorded(record: object, *, pairs: dict[str, str] | None = None) -> bytes:
-    """A file with one tensor `w` and a record."""
+    """A file with the tensors `w` and `v`, and a record."""
     text = record if isinstance(record, str) else json.dumps(record)
-    return build({"__metadata__": {"format": "pt", KEY: text, **(pairs or {})}, "w": item()})
+    metadata = {"format": "pt", KEY: text, **(pairs or {})}
+    return build({"__metadata__": metadata, "w": item(), "v": item(offsets=(16, 32))}, DATA * 2)
 
 
 def _with(*path: str | int, value: object) -> str:
@@ -150,6 +151,11 @@ def _without(*path: str) -> str:
         place = place[step]
     del place[path[-1]]
     return json.dumps(record)
+
+
+def _alone(aliases: dict[str, Any]) -> str:
+    """A record of these aliases."""
+    return json.dumps({**RECORD, "aliases": aliases})
 
 
 WRONG: tuple[object, ...] = (None, True, -1, 2**80, 1.5, "text", [], {}, [None], {"a": None})
@@ -185,7 +191,27 @@ RECORDS: dict[str, Hostile] = {
         "no_stored": (_without("stored"), ()),
         "no_spans": (_without("spans"), ()),
         "owner_missing": (_with("aliases", "a", "owner", value="ghost"), ("ghost",)),
-        "owner_an_alias": (_with("aliases", "b", value={**ALIAS, "owner": "a"}), ("'a'",)),
+        "owner_an_alias": (
+            _with("aliases", "b", value={**ALIAS, "owner": "a", "position": 2}),
+            ("'b'", "'a'", "itself an alias", "hint: ")),
+        "owners_go_round": (
+            _alone({"a": {**ALIAS, "owner": "b"}, "b": {**ALIAS, "owner": "a", "position": 2}}),
+            ("'a'", "'b'", "itself an alias", "2 defects")),
+        "memory_missing": (_with("aliases", "a", "memory", value="ghost"), ("'a'", "'ghost'", "no name of the file")),
+        "memory_a_span": (
+            json.dumps({**RECORD, "spans": ["w"]}), ("'a'", "'w'", "no name of the file")),
+        "memory_leads_on": (
+            _alone({"a": {**ALIAS, "memory": "b"}, "b": {**ALIAS, "memory": "w", "position": 2}}),
+            ("'a'", "'b'", "'w'", "expected the first name")),
+        "memories_go_round": (
+            _alone({"a": {**ALIAS, "memory": "b"}, "b": {**ALIAS, "memory": "a", "position": 2}}),
+            ("'a'", "'b'", "2 defects")),
+        "memory_on_another_owner": (
+            json.dumps({**RECORD, "aliases": {"a": {**ALIAS, "memory": "v"}}}), ("'a'", "'v'", "'w'", "stands on")),
+        "stored_is_not_stored": (
+            _with("stored", value={"ghost": {"memory": "ghost", "memory_evidence": "storage"}}), ("'ghost'",)),
+        "position_twice": (_alone({"a": ALIAS, "b": ALIAS}), ("'a' and 'b'", "position, 1")),
+        "position_negative": (_with("aliases", "a", "position", value=-1), ("'a'", "-1")),
         "alias_is_stored": (_with("aliases", "w", value=ALIAS), ("'w'",)),
         "span_missing": (_with("spans", value=["ghost"]), ("ghost",)),
         "window_outside": (_with("aliases", "a", "offset", value=1), ("'a'", "20", "16")),

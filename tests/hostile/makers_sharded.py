@@ -7,10 +7,11 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.hostile import makers_torch
 from tests.hostile.command import Hostile
-from tests.hostile.makers_safetensors import build, item
+from tests.hostile.makers_safetensors import ALIAS, KEY, RECORD, build, item
 from tests.hostile.makers_zip import Part, archive
 
 INDEX = "model.safetensors.index.json"
@@ -150,3 +151,44 @@ def _claimed_twice(folder: Path) -> Path:
     both = {"v": item(), "w": item(offsets=(16, 32))}
     (folder / "two.safetensors").write_bytes(build(both, bytes(32)))
     return path
+
+
+# --- the records of shards -------------------------------------------------------------------------------------------
+
+
+def _records(
+    first: dict[str, Any], second: dict[str, Any], metadata: dict[str, Any] | None = None
+) -> Callable[[Path], Path]:
+    """A maker of two shards with an alias each, and an index with some metadata."""
+
+    def make(folder: Path) -> Path:
+        for file, name, alias in (("one.safetensors", "w", first), ("two.safetensors", "v", second)):
+            record = {**RECORD, "aliases": {k: {**ALIAS, "owner": name, "memory": name, **v} for k, v in alias.items()}}
+            texts = {"format": "pt", KEY: json.dumps(record)}
+            (folder / file).write_bytes(build({"__metadata__": texts, name: item()}))
+        (folder / INDEX).write_text(json.dumps({"metadata": metadata or {}, "weight_map": MAP}))
+        return folder / INDEX
+
+    return make
+
+
+def _index_record(record: object) -> dict[str, Any]:
+    """The metadata of an index with a record."""
+    return {"total_size": 32, KEY: record if isinstance(record, str) else json.dumps(record)}
+
+
+ONE, TWO = {"a": {"position": 1}}, {"b": {"position": 3}}
+SHARD_RECORDS: dict[str, Hostile] = {
+    "positions_twice": Hostile(_records(ONE, {"b": {"position": 1}}), ("'a' and 'b'", "position, 1", "clash")),
+    "alias_in_two_shards": Hostile(
+        _records(ONE, {"a": {"position": 3}}), ("'a'", "one.safetensors", "two.safetensors")),
+    "alias_of_the_other_shard": Hostile(
+        _records(ONE, {"b": {"position": 3, "owner": "w"}}), ("two.safetensors", "'b'", "'w'", "not there")),
+    "index_promises_more": Hostile(
+        _records(ONE, TWO, _index_record({"version": 1, "aliases": {"a": {}, "b": {}, "c": {}}})), ("'c'", "changed")),
+    "index_newer": Hostile(_records(ONE, TWO, _index_record({"version": 2})), ("version 2", "update paramtool")),
+    "index_record_cut_off": Hostile(_records(ONE, TWO, _index_record('{"version":1,"al')), ("alias record", "damaged")),
+    "index_record_a_list": Hostile(_records(ONE, TWO, _index_record([])), ("alias record", "damaged")),
+    "index_aliases_a_number": Hostile(_records(ONE, TWO, _index_record({"version": 1, "aliases": 5})), ("damaged",)),
+}  # fmt: skip
+HONEST_RECORDS = _records(ONE, TWO, _index_record({"version": 1, "in": "shards"}))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import paramtool
+from paramtool.errors import FormatError
 from tests.hostile import makers_torch
 from tests.hostile.command import Hostile, check, command, contents, quick, refused
 from tests.hostile.makers_pickle import PROTO, text
@@ -40,6 +42,15 @@ def test_a_header_of_nearly_a_hundred_million_blanks_is_read(tmp_path: Path) -> 
 def test_a_damaged_alias_record_is_refused(key: str, tmp_path: Path) -> None:
     """Exit 3; the message says that it is the record."""
     check(RECORDS[key], tmp_path)
+
+
+@pytest.mark.parametrize("key", RECORDS)
+def test_so_it_is_by_the_library(key: str, tmp_path: Path) -> None:
+    """`load_file` raises what the command line says."""
+    path = RECORDS[key].make(tmp_path)
+    with pytest.raises(FormatError, match="alias record") as caught:
+        paramtool.load_file(path)
+    assert path.name in str(caught.value)
 
 
 @pytest.mark.parametrize("key", FUZZ)

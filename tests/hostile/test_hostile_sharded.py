@@ -7,10 +7,22 @@ from pathlib import Path
 
 import pytest
 
+import paramtool
+from paramtool.errors import FormatError
 from tests.contracts import makers as honest
 from tests.hostile import makers_sharded
 from tests.hostile.command import Hostile, check, command, contents, quick, refused
-from tests.hostile.makers_sharded import FOREIGN, INDEX, INDEXES, MAP, OUTSIDE, POINTER, index
+from tests.hostile.makers_sharded import (
+    FOREIGN,
+    HONEST_RECORDS,
+    INDEX,
+    INDEXES,
+    MAP,
+    OUTSIDE,
+    POINTER,
+    SHARD_RECORDS,
+    index,
+)
 
 
 @pytest.mark.parametrize("key", OUTSIDE)
@@ -33,6 +45,19 @@ def test_a_hostile_index_is_refused(key: str, tmp_path: Path) -> None:
 def test_so_it_is_in_a_process_of_its_own(key: str, tmp_path: Path) -> None:
     """A FIFO is not waited for, an index that names itself ends."""
     check(INDEXES[key], tmp_path, command)
+
+
+@pytest.mark.parametrize("key", SHARD_RECORDS)
+def test_records_of_shards_that_do_not_fit_together(key: str, tmp_path: Path) -> None:
+    """Exit 3 with the index named, from the command line and from the library; nothing left."""
+    check(SHARD_RECORDS[key], tmp_path)
+    with pytest.raises(FormatError):
+        paramtool.load_file(tmp_path / INDEX)
+
+
+def test_records_of_shards_that_fit(tmp_path: Path) -> None:
+    """The same files, undamaged, load: what is refused above is refused for its damage."""
+    assert list(paramtool.load_file(HONEST_RECORDS(tmp_path))) == ["w", "a", "v", "b"]
 
 
 def test_all_that_is_wrong_is_in_one_report(tmp_path: Path) -> None:

@@ -1,0 +1,40 @@
+"""The table of a config's ties for people: config says / file says / result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paramtool.cli import _render
+from paramtool.jobs.declaring import DeclaredTies, apart_text
+from paramtool.passes.declared import BROKEN, Declared
+
+RESULT_TEXTS = {
+    "tied": "declared and tied",
+    "one-name": "fine: the file stores one name",
+    "equal-not-tied": "declared, and equal in separate memory",
+    "diverged": "DIVERGED: declared, and different",
+    "shared-though-denied": "SHARED: tied by bytes, meant to diverge",
+    "equal-though-denied": "equal by bytes, meant to diverge; separate memory",
+    "apart": "stored apart, and no tie is declared",
+    "undeclared": "shared, and the config does not declare it",
+    "undeclared-equal": "equal in separate memory, and the config declares nothing",
+    "not-compared": "not compared",
+}
+"""Results of `passes.declared` for people."""
+DENIED_NAME = "the file stores one name: a model with both begins the other anew"
+SAYS = {True: "tied", False: "apart", None: "nothing"}
+
+
+def rows(found: DeclaredTies, many: int) -> Iterator[_render.Row]:
+    """A head, and a row for each tie, those that do not hold first; of very many the first."""
+    ties = sorted(found.rows, key=lambda row: row.result not in BROKEN)
+    yield ("config", found.path, "config says", "file says", "result")
+    for row in ties[:many]:
+        names = " = ".join(row.tie.names[:many]) + (" = ..." if len(row.tie.names) > many else "")
+        yield ("tie", names, f"{SAYS[row.says]}: {row.because}", f"{row.file}{apart_text(row)}", _result(row))
+    if len(ties) > many:
+        yield ("tie", f"and {len(ties) - many} more", "--json lists them")
+
+
+def _result(row: Declared) -> str:
+    return DENIED_NAME if row.says is False and row.result == "one-name" else RESULT_TEXTS[row.result]

@@ -1,0 +1,110 @@
+"""What a config declares of ties beside what a file stores; reads the bytes of names that are stored apart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paramtool.errors import FormatError
+from paramtool.formats import _hf_config
+from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.model.alias import AliasGraph
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.config import Config
+from paramtool.passes import declared
+from paramtool.passes.declared import Declared
+
+if TYPE_CHECKING:
+    from paramtool.engine.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTies:
+    """The table of a config's ties."""
+
+    path: str
+    """The config."""
+    rows: tuple[Declared, ...]
+
+    @property
+    def broken(self) -> Iterator[Declared]:
+        """Where the file is not what the config says: a declared tie diverged, or a denied one is shared."""
+        return (row for row in self.rows if row.result in declared.BROKEN)
+
+
+def read_config(path: Path, given: str) -> Config:
+    """The config that was given, or that stands beside a checkpoint; UsageError where there is none."""
+    return _hf_config.read(_hf_config.place(os.fspath(path), given))
+
+
+def declared_ties(
+    config: Config, checkpoint: Checkpoint, graph: AliasGraph, progress: Progress = silent, all_rows: bool = True
+) -> DeclaredTies:
+    """The table of a config's ties; names that are stored apart are compared, block by block.
+
+    Without `all_rows` only those that the config ties: only they can turn out wrong by their bytes.
+    """
+    rows = declared.table(config, checkpoint, graph)
+    wanted = {k: row for k, row in enumerate(rows) if all_rows or row.says}
+    todo = {k: names for k, row in wanted.items() if (names := declared.unread(row, graph))}
+    if not todo:
+        return DeclaredTies(config.path, tuple(rows))
+    from paramtool.engine.source import Source
+
+    nbytes = sum(graph.members[name].source.nbytes for names in todo.values() for name in names)
+    with ExitStack() as stack:
+        source = stack.enter_context(Source(checkpoint))
+        advance = stack.enter_context(progress("compare", nbytes))
+        for k, names in todo.items():
+            rows[k] = _compared(rows[k], names, graph, source)
+            advance(sum(graph.members[name].source.nbytes for name in names))
+    return DeclaredTies(config.path, tuple(rows))
+
+
+def _compared(row: Declared, names: list[str], graph: AliasGraph, source: Source) -> Declared:
+    """A row whose names were read: the first is compared with each of the others until one differs."""
+    from paramtool.engine.difference import largest
+    from paramtool.engine.digest import same_bytes
+
+    first, *others = (graph.members[name].source for name in names)
+    for name, other in zip(names[1:], others, strict=True):
+        same = first.dtype == other.dtype and same_bytes(source, first, source, other)
+        if not same:
+            dtypes = (first.dtype.name, other.dtype.name)
+            return declared.compared(row, (names[0], name), dtypes, largest(source, first, source, other))
+    return declared.compared(row, None, ("", ""), None)
+
+
+def tie_warnings(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> Iterator[str]:
+    """A line for each tie of a folder's config that its file does not keep; nothing where there is no config.
+
+    A config never joins names here, so that one that cannot be read is no error either.
+    """
+    if not os.path.isdir(path) or not os.path.isfile(os.path.join(path, _hf_config.NAME)):
+        return
+    try:
+        config = read_config(path, "")
+    except FormatError as error:
+        yield f"{error}; what it says of ties was not looked at"
+        return
+    for row in declared_ties(config, checkpoint, graph, all_rows=False).broken:
+        yield f"{config.path}: {text(row)}"
+
+
+def text(row: Declared) -> str:
+    """What is wrong with a row, in one sentence."""
+    a, b = row.apart or (row.tie.names[0], row.tie.names[1])
+    if row.result in declared.BROKEN and row.says:
+        return f"{row.because}, and {a!r} and {b!r} are stored with {row.file}{apart_text(row)}; they stay apart"
+    names = ", ".join(map(repr, row.tie.names[:3]))
+    return f"{row.because}, and {names} share memory in the file: whoever trains one trains them all"
+
+
+def apart_text(row: Declared) -> str:
+    """The largest difference of a row, and what else parts its names, in brackets; empty where there is nothing."""
+    number = "" if row.largest is None else f"largest difference {row.largest:.3g}"
+    texts = [one for one in (row.detail, number) if one]
+    return f" ({', '.join(texts)})" if texts else ""

@@ -1,0 +1,221 @@
+"""What a config declares of ties, beside what a file stores: the table that says where the two differ.
+
+    config says    tied, apart, or nothing (then the default of its model type counts, where it is known)
+    file says      one memory, one name, equal bytes, different bytes, different shapes
+    result         see RESULTS
+
+A declaration never joins names: what a file stores apart is only reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from paramtool.model.alias import AliasGraph
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.config import SHARE, SIDES, TEXT, WORDS, Config
+from paramtool.passes._tie_defaults import TIED, UNTIED, VERSION
+from paramtool.passes.tied_names import Tie, layers, ties
+
+HEADLESS = {"csm", "luke", "pop2piano"}
+"""Model types whose config says `tie_word_embeddings` while no class of theirs ties a head over the vocabulary
+(transformers 5.23, `_tied_weights_keys`)."""
+MEMORY, NAME, EQUAL, DIFFERENT, SHAPES, DTYPES, UNKNOWN = (
+    "one memory", "one name", "equal bytes", "different bytes", "different shapes", "different dtypes", "not compared",
+)  # fmt: skip
+"""What a file says of names that a model may tie."""
+RESULTS: Mapping[tuple[bool | None, str], str] = {
+    (True, MEMORY): "tied", (True, EQUAL): "equal-not-tied",
+    **{(True, state): "diverged" for state in (DIFFERENT, SHAPES, DTYPES)},
+    (False, MEMORY): "shared-though-denied", (False, EQUAL): "equal-though-denied",
+    **{(False, state): "apart" for state in (DIFFERENT, SHAPES, DTYPES)},
+    (None, MEMORY): "undeclared", (None, EQUAL): "undeclared-equal",
+    **{(None, state): "apart" for state in (DIFFERENT, SHAPES, DTYPES)},
+    **{(says, NAME): "one-name" for says in (True, False, None)},
+    **{(says, UNKNOWN): "not-compared" for says in (True, False, None)},
+}  # fmt: skip
+"""{(what the config says, what the file says): what comes of it}."""
+WRAPPERS = ("module.", "_orig_mod.")
+"""Modules that stand around a model: DistributedDataParallel, torch.compile."""
+BROKEN = {"diverged", "shared-though-denied"}
+"""Results in which the file is not what its config says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One tie: what the config says of it, and what the file does."""
+
+    tie: Tie
+    says: bool | None
+    """Tied, apart, or None where nothing is known."""
+    because: str
+    """Where the config says so: `tie_word_embeddings is true`, `not said`."""
+    file: str = UNKNOWN
+    """See MEMORY and those beside it."""
+    apart: tuple[str, str] | None = None
+    """Two names that the file stores differently."""
+    largest: float | None = None
+    """Their largest difference, where that is a question."""
+    detail: str = ""
+    """The two shapes or dtypes that differ, or why nothing was compared."""
+
+    @property
+    def result(self) -> str:
+        """What comes of it; see RESULTS."""
+        return RESULTS[self.says, self.file]
+
+
+def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph) -> list[Declared]:
+    """Every tie that the names or the memories of a checkpoint know of, as far as no bytes have to be read for it.
+
+    Rows with different names in different memories are left at `not compared`, without a detail.
+    """
+    rows = [
+        _placed(row, checkpoint, graph)
+        for prefix, names in _parts(checkpoint)
+        for row in expected(config, names, prefix)
+    ]
+    memories: dict[str, list[str]] = {}
+    for member in graph.members.values():
+        memories.setdefault(member.memory, []).append(member.name)
+    others = (names for names in memories.values() if len(names) > 1)
+    known = _chains([row.tie for row in rows])
+    left = [names for names in others if not any(chain.issuperset(names) for chain in known)]
+    return [*rows, *(Declared(Tie("other", tuple(names)), None, "not said", MEMORY) for names in left)]
+
+
+def _chains(found: Iterable[Tie]) -> list[set[str]]:
+    """The names of ties, those of ties with a name in common together."""
+    chains: list[set[str]] = []
+    for tie in found:
+        mine = [chain for chain in chains if not chain.isdisjoint(tie.names)]
+        chains = [chain for chain in chains if chain not in mine]
+        chains.append(set(tie.names).union(*mine))
+    return chains
+
+
+def _parts(checkpoint: Checkpoint) -> Iterator[tuple[str, list[str]]]:
+    """What the names of each part begin with that could be one model, and its names; those of an optimizer are none."""
+    names = [name for name, entry in checkpoint.entries.items() if entry.role != "optimizer"]
+    outer = [s.prefix for s in checkpoint.sections if s.role != "optimizer"]
+    outer = [p for p in outer if not any(p != other and p.startswith(other) for other in outer)]
+    for prefix in outer:
+        yield prefix, [name for name in names if name.startswith(prefix)]
+    yield "", [name for name in names if not name.startswith(tuple(outer))]
+
+
+def expected(config: Config, names: Iterable[str], prefix: str = "") -> list[Declared]:
+    """What a config says of the ties among some names, which begin with a prefix that is not the model's.
+
+    >>> config = Config("config.json", {"tie_word_embeddings": False}, {"": "llama"})
+    >>> [(row.says, row.because) for row in expected(config, ["model.embed_tokens.weight", "lm_head.weight"])]
+    [(False, 'tie_word_embeddings is false')]
+    """
+    inner = [name.removeprefix(prefix) for name in names]
+    if wrapper := next((one for one in WRAPPERS if inner and all(name.startswith(one) for name in inner)), ""):
+        inner, prefix = [name.removeprefix(wrapper) for name in inner], prefix + wrapper
+    rows = []
+    for tie in ties(inner):
+        says, because = _says(config, tie)
+        rows.append(Declared(_with_prefix(tie, prefix), says, because))
+    if config.said.get(SIDES):
+        rows += [Declared(_with_prefix(tie, prefix), True, _text(SIDES, True)) for tie in layers(inner)]
+    return rows
+
+
+def _with_prefix(tie: Tie, prefix: str) -> Tie:
+    return replace(tie, names=tuple(prefix + name for name in tie.names))
+
+
+def _says(config: Config, tie: Tie) -> tuple[bool | None, str]:
+    """What a config says of one tie of words, and where."""
+    scope = _scope(config, tie)
+    shared = config.said.get(SHARE)
+    if tie.kind == "sides" and shared is not None:
+        return shared, _text(SHARE, shared)
+    if tie.kind == "head" and config.model_types.get("") in HEADLESS:
+        return None, f"not said; {config.model_types['']} ties no output head in transformers {VERSION}"
+    says, because = _words(config, scope)
+    if says is False and tie.kind in ("sides", "bias"):
+        # transformers 4 ties these whatever the setting says, transformers 5 with the words
+        return None, f"not said; {because}, which is about the output head"
+    return says, because
+
+
+def _scope(config: Config, tie: Tie) -> str:
+    """The nested config that a tie's own module has: `decoder` for `decoder.lm_head.weight`; else the outermost."""
+    words = tie.names[-1].split(".")[:-2]
+    for prefix in reversed(config.prefixes()):
+        steps = [step.removesuffix("_config") for step in prefix.split(".")] if prefix else []
+        if steps and words[: len(steps)] == steps:
+            return prefix
+    return ""
+
+
+def _words(config: Config, scope: str) -> tuple[bool | None, str]:
+    """What is said of the words' tie at one config: there, in its text config, above it, or by default."""
+    key = f"{scope}.{WORDS}" if scope else WORDS
+    places = [key, *(one for one in config.said if _is_text(one, scope))]
+    for place in places:
+        if place in config.said:
+            return config.said[place], _text(place, config.said[place])
+    model_type = config.model_types.get(scope, "")
+    for known, default in ((TIED, True), (UNTIED, False)):
+        if model_type in known:
+            return default, f"not said; {str(default).lower()} is the default of {model_type} in transformers {VERSION}"
+    return _words(config, "") if scope else (None, "not said")
+
+
+def _is_text(place: str, scope: str) -> bool:
+    """Whether a setting stands in the text config of a scope, however deep."""
+    *steps, last = place.removeprefix(f"{scope}." if scope else "").split(".")
+    return last == WORDS and bool(steps) and all(step in TEXT for step in steps)
+
+
+def _text(key: str, value: bool) -> str:
+    return f"{key} is {str(value).lower()}"
+
+
+def _placed(row: Declared, checkpoint: Checkpoint, graph: AliasGraph) -> Declared:
+    """A row with what the names and their memories say without reading."""
+    names = row.tie.names
+    if len(names) == 1:
+        return replace(row, file=NAME)
+    if odd := [name for name in names if name not in graph.members]:
+        kind = type(checkpoint.entries[odd[0]].value).__name__
+        return replace(row, detail=f"{odd[0]} is no plain tensor but {kind}")
+    members = [graph.members[name] for name in names]
+    if len({member.memory for member in members}) == 1:
+        relation = {graph.relation(member) for member in members} - {"same"}
+        return replace(row, file=MEMORY, detail=", ".join(sorted(relation)))
+    if len({member.window for member in members}) == 1:
+        return replace(row, file=EQUAL, detail="stored once")
+    first = members[0]
+    for other in members:
+        if other.source.shape != first.source.shape and other.memory != first.memory:
+            shapes = f"{list(first.source.shape)} and {list(other.source.shape)}"
+            return replace(row, file=SHAPES, apart=(first.name, other.name), detail=shapes)
+    return row
+
+
+def unread(row: Declared, graph: AliasGraph) -> list[str]:
+    """One name of each memory of a row that only its bytes can decide; the first is the tie's first.
+
+    Empty where nothing has to be read.
+    """
+    if row.file != UNKNOWN or row.detail:
+        return []
+    first: dict[str, str] = {}
+    for name in row.tie.names:
+        first.setdefault(graph.members[name].memory, name)
+    return list(first.values())
+
+
+def compared(row: Declared, pair: tuple[str, str] | None, dtypes: tuple[str, str], largest: float | None) -> Declared:
+    """A row after reading: `pair` holds different bytes, or None does."""
+    if pair is None:
+        return replace(row, file=EQUAL, detail="stored twice")
+    if dtypes[0] != dtypes[1]:
+        return replace(row, file=DTYPES, apart=pair, largest=largest, detail=" and ".join(dtypes))
+    return replace(row, file=DIFFERENT, apart=pair, largest=largest)

@@ -1,0 +1,157 @@
+"""Names that models tie: which tensors of a checkpoint are the input embeddings, and which are output heads over them.
+
+A table of the endings of names, so that nothing of a model has to be imported; `a.b` ends `x.a.b` and not `xa.b`:
+
+    transformer.wte.weight                  input embeddings         GPT-2
+    lm_head.weight                          the head over them
+    model.shared.weight                     input embeddings         BART
+    model.encoder.embed_tokens.weight       the same ones, seen from either side
+    model.decoder.embed_tokens.weight
+    cls.predictions.decoder.weight          a head                   BERT
+    cls.predictions.decoder.bias            and the head's bias, which has two names
+    cls.predictions.bias
+
+Source: `_tied_weights_keys` of the classes of transformers 5.23; tests/oracles/test_tied_names.py builds models and
+compares.  Ties of layers (Zamba's shared blocks, the box heads of detectors, Bark's codebooks) are not in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+EMBEDDINGS = (
+    "shared.weight", "embed_tokens.weight", "wte.weight", "word_embeddings.weight", "word_embedding.weight",
+    "tok_embeddings.weight", "tokens_embed.weight", "embed_in.weight", "embeddings.weight", "transformer.w.weight",
+)  # fmt: skip
+"""Input embeddings of tokens."""
+HEADS = (
+    "lm_head.decoder.weight", "lm_head.out_proj.weight", "lm_head.weight", "cls.predictions.decoder.weight",
+    "generator_lm_head.weight", "vocab_projector.weight", "output_projection.weight", "embed_out.weight",
+    "pred_layer.proj.weight", "lm_loss.weight", "mlm_score.decoder.weight",
+)  # fmt: skip
+"""Output heads over the vocabulary."""
+TOP_HEADS = (
+    "output.weight", "head.weight", "decoder.weight", "proj_out.weight", "predictions.decoder.weight",
+    "head.decoder.weight",
+)  # fmt: skip
+"""Heads only where nothing stands before these words: inside a layer they are other things."""
+SIDES = ("encoder", "decoder", "text_encoder", "text_decoder")
+"""The sides of an encoder-decoder model that look at embeddings above them."""
+BIASES = ("predictions", "lm_head", "mlm_head", "mim_head", "mmm_image_head", "mmm_text_head")
+"""Heads whose bias is also the bias of their last layer: `predictions.bias` is `predictions.decoder.bias`."""
+ENTITIES = ("entity_predictions.decoder.weight", "entity_embeddings.entity_embeddings.weight")
+"""LUKE's second vocabulary: head and embeddings."""
+OTHER_SENSES = ("vision", "vision_model", "visual", "image", "audio", "audio_model", "codec_model", "entity_embeddings")
+"""Modules with embeddings of something other than text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """Names that a model can tie, as far as a file has them; the first is the one that the others follow.
+
+    A tie of one name has no other end in the file.
+    """
+
+    kind: str
+    """`head` (input embeddings and output head), `entities` (the same of LUKE's entities), `sides` (embeddings of an
+    encoder and a decoder), `bias` (of a head), `layers` (of an encoder and a decoder), `other`."""
+    names: tuple[str, ...]
+
+
+def ties(names: Iterable[str]) -> list[Tie]:
+    """The ties that names are known for, in the order of their first names.
+
+    >>> ties(["transformer.wte.weight", "transformer.h.0.ln_1.weight", "lm_head.weight"])
+    [Tie(kind='head', names=('transformer.wte.weight', 'lm_head.weight'))]
+    >>> [tie.names for tie in ties(["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"])]
+    [('shared.weight', 'encoder.embed_tokens.weight', 'decoder.embed_tokens.weight'), ('shared.weight',)]
+    """
+    names = list(names)
+    found = [*_sides(names), *_heads(names), *_entities(names), *_biases(names)]
+    order = {name: k for k, name in enumerate(names)}
+    return sorted(found, key=lambda tie: order[tie.names[0]])
+
+
+def layers(names: Iterable[str]) -> list[Tie]:
+    """The ties of a decoder that is its encoder (`tie_encoder_decoder`), tensor by tensor."""
+    return list(_layers(list(names)))
+
+
+def _ending(name: str, endings: Iterable[str]) -> str | None:
+    """What stands before the ending that a name has, or None where it has none of them."""
+    for ending in endings:
+        if name == ending or name.endswith(f".{ending}"):
+            return name[: len(name) - len(ending)]
+    return None
+
+
+def _heads(names: list[str]) -> Iterator[Tie]:
+    """Each head with the embeddings below the module that holds it; embeddings without a head alone."""
+    embeddings = [name for name in names if _ending(name, EMBEDDINGS) is not None and not _is_other(name)]
+    scopes = {n: s for n in names if (s := _ending(n, HEADS)) is not None}
+    scopes |= {n: "" for n in names if n in TOP_HEADS and n not in embeddings}
+    headed = set()
+    for head, scope in scopes.items():
+        deeper = tuple(s for s in scopes.values() if s != scope and s.startswith(scope))
+        below = [name for name in embeddings if name.startswith(scope) and not (deeper and name.startswith(deeper))]
+        if below := below or [name for name in embeddings if not deeper]:
+            chosen = min(below, key=_rank)
+            headed.update(below)
+            yield Tie("head", (chosen, head))
+    if not headed and embeddings:
+        yield Tie("head", (min(embeddings, key=_rank),))
+
+
+def _entities(names: list[str]) -> Iterator[Tie]:
+    """LUKE's head over its entities."""
+    heads, embeddings = ([name for name in names if _ending(name, (end,)) is not None] for end in ENTITIES)
+    yield from (Tie("entities", (below, head)) for head in heads[:1] for below in embeddings[:1])
+
+
+def _is_other(name: str) -> bool:
+    """Whether embeddings are of something other than text."""
+    return any(word in OTHER_SENSES for word in name.split("."))
+
+
+def _rank(name: str) -> tuple[bool, bool, bool, int]:
+    """What a head looks at first: shared embeddings, then a decoder's, then those that stand highest."""
+    words = name.split(".")
+    decoder = "decoder" in words or "text_decoder" in words
+    return (words[-2] != "shared", "encoder" in words and not decoder, not decoder, len(words))
+
+
+def _sides(names: list[str]) -> Iterator[Tie]:
+    """Embeddings above an encoder and a decoder, with the names by which each side knows them."""
+    present = set(names)
+    for top, below in (("shared.weight", "embed_tokens.weight"), ("word_embeddings.weight",) * 2):
+        for name in names:
+            if (parent := _ending(name, (top,))) is not None:
+                sides = [side for word in SIDES if (side := f"{parent}{word}.{below}") in present]
+                yield from ([Tie("sides", (name, *sides))] if sides else [])
+
+
+def _layers(names: list[str]) -> Iterator[Tie]:
+    """Each tensor of an encoder with the one that stands in the same place of the decoder beside it.
+
+    The decoder may be wrapped once, as `decoder.bert.` is beside `encoder.`.  T5's layers are left out: its decoder
+    counts them differently.
+    """
+    decoder: dict[str, str] = {}
+    for name in names:
+        if name.startswith("decoder.") and ".block." not in name:
+            rest = name.removeprefix("decoder.")
+            decoder.setdefault(rest.partition(".")[2], name)
+            decoder[rest] = name
+    for name in names:
+        if name.startswith("encoder.") and (other := decoder.get(name.removeprefix("encoder."))):
+            yield Tie("layers", (name, other))
+
+
+def _biases(names: list[str]) -> Iterator[Tie]:
+    """The two names of a head's bias."""
+    present = set(names)
+    for name in names:
+        scope = _ending(name, (f"{head}.bias" for head in BIASES))
+        if scope is not None and (other := f"{name.removesuffix('bias')}decoder.bias") in present:
+            yield Tie("bias", (name, other))
