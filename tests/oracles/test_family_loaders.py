@@ -55,8 +55,6 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Made, 
     for name, model in models.items():
         model.save_pretrained(tmp_path / name)
     found = jobs.dedup_family([tmp_path / name for name in models], tmp_path / "out")
-    for name in models:
-        (tmp_path / "out" / name / "config.json").write_bytes((tmp_path / name / "config.json").read_bytes())
     return make, models, found
 
 
@@ -138,7 +136,6 @@ def test_renamed_names_are_missed_by_others(tmp_path: Path) -> None:
         models[name].save_pretrained(tmp_path / name)
     jobs.dedup_family([tmp_path / "base", tmp_path / "tuned"], tmp_path / "out", share_renamed=True)
     folder = tmp_path / "out" / "base"
-    (folder / "config.json").write_bytes((tmp_path / "base" / "config.json").read_bytes())
     _, info = make.from_pretrained(folder, output_loading_info=True)
     assert "model.layers.1.mlp.up_proj.weight" in info["missing_keys"] and not info["unexpected_keys"]
     expected = model.state_dict()
