@@ -23,7 +23,7 @@ def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool)
     """`paramtool inspect --json`."""
     checkpoint, graph = found.checkpoint, found.graph
     data: dict[str, Any] = {
-        "schema": "paramtool.inspect/2",
+        "schema": "paramtool.inspect/3",
         "path": found.path,
         "format": checkpoint.format,
         "producer": checkpoint.producer,
@@ -212,7 +212,7 @@ def outcome(found: Deduped | Relayouted) -> dict[str, Any]:
 def deduped(found: Deduped) -> dict[str, Any]:
     """`paramtool dedup --json`."""
     return {
-        "schema": "paramtool.dedup/1",
+        "schema": "paramtool.dedup/2",
         **outcome(found),
         "stored": len(found.plan.targets),
         "unused_nbytes": found.unused_nbytes,

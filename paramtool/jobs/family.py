@@ -17,6 +17,7 @@ from paramtool.engine.source import MAX_OPEN_FILES, Source
 from paramtool.engine.writer import check_place
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import KNOWN, safetensors
+from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._family_work import Input, Work, brought, planned
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writers import SAFETENSORS
@@ -137,7 +138,14 @@ def dedup_family(
         share_renamed=share_renamed,
         linked=linked,
         cloned_nbytes=cloned,
-        warnings=tuple(text for one in inputs for text in one.warnings),
+        warnings=(
+            *(text for one in inputs for text in one.warnings),
+            *(
+                text
+                for one, plan in zip(inputs, work.plans, strict=True)
+                for text in unseen_warnings(plan, os.path.join(target, one.folder))
+            ),
+        ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
         seconds=time.monotonic() - began,
@@ -249,6 +257,8 @@ def _member(work: Work, number: int, target: str, options: Options) -> Member:
     everywhere = sum(part.nbytes for part, using in users.items() if using == count)
     outputs = work.folder(number)
     only = options.only if one.taken is not one.whole else None
+    others = brought(one, target)
+    came = (f"{one.folder}/{name}" for name in others.files)
     return Member(
         input=one.path,
         folder=os.path.join(target, one.folder),
@@ -258,10 +268,10 @@ def _member(work: Work, number: int, target: str, options: Options) -> Member:
         shared_by_all=everywhere,
         shared_by_some=sum(part.nbytes for part in users) - everywhere - own,
         own=own,
-        files=tuple(os.path.join(target, name) for name in outputs),
+        files=tuple(os.path.join(target, name) for name in (*outputs, *came)),
         left_out=(
             *other_sections(one.whole, only),
             *left_out(one.taken, plan, SAFETENSORS),
-            *brought(one, target).left,
+            *others.left,
         ),
     )
