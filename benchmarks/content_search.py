@@ -12,7 +12,7 @@ import os
 import statistics
 import sys
 
-from measure import folder, machine, make, mb, print_table, run, verdict
+from measure import HERE, folder, machine, make, mb, print_table, run, verdict
 
 SEARCH = """
 import json, resource, sys, time
@@ -27,14 +27,24 @@ found = compare(checkpoint, graph, Looking(memory_nbytes=int(sys.argv[2])))
 seconds = time.perf_counter() - began
 print(json.dumps({"seconds": seconds, "found": len(found.equal) + len(found.matches), "read": found.nbytes_read}))
 """
+FAMILY = """
+import json, sys, time
+from paramtool.jobs import dedup_family
+import numpy, blake3
+began = time.perf_counter()
+found = dedup_family(sys.argv[2:], sys.argv[1], dry_run=True)
+seconds = time.perf_counter() - began
+print(json.dumps({"seconds": seconds, "before": found.nbytes_before, "after": found.nbytes_after}))
+"""
 BLAKE3 = """
 import json, sys, time
 from blake3 import blake3
 began = time.perf_counter()
 made, buffer = blake3(), memoryview(bytearray(1 << 20))
-with open(sys.argv[1], "rb", buffering=0) as file:
-    while count := file.readinto(buffer):
-        made.update(buffer[:count])
+for path in sys.argv[1:]:
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            made.update(buffer[:count])
 print(json.dumps({"seconds": time.perf_counter() - began}))
 """
 NUMPY = """
@@ -62,6 +72,26 @@ WANTED = 2.0
 """Half the speed of the peer."""
 
 
+def of_family(nbytes: int, rounds: int, notes: list[str]) -> tuple[str, ...]:
+    """50 checkpoints of one family, planned and not written, beside blake3 of all of them."""
+    with folder() as place:
+        run([sys.executable, os.path.join(HERE, "inputs.py"), "family", place, str(nbytes), "50"])
+        paths = [os.path.join(place, name) for name in sorted(os.listdir(place))]
+        mine, theirs = [], []
+        for number in range(rounds + 1):
+            ran = run([sys.executable, "-c", FAMILY, os.path.join(place, "out"), *paths], sample=True)
+            found, other = json.loads(ran.stdout), json.loads(run([sys.executable, "-c", BLAKE3, *paths]).stdout)
+            if number:
+                mine.append(found["seconds"])
+                theirs.append(other["seconds"])
+    ratio = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
+    notes.append(verdict("time of planning 50 checkpoints, as a ratio", ratio, WANTED))
+    return (
+        "50 checkpoints", f"{mb(found['before'])} to {mb(found['after'])}", f"{statistics.median(mine):.2f} s",
+        f"{statistics.median(theirs):.2f} s by blake3", f"{ratio:.2f}", "once", mb(ran.anonymous_nbytes),
+    )  # fmt: skip
+
+
 def main() -> None:
     """Measure and print."""
     arguments = argparse.ArgumentParser(description=__doc__)
@@ -75,10 +105,10 @@ def main() -> None:
         with folder() as place:
             path = make("content", os.path.join(place, "model.safetensors"), nbytes, kind)
             size = os.path.getsize(path)
-            mine, theirs = [], []
+            mine, theirs, asks = [], [], [kind] if peer is NUMPY else []
             for number in range(asked.rounds + 1):
                 ran = run([sys.executable, "-c", SEARCH, path, str(asked.memory)], sample=True)
-                found, other = json.loads(ran.stdout), json.loads(run([sys.executable, "-c", peer, path, kind]).stdout)
+                found, other = json.loads(ran.stdout), json.loads(run([sys.executable, "-c", peer, path, *asks]).stdout)
                 if number:  # the first fills the cache
                     mine.append(found["seconds"])
                     theirs.append(other["seconds"])
@@ -91,6 +121,7 @@ def main() -> None:
         ))  # fmt: skip
         if kind != "none":
             notes.append(verdict(f"time of finding {kind}, as a ratio", ratio, WANTED))
+    table.append(of_family(nbytes, asked.rounds, notes))
     print_table(
         f"comparing {asked.gb:g} GB, warm cache, {asked.rounds} rounds",
         ("planted", "found", "median", "beside", "ratio", "read", "anonymous memory"),

@@ -4,6 +4,7 @@ python inputs.py aliases FILE.pt NBYTES          ~200 names: a tie, its transpos
 python inputs.py distinct FILE.pt NBYTES COUNT   COUNT tensors of one shape, no two alike
 python inputs.py many FILE COUNT                 COUNT tensors of 4 values; .pt or .safetensors
 python inputs.py content FILE NBYTES KIND        pairs of tensors: equal, slice, transpose, cast; or none, unlike
+python inputs.py family FOLDER NBYTES COUNT      COUNT checkpoints of one family: a fifth of each is its own
 python inputs.py lstm FILE NBYTES                an LSTM of 4 layers beside an embedding of the same size
 """
 
@@ -85,9 +86,23 @@ def content(nbytes: int, kind: str) -> dict[str, torch.Tensor]:
     return state
 
 
+def family(folder: str, nbytes: int, count: int) -> None:
+    """Fine-tunes of one model, `nbytes` together: what differs, differs in its last element alone."""
+    side = max(8, int((nbytes / count / 40 / 4) ** 0.5))
+    state = {f"layer{k}.weight": values(side, side) for k in range(40)}
+    for number in range(count):
+        own = {name: tensor.clone() for k, (name, tensor) in enumerate(state.items()) if k % 5 == number % 5}
+        for tensor in own.values():
+            tensor[-1, -1] += number + 1
+        save_file(state | own, f"{folder}/model{number}.safetensors")
+
+
 def main() -> None:
-    """Make one file."""
+    """Make one file, or the files of a family."""
     kind, path, *numbers = sys.argv[1:]
+    if kind == "family":
+        family(path, *map(int, numbers))
+        return
     state = {"aliases": aliases, "distinct": distinct, "many": many, "lstm": lstm, "content": content}[kind](
         *(int(word) if word.isdecimal() else word for word in numbers)
     )

@@ -5,10 +5,11 @@ Many windows are compared in one pass: block after block, a set of windows falls
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from paramtool.engine.refine import refined
 from paramtool.engine.source import Source
 from paramtool.engine.streams import Pool, Stream, same
 from paramtool.model.match import Equal
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 Named = tuple[str, View]
 Advance = Callable[[int], None]
-Mark = TypeVar("Mark")
+Thing = TypeVar("Thing")
 
 
 def equal_classes(pool: Pool, groups: Sequence[Sequence[Named]], advance: Advance) -> Iterator[Equal]:
@@ -36,28 +37,33 @@ def equal_classes(pool: Pool, groups: Sequence[Sequence[Named]], advance: Advanc
         yield from classes
 
 
-def split(group: Sequence[Named], key: Callable[[Named], Mark]) -> list[list[Named]]:
+def split(group: Sequence[Thing], key: Callable[[Thing], Hashable]) -> list[list[Thing]]:
     """The subsets of two or more that have one key."""
-    found: dict[Mark, list[Named]] = {}
-    for named in group:
-        found.setdefault(key(named), []).append(named)
+    found: dict[Hashable, list[Thing]] = {}
+    for one in group:
+        found.setdefault(key(one), []).append(one)
     return [subset for subset in found.values() if len(subset) > 1]
 
 
-def sampled(source: Source, group: Sequence[Named]) -> list[list[Named]]:
-    """The subsets that agree in a few bytes of the middle, then of the beginning and the end.
+SAMPLED = (1, 0, 2)
+"""Where samples are taken, one place after the other: in the middle (1), where weights part first, at the beginning (0)
+and at the end (2).  What parts at one is not read at the next."""
 
-    One place after the other: weights part at the first, and the others are then never read.
-    """
+
+def sampled(source: Source, group: Sequence[Named]) -> list[list[Named]]:
+    """The subsets that agree in a few bytes of each place."""
     subsets = [list(group)]
-    for place in (1, 0, 2):
+    for place in SAMPLED:
         subsets = [part for one in subsets for part in split(one, partial(_sample, source, place))]
     return subsets
 
 
 def _sample(source: Source, place: int, named: Named) -> bytes:
-    """A few bytes from the beginning (0), the middle (1) or the end (2): one in two hundred of a long window."""
-    view = named[1]
+    return sample(source, named[1], place)
+
+
+def sample(source: Source, view: View, place: int) -> bytes:
+    """A few bytes of a window, from a whole element on: one in two hundred of a long window."""
     width = view.dtype.block_bytes
     count = min(view.nbytes, max(16, min(512, view.nbytes // 200)))
     if view.is_contiguous:
@@ -71,66 +77,12 @@ def _sample(source: Source, place: int, named: Named) -> bytes:
 
 def _compared(source: Source, task: tuple[Sequence[Named], int]) -> list[Equal]:
     """The classes of equal windows in a set, with the digest of each."""
-    import numpy as np
-    from blake3 import blake3
-
     names, size = task
-    views = dict(names)
-    nbytes = names[0][1].nbytes
+    view = names[0][1]
+    element = view.dtype.block_bytes if view.dtype.block_elements == 1 else 0
     streams = {name: Stream(source, view) for name, view in names}
-    element = names[0][1].dtype.block_bytes if names[0][1].dtype.block_elements == 1 else 0
-    alike = [_Alike([name for name, _ in names], blake3(), element)]
-    buffers = [np.empty(min(size, nbytes), "u1") for _ in range(2)]
-    for at in range(0, nbytes, size):
-        count = min(size, nbytes - at)
-        alike = [part for one in alike for part in _parted(one, streams, buffers, count)]
-    order = {name: k for k, name in enumerate(views)}
-    return [
-        Equal(tuple(sorted(one.names, key=order.__getitem__)), one.digest.hexdigest(), one.is_constant)
-        for one in sorted(alike, key=lambda one: order[one.names[0]])
-    ]
-
-
-class _Alike:
-    """Names whose bytes agree so far."""
-
-    def __init__(self, names: list[str], digest: Any, element: int, first: Array | None = None) -> None:
-        self.names = names
-        self.digest = digest
-        self.element = element
-        self.first = first
-        """The first element, for as long as all are like it; None before the first block."""
-        self.is_constant = element > 0
-
-    def take(self, block: Array) -> None:
-        """Note one more block that all of them have."""
-        self.digest.update(block.data)
-        if self.is_constant:
-            values = block.view(f"V{self.element}" if self.element > 8 else f"u{self.element}")
-            self.first = values[:1].copy() if self.first is None else self.first
-            self.is_constant = bool((values == self.first).all())
-
-
-def _parted(one: _Alike, streams: dict[str, Stream], buffers: list[Array], count: int) -> Iterator[_Alike]:
-    """What a set falls apart into at the next block: those of two or more."""
-    kinds: list[tuple[Array, list[str]]] = []
-    for name in one.names:
-        if len(buffers) <= len(kinds):
-            buffers.append(buffers[0].copy())
-        block = buffers[len(kinds)][:count]
-        streams[name].into(block)
-        found = next((names for known, names in kinds if same(known, block)), None)
-        if found is None:
-            kinds.append((block, [name]))
-        else:
-            found.append(name)
-    parts = [(block, names) for block, names in kinds if len(names) > 1]
-    for k, (block, names) in enumerate(parts):
-        last = k == len(parts) - 1
-        part = _Alike(names, one.digest if last else one.digest.copy(), one.element, one.first)
-        part.is_constant = one.is_constant
-        part.take(block)
-        yield part
+    alike = refined(streams, view.nbytes, size, marks=True, element=element)
+    return [Equal(tuple(one.keys), one.digest, one.is_constant) for one in alike]
 
 
 def constants(pool: Pool, windows: Sequence[Named], advance: Advance) -> dict[str, bytes]:
@@ -152,10 +104,10 @@ def _constant(source: Source, task: tuple[View, int]) -> bytes:
     width = view.dtype.block_bytes
     if view.dtype.block_elements != 1 or not view.numel:
         return b""
-    first = _sample(source, 0, ("", view))[:width]
-    for place in (1, 0, 2):
-        sample = _sample(source, place, ("", view))
-        if sample[: len(sample) // width * width] != first * (len(sample) // width):
+    first = sample(source, view, 0)[:width]
+    for place in SAMPLED:
+        found = sample(source, view, place)
+        if found[: len(found) // width * width] != first * (len(found) // width):
             return b""
     stream = Stream(source, view)
     whole = min(view.nbytes, size - size % width)
