@@ -158,6 +158,12 @@ def _alone(aliases: dict[str, Any]) -> str:
     return json.dumps({**RECORD, "aliases": aliases})
 
 
+def _derived(name: str, position: int) -> str:
+    """A record of version 2 with a constant."""
+    item = {"dtype": "float32", "shape": [4], "position": position, "constant": "00000000"}
+    return json.dumps({**RECORD, "version": 2, "derived": {name: item}})
+
+
 WRONG: tuple[object, ...] = (None, True, -1, 2**80, 1.5, "text", [], {}, [None], {"a": None})
 """A value of each type, put in the place of each field."""
 
@@ -211,6 +217,9 @@ RECORDS: dict[str, Hostile] = {
         "stored_is_not_stored": (
             _with("stored", value={"ghost": {"memory": "ghost", "memory_evidence": "storage"}}), ("'ghost'",)),
         "position_twice": (_alone({"a": ALIAS, "b": ALIAS}), ("'a' and 'b'", "position, 1")),
+        "derived_is_an_alias_too": (_derived("a", 2), ("'a'", "derived too")),
+        "derived_is_stored_too": (_derived("w", 2), ("'w'", "stored too")),
+        "derived_at_the_position_of_an_alias": (_derived("c", 1), ("'a' and 'c'", "position, 1")),
         "position_negative": (_with("aliases", "a", "position", value=-1), ("'a'", "-1")),
         "alias_is_stored": (_with("aliases", "w", value=ALIAS), ("'w'",)),
         "span_missing": (_with("spans", value=["ghost"]), ("ghost",)),

@@ -186,7 +186,9 @@ SHARD_RECORDS: dict[str, Hostile] = {
         _records(ONE, {"b": {"position": 3, "owner": "w"}}), ("two.safetensors", "'b'", "'w'", "not there")),
     "index_promises_more": Hostile(
         _records(ONE, TWO, _index_record({"version": 1, "aliases": {"a": {}, "b": {}, "c": {}}})), ("'c'", "changed")),
-    "index_newer": Hostile(_records(ONE, TWO, _index_record({"version": 2})), ("version 2", "update paramtool")),
+    "index_promises_derived": Hostile(
+        _records(ONE, TWO, _index_record({"version": 2, "aliases": {}, "derived": {"c": {}}})), ("'c'", "changed")),
+    "index_newer": Hostile(_records(ONE, TWO, _index_record({"version": 99})), ("version 99", "update paramtool")),
     "index_record_cut_off": Hostile(_records(ONE, TWO, _index_record('{"version":1,"al')), ("alias record", "damaged")),
     "index_record_a_list": Hostile(_records(ONE, TWO, _index_record([])), ("alias record", "damaged")),
     "index_aliases_a_number": Hostile(_records(ONE, TWO, _index_record({"version": 1, "aliases": 5})), ("damaged",)),
