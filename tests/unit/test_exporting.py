@@ -236,3 +236,31 @@ def test_tensors_without_a_plain_form(tmp_path: Path) -> None:
     refused(quick, "export", "m.pt", "--all-names", "-o", "x", cwd=tmp_path, code=6, says=("'s'", "'t'", "sparse"))
     torch.save({"epoch": 3}, tmp_path / "e.pt")
     refused(quick, "export", "e.pt", "--all-names", "-o", "x", cwd=tmp_path, code=6, says=("e.pt", "no tensor"))
+
+
+# --- torch's format --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".bin"])
+def test_export_to_torch(bert: Path, tmp_path: Path, suffix: str) -> None:
+    """By the suffix; each name in memory of its own, also those that shared it: plain, as every export."""
+    found = paramtool.export(bert, tmp_path / f"plain{suffix}", all_names=True, only="model", rename=["bert.*=*"])
+    state = {name.removeprefix("bert."): tensor for name, tensor in saved(bert).items()}
+    for mmap in (False, True):
+        loaded = torch.load(tmp_path / f"plain{suffix}", weights_only=True, mmap=mmap)
+        assert list(loaded) == list(found.names) and loaded.keys() == state.keys()
+        assert all(torch.equal(loaded[name], state[name]) for name in state)
+        assert len({tensor.untyped_storage().data_ptr() for tensor in loaded.values()}) == len(state)
+    assert found.verified and found.warnings == ()
+
+
+def test_a_folder_to_a_torch_file(bert: Path, tmp_path: Path) -> None:
+    """A suffix of torch's names a file, also where a folder is read."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "config.json").write_text("{}")
+    bert.rename(tmp_path / "in" / "model.safetensors")
+    for found in (
+        paramtool.export(tmp_path / "in", tmp_path / "a.pt", all_names=True),
+        paramtool.dedup(tmp_path / "in", tmp_path / "b.pt"),
+    ):
+        assert Path(found.output).is_file() and found.companions == () and found.files == (found.output,)
