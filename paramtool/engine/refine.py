@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 MANY = 8
-"""Of more streams than this, blocks are compared only where their CRCs agree: many could be unlike."""
+"""So many different blocks are compared with each other; of more, only those whose CRCs agree."""
 
 
 class Alike(Generic[K]):
@@ -82,18 +82,23 @@ def _parts(one: Alike[K], streams: Mapping[K, Stream], buffers: list[Array], cou
 
     A block that is like one before it is read over by the next; so as many are held as there are different ones.
     """
-    kinds: dict[int, list[tuple[Array, list[K]]]] = {}
-    held = 0
+    kinds: list[tuple[Array, list[K]]] = []
+    marked: dict[int, list[tuple[Array, list[K]]]] = {}
+    """The kinds by their CRC, once there are many."""
     for key in one.keys:
-        if len(buffers) <= held:
+        if len(buffers) <= len(kinds):
             buffers.append(buffers[0].copy())
-        block = buffers[held][:count]
+        block = buffers[len(kinds)][:count]
         streams[key].into(block)
-        like = kinds.setdefault(zlib.crc32(block.data) if len(one.keys) > MANY else 0, [])
+        like = kinds if len(kinds) < MANY else marked.setdefault(zlib.crc32(block.data), [])
         found = next((keys for known, keys in like if same(known, block)), None)
-        if found is None:
-            like.append((block, [key]))
-            held += 1
-        else:
+        if found is not None:
             found.append(key)
-    yield from (one.part(keys, block) for like in kinds.values() for block, keys in like if len(keys) > 1)
+            continue
+        kinds.append((block, [key]))
+        if like is not kinds:
+            like.append(kinds[-1])
+        elif len(kinds) == MANY:
+            for kind in kinds:
+                marked.setdefault(zlib.crc32(kind[0].data), []).append(kind)
+    yield from (one.part(keys, block) for block, keys in kinds if len(keys) > 1)

@@ -290,7 +290,7 @@ def test_each_window_is_read_once(tmp_path: Path) -> None:
         views = [source.checkpoint.views()["w"] for source in sources]
         windows = [partition.Window(*pair) for pair in zip(sources, views, strict=True)]
         assert partition.partition(windows) == [list(range(9))]
-        assert all(source.nbytes_read <= count + 3 * partition.SAMPLE_NBYTES for source in sources)
+        assert all(source.nbytes_read <= count + 3 * 512 for source in sources)
 
 
 # --- the command -------------------------------------------------------------------------------------------------
