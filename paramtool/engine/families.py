@@ -11,7 +11,8 @@ import os
 from collections.abc import Iterable
 
 from paramtool.engine.manifest import MANIFEST, manifest
-from paramtool.engine.writer import Advance, Staged, _output_error, _Sink, _sync_folder
+from paramtool.engine.sink import Advance, Sink
+from paramtool.engine.staging import Staged, output_error, sync_folder
 from paramtool.errors import OutputError
 
 
@@ -21,7 +22,7 @@ def make_folders(staged: Staged, folders: Iterable[str]) -> None:
         for folder in folders:
             os.mkdir(staged.file(folder))
     except OSError as error:
-        raise _output_error(staged.path, error) from None
+        raise output_error(staged.path, error) from None
 
 
 def link(staged: Staged, name: str, other: str, advance: Advance = lambda nbytes: None) -> bool:
@@ -30,21 +31,21 @@ def link(staged: Staged, name: str, other: str, advance: Advance = lambda nbytes
         os.link(staged.file(name), staged.file(other))
         return True
     except FileExistsError as error:
-        raise _output_error(staged.path, error) from None
+        raise output_error(staged.path, error) from None
     except OSError:
         pass
-    with open(staged.file(name), "rb") as file, _Sink(staged.file(other), staged.path, advance) as sink:
+    with open(staged.file(name), "rb") as file, Sink(staged.file(other), staged.path, advance) as sink:
         sink.copy(file, 0, os.fstat(file.fileno()).st_size)
     return False
 
 
 def finish(staged: Staged, folders: Iterable[str]) -> None:
     """Write down what the output holds, and flush its folders to the disk."""
-    with _Sink(staged.file(MANIFEST), staged.path, lambda nbytes: None) as sink:
+    with Sink(staged.file(MANIFEST), staged.path, lambda nbytes: None) as sink:
         sink.write(manifest(staged.temporary))
     for folder in folders:
-        _sync_folder(staged.file(folder))
-    _sync_folder(staged.temporary)
+        sync_folder(staged.file(folder))
+    sync_folder(staged.temporary)
 
 
 def check_apart(output: str, inputs: Iterable[str]) -> None:

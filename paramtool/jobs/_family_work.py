@@ -12,8 +12,9 @@ from paramtool import formats
 from paramtool.engine import families
 from paramtool.engine.partition import Window, partition
 from paramtool.engine.source import Source
+from paramtool.engine.staging import Staged
 from paramtool.engine.verify import by_name, by_safetensors
-from paramtool.engine.writer import Staged, copy_whole, write
+from paramtool.engine.writer import copy_whole, write
 from paramtool.errors import OutputError, listed
 from paramtool.formats import _index, safetensors
 from paramtool.formats._codes import CODE_OF

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from paramtool import formats
 from paramtool.engine.arithmetic import prove
 from paramtool.engine.source import Source
+from paramtool.engine.staging import Staged, check_place
 from paramtool.engine.verify import by_name
-from paramtool.engine.writer import Staged, check_place, copy_whole, write
+from paramtool.engine.writer import copy_whole, write
 from paramtool.errors import OutputError, UnsafeError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.formats._output import OutputFile

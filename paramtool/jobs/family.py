@@ -14,7 +14,7 @@ from typing import Any
 from paramtool import formats
 from paramtool.engine import families
 from paramtool.engine.source import MAX_OPEN_FILES, Source
-from paramtool.engine.writer import check_place
+from paramtool.engine.staging import check_place
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import KNOWN, safetensors
 from paramtool.jobs._companions import unseen_warnings

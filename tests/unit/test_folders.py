@@ -249,12 +249,12 @@ def test_a_companion_that_cannot_be_read(folder: Path, tmp_path: Path, monkeypat
 
 def test_a_disk_that_fills_while_they_are_copied(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """OutputError, and nothing is left behind."""
-    from paramtool.engine import writer
+    from paramtool.engine import sink
 
     def full(*places: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writer, "COPY", full)
+    monkeypatch.setattr(sink, "COPY", full)
     before = contents(tmp_path)
     with pytest.raises(OutputError, match="No space left"):
         jobs.dedup(folder, tmp_path / "out")

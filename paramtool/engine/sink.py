@@ -1,0 +1,135 @@
+"""One file being written: by the kernel where it can, told to the disk now and then, flushed at the end."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import BinaryIO
+
+from paramtool.engine.reflink import block_nbytes, clone, whole_blocks
+from paramtool.engine.source import Buffer, read_blocks
+from paramtool.engine.staging import output_error
+
+Advance = Callable[[int], None]
+FLUSH_NBYTES = 64 << 20
+"""After so many bytes the disk is told to begin."""
+KERNEL_STEP_NBYTES = 16 << 20
+COPY: Callable[..., int] = getattr(os, "copy_file_range", lambda *places: 0)
+"""Linux has it; elsewhere nothing is ever copied so."""
+ADVISE: Callable[..., None] = getattr(os, "posix_fadvise", lambda *advice: None)
+DONTNEED: int = getattr(os, "POSIX_FADV_DONTNEED", 0)
+CANNOT_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
+"""How kernels and file systems say that they cannot copy between these two files."""
+
+
+class Sink:
+    """One file being written; its errors are the output's."""
+
+    def __init__(self, path: str, name: str, advance: Advance) -> None:
+        self.name = name
+        self.advance = advance
+        self.position = 0
+        self.cloned = 0
+        """Bytes that stand in blocks of another file."""
+        self._path = path
+        self._flushed = 0
+
+    def __enter__(self) -> Sink:
+        try:
+            self.file: BinaryIO = open(self._path, "w+b", buffering=0)
+        except OSError as error:
+            raise output_error(self.name, error) from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                os.fsync(self.file.fileno())
+        except OSError as failed:
+            raise output_error(self.name, failed) from None
+        finally:
+            self.file.close()
+
+    def write(self, data: Buffer) -> None:
+        """Write all of `data`."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self.file.write(rest) :]
+        except OSError as error:
+            raise output_error(self.name, error) from None
+        self._wrote(len(data))
+
+    def copy(self, file: BinaryIO, start: int, nbytes: int) -> None:
+        """Append bytes of another file: blocks are shared where the file system can, the rest is copied."""
+        before, inside = whole_blocks(start, nbytes, self.position, block_nbytes(self.file))
+        self._copy(file, start, before)
+        cloned = self._clone(file, start + before, inside)
+        self._copy(file, start + before + cloned, nbytes - before - cloned)
+
+    def _clone(self, file: BinaryIO, start: int, nbytes: int) -> int:
+        """Append whole blocks of another file by sharing them; how many bytes of them are shared."""
+        if not nbytes or not clone(file, start, nbytes, self.file, self.position):
+            return 0
+        self.cloned += nbytes
+        self._wrote(nbytes)
+        self.file.seek(self.position)
+        return nbytes
+
+    def _copy(self, file: BinaryIO, start: int, nbytes: int) -> None:
+        """Append bytes of another file, by the kernel where it can."""
+        stop = start + nbytes
+        while start < stop:
+            try:
+                count = COPY(
+                    file.fileno(), self.file.fileno(), min(stop - start, KERNEL_STEP_NBYTES), start, self.position
+                )
+            except OSError as error:
+                if error.errno not in CANNOT_COPY:
+                    raise output_error(self.name, error) from None
+                count = 0
+            if not count:  # another file system, an old kernel, or the end of the source
+                self._copy_by_hand(file, start, stop)
+                return
+            start += count
+            self._wrote(count)
+        self.file.seek(self.position)
+
+    def _copy_by_hand(self, file: BinaryIO, start: int, stop: int) -> None:
+        self.file.seek(self.position)
+        for block in read_blocks(file, start, stop):
+            self.write(block)
+
+    def _wrote(self, nbytes: int) -> None:
+        """Count, and let the disk begin now and then: the last flush is short then."""
+        self.position += nbytes
+        self.advance(nbytes)
+        if self.position - self._flushed >= FLUSH_NBYTES:
+            with suppress(OSError):  # only advice: dirty pages are sent to the disk and not waited for
+                ADVISE(self.file.fileno(), self._flushed, self.position - self._flushed, DONTNEED)
+            self._flushed = self.position
+
+    def fill(self, data: bytes, start: int) -> None:
+        """Write `data` into room that was made at byte `start`."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                count = os.pwrite(self.file.fileno(), rest, start)
+                start, rest = start + count, rest[count:]
+        except OSError as error:
+            raise output_error(self.name, error) from None
+        self.advance(len(data))
+
+    def extend(self, nbytes: int) -> None:
+        """Make room for `nbytes` bytes, to be filled in any order."""
+        self.position += nbytes
+        try:
+            self.file.truncate(self.position)
+            self.file.seek(self.position)
+        except OSError as error:
+            raise output_error(self.name, error) from None
