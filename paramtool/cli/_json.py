@@ -30,7 +30,7 @@ def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool)
         "files": [{"path": file.path, "nbytes": file.nbytes} for file in checkpoint.files],
         "nbytes": sum(file.nbytes for file in checkpoint.files),
         "tensors": len(checkpoint.entries),
-        "distinct": len(graph.owners),
+        "distinct": len(graph.owners) - len(graph.derived),
         "parameters": parameters(found),
         "dtypes": dtypes(checkpoint),
         "sections": sections(checkpoint),

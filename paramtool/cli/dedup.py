@@ -136,7 +136,9 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
     if found.written and found.format == "torch":
         yield ("load it", f"torch.load({found.output!r}, weights_only=True)", "mmap=True as well")
     elif found.written:
-        yield ("load it", f"paramtool.torch.load_model(model, {found.output!r})")
+        sections = [section.name for section in found.checkpoint.sections if section.role == "model"]
+        section = f", section={sections[0]!r}" if sections else ""
+        yield ("load it", f"paramtool.torch.load_model(model, {found.output!r}{section})")
         yield ("next", f"paramtool export {quoted(found.output)} --names names.txt -o plain.safetensors",
                "for programs without paramtool")  # fmt: skip
 
@@ -153,19 +155,19 @@ def _derived(found: Deduped) -> Iterator[_render.Row]:
                    f"{size(one.nbytes)}, calculated on load")  # fmt: skip
     if len(found.plan.computed) > MANY:
         yield ("derived", f"and {plural(len(found.plan.computed) - MANY, 'more tensor')}", "--json lists them")
-    if found.content is None:
+    if found.content is None or found.format != "safetensors":
         return
     done = {one.name for one in found.plan.computed}
     casts = [match for match in found.content.matches if match.relation == "cast" and match.name not in done]
     if casts:
         saved = sum(found.graph.members[match.name].window.nbytes for match in casts)
-        yield ("cast", f"{casts[0].name} is a cast of {casts[0].owner}{_more(len(casts) - 1)}",
-               f"--derive-casts saves {size(saved)}")  # fmt: skip
+        yield ("cast", _these([f"{match.name} (of {match.owner})" for match in casts]),
+               f"a cast of another tensor: --derive-casts saves {size(saved)}")  # fmt: skip
     constants = [name for name in found.content.constants if name not in done]
     if constants:
         saved = sum(view.nbytes for name, view in found.graph.owners.items() if name in constants and name not in done)
-        yield ("constant", f"{constants[0]} repeats one value{_more(len(constants) - 1)}",
-               f"--fold-constants saves {size(saved)}")  # fmt: skip
+        yield ("constant", _these(constants),
+               f"one value in each: --fold-constants saves {size(saved)}")  # fmt: skip
 
 
 def _sizes(found: Deduped) -> Iterator[_render.Row]:
@@ -197,7 +199,9 @@ def _group(owner: str, members: tuple[Member, ...], found: Deduped) -> Iterator[
     for memory in others[:MANY]:
         names = f"{memory[0].name} ({len(memory)} names share it)" if len(memory) > 1 else memory[0].name
         kind = "constant, " if memory[0].name in constants else ""
-        yield ("equal", what, names, f"{size(_span(memory))}, {kind}stored once, separate on load")
+        relation = found.graph.relation(memory[0])
+        label = relation if relation in ("slice", "transpose") else "equal"
+        yield (label, what, names, f"{size(_span(memory))}, {kind}stored once, separate on load")
     if len(others) > MANY:
         yield ("equal", what, _more(len(others) - MANY).strip(), "each in a memory of its own on load")
 
@@ -206,6 +210,10 @@ def _span(members: list[Member]) -> int:
     """Bytes from the first to the last that windows on one owner look at."""
     windows = [member.window for member in members]
     return max(w.byte_stop for w in windows) - min(w.byte_start for w in windows)
+
+
+def _these(names: list[str]) -> str:
+    return ", ".join(names[:4]) + _more(len(names) - 4)
 
 
 def _more(number: int) -> str:

@@ -81,6 +81,7 @@ def _rows(found: Inspection, tensors: bool) -> Iterator[_render.Row]:
     yield from _unused(found)
     yield from _shared(found)
     yield from _equal(found)
+    yield from _derived(found)
     yield from _repeated(found)
     yield from _fused_blocks(found)
     yield from _config_rows(found)
@@ -99,7 +100,7 @@ def _head(found: Inspection) -> Iterator[_render.Row]:
     facts = [
         checkpoint.format,
         size(nbytes),
-        f"{plural(len(checkpoint.entries), 'tensor')}, {len(found.graph.owners)} distinct",
+        f"{plural(len(checkpoint.entries), 'tensor')}, {len(found.graph.owners) - len(found.graph.derived)} distinct",
         f"{count(numbers)} parameter{'' if numbers == 1 else 's'}",
         ", ".join(dtypes(checkpoint)),
     ]
@@ -177,6 +178,16 @@ def _equal(found: Inspection) -> Iterator[_render.Row]:
         yield ("", f"  {_some(list(equal.names[1:]))}", f"{names}, equal bytes, separate memory{constant}")
     if found.equal and len(found.equal) > MANY:
         yield ("equal", f"and {len(found.equal) - MANY} more groups", "--json lists them")
+
+
+def _derived(found: Inspection) -> Iterator[_render.Row]:
+    """Names that the file does not store: loading calculates them."""
+    for name, how in list(found.graph.derived.items())[:MANY]:
+        view = found.graph.owners[name]
+        what = f"a cast of {how.window.storage}" if how.window else "one value"
+        yield ("calculated", name, what, _geometry(view), "on load, by readers of the alias record")
+    if (more := len(found.graph.derived) - MANY) > 0:
+        yield ("calculated", f"and {plural(more, 'more name')}")
 
 
 def _repeated(found: Inspection) -> Iterator[_render.Row]:

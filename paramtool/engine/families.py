@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from paramtool.engine.manifest import MANIFEST, manifest
 from paramtool.engine.sink import Advance, Sink
 from paramtool.engine.staging import Staged, output_error, sync_folder
-from paramtool.errors import OutputError
 
 
 def make_folders(staged: Staged, folders: Iterable[str]) -> None:
@@ -46,14 +45,3 @@ def finish(staged: Staged, folders: Iterable[str]) -> None:
     for folder in folders:
         sync_folder(staged.file(folder))
     sync_folder(staged.temporary)
-
-
-def check_apart(output: str, inputs: Iterable[str]) -> None:
-    """OutputError where an output would be inside an input folder, or an input inside the output."""
-    mine = os.path.join(os.path.realpath(output), "")
-    for path in inputs:
-        real = os.path.realpath(path)
-        if os.path.join(real, "").startswith(mine):
-            raise OutputError(f"{output}: holds {path}, which is read; it is never overwritten", hint="another -o")
-        if os.path.isdir(real) and mine.startswith(os.path.join(real, "")):
-            raise OutputError(f"{output}: would be inside {path}, which is read", hint="choose another -o")

@@ -129,6 +129,8 @@ def check_place(
             raise OutputError(f"{path}: is what is read; it is never overwritten", hint="choose another -o")
     if not force:
         raise OutputError(f"{path}: exists", hint="--force overwrites it, -o writes elsewhere")
+    if os.path.islink(path):
+        raise OutputError(f"{path}: is a link to {mine}; --force would replace the link itself", hint=f"-o {mine}")
     if not (os.path.isdir(path) if is_folder else os.path.isfile(path)):
         kind = "a folder" if is_folder else "a file"
         raise OutputError(f"{path}: exists and is not {kind}; --force would lose it")
@@ -137,6 +139,17 @@ def check_place(
             f"{path}: holds other files, which --force would lose: {', '.join(others)}",
             hint="remove the folder, or choose another -o",
         )
+
+
+def check_apart(output: str, inputs: Iterable[str]) -> None:
+    """OutputError where an output would be inside an input folder, or an input inside the output."""
+    mine = os.path.join(os.path.realpath(output), "")
+    for path in inputs:
+        real = os.path.realpath(path)
+        if os.path.join(real, "").startswith(mine):
+            raise OutputError(f"{output}: holds {path}, which is read; it is never overwritten", hint="another -o")
+        if os.path.isdir(real) and mine.startswith(os.path.join(real, "")):
+            raise OutputError(f"{output}: would be inside {path}, which is read", hint="choose another -o")
 
 
 def sync_folder(path: str) -> None:

@@ -71,7 +71,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
     if refused := refusals(plan):
         lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
         head = f"{plan.source}: no form in a torch file for {len(refused)} of its tensors:"
-        raise PlanError(listed(head, lines), hint="--skip-unsupported leaves them out")
+        raise PlanError(listed(head, lines), hint="dedup --skip-unsupported leaves them out")
     pickling = _Pickling(_memories(plan), plan.trainable)
     pickle = dumps(pickling.value(held(plan, DTYPE_WORDS.values()).tree, ()))
     members: list[tuple[str, bytes | Target]] = [

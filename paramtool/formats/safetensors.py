@@ -261,7 +261,8 @@ def refuse(plan: Plan) -> None:
     if refused := refusals(plan):
         lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
         head = f"{plan.source}: no form in safetensors for {len(refused)} of its tensors:"
-        raise PlanError(listed(head, lines), hint="--skip-unsupported leaves them out")
+        hint = "dedup --skip-unsupported leaves them out; -o NAME.pt has a form for every type of torch"
+        raise PlanError(listed(head, lines), hint=hint)
 
 
 def shard(name: str, targets: Iterable[Target], metadata: Mapping[str, str], align: int = ALIGN) -> OutputFile:

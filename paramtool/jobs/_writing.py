@@ -12,7 +12,7 @@ from typing import NamedTuple
 from paramtool import formats
 from paramtool.engine.arithmetic import prove
 from paramtool.engine.source import Source
-from paramtool.engine.staging import Staged, check_place
+from paramtool.engine.staging import Staged, check_apart, check_place
 from paramtool.engine.verify import by_name
 from paramtool.engine.writer import copy_whole, write
 from paramtool.errors import OutputError, UnsafeError, UsageError, listed
@@ -87,6 +87,8 @@ def place(
     if folder and not asked and whole.format.startswith("sharded"):
         max_shard_nbytes = SHARD_NBYTES
     read = [file.path for file in whole.files]
+    if folder and given:
+        check_apart(target, [os.fspath(path)])
     others = companions(os.fspath(path), read, target) if folder and given else Companions()
     check_place(target, folder, force, read, others.files)
     return Destination(target, folder, max_shard_nbytes, others)

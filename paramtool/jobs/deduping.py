@@ -122,6 +122,11 @@ def dedup(
     began = time.monotonic()
     if not options.keep:
         raise UsageError("keep is empty; expected first, last or a pattern of names")
+    if not options.equal and (options.across_roles or options.derive_casts or options.fold_constants):
+        raise UsageError(
+            "without comparing bytes (--no-equal) nothing is joined across roles, derived or folded",
+            hint="leave out --no-equal, or --across-roles, --derive-casts and --fold-constants",
+        )
     safetensors.check_align(options.align)
     whole = formats.read(path)
     checkpoint = select.section(whole, options.only) if options.only is not None else whole

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import time
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
 
 from paramtool import formats
-from paramtool.engine import families
 from paramtool.engine.source import MAX_OPEN_FILES, Source
-from paramtool.engine.staging import check_place
+from paramtool.engine.staging import check_apart, check_place
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import KNOWN, safetensors
 from paramtool.jobs._companions import unseen_warnings
@@ -26,6 +25,8 @@ from paramtool.jobs.deduping import Options
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.storage import Cast, Constant
+from paramtool.model.view import View
 from paramtool.passes import dedup as dedup_pass
 from paramtool.passes import family as family_pass
 from paramtool.passes import select
@@ -112,7 +113,7 @@ def dedup_family(
     inputs = _agreed([_described(path, name, options) for path, name in zip(paths, names, strict=True)], options.keep)
     _check_distinct(inputs)
     files = [file.path for one in inputs for file in one.whole.files]
-    families.check_apart(target, [*(one.path for one in inputs), *files])
+    check_apart(target, [*(one.path for one in inputs), *files])
     check_place(target, True, options.force, files)
     cloned, linked = 0, True
     with ExitStack() as stack:
@@ -164,6 +165,17 @@ def _check_request(paths: Sequence[Path], options: Options) -> None:
     safetensors.check_align(options.align)
 
 
+def _derived_warnings(where: str, taken: Checkpoint) -> Iterator[str]:
+    """Names that an input calculates are stored in a family, which takes room."""
+    derived = [e for e in taken.entries.values() if isinstance(e.value, View) and _is_calculated(taken, e.value)]
+    if derived:
+        yield f"{where}: {len(derived)} of its tensors are calculated on load; a family stores them"
+
+
+def _is_calculated(taken: Checkpoint, view: View) -> bool:
+    return isinstance(taken.storages[int(view.storage)].backing, (Cast, Constant))
+
+
 def _folders(paths: Sequence[str]) -> list[str]:
     """The name of each input's folder: the input's own, without what a file's name ends in."""
     names = [_stem(path) for path in paths]
@@ -205,6 +217,7 @@ def _described(path: Path, folder: str, options: Options) -> Input:
     elif options.only is not None:
         warnings.append(f"{where}: has no sections; all of it is taken")
     warnings += allow(taken, options.allow_unknown)
+    warnings += _derived_warnings(where, taken)
     if not taken.entries:
         raise PlanError(f"{where}: holds no tensor; there is nothing to write")
     checkpoint = taken

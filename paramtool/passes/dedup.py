@@ -25,7 +25,7 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
     if refused and not skip_unsupported:
         raise PlanError(
             listed(f"{checkpoint.files[0].path}: {len(refused)} tensors have no form in the output:", refused),
-            hint="--skip-unsupported leaves them out",
+            hint="dedup --skip-unsupported leaves them out",
         )
     stored = {owner: whole(owner, view) for owner, view in graph.owners.items() if owner not in graph.derived}
     stored |= {name: _plain_target(name, e) for name, e in checkpoint.entries.items() if _is_resolvable(e.value)}
