@@ -114,9 +114,9 @@ def equal_by_chance(model: nn.Module) -> Iterator[tuple[str, str]]:
     norms: dict[torch.Size, str] = {}
     matrices: dict[torch.Size, str] = {}
     for name, parameter in named.items():
-        if parameter.ndim == 1 and name.endswith("weight"):
-            if (first := norms.setdefault(parameter.shape, name)) != name:
-                yield first, name
+        is_norm = parameter.ndim == 1 and name.endswith("weight")
+        if is_norm and (first := norms.setdefault(parameter.shape, name)) != name:
+            yield first, name
     for name, parameter in named.items():
         if parameter.ndim == 2 and (first := matrices.setdefault(parameter.shape, name)) != name:
             yield first, name
