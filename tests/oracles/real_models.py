@@ -17,8 +17,10 @@ EXAMPLES = str(Path(__file__).parents[2] / "docs/examples")
 if EXAMPLES not in sys.path:
     sys.path.append(EXAMPLES)
 import real_models as examples  # noqa: E402 - the folder has to be on the path first
+import real_models_table as table_script  # noqa: E402 - likewise
 
-__all__ = ["EVERY", "OF_TRANSFORMERS", "Made", "complaints", "examples", "made", "results", "single_thread"]
+__all__ = ["EVERY", "OF_TRANSFORMERS", "Made", "complaints", "examples", "made", "results", "single_thread",
+           "table_script"]  # fmt: skip
 OF_TRANSFORMERS = [name for name, spec in examples.MODELS.items() if spec.config is not None]
 EVERY = pytest.mark.parametrize("made", examples.MODELS, indirect=True)
 
