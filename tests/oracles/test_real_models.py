@@ -47,6 +47,14 @@ def test_from_pretrained_of_the_keys_of_the_config(made: Made, source: str, tmp_
     opened_as_saved(made, exported(made, source, tmp_path, "--keys-from-config", made.folder / "hf/config.json"))
 
 
+@pytest.mark.parametrize("made", OF_TRANSFORMERS, indirect=True)
+def test_from_pretrained_of_torchs_own_format(made: Made, tmp_path: Path) -> None:
+    """`dedup -o pytorch_model.bin` needs no export: every name is in it."""
+    made.model.config.save_pretrained(tmp_path)  # type: ignore[union-attr, operator]
+    jobs.dedup(made.folder / "m.pt", tmp_path / "pytorch_model.bin", min_equal_nbytes=1)
+    opened_as_saved(made, tmp_path)
+
+
 @pytest.mark.parametrize("made", ["Mixtral"], indirect=True)
 def test_names_that_only_from_pretrained_knows(made: Made, tmp_path: Path) -> None:
     """An export whose names are not the model's own says so; of a state dict it is the model's own that are written."""
