@@ -72,10 +72,11 @@ $(ORACLES:%=$(ENVIRONMENTS)/%/stamp): $(ENVIRONMENTS)/%/stamp: tests/oracles/fra
 	touch $@
 
 # The real libraries, run on what paramtool read and wrote. `make test` runs the first of these too; here they are alone,
-# each named with its verdict, and the README's table of savers is made again (shown, not written). Then the frameworks.
+# each named with its verdict, and the tables of savers are made again (shown, not written). Then the frameworks.
 oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp)
 	$(BIN)/python -m pytest -v tests/oracles tests/contracts
 	$(BIN)/python docs/examples/savers_table.py
+	$(BIN)/python docs/examples/real_models_table.py
 	$(BIN)/python tests/oracles/frameworks/prove.py --environments $(ENVIRONMENTS) \
 	    -o docs/proofs.md --json build/proofs.json
 

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import accelerate
 import huggingface_hub
@@ -146,46 +147,62 @@ def verdict(case: Case, saver: Saver) -> str:
     torch.manual_seed(0)
     source = case.saved()
     torch.manual_seed(1)
-    target = case.wanted()
-    values = {name: tensor.clone() for name, tensor in source.state_dict().items()}
+    return judge(source, case.wanted(), saver.save, saver.load)
+
+
+def judge(
+    source: nn.Module,
+    target: nn.Module,
+    save: Callable[[nn.Module, Path], object],
+    load: Callable[[nn.Module, Path], object],
+    called: Callable[[str], str] = str,
+) -> str:
+    """What comes of a model that is saved, and loaded into another; `load` may also return a model of its own.
+
+    `called` says what the source's names are in the target.
+    """
+    values = {called(name): tensor.clone() for name, tensor in source.state_dict().items()}
     before = {name: tensor.clone() for name, tensor in target.state_dict().items()}
-    ties = _ties(target)
+    ties = ties_of(target)
     with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            saver.save(source, Path(place))
+            save(source, Path(place))
         except Exception as error:
-            return f"refuses to save: {_reason(error)}"
+            return f"refuses to save: {reason(error)}"
         try:
-            saver.load(target, Path(place))
+            loaded = load(target, Path(place))
         except Exception as error:
-            return f"refuses to load: {_reason(error)}"
-    return _compared(values, before, target.state_dict()) or _shared(ties, _ties(target)) or "loads"
+            return f"refuses to load: {reason(error)}"
+    target = loaded if isinstance(loaded, nn.Module) else target
+    return compared(values, before, target.state_dict()) or shared(ties, ties_of(target)) or "loads"
 
 
-def _compared(values: Mapping[str, torch.Tensor], before: Mapping[str, torch.Tensor],
-              after: Mapping[str, torch.Tensor]) -> str:  # fmt: skip
-    wrong = [name for name in after if not _same(after[name], values[name])]
-    unset = [name for name in wrong if _same(after[name], before[name])]
+def compared(values: Mapping[str, torch.Tensor], before: Mapping[str, torch.Tensor],
+             after: Mapping[str, torch.Tensor]) -> str:  # fmt: skip
+    """Names whose values are not those that were saved, or nothing."""
+    wrong = [name for name in after if name not in values or not same(after[name], values[name])]
+    unset = [name for name in wrong if same(after[name], before[name])]
     if unset:
-        return f"leaves unset: {_named(unset)}"
-    return f"wrong values: {_named(wrong)}" if wrong else ""
+        return f"leaves unset: {named(unset)}"
+    return f"wrong values: {named(wrong)}" if wrong else ""
 
 
-def _shared(before: set[tuple[str, str]], after: set[tuple[str, str]]) -> str:
+def shared(before: set[tuple[str, str]], after: set[tuple[str, str]]) -> str:
+    """A pair that shares memory and did not, or the other way round, or nothing."""
     if after - before:
-        return f"ties what was not tied: {_named(sorted(after - before)[0])}"
+        return f"ties what was not tied: {named(sorted(after - before)[0])}"
     if before - after:
-        return f"unties: {_named(sorted(before - after)[0])}"
+        return f"unties: {named(sorted(before - after)[0])}"
     return ""
 
 
-def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Bit for bit."""
     return a.shape == b.shape and torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
 
 
-def _ties(target: nn.Module) -> set[tuple[str, str]]:
+def ties_of(target: nn.Module) -> set[tuple[str, str]]:
     """Pairs of names that share an element: an edit of one is seen in the other."""
     spans = {n: (t.data_ptr(), t.data_ptr() + t.numel() * t.element_size()) for n, t in target.state_dict().items()}
     return {(a, b) for a in spans for b in spans if a < b and spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]}
@@ -200,11 +217,14 @@ REASONS = (
     (r"non.contiguous tensor[^`]*`([\w.]+)`", r"`\1` is not contiguous"),
     (r"ties '([\w.]+)' and '([\w.]+)', and the file holds them with different bytes",
      r"the model ties `\1` and `\2`, the file has different bytes"),
+    (r"the file lacks (\d+ names) \('([\w.]+)'", r"lacks \1 (`\2`, ...)"),
+    (r"Error\(s\) in loading state_dict .*? size mismatch for ([\w.]+)", r"`\1` has another shape"),
 )  # fmt: skip
 """What the tools say, in short; anything else is cut."""
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """What an error says, in short."""
     text = " ".join(str(error).split())
     for pattern, short in REASONS:
         if found := re.search(pattern, text):
@@ -212,7 +232,8 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {text[:80]}".replace("|", "/")
 
 
-def _named(names: list[str] | tuple[str, ...]) -> str:
+def named(names: list[str] | tuple[str, ...]) -> str:
+    """The first names of some."""
     return ", ".join(f"`{name}`" for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
@@ -227,19 +248,27 @@ def table() -> list[list[str]]:
 def markdown() -> str:
     """The table, and with what it was made."""
     lines = [["saved, and loaded into", *(saver.name for saver in SAVERS)], ["---"] * (len(SAVERS) + 1), *table()]
-    modules = (torch, safetensors, huggingface_hub, accelerate, paramtool)
-    versions = ", ".join(f"{module.__name__} {module.__version__.split('+')[0]}" for module in modules)
-    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"{text}\n\nRun by `docs/examples/savers_table.py` with {versions}; each tool with its defaults.\n"
+    made_with = versions(torch, safetensors, huggingface_hub, accelerate, paramtool)
+    return f"{drawn(lines)}\n\nRun by `docs/examples/savers_table.py` with {made_with}; each tool with its defaults.\n"
 
 
-def write(path: Path, text: str) -> None:
+def drawn(lines: list[list[str]]) -> str:
+    """Lines of cells as Markdown."""
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def versions(*modules: ModuleType) -> str:
+    """Names and versions, for people."""
+    return ", ".join(f"{module.__name__} {module.__version__.split('+')[0]}" for module in modules)
+
+
+def write(path: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
     """Replace what stands between the markers of a file."""
-    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"{path}: lacks {BEGIN} and {END}")
-    path.write_text(f"{before}{BEGIN}\n{text}{END}{after}", encoding="utf-8")
+    before, found, rest = path.read_text(encoding="utf-8").partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise SystemExit(f"{path}: lacks {begin} and {end}")
+    path.write_text(f"{before}{begin}\n{text}{end}{after}", encoding="utf-8")
 
 
 def main() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 CONFIG_NAME = "config.json"
 MANY = 8
 """So many names are listed; --json lists all."""
+AS_SAVED = (
+    "the names are those that save_pretrained gives them, as in the input: from_pretrained turns them into the model's "
+    "own, other loaders do not"
+)
 
 
 @click.command("export", epilog="Exit codes: 0 fine, 2 a name is missing, 3 bad file, 6 no plain form, 7 output.")
@@ -63,14 +70,12 @@ def command(
         raise click.BadParameter("a shard needs at least one byte", param_hint="--max-shard-size")
     if config is not None and (names is not None or like is not None or all_names):
         raise UsageError("--keys-from-config says which names, and so does another flag; choose one")
-    wanted: Collection[str] | None = None
-    if names is not None:
-        wanted = read_names(names)
-    elif config is not None:
-        wanted, options["ties"] = _of_config(config or _beside(path))
-    options |= {"max_shard_nbytes": max_shard_size, "verify": not no_verify}
-    found = jobs.export(path, output, names=wanted, like=like, all_names=all_names, progress=_render.progress,
-                        **options)  # fmt: skip
+    options |= {"max_shard_nbytes": max_shard_size, "verify": not no_verify, "progress": _render.progress}
+    run = partial(jobs.export, path, output, **options)
+    if config is not None:
+        found = _of_config(config or _beside(path), run)
+    else:
+        found = run(names=None if names is None else read_names(names), like=like, all_names=all_names)
     for warning in found.warnings:
         _render.warn(warning)
     if as_json:
@@ -111,14 +116,30 @@ def _beside(path: str) -> str:
     return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), CONFIG_NAME)
 
 
-def _of_config(path: str) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """{name: shape} and {name: first name of its memory} of the model of a config.
+def _of_config(path: str, run: Callable[..., Exported]) -> Exported:
+    """Export what the model of a config has; of a file that lacks that, what save_pretrained makes of such a model."""
+    names = _names_of(path)
+    try:
+        return run(**names)
+    except UsageError:
+        saved = _names_of(path, saved=True)
+        if saved["names"].keys() == names["names"].keys():
+            raise
+        with suppress(UsageError):
+            found = run(**saved)
+            return replace(found, warnings=(*found.warnings, AS_SAVED))
+        raise
+
+
+def _names_of(path: str, **how: bool) -> dict[str, dict[str, Any]]:
+    """{name: shape} and {name: first name of its memory} of the model of a config, as arguments of `jobs.export`.
 
     Only `paramtool.torch` knows torch: it is imported by its name, when it is asked for.
     """
     try:
-        names = import_module("paramtool.torch").names_from_config(path)
+        names = import_module("paramtool.torch").names_from_config(path, **how)
     except ImportError as error:
         raise UsageError(f"{path}: a model is built by torch and transformers: {error}",
                          hint="pip install 'paramtool[torch]' transformers") from None  # fmt: skip
-    return {name: shape for name, (shape, _) in names.items()}, {name: tie for name, (_, tie) in names.items()}
+    return {"names": {name: shape for name, (shape, _) in names.items()},
+            "ties": {name: tie for name, (_, tie) in names.items()}}  # fmt: skip

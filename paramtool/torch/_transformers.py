@@ -35,19 +35,21 @@ IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
 """Keys, with underscores before and behind, that change no tensor, and that can name kernels which are downloaded."""
 
 
-def names_from_config(path: Path) -> Mapping[str, tuple[tuple[int, ...], str]]:
+def names_from_config(path: Path, *, saved: bool = False) -> Mapping[str, tuple[tuple[int, ...], str]]:
     """{name: (shape, tie)} of the tensors that the model of a config.json has in its state dict, in its order.
 
     `path` is a config.json of transformers, or a folder that holds one.  `tie` is the first name of the memory that the
     name belongs to: names with one `tie` are one parameter in the model, and every name with a `tie` of its own stands
     alone.  The model is `architectures[0]`, built on the meta device by transformers, which has to be installed;
-    nothing is downloaded.
+    nothing is downloaded.  With `saved` the names are those that save_pretrained writes, where these are others: a
+    Mixtral has the experts of a layer in one tensor, and its files have them one by one.
 
     UsageError where transformers is not installed, or where the config does not say which model it is of; UnsafeError
     where the model's code is not a part of transformers; FormatError where the file is no config, contradicts itself,
     or is one that transformers cannot build a model of.
     """
-    wanted = wanted_by(described(tensors_of(model_from_config(path))))
+    own, others = wanted_from_config(path)
+    wanted = others or own if saved else own
     return {name: (one.view.shape, one.memory) for name, one in wanted.items() if one.view is not None}
 
 
