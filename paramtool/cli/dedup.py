@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import click
@@ -30,8 +31,8 @@ RECORD_NBYTES = 10_000
 @click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped.")
 @click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB.")
 @ALIGN
-@click.option("--share-renamed", is_flag=True, help="Of several inputs: share equal bytes under different names too; "
-              "other programs then miss these names.")  # fmt: skip
+@click.option("--share-renamed", is_flag=True, help="Of folders and of several inputs: share equal bytes "
+              "under different names too; other programs then miss these names.")  # fmt: skip
 @click.option("--no-equal", is_flag=True, help="Do not look for equal bytes under different names.")
 @click.option("--min-equal-bytes", type=Size(), default=MIN_EQUAL_NBYTES, show_default=True,
               help="Smaller tensors are not joined for being equal.")  # fmt: skip
@@ -87,6 +88,7 @@ def command(
         verify=not no_verify,
         dry_run=dry_run,
         force=force,
+        share_renamed=share_renamed,
     )
     if len(ckpt) > 1:
         if output is None:
@@ -95,8 +97,8 @@ def command(
 
         _family.run(ckpt, output, options, share_renamed, as_json)
         return
-    if share_renamed:
-        raise click.BadParameter("is for several inputs", param_hint="--share-renamed")
+    if share_renamed and not os.path.isdir(ckpt[0]):
+        raise click.BadParameter("is for folders and for several inputs", param_hint="--share-renamed")
     found = jobs.dedup(ckpt[0], output, options, progress=_render.progress)
     for warning in found.warnings:
         _render.warn(warning)
@@ -117,7 +119,12 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         yield ("shared", f"and {plural(len(groups) - MANY, 'more group')}", "--json lists them")
     yield from _derived(found)
     if found.repeated_nbytes:
-        yield ("equal", f"{size(found.repeated_nbytes)} stored again", "torch would tie names that are only equal")
+        why = (
+            "torch would tie names that are only equal"
+            if found.format == "torch"
+            else "programs without paramtool find every name; --share-renamed stores them once"
+        )
+        yield ("equal", f"{size(found.repeated_nbytes)} stored again", why)
     if found.unused_nbytes:
         yield ("unused", size(found.unused_nbytes), "that no tensor uses, left behind")
     yield from came_along(found.companions)

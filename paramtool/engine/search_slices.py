@@ -29,6 +29,13 @@ MAX_RATIO = 1024
 the find could save."""
 PROBES = 6
 """Further places that are looked at before all bytes are."""
+MANY_STARTS = 1 << 16
+"""Of more places than this where a tensor could begin, its rows say nothing; see `_by_telling_bytes`."""
+MAX_STARTS = 256
+"""So many places are compared in full; content that repeats itself more often is not followed further."""
+TELLING_NBYTES = 512
+CHUNK_NBYTES = 1 << 20
+KEYS_AT_ONCE = 1 << 16
 
 
 def slices(pool: Pool, groups: Sequence[tuple[list[Rows], list[Rows]]], advance: Advance) -> Iterator[Match]:
@@ -79,18 +86,16 @@ def _found(pool: Pool, owner: Rows, sought: list[Rows], advance: Advance) -> Ite
     for rows in sought:
         strides.setdefault(stride(rows), []).append(rows)
     tasks = [
-        ((owner, rows, row), [owner.view, rows.view])
+        ((owner, rows, starts), [owner.view, rows.view])
         for step, some in strides.items()
-        for rows, row in _candidates(pool.source, owner, some, step)
+        for rows, starts in _candidates(pool.source, owner, some, step)
+        if starts
     ]
-    done: set[str] = set()
     size = pool.block_nbytes(2)
-    for (task, _), equal in zip(tasks, pool.map(lambda s, t: _is_slice(s, *t, size), tasks), strict=True):
-        rows, row = task[1], task[2]
-        if equal and rows.name not in done:
-            done.add(rows.name)
-            advance(rows.view.nbytes)
-            yield rows, row
+    for (task, _), row in zip(tasks, pool.map(lambda source, task: _first(source, *task, size), tasks), strict=True):
+        if row is not None:
+            advance(task[1].view.nbytes)
+            yield task[1], row
 
 
 def stride(rows: Rows) -> int:
@@ -99,57 +104,109 @@ def stride(rows: Rows) -> int:
     return 1 << max(few, 1).bit_length() - 1
 
 
-def _candidates(source: Source, owner: Rows, some: list[Rows], step: int) -> Iterator[tuple[Rows, int]]:
-    """Where in `owner` each of some tensors could begin, as far as samples say."""
+def _candidates(source: Source, owner: Rows, some: list[Rows], step: int) -> Iterator[tuple[Rows, list[int]]]:
+    """Where in `owner` each of some tensors could begin, as far as samples say; at most MAX_STARTS places."""
     import numpy as np
 
     width = min(KEY_NBYTES, *(rows.view.nbytes - (step - 1) * rows.pitch for rows in some))
     last = (owner.view.nbytes - width) // owner.pitch
     probed = np.arange(0, last + 1, step)
-    there = _keys(source, owner, 0, len(probed), step, width)
+    there = _keys(source, owner, len(probed), step, width)
     order = np.argsort(there, kind="stable")
     there, probed = there[order], probed[order]
     for rows in some:
-        here = _keys(source, rows, 0, step, 1, width)
+        here = _keys(source, rows, step, 1, width)
         low, high = np.searchsorted(there, here, "left"), np.searchsorted(there, here, "right")
-        starts = [probed[a:b] - k for k, (a, b) in enumerate(zip(low, high, strict=True)) if a < b]
-        if starts:
-            begin = np.unique(np.concatenate(starts))
-            begin = begin[(begin >= 0) & (begin + rows.count <= owner.count)]
-            yield from ((rows, int(row)) for row in _probed(source, owner, rows, begin))
+        if int((high - low).sum()) > MANY_STARTS:  # rows that say nothing, such as zeros
+            begin = _by_telling_bytes(source, owner, rows)
+        else:
+            parts = [probed[a:b] - k for k, (a, b) in enumerate(zip(low, high, strict=True)) if a < b]
+            begin = np.unique(np.concatenate([np.empty(0, np.int64), *parts]))
+        begin = begin[(begin >= 0) & (begin + rows.count <= owner.count)]
+        yield rows, [int(row) for row in _probed(source, owner, rows, begin)[:MAX_STARTS]]
 
 
-def _keys(source: Source, rows: Rows, first: int, count: int, step: int, width: int) -> Array:
-    """The beginnings of rows, each as one number; equal bytes give equal numbers."""
+def _by_telling_bytes(source: Source, owner: Rows, rows: Rows) -> Array:
+    """Rows where a tensor could begin, by a stretch of it that is not like its beginning, looked for in all of `owner`.
+
+    Of a mask or a pruned matrix most rows are alike; what is not is rare, and found by reading the larger one once.
+    """
+    import numpy as np
+
+    at = _telling(source, rows.view)
+    key = source.read(int(rows.view.storage), rows.view.byte_start + at, min(TELLING_NBYTES, rows.view.nbytes - at))
+    found: list[int] = []
+    reach = owner.view.nbytes
+    for start in range(0, reach, CHUNK_NBYTES):
+        block = source.read(
+            int(owner.view.storage), owner.view.byte_start + start, min(CHUNK_NBYTES + len(key) - 1, reach - start)
+        )
+        place = block.find(key)
+        while place >= 0 and len(found) < MANY_STARTS:
+            begin, rest = divmod(start + place - at, owner.pitch)
+            if not rest:
+                found.append(begin)
+            place = block.find(key, place + 1)
+    return np.unique(np.array(found, np.int64))
+
+
+def _telling(source: Source, view: View) -> int:
+    """Where the first element stands that is not like the first one; there is one, for constants are left out."""
+    import numpy as np
+
+    width = view.dtype.block_bytes
+    first = np.frombuffer(source.read(int(view.storage), view.byte_start, width), "u1")
+    step = CHUNK_NBYTES - CHUNK_NBYTES % width
+    for start in range(0, view.nbytes, step):
+        data = source.read(int(view.storage), view.byte_start + start, min(step, view.nbytes - start))
+        unlike = (np.frombuffer(data, "u1").reshape(-1, width) != first).any(axis=1)
+        if unlike.any():
+            return start + int(unlike.argmax()) * width
+    return 0
+
+
+def _keys(source: Source, rows: Rows, count: int, step: int, width: int) -> Array:
+    """The beginnings of every `step`-th row, each as one number; equal bytes give equal numbers."""
     import numpy as np
 
     raw = _bytes(source, rows.view)
-    heads = np.lib.stride_tricks.as_strided(raw[first * rows.pitch :], (count, width), (step * rows.pitch, 1))
-    lanes = np.zeros((count, -(-width // 8) * 8), "u1")
-    lanes[:, :width] = heads
-    source.nbytes_read += count * width
     key = np.zeros(count, "u8")
-    for lane in lanes.view("u8").T:
-        key = (key ^ lane) * np.uint64(0x9E3779B97F4A7C15)
-        key ^= key >> np.uint64(29)
+    source.nbytes_read += count * width
+    for at in range(0, count, KEYS_AT_ONCE):
+        some = min(KEYS_AT_ONCE, count - at)
+        heads = np.lib.stride_tricks.as_strided(raw[at * step * rows.pitch :], (some, width), (step * rows.pitch, 1))
+        lanes = np.zeros((some, -(-width // 8) * 8), "u1")
+        lanes[:, :width] = heads
+        part = key[at : at + some]
+        for lane in lanes.view("u8").T:
+            part[:] = (part ^ lane) * np.uint64(0x9E3779B97F4A7C15)
+            part ^= part >> np.uint64(29)
     return key
 
 
 def _probed(source: Source, owner: Rows, rows: Rows, begin: Array) -> Array:
     """Those of the first rows where some more places agree."""
-    import numpy as np
-
     width = min(8, rows.view.nbytes)
-    mine, theirs = _bytes(source, rows.view), _bytes(source, owner.view)
     span = rows.view.nbytes - width
     for k in range(PROBES):
-        if not len(begin):
-            break
-        at = span * (k * 5 % PROBES) // (PROBES - 1) if span else 0
-        places = begin[:, None] * owner.pitch + at + np.arange(width)
-        source.nbytes_read += width * (len(begin) + 1)
-        begin = begin[(theirs[places] == mine[at : at + width]).all(axis=1)]
+        begin = _agreeing(source, owner, rows, begin, span * (k * 5 % PROBES) // (PROBES - 1), width)
+    if len(begin) > MAX_STARTS:
+        at = _telling(source, rows.view)
+        begin = _agreeing(source, owner, rows, begin, at, min(TELLING_NBYTES, rows.view.nbytes - at))
     return begin
+
+
+def _agreeing(source: Source, owner: Rows, rows: Rows, begin: Array, at: int, width: int) -> Array:
+    """Those of the first rows from which on `owner` has the bytes that a tensor has at byte `at`."""
+    import numpy as np
+
+    mine, theirs = _bytes(source, rows.view)[at : at + width], _bytes(source, owner.view)
+    source.nbytes_read += width * (len(begin) + 1)
+    kept = [np.empty(0, np.int64)]
+    for some in np.array_split(begin, len(begin) * width // CHUNK_NBYTES + 1):
+        places = some[:, None] * owner.pitch + at + np.arange(width)
+        kept.append(some[(theirs[places] == mine).all(axis=1)])
+    return np.concatenate(kept)
 
 
 def _bytes(source: Source, view: View) -> Array:
@@ -159,8 +216,11 @@ def _bytes(source: Source, view: View) -> Array:
     return source.array(contiguous(view.storage, DTYPES["uint8"], (view.nbytes,), view.byte_start))
 
 
-def _is_slice(source: Source, owner: Rows, rows: Rows, row: int, size: int) -> bool:
-    """Whether all bytes of a tensor stand in another from one of its rows on."""
-    raw = contiguous(owner.view.storage, rows.view.dtype, rows.view.shape, 0)
-    there = raw.on(owner.view.storage, owner.view.byte_start + row * owner.pitch)
-    return same_window(source, there, source, rows.view, size)
+def _first(source: Source, owner: Rows, rows: Rows, starts: list[int], size: int) -> int | None:
+    """The first of some rows of `owner` from which on all bytes of a tensor stand."""
+    whole = contiguous(owner.view.storage, rows.view.dtype, rows.view.shape)
+    for row in starts:
+        there = whole.on(owner.view.storage, owner.view.byte_start + row * owner.pitch)
+        if same_window(source, there, source, rows.view, size):
+            return row
+    return None

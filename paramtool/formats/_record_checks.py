@@ -18,6 +18,10 @@ CHANGED = "the file was changed after paramtool wrote it: write it again with de
 
 def check(where: str, stored: Collection[str], record: Mapping[str, Any]) -> None:
     """Defects where names of a record lead nowhere, on, or round; KeyError and the like where it has another form."""
+    if record["version"] == 1 and "derived" in record:
+        raise Defects(
+            f"{where}: its alias record", ["is of version 1, which has no derived names, and has some"], CHANGED
+        )
     found = list(_owners(stored, record))
     if not found:  # memories follow owners, so that one wrong owner would be told several times
         found = [*_memories(stored, record), *_positions(record)]
@@ -57,6 +61,9 @@ def _memories(stored: Collection[str], record: Mapping[str, Any]) -> Iterator[st
             yield f"{name!r} is in the memory of {memory!r}, which is in that of {further!r}; expected the first name"
         elif (mine := owners.get(name, name)) != (other := owners.get(memory, memory)):
             yield f"{name!r} is in the memory of {memory!r}, but stands on {mine!r} and the other on {other!r}"
+    for name, item in aliases.items():
+        if item["evidence"] == "content" and item["memory"] == said.get(item["owner"], item["owner"]):
+            yield f"{name!r} has the evidence 'content' and is in the memory of its owner; equal is not tied"
 
 
 def _positions(record: Mapping[str, Any]) -> Iterator[str]:

@@ -220,6 +220,9 @@ _ROLE_WORDS = {
     "optimizer": {"optim", "optimizer", "optimizers", "opt", "adam", "adamw", "sgd", "lion", "adagrad", "adadelta"},
     "ema": {"ema", "shadow", "averaged", "avg", "swa", "polyak", "teacher"},
 }
+_MASTERS = ("master_weights", "master_params", "fp32_groups", "fp32_from_fp16_groups", "fp32_flat_groups",
+            "single_partition_of_fp32_groups", "fp32_from_float16_groups", "fp32_from_fp16_params")  # fmt: skip
+"""Keys under which mixed-precision optimizers keep float32 copies of the weights (apex, Megatron-LM, DeepSpeed)."""
 _SLOTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "acc_delta"}
 """Names that torch's optimizers give to their state (torch/optim/*.py)."""
 _BUFFERS = (
@@ -237,6 +240,8 @@ def role_of(key: str, inherited: str) -> str:
     """
     if key == "_buffers":
         return "buffer"
+    if key.lower() in _MASTERS:
+        return "optimizer"
     words = set(key.lower().replace(".", "_").replace("-", "_").split("_"))
     for role, names in _ROLE_WORDS.items():
         if words & names or (role == "optimizer" and key.lower().startswith("optim")):

@@ -311,7 +311,8 @@ def _alias_entry(where: str, name: str, item: dict[str, Any], stored: Mapping[st
     if evidence not in {"storage", "declared", "content"}:
         raise ValueError(f"{name!r} has evidence {evidence!r}")
     why = "storage" if evidence == "content" else evidence
-    return Entry(window, link=Link(str(item["memory"]), why, item["position"], str(item["owner"])))
+    link = Link(str(item["memory"]), why, item["position"], str(item["owner"]), item["evidence"] == "content")
+    return Entry(window, link=link)
 
 
 def _window(where: str, name: str, item: Mapping[str, Any], owner: View) -> View:

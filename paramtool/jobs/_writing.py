@@ -57,6 +57,8 @@ class Destination(NamedTuple):
     """Shards of at most so many bytes and their index; None for one file."""
     companions: Companions = Companions()
     """The other files of an input folder, which come along into a folder."""
+    is_of_folder: bool = False
+    """Whether a folder becomes a folder, which other programs open as they opened the input."""
 
     @property
     def writer(self) -> Writer:
@@ -91,7 +93,7 @@ def place(
         check_apart(target, [os.fspath(path)])
     others = companions(os.fspath(path), read, target) if folder and given else Companions()
     check_place(target, folder, force, read, others.files)
-    return Destination(target, folder, max_shard_nbytes, others)
+    return Destination(target, folder, max_shard_nbytes, others, folder and given)
 
 
 def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> tuple[OutputFile, ...]:

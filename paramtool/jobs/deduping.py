@@ -14,8 +14,8 @@ from paramtool.errors import PlanError, UsageError
 from paramtool.formats import safetensors
 from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
-from paramtool.jobs._writers import Writer
 from paramtool.jobs._writing import (
+    Destination,
     Work,
     allow,
     flat_pair_warnings,
@@ -96,6 +96,8 @@ class Options:
     """Leave out what a cast of another tensor gives; loading calculates it."""
     fold_constants: bool = False
     """Store a tensor that repeats one value as that value."""
+    share_renamed: bool = False
+    """Let names of an output folder stand on equal bytes of others, too; programs without paramtool miss them then."""
     memory_nbytes: int = MEMORY_NBYTES
     """What comparing may hold in memory."""
     skip_unsupported: bool = False
@@ -140,7 +142,7 @@ def dedup(
     graph = alias.build(checkpoint, options.keep, parts=False, apart=writer.ties_what_stands_once)
     looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
     content = compare(checkpoint, graph, looking, progress) if options.equal else None
-    plan, joined, repeated_nbytes = _planned(checkpoint, graph, content or Content(), options, writer)
+    plan, joined, repeated_nbytes = _planned(checkpoint, graph, content or Content(), options, where)
     outputs = laid_out(plan, where, options.align)
     sizes = whole.files if checkpoint is whole else checkpoint.storages.values()
     report = Deduped(
@@ -180,9 +182,13 @@ def dedup(
 
 
 def _planned(
-    checkpoint: Checkpoint, graph: AliasGraph, content: Content, options: Options, writer: Writer
+    checkpoint: Checkpoint, graph: AliasGraph, content: Content, options: Options, where: Destination
 ) -> tuple[Plan, AliasGraph, int]:
-    """The plan, its graph, and how many bytes stand again because the format would tie what stands once."""
+    """The plan, its graph, and how many equal bytes stand again.
+
+    They do where the format would tie what stands once, and in a folder that programs open which read no record.
+    """
+    writer = where.writer
     joined = _joined(graph, content, options)
     plan = dedup_pass.plan(checkpoint, joined, options.skip_unsupported)
     if options.skip_unsupported and (refused := writer.refusals(plan)):
@@ -192,7 +198,9 @@ def _planned(
         joined = _joined(graph, without(content, refused), options)
         plan = dedup_pass.plan(checkpoint, joined, True)
     repeated_nbytes = 0
-    if writer.ties_what_stands_once:
+    if writer.ties_what_stands_once or (where.is_of_folder and not options.share_renamed):
+        casts = tuple(match for match in content.matches if match.relation == "cast")
+        graph = _joined(graph, replace(content, equal=(), matches=casts), options)
         apart = dedup_pass.plan(checkpoint, graph, options.skip_unsupported)
         plan, joined, repeated_nbytes = apart, graph, apart.nbytes - plan.nbytes
     plan = replace(plan, aliases=tuple(replace(a, constant=a.name in content.constants) for a in plan.aliases))

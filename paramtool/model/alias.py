@@ -334,13 +334,15 @@ def _span(views: Iterable[View], start: int, stop: int) -> View:
 def _remember(placed: list[tuple[str, View, View]], owner: str, links: Mapping[str, Link]) -> Iterator[Member]:
     """Give each name of a component its memory and the evidence for its place.
 
-    Without a record a component is one memory.  With one, the names of each recorded memory stay together.
+    Without a record a component is one memory.  With one, the names of each recorded memory stay together; the bytes of
+    a span that bears no name are those of the first memory that is not there for its content alone.
     """
     marks = {name: links[name].memory if name in links else "" for name, _, _ in placed}
     first: dict[str, str] = {}
     for name, mark in marks.items():
         first.setdefault(mark, name)
-    native = marks.get(owner, next(iter(marks.values())))
+    own = (mark for name, mark in marks.items() if not (name in links and links[name].by_content))
+    native = marks.get(owner) or next(own, next(iter(marks.values())))
     for name, source, window in placed:
         why = links[name].evidence if name in links else "storage"
         evidence = why if marks[name] == native else "content"

@@ -68,6 +68,8 @@ class Link:
     """Where an alias stands among all names of the source; -1 for a stored tensor."""
     owner: str = ""
     """The stored tensor whose bytes an alias looks at, as the file calls it; empty for a stored tensor."""
+    by_content: bool = False
+    """Whether the alias stands there because its bytes are equal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,15 +70,18 @@ DTYPES: dict[str, DType] = {
 def can_hold(wanted: DType, found: DType) -> bool:
     """Whether numbers of one type keep their kind in another: float32 in bfloat16 yes, float32 in int64 no.
 
+    Floats may lose digits; integers must not lose their highest bits, which no copy would tell.
+
     Packed types, several elements of which fill a block, are held by themselves alone.
 
     >>> [can_hold(DTYPES[name], DTYPES["int32"]) for name in ("int8", "float16", "bool")]
-    [True, True, False]
+    [False, True, False]
     """
     if wanted == found:
         return True
     packed = wanted.block_elements != 1 or found.block_elements != 1
-    return not packed and _kind(found.name) <= _kind(wanted.name)
+    shortened = _kind(wanted.name) == _kind(found.name) == 1 and found.block_bytes > wanted.block_bytes
+    return not packed and not shortened and _kind(found.name) <= _kind(wanted.name)
 
 
 def _kind(name: str) -> int:

@@ -28,6 +28,15 @@ PACKED = ("qweight", "weight_packed", "W_q", "weight", "qbias", "weight_shape")
 """Last words of the names of what scales belong to, where scales stand beside it."""
 
 
+SUFFIXES = (
+    "scale", "scales", "scale_inv", "scale_2", "scale_inverse", "zero", "zeros", "zero_point", "zero_points", "absmax",
+    "quant_map", "s", "bias_scale", "g_idx", "packed_shape",
+)  # fmt: skip
+"""How the names of scales go on behind that of packed weights and a `_`: `gate_up_proj_scale_inv`, and behind its stem:
+`gate_up_proj_blocks` and `gate_up_proj_scales`."""
+STEMS = ("", "_blocks", "_packed", "_quantized", "_quant", "_q", "_int8", "_fp8")
+
+
 def modules(entries: Mapping[str, Entry]) -> dict[str, dict[str, str]]:
     """{module: {part: name}} of the quantised modules among some names.
 
@@ -36,7 +45,14 @@ def modules(entries: Mapping[str, Entry]) -> dict[str, dict[str, str]]:
     packed = {name for name, entry in entries.items() if _is_packed(name, entry)}
     found: dict[str, dict[str, str]] = {}
     scaled = set()
+    for name, scales in _suffixed(entries).items():
+        found[name] = {part.rpartition(".")[2]: part for part in (name, *scales)}
+        scaled.add(name)
+        packed.add(name)
+    taken = {name for parts in found.values() for name in parts.values()}
     for name in entries:
+        if name in taken:
+            continue
         module, _, word = name.rpartition(".")
         owner = next((above for above in _above(name) if above in packed), None)
         if owner is not None:
@@ -49,6 +65,20 @@ def modules(entries: Mapping[str, Entry]) -> dict[str, dict[str, str]]:
     return {
         module: parts for module, parts in found.items() if module in scaled and not packed.isdisjoint(parts.values())
     }
+
+
+def _suffixed(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
+    """{packed weights: their scales}, where the scales' names begin with the weights' own."""
+    found: dict[str, list[str]] = {}
+    for name, entry in entries.items():
+        if not isinstance(entry.value, View) or entry.value.dtype.nbytes(entry.value.dtype.block_elements) > 1:
+            continue
+        for end in STEMS:
+            stem = name.removesuffix(end)
+            scales = [scale for suffix in SUFFIXES if (scale := f"{stem}_{suffix}") in entries and scale != name]
+            if name.endswith(end) and scales:
+                found.setdefault(name, []).extend(scale for scale in scales if scale not in found.get(name, ()))
+    return found
 
 
 def _above(name: str) -> Iterator[str]:

@@ -59,6 +59,9 @@ QUANTISED = {
     ),
     "hqq": ("W_q", ("scale", "zero"), torch.uint8),
     "mlx": ("weight", ("scales", "biases"), torch.uint32),
+    "fp8 experts": ("gate_up_proj", ("gate_up_proj_scale_inv",), torch.float8_e4m3fn),
+    "mxfp4": ("gate_up_proj_blocks", ("gate_up_proj_scales",), torch.uint8),
+    "quantized": ("weight_quantized", ("weight_s",), torch.uint8),
 }
 
 
@@ -121,6 +124,23 @@ def test_rows_of_zeros_hide_no_slice(found):
     content = found({"large": large, "small": large[2500:3500].clone()})
     (match,) = content.matches
     assert (match.name, match.window.offset) == ("small", 2500 * 16)
+
+
+def test_masks_are_searched_in_bounded_memory(tmp_path):
+    """Where nearly all elements are alike, nearly every place is possible: found all the same, within bounds."""
+    import tracemalloc
+
+    large, small, other = torch.zeros(6_000_000), torch.zeros(500_000), torch.zeros(400_000)
+    small[1000], other[7] = 3, 5
+    large[2_000_000:2_500_000] = small
+    save_file({"large": large, "small": small, "other": other}, tmp_path / "a.safetensors")
+    checkpoint = paramtool.read(tmp_path / "a.safetensors")
+    tracemalloc.start()
+    content = compare(checkpoint, alias.build(checkpoint), Looking(memory_nbytes=1 << 20))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [(m.name, m.owner, m.window.offset) for m in content.matches] == [("small", "large", 2_000_000)]
+    assert peak < 24 << 20
 
 
 @pytest.mark.parametrize(("pitch", "count"), [(4, 10), (4, 10_000), (4096, 1), (4096, 3), (4096, 5000), (32, 700)])

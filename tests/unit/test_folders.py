@@ -48,7 +48,7 @@ def test_what_comes_along(folder: Path, tmp_path: Path) -> None:
     assert {n: b for n, b in before.items() if n != "model.safetensors"} == {
         n: b for n, b in after.items() if n != "model.safetensors"
     }
-    assert list(load_file(tmp_path / "out" / "model.safetensors")) == ["a", "c"]
+    assert list(load_file(tmp_path / "out" / "model.safetensors")) == ["a", "b", "c"]  # equal names are found by all
     assert {os.path.relpath(file, tmp_path / "out") for file in found.files} == {
         n for n, what in after.items() if what != "folder"
     }
@@ -141,11 +141,20 @@ def test_a_hub_cache(folder: Path, tmp_path: Path) -> None:
 
 
 def test_an_output_inside_the_input(folder: Path) -> None:
-    """It is no companion of itself the second time."""
-    for force in (False, True):
-        found = jobs.dedup(folder, folder / "small", force=force)
-        assert not [name for name in found.companions if name.startswith("small")]
-    assert not (folder / "small" / "small").exists()
+    """Refused: it would be a companion of the next output."""
+    before = contents(folder)
+    with pytest.raises(OutputError, match="would be inside"):
+        jobs.dedup(folder, folder / "small")
+    assert contents(folder) == before
+
+
+def test_equal_names_stand_again_unless_asked(folder: Path, tmp_path: Path) -> None:
+    """A folder is opened by programs that read no alias record: every name is stored, and the report says the cost."""
+    plain = jobs.dedup(folder, tmp_path / "plain")
+    assert plain.repeated_nbytes == 16384 and plain.warnings == ()
+    once = jobs.dedup(folder, tmp_path / "once", share_renamed=True)
+    assert once.repeated_nbytes == 0 and list(load_file(tmp_path / "once" / "model.safetensors")) == ["a", "c"]
+    assert jobs.verify(once.output, plain.output).differences == ()
 
 
 def test_a_file_out_of_a_folder_in(folder: Path, tmp_path: Path) -> None:
@@ -263,7 +272,7 @@ def test_a_disk_that_fills_while_they_are_copied(folder: Path, tmp_path: Path, m
 
 def test_names_that_only_the_record_knows(folder: Path, tmp_path: Path) -> None:
     """One warning names them and the command that writes them all, which then is right."""
-    ran = quick("dedup", "model", "-o", "my out", cwd=tmp_path)
+    ran = quick("dedup", "model", "-o", "my out", "--share-renamed", cwd=tmp_path)
     assert ran.code == 0 and ran.err.count("warning: ") == 1, ran
     command = ran.err.strip().rpartition("paramtool ")[2]
     assert "1 of 3 names" in ran.err and "'b'" in ran.err
@@ -281,7 +290,7 @@ def test_names_that_are_calculated(folder: Path, tmp_path: Path) -> None:
     a = torch.randn(64, 64).bfloat16()
     state = {"a": a.float(), "half": a, "ones": torch.ones(64, 64), "turned": a.float().t().contiguous()}
     save_file(state, folder / "model.safetensors", {"format": "pt"})
-    found = jobs.dedup(folder, tmp_path / "out", derive_casts=True, fold_constants=True)
+    found = jobs.dedup(folder, tmp_path / "out", derive_casts=True, fold_constants=True, share_renamed=True)
     assert len(found.warnings) == 1 and found.warnings[0].startswith("3 of 4 names"), found.warnings
     jobs.export(tmp_path / "out", tmp_path / "plain", all_names=True)
     plain = load_file(tmp_path / "plain" / "model.safetensors")

@@ -80,7 +80,8 @@ def test_what_is_calculated_comes_through_the_record(tmp_path: Path) -> None:
     assert one(path, saved(state, tmp_path)).verdict == "loads through aliases"
     found = one(path, saved({"half": W, "w": W}, tmp_path, "tied.pt"))  # of one type, which half's values are not
     expected = (fine - fine.bfloat16().float()).abs().max().item()
-    assert found.apart == (Apart("half", "w", expected),)
+    (apart,) = found.apart
+    assert ({apart.name, apart.other}, apart.difference) == ({"half", "w"}, expected)
     half = W.bfloat16()
     assert one(path, saved({"half": half, "w": half}, tmp_path, "tied.pt")).loads  # in bfloat16 they are equal
 
@@ -257,10 +258,13 @@ def test_what_is_not_there(tmp_path: Path) -> None:
 
 
 def test_kinds_of_numbers_are_those_of_torch() -> None:
-    """can_hold agrees with torch.can_cast on every pair of types that torch calculates with."""
+    """can_hold agrees with torch.can_cast on every pair of types, but for integers that would lose their highest bits."""
     known = [name for name in DTYPES if hasattr(torch, name) and not name.startswith(("q", "bits"))]
     plain = [name for name in known if not (name.startswith(("int", "uint")) and int(name.lstrip("uint")) < 8)]
     for wanted in plain:
         for found in plain:
-            expected = torch.can_cast(getattr(torch, found), getattr(torch, wanted))
+            source, target = getattr(torch, found), getattr(torch, wanted)
+            integers = {source, target}.isdisjoint({torch.bool}) and not (source.is_complex or target.is_complex)
+            integers = integers and not (source.is_floating_point or target.is_floating_point)
+            expected = torch.can_cast(source, target) and not (integers and source.itemsize > target.itemsize)
             assert can_hold(DTYPES[wanted], DTYPES[found]) == expected, (found, wanted)
