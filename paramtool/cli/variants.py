@@ -105,7 +105,8 @@ def _next(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
     variant = next((v for v in found if v.loads and v.through and not v.advice), None)
     if variant is None:
         return
-    yield ("load it", f"paramtool.torch.load_model(model, {path!r})")
+    strict = ", strict=False" if variant.unused else ""
+    yield ("load it", f"paramtool.torch.load_model(model, {path!r}{strict})")
     if variant.kind in flags and variant.against != "-":
         yield ("next", f"paramtool export {quoted(path)} {flags[variant.kind](variant.against)} -o plain.safetensors",
                "for programs without paramtool")  # fmt: skip

@@ -73,5 +73,5 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     jobs.dedup(folder / "m.pt", folder / "tied.safetensors", equal=False)
     if spec.config is not None:
         model.save_pretrained(folder / "hf")  # type: ignore[operator]
-        jobs.dedup(folder / "hf", folder / "small", min_equal_nbytes=1)
+        jobs.dedup(folder / "hf", folder / "small", min_equal_nbytes=1, share_renamed=True)
     return Made(request.param, spec, model, results(model), folder)

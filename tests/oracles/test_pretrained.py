@@ -136,17 +136,17 @@ def everything_is_there(model: Any, folder: Path, source: Path) -> None:
     assert all((folder / name).read_bytes() == (source / name).read_bytes() for name in others)
 
 
-def test_dedup_by_storage_alone_opens_as_before(folder: tuple[Any, Path], tmp_path: Path) -> None:
-    """Without equal bytes joined, every name is stored: `from_pretrained` sees no difference."""
+def test_a_folder_opens_as_before(folder: tuple[Any, Path], tmp_path: Path) -> None:
+    """Every name is stored, equal ones too: `from_pretrained` sees no difference."""
     model, source = folder
-    jobs.dedup(source, tmp_path / "out", equal=False)
+    assert jobs.dedup(source, tmp_path / "out").repeated_nbytes > 0
     everything_is_there(model, tmp_path / "out", source)
 
 
 def test_the_warning_names_what_from_pretrained_misses(folder: tuple[Any, Path], tmp_path: Path) -> None:
     """Equal layers stand once: the names of the other are those that stock transformers would fill with noise."""
     model, source = folder
-    found = jobs.dedup(source, tmp_path / "out")
+    found = jobs.dedup(source, tmp_path / "out", share_renamed=True)
     _, complaints = opened(model, tmp_path / "out")
     assert complaints.keys() == {"missing_keys"}
     (warning,) = found.warnings
@@ -159,7 +159,7 @@ def test_the_warning_names_what_from_pretrained_misses(folder: tuple[Any, Path],
 def test_export_of_all_names(folder: tuple[Any, Path], tmp_path: Path) -> None:
     """By the command that the warning says."""
     model, source = folder
-    warning = jobs.dedup(source, tmp_path / "out").warnings[0]
+    warning = jobs.dedup(source, tmp_path / "out", share_renamed=True).warnings[0]
     ran = quick(*warning.rpartition("paramtool ")[2].split(), cwd=tmp_path)
     assert ran.code == 0, ran
     everything_is_there(model, tmp_path / "out.plain", source)
@@ -168,7 +168,7 @@ def test_export_of_all_names(folder: tuple[Any, Path], tmp_path: Path) -> None:
 def test_export_of_the_names_of_the_model(family: Family, folder: tuple[Any, Path], tmp_path: Path) -> None:
     """Tied names that transformers did not save are there, too: programs that know no tie read the file."""
     model, source = folder
-    jobs.dedup(source, tmp_path / "out")
+    jobs.dedup(source, tmp_path / "out", share_renamed=True)
     state = model.state_dict()
     first: dict[int, str] = {}
     ties = {name: first.setdefault(tensor.data_ptr(), name) for name, tensor in state.items()}
@@ -184,7 +184,7 @@ def test_export_of_the_names_of_the_model(family: Family, folder: tuple[Any, Pat
 def test_export_of_the_keys_of_a_config(folder: tuple[Any, Path], tmp_path: Path) -> None:
     """The same by the config alone: of the folder itself, and of another place."""
     model, source = folder
-    jobs.dedup(source, tmp_path / "out")
+    jobs.dedup(source, tmp_path / "out", share_renamed=True)
     ran = quick("export", "out", "--keys-from-config", "-o", "plain", cwd=tmp_path)
     assert ran.code == 0, ran
     everything_is_there(model, tmp_path / "plain", source)
@@ -218,7 +218,7 @@ def same_numbers(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
 def test_the_body_of_a_model_with_a_head(tmp_path: Path) -> None:
     """A prefix makes a GPT2Model of a GPT2LMHeadModel's folder."""
     model = FAMILIES["gpt2 tied"].make()
-    jobs.dedup(saved(model, tmp_path / "in"), tmp_path / "small")
+    jobs.dedup(saved(model, tmp_path / "in"), tmp_path / "small", share_renamed=True)
     body = transformers.GPT2Model(transformers.GPT2Config(**GPT2, **SPECIAL)).eval()
     variant(tmp_path / "small", tmp_path / "body", body, tmp_path, "--prefix", "transformer.")
     assert same_numbers(body, model.transformer)
@@ -227,7 +227,7 @@ def test_the_body_of_a_model_with_a_head(tmp_path: Path) -> None:
 def test_the_encoder_of_a_t5(tmp_path: Path) -> None:
     """T5's encoder alone: its embedding is saved under the name of the decoder's partner."""
     model = FAMILIES["t5"].make()
-    jobs.dedup(saved(model, tmp_path / "in"), tmp_path / "small")
+    jobs.dedup(saved(model, tmp_path / "in"), tmp_path / "small", share_renamed=True)
     encoder = transformers.T5EncoderModel(transformers.T5Config(**T5, **SPECIAL)).eval()
     variant(tmp_path / "small", tmp_path / "encoder", encoder, tmp_path)
     assert same_numbers(encoder, model.get_encoder())

@@ -258,7 +258,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
 
 
 def test_kinds_of_numbers_are_those_of_torch() -> None:
-    """can_hold agrees with torch.can_cast on every pair of types, but for integers that would lose their highest bits."""
+    """can_hold agrees with torch.can_cast, but for integers that would lose their highest bits."""
     known = [name for name in DTYPES if hasattr(torch, name) and not name.startswith(("q", "bits"))]
     plain = [name for name in known if not (name.startswith(("int", "uint")) and int(name.lstrip("uint")) < 8)]
     for wanted in plain:
