@@ -73,6 +73,8 @@ def command(
     options |= {"max_shard_nbytes": max_shard_size, "verify": not no_verify, "progress": _render.progress}
     run = partial(jobs.export, path, output, **options)
     if config is not None:
+        if config:  # a folder gets the config that its names are of
+            run = partial(run, brings={CONFIG_NAME: config if os.path.isfile(config) else _beside(config)})
         found = _of_config(config or _beside(path), run)
     else:
         found = run(names=None if names is None else read_names(names), like=like, all_names=all_names)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from paramtool import formats
 from paramtool.engine.arithmetic import prove
 from paramtool.engine.source import Source
-from paramtool.engine.staging import Staged, check_apart, check_place
+from paramtool.engine.staging import NOTHING, Staged, check_apart, check_place
 from paramtool.engine.verify import by_name
 from paramtool.engine.writer import copy_whole, write
 from paramtool.errors import OutputError, UnsafeError, UsageError, listed
@@ -72,7 +72,13 @@ class Destination(NamedTuple):
 
 
 def place(
-    path: Path, output: Path | None, whole: Checkpoint, max_shard_nbytes: int | None, force: bool, word: str
+    path: Path,
+    output: Path | None,
+    whole: Checkpoint,
+    max_shard_nbytes: int | None,
+    force: bool,
+    word: str,
+    brings: Mapping[str, str] = NOTHING,
 ) -> Destination:
     """Where the output goes; an error where it may not go there.
 
@@ -92,6 +98,8 @@ def place(
     if folder and given:
         check_apart(target, [os.fspath(path)])
     others = companions(os.fspath(path), read, target) if folder and given else Companions()
+    if folder:
+        others = replace(others, files={**others.files, **brings})
     check_place(target, folder, force, read, others.files)
     return Destination(target, folder, max_shard_nbytes, others, folder and given)
 

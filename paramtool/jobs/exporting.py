@@ -71,6 +71,8 @@ class ExportOptions:
     """Rules such as `*.gamma=*.weight`, each applied to what those before it made."""
     ties: Mapping[str, str] = field(default_factory=dict)
     """{wanted name: the first of the names that are one tensor}: one that the file lacks is written from another."""
+    brings: Mapping[str, str] = field(default_factory=dict)
+    """{file of an output folder: what is copied there}, in place of the input folder's own: another config.json."""
     max_bytes: int = MAX_EXPANDED_NBYTES
     """What one expanded (stride 0) tensor may grow to."""
     max_shard_nbytes: int | None = None
@@ -124,7 +126,7 @@ def export(
     _check_shapes(os.fspath(path), entries, shapes, options.max_bytes)
     chosen = replace(checkpoint, entries=entries)
     plan = _plan(chosen)
-    where = place(path, output, whole, options.max_shard_nbytes, options.force, "export")
+    where = place(path, output, whole, options.max_shard_nbytes, options.force, "export", options.brings)
     outputs = laid_out(plan, where, options.align)
     cloned = 0
     if not options.dry_run:

@@ -102,6 +102,12 @@ def parts(entries: Mapping[str, Entry]) -> set[str]:
     return {name for module in modules(entries).values() for name in module.values()}
 
 
+def packed(entries: Mapping[str, Entry]) -> set[str]:
+    """The names of packed weights: integers and one-byte floats that mean nothing without the scales beside them."""
+    found = {name: entries[name].value for name in parts(entries)}
+    return {n for n, v in found.items() if isinstance(v, View) and ("int" in v.dtype.name or v.dtype.block_bytes == 1)}
+
+
 def companions(checkpoint: Checkpoint, found: Collection[Candidate]) -> list[Candidate]:
     """Parts of quantised modules that are too small to be candidates by themselves."""
     known = {one.name for one in found}

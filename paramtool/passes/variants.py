@@ -12,7 +12,7 @@ they will hold one value, so the checkpoint must not hold two.  Whether it does,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -22,6 +22,7 @@ from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unreadable
 from paramtool.model.dtype import can_hold
 from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
+from paramtool.passes import quantised
 from paramtool.passes.meetings import Question, questions
 from paramtool.passes.wanted import PAIRS, Wanted, as_pairs, covers, kind_of, plain_window
 
@@ -106,7 +107,7 @@ def judge(
     """
     graph = alias.build(part, parts=False)
     present = {name: entry for name, entry in part.entries.items() if name in wanted}
-    shapes, types = _clashes(wanted, present)
+    shapes, types = _clashes(wanted, present, quantised.packed(part.entries))
     types += tuple(_signs(wanted, present))
     filled = dict(_fillers(wanted, present))
     lacks = tuple(name for name, by in filled.items() if by is None)
@@ -146,9 +147,9 @@ def _relation(view: View, owner: str, whole: Checkpoint) -> str:
 
 
 def _clashes(
-    wanted: Mapping[str, Wanted], present: Mapping[str, Entry]
+    wanted: Mapping[str, Wanted], present: Mapping[str, Entry], packed: Collection[str]
 ) -> tuple[tuple[ShapeClash, ...], tuple[TypeClash, ...]]:
-    """Names whose shape or type in the file is not what the variant has a place for."""
+    """Names whose shape or type is not what the variant has a place for; `packed` ones need their scales."""
     shapes: list[ShapeClash] = []
     types: list[TypeClash] = []
     for name, entry in present.items():
@@ -167,6 +168,8 @@ def _clashes(
             shapes.append(ShapeClash(name, found.shape, want.view.shape))
         elif not can_hold(want.view.dtype, found.dtype):
             types.append(TypeClash(name, found.dtype.name, want.view.dtype.name))
+        elif name in packed and want.view.dtype != found.dtype:
+            types.append(TypeClash(name, f"{found.dtype.name}, quantised, with scales beside it", want.view.dtype.name))
     return tuple(shapes), tuple(types)
 
 

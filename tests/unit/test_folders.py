@@ -157,6 +157,24 @@ def test_equal_names_stand_again_unless_asked(folder: Path, tmp_path: Path) -> N
     assert jobs.verify(once.output, plain.output).differences == ()
 
 
+def test_another_config_takes_the_place_of_the_folders_own(folder: Path, tmp_path: Path) -> None:
+    """Names that are those of another config come with that config."""
+    (tmp_path / "other.json").write_text('{"model_type": "gpt2", "tie_word_embeddings": false}')
+    jobs.export(folder, tmp_path / "out", all_names=True, brings={"config.json": str(tmp_path / "other.json")})
+    assert (tmp_path / "out" / "config.json").read_text() == (tmp_path / "other.json").read_text()
+    assert (tmp_path / "out" / "tokenizer.json").exists()
+
+
+def test_a_link_is_never_replaced(folder: Path, tmp_path: Path) -> None:
+    """--force would put a file where the link is, and leave what it leads to as it was."""
+    (tmp_path / "real").write_text("real")
+    (tmp_path / "link.safetensors").symlink_to(tmp_path / "real")
+    for target in ("link.safetensors",):
+        with pytest.raises(OutputError, match="link"):
+            jobs.dedup(folder, tmp_path / target, force=True)
+    assert (tmp_path / "real").read_text() == "real" and (tmp_path / "link.safetensors").is_symlink()
+
+
 def test_a_file_out_of_a_folder_in(folder: Path, tmp_path: Path) -> None:
     """`-o` that ends in .safetensors is a file, and nothing comes along; nor does it for a file in."""
     found = jobs.dedup(folder, tmp_path / "one.safetensors")

@@ -268,3 +268,17 @@ def test_kinds_of_numbers_are_those_of_torch() -> None:
             integers = integers and not (source.is_floating_point or target.is_floating_point)
             expected = torch.can_cast(source, target) and not (integers and source.itemsize > target.itemsize)
             assert can_hold(DTYPES[wanted], DTYPES[found]) == expected, (found, wanted)
+
+
+def test_packed_weights_beside_their_scales_are_no_weights(tmp_path: Path) -> None:
+    """int8 numbers would be copied into a float weight as they are: a clash, where scales show what they mean."""
+    packed = {"lin.weight": torch.ones(4, 4, dtype=torch.int8), "lin.weight_scale": torch.full((4,), 0.1)}
+    path = saved(packed, tmp_path, "packed.pt")
+    found = one(path, saved({"lin.weight": torch.ones(4, 4)}, tmp_path, "plain.pt"))
+    assert not found.loads and found.types[0].found == "int8, quantised, with scales beside it"
+    assert one(path, saved(packed, tmp_path, "same.pt")).loads
+    del packed["lin.weight_scale"]
+    assert one(saved(packed, tmp_path, "bare.pt"), tmp_path / "plain.pt").loads
+    wide = {"ids": torch.tensor([1, 70_000])}
+    narrow = saved({"ids": torch.tensor([1, 2], dtype=torch.int8)}, tmp_path, "narrow.pt")
+    assert one(saved(wide, tmp_path, "wide.pt"), narrow).types[0].name == "ids"
