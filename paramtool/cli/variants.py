@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -97,16 +97,21 @@ def _measured(difference: float | None) -> str:
 
 
 def _next(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
-    """How the first variant that can load does it, without paramtool where it needs none."""
-    flags: dict[str, Callable[[str], str]] = {
-        "names": lambda against: f"--names {quoted(against)}",
-        "checkpoint": lambda against: f"--like {quoted(against)}",
-    }
+    """How the first variant that loads through aliases does so, with paramtool and for programs without it."""
     variant = next((v for v in found if v.loads and v.through and not v.advice), None)
     if variant is None:
         return
     strict = ", strict=False" if variant.unused else ""
     yield ("load it", f"paramtool.torch.load_model(model, {path!r}{strict})")
-    if variant.kind in flags and variant.against != "-":
-        yield ("next", f"paramtool export {quoted(path)} {flags[variant.kind](variant.against)} -o plain.safetensors",
-               "for programs without paramtool")  # fmt: skip
+    if variant.against != "-":
+        section = "" if variant.section is None else f" --only {quoted(variant.section)}"
+        names = f"{_FLAGS[variant.kind]} {quoted(variant.against)}{section}"
+        yield (
+            "next",
+            f"paramtool export {quoted(path)} {names} -o plain.safetensors",
+            "for programs without paramtool",
+        )
+
+
+_FLAGS = {"names": "--names", "checkpoint": "--like", "config": "--keys-from-config"}
+"""How `export` is told of the same variant."""

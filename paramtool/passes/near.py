@@ -32,15 +32,37 @@ def advice(missing: Collection[str], names: Collection[str]) -> str:
     >>> advice(["model.w"], ["w"])
     "--rename '*=model.*' would give 1 of them"
     """
+    prefix, count = prefix_before(missing, names)
+    if count:
+        return f"--prefix {prefix} would give {count} of them"
+    head, count = head_of(missing, names)
+    return f"--rename '*={head}*' would give {count} of them" if count else ""
+
+
+def prefix_before(missing: Collection[str], names: Collection[str]) -> tuple[str, int]:
+    """What stands before most of `missing` among `names`, up to a dot, and before how many.
+
+    >>> prefix_before(["w", "b", "g"], ["bert.w", "bert.b", "head.w"])
+    ('bert.', 2)
+    """
     some = list(missing)[:MAX_LOOKED_UP]
     prefixes = Counter(prefix for name in some for prefix in _before(name, names))
     for prefix, _ in prefixes.most_common(1):
-        return f"--prefix {prefix} would give {sum(prefix + name in names for name in missing)} of them"
+        return prefix, sum(prefix + name in names for name in missing)
+    return "", 0
+
+
+def head_of(missing: Collection[str], names: Collection[str]) -> tuple[str, int]:
+    """What most of `missing` begin with, up to a dot, and would be `names` without; and how many would.
+
+    >>> head_of(["model.w", "model.x"], ["w"])
+    ('model.', 1)
+    """
+    some = list(missing)[:MAX_LOOKED_UP]
     heads = Counter(name[: len(name) - len(rest)] for name in some for rest in _tails(name) if rest in names)
     for head, _ in heads.most_common(1):
-        count = sum(name.startswith(head) and name[len(head) :] in names for name in missing)
-        return f"--rename '*={head}*' would give {count} of them"
-    return ""
+        return head, sum(name.startswith(head) and name[len(head) :] in names for name in missing)
+    return "", 0
 
 
 def _before(name: str, names: Collection[str]) -> Iterator[str]:

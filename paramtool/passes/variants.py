@@ -12,9 +12,8 @@ they will hold one value, so the checkpoint must not hold two.  Whether it does,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
@@ -22,7 +21,7 @@ from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unreadable
 from paramtool.model.dtype import can_hold
 from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
-from paramtool.passes import quantised
+from paramtool.passes import near, quantised
 from paramtool.passes.meetings import Question, questions
 from paramtool.passes.wanted import PAIRS, Wanted, as_pairs, covers, kind_of, plain_window
 
@@ -120,7 +119,7 @@ def judge(
         shapes=shapes,
         types=types,
         unused=unused,
-        advice=_advice(wanted, part) if lacks else "",
+        advice=_advice(lacks, part),
     )
     fit = present.keys() - {clash.name for clash in shapes} - {clash.name for clash in types}
     return verdict, tuple(questions(wanted, {n: e for n, e in present.items() if n in fit}))
@@ -207,35 +206,16 @@ def _unused(part: Checkpoint, present: Mapping[str, Entry], graph: AliasGraph) -
             yield name
 
 
-def _advice(wanted: Mapping[str, Wanted], part: Checkpoint) -> str:
-    """What to do where names differ by a prefix, as DistributedDataParallel and headless models make them."""
-    prefix, count = _prefix(wanted, part.entries)
-    if prefix:
-        return f"{_of(count, wanted)} the prefix {prefix!r} in the file: load_model(..., prefix={prefix!r}) takes those"
-    prefix, count = _prefix(part.entries, wanted)
-    if prefix:
-        return f"{_of(count, part.entries)} the prefix {prefix!r} in the model: load the file into that part of it"
+def _advice(lacks: Sequence[str], part: Checkpoint) -> str:
+    """What to do where most names differ by a prefix, as DistributedDataParallel and headless models make them."""
+    prefix, count = near.prefix_before(lacks, part.entries)
+    if 2 * count > len(lacks):
+        return f"{_of(count, lacks)} the prefix {prefix!r} in the file: load_model(..., prefix={prefix!r}) takes those"
+    head, count = near.head_of(lacks, part.entries)
+    if 2 * count > len(lacks):
+        return f"{_of(count, lacks)} the prefix {head!r} in the model alone: load the file into that part of it"
     return ""
 
 
-def _of(count: int, names: Mapping[str, object]) -> str:
-    return "every name has" if count == len(names) else f"{count} of {len(names)} names have"
-
-
-def _prefix(short: Mapping[str, object], long: Mapping[str, object]) -> tuple[str, int]:
-    """What stands before most of some names among others, up to a dot, and before how many; empty if nothing does."""
-    if 2 * sum(name in long for name in short) > len(short):
-        return "", 0  # most names meet as they are
-    for first in islice(short, _TRIED):
-        for name in long:
-            prefix = name.removesuffix(first)
-            if prefix == name or not prefix.endswith("."):
-                continue
-            count = sum(prefix + n in long for n in short)
-            if 2 * count > len(short):
-                return prefix, count
-    return "", 0
-
-
-_TRIED = 3
-"""So many names are looked for behind a prefix: the first may be one of those that are new."""
+def _of(count: int, lacks: Sequence[str]) -> str:
+    return "what is lacking has" if count == len(lacks) else f"{count} of {len(lacks)} lacking names have"

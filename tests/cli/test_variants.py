@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from tests.cli.test_documents import run
 from tests.hostile.command import Ran, command, quick, refused
@@ -73,9 +74,16 @@ def test_at_most_eight_names(folder: Path) -> None:
 
 
 def test_what_is_suggested_works(folder: Path) -> None:
-    """The line of `next` can be typed, for a list and for a checkpoint."""
+    """The line of `next` can be typed, for a list, a checkpoint and a config."""
     torch.save({"head": W, "emb": W}, folder / "like it.pt")
-    for against in ("names.txt", "like it.pt"):
+    tied = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        n_embd=8, n_layer=1, n_head=2, vocab_size=6, bos_token_id=0, eos_token_id=0,
+        architectures=["GPT2LMHeadModel"],
+    ))  # fmt: skip
+    torch.save({**torch.load(folder / "m.pt"), **tied.state_dict()}, folder / "both.pt")
+    tied.config.save_pretrained(folder / "model")
+    assert quick("dedup", "both.pt", "-o", "m.safetensors", "--force", cwd=folder).code == 0
+    for against in ("names.txt", "like it.pt", "model"):
         (line,) = [line for line in lines(variants(folder, against)) if line[0] == "next"]
         ran = quick(*shlex.split(line[1])[1:], "--force", cwd=folder)
         assert ran.code == 0, ran
