@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
-from paramtool.engine.digest import same_bytes
+from paramtool.engine.digest import same_bytes, squeezed
 from paramtool.engine.source import Source, number_type
 from paramtool.model.view import View
 
@@ -38,6 +38,7 @@ def _same(source: Source, found: Pair, place: View) -> bool:
         return True
     if a.dtype == b.dtype == place.dtype:
         return False
+    a, b = squeezed(a, b)
     boxes = blocks(a.shape, BLOCK_NBYTES // max(view.dtype.block_bytes for view in (a, b, place)))
     try:
         x, y = _numbers(source, a), _numbers(source, b)

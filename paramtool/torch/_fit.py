@@ -52,6 +52,8 @@ def check_request(
     """UsageError where `device` or `dtype` ask for what only new tensors could be."""
     if dtype is not None and not dtype.is_floating_point:
         raise UsageError(f"dtype={dtype}: only floating types are cast; expected one such as torch.bfloat16")
+    if device is not None and device.type == "meta":
+        raise UsageError("device=meta: tensors there have no values; expected a device with memory")
     for name, tensor in tensors.items() if not assign else ():
         if tensor.is_meta:
             continue

@@ -84,6 +84,14 @@ def test_dedup_imports_no_torch(tmp_path: Path) -> None:
     assert "safetensors" in found, "the reference reader opens what was written"
 
 
+def test_variants_of_names_import_nothing_heavy(tmp_path: Path) -> None:
+    """Names are compared without torch, transformers or NumPy: no tensor is read."""
+    path = zip_file(tmp_path)
+    (tmp_path / "names.txt").write_text("w\n")
+    found = modules(tmp_path, "variants", path.name, "--against", "names.txt", "--against", path.name)
+    assert not {"torch", "transformers", "numpy", "rich", "safetensors"} & found
+
+
 def test_the_library_imports_nothing_before_it_is_used(tmp_path: Path) -> None:
     """`import paramtool` is as good as free."""
     done = subprocess.run([sys.executable, "-c", "import paramtool, sys, json; print(json.dumps(sorted(sys.modules)))"],

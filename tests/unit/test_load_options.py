@@ -126,7 +126,7 @@ def test_a_gpu(tmp_path: Path, assign: bool) -> None:
     assert {tensor.device.type for tensor in fresh.state_dict().values()} == {"cuda"}
 
 
-@pytest.mark.parametrize("asked", [{"dtype": torch.float16}, {"device": "meta"}])
+@pytest.mark.parametrize("asked", [{"dtype": torch.float16}, {"device": "cuda"}])
 def test_what_a_model_has_stays_as_it_is(tmp_path: Path, asked: dict[str, Any]) -> None:
     """device and dtype are of new tensors; where none is made, asking for others is an error with advice."""
     target = made(seed=1)
@@ -136,6 +136,11 @@ def test_what_a_model_has_stays_as_it_is(tmp_path: Path, asked: dict[str, Any]) 
     assert "assign=True" in error.value.hint
     assert same_values(before, values(target))
     load_model(target, tmp_path / "m.pt", device="cpu", dtype=torch.float32)  # what it is already
+
+
+def test_the_meta_device_holds_no_values(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no values"):
+        load_model(made(), saved(made().state_dict(), tmp_path), assign=True, device="meta")
 
 
 def test_dtype_is_a_floating_one(tmp_path: Path) -> None:

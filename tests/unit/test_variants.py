@@ -130,6 +130,16 @@ def test_a_tie_that_the_file_holds_apart(tmp_path: Path) -> None:
     assert one(saved(zero, tmp_path), tied).apart == (Apart("w", "head", 0.0),)
 
 
+def test_ties_of_windows_that_repeat_themselves(tmp_path: Path) -> None:
+    """Ten million million elements of one value, in two types: compared as the few that they are."""
+    big = torch.ones(1, 1).expand(10**6, 10**7)
+    tied = saved({"a": big, "b": big}, tmp_path, "tied.pt")
+    path = saved({"a": big, "b": torch.ones(1, 1).double().expand(10**6, 10**7)}, tmp_path)
+    assert one(path, tied).loads
+    path = saved({"a": big, "b": torch.zeros(1, 1).double().expand(10**6, 10**7)}, tmp_path)
+    assert one(path, tied).apart == (Apart("a", "b", 1.0),)
+
+
 def test_windows_that_only_overlap(tmp_path: Path) -> None:
     """Ties of any geometry: a row in common, and no difference is measured."""
     tied = saved({"top": W[:4], "bottom": W[3:]}, tmp_path, "tied.pt")
