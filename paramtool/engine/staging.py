@@ -146,6 +146,8 @@ def check_apart(output: str, inputs: Iterable[str]) -> None:
     mine = os.path.join(os.path.realpath(output), "")
     for path in inputs:
         real = os.path.realpath(path)
+        if os.path.join(real, "") == mine:
+            raise OutputError(f"{output}: is what is read; it is never overwritten", hint="choose another -o")
         if os.path.join(real, "").startswith(mine):
             raise OutputError(f"{output}: holds {path}, which is read; it is never overwritten", hint="another -o")
         if os.path.isdir(real) and mine.startswith(os.path.join(real, "")):
