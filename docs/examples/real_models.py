@@ -158,3 +158,8 @@ MODELS = {
     "LSTM": Model(Recurrent, sizes={"kind": nn.LSTM, "tied": True, "flat": True}),
     "GRU": Model(Recurrent, sizes={"kind": nn.GRU, "tied": True, "flat": True}),
 }
+
+
+if __name__ == "__main__":
+    for name, made in MODELS.items():
+        print(name, len(made.build().state_dict()), "tensors")

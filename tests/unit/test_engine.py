@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import paramtool
-from paramtool.engine import source, writer
+from paramtool.engine import sink, source
 from paramtool.engine.blocks import blocks
 from paramtool.engine.source import Source
 from paramtool.errors import FormatError, OutputError
@@ -47,7 +47,7 @@ def test_a_copy_by_hand_gives_the_same_file(large, monkeypatch, error):
             return 0
         raise OSError(error, "no")
 
-    monkeypatch.setattr(writer, "COPY", refuse)
+    monkeypatch.setattr(sink, "COPY", refuse)
     assert Path(paramtool.dedup(large, force=True).output).read_bytes() == by_kernel
 
 
@@ -57,7 +57,7 @@ def test_a_full_disk_is_an_output_error(large, monkeypatch):
     def full(*places: int) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(writer, "COPY", full)
+    monkeypatch.setattr(sink, "COPY", full)
     with pytest.raises(OutputError, match="No space left"):
         paramtool.dedup(large)
     assert os.listdir(large.parent) == [large.name]
