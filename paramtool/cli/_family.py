@@ -17,8 +17,7 @@ MANY = 8
 def run(inputs: Sequence[str], output: str, options: Options, share_renamed: bool, as_json: bool) -> None:
     """One call of the library, and its report."""
     found = jobs.dedup_family(inputs, output, options, share_renamed=share_renamed, progress=_render.progress)
-    for warning in found.warnings:
-        _render.warn(warning)
+    _render.warn(*found.warnings)
     if as_json:
         from paramtool.cli import _json_family
 

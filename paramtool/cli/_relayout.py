@@ -87,8 +87,7 @@ def _renamed(words: Iterable[str]) -> dict[str, str]:
 
 def report(found: Relayouted, as_json: bool, command: str) -> None:
     """Print what was done."""
-    for warning in found.warnings:
-        _render.warn(warning)
+    _render.warn(*found.warnings)
     if as_json:
         from paramtool.cli import _json_layouts
 

@@ -95,9 +95,10 @@ def lines(found: Iterable[str]) -> None:
         print(shown(line))
 
 
-def warn(text: str) -> None:
-    """A line on standard error."""
-    print(f"warning: {shown(text)}", file=sys.stderr)
+def warn(*texts: str) -> None:
+    """A line on standard error for each."""
+    for text in texts:
+        print(f"warning: {shown(text)}", file=sys.stderr)
 
 
 @contextmanager

@@ -100,8 +100,7 @@ def command(
     if share_renamed and not os.path.isdir(ckpt[0]):
         raise click.BadParameter("is for folders and for several inputs", param_hint="--share-renamed")
     found = jobs.dedup(ckpt[0], output, options, progress=_render.progress)
-    for warning in found.warnings:
-        _render.warn(warning)
+    _render.warn(*found.warnings)
     if as_json:
         from paramtool.cli import _json
 
@@ -207,7 +206,7 @@ def _group(owner: str, members: tuple[Member, ...], found: Deduped) -> Iterator[
         names = f"{memory[0].name} ({len(memory)} names share it)" if len(memory) > 1 else memory[0].name
         kind = "constant, " if memory[0].name in constants else ""
         relation = found.graph.relation(memory[0])
-        label = relation if relation in ("slice", "transpose") else "equal"
+        label = relation if relation in ("slice", "transpose", "view") else "equal"
         yield (label, what, names, f"{size(_span(memory))}, {kind}stored once, separate on load")
     if len(others) > MANY:
         yield ("equal", what, _more(len(others) - MANY).strip(), "each in a memory of its own on load")

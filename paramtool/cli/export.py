@@ -78,8 +78,7 @@ def command(
         found = _of_config(config or _beside(path), run)
     else:
         found = run(names=None if names is None else read_names(names), like=like, all_names=all_names)
-    for warning in found.warnings:
-        _render.warn(warning)
+    _render.warn(*found.warnings)
     if as_json:
         from paramtool.cli import _json
 

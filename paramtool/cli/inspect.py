@@ -194,7 +194,10 @@ def _repeated(found: Inspection) -> Iterator[_render.Row]:
     """Tensors that others hold in part, in another order or in another type, and tensors of one value."""
     if found.content is None:
         return
-    words = {"slice": "is a slice of", "transpose": "is the transpose of", "cast": "is a cast of"}
+    words = {
+        "view": "is, in another shape,", "slice": "is a slice of", "transpose": "is the transpose of",
+        "cast": "is a cast of",
+    }  # fmt: skip
     for match in found.content.matches[:MANY]:
         view = found.graph.members[match.name].window
         rounded = "" if match.lossless else ", rounded to nearest even"

@@ -91,11 +91,12 @@ def _sample(source: Source, view: View) -> Array:
     """Numbers from the beginning, the middle and the end."""
     import numpy as np
 
-    array = source.array(view).reshape(-1) if view.is_contiguous else source.array(view).flat
+    array = source.array(view, scattered=True)
+    line = array.reshape(-1) if view.is_contiguous else array.flat
     count = min(SAMPLE, view.numel)
     starts = [0, (view.numel - count) // 2, view.numel - count]
     source.nbytes_read += 3 * count * view.dtype.block_bytes
-    raw = np.concatenate([array[start : start + count] for start in starts])
+    raw = np.concatenate([line[start : start + count] for start in starts])
     return raw.view(number_type(view.dtype))
 
 

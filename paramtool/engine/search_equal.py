@@ -1,6 +1,7 @@
-"""Which windows hold equal bytes, and which repeat one value: samples first, then the bytes, each read once.
+"""Which windows hold equal bytes, in whatever shape, and which repeat one value.
 
-Many windows are compared in one pass: block after block, a set of windows falls apart into those that are still alike.
+Samples first, then the bytes, each read once: block after block, a set of windows falls apart into those that are still
+alike.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from paramtool.engine.refine import refined
 from paramtool.engine.source import Source
 from paramtool.engine.streams import Pool, Stream, same
-from paramtool.model.match import Equal
-from paramtool.model.view import View
+from paramtool.model.match import Equal, Match
+from paramtool.model.view import View, contiguous
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +27,7 @@ Thing = TypeVar("Thing")
 
 
 def equal_classes(pool: Pool, groups: Sequence[Sequence[Named]], advance: Advance) -> Iterator[Equal]:
-    """Classes of two or more equal windows among groups of one dtype and shape each.
+    """Classes of two or more equal windows among groups of one dtype and size each.
 
     A window without a partner of the same samples is never read further.
     """
@@ -37,6 +38,21 @@ def equal_classes(pool: Pool, groups: Sequence[Sequence[Named]], advance: Advanc
         yield from classes
 
 
+def reshaped(pool: Pool, groups: Sequence[Sequence[tuple[Named, bool]]], advance: Advance) -> Iterator[Match]:
+    """Tensors that hold the row-major elements of another in another shape; no two of one shape are equal.
+
+    Groups have one dtype and size each; with every window, whether it may stand on others.
+    """
+    moves = {name: may for group in groups for (name, _), may in group}
+    views = {name: view for group in groups for (name, view), _ in group}
+    for equal in equal_classes(pool, [[named for named, _ in group] for group in groups], advance):
+        owner = next((name for name in equal.names if not moves[name]), equal.names[0])
+        for name in equal.names:
+            if name != owner and moves[name]:
+                view = views[name]
+                yield Match(name, owner, contiguous(owner, view.dtype, view.shape), "view")
+
+
 def split(group: Sequence[Thing], key: Callable[[Thing], Hashable]) -> list[list[Thing]]:
     """The subsets of two or more that have one key."""
     found: dict[Hashable, list[Thing]] = {}
@@ -45,6 +61,8 @@ def split(group: Sequence[Thing], key: Callable[[Thing], Hashable]) -> list[list
     return [subset for subset in found.values() if len(subset) > 1]
 
 
+SAMPLE_NBYTES = 512
+"""At most so much of a window is looked at in each place."""
 SAMPLED = (1, 0, 2)
 """Where samples are taken, one place after the other: in the middle (1), where weights part first, at the beginning (0)
 and at the end (2).  What parts at one is not read at the next."""
@@ -54,6 +72,8 @@ def sampled(source: Source, group: Sequence[Named]) -> list[list[Named]]:
     """The subsets that agree in a few bytes of each place."""
     subsets = [list(group)]
     for place in SAMPLED:
+        for view in (view for one in subsets for _, view in one if view.is_contiguous):
+            source.will_read(int(view.storage), [view.byte_start + _sampled_at(view, place)[0]], SAMPLE_NBYTES)
         subsets = [part for one in subsets for part in split(one, partial(_sample, source, place))]
     return subsets
 
@@ -63,16 +83,23 @@ def _sample(source: Source, place: int, named: Named) -> bytes:
 
 
 def sample(source: Source, view: View, place: int) -> bytes:
-    """A few bytes of a window, from a whole element on: one in two hundred of a long window."""
-    width = view.dtype.block_bytes
-    count = min(view.nbytes, max(16, min(512, view.nbytes // 200)))
+    """A few bytes of a window, from a whole element on."""
+    start, count = _sampled_at(view, place)
     if view.is_contiguous:
-        start = place * (view.nbytes - count) // 2
-        return source.read(int(view.storage), view.byte_start + start - start % width, count)
-    count = min(view.numel, max(1, count // width))
-    start = place * (view.numel - count) // 2
-    source.nbytes_read += count * width
-    return source.array(view).flat[start : start + count].tobytes()
+        return source.read(int(view.storage), view.byte_start + start, count)
+    width = view.dtype.block_bytes
+    source.nbytes_read += count
+    found = source.array(view, scattered=True).flat[start // width : (start + count) // width]
+    return bytes(found.tobytes())
+
+
+def _sampled_at(view: View, place: int) -> tuple[int, int]:
+    """Where a sample begins among the row-major bytes, and how long it is: one byte in two hundred of a long window."""
+    width = view.dtype.block_bytes
+    count = min(view.nbytes, max(16, min(SAMPLE_NBYTES, view.nbytes // 200)))
+    count -= count % width
+    start = place * (view.nbytes - count) // 2
+    return start - start % width, count
 
 
 def _compared(source: Source, task: tuple[Sequence[Named], int]) -> list[Equal]:
@@ -107,7 +134,7 @@ def _constant(source: Source, task: tuple[View, int]) -> bytes:
     first = sample(source, view, 0)[:width]
     for place in SAMPLED:
         found = sample(source, view, place)
-        if found[: len(found) // width * width] != first * (len(found) // width):
+        if found != first * (len(found) // width):
             return b""
     stream = Stream(source, view)
     whole = min(view.nbytes, size - size % width)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from paramtool.engine.lines import Line
 from paramtool.engine.source import Source
 from paramtool.engine.streams import Pool, same_window
 from paramtool.model.match import Match, Rows
@@ -44,10 +45,11 @@ def slices(pool: Pool, groups: Sequence[tuple[list[Rows], list[Rows]]], advance:
     All rows of a group have one pitch and one dtype.  Each small one is found once, in the first large one that has it.
     """
     for small, large in groups:
+        heads = Heads(pool.source)
         wanted = {rows.name: rows for rows in small}
         for owner in large:
             sought = [r for r in wanted.values() if r.view.nbytes < owner.view.nbytes <= MAX_RATIO * r.view.nbytes]
-            for rows, row in _found(pool, owner, sought, advance):
+            for rows, row in _found(pool, owner, sought, heads, advance):
                 del wanted[rows.name]
                 dtype = rows.view.dtype
                 window = contiguous(owner.name, dtype, rows.view.shape, row * owner.pitch // dtype.block_bytes)
@@ -80,15 +82,15 @@ def _alike(source: Source, a: View, b: View, size: int) -> bool:
     return bool(one[first] == other[first]) and same_window(source, a, source, b, size)
 
 
-def _found(pool: Pool, owner: Rows, sought: list[Rows], advance: Advance) -> Iterator[tuple[Rows, int]]:
+def _found(pool: Pool, owner: Rows, sought: list[Rows], heads: Heads, advance: Advance) -> Iterator[tuple[Rows, int]]:
     """(tensor, first row) of those of `sought` that stand in `owner`."""
-    strides: dict[int, list[Rows]] = {}
+    kinds: dict[tuple[int, int], list[Rows]] = {}
     for rows in sought:
-        strides.setdefault(stride(rows), []).append(rows)
+        kinds.setdefault(looked_at(rows), []).append(rows)
     tasks = [
         ((owner, rows, starts), [owner.view, rows.view])
-        for step, some in strides.items()
-        for rows, starts in _candidates(pool.source, owner, some, step)
+        for kind, some in kinds.items()
+        for rows, starts in _candidates(pool.source, owner, some, kind, heads)
         if starts
     ]
     size = pool.block_nbytes(2)
@@ -98,24 +100,43 @@ def _found(pool: Pool, owner: Rows, sought: list[Rows], advance: Advance) -> Ite
             yield task[1], row
 
 
-def stride(rows: Rows) -> int:
-    """How many first rows of a tensor are looked at, a power of two, and so every which row of the larger one."""
+def looked_at(rows: Rows) -> tuple[int, int]:
+    """How many first rows of a tensor are looked at, a power of two, and so every which row of the larger one; and how
+    many bytes of each."""
     few = int(rows.count**0.5) if rows.pitch >= 64 else rows.count // 64
-    return 1 << max(few, 1).bit_length() - 1
+    step = 1 << max(few, 1).bit_length() - 1
+    return step, min(KEY_NBYTES, rows.view.nbytes - (step - 1) * rows.pitch)
 
 
-def _candidates(source: Source, owner: Rows, some: list[Rows], step: int) -> Iterator[tuple[Rows, list[int]]]:
+class Heads:
+    """The beginnings of the first rows of tensors, each as one number, read once for all that may hold them."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._known: dict[str, Array] = {}
+
+    def of(self, rows: Rows) -> Array:
+        """A number for each row that is looked at."""
+        if rows.name not in self._known:
+            step, width = looked_at(rows)
+            self._known[rows.name] = _keys(self._source, rows, step, 1, width)
+        return self._known[rows.name]
+
+
+def _candidates(
+    source: Source, owner: Rows, some: list[Rows], kind: tuple[int, int], heads: Heads
+) -> Iterator[tuple[Rows, list[int]]]:
     """Where in `owner` each of some tensors could begin, as far as samples say; at most MAX_STARTS places."""
     import numpy as np
 
-    width = min(KEY_NBYTES, *(rows.view.nbytes - (step - 1) * rows.pitch for rows in some))
+    step, width = kind
     last = (owner.view.nbytes - width) // owner.pitch
     probed = np.arange(0, last + 1, step)
     there = _keys(source, owner, len(probed), step, width)
     order = np.argsort(there, kind="stable")
     there, probed = there[order], probed[order]
     for rows in some:
-        here = _keys(source, rows, step, 1, width)
+        here = heads.of(rows)
         low, high = np.searchsorted(there, here, "left"), np.searchsorted(there, here, "right")
         if int((high - low).sum()) > MANY_STARTS:  # rows that say nothing, such as zeros
             begin = _by_telling_bytes(source, owner, rows)
@@ -134,13 +155,11 @@ def _by_telling_bytes(source: Source, owner: Rows, rows: Rows) -> Array:
     import numpy as np
 
     at = _telling(source, rows.view)
-    key = source.read(int(rows.view.storage), rows.view.byte_start + at, min(TELLING_NBYTES, rows.view.nbytes - at))
+    key = Line(source, rows.view).part(at, min(at + TELLING_NBYTES, rows.view.nbytes))
     found: list[int] = []
-    reach = owner.view.nbytes
+    reach, line, more = owner.view.nbytes, Line(source, owner.view), len(key) - rows.view.dtype.block_bytes
     for start in range(0, reach, CHUNK_NBYTES):
-        block = source.read(
-            int(owner.view.storage), owner.view.byte_start + start, min(CHUNK_NBYTES + len(key) - 1, reach - start)
-        )
+        block = line.part(start, min(start + CHUNK_NBYTES + more, reach))
         place = block.find(key)
         while place >= 0 and len(found) < MANY_STARTS:
             begin, rest = divmod(start + place - at, owner.pitch)
@@ -154,11 +173,10 @@ def _telling(source: Source, view: View) -> int:
     """Where the first element stands that is not like the first one; there is one, for constants are left out."""
     import numpy as np
 
-    width = view.dtype.block_bytes
-    first = np.frombuffer(source.read(int(view.storage), view.byte_start, width), "u1")
-    step = CHUNK_NBYTES - CHUNK_NBYTES % width
-    for start in range(0, view.nbytes, step):
-        data = source.read(int(view.storage), view.byte_start + start, min(step, view.nbytes - start))
+    width, line = view.dtype.block_bytes, Line(source, view)
+    first = np.frombuffer(line.part(0, width), "u1")
+    for start in range(0, view.nbytes, CHUNK_NBYTES):
+        data = line.part(start, min(start + CHUNK_NBYTES, view.nbytes))
         unlike = (np.frombuffer(data, "u1").reshape(-1, width) != first).any(axis=1)
         if unlike.any():
             return start + int(unlike.argmax()) * width
@@ -169,15 +187,13 @@ def _keys(source: Source, rows: Rows, count: int, step: int, width: int) -> Arra
     """The beginnings of every `step`-th row, each as one number; equal bytes give equal numbers."""
     import numpy as np
 
-    raw = _bytes(source, rows.view)
+    line = Line(source, rows.view)
     key = np.zeros(count, "u8")
-    source.nbytes_read += count * width
     for at in range(0, count, KEYS_AT_ONCE):
-        some = min(KEYS_AT_ONCE, count - at)
-        heads = np.lib.stride_tricks.as_strided(raw[at * step * rows.pitch :], (some, width), (step * rows.pitch, 1))
-        lanes = np.zeros((some, -(-width // 8) * 8), "u1")
-        lanes[:, :width] = heads
-        part = key[at : at + some]
+        places = np.arange(at, min(at + KEYS_AT_ONCE, count)) * (step * rows.pitch)
+        lanes = np.zeros((len(places), -(-width // 8) * 8), "u1")
+        lanes[:, :width] = line.take(places, width)
+        part = key[at : at + len(places)]
         for lane in lanes.view("u8").T:
             part[:] = (part ^ lane) * np.uint64(0x9E3779B97F4A7C15)
             part ^= part >> np.uint64(29)
@@ -186,10 +202,11 @@ def _keys(source: Source, rows: Rows, count: int, step: int, width: int) -> Arra
 
 def _probed(source: Source, owner: Rows, rows: Rows, begin: Array) -> Array:
     """Those of the first rows where some more places agree."""
-    width = min(8, rows.view.nbytes)
-    span = rows.view.nbytes - width
+    element = rows.view.dtype.block_bytes
+    width = min(max(8, element), rows.view.nbytes)
+    elements = (rows.view.nbytes - width) // element
     for k in range(PROBES):
-        begin = _agreeing(source, owner, rows, begin, span * (k * 5 % PROBES) // (PROBES - 1), width)
+        begin = _agreeing(source, owner, rows, begin, elements * (k * 5 % PROBES) // (PROBES - 1) * element, width)
     if len(begin) > MAX_STARTS:
         at = _telling(source, rows.view)
         begin = _agreeing(source, owner, rows, begin, at, min(TELLING_NBYTES, rows.view.nbytes - at))
@@ -200,27 +217,27 @@ def _agreeing(source: Source, owner: Rows, rows: Rows, begin: Array, at: int, wi
     """Those of the first rows from which on `owner` has the bytes that a tensor has at byte `at`."""
     import numpy as np
 
-    mine, theirs = _bytes(source, rows.view)[at : at + width], _bytes(source, owner.view)
-    source.nbytes_read += width * (len(begin) + 1)
-    kept = [np.empty(0, np.int64)]
-    for some in np.array_split(begin, len(begin) * width // CHUNK_NBYTES + 1):
-        places = some[:, None] * owner.pitch + at + np.arange(width)
-        kept.append(some[(theirs[places] == mine).all(axis=1)])
-    return np.concatenate(kept)
-
-
-def _bytes(source: Source, view: View) -> Array:
-    """The bytes of a contiguous window, mapped and not read."""
-    from paramtool.model.dtype import DTYPES
-
-    return source.array(contiguous(view.storage, DTYPES["uint8"], (view.nbytes,), view.byte_start))
+    if not len(begin):
+        return begin
+    mine, theirs = Line(source, rows.view).take(np.array([at]), width), Line(source, owner.view)
+    parts = np.array_split(begin, len(begin) * width // CHUNK_NBYTES + 1)
+    return np.concatenate([some[(theirs.take(some * owner.pitch + at, width) == mine).all(axis=1)] for some in parts])
 
 
 def _first(source: Source, owner: Rows, rows: Rows, starts: list[int], size: int) -> int | None:
     """The first of some rows of `owner` from which on all bytes of a tensor stand."""
-    whole = contiguous(owner.view.storage, rows.view.dtype, rows.view.shape)
-    for row in starts:
-        there = whole.on(owner.view.storage, owner.view.byte_start + row * owner.pitch)
-        if same_window(source, there, source, rows.view, size):
-            return row
-    return None
+    return next((row for row in starts if _stands(source, owner, rows, row * owner.pitch, size)), None)
+
+
+def _stands(source: Source, owner: Rows, rows: Rows, at: int, size: int) -> bool:
+    """Whether all bytes of a tensor stand in `owner` from byte `at` on."""
+    if owner.view.is_contiguous:
+        there = contiguous(owner.view.storage, rows.view.dtype, rows.view.shape)
+        there = there.on(owner.view.storage, owner.view.byte_start + at)
+        return same_window(source, there, source, rows.view, size)
+    mine, theirs = Line(source, rows.view), Line(source, owner.view)
+    return all(
+        mine.part(start, stop) == theirs.part(at + start, at + stop)
+        for start in range(0, rows.view.nbytes, size)
+        for stop in [min(start + size, rows.view.nbytes)]
+    )

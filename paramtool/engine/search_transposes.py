@@ -6,7 +6,7 @@ indices are all the same: such elements say which tensors could be one another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import permutations, product
 from typing import TYPE_CHECKING, Any
 
@@ -37,20 +37,25 @@ MAX_AXES = 5
 Order = tuple[int, ...]
 
 
-def transposes(pool: Pool, groups: Sequence[Sequence[Named]], advance: Advance) -> Iterator[Match]:
+def transposes(
+    pool: Pool, groups: Sequence[Sequence[Named]], done: Collection[str], advance: Advance
+) -> Iterator[Match]:
     """Tensors whose axes, in another order, give a tensor before them.
 
-    The windows of a group have one dtype and the same lengths of axes, in whatever order.
+    The windows of a group have one dtype and the same lengths of axes, in whatever order.  Those in `done` may give
+    others and are not looked for.
     """
     for group in groups:
         for some in split(group, lambda named: _invariant(pool.source, named[1])):
-            yield from _among(pool, some, advance)
+            yield from _among(pool, some, done, advance)
 
 
-def _among(pool: Pool, some: Sequence[Named], advance: Advance) -> Iterator[Match]:
+def _among(pool: Pool, some: Sequence[Named], done: Collection[str], advance: Advance) -> Iterator[Match]:
     """The transposes among windows whose elements of equal indices agree, each of the first that has it."""
-    stay = [some[0]]
-    for name, view in some[1:]:
+    stay = [(name, view) for name, view in some if name in done]
+    for name, view in some:
+        if name in done:
+            continue
         pairs = [(owner, order) for owner in stay for order in _orders(pool.source, owner[1], view)]
         tasks = [((owner[1], view, order), [owner[1], view]) for owner, order in pairs]
         answers = list(pool.map(_is_transpose, tasks))
@@ -71,7 +76,7 @@ def _window(owner: Named, order: Order) -> View:
 
 def _invariant(source: Source, view: View) -> bytes:
     """Elements that stay where they are, however the axes are ordered."""
-    array = source.array(view)
+    array = source.array(view, scattered=True)
     long = [size for size in view.shape if size > 1]
     least = min(long, default=1)
     same = [k * (least - 1) // (DIAGONAL - 1) for k in range(DIAGONAL)]
@@ -85,7 +90,7 @@ def _orders(source: Source, a: View, b: View) -> Iterator[Order]:
     """The orders of a's axes that give b's shape, and b's elements in the places that were looked at."""
     if sum(size > 1 for size in a.shape) > MAX_AXES:
         return
-    one, other = source.array(a), source.array(b)
+    one, other = source.array(a, scattered=True), source.array(b, scattered=True)
     moved = [k for k, size in enumerate(a.shape) if size > 1]
     for order in permutations(range(len(a.shape))):
         long = [k for k in order if a.shape[k] > 1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -60,7 +60,7 @@ class Source:
         self._files: dict[str, BinaryIO] = {}
         self._spool: BinaryIO | None = None
         self._spooled: dict[int, int] = {}
-        self._mapped: dict[int, _Mapped] = {}
+        self._mapped: dict[tuple[int, bool], _Mapped] = {}
         self._proved: set[int] = set()
         self._pending: dict[int, Future[int]] = {}
         self._worker: ThreadPoolExecutor | None = None
@@ -196,20 +196,30 @@ class Source:
                 hint="fetch the file again",
             )
 
-    def array(self, view: View) -> Array:
+    def will_read(self, storage_id: int, starts: Iterable[int], nbytes: int) -> None:
+        """Tell the kernel which bytes of a storage will be read, so that a disk fetches them side by side."""
+        if not hasattr(os, "posix_fadvise"):  # macOS, Windows
+            return
+        file, base = self.place(storage_id)
+        for start in starts:
+            os.posix_fadvise(file.fileno(), base + start, nbytes, os.POSIX_FADV_WILLNEED)
+
+    def array(self, view: View, *, scattered: bool = False) -> Array:
         """A window as a NumPy array of raw elements over the mapped file: nothing is read until it is looked at.
 
-        Packed types come as bytes, one row.
+        `scattered` says that what is looked at lies far apart, so that nothing beside it is read.  Packed types come as
+        bytes, one row.
         """
         import numpy as np
 
         storage_id = int(view.storage)
-        if storage_id not in self._mapped:
+        key = storage_id, scattered
+        if key not in self._mapped:
             if len(self._mapped) >= min(MAX_MAPPED, self._max_files):  # each mapping holds a file open
                 self._mapped.pop(next(iter(self._mapped)))
             file, base = self.place(storage_id)
-            self._mapped[storage_id] = _Mapped(file, base, self.checkpoint.storages[storage_id].nbytes)
-        base_array = self._mapped[storage_id].bytes
+            self._mapped[key] = _Mapped(file, base, self.checkpoint.storages[storage_id].nbytes, scattered)
+        base_array = self._mapped[key].bytes
         if view.dtype.block_elements != 1:
             return base_array[view.byte_start : view.byte_stop]
         size = view.dtype.block_bytes
@@ -358,13 +368,15 @@ def _ends(file: BinaryIO, position: int, lacking: int) -> FormatError:
 class _Mapped:
     """A storage mapped into memory."""
 
-    def __init__(self, file: BinaryIO, base: int, nbytes: int) -> None:
+    def __init__(self, file: BinaryIO, base: int, nbytes: int, scattered: bool) -> None:
         import mmap
 
         import numpy as np
 
         start = base - base % mmap.ALLOCATIONGRANULARITY
         self.map = mmap.mmap(file.fileno(), base - start + nbytes, access=mmap.ACCESS_READ, offset=start)
+        if scattered and hasattr(mmap, "MADV_RANDOM"):
+            self.map.madvise(mmap.MADV_RANDOM)
         self.bytes: Array = np.frombuffer(self.map, "u1", nbytes, base - start)
 
 

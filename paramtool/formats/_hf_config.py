@@ -15,7 +15,6 @@ from typing import Any
 
 from paramtool.errors import FormatError, UsageError
 from paramtool.formats import _json
-from paramtool.formats._files import open_source
 from paramtool.model.config import SHARE, SIDES, TEXT, WORDS, Config
 
 NAME = "config.json"
@@ -40,17 +39,7 @@ def place(path: str, given: str = "") -> str:
 
 def read(path: str) -> Config:
     """What a config says of ties; FormatError where it is damaged, or says two things of one tie."""
-    file, source = open_source(path)
-    with file:
-        if source.nbytes > MAX_NBYTES:
-            raise FormatError(f"{path}: is a config of {source.nbytes} bytes; expected at most {MAX_NBYTES}")
-        text = file.read(MAX_NBYTES)
-    try:
-        config = _json.strict(text)
-    except ValueError as error:
-        raise FormatError(f"{path}: is no JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise FormatError(f"{path}: holds {_kind(config)}; expected an object, as transformers writes it")
+    config = whole(path)
     said: dict[str, bool] = {}
     types: dict[str, str] = {}
     for prefix, one in _configs(path, config, "", 0):
@@ -64,6 +53,14 @@ def read(path: str) -> Config:
     found = Config(path, said, types)
     _agree(found)
     return found
+
+
+def whole(path: str) -> dict[str, Any]:
+    """All that a config holds; FormatError where it is damaged."""
+    config, _ = _json.strict_file(path, "a config", MAX_NBYTES)
+    if not isinstance(config, dict):
+        raise FormatError(f"{path}: holds {_kind(config)}; expected an object, as transformers writes it")
+    return config
 
 
 def _configs(path: str, config: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, Mapping[str, Any]]]:

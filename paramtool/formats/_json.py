@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from paramtool.errors import FormatError
+from paramtool.formats._files import open_source
+from paramtool.model.storage import SourceFile
+
 
 def strict(text: str | bytes) -> Any:
     """The value of a JSON text; ValueError where it is none, nests too deep, or has a key twice in one object.
@@ -15,6 +19,19 @@ def strict(text: str | bytes) -> Any:
         return json.loads(text, object_pairs_hook=_object)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+
+
+def strict_file(path: str, what: str, max_nbytes: int) -> tuple[Any, SourceFile]:
+    """The value of a file of JSON; FormatError where it cannot be read, is larger than `what` is, or is no JSON."""
+    file, source = open_source(path)
+    with file:
+        if source.nbytes > max_nbytes:
+            raise FormatError(f"{path}: is {what} of {source.nbytes} bytes; expected at most {max_nbytes}")
+        text = file.read(max_nbytes)
+    try:
+        return strict(text), source
+    except ValueError as error:
+        raise FormatError(f"{path}: is no JSON: {error}") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

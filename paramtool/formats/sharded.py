@@ -16,7 +16,6 @@ from typing import Any
 
 from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError
 from paramtool.formats import _json, _record_checks, _tree, record
-from paramtool.formats._files import open_source
 from paramtool.formats._index import plain_names, read_record
 from paramtool.formats._plain_shards import Said, check_plain, linked_files, spoken_for
 from paramtool.formats._shards import NAME, Renumber, merge_metadata, own_metadata, some
@@ -80,15 +79,7 @@ def _read_shards(
 
 
 def _read_index(path: str) -> tuple[dict[str, str], dict[str, Any], SourceFile]:
-    file, source = open_source(path)
-    with file:
-        if source.nbytes > MAX_INDEX_NBYTES:
-            raise FormatError(f"{path}: is an index of {source.nbytes} bytes; expected at most {MAX_INDEX_NBYTES}")
-        text = file.read(MAX_INDEX_NBYTES)
-    try:
-        index = _json.strict(text)
-    except ValueError as error:
-        raise FormatError(f"{path}: is no JSON: {error}") from None
+    index, source = _json.strict_file(path, "an index", MAX_INDEX_NBYTES)
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise FormatError(f"{path}: has no weight_map of names and files; it is no index of a sharded checkpoint")

@@ -59,12 +59,14 @@ def compare(
 def _matches(pool: Pool, rest: list[Candidate], advance: Advance) -> Iterator[Match]:
     """What can be had from others, one kind after the other: what was found may still hold others."""
     from paramtool.engine.search_casts import casts
+    from paramtool.engine.search_equal import reshaped
     from paramtool.engine.search_slices import proved, slices
     from paramtool.engine.search_transposes import transposes
 
     searches: tuple[Callable[[set[str]], Iterator[Match]], ...] = (
         lambda done: proved(pool, {one.name: one.view for one in rest}, inside.windows(rest), advance),
-        lambda done: transposes(pool, questions.transpose_groups(rest, done), advance),
+        lambda done: reshaped(pool, questions.shape_groups(rest), advance),
+        lambda done: transposes(pool, questions.transpose_groups(rest), done, advance),
         lambda done: slices(pool, questions.row_groups(rest, done), advance),
         lambda done: casts(pool, questions.cast_groups(rest), done, advance),
     )

@@ -35,6 +35,7 @@ from paramtool.model.plan import Plan, check
 from paramtool.passes import dedup as dedup_pass
 from paramtool.passes import select
 from paramtool.passes.joining import join, settle, without
+from paramtool.passes.owning import owned
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,8 @@ def _planned(
 def _joined(graph: AliasGraph, content: Content, options: Options) -> AliasGraph:
     """Names on the bytes of others, as far as the options ask for it."""
     graph = join(graph, [found.names for found in content.equal], options.keep)
-    return settle(graph, content, options.derive_casts, options.fold_constants)
+    graph = settle(graph, content, options.derive_casts, options.fold_constants)
+    return owned(graph, lambda names: alias.choose(names, options.keep))
 
 
 def _keep_warnings(graph: AliasGraph, keep: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ from math import lcm
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Cast, Constant, Storage
-from paramtool.model.view import View, contiguous, overlaps
+from paramtool.model.view import View, contiguous, overlaps, reshaped
 
 SPAN_PREFIX = "paramtool.span/"
 """Names of stored spans that belong to no single tensor begin with this."""
@@ -179,11 +179,13 @@ def _derived(storages: Mapping[int, Storage], owners: Mapping[str, View]) -> Ite
     for name, view in owners.items():
         backing = storages[int(view.storage)].backing
         if isinstance(backing, Constant):
-            yield name, Derived(None, backing.element)
+            if len(backing.element) == view.dtype.block_bytes:
+                yield name, Derived(None, backing.element)
         elif isinstance(backing, Cast):
             places = (_place_on(backing.view, owner, base) for owner, base in owners.items())
             window = next((place for place in places if place is not None), None)
-            if window is not None and view.is_contiguous and view.shape == window.shape:
+            window = window and reshaped(window, view.shape)
+            if window is not None and view.is_contiguous and view.dtype == backing.dtype:
                 yield name, Derived(window, lossless=backing.lossless)
 
 

@@ -34,7 +34,7 @@ class Match:
     window: View
     """Where: a window, of the shape of `name`, on the row-major elements of `owner`; `window.storage` is that name."""
     relation: str
-    """`slice`, `transpose` or `cast`."""
+    """`view` (the same elements in another shape), `slice`, `transpose` or `cast`."""
     lossless: bool = True
     """For a cast: whether the way back gives the same bytes; if not, `name` is `owner` rounded to nearest even."""
 
@@ -54,7 +54,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A contiguous window, seen as rows of `pitch` bytes: what slices are looked for in, and what is looked for."""
+    """A window, its row-major bytes seen as rows of `pitch`: what slices are looked for in, and what is looked for."""
 
     name: str
     view: View

@@ -2,6 +2,7 @@
 
     candidates        every window that counts, once
     equal_groups      same role, dtype and shape
+    shape_groups      same role, dtype and size, in different shapes
     row_groups        rows of one length: could the small ones stand in the large ones?
     transpose_groups  the same lengths of axes, in whatever order
     cast_groups       one shape, a narrow and a wide type of number
@@ -62,6 +63,17 @@ def distinct(found: Iterable[Candidate], equal: Iterable[Equal], without: Collec
     return [one for one in found if one.name not in second and one.name not in without]
 
 
+def shape_groups(found: Iterable[Candidate]) -> list[list[tuple[tuple[str, View], bool]]]:
+    """Windows of one role, dtype and size in more than one shape, each with whether it may stand on others."""
+    plain = [one for one in found if one.view.dtype.block_elements == 1]
+    groups = _grouped(plain, lambda one: (one.role, one.view.dtype, one.view.nbytes))
+    return [
+        [((one.name, one.view), one.is_whole) for one in group]
+        for group in groups
+        if len({one.view.shape for one in group}) > 1
+    ]
+
+
 def row_groups(found: Iterable[Candidate], done: Collection[str] = ()) -> list[tuple[list[Rows], list[Rows]]]:
     """(tensors that may be slices, tensors that may hold them), each pair seen as rows of one length.
 
@@ -69,7 +81,7 @@ def row_groups(found: Iterable[Candidate], done: Collection[str] = ()) -> list[t
     fused network may be, from any element on.  Ascending by size, so that the nearest owner is found first.  Those in
     `done` are not looked for and may still hold others.
     """
-    plain = [one for one in found if one.view.dtype.block_elements == 1 and one.view.is_contiguous and one.view.shape]
+    plain = [one for one in found if one.view.dtype.block_elements == 1 and one.view.shape]
     plain.sort(key=lambda one: one.view.nbytes)
     groups = []
     for group in _grouped(plain, lambda one: (one.role, one.view.dtype, one.view.shape[-1])):
@@ -91,13 +103,12 @@ def _rows(
     return small, [Rows(one.name, one.view, pitch) for one in large]
 
 
-def transpose_groups(found: Iterable[Candidate], done: Collection[str] = ()) -> list[list[tuple[str, View]]]:
+def transpose_groups(found: Iterable[Candidate]) -> list[list[tuple[str, View]]]:
     """Windows of one role and dtype with two or more axes longer than 1, of the same lengths in some order."""
     some = [
         one
         for one in found
-        if one.is_whole and one.name not in done
-        if one.view.dtype.block_elements == 1 and sum(size > 1 for size in one.view.shape) > 1
+        if one.is_whole and one.view.dtype.block_elements == 1 and sum(size > 1 for size in one.view.shape) > 1
     ]
     groups = _grouped(some, lambda one: (one.role, one.view.dtype, tuple(sorted(one.view.shape))))
     return [[(one.name, one.view) for one in group] for group in groups if len(group) > 1]

@@ -18,9 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from paramtool.model.alias import AliasGraph, Member
+from paramtool.model.alias import AliasGraph
 from paramtool.model.plan import Target
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import View
+from paramtool.passes.owning import owned
 
 
 class Held(NamedTuple):
@@ -75,30 +76,7 @@ def agreed(graphs: Sequence[AliasGraph]) -> list[AliasGraph]:
     for graph in graphs:
         for name in graph.members:
             rank.setdefault(name, len(rank))
-    return [_owned_by(graph, {name: (-known[name], rank[name]) for name in graph.members}) for graph in graphs]
-
-
-def _owned_by(graph: AliasGraph, rank: Mapping[str, tuple[int, int]]) -> AliasGraph:
-    """A graph whose owners are the best of the names that are the whole of them."""
-    new: dict[str, str] = {}
-    for owner, members in graph.groups():
-        view = graph.owners[owner]
-        whole = contiguous(owner, view.dtype, view.shape)
-        names = [member.name for member in members if member.window == whole]
-        if owner not in graph.anonymous and names:
-            new[owner] = min(names, key=rank.__getitem__)
-    if all(owner == name for owner, name in new.items()):
-        return graph
-    memory = {owner: graph.members[name].memory for owner, name in new.items()}
-    moved = {n: _moved(m, new[m.owner], memory[m.owner]) for n, m in graph.members.items() if m.owner in new}
-    owners = {new.get(owner, owner): view for owner, view in graph.owners.items()}
-    return replace(graph, owners=owners, members={**graph.members, **moved})
-
-
-def _moved(member: Member, owner: str, memory: str) -> Member:
-    """A member whose owner is another now; evidence is relative to that one's memory (none is its own)."""
-    evidence = member.memory_evidence if member.memory == memory else "content"
-    return replace(member, window=member.window.on(owner, member.window.byte_start), evidence=evidence)
+    return [owned(graph, lambda names: min(names, key=lambda name: (-known[name], rank[name]))) for graph in graphs]
 
 
 def namesakes(held: Iterable[Held]) -> list[list[Held]]:
@@ -174,7 +152,11 @@ def renamed(found: Sequence[Unit], classes: Iterable[Sequence[Unit]]) -> Renamed
 
 def standing_on(graph: AliasGraph, moved: Mapping[str, str]) -> AliasGraph:
     """A graph whose owners stand on others of their dtype and shape: {owner: a name of this graph, or of none}."""
-    gone = {name: _moved(m, moved[m.owner], memory="") for name, m in graph.members.items() if m.owner in moved}
+    gone = {
+        name: replace(m, window=m.window.on(moved[m.owner], m.window.byte_start), evidence="content")
+        for name, m in graph.members.items()
+        if m.owner in moved
+    }
     owners = {other: graph.owners[owner] for owner, other in moved.items()}
     owners |= {owner: view for owner, view in graph.owners.items() if owner not in moved}
     return replace(graph, owners=owners, members={**graph.members, **gone})

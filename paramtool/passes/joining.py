@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from paramtool.model.alias import AliasGraph, Derived, Member, choose, fills
 from paramtool.model.match import Content, Match
-from paramtool.model.view import View, contiguous, seen_through
+from paramtool.model.view import View, contiguous, reshaped, seen_through
 
 
 @dataclass
@@ -135,13 +135,18 @@ def settle(graph: AliasGraph, content: Content, casts: bool, constants: bool) ->
         member, place = graph.members[match.name], _on_owner(graph, match)
         if place is None or not fills(member, graph):
             continue
+        base = graph.owners[member.owner]
         if match.relation != "cast":
             moves.move(member.owner, place)
-        elif casts and (window := moves.seen(place)) is not None and window.storage not in moves.derived:
-            moves.derive(member.owner, Derived(window, lossless=match.lossless))
+        elif casts and member.window.dtype == base.dtype:
+            seen = moves.seen(place)
+            window = seen and reshaped(seen, base.shape)
+            if window is not None and window.storage not in moves.derived:
+                moves.derive(member.owner, Derived(window, lossless=match.lossless))
     for name, element in content.constants.items() if constants else ():
         member = graph.members[name]
-        if fills(member, graph) and member.owner not in graph.anonymous:
+        alike = len(element) == graph.owners[member.owner].dtype.block_bytes
+        if alike and fills(member, graph) and member.owner not in graph.anonymous:
             moves.derive(member.owner, Derived(None, element))
     return moves.done()
 

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from paramtool.errors import FormatError, UnsafeError, UsageError
-from paramtool.formats import _json
+from paramtool.formats import _hf_config
 from paramtool.jobs._progress import Path
 from paramtool.passes.wanted import Wanted, wanted_by
 from paramtool.torch._live import described, tensors_of
@@ -25,8 +25,6 @@ from paramtool.torch._live import described, tensors_of
 if TYPE_CHECKING:
     from types import ModuleType
 
-CONFIG_NAME = "config.json"
-MAX_CONFIG_NBYTES = 16 << 20
 MAX_LAYERS = 10_000
 """More layers than this are no model, and would take for ever to build."""
 LAYERS = re.compile(r"(^|_)(n_)?(layers?|experts|blocks)$")
@@ -82,8 +80,8 @@ def _as_saved(model: nn.Module, own: Mapping[str, torch.Tensor]) -> Mapping[str,
 def model_from_config(path: Path) -> nn.Module:
     """The model of a config.json on the meta device; errors as of `names_from_config`."""
     where = os.fspath(path)
-    where = os.path.join(where, CONFIG_NAME) if os.path.isdir(where) else where
-    config = read_config(where)
+    where = os.path.join(where, _hf_config.NAME) if os.path.isdir(where) else where
+    config = _hf_config.whole(where)
     transformers = _transformers(where)
     architecture = _architecture(where, config, transformers)
     _check(where, config, architecture)
@@ -99,21 +97,6 @@ def model_from_config(path: Path) -> nn.Module:
         ) from None
     assert isinstance(model, nn.Module)
     return model
-
-
-def read_config(where: str) -> dict[str, Any]:
-    """The JSON object of a config.json; FormatError where it is none."""
-    try:
-        with open(where, encoding="utf-8") as file:
-            text = file.read(MAX_CONFIG_NBYTES + 1)
-        config = _json.strict(text) if len(text) <= MAX_CONFIG_NBYTES else None
-    except OSError as error:
-        raise FormatError(f"{where}: cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise FormatError(f"{where}: is no config: {type(error).__name__}: {error}") from None
-    if not isinstance(config, dict):
-        raise FormatError(f"{where}: is no config: expected a JSON object of at most {MAX_CONFIG_NBYTES >> 20} MiB")
-    return config
 
 
 def _transformers(where: str) -> ModuleType:

@@ -99,7 +99,7 @@ def test_what_is_reported_is_true(arrays: Arrays, memory: int) -> None:
 
 @st.composite
 def planted(draw: st.DrawFn) -> tuple[Arrays, dict[str, str]]:
-    """Random arrays and, made of them, slices, transposes, casts, copies and constants: {name: what was planted}."""
+    """Random arrays and, made of them, slices, transposes, other shapes, casts, copies, constants: {name: which}."""
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     arrays: Arrays = {}
     kinds: dict[str, str] = {}
@@ -111,7 +111,7 @@ def planted(draw: st.DrawFn) -> tuple[Arrays, dict[str, str]]:
         arrays[base] = numbers.astype(kind)
         for n in range(draw(st.integers(0, 4))):
             name = f"{draw(st.sampled_from('az'))}{k}.{n}"
-            what = draw(st.sampled_from(("slice", "transpose", "cast", "equal", "constant")))
+            what = draw(st.sampled_from(("slice", "transpose", "cast", "equal", "constant", "view")))
             made = arrays[base]
             if what == "slice" and shape[0] > 2:
                 start = draw(st.integers(0, shape[0] - 2))
@@ -121,6 +121,8 @@ def planted(draw: st.DrawFn) -> tuple[Arrays, dict[str, str]]:
                     made = made[0]
             elif what == "transpose" and len(shape) > 1:
                 made = made.transpose(draw(st.permutations(range(len(shape)))))
+            elif what == "view" and len(shape) > 1:
+                made = made.reshape(draw(st.sampled_from((-1, (*shape[1:], shape[0]), (1, *shape)))))
             elif what == "cast":
                 made = cast(made, draw(st.sampled_from(CASTS[kind])))
             elif what == "constant":

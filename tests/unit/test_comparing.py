@@ -143,6 +143,31 @@ def test_masks_are_searched_in_bounded_memory(tmp_path):
     assert peak < 24 << 20
 
 
+def test_slices_of_what_the_source_holds_transposed(found):
+    """A matrix whose file has its columns one after the other holds its rows all the same, and a stack its blocks."""
+    matrix, stack = torch.randn(40, 300).t(), torch.randn(30, 8, 40).permute(1, 2, 0)
+    rows, block = matrix[17:200].clone(), stack[5].contiguous()
+    content = found({"matrix": matrix, "stack": stack, "rows": rows, "block": block}, min_nbytes=64)
+    assert related(content) == {("rows", "matrix", "slice"), ("block", "stack", "slice")}
+
+
+def test_one_shape_and_another(found):
+    """The same elements in other shapes, of which the first gives the others, and the transpose of one of these."""
+    line = torch.randn(24 * 60)
+    state = {"line": line, "matrix": line.clone().view(24, 60), "tall": line.clone().view(60, 24)}
+    state |= {
+        "turned": state["matrix"].t().contiguous(),
+        "other": torch.randn(60, 24),
+        "rows": line[60:240].view(3, 60).clone(),
+    }
+    assert related(found(state, min_nbytes=64)) == {
+        ("matrix", "line", "view"),
+        ("tall", "line", "view"),
+        ("turned", "matrix", "transpose"),
+        ("rows", "line", "slice"),
+    }
+
+
 @pytest.mark.parametrize(("pitch", "count"), [(4, 10), (4, 10_000), (4096, 1), (4096, 3), (4096, 5000), (32, 700)])
 def test_the_stride_of_looking_is_never_more_than_the_rows(pitch, count):
     """Otherwise a slice could fall between two rows that are looked at."""
@@ -151,7 +176,7 @@ def test_the_stride_of_looking_is_never_more_than_the_rows(pitch, count):
     from paramtool.model.view import contiguous
 
     rows = Rows("a", contiguous(0, DTYPES["uint8"], (pitch * count,)), pitch)
-    assert 1 <= search_slices.stride(rows) <= rows.count
+    assert 1 <= search_slices.looked_at(rows)[0] <= rows.count
 
 
 @pytest.mark.parametrize("target", ["keras", "mxnet", "torch"])

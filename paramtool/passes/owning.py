@@ -1,0 +1,85 @@
+"""Which name owns what several names are the whole of, once it is known who stands on what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from paramtool.model.alias import AliasGraph, Derived, Member, fills
+from paramtool.model.view import View, reshaped
+
+Choice = Callable[[Sequence[str]], str]
+
+
+def owned(graph: AliasGraph, choice: Choice) -> AliasGraph:
+    """The graph with owners that `choice` makes, of names in file order; spans are numbered in file order, too.
+
+    Names that have come from elsewhere may be better ones; reading what was written has to give the same choice.
+    """
+    new = {owner: owner for owner in graph.owners} | _chosen(graph, choice) | _numbered(graph)
+    changed = {owner: name for owner, name in new.items() if owner != name}
+    if not changed:
+        return graph
+    moved = {owner: graph.members[name] for owner, name in changed.items() if name in graph.members}
+    views = {**graph.owners, **{owner: member.source for owner, member in moved.items()}}
+    rank = {name: k for k, name in enumerate(graph.members)}
+    first = _first(graph)
+    order = sorted(new, key=lambda owner: rank.get(new[owner], first[owner]))
+    return replace(
+        graph,
+        owners={new[owner]: views[owner] for owner in order},
+        members={name: _renamed(member, changed, moved) for name, member in graph.members.items()},
+        anonymous=frozenset(new[owner] for owner in graph.anonymous),
+        derived={new[owner]: _seen(one, views[owner], new) for owner, one in graph.derived.items()},
+    )
+
+
+def _chosen(graph: AliasGraph, choice: Choice) -> dict[str, str]:
+    """{owner: the name that is to own it}, of those that are the whole of it, row by row."""
+    covers: dict[str, list[str]] = {}
+    for name, member in graph.members.items():
+        if member.window.is_contiguous and fills(member, graph) and _can_own(member, graph):
+            covers.setdefault(member.owner, []).append(name)
+    return {owner: choice(names) for owner, names in covers.items() if owner not in graph.anonymous}
+
+
+def _can_own(member: Member, graph: AliasGraph) -> bool:
+    """Whether what is calculated for the owner is calculated for this name as well, in its shape."""
+    how, window = graph.derived.get(member.owner), member.window
+    if how is None:
+        return True
+    alike = window.dtype == graph.owners[member.owner].dtype
+    return alike and (how.window is None or reshaped(how.window, window.shape) is not None)
+
+
+def _first(graph: AliasGraph) -> dict[str, int]:
+    """{owner: the position of the first name that stands on it}"""
+    first: dict[str, int] = {}
+    for k, member in enumerate(graph.members.values()):
+        first.setdefault(member.owner, k)
+    return first
+
+
+def _numbered(graph: AliasGraph) -> dict[str, str]:
+    """{span: the name that it has in file order}"""
+    spans = [owner for owner in graph.owners if owner in graph.anonymous]
+    return dict(zip(sorted(spans, key=_first(graph).__getitem__), spans, strict=True))
+
+
+def _renamed(member: Member, changed: Mapping[str, str], moved: Mapping[str, Member]) -> Member:
+    """A member whose owner has another name; its evidence is relative to that one's memory (none is its own)."""
+    if member.owner not in changed:
+        return member
+    window = member.window.on(changed[member.owner], member.window.byte_start)
+    if member.owner not in moved:
+        return replace(member, window=window)
+    own = member.memory == moved[member.owner].memory
+    return replace(member, window=window, evidence=member.memory_evidence if own else "content")
+
+
+def _seen(one: Derived, view: View, new: Mapping[str, str]) -> Derived:
+    """How an owner of that shape is calculated, now that what it needs may have another name."""
+    if one.window is None:
+        return one
+    window = reshaped(one.window.on(new[str(one.window.storage)], one.window.byte_start), view.shape)
+    return replace(one, window=window)
