@@ -20,20 +20,32 @@ from paramtool.model import alias, objects
 from paramtool.model.checkpoint import Checkpoint, Entry, Link
 from paramtool.model.objects import Leaf, Node, TensorRef
 
-SHARED, MODULE = "shared_params", "module"
+SHARED, MODULE, SHAPES = "shared_params", "module", "param_shapes"
 MAX_NOTED = 3
 
 
 def with_shared(checkpoint: Checkpoint) -> Checkpoint:
     """A checkpoint with the names that its `shared_params` declare; itself where it has none.
 
-    What is wrong with one of them is noted: no tensor is lost by it.
+    What is wrong with one of them is noted, and so are tensors whose values stand elsewhere: no tensor is lost by it.
     """
     top = checkpoint.objects
     parts = dict(top.items) if isinstance(top, objects.Mapping) else {}
-    shared, module = parts.get(SHARED), parts.get(MODULE)
-    if not isinstance(shared, objects.Mapping) or not isinstance(module, objects.Mapping) or not shared.items:
+    module = parts.get(MODULE)
+    if not isinstance(module, objects.Mapping):
         return checkpoint
+    found, wrong = _found(checkpoint, parts.get(SHARED))
+    notes = [f"{SHARED} {text}" for text in wrong[:MAX_NOTED]]
+    notes += [f"{SHARED}: {len(wrong) - MAX_NOTED} more like this"] if len(wrong) > MAX_NOTED else []
+    notes += _partitioned(checkpoint, parts.get(SHAPES))
+    checkpoint = replace(checkpoint, notes=(*checkpoint.notes, *notes)) if notes else checkpoint
+    return _added(checkpoint, parts, found) if found else checkpoint
+
+
+def _found(checkpoint: Checkpoint, shared: Node | None) -> tuple[dict[str, str], list[str]]:
+    """{name that is not stored: the name that holds its data}, and what is wrong with others."""
+    if not isinstance(shared, objects.Mapping) or not shared.items:
+        return {}, []
     pairs = dict(_texts(shared))
     wrong = ["is not made of names"] if len(pairs) < len(shared.items) else []
     views = checkpoint.views()
@@ -47,10 +59,24 @@ def with_shared(checkpoint: Checkpoint) -> Checkpoint:
             wrong.append(f"leads from {name!r} round to {holder!r}")
         else:
             wrong.append(f"says that {name!r} is {holder!r}, which is not stored")
-    notes = [f"{SHARED} {text}" for text in wrong[:MAX_NOTED]]
-    notes += [f"{SHARED}: {len(wrong) - MAX_NOTED} more like this"] if len(wrong) > MAX_NOTED else []
-    checkpoint = replace(checkpoint, notes=(*checkpoint.notes, *notes))
-    return _added(checkpoint, parts, found) if found else checkpoint
+    return found, wrong
+
+
+def _partitioned(checkpoint: Checkpoint, shapes: Node | None) -> Iterator[str]:
+    """What to say where tensors are empty here and `param_shapes`, a list of mappings, knows their real shapes."""
+    views = checkpoint.views()
+    names = [
+        key
+        for part in (shapes.items if isinstance(shapes, objects.Sequence) else ())
+        for key, shape in (part.items if isinstance(part, objects.Mapping) else ())
+        if isinstance(key, str) and (view := views.get(f"{MODULE}.{key}")) is not None and not view.numel
+        if isinstance(shape, objects.Sequence) and Leaf(0) not in shape.items
+    ]
+    if names:
+        yield (
+            f"{len(names)} of its tensors are empty: ZeRO stage 3 keeps their values in parts, in the "
+            "*_optim_states.pt files beside it; DeepSpeed's zero_to_fp32.py puts them together"
+        )
 
 
 def _texts(node: objects.Mapping) -> Iterator[tuple[str, str]]:

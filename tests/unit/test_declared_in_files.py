@@ -44,6 +44,26 @@ def test_the_evidence_is_the_declaration(case: str, tmp_path: Path) -> None:
 # --- DeepSpeed -------------------------------------------------------------------------------------------------------
 
 
+def test_what_the_engine_saves() -> None:
+    """Model states that DeepSpeed itself wrote: `shared_params` agrees with the storages, nothing is to be said."""
+    path = ROOT / "deepspeed/zero1/zero1.pt"
+    state = torch.load(path, weights_only=True)
+    assert state["shared_params"] == {"head.weight": "emb.weight"}
+    found = paramtool.read(path)
+    assert found.notes == () and declared(path) == []
+    assert paramtool.alias_graph(found).members["module.head.weight"].memory == "module.emb.weight"
+
+
+def test_parts_that_stand_elsewhere_are_told(tmp_path: Path) -> None:
+    """Of ZeRO stage 3 the engine writes empty tensors: a person has to know where the values are."""
+    path = ROOT / "deepspeed/zero1/zero3.pt"
+    state = torch.load(path, weights_only=True)
+    assert {tuple(tensor.shape) for tensor in state["module"].values()} == {(0,)}
+    (note,) = paramtool.read(path).notes
+    assert "3 of its tensors are empty" in note and "zero_to_fp32.py" in note
+    assert f"warning: {note}" in quick("dedup", path, "-o", "out.safetensors", cwd=tmp_path).err
+
+
 def states(path: Path, module: Any, shared: Any, **save: Any) -> Path:
     """A file as the engine writes it."""
     torch.save({"module": module, "optimizer": None, "shared_params": shared, "global_steps": 3}, path, **save)
