@@ -46,6 +46,9 @@ DTYPE_WORDS = {
 }
 """{our name: torch's}; quantised tensors are no plain ones, and torch has no six-bit numbers."""
 REBUILD_V2, REBUILD_V3 = (Name("torch._utils", f"_rebuild_tensor_v{k}") for k in (2, 3))
+REBUILD_PARAMETER, PARAMETER_WITH_STATE = (
+    Name("torch._utils", f"_rebuild_parameter{end}") for end in ("", "_with_state")
+)
 REBUILD_WITH_STATE, TENSOR = Name("torch._tensor", "_rebuild_from_type_v2"), Name("torch", "Tensor")
 ORDERED_DICT = Name("collections", "OrderedDict")
 
@@ -201,7 +204,11 @@ class _Pickling:
         raise TypeError(f"{type(node).__name__} has no form in a torch file")
 
     def tensor(self, name: str) -> Call:
-        """A window on a storage, as torch rebuilds it."""
+        """A window on a storage, as torch rebuilds it.
+
+        torch has gradients for numbers with a fraction alone, and `_rebuild_tensor_v3` fails where it is asked for any:
+        a tensor in an untyped storage that asks for them is a parameter, as which torch saves it too.
+        """
         place = self.places[name]
         memory, view = place.memory, place.view
         key = str(self.numbers.setdefault(memory, len(self.numbers)))
@@ -212,11 +219,12 @@ class _Pickling:
         word = DTYPE_WORDS[view.dtype.name]
         if view.dtype.name == PAIRS:
             view = contiguous(view.storage, DTYPES["uint8"], (*view.shape[:-1], view.shape[-1] // 2), view.byte_start)
-        storage = Persistent(("storage", kind, key, "cpu", count))
-        window = (storage, view.offset, view.shape, view.strides, name in self.trainable, Call(ORDERED_DICT))
-        if memory.dtype is None:
-            return Call(REBUILD_V3, (*window, Name("torch", word)))
-        return Call(REBUILD_V2, window)
+        window = (Persistent(("storage", kind, key, "cpu", count)), view.offset, view.shape, view.strides)
+        trains = name in self.trainable and word.startswith(("float", "bfloat", "complex"))
+        if memory.dtype is not None:
+            return Call(REBUILD_V2, (*window, trains, Call(ORDERED_DICT)))
+        data = Call(REBUILD_V3, (*window, False, Call(ORDERED_DICT), Name("torch", word)))
+        return Call(REBUILD_PARAMETER, (data, True, Call(ORDERED_DICT))) if trains else data
 
     def sequence(self, kind: str, items: tuple[Node, ...], path: tuple[str, ...]) -> object:
         row: list[object] = []
@@ -248,7 +256,10 @@ class _Pickling:
 
     def opaque(self, kind: str, parts: dict[str, Node], path: tuple[str, ...]) -> object:
         if kind == ATTRIBUTED and isinstance(data := self.value(parts["data"], path), Call):
-            return Call(REBUILD_WITH_STATE, (data.function, TENSOR, data.args, self.value(parts["state"], path)))
+            state = self.value(parts["state"], path)
+            if data.function == REBUILD_PARAMETER:
+                return Call(PARAMETER_WITH_STATE, (*data.args, state))
+            return Call(REBUILD_WITH_STATE, (data.function, TENSOR, data.args, state))
         module, _, name = kind.replace("builtins", "__builtin__").rpartition(".")
         if "args" not in parts:
             return Name(module, name)

@@ -172,6 +172,43 @@ def test_flags_of_gradients_are_kept(tmp_path: Path) -> None:
     assert {name: tensor.requires_grad for name, tensor in found.items()} == {"p": True, "frozen": False, "b": False}
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("dtype", [*PLAIN, *TORCH_ONLY], ids=str)
+def test_parameters_of_every_dtype(tmp_path: Path, dtype: torch.dtype, mmap: bool) -> None:
+    """A parameter opens with torch.load and asks for gradients where torch lets it, with attributes and without."""
+    data = torch.zeros(64, dtype=torch.uint8).untyped_storage()
+    grad = dtype.is_floating_point or dtype.is_complex
+
+    def parameter() -> torch.nn.Parameter:
+        return torch.nn.Parameter(torch.empty(0, dtype=dtype).set_(data, 0, (2, 2), (2, 1)), grad)
+
+    state = {"w": parameter(), "tagged": parameter(), "frozen": parameter().requires_grad_(False)}
+    state["tagged"].note = "kept"  # type: ignore[attr-defined]
+    jobs.dedup(saved(tmp_path, state), tmp_path / "out.pt")
+    found = torch.load(tmp_path / "out.pt", weights_only=True, mmap=mmap)
+    assert {name: one.requires_grad for name, one in found.items()} == {"w": grad, "tagged": grad, "frozen": False}
+    assert all(one.is_leaf and one.dtype == dtype for one in found.values())
+    assert len({one.untyped_storage().data_ptr() for one in found.values()}) == 1
+    assert found["tagged"].note == "kept"
+    read, again = (paramtool.read(tmp_path / name) for name in ("in.pt", "out.pt"))
+    assert read.objects == again.objects
+    assert {n: e.requires_grad for n, e in again.entries.items()} == {n: one.requires_grad for n, one in found.items()}
+
+
+def test_gradients_of_integers_are_not_asked_for(tmp_path: Path) -> None:
+    """A pickle that asks for what torch refuses: what is written opens."""
+
+    def trained(member: str, data: bytes) -> bytes:
+        return data.replace(b"\x89c", b"\x88c", 1) if member.endswith(".pkl") else data
+
+    saved(tmp_path, {"w": torch.ones(4, dtype=torch.uint16)})
+    changed = repacked(tmp_path / "in.pt", tmp_path / "asks.pt", change=trained)
+    assert paramtool.read(changed).entries["w"].requires_grad
+    jobs.dedup(changed, tmp_path / "out.pt")
+    assert not torch.load(tmp_path / "out.pt", weights_only=True)["w"].requires_grad
+
+
 # --- dtypes, storages ----------------------------------------------------------------------------------------------
 
 
