@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paramtool.errors import Defects, FormatError
-from paramtool.formats import _tree, record
+from paramtool.formats import _record_checks, _tree, record
 from paramtool.formats._index import plain_names
 from paramtool.formats._shards import NAME, Renumber, merge_metadata, own_metadata, some
 from paramtool.model.checkpoint import Checkpoint
@@ -99,6 +99,7 @@ def _qualified(
     """
     found = dict(document)
     hidden: dict[str, View] = {}
+    _record_checks.form(path, document)
     try:
         aliases = found["aliases"].items()
         found["aliases"] = {}

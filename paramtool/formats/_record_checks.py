@@ -8,16 +8,70 @@ position    a number of its own
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from paramtool.errors import Defects
+from paramtool.model.dtype import DTYPES
 
 CHANGED = "the file was changed after paramtool wrote it: write it again with dedup, or take the record out"
 
+_PLACE = {"owner": str, "dtype": str, "strides": list, "offset": int}
+_CAST = {**_PLACE, "lossless": bool}
+_ITEMS: Mapping[str, Mapping[str, type]] = {
+    "aliases": {**_PLACE, "memory": str, "evidence": str, "shape": list, "position": int},
+    "stored": {"memory": str, "memory_evidence": str},
+    "derived": {"dtype": str, "shape": list, "position": int},
+}
+"""What an item of each part must have; more is not looked at."""
+_WORDS = {str: "a text", list: "a list", int: "a whole number", bool: "true or false"}
+
+
+def form(where: str, record: Mapping[str, Any], needed: Iterable[str] = ("aliases", "stored", "spans")) -> None:
+    """Defects where a part of a record or a member of an item is not there, or is something else than expected."""
+    found = [f"has no {part!r}" for part in needed if part not in record]
+    spans = record.get("spans", [])
+    if not isinstance(spans, list) or not all(isinstance(name, str) for name in spans):
+        found.append(f"has the 'spans' {spans!r:.60}; expected a list of names")
+    for part, members in _ITEMS.items():
+        items = record.get(part, {})
+        if not isinstance(items, dict):
+            found.append(f"has the {part!r} {items!r:.60}; expected an object")
+            continue
+        for name, item in items.items():
+            wrong = [*_item(item, members), *(_how(item) if part == "derived" else ())]
+            found += [f"{name!r:.200} of {part!r} {text}" for text in wrong]
+    if found:
+        raise Defects(f"{where}: its alias record", found, CHANGED)
+
+
+def _item(item: object, members: Mapping[str, type]) -> Iterator[str]:
+    if not isinstance(item, dict):
+        yield f"is {item!r:.60}; expected an object"
+        return
+    for member, kind in members.items():
+        if member not in item:
+            yield f"has no {member!r}"
+        elif type(item[member]) is not kind:
+            yield f"has the {member} {item[member]!r:.60}; expected {_WORDS[kind]}"
+        elif member == "dtype" and item[member] not in DTYPES:
+            yield f"has the dtype {item[member]!r:.60}, which is not known; expected one such as 'float32'"
+
+
+def _how(item: object) -> Iterator[str]:
+    """What is wrong with how a derived name is had."""
+    if not isinstance(item, dict):
+        return
+    if ("constant" in item) == ("cast" in item):
+        yield f"has {'both' if 'cast' in item else 'neither'} of 'constant' and 'cast'; expected one of them"
+    elif "cast" in item:
+        yield from (f"has a cast that {text}" for text in _item(item["cast"], _CAST))
+    else:
+        yield from _item(item, {"constant": str})
+
 
 def check(where: str, stored: Collection[str], record: Mapping[str, Any]) -> None:
-    """Defects where names of a record lead nowhere, on, or round; KeyError and the like where it has another form."""
+    """Defects where names of a record, which has the right form, lead nowhere, on, or round."""
     if record["version"] == 1 and "derived" in record:
         raise Defects(
             f"{where}: its alias record", ["is of version 1, which has no derived names, and has some"], CHANGED
@@ -31,8 +85,6 @@ def check(where: str, stored: Collection[str], record: Mapping[str, Any]) -> Non
 
 def _owners(stored: Collection[str], record: Mapping[str, Any]) -> Iterator[str]:
     aliases, spans, derived = record["aliases"], record["spans"], record.get("derived", {})
-    if not isinstance(spans, list) or not all(isinstance(name, str) for name in spans):
-        raise ValueError("spans is no list of names")
     yield from (f"{name!r} is a span that is not stored" for name in spans if name not in stored)
     yield from (f"{name!r} is derived and is stored too; expected one of them" for name in derived if name in stored)
     said = (name for name in record["stored"] if name not in stored and name not in derived)
@@ -51,8 +103,6 @@ def _memories(stored: Collection[str], record: Mapping[str, Any]) -> Iterator[st
     said = {name: item["memory"] for part in (record["stored"], aliases) for name, item in part.items()}
     owners = {name: item["owner"] for name, item in aliases.items()}
     for name, memory in said.items():
-        if not isinstance(memory, str):
-            raise ValueError(f"{name!r} has a memory that is no name")
         if memory == name:
             continue
         if memory in spans or not (memory in stored or memory in aliases or memory in derived):
@@ -69,8 +119,6 @@ def _memories(stored: Collection[str], record: Mapping[str, Any]) -> Iterator[st
 def _positions(record: Mapping[str, Any]) -> Iterator[str]:
     items = {**record["aliases"], **record.get("derived", {})}
     numbers = {name: item["position"] for name, item in items.items()}
-    if not all(type(number) is int for number in numbers.values()):
-        raise ValueError("a position is no whole number")
     yield from (f"{name!r} stands at position {number}" for name, number in numbers.items() if number < 0)
     yield from twice(numbers)
 

@@ -14,10 +14,19 @@ from paramtool.errors import UnsafeError
 from paramtool.formats._pickle_values import MAPPINGS, SEQUENCES, Global, Instance
 from paramtool.formats._torch_values import NumpyArray, NumpyDtype, StorageRef, Tensor
 from paramtool.model.checkpoint import escaped_name, unescaped_name
-from paramtool.model.objects import Again, Key, Leaf, Mapping, Node, Opaque, Scalar, Sequence, TensorRef
+from paramtool.model.objects import (
+    MAX_DEPTH,
+    Again,
+    Key,
+    Leaf,
+    Mapping,
+    Node,
+    Opaque,
+    Scalar,
+    Sequence,
+    TensorRef,
+)
 
-MAX_DEPTH = 200
-"""Levels of nesting; a whole module nests three levels for each of its own."""
 MIN_PLACES = 100_000
 PLACES_PER_BYTE = 4
 """Containers that stand in several places are walked in each.  A pickle says a place in a few bytes; one that unfolds

@@ -14,17 +14,18 @@ safetensors and huggingface_hub write and which says nothing about geometry or e
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paramtool.errors import FormatError, PlanError
 from paramtool.formats import _json, _record_checks, _tree
 from paramtool.model.checkpoint import Entry, Link, Module
-from paramtool.model.dtype import DTYPES
+from paramtool.model.dtype import DTYPES, is_widened
 from paramtool.model.objects import Node
 from paramtool.model.plan import Alias, Computed, Plan
-from paramtool.model.storage import Backing, Cast, Constant, Storage
+from paramtool.model.storage import Cast, Constant, Storage
 from paramtool.model.view import View, contiguous
 
 KEY = "paramtool.aliases"
@@ -111,7 +112,8 @@ def _encode_computed(one: Computed, position: Mapping[str, int]) -> dict[str, An
     if window is None:
         return item | {"constant": one.how.element.hex()}
     place = {"owner": window.storage, "strides": window.strides, "offset": window.offset}
-    return item | {"cast": place | {"dtype": window.dtype.name, "lossless": one.how.lossless}}
+    # of numbers that are equal in both types either could be stored: the record says what is done, not what could be
+    return item | {"cast": place | {"dtype": window.dtype.name, "lossless": bool(is_widened(window.dtype, one.dtype))}}
 
 
 def encode_modules(modules: Iterable[Module]) -> str:
@@ -184,8 +186,9 @@ DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, Recursion
 
 def damaged(where: str, error: BaseException) -> FormatError:
     """The error for a record that is no record."""
+    what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     return FormatError(
-        f"{where}: its alias record (metadata key {KEY!r}) is damaged: {type(error).__name__}: {error}",
+        f"{where}: its alias record (metadata key {KEY!r}) is damaged: {what}",
         hint="docs/alias-record.md describes it; the stored tensors can still be read by the safetensors library",
     )
 
@@ -194,9 +197,12 @@ def document(where: str, text: str | bytes) -> dict[str, Any]:
     """The record as JSON data; FormatError where it is none, or of a version that is not known."""
     try:
         record: dict[str, Any] = _json.strict(text)
-        version = record["version"]
-    except DAMAGE as error:
-        raise damaged(where, error) from None
+    except ValueError as error:
+        raise damaged(where, ValueError(f"it is no JSON: {error}")) from None
+    if not isinstance(record, dict) or "version" not in record:
+        what = "has no 'version'" if isinstance(record, dict) else "is no JSON object"
+        raise damaged(where, ValueError(f"it {what}"))
+    version = record["version"]
     if type(version) is not int or not 1 <= version <= VERSION:
         raise FormatError(
             f"{where}: its alias record has version {version!r}, this program reads 1 to {VERSION}",
@@ -209,6 +215,7 @@ def decode_document(
     where: str, stored: Mapping[str, View], record: dict[str, Any], metadata: Mapping[str, str]
 ) -> Names:
     """Every name that a record makes of stored tensors; `metadata` are the texts beside it, flat pairs among them."""
+    _record_checks.form(where, record)
     try:
         derived, storages = _derived(where, stored, record.get("derived", {}))
         entries = _recorded(where, stored, derived, record)
@@ -239,24 +246,47 @@ def _derived(
     number = max((int(view.storage) for view in stored.values()), default=-1)
     for name, item in items.items():
         number += 1
-        _whole_numbers(name, [item["position"], *item["shape"]])
-        view = contiguous(number, DTYPES[item["dtype"]], item["shape"])
-        if "constant" in item:
-            element = bytes.fromhex(item["constant"])
-            if len(element) != view.dtype.block_bytes:
-                raise ValueError(f"{name!r} repeats an element of {len(element)} bytes")
-            backing: Backing = Constant(element)
-        else:
-            place = item["cast"]
-            if place["owner"] not in stored:
-                raise _wrong(where, f"derives {name!r} from {place['owner']!r}, which is not stored")
-            window = _window(where, name, place | {"shape": item["shape"]}, stored[place["owner"]])
-            if window.dtype != stored[place["owner"]].dtype:
-                raise ValueError(f"{name!r} is cast from {window.dtype.name}, which its owner is not")
-            backing = Cast(window, view.dtype, bool(place["lossless"]))
+        with _named(name):
+            _whole_numbers(item["shape"])
+            view = contiguous(number, DTYPES[item["dtype"]], item["shape"])
+            backing = _constant(item, view) if "constant" in item else _cast(where, name, item, stored)
         views[name] = view
         storages[number] = Storage(number, view.nbytes, backing)
     return views, storages
+
+
+def _constant(item: Mapping[str, Any], view: View) -> Constant:
+    element = bytes.fromhex(item["constant"])
+    if len(element) != view.dtype.block_bytes:
+        raise ValueError(f"repeats an element of {len(element)} bytes; {view.dtype.name} has {view.dtype.block_bytes}")
+    return Constant(element)
+
+
+def _cast(where: str, name: str, item: Mapping[str, Any], stored: Mapping[str, View]) -> Cast:
+    """The cast that a record describes; an error where its owner is not there, or nothing here casts so."""
+    place, dtype = item["cast"], DTYPES[item["dtype"]]
+    if place["owner"] not in stored:
+        raise _wrong(where, f"derives {name!r} from {place['owner']!r}, which is not stored")
+    owner = stored[place["owner"]]
+    window = _window(where, name, place | {"shape": item["shape"]}, owner)
+    if window.dtype != owner.dtype:
+        raise ValueError(f"is cast from {window.dtype.name}, and {place['owner']!r} is {owner.dtype.name}")
+    lossless = is_widened(window.dtype, dtype)
+    if lossless is None:
+        raise ValueError(f"is {dtype.name}, cast from {window.dtype.name}; no such cast is ever written")
+    if place["lossless"] is not lossless:
+        says = "lossless" if place["lossless"] else "not lossless"
+        raise ValueError(f"says that its cast from {window.dtype.name} to {dtype.name} is {says}")
+    return Cast(window, dtype, lossless)
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Say of which name an error is."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{name!r:.200}: {error}") from None
 
 
 def _wrong(where: str, what: str) -> FormatError:
@@ -305,10 +335,10 @@ def _stored_entry(name: str, view: View, said: Mapping[str, Any]) -> Entry:
 
 
 def _alias_entry(where: str, name: str, item: dict[str, Any], stored: Mapping[str, View]) -> Entry:
-    _whole_numbers(name, [item["position"]])
-    window = _window(where, name, item, stored[item["owner"]])
+    with _named(name):
+        window = _window(where, name, item, stored[item["owner"]])
     evidence = item["memory_evidence"] if "memory_evidence" in item else item["evidence"]
-    if evidence not in {"storage", "declared", "content"}:
+    if evidence not in ("storage", "declared", "content"):
         raise ValueError(f"{name!r} has evidence {evidence!r}")
     why = "storage" if evidence == "content" else evidence
     link = Link(str(item["memory"]), why, item["position"], str(item["owner"]), item["evidence"] == "content")
@@ -317,7 +347,7 @@ def _alias_entry(where: str, name: str, item: dict[str, Any], stored: Mapping[st
 
 def _window(where: str, name: str, item: Mapping[str, Any], owner: View) -> View:
     """The window on an owner that a record describes; FormatError where it reaches outside."""
-    _whole_numbers(name, [item["offset"], *item["shape"], *item["strides"]])
+    _whole_numbers([*item["shape"], *item["strides"]])
     window = View(0, DTYPES[item["dtype"]], item["offset"], tuple(item["shape"]), tuple(item["strides"]))
     if window.byte_stop > owner.nbytes:
         raise FormatError(
@@ -327,6 +357,6 @@ def _window(where: str, name: str, item: Mapping[str, Any], owner: View) -> View
     return window.on(owner.storage, owner.byte_start + window.byte_start)
 
 
-def _whole_numbers(name: str, numbers: Iterable[object]) -> None:
+def _whole_numbers(numbers: Iterable[object]) -> None:
     if not all(type(number) is int for number in numbers):
-        raise ValueError(f"{name!r} has a window that is not made of whole numbers")
+        raise ValueError("has a window that is not made of whole numbers")

@@ -47,11 +47,9 @@ def _check_records(path: str, index_metadata: Mapping[str, Any], shards: Mapping
     links = {n: e.link.position for shard in shards.values() for n, e in shard.entries.items() if e.link}
     text = index_metadata.get(record.KEY)
     document = record.document(path, text) if isinstance(text, str) else {}
-    try:
-        placed = {name: position for name, position in links.items() if position >= 0}
-        defects = list(_record_checks.shards(document, placed))
-    except record.DAMAGE as error:
-        raise record.damaged(path, error) from None
+    _record_checks.form(path, document, ())
+    placed = {name: position for name, position in links.items() if position >= 0}
+    defects = list(_record_checks.shards(document, placed))
     if defects:
         raise Defects(path, defects, _record_checks.CHANGED)
 

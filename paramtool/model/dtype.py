@@ -89,3 +89,25 @@ def _kind(name: str) -> int:
     if name.startswith(("float", "bfloat")):
         return 2
     return 0 if name == "bool" else 3 if name.startswith("complex") else 1
+
+
+NARROWER = {
+    "float64": ("float32", "bfloat16", "float16"),
+    "float32": ("bfloat16", "float16"),
+    "int64": ("int32", "int16"),
+    "int32": ("int16",),
+}
+"""Types whose numbers all are numbers of the wider type.  One-byte types come with scales and are left alone."""
+
+
+def is_widened(stored: DType, derived: DType) -> bool | None:
+    """Whether numbers of one type become those of another without loss; False where they are rounded, else None.
+
+    >>> wide, narrow = DTYPES["float32"], DTYPES["bfloat16"]
+    >>> is_widened(narrow, wide), is_widened(wide, narrow), is_widened(wide, DTYPES["int8"])
+    (True, False, None)
+    """
+    if stored.name in NARROWER.get(derived.name, ()):
+        return True
+    rounds = derived.name in NARROWER.get(stored.name, ()) and "float" in stored.name
+    return False if rounds else None

@@ -79,6 +79,8 @@ class Opaque:
 Node = Leaf | TensorRef | Array | Again | Sequence | Mapping | Opaque
 
 EMPTY = Mapping("dict", ())
+MAX_DEPTH = 200
+"""Levels of nesting that are read; a whole module nests three levels for each of its own."""
 
 
 def walk(node: Node) -> Iterator[Node]:

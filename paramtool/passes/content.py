@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from paramtool.model.alias import AliasGraph, fills
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.dtype import NARROWER
 from paramtool.model.match import Equal, Rows
 from paramtool.model.view import View
 
@@ -112,15 +113,6 @@ def transpose_groups(found: Iterable[Candidate]) -> list[list[tuple[str, View]]]
     ]
     groups = _grouped(some, lambda one: (one.role, one.view.dtype, tuple(sorted(one.view.shape))))
     return [[(one.name, one.view) for one in group] for group in groups if len(group) > 1]
-
-
-NARROWER = {
-    "float64": ("float32", "bfloat16", "float16"),
-    "float32": ("bfloat16", "float16"),
-    "int64": ("int32", "int16"),
-    "int32": ("int16",),
-}
-"""Types whose numbers all are numbers of the wider type.  One-byte types come with scales and are left alone."""
 
 
 def cast_groups(found: Iterable[Candidate]) -> list[tuple[list[tuple[str, View]], list[tuple[str, View]]]]:

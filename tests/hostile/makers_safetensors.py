@@ -158,10 +158,24 @@ def _alone(aliases: dict[str, Any]) -> str:
     return json.dumps({**RECORD, "aliases": aliases})
 
 
-def _derived(name: str, position: int) -> str:
+CONSTANT: dict[str, Any] = {"dtype": "float32", "shape": [4], "position": 2, "constant": "00000000"}
+
+
+def _derived(name: str, **changed: Any) -> str:
     """A record of version 2 with a constant."""
-    item = {"dtype": "float32", "shape": [4], "position": position, "constant": "00000000"}
-    return json.dumps({**RECORD, "version": 2, "derived": {name: item}})
+    return json.dumps({**RECORD, "version": 2, "derived": {name: {**CONSTANT, **changed}}})
+
+
+def _cast(dtype: object, lossless: object = False, **changed: Any) -> str:
+    """A record of version 2 with a cast of `w`, which is float32."""
+    place = {"owner": "w", "dtype": "float32", "strides": [1], "offset": 0, "lossless": lossless, **changed}
+    item = {"dtype": dtype, "shape": [4], "position": 2, "cast": place}
+    return json.dumps({**RECORD, "version": 2, "derived": {"c": item}})
+
+
+def _without_of_derived(key: str) -> str:
+    item = {k: v for k, v in CONSTANT.items() if k != key}
+    return json.dumps({**RECORD, "version": 2, "derived": {"c": item}})
 
 
 WRONG: tuple[object, ...] = (None, True, -1, 2**80, 1.5, "text", [], {}, [None], {"a": None})
@@ -185,17 +199,34 @@ RECORDS: dict[str, Hostile] = {
         "empty": ("", ()),
         "not_json": ("hello", ()),
         "cut_off": (json.dumps(RECORD)[:-5], ()),
-        "a_list": ("[]", ()),
+        "a_list": ("[]", ("no JSON object",)),
         "a_number": ("1", ()),
         "nothing": ("null", ()),
         "deep": ("[" * 100_000, ()),
         "version_99": (_with("version", value=99), ("99",)),
         "version_text": (_with("version", value="1"), ()),
         "version_true": (_with("version", value=True), ()),
-        "no_version": (_without("version"), ()),
-        "no_aliases": (_without("aliases"), ()),
-        "no_stored": (_without("stored"), ()),
-        "no_spans": (_without("spans"), ()),
+        "no_version": (_without("version"), ("has no 'version'",)),
+        "no_aliases": (_without("aliases"), ("has no 'aliases'", "hint: ")),
+        "no_stored": (_without("stored"), ("has no 'stored'", "hint: ")),
+        "no_spans": (_without("spans"), ("has no 'spans'", "hint: ")),
+        **{f"no_{key}": (_without("aliases", "a", key), ("'a' of 'aliases'", f"has no {key!r}", "hint: "))
+           for key in ALIAS if key != "relation"},
+        "stored_without_memory": (_with("stored", value={"w": {}}), ("'w' of 'stored' has no 'memory'",)),
+        "derived_without_shape": (_without_of_derived("shape"), ("'c' of 'derived' has no 'shape'",)),
+        "derived_without_constant": (_without_of_derived("constant"), ("neither of 'constant' and 'cast'",)),
+        "derived_constant_no_text": (_derived("c", constant=5), ("'c' of 'derived'", "constant 5; expected a text")),
+        "derived_constant_no_digits": (_derived("c", constant="zz"), ("'c'",)),
+        "derived_constant_of_two_bytes": (_derived("c", constant="0000"), ("'c'", "2 bytes", "float32 has 4")),
+        "derived_dtype_unknown": (_derived("c", dtype="bogus"), ("'c' of 'derived'", "'bogus'", "not known")),
+        "derived_shape_of_texts": (_derived("c", shape=["4"]), ("'c'", "whole numbers")),
+        "cast_without_owner": (_cast("bfloat16", owner=None), ("'c' of 'derived' has a cast that has the owner None",)),
+        "cast_of_a_ghost": (_cast("bfloat16", owner="ghost"), ("'c'", "'ghost'", "not stored")),
+        "cast_to_int8": (_cast("int8"), ("'c'", "int8, cast from float32")),
+        "cast_to_itself": (_cast("float32", True), ("'c'", "float32, cast from float32")),
+        "cast_said_to_be_lossless": (_cast("bfloat16", True), ("'c'", "float32 to bfloat16 is lossless")),
+        "cast_said_to_be_lossy": (_cast("float64", False), ("'c'", "float32 to float64 is not lossless")),
+        "cast_lossless_no_flag": (_cast("float64", 1), ("'c' of 'derived'", "lossless 1; expected true or false")),
         "owner_missing": (_with("aliases", "a", "owner", value="ghost"), ("ghost",)),
         "owner_an_alias": (
             _with("aliases", "b", value={**ALIAS, "owner": "a", "position": 2}),
@@ -217,9 +248,9 @@ RECORDS: dict[str, Hostile] = {
         "stored_is_not_stored": (
             _with("stored", value={"ghost": {"memory": "ghost", "memory_evidence": "storage"}}), ("'ghost'",)),
         "position_twice": (_alone({"a": ALIAS, "b": ALIAS}), ("'a' and 'b'", "position, 1")),
-        "derived_is_an_alias_too": (_derived("a", 2), ("'a'", "derived too")),
-        "derived_is_stored_too": (_derived("w", 2), ("'w'", "stored too")),
-        "derived_at_the_position_of_an_alias": (_derived("c", 1), ("'a' and 'c'", "position, 1")),
+        "derived_is_an_alias_too": (_derived("a"), ("'a'", "derived too")),
+        "derived_is_stored_too": (_derived("w"), ("'w'", "stored too")),
+        "derived_at_the_position_of_an_alias": (_derived("c", position=1), ("'a' and 'c'", "position, 1")),
         "position_negative": (_with("aliases", "a", "position", value=-1), ("'a'", "-1")),
         "alias_is_stored": (_with("aliases", "w", value=ALIAS), ("'w'",)),
         "span_missing": (_with("spans", value=["ghost"]), ("ghost",)),
@@ -227,14 +258,15 @@ RECORDS: dict[str, Hostile] = {
         "shape_outside": (_with("aliases", "a", "shape", value=[5]), ("'a'", "20", "16")),
         "stride_outside": (_with("aliases", "a", "strides", value=[2]), ("'a'", "28", "16")),
         "dtype_wider": (_with("aliases", "a", "dtype", value="float64"), ("'a'", "32", "16")),
-        "dtype_unknown": (_with("aliases", "a", "dtype", value="float33"), ()),
+        "dtype_unknown": (
+            _with("aliases", "a", "dtype", value="float33"), ("'a' of 'aliases'", "'float33'", "not known", "hint: ")),
         "offset_negative": (_with("aliases", "a", "offset", value=-1), ()),
         "shape_negative": (_with("aliases", "a", "shape", value=[-4]), ()),
         "stride_negative": (_with("aliases", "a", "strides", value=[-1]), ()),
         "shape_float": (_with("aliases", "a", "shape", value=[4.0]), ()),
         "shape_true": (_with("aliases", "a", "shape", value=[True]), ()),
         "shape_of_petabytes": (_with("aliases", "a", "shape", value=[2**50]), ("'a'",)),
-        "strides_too_many": (_with("aliases", "a", "strides", value=[1, 1]), ()),
+        "strides_too_many": (_with("aliases", "a", "strides", value=[1, 1]), ("'a'", "do not go together")),
         "evidence_unknown": (_with("aliases", "a", "evidence", value="hearsay"), ("hearsay",)),
         "memory_evidence_unknown": (_with("aliases", "a", "memory_evidence", value="hearsay"), ("hearsay",)),
         "objects_unknown_form": (_with("objects", value={"what": 1}), ()),

@@ -191,6 +191,6 @@ SHARD_RECORDS: dict[str, Hostile] = {
     "index_newer": Hostile(_records(ONE, TWO, _index_record({"version": 99})), ("version 99", "update paramtool")),
     "index_record_cut_off": Hostile(_records(ONE, TWO, _index_record('{"version":1,"al')), ("alias record", "damaged")),
     "index_record_a_list": Hostile(_records(ONE, TWO, _index_record([])), ("alias record", "damaged")),
-    "index_aliases_a_number": Hostile(_records(ONE, TWO, _index_record({"version": 1, "aliases": 5})), ("damaged",)),
+    "index_aliases_a_number": Hostile(_records(ONE, TWO, _index_record({"version": 1, "aliases": 5})), ("aliases",)),
 }  # fmt: skip
 HONEST_RECORDS = _records(ONE, TWO, _index_record({"version": 1, "in": "shards"}))

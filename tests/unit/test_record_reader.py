@@ -81,3 +81,18 @@ def test_records_match_their_schema(source, tmp_path, shards):
     assert records
     for record in records:
         jsonschema.validate(record, schema)
+
+
+def test_a_cast_says_what_is_done(tmp_path):
+    """Numbers that are equal in three types: the narrow one that is had from a wider one is rounded, by the record."""
+    narrow = torch.randn(64, 64).bfloat16()
+    source = {"d": narrow.double(), "w": narrow.float(), "b": narrow}
+    torch.save(source, tmp_path / "m.pt")
+    output = dedup(tmp_path / "m.pt", derive_casts=True).output
+    with safe_open(output, "numpy") as file:
+        derived = json.loads(file.metadata()["paramtool.aliases"])["derived"]
+    casts = {name: (item["cast"]["owner"], item["cast"]["lossless"]) for name, item in derived.items()}
+    assert casts == {"d": ("w", True), "b": ("w", False)}
+    found = load_file(output)
+    for name, tensor in source.items():
+        assert found[name].tobytes() == tensor.view(torch.uint8).numpy().tobytes(), name
