@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from paramtool.errors import FormatError
 from paramtool.formats import _sniff
 from paramtool.formats._files import open_source
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.objects import tensor_names
 
 HEAD_NBYTES = 4096
 
@@ -89,10 +91,24 @@ def read_file(path: str) -> Checkpoint:
     """Describe one file, or the shards of one index."""
     head, nbytes = _head(path)
     if not _sniff.is_index(head, path):
-        return _read_as(path, head, nbytes)
+        return _alone(_read_as(path, head, nbytes))
     from paramtool.formats import sharded
 
     return sharded.read(path, read_whole)
+
+
+def _alone(found: Checkpoint) -> Checkpoint:
+    """The description of a file that no index was asked for, with a note where it is one shard of several."""
+    if found.producer != "paramtool":
+        return found
+    others = [name for name in tensor_names(found.objects) if name not in found.entries]
+    if not others:
+        return found
+    note = (
+        f"its alias record has objects with {len(others)} tensors that it does not hold ({others[0]!r:.200}, ...): "
+        "it is one shard of several, or was changed"
+    )
+    return replace(found, notes=(*found.notes, note))
 
 
 def read_whole(path: str) -> Checkpoint:

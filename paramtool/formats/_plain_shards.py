@@ -67,7 +67,7 @@ def spoken_for(said: Said, shards: Mapping[str, Checkpoint], linked: Iterable[st
         views |= {(file, name): numbers.view(view) for name, view in shard.views().items()}
     stored = {name: views[file, name] for name, file in said.weight_map.items()}
     document, hidden = _qualified(path, said.document, views, set(linked), stored)
-    names = record.decode_document(path, {**stored, **hidden}, document, _texts(path, document))
+    names = record.decode_document(path, {**stored, **hidden}, document, _texts(path, document), whole=True)
     metadata, notes = merge_metadata({file: shard for file, shard in shards.items() if file not in linked})
     used = {int(view.storage) for view in [*stored.values(), *hidden.values()]}
     tree = names.objects if names.objects is not None else EMPTY

@@ -21,6 +21,7 @@ from typing import Any
 
 from paramtool.model.checkpoint import Entry, Section
 from paramtool.model.objects import (
+    MAX_DEPTH,
     Again,
     Array,
     Key,
@@ -66,6 +67,8 @@ class _Run:
         self.order = order
         self.names = set(order)
         self.at = 0
+        self.counted = False
+        """Whether names were told by their number, as in a file that holds all of them."""
 
     def take(self, name: str) -> bool:
         """Step over `name` if it is the next one."""
@@ -73,6 +76,14 @@ class _Run:
             self.at += 1
             return True
         return False
+
+    def step(self, count: int) -> tuple[str, ...]:
+        """Step over so many names; ValueError where there are no more so many."""
+        if not 0 < count <= len(self.order) - self.at:
+            raise ValueError(f"has a run of {count} tensors; {len(self.order) - self.at} of the file's are left there")
+        self.counted = True
+        self.at += count
+        return self.order[self.at - count : self.at]
 
 
 def encode(objects: Node, order: tuple[str, ...], runs: bool = True) -> Any:
@@ -145,75 +156,126 @@ def _encode_scalar(value: Scalar) -> Any:
     return value
 
 
-def decode(data: Any, order: tuple[str, ...]) -> Node:
-    """The tree from JSON data; KeyError, TypeError or ValueError where it is not one."""
-    return _decode(data, "", _Run(order))
+def complete(objects: Node, order: tuple[str, ...]) -> Node:
+    """The tree with every name in it: those that stand nowhere come to the top of a mapping, under their names."""
+    there = set(tensor_names(objects))
+    missing = tuple((name, TensorRef(name)) for name in order if name not in there)
+    return replace(objects, items=(*objects.items, *missing)) if missing and isinstance(objects, Mapping) else objects
 
 
-def _decode(data: Any, prefix: str, run: _Run) -> Node:
-    if not isinstance(data, dict):
+def decode(data: Any, order: tuple[str, ...], whole: bool = False) -> Node:
+    """The tree from JSON data; ValueError where it is none, or one of other tensors than those of `order`.
+
+    Where nothing is told by its number and the file need not be the `whole` of a checkpoint, it may be one shard of
+    several, and the tree may name tensors of the others.
+    """
+    run = _Run(order)
+    tree = _decode(data, "", run, 0)
+    named = dict.fromkeys(tensor_names(tree))
+    if lacking := [name for name in order if name not in named]:
+        raise ValueError(f"{lacking[0]!r:.200} stands nowhere in it; expected every tensor of the file")
+    if (whole or run.counted) and (stray := [name for name in named if name not in run.names]):
+        raise ValueError(f"has a tensor {stray[0]!r:.200}, which is no name of the file")
+    return tree
+
+
+_FORMS = ("tensor", "left_out", "array", "again", "seq", "map", "opaque")
+"""The members that say what a JSON object stands for; one with none of them is a scalar."""
+
+
+def _decode(data: Any, prefix: str, run: _Run, depth: int) -> Node:
+    _check_depth(depth, prefix)
+    tag = next((form for form in _FORMS if form in data), "") if isinstance(data, dict) else ""
+    if not tag:
         return Leaf(_decode_scalar(data))
-    tag = next(iter(data))
     body = data[tag]
     match tag:
-        case "tensor":
-            run.take(str(body))
-            return TensorRef(str(body))
         case "left_out":
             return Opaque(LEFT_OUT, (("what", Leaf(str(body))),))
         case "array":
-            dtype, shape, array_order, text = body
+            dtype, shape, array_order, text = _list(data, "array", 4)
             return Array(str(dtype), tuple(int(n) for n in shape), str(array_order), _from_base64(text))
+    if not isinstance(body, str):
+        raise ValueError(f"{prefix[:60]!r} has the {tag!r} {body!r:.60}; expected a text")
+    match tag:
+        case "tensor":
+            run.take(body)
+            return TensorRef(body)
         case "again":
-            return Again(str(body))
+            return Again(body)
         case "seq":
-            return Sequence(str(body), tuple(_decode(x, f"{prefix}{k}.", run) for k, x in enumerate(data["items"])))
+            items = enumerate(_list(data, "items"))
+            return Sequence(body, tuple(_decode(x, f"{prefix}{k}.", run, depth + 1) for k, x in items))
         case "map":
-            pairs = tuple(_decode_items(data["items"], prefix, run))
-            attributes = _decode(data["attributes"], prefix, run) if "attributes" in data else None
-            return Mapping(str(body), pairs, attributes)
-        case "opaque":
-            return Opaque(str(body), tuple((str(k), _decode(x, prefix, run)) for k, x in data["parts"]))
-    return Leaf(_decode_scalar(data))
+            pairs = tuple(_decode_items(_list(data, "items"), prefix, run, depth + 1))
+            attributes = _decode(data["attributes"], prefix, run, depth + 1) if "attributes" in data else None
+            return Mapping(body, pairs, attributes)
+    parts = [_row(part, 2) for part in _list(data, "parts")]
+    depth += body != "torch.Tensor"  # a tensor with attributes is no level of its own
+    return Opaque(body, tuple((str(label), _decode(x, prefix, run, depth)) for label, x in parts))
 
 
-def _decode_items(items: list[Any], prefix: str, run: _Run) -> Iterator[tuple[Key, Node]]:
+def _decode_items(items: list[Any], prefix: str, run: _Run, depth: int) -> Iterator[tuple[Key, Node]]:
     for item in items:
         if type(item) is int:
-            for _ in range(item):
-                name = run.order[run.at]
-                run.at += 1
+            _check_depth(depth, prefix)
+            for name in run.step(item):
                 yield name.removeprefix(prefix), TensorRef(name)
         else:
-            key = _decode_key(item[0], run)
+            word, child = _row(item, 2)
+            key = _decode_key(word, run)
             label = "" if isinstance(key, (TensorRef, tuple)) else str(key)
-            yield key, _decode(item[1], f"{prefix}{label}.", run)
+            yield key, _decode(child, f"{prefix}{label}.", run, depth)
 
 
-def _from_base64(text: str) -> bytes:
+def _check_depth(depth: int, prefix: str) -> None:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels at {prefix[:60]!r}")
+
+
+def _list(data: dict[str, Any], member: str, length: int | None = None) -> list[Any]:
+    if member not in data:
+        raise ValueError(f"{data!r:.60} has no {member!r}")
+    return _row(data[member], length)
+
+
+def _row(data: object, length: int | None) -> list[Any]:
+    if not isinstance(data, list) or (length is not None and len(data) != length):
+        raise ValueError(f"{data!r:.60} stands where a list{f' of {length}' if length else ''} is expected")
+    return data
+
+
+def _from_base64(text: object) -> bytes:
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r:.60} stands where base64 is expected")
     return base64.b64decode(text, validate=True)
 
 
 def _decode_key(data: Any, run: _Run) -> Key:
-    if isinstance(data, dict) and "tensor" in data:
-        run.take(str(data["tensor"]))
-        return TensorRef(str(data["tensor"]))
+    if isinstance(data, dict) and isinstance(data.get("tensor"), str):
+        run.take(data["tensor"])
+        return TensorRef(data["tensor"])
     if isinstance(data, dict) and "tuple" in data:
-        return tuple(_decode_scalar(item) for item in data["tuple"])
+        return tuple(_decode_scalar(item) for item in _list(data, "tuple"))
+    if isinstance(data, dict) and isinstance(data.get("left_out"), str):
+        return str(data["left_out"])
     return _decode_scalar(data)
 
 
 def _decode_scalar(data: Any) -> Scalar:
     if data is None or isinstance(data, (bool, int, float, str)):
         return data
-    if "bytes" in data:
-        return _from_base64(data["bytes"])
-    if "complex" in data:
-        real, imag = (_decode_scalar(part) for part in data["complex"])
-        return complex(float(str(real)), float(str(imag)))
-    if "float" in data:
-        return float(data["float"])
-    return int(data["int"])
+    match data:
+        case {"bytes": text}:
+            return _from_base64(text)
+        case {"complex": parts}:
+            real, imag = (_decode_scalar(part) for part in _row(parts, 2))
+            return complex(float(str(real)), float(str(imag)))
+        case {"float": str() as text}:
+            return float(text)
+        case {"int": str() as text}:
+            return int(text)
+    raise ValueError(f"{data!r:.60} is of no form that is known")
 
 
 _ROLE_WORDS = {

@@ -83,7 +83,7 @@ def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> st
     }
     record["spans"] = sorted(plan.anonymous & stored)
     if objects and not _tree.is_flat(plan.objects, plan.order):
-        record["objects"] = _tree.encode(plan.objects, plan.order, runs=objects == "runs")
+        record["objects"] = _tree.encode(_tree.complete(plan.objects, plan.order), plan.order, runs=objects == "runs")
     if not any(record[key] for key in ("aliases", "stored", "spans")) and not {"objects", "derived"} & record.keys():
         return ""
     return json.dumps(record, separators=(",", ":"))
@@ -212,19 +212,29 @@ def document(where: str, text: str | bytes) -> dict[str, Any]:
 
 
 def decode_document(
-    where: str, stored: Mapping[str, View], record: dict[str, Any], metadata: Mapping[str, str]
+    where: str, stored: Mapping[str, View], record: dict[str, Any], metadata: Mapping[str, str], whole: bool = False
 ) -> Names:
-    """Every name that a record makes of stored tensors; `metadata` are the texts beside it, flat pairs among them."""
+    """Every name that a record makes of stored tensors; `metadata` are the texts beside it, flat pairs among them.
+
+    `whole` says that these are all tensors of a checkpoint, and not perhaps those of one shard.
+    """
     _record_checks.form(where, record)
     try:
         derived, storages = _derived(where, stored, record.get("derived", {}))
         entries = _recorded(where, stored, derived, record)
-        objects = _tree.decode(record["objects"], tuple(entries)) if "objects" in record else None
+        objects = _objects(record["objects"], entries, whole) if "objects" in record else None
     except DAMAGE as error:
         raise damaged(where, error) from None
     aliases = record["aliases"]
     own = {k: v for k, v in metadata.items() if not (k in aliases and aliases[k]["owner"] == v)}
     return Names(entries, objects, own, storages)
+
+
+def _objects(data: Any, names: Iterable[str], whole: bool) -> Node:
+    try:
+        return _tree.decode(data, tuple(names), whole)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"objects: {error}") from None
 
 
 def declared(entries: Mapping[str, Entry], pairs: Mapping[str, str]) -> dict[str, Entry]:

@@ -54,6 +54,16 @@ def _check_records(path: str, index_metadata: Mapping[str, Any], shards: Mapping
         raise Defects(path, defects, _record_checks.CHANGED)
 
 
+def _check_trees(path: str, shards: Mapping[str, Checkpoint], entries: Mapping[str, Entry]) -> None:
+    """Defects where the objects that a shard records have a tensor that no shard has."""
+    trees = {file: shard.objects for file, shard in shards.items() if shard.producer == "paramtool"}
+    stray = [(f, name) for f, tree in trees.items() for name in objects.tensor_names(tree) if name not in entries]
+    if stray:
+        what = "the objects of its alias record have a tensor"
+        lines = [f"{file}: {what} {name!r:.200}, which no shard has" for file, name in stray]
+        raise Defects(path, lines, _record_checks.CHANGED)
+
+
 def _read_shards(
     path: str, weight_map: Mapping[str, str], linked: Iterable[str], read_shard: Callable[[str], Checkpoint]
 ) -> dict[str, Checkpoint]:
@@ -120,6 +130,7 @@ def _merge(
         storages |= {numbers.first + n: numbers.storage(s) for n, s in shard.storages.items()}
         entries |= {name: numbers.entry(entry) for name, entry in shard.entries.items()}
     trees = [shard.objects for shard in shards.values()]
+    _check_trees(index.path, shards, entries)
     metadata, notes = merge_metadata(shards)
     entries = _declared(entries, index_metadata)
     extra = [n for n, e in entries.items() if n not in weight_map and not e.link]

@@ -173,6 +173,19 @@ def _cast(dtype: object, lossless: object = False, **changed: Any) -> str:
     return json.dumps({**RECORD, "version": 2, "derived": {"c": item}})
 
 
+def _tree(objects: object) -> str:
+    """A record with this tree; the file has the tensors `w` and `v` and the alias `a`."""
+    return _with("objects", value=objects)
+
+
+def _nested(depth: int) -> dict[str, Any]:
+    """Three tensors and so many maps in one another."""
+    inner: object = 1
+    for _ in range(depth):
+        inner = {"map": "dict", "items": [["k", inner]]}
+    return {"map": "dict", "items": [3, ["deep", inner]]}
+
+
 def _without_of_derived(key: str) -> str:
     item = {k: v for k, v in CONSTANT.items() if k != key}
     return json.dumps({**RECORD, "version": 2, "derived": {"c": item}})
@@ -269,10 +282,32 @@ RECORDS: dict[str, Hostile] = {
         "strides_too_many": (_with("aliases", "a", "strides", value=[1, 1]), ("'a'", "do not go together")),
         "evidence_unknown": (_with("aliases", "a", "evidence", value="hearsay"), ("hearsay",)),
         "memory_evidence_unknown": (_with("aliases", "a", "memory_evidence", value="hearsay"), ("hearsay",)),
-        "objects_unknown_form": (_with("objects", value={"what": 1}), ()),
+        "objects_unknown_form": (_with("objects", value={"what": 1}), ("objects: ", "no form that is known")),
         "objects_deep": (_with("objects", value=0)[:-2] + "[" * 900 + "]" * 900 + "}", ()),
-        "objects_too_many_tensors": (_with("objects", value={"map": "dict", "items": [10**9]}), ()),
-        "objects_bad_base64": (_with("objects", value={"bytes": "?"}), ()),
+        "objects_nested_maps": (_tree(_nested(300)), ("objects: ", "nested deeper than 200 levels")),
+        "objects_a_number": (_with("objects", value=5), ("objects: ", "stands nowhere in it")),
+        "objects_a_list": (_with("objects", value=[1]), ("objects: ", "no form that is known")),
+        "objects_of_nothing": (_with("objects", value={}), ("objects: ", "no form that is known")),
+        "objects_lack_a_tensor": (_tree({"map": "dict", "items": [2]}), ("objects: ", "'v' stands nowhere in it")),
+        "objects_too_many_tensors": (
+            _tree({"map": "dict", "items": [10**12]}), ("objects: ", "a run of 1000000000000 tensors; 3 of")),
+        "objects_one_tensor_too_many": (_tree({"map": "dict", "items": [4]}), ("objects: ", "a run of 4 tensors")),
+        "objects_less_than_no_tensors": (_tree({"map": "dict", "items": [-1, 3]}), ("objects: ", "a run of -1")),
+        "objects_with_a_ghost": (
+            _tree({"map": "dict", "items": [3, ["x", {"tensor": "nope"}]]}), ("objects: ", "'nope'", "no name of")),
+        **{f"objects_with_{key}": (_tree({"map": "dict", "items": [3, ["x", value]]}), ("objects: ", says))
+           for key, (value, says) in {
+               "nothing": ({}, "no form"), "a_list": ([], "no form"), "a_seq_of_nothing": ({"seq": "list"}, "'items'"),
+               "a_map_of_nothing": ({"map": "dict"}, "'items'"), "items_a_number": ({"seq": "list", "items": 5}, "5"),
+               "a_pair_of_one": ({"map": "dict", "items": [["k"]]}, "a list of 2"),
+               "a_kind_a_number": ({"map": 5, "items": []}, "'map' 5; expected a text"),
+               "a_tensor_a_number": ({"tensor": 5}, "'tensor' 5; expected a text"),
+               "parts_missing": ({"opaque": "x.Y"}, "'parts'"),
+               "a_part_of_one": ({"opaque": "x.Y", "parts": [["k"]]}, "2"),
+               "an_array_of_two": ({"array": ["<f4", [1]]}, "a list of 4"), "an_int_of_letters": ({"int": "x"}, "'x'"),
+               "a_shape_a_number": ({"array": ["<f4", 5, "C", ""]}, "objects"), "bytes_a_number": ({"bytes": 5}, "5"),
+           }.items()},
+        "objects_bad_base64": (_with("objects", value={"bytes": "?"}), ("objects: ",)),
         "duplicate_alias": (
             '{"version":1,"aliases":{"a":%s,"a":%s},"stored":{},"spans":[]}' % ((json.dumps(ALIAS),) * 2), ("twice",)),
     }.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -130,6 +131,25 @@ def test_tensors_as_keys_survive(case: tuple[Node, tuple[str, ...]]) -> None:
     names = ("key", *order)
     data = json.loads(json.dumps(_tree.encode(keyed, names)))
     assert typed(keyed) == typed(_tree.decode(data, names))
+
+
+def test_a_key_that_is_left_out_keeps_its_name() -> None:
+    """A tensor that is a key and is not written: what stands under it comes back."""
+    tree = Mapping("dict", ((TensorRef("@0"), Leaf(1)),))
+    found = _tree.decode(json.loads(json.dumps(_tree.encode(tree, ()))), ())
+    assert found == Mapping("dict", (("@0", Leaf(1)),))
+
+
+@law
+@given(trees())
+def test_a_name_outside_the_tree_comes_to_its_top(case: tuple[Node, tuple[str, ...]]) -> None:
+    """What is written has every name: a reader refuses a tree that lacks one."""
+    tree, order = case
+    more = Mapping("dict", (("tree", tree),))
+    found = _tree.complete(more, (*order, "new"))
+    assert found == Mapping("dict", (("tree", tree), ("new", TensorRef("new"))))
+    with pytest.raises(ValueError, match="'new' stands nowhere"):
+        _tree.decode(json.loads(json.dumps(_tree.encode(more, (*order, "new")))), (*order, "new"))
 
 
 @law

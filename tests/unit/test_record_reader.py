@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.numpy import save_file
 
-from paramtool import dedup, load_file
+from paramtool import dedup, load_file, read
+from paramtool.errors import FormatError
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -96,3 +98,49 @@ def test_a_cast_says_what_is_done(tmp_path):
     found = load_file(output)
     for name, tensor in source.items():
         assert found[name].tobytes() == tensor.view(torch.uint8).numpy().tobytes(), name
+
+
+def with_record(path, change):
+    """Change the alias record of a safetensors file."""
+    with safe_open(path, "numpy") as file:
+        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    record = json.loads(metadata["paramtool.aliases"])
+    change(record)
+    save_file(tensors, path, {**metadata, "paramtool.aliases": json.dumps(record)})
+
+
+def test_objects_of_shards_have_the_tensors_of_all(tmp_path):
+    """A shard alone says so; objects with a tensor that no shard has are refused, with the file and the name."""
+    torch.save({"m": {"w": torch.ones(50), "v": torch.zeros(50), "n": 1}}, tmp_path / "m.pt")
+    dedup(tmp_path / "m.pt", tmp_path / "shards", max_shard_nbytes=300)
+    first, *others = sorted(tmp_path.glob("shards/*.safetensors"))
+    assert others
+    [note] = read(first).notes
+    assert "'m.v'" in note and "one shard of several" in note
+    assert read(tmp_path / "shards").notes == ()
+    with_record(first, lambda record: record["objects"]["items"].append(["x", {"tensor": "nope"}]))
+    with pytest.raises(FormatError, match=rf"{first.name}: the objects .* 'nope', which no shard has"):
+        read(tmp_path / "shards")
+
+
+@pytest.mark.parametrize("kind", ["dict", "list"])
+def test_objects_nest_as_deep_as_the_reader_of_pickles_goes(tmp_path, kind):
+    """As deep as .pt is read, through safetensors and back; one level more is refused before anything is written."""
+
+    def saved(depth):
+        state = torch.ones(2)
+        for _ in range(depth):
+            state = {"k": state} if kind == "dict" else [state]
+        torch.save({"top": state}, tmp_path / "m.pt")
+        return tmp_path / "m.pt"
+
+    dedup(saved(199), tmp_path / "m.safetensors")
+    dedup(tmp_path / "m.safetensors", tmp_path / "again.pt")
+    dedup(tmp_path / "again.pt", tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "m.safetensors").read_bytes()
+    before = sorted(tmp_path.iterdir())
+    deeper = lambda tree: {"seq": "list", "items": [tree]}  # noqa: E731
+    with_record(tmp_path / "m.safetensors", lambda record: record.update(objects=deeper(record["objects"])))
+    with pytest.raises(FormatError, match=r"m\.safetensors: .*objects: nested deeper than 200 levels"):
+        dedup(tmp_path / "m.safetensors", tmp_path / "more.pt")
+    assert sorted(tmp_path.iterdir()) == before
