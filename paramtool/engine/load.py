@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.source import Source
+from paramtool.errors import FormatError
 from paramtool.model.alias import AliasGraph, Member
 from paramtool.model.checkpoint import PENDING, Compound
 from paramtool.model.dtype import DType
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import MAX_EXTENT, View, contiguous
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +39,7 @@ def memories(graph: AliasGraph) -> Iterator[Memory]:
     for member in graph.members.values():
         found.setdefault((member.owner, member.memory), []).append(member)
     for (owner, _), members in found.items():
-        if len(members) == 1 and members[0].evidence == "content" and not members[0].window.is_contiguous:
+        if len(members) == 1 and _is_turned(members[0]):
             yield _alone(members[0])
             continue
         start = min(member.window.byte_start for member in members)
@@ -46,6 +47,13 @@ def memories(graph: AliasGraph) -> Iterator[Memory]:
         stop = max(member.window.byte_stop for member in members)
         windows = tuple((m.name, m.window.on(owner, m.window.byte_start - start)) for m in members)
         yield Memory(stop - start, windows, graph.owners[owner], start)
+
+
+def _is_turned(member: Member) -> bool:
+    """Whether a name only has the bytes of others in another order; one that repeats them stays a window."""
+    window = member.window
+    repeats = window.nbytes > window.byte_stop - window.byte_start
+    return member.evidence == "content" and not window.is_contiguous and not repeats
 
 
 def _alone(member: Member) -> Memory:
@@ -84,11 +92,20 @@ def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
 
     found: dict[str, Array] = {}
     for memory in memories(graph):
-        buffer = np.empty(memory.nbytes, "u1")
+        try:
+            buffer = np.empty(memory.nbytes, "u1")
+        except (MemoryError, ValueError):
+            raise unallocated(source, memory) from None
         fill(source, memory, buffer.data)
         for name, window in memory.windows:
             dtype, view = numpy_form(window)
             strides = [stride * view.dtype.block_bytes for stride in view.strides]
+            if view.nbytes > MAX_EXTENT:
+                raise FormatError(
+                    f"{source.checkpoint.files[0].path}: {name!r:.200}: NumPy has no arrays of {view.nbytes} bytes, "
+                    "though it is expanded from few",
+                    hint="paramtool.torch.load_file loads it",
+                )
             found[name] = np.ndarray(view.shape, dtype, buffer.data, view.byte_start, strides)
     entries = source.checkpoint.entries
     for name, entry in entries.items():
@@ -96,6 +113,16 @@ def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
             found[name] = _resolved(found.pop(f"{name}/data"), entry.value.kind)
     order = dict.fromkeys([*entries, *(name for name, _ in source.checkpoint.windows())])
     return {name: found[name] for name in order if name in found}
+
+
+def unallocated(source: Source, memory: Memory) -> FormatError:
+    """The error for a memory that the machine has no room for."""
+    names = [name for name, _ in memory.windows]
+    what = f"{names[0]!r:.200}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    return FormatError(
+        f"{source.checkpoint.files[0].path}: {what}: {memory.nbytes} bytes of memory are not to be had",
+        hint="the file may be a bomb, or the machine's memory is limited; section=... loads a part",
+    )
 
 
 def _resolved(array: Array, kind: str) -> Array:

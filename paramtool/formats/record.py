@@ -14,12 +14,12 @@ safetensors and huggingface_hub write and which says nothing about geometry or e
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paramtool.errors import FormatError, PlanError
+from paramtool.errors import FormatError, PlanError, UnsafeError
 from paramtool.formats import _json, _record_checks, _tree
 from paramtool.model.checkpoint import Entry, Link, Module
 from paramtool.model.dtype import DTYPES, is_widened
@@ -35,6 +35,10 @@ VERSION = 2
 """Written where something is derived; a record without that is of version 1, which earlier programs read."""
 RESERVED = {KEY, LAYOUTS_KEY, "format"}
 """Metadata keys that are never flat pairs."""
+MIN_DERIVED_NBYTES = 16 << 30
+DERIVED_PER_STORED = 16
+"""What a file derives may be so many times as large as what it stores, and in any file `MIN_DERIVED_NBYTES`: a record
+says a petabyte in a few digits, and casts and constants of real checkpoints make no such files."""
 
 
 def refuse_own_keys(plan: Plan) -> None:
@@ -65,6 +69,7 @@ def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> st
     """
     position = {name: k for k, name in enumerate(plan.order)}
     computed = [one for one in plan.computed if (one.how.window.storage in stored if one.how.window else first)]
+    _refuse_to_derive_much(plan, computed, stored)
     stored = stored | {one.name for one in computed}
     record: dict[str, Any] = {"version": VERSION if computed else 1}
     record["aliases"] = {
@@ -87,6 +92,21 @@ def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> st
     if not any(record[key] for key in ("aliases", "stored", "spans")) and not {"objects", "derived"} & record.keys():
         return ""
     return json.dumps(record, separators=(",", ":"))
+
+
+def _refuse_to_derive_much(plan: Plan, computed: Iterable[Computed], stored: Collection[str]) -> None:
+    """PlanError where a reader would take the record for a bomb."""
+    nbytes = sum(one.nbytes for one in computed)
+    most = _most_derived(sum(target.nbytes for target in plan.targets if target.name in stored))
+    if nbytes > most:
+        raise PlanError(
+            f"{plan.source}: {nbytes} bytes would be derived in one file; a reader calculates at most {most}",
+            hint="leave out --fold-constants or --derive-casts; docs/alias-record.md says what a reader refuses",
+        )
+
+
+def _most_derived(stored_nbytes: int) -> int:
+    return max(MIN_DERIVED_NBYTES, DERIVED_PER_STORED * stored_nbytes)
 
 
 def _encode_alias(alias: Alias, position: Mapping[str, int]) -> dict[str, Any]:
@@ -262,7 +282,21 @@ def _derived(
             backing = _constant(item, view) if "constant" in item else _cast(where, name, item, stored)
         views[name] = view
         storages[number] = Storage(number, view.nbytes, backing)
+    _refuse_bomb(where, stored, views)
     return views, storages
+
+
+def _refuse_bomb(where: str, stored: Mapping[str, View], derived: Mapping[str, View]) -> None:
+    """UnsafeError where a record derives far more than its file stores."""
+    nbytes = sum(view.nbytes for view in derived.values())
+    most = _most_derived(sum(view.nbytes for view in stored.values()))
+    if nbytes > most:
+        largest = max(derived, key=lambda name: derived[name].nbytes)
+        raise UnsafeError(
+            f"{where}: its alias record derives {nbytes} bytes, {derived[largest].nbytes} of them {largest!r:.200}; "
+            f"at most {most} are calculated from what it stores",
+            hint="the file is a bomb, or was changed; docs/alias-record.md says what is refused",
+        )
 
 
 def _constant(item: Mapping[str, Any], view: View) -> Constant:

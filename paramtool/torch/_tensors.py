@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from paramtool import formats
-from paramtool.engine.load import fill, memories
+from paramtool.engine.load import fill, memories, unallocated
 from paramtool.engine.source import Source
 from paramtool.engine.verify import as_target
 from paramtool.jobs._progress import Path
@@ -40,7 +40,10 @@ def batches(source: Source, checkpoint: Checkpoint, device: str | torch.device) 
     graph = alias.build(checkpoint)
     pending = {f"{n}/data": (n, e) for n, e in checkpoint.entries.items() if as_compound(e)}
     for memory in memories(graph):
-        buffer = torch.empty(memory.nbytes, dtype=torch.uint8)
+        try:
+            buffer = torch.empty(memory.nbytes, dtype=torch.uint8)
+        except (MemoryError, RuntimeError):
+            raise unallocated(source, memory) from None
         fill(source, memory, buffer.numpy().data)
         buffer = buffer.to(device)
         batch = {name: window(buffer, view) for name, view in memory.windows}

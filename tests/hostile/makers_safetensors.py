@@ -168,8 +168,9 @@ def _derived(name: str, **changed: Any) -> str:
 
 def _cast(dtype: object, lossless: object = False, **changed: Any) -> str:
     """A record of version 2 with a cast of `w`, which is float32."""
+    shape = changed.pop("shape", [4])
     place = {"owner": "w", "dtype": "float32", "strides": [1], "offset": 0, "lossless": lossless, **changed}
-    item = {"dtype": dtype, "shape": [4], "position": 2, "cast": place}
+    item = {"dtype": dtype, "shape": shape, "position": 2, "cast": place}
     return json.dumps({**RECORD, "version": 2, "derived": {"c": item}})
 
 
@@ -310,6 +311,17 @@ RECORDS: dict[str, Hostile] = {
         "objects_bad_base64": (_with("objects", value={"bytes": "?"}), ("objects: ",)),
         "duplicate_alias": (
             '{"version":1,"aliases":{"a":%s,"a":%s},"stored":{},"spans":[]}' % ((json.dumps(ALIAS),) * 2), ("twice",)),
+    }.items()
+}  # fmt: skip
+
+BOMBS = {
+    key: Hostile(made(recorded(text)), ("alias record", "'c'", "at most 17179869184 are", "hint: "), inspect=4)
+    for key, text in {
+        "constant": _derived("c", shape=[2**40]),
+        "constant_of_more_than_2_to_64_bytes": _derived("c", shape=[2**31, 2**31]),
+        "expanded_cast": _cast("bfloat16", shape=[2**40], strides=[0]),
+        "many_constants": json.dumps({**RECORD, "version": 2, "derived": {
+            f"c{k or ''}": {**CONSTANT, "shape": [2**30], "position": 2 + k} for k in range(5)}}),
     }.items()
 }  # fmt: skip
 

@@ -10,11 +10,26 @@ from pathlib import Path
 import pytest
 
 import paramtool
-from paramtool.errors import FormatError
+import paramtool.torch
+from paramtool.errors import FormatError, UnsafeError
 from tests.hostile import makers_torch
 from tests.hostile.command import Hostile, check, command, contents, quick, refused
 from tests.hostile.makers_pickle import PROTO, text
-from tests.hostile.makers_safetensors import FOREIGN_RECORD, FUZZ, HEADERS, NAMES, RECORDS, build, item, made, named
+from tests.hostile.makers_safetensors import (
+    ALIAS,
+    BOMBS,
+    FOREIGN_RECORD,
+    FUZZ,
+    HEADERS,
+    NAMES,
+    RECORD,
+    RECORDS,
+    build,
+    item,
+    made,
+    named,
+    recorded,
+)
 
 
 @pytest.mark.parametrize("key", HEADERS)
@@ -51,6 +66,38 @@ def test_so_it_is_by_the_library(key: str, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="alias record") as caught:
         paramtool.load_file(path)
     assert path.name in str(caught.value)
+
+
+@pytest.mark.parametrize("key", BOMBS)
+def test_a_record_that_derives_far_more_than_its_file_is_a_bomb(key: str, tmp_path: Path) -> None:
+    """Exit 4 at once, from the command line and the library."""
+    began = time.monotonic()
+    check(BOMBS[key], tmp_path)
+    path = BOMBS[key].make(tmp_path)
+    for load in (paramtool.load_file, paramtool.torch.load_file):
+        with pytest.raises(UnsafeError, match="derives"):
+            load(path)
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("evidence", ["storage", "content"])
+def test_an_expanded_alias_costs_what_it_spans(evidence: str, tmp_path: Path) -> None:
+    """A window of petabytes on 16 bytes: inspected, written again and loaded as a window; NumPy has a limit."""
+    record = {**RECORD, "aliases": {"a": {
+        **ALIAS, "shape": [2**50, 1], "strides": [0, 0], "evidence": evidence,
+        "memory": "w" if evidence == "storage" else "a"}}}  # fmt: skip
+    path = made(recorded(record))(tmp_path)
+    began = time.monotonic()
+    check(Hostile(lambda _: path, inspect=0), tmp_path)
+    assert quick("verify", "made.safetensors", "--against", path.name, cwd=tmp_path).code == 0
+    assert paramtool.load_file(path)["a"].strides[0] == 0
+    assert paramtool.torch.load_file(path)["a"].stride(0) == 0
+    record["aliases"]["a"] |= {"shape": [2**31, 2**31]}
+    path = made(recorded(record))(tmp_path)
+    with pytest.raises(FormatError, match="'a': NumPy has no arrays"):
+        paramtool.load_file(path)
+    assert paramtool.torch.load_file(path)["a"].shape == (2**31, 2**31)
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("key", FUZZ)

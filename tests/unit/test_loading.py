@@ -567,3 +567,22 @@ def test_lazy_layers_are_refused(tmp_path: Path) -> None:
     """A layer without a shape says that the model has to be run first."""
     with pytest.raises(PlanError, match="lazy"):
         paramtool.torch.load_model(nn.LazyLinear(3), pt(nn.Linear(2, 3).state_dict(), tmp_path))
+
+
+@LOADERS
+def test_memory_that_is_not_to_be_had_is_an_error_with_a_name(
+    load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What NumPy and torch raise where there is no room comes as an error of ours, with the file and the tensor."""
+    path = pt({"w": torch.ones(1000)}, tmp_path)
+
+    def nothing(error: Exception) -> Callable[..., Any]:
+        def empty(*args: Any, **options: Any) -> Any:
+            raise error
+
+        return empty
+
+    monkeypatch.setattr(np, "empty", nothing(MemoryError()))
+    monkeypatch.setattr(torch, "empty", nothing(RuntimeError("DefaultCPUAllocator: can't allocate memory")))
+    with pytest.raises(FormatError, match=r"m\.pt: 'w': 4000 bytes of memory"):
+        load(path)

@@ -12,7 +12,8 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from paramtool import dedup, load_file, read
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, PlanError
+from paramtool.formats import record as alias_record
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -104,9 +105,9 @@ def with_record(path, change):
     """Change the alias record of a safetensors file."""
     with safe_open(path, "numpy") as file:
         metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    record = json.loads(metadata["paramtool.aliases"])
-    change(record)
-    save_file(tensors, path, {**metadata, "paramtool.aliases": json.dumps(record)})
+    document = json.loads(metadata["paramtool.aliases"])
+    change(document)
+    save_file(tensors, path, {**metadata, "paramtool.aliases": json.dumps(document)})
 
 
 def test_objects_of_shards_have_the_tensors_of_all(tmp_path):
@@ -144,3 +145,14 @@ def test_objects_nest_as_deep_as_the_reader_of_pickles_goes(tmp_path, kind):
     with pytest.raises(FormatError, match=r"m\.safetensors: .*objects: nested deeper than 200 levels"):
         dedup(tmp_path / "m.safetensors", tmp_path / "more.pt")
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_nothing_is_written_that_a_reader_takes_for_a_bomb(tmp_path, monkeypatch):
+    """More constants than the limit for what is stored: refused with what to do, and not left unreadable."""
+    monkeypatch.setattr(alias_record, "MIN_DERIVED_NBYTES", 1000)
+    torch.save({"w": torch.randn(1000), "zeros": torch.zeros(16 * 1000)}, tmp_path / "most.pt")
+    assert load_file(dedup(tmp_path / "most.pt", fold_constants=True).output)["zeros"].sum() == 0
+    torch.save({"w": torch.randn(1000), "zeros": torch.zeros(16 * 1000 + 1)}, tmp_path / "more.pt")
+    with pytest.raises(PlanError, match=r"more\.pt: 64004 bytes would be derived .* at most 64000"):
+        dedup(tmp_path / "more.pt", tmp_path / "more.safetensors", fold_constants=True)
+    assert not (tmp_path / "more.safetensors").exists()
