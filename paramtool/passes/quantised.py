@@ -1,105 +1,161 @@
 """Quantised tensors: packed weights mean nothing without their scales, so they are compared together with them.
 
-Two modules of equal packed weights and other scales are other weights.  So names of such modules count as equal only
-where every part of one module equals the same part of the other.
+Equal packed weights with other scales are other weights.  So packed weights count as equal only where everything that
+goes with the one equals what goes with the other.
 
-The names are those that quantisers write into state dicts: bitsandbytes (absmax, quant_map, SCB), GPTQ and AWQ
-(qweight, qzeros, scales, g_idx), compressed-tensors and FP8 checkpoints (weight_packed, weight_scale, weight_scale_inv,
-weight_zero_point, input_scale), HQQ (W_q), MLX (scales, biases).
+What goes with what follows from structure, since every quantiser has words of its own.  Packed are integers of up to
+four bytes, floats of one byte and types of a few bits, but no indexes, masks or truth values.  With them go tensors
+whose last word tells of a scale (`scale`, `zero`, `absmax`, ...) and that stand
+
+    beside them           m.weight   m.weight_scale, m.w_scale, m.scale_weight     m.weight._data   m.weight._scale
+    below them            m.weight   m.weight.absmax, and then everything else there
+    in a module of theirs m.weight   m.weight_quantizer._scale
+
+Where several packed tensors stand in one module, a scale goes with those that its name has most in common with:
+`w1_scale` with `w1`, `layer1_scale` with `layer1_weight`, `scale_ih_l0` with `weight_ih_l0`; else with all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.dtype import DType
 from paramtool.model.match import Equal
 from paramtool.model.view import View
 from paramtool.passes.content import Candidate
 
-SCALES = (
-    "absmax", "nested_absmax", "quant_map", "nested_quant_map", "SCB", "scales", "qzeros", "g_idx", "scale", "zero",
-    "zero_point", "weight_scale", "weight_scale_2", "weight_scale_inv", "weight_zero_point", "weight_g_idx",
-    "weight_scale_inverse", "scale_inv", "biases", "input_scale", "activation_scale",
-)  # fmt: skip
-"""Last words of the names of what goes with packed weights."""
-PACKED = ("qweight", "weight_packed", "W_q", "weight", "qbias", "weight_shape")
-"""Last words of the names of what scales belong to, where scales stand beside it."""
+SCALES = ("scale", "zero", "absmax", "amax", "quant_map", "codebook")
+"""What the last word of a scale's name contains."""
+SCALE_ENDS = ("scb", "s", "zp", "lut")
+"""Shorter words for a scale, which stand alone or behind a `_`: bitsandbytes' SCB, Marlin's `s`."""
+FURTHER = ("biases", "g_idx", "shape", "qbias")
+"""Also with packed weights that have scales, as such words or behind a `_`: MLX, GPTQ, compressed-tensors."""
+PACKED = ("qweight", "weight_packed", "W_q")
+"""Packed weights whatever their type is: HQQ may write them as floats."""
+WEIGHTS = ("weight", "kernel")
+"""Packed weights where they are integers of any size."""
+INDEXES = {"id", "ids", "idx", "index", "indices", "indexes", "mask", "masks", "position", "positions"}
+INDEXES |= {"length", "lengths", "count", "counts", "step"}
+"""Parts of names of integers that are no weights."""
+MOST = 16
+"""A scale that has as much in common with more packed tensors than this goes with none of them."""
+
+Label = tuple[str, ...]
 
 
-SUFFIXES = (
-    "scale", "scales", "scale_inv", "scale_2", "scale_inverse", "zero", "zeros", "zero_point", "zero_points", "absmax",
-    "quant_map", "s", "bias_scale", "g_idx", "packed_shape",
-)  # fmt: skip
-"""How the names of scales go on behind that of packed weights and a `_`: `gate_up_proj_scale_inv`, and behind its stem:
-`gate_up_proj_blocks` and `gate_up_proj_scales`."""
-STEMS = ("", "_blocks", "_packed", "_quantized", "_quant", "_q", "_int8", "_fp8")
-
-
-def modules(entries: Mapping[str, Entry]) -> dict[str, dict[str, str]]:
-    """{module: {part: name}} of the quantised modules among some names.
-
-    Scales stand beside packed weights (`m.qweight`, `m.scales`) or, in bitsandbytes, below them (`m.weight.absmax`).
-    """
-    packed = {name for name, entry in entries.items() if _is_packed(name, entry)}
-    found: dict[str, dict[str, str]] = {}
-    scaled = set()
-    for name, scales in _suffixed(entries).items():
-        found[name] = {part.rpartition(".")[2]: part for part in (name, *scales)}
-        scaled.add(name)
-        packed.add(name)
-    taken = {name for parts in found.values() for name in parts.values()}
+def groups(entries: Mapping[str, Entry]) -> dict[str, dict[str, Label]]:
+    """{packed weights: {what goes with them: what that is called beside them}}, of those that have scales."""
+    found: dict[str, dict[str, Label]] = {}
+    beside = _Packed(name for name, entry in entries.items() if _is_packed(name, entry))
+    further: list[tuple[str, str]] = []
     for name in entries:
-        if name in taken:
+        if above := beside.above(name):
+            if _is_scale(_split(name)[1]):
+                found.setdefault(above, {})[name] = _words(name[len(above) :])
+            else:
+                further.append((name, above))
+        elif name in beside.names:
             continue
-        module, _, word = name.rpartition(".")
-        owner = next((above for above in _above(name) if above in packed), None)
-        if owner is not None:
-            module = owner.rpartition(".")[0]
-        elif name not in packed and word not in SCALES:
-            continue
-        found.setdefault(module, {})[name.removeprefix(module)] = name
-        if name not in packed:
-            scaled.add(module)
-    return {
-        module: parts for module, parts in found.items() if module in scaled and not packed.isdisjoint(parts.values())
-    }
-
-
-def _suffixed(entries: Mapping[str, Entry]) -> dict[str, list[str]]:
-    """{packed weights: their scales}, where the scales' names begin with the weights' own."""
-    found: dict[str, list[str]] = {}
-    for name, entry in entries.items():
-        if not isinstance(entry.value, View) or entry.value.dtype.nbytes(entry.value.dtype.block_elements) > 1:
-            continue
-        for end in STEMS:
-            stem = name.removesuffix(end)
-            scales = [scale for suffix in SUFFIXES if (scale := f"{stem}_{suffix}") in entries and scale != name]
-            if name.endswith(end) and scales:
-                found.setdefault(name, []).extend(scale for scale in scales if scale not in found.get(name, ()))
+        elif _is_scale(_split(name)[1]):
+            for other in beside.nearest(name):
+                found.setdefault(other, {})[name] = _label(name, other)
+        elif _ends(_split(name)[1].lower(), FURTHER):
+            further += ((name, other) for other in beside.nearest(name))
+    for name, other in further:
+        if other in found:
+            found[other][name] = _label(name, other)
     return found
 
 
-def _above(name: str) -> Iterator[str]:
-    """The names that a dotted name stands below."""
-    while "." in name:
-        name = name.rpartition(".")[0]
-        yield name
+class _Packed:
+    """Packed weights by their modules, and by how the last words of their names begin and end."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = set(names)
+        self._in: dict[str, list[str]] = {}
+        self._alike: dict[tuple[str, str, Label], list[str]] = {}
+        for name in sorted(self.names):
+            module, word = _split(name)
+            self._in.setdefault(module, []).append(name)
+            words = _words(word)
+            for k in range(1, len(words) + 1):
+                self._alike.setdefault((module, "begins", words[:k]), []).append(name)
+                self._alike.setdefault((module, "ends", words[-k:]), []).append(name)
+
+    def above(self, name: str) -> str | None:
+        """The packed weights that a name stands below."""
+        module = _split(name)[0]
+        while module:
+            if module in self.names:
+                return module
+            module = _split(module)[0]
+        return None
+
+    def nearest(self, name: str) -> Sequence[str]:
+        """The packed weights that something beside them goes with, or in a module that is called after them."""
+        module, word = _split(name)
+        if module not in self._in:
+            outer, called = _split(module)
+            return [one for one in self._in.get(outer, ()) if called.startswith(f"{_split(one)[1]}_")]
+        words = tuple(part for part in _words(word) if not _is_scale(part))
+        for k in range(len(words), 0, -1):
+            alike = {
+                *self._alike.get((module, "begins", words[:k]), ()),
+                *self._alike.get((module, "ends", words[-k:]), ()),
+            }
+            if alike:
+                return sorted(alike) if len(alike) <= MOST else ()
+        return self._in[module] if len(self._in[module]) <= MOST else ()
+
+
+def _split(name: str) -> tuple[str, str]:
+    """(module, last word) of a name with dots or slashes."""
+    at = max(name.rfind("."), name.rfind("/"))
+    return name[: max(at, 0)], name[at + 1 :]
+
+
+def _words(text: str) -> Label:
+    return tuple(part for part in re.split(r"[._/]", text) if part)
+
+
+def _label(name: str, packed: str) -> Label:
+    """What a name says beyond that of the packed weights, so that modules of other names can be compared."""
+    known = _words(packed)
+    return tuple(word for word in _words(_split(name)[1]) if word not in known)
+
+
+def _is_scale(word: str) -> bool:
+    word = word.lower()
+    return any(part in word for part in SCALES) or _ends(word, SCALE_ENDS)
+
+
+def _ends(word: str, ends: Iterable[str]) -> bool:
+    return any(word == end or word.endswith(f"_{end}") for end in ends)
 
 
 def _is_packed(name: str, entry: Entry) -> bool:
-    """Whether a name is that of packed weights: one of the words, and for the common word also a type of few bits."""
-    word = name.rpartition(".")[2]
-    if word not in PACKED or not isinstance(entry.value, View):
+    """Whether a tensor could be packed weights, by its type and what its name does not say."""
+    word = _split(name)[1]
+    if not isinstance(entry.value, View) or _is_scale(word) or _ends(word.lower(), FURTHER):
         return False
-    dtype = entry.value.dtype
-    return word != "weight" or "int" in dtype.name or "float8" in dtype.name or dtype.block_elements != 1
+    if word in PACKED or (word in WEIGHTS and "int" in entry.value.dtype.name):
+        return True
+    return _has_few_bits(entry.value.dtype) and INDEXES.isdisjoint(_words(word.lower()))
+
+
+def _has_few_bits(dtype: DType) -> bool:
+    if dtype.block_elements != 1 or dtype.block_bytes == 1:
+        return dtype.name != "bool"
+    return "int" in dtype.name and dtype.block_bytes <= 4
 
 
 def parts(entries: Mapping[str, Entry]) -> set[str]:
-    """The names of everything that belongs to a quantised module."""
-    return {name for module in modules(entries).values() for name in module.values()}
+    """The names of packed weights with scales, and of everything that goes with them."""
+    found = groups(entries)
+    return {*found, *(name for others in found.values() for name in others)}
 
 
 def packed(entries: Mapping[str, Entry]) -> set[str]:
@@ -109,7 +165,7 @@ def packed(entries: Mapping[str, Entry]) -> set[str]:
 
 
 def companions(checkpoint: Checkpoint, found: Collection[Candidate]) -> list[Candidate]:
-    """Parts of quantised modules that are too small to be candidates by themselves."""
+    """What goes with packed weights and is too small to be a candidate by itself."""
     known = {one.name for one in found}
     small = []
     for name in parts(checkpoint.entries) - known:
@@ -121,27 +177,33 @@ def companions(checkpoint: Checkpoint, found: Collection[Candidate]) -> list[Can
 
 
 def whole(entries: Mapping[str, Entry], equal: Iterable[Equal], small: Iterable[Candidate]) -> list[Equal]:
-    """Classes of equal names without pairs of quantised modules that differ in any part, and without `small` ones."""
+    """Classes of equal names without pairs of packed weights of which anything differs, and without `small` ones."""
     classes = list(equal)
-    class_of = {name: k for k, one in enumerate(classes) for name in one.names}
-    signature: dict[str, object] = {}
-    for module in modules(entries).values():
-        mark = tuple(sorted((part, class_of.get(name, _storage(entries[name]))) for part, name in module.items()))
-        signature |= dict.fromkeys(module.values(), mark)
+    class_of = {_window(entries[name]): k for k, one in enumerate(classes) for name in one.names}
+
+    def content(name: str) -> str:
+        window = _window(entries[name])
+        return str(class_of.get(window, window))
+
+    signature: dict[str, list[object]] = {}
+    for name, others in groups(entries).items():
+        mark = (content(name), sorted((label, content(other)) for other, label in others.items()))
+        for part in (name, *others):
+            signature.setdefault(part, []).append(mark)
     left_out = {one.name for one in small}
-    return [part for one in classes for part in _split(one, signature, left_out)]
+    return [part for one in classes for part in _apart(one, signature, left_out)]
 
 
-def _storage(entry: Entry) -> object:
+def _window(entry: Entry) -> str:
     """What two names of one window have in common and no others have."""
     return repr(entry.value)
 
 
-def _split(one: Equal, signature: Mapping[str, object], left_out: Collection[str]) -> Iterator[Equal]:
-    groups: dict[object, list[str]] = {}
+def _apart(one: Equal, signature: Mapping[str, object], left_out: Collection[str]) -> Iterator[Equal]:
+    alike: dict[str, list[str]] = {}
     for name in one.names:
         if name not in left_out:
-            groups.setdefault(signature.get(name), []).append(name)
-    for names in groups.values():
+            alike.setdefault(repr(signature.get(name)), []).append(name)
+    for names in alike.values():
         if len(names) > 1:
             yield replace(one, names=tuple(names))

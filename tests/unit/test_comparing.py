@@ -62,6 +62,19 @@ QUANTISED = {
     "fp8 experts": ("gate_up_proj", ("gate_up_proj_scale_inv",), torch.float8_e4m3fn),
     "mxfp4": ("gate_up_proj_blocks", ("gate_up_proj_scales",), torch.uint8),
     "quantized": ("weight_quantized", ("weight_s",), torch.uint8),
+    "comfyui": ("weight", ("scale_weight",), torch.float8_e4m3fn),
+    "quanto": ("weight._data", ("weight._scale",), torch.int8),
+    "torchao": ("weight.int_data", ("weight.scale", "weight.zero_point"), torch.int8),
+    "torchao, flat": ("weight_qdata", ("weight_scale",), torch.int8),
+    "exllama": ("q_weight", ("q_scale", "q_scale_max"), torch.int32),
+    "packed": ("packed", ("scales",), torch.uint8),
+    "w_scale": ("weight", ("w_scale",), torch.int8),
+    "marlin": ("B", ("s",), torch.int32),
+    "marlin, sparse": ("B_24", ("B_meta_s",), torch.int32),
+    "modelopt": ("weight", ("weight_quantizer._scale",), torch.uint8),
+    "aqlm": ("codes", ("codebooks", "scales"), torch.int16),
+    "kernel": ("kernel", ("kernel_scale",), torch.int8),
+    "slashes": ("dense/kernel", ("dense/kernel_scale",), torch.int8),
 }
 
 
@@ -90,6 +103,42 @@ def test_ordinary_tensors_beside_a_scale_are_compared(found):
     state = {f"{m}.{n}": torch.arange(2000.0) for m in "ab" for n in ("weight",)}
     state |= {"a.scale": torch.ones(3), "b.scale": torch.zeros(3)}
     assert [set(one.names) for one in found(state).equal] == [{"a.weight", "b.weight"}]
+
+
+def test_every_packed_tensor_of_a_module_has_its_own_scale(found):
+    """Experts, or all layers, in one module: what a scale belongs to is seen from its name."""
+    raw = torch.randint(-100, 100, (64, 64), dtype=torch.int8)
+    packed = {f"m.w{k}": raw.clone() for k in range(3)} | {f"layer{k}_weight": raw.clone() for k in range(40)}
+    scales = {f"m.w{k}_scale": torch.arange(9.0) + k // 2 for k in range(3)}
+    scales |= {f"layer{k}_scale": torch.arange(5.0) + k // 20 for k in range(40)}
+    expected = [{"m.w0", "m.w1"}, *({f"layer{k}_weight" for k in some} for some in (range(20), range(20, 40)))]
+    assert [set(one.names) for one in found(packed | scales).equal] == expected
+
+
+def test_packed_weights_whose_scales_are_tied(found):
+    """One scale under three names is the same scale."""
+    raw, scale = torch.randint(-100, 100, (64, 64), dtype=torch.int8), torch.rand(2000)
+    state = {f"{m}.weight": raw.clone() for m in "abc"} | {"a.scale": scale, "b.scale": scale, "c.scale": scale.clone()}
+    expected = [{"a.weight", "b.weight", "c.weight"}, {"a.scale", "c.scale"}]
+    assert [set(one.names) for one in found(state).equal] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("position_ids", torch.int64),
+        ("relative_position_index", torch.int32),
+        ("attn_mask", torch.uint8),
+        ("causal", torch.bool),
+        ("table", torch.int64),
+        ("scale_net.weight", torch.int8),
+    ],
+)
+def test_indexes_and_masks_have_no_scales(found, name, dtype):
+    """What is no packed weight is compared by itself, whatever stands beside it."""
+    values = (torch.arange(64 * 64).view(64, 64) % 3).to(dtype)
+    state = {f"{m}.{name}": values.clone() for m in "ab"} | {"a.logit_scale": torch.ones(3), "b.scale": torch.zeros(3)}
+    assert [set(one.names) for one in found(state).equal] == [{f"a.{name}", f"b.{name}"}]
 
 
 def test_small_and_0d_tensors_are_nobodys_partner(found):
