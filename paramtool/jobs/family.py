@@ -231,8 +231,11 @@ def _described(path: Path, folder: str, options: Options) -> Input:
 
 
 def _graph(checkpoint: Checkpoint, keep: str) -> AliasGraph:
-    """Who shares what by storage and by the file's own record; what that derives is stored, so that others read it."""
-    return replace(alias.build(checkpoint, keep, parts=False), derived={})
+    """Who shares what by storage and by the file's own record, without what the record joins by content alone.
+
+    So an input that was written by a family is what its own input was, and programs that read no record find no less.
+    """
+    return alias.build(checkpoint, keep, parts=False, apart=True)
 
 
 def _agreed(inputs: Sequence[Input], keep: str) -> list[Input]:

@@ -150,16 +150,47 @@ def test_the_objects_come_back(state: Any) -> None:
             assert paramtool.read(path).objects == paramtool.read(member.folder).objects
 
 
+keeps = st.sampled_from(("first", "last", "b", "[cd]*", "e.*"))
+alike = st.dictionaries(names, st.tuples(st.integers(0, 1), st.just(torch.float32), st.just((6,))), min_size=1)
+"""Nearly all are equal to others: which of the names is stored is the question."""
+ties = st.lists(st.sampled_from(("", "a", "x", "e.y")), min_size=4, max_size=4)
+
+
 @law
-@given(families)
-def test_a_family_of_the_folders_gives_the_same_bytes(family: list[Any]) -> None:
-    """What was written, given in again, gives the same files."""
+@given(families | st.lists(alike, min_size=2, max_size=4), ties, keeps, st.booleans(), st.sampled_from((1, 40)))
+def test_a_family_of_the_folders_gives_the_same_bytes(
+    family: list[Any], ties: list[str], keep: str, renamed: bool, least: int
+) -> None:
+    """What was written, given in again with the same options, gives the same files: no stored name is lost."""
     inputs = [made(state) for state in family]
+    for state, tie in zip(inputs, ties, strict=False):
+        if tie:
+            state[tie] = state[min(state)]
+    options: dict[str, Any] = {"keep": keep, "share_renamed": renamed, "min_equal_nbytes": least}
     with tempfile.TemporaryDirectory() as folder:
         once, twice = os.path.join(folder, "1"), os.path.join(folder, "2")
-        report = jobs.dedup_family(save_all(inputs, folder), once, min_equal_nbytes=1)
-        jobs.dedup_family([member.folder for member in report.members], twice, min_equal_nbytes=1)
+        paths = [os.path.join(folder, f"m{k}.pt") for k in range(len(inputs))]
+        for path, state in zip(paths, inputs, strict=True):
+            torch.save(state, path)
+        report = jobs.dedup_family(paths, once, **options)
+        jobs.dedup_family([member.folder for member in report.members], twice, **options)
         assert content(once) == content(twice)
+
+
+@law
+@given(st.lists(states(), min_size=2, max_size=3), keeps, st.booleans())
+def test_a_second_run_loses_no_stored_name(trees: list[tuple[Any, State]], keep: str, renamed: bool) -> None:
+    """Also with windows and nested states: what the index says of the first run's folders, that of the second says."""
+    options: dict[str, Any] = {"keep": keep, "share_renamed": renamed, "min_equal_nbytes": 1}
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [os.path.join(folder, f"m{k}.pt") for k in range(len(trees))]
+        for path, (tree, _) in zip(paths, trees, strict=True):
+            torch.save(tree, path)
+        first = jobs.dedup_family(paths, os.path.join(folder, "1"), **options)
+        second = jobs.dedup_family([m.folder for m in first.members], os.path.join(folder, "2"), **options)
+        for one, again in zip(first.members, second.members, strict=True):
+            assert placed(one.folder).keys() == placed(again.folder).keys()
+            assert jobs.verify(again.folder, one.folder).differences == ()
 
 
 @law

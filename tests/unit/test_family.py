@@ -142,6 +142,22 @@ def test_equal_under_other_names(renamed: bool, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("keep", ["first", "last", "b"])
+def test_a_second_run_keeps_what_other_programs_find(keep: str, tmp_path: Path) -> None:
+    """`b` stands on `a` of both, and given in again it still does: its name is not made the owner of them."""
+    weight = torch.arange(float(BIG))
+    torch.save({"a": weight, "b": weight.clone()}, tmp_path / "0.pt")
+    torch.save({"a": weight}, tmp_path / "1.pt")
+    paths = [tmp_path / "0.pt", tmp_path / "1.pt"]
+    for out in ("once", "twice"):
+        jobs.dedup_family(paths, tmp_path / out, share_renamed=True, keep=keep, min_equal_nbytes=64)
+        paths = [tmp_path / out / name for name in "01"]
+        indexes = [json.loads((path / INDEX).read_text())["weight_map"] for path in paths]
+        assert [[*index] for index in indexes] == [["a"], ["a"]]
+    jobs.dedup_family(paths, tmp_path / "plain")
+    assert [*json.loads((tmp_path / "plain" / "0" / INDEX).read_text())["weight_map"]] == ["a", "b"]
+
+
 def test_a_record_that_is_too_large_stands_beside_the_index(
     two: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
