@@ -19,7 +19,7 @@ from paramtool.formats import KNOWN, safetensors
 from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._family_work import Input, Work, brought, planned
 from paramtool.jobs._progress import Path, Progress, silent
-from paramtool.jobs._writers import SAFETENSORS
+from paramtool.jobs._writers import SAFETENSORS, WRITERS, is_named_for
 from paramtool.jobs._writing import allow, left_out, other_sections
 from paramtool.jobs.deduping import Options
 from paramtool.model import alias
@@ -108,7 +108,7 @@ def dedup_family(
     began = time.monotonic()
     options = replace(options or Options(), **more)
     target = os.path.normpath(os.fspath(output))
-    _check_request(paths, options)
+    _check_request(paths, target, options)
     names = _folders([os.fspath(path) for path in paths])
     inputs = _agreed([_described(path, name, options) for path, name in zip(paths, names, strict=True)], options.keep)
     _check_distinct(inputs)
@@ -153,9 +153,12 @@ def dedup_family(
     )
 
 
-def _check_request(paths: Sequence[Path], options: Options) -> None:
+def _check_request(paths: Sequence[Path], target: str, options: Options) -> None:
     if len(paths) < 2:
         raise UsageError("a family has two or more checkpoints", hint="paramtool dedup A B -o DIR")
+    if any(is_named_for(target, writer) for writer in WRITERS):
+        stem = os.path.splitext(target)[0]
+        raise UsageError(f"{target}: is the name of a file; several inputs go into a folder", hint=f"-o {quote(stem)}")
     if not options.equal:
         raise UsageError("without comparing bytes (--no-equal) checkpoints have nothing in common")
     if options.derive_casts or options.fold_constants:

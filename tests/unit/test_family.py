@@ -209,6 +209,13 @@ def test_one_input_twice(two: list[Path], tmp_path: Path) -> None:
     refused([two[0], tmp_path / "link.safetensors"], tmp_path / "out", UsageError, "the same checkpoint")
 
 
+@pytest.mark.parametrize("name", ["f.pt", "f.safetensors", "F.CKPT"])
+def test_an_output_that_is_named_as_a_file(name: str, two: list[Path], tmp_path: Path) -> None:
+    """A family is a folder."""
+    refused(two, tmp_path / name, UsageError, name, "is the name of a file", f"-o {tmp_path}/")
+    assert quick("dedup", *two, "-o", name, cwd=tmp_path).code == 2
+
+
 def test_two_inputs_of_one_name(tmp_path: Path) -> None:
     """The hint names the folders, which differ."""
     for name in ("a", "b"):
