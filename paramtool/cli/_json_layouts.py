@@ -59,6 +59,7 @@ def relayouted(found: Relayouted) -> dict[str, Any]:
         "left_out": list(found.left_out),
         "warnings": list(found.warnings),
         "seconds": round(found.seconds, 3),
+        **({"cloned_nbytes": found.cloned_nbytes} if found.cloned_nbytes else {}),
     }
 
 

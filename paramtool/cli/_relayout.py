@@ -9,7 +9,7 @@ import click
 
 from paramtool import jobs
 from paramtool.cli import _render
-from paramtool.cli._align import ALIGN
+from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     yield from (("left out", text) for text in found.left_out)
     yield ("untouched", f"{plural(found.untouched, 'other tensor')}, as they were, aliases included")
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)}")
+    yield from physical(found.nbytes_after, found.cloned_nbytes)
     read_back = "all read back and equal" if found.verified else "not verified"
     yield ("names", plural(len(found.plan.order), "name"), read_back, f"{found.seconds:.1f} s")
     sides = (side for one in found.converted for side in (one.source.layout, one.layout))

@@ -95,6 +95,8 @@ class Relayouted:
     seconds: float
     companions: tuple[str, ...] = ()
     """The other files of an input folder that came along, by their names in the output."""
+    cloned_nbytes: int = 0
+    """Bytes of the output that share their blocks with the input."""
 
 
 def relayout(
@@ -159,7 +161,7 @@ def relayout(
     if options.dry_run:
         work.prove_requirements()
     else:
-        work.carry_out(options.force, options.verify, progress)
+        report = replace(report, cloned_nbytes=work.carry_out(options.force, options.verify, progress))
     return replace(report, seconds=time.monotonic() - began)
 
 

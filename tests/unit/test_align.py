@@ -25,6 +25,7 @@ from paramtool.formats import safetensors
 from paramtool.model.dtype import DTYPES
 from paramtool.model.plan import whole
 from paramtool.model.view import contiguous
+from tests.cli.test_documents import validate
 from tests.hostile.command import quick
 
 PAGE = 4096
@@ -142,6 +143,27 @@ def test_what_is_asked_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert asked == [(0x4020940D, 0, 0, 0, 2 * BIG), (0x4020940D, 0, 0, 0, BIG)]
     assert found.cloned_nbytes == 3 * BIG
     assert output.read_bytes() == (tmp_path / "in.safetensors").read_bytes()
+
+
+def test_conversions_say_what_is_new_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`convert`, `fuse` and `unfuse` share blocks as `dedup` does, and their tables and documents say so."""
+
+    def ioctl(into: int, number: int, packed: bytes) -> int:
+        source, start, nbytes, position = struct.unpack("=qQQQ", packed)
+        os.pwrite(into, os.pread(source, nbytes, start), position)
+        return 0
+
+    network = torch.nn.LSTM(24, 40).state_dict()
+    tensors = {"big": torch.rand(BIG // 4)} | {f"rnn.{name}": value for name, value in network.items()}
+    save_file(tensors, tmp_path / "first.safetensors")
+    jobs.dedup(tmp_path / "first.safetensors", tmp_path / "in.safetensors", align=PAGE)
+    monkeypatch.setattr(reflink, "_ioctl", lambda: ioctl)
+    flags = ("in.safetensors", "--align", "4096", "-o", "out.safetensors", "--force")
+    for words in (("convert", "--from", "torch", "--to", "keras"), ("fuse", "--layout", "cudnn"), ("unfuse",)):
+        said = json.loads(quick(*words, *flags, "--json", cwd=tmp_path).out)
+        validate("relayout", json.dumps(said))
+        assert said["cloned_nbytes"] >= BIG
+        assert "on disk" in quick(*words, *flags, cwd=tmp_path).out
 
 
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.EPERM])
