@@ -45,6 +45,7 @@ def _rows(found: Family) -> Iterator[_render.Row]:
     read_back = "all read back and equal" if found.verified else "not verified"
     yield ("names", plural(names, "name"), read_back, f"{found.seconds:.1f} s")
     yield from _renamed(found)
+    yield ("not done", "slices, transposes and casts of tensors were not looked for")
     if found.written:
         yield ("load it", f"paramtool.torch.load_model(model, {found.members[0].folder!r})")
         yield ("next", f"paramtool verify {quoted(found.members[0].folder)} --against {quoted(found.members[0].input)}")
