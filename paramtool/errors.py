@@ -24,6 +24,11 @@ MAX_LISTED = 20
 """So many lines of one kind are shown; the others are counted."""
 
 
+def plural(number: int, word: str) -> str:
+    """`1 name`, `2 names`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
 def listed(head: str, lines: Sequence[str], more: int = 0) -> str:
     """A head and its lines below it, the first ones written out and the others counted.
 

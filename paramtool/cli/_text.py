@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from paramtool.errors import plural as plural
+
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 
@@ -44,11 +46,6 @@ def size(nbytes: int) -> str:
 def count(number: int) -> str:
     """A count with three digits: 124 M."""
     return size(number).removesuffix("B").rstrip().replace("k", "k").replace("G", "G")
-
-
-def plural(number: int, word: str) -> str:
-    """`1 name`, `2 names`."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def quoted(path: str) -> str:

@@ -205,7 +205,7 @@ def _repeated(found: Inspection) -> Iterator[_render.Row]:
         yield (match.relation, match.name, f"{words[match.relation]} {match.owner}", f"{_geometry(view)}{rounded}",
                where or size(view.nbytes))  # fmt: skip
     if (more := len(found.content.matches) - MANY) > 0:
-        yield ("", f"and {plural(more, 'more')} of these", "--json lists them")
+        yield ("", f"and {more} more of these", "--json lists them")
     if constants := list(found.content.constants):
         yield ("constant", _some(constants), f"{plural(len(constants), 'tensor')} of one value each")
 

@@ -10,6 +10,7 @@ import click
 import paramtool
 from paramtool.cli import _render
 from paramtool.cli._text import FILE, plural, quoted
+from paramtool.engine.difference import told
 
 if TYPE_CHECKING:
     from paramtool.jobs import Variant
@@ -80,7 +81,13 @@ def _details(variant: Variant) -> Iterator[tuple[str, list[str]]]:
     yield "lacks", list(variant.lacks)
     yield "shape", [f"{c.name}: {list(c.found)} in the file, {list(c.wanted)} wanted" for c in variant.shapes]
     yield "type", [f"{c.name}: {c.found} in the file, {c.wanted} wanted" for c in variant.types]
-    yield "apart", [f"{a.name} and {a.other}: tied in the variant{_measured(a.difference)}" for a in variant.apart]
+    yield (
+        "apart",
+        [
+            f"{a.name} and {a.other}: tied in the variant, {told(a.difference) or 'different bytes'}"
+            for a in variant.apart
+        ],
+    )
     yield "alias", [f"{t.name}: {_RELATIONS[t.relation]} {t.owner}".rstrip() for t in variant.through]
     yield "filled", [f"{f.name}: lacking, and tied to {f.by}" for f in variant.filled]
     yield "unused", list(variant.unused)
@@ -90,10 +97,6 @@ _RELATIONS = {
     "same": "the bytes of", "slice": "a slice of", "transpose": "the transpose of", "view": "a view of",
     "overlap": "a window on", "cast": "calculated from", "constant": "one value, stored as such",
 }  # fmt: skip
-
-
-def _measured(difference: float | None) -> str:
-    return ", different bytes" if difference is None else f", largest difference {difference:.3g}"
 
 
 def _next(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:

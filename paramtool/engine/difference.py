@@ -11,6 +11,19 @@ from paramtool.engine.source import Buffer, Source, number_type
 from paramtool.model.view import View
 
 
+def told(difference: float | None) -> str:
+    """The largest difference of two tensors whose bytes differ, in words; nothing where it was not measured.
+
+    >>> print(told(0.25), told(0.0), sep="\\n")
+    largest difference 0.25
+    largest difference 0: equal numbers in different bits, as 0.0 and -0.0 are
+    """
+    if difference is None:
+        return ""
+    alike = "" if difference else ": equal numbers in different bits, as 0.0 and -0.0 are"
+    return f"largest difference {difference:.3g}{alike}"
+
+
 def largest(source_a: Source, a: View, source_b: Source, b: View) -> float | None:
     """The largest absolute difference of two windows, element by element; 0.0 where there are no elements.
 

@@ -114,8 +114,10 @@ def check_place(
     It never replaces what is read, nor a folder that holds anything but an earlier output of this program: weights, and
     unchanged copies of `known` files (see `earlier.foreign`).
     """
-    if not path or (path.endswith(os.sep) and not is_folder):
-        raise OutputError(f"{path or 'the output'!r}: is no name for a file", hint="-o FILE.safetensors")
+    if not path:
+        raise OutputError("the name of the output is empty", hint="-o FILE.safetensors")
+    if path.endswith(os.sep) and not is_folder:
+        raise OutputError(f"{path!r}: is no name for a file", hint="-o FILE.safetensors")
     path = os.path.normpath(path)
     parent = os.path.dirname(path) or "."
     if not os.path.isdir(parent):
@@ -127,6 +129,8 @@ def check_place(
         folders = {os.path.realpath(os.path.dirname(source) or "."), os.path.dirname(os.path.realpath(source))}
         if os.path.realpath(source) == mine or (os.path.isdir(mine) and mine in folders):
             raise OutputError(f"{path}: is what is read; it is never overwritten", hint="choose another -o")
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise OutputError(f"{path}: is no regular file; outputs are files and folders", hint="choose another -o")
     if not force:
         raise OutputError(f"{path}: exists", hint="--force overwrites it, -o writes elsewhere")
     if os.path.islink(path):

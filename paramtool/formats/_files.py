@@ -12,6 +12,8 @@ from paramtool.model.storage import SourceFile
 
 def open_source(path: str) -> tuple[BinaryIO, SourceFile]:
     """Open a regular file and note its size and time; FormatError where that is not possible."""
+    if not path:
+        raise FormatError("the path is empty; expected a checkpoint file")
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from paramtool.errors import FormatError, UnsafeError
+from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats import _hdf5, _tree
 from paramtool.formats._files import open_source
 from paramtool.model.checkpoint import Checkpoint, Entry, Unreadable, Value
@@ -47,7 +47,7 @@ def read(path: str) -> Checkpoint:
                 walk.dataset(name, dataset, name, ())
     datasets.check_apart()
     left = sorted(walk.left)
-    notes = [f"{len(left)} values are no arrays of numbers and were left out: {', '.join(left[:5])}"] if left else []
+    notes = [f"{plural(len(left), 'value')} left out, no arrays of numbers: {', '.join(left[:5])}"] if left else []
     return Checkpoint(
         format=NAME,
         files=(source,),

@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import cache
 from typing import BinaryIO
 
-from paramtool.errors import Defects, FormatError, UnsafeError, listed
+from paramtool.errors import Defects, FormatError, UnsafeError, listed, plural
 from paramtool.formats import _mxnet_symbol, _npy, _zip, record
 from paramtool.formats._files import open_source
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Value
@@ -131,7 +131,7 @@ class _Arrays:
     def finish(self) -> None:
         """Raise what was gathered, if anything; pickles first."""
         if self.refused:
-            head = f"{self.source.path}: {len(self.refused)} arrays are refused, and were not read:"
+            head = f"{self.source.path}: {plural(len(self.refused), 'array')} refused and not read:"
             raise UnsafeError(listed(head, self.refused), hint="save numbers: np.savez(..., allow_pickle=False)")
         if self.defects:
             raise Defects(self.source.path, self.defects)

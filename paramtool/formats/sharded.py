@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError
+from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError, plural
 from paramtool.formats import _json, _record_checks, _tree, record
 from paramtool.formats._index import plain_names, read_record
 from paramtool.formats._plain_shards import Said, check_plain, linked_files, spoken_for
@@ -135,7 +135,7 @@ def _merge(
     entries = _declared(entries, index_metadata)
     extra = [n for n, e in entries.items() if n not in weight_map and not e.link]
     if extra:
-        notes.append(f"{len(extra)} tensors stand in a shard and not in the index: {some(extra)}")
+        notes.append(f"{plural(len(extra), 'tensor')} in a shard and not in the index: {some(extra)}")
     tree = _merge_trees(trees)
     roles = _tree.roles(tree)
     return Checkpoint(

@@ -105,6 +105,7 @@ def text(row: Declared) -> str:
 
 def apart_text(row: Declared) -> str:
     """The largest difference of a row, and what else parts its names, in brackets; empty where there is nothing."""
-    number = "" if row.largest is None else f"largest difference {row.largest:.3g}"
-    texts = [one for one in (row.detail, number) if one]
+    from paramtool.engine.difference import told
+
+    texts = [one for one in (row.detail, told(row.largest)) if one]
     return f" ({', '.join(texts)})" if texts else ""

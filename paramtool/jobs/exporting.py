@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paramtool import formats
-from paramtool.errors import PlanError, UsageError, listed
+from paramtool.errors import PlanError, UsageError, listed, plural
 from paramtool.formats import safetensors
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writing import Work, laid_out, name_warnings, place
@@ -208,9 +208,11 @@ def _missing(where: str, missing: list[str], wanted: int, names: Mapping[str, st
         f"{name!r}" + (f"; it has {' and '.join(map(repr, found))}" if (found := near.alike(name, names)) else "")
         for name in missing[:10]
     ]
-    advice = near.advice(missing, names) or "paramtool inspect --tensors lists what it has"
+    advice = (
+        near.padded(missing, names) or near.advice(missing, names) or "paramtool inspect --tensors lists what it has"
+    )
     return UsageError(
-        listed(f"{where}: lacks {len(missing)} of {wanted} names:", lines, len(missing) - len(lines)),
+        listed(f"{where}: lacks {len(missing)} of {plural(wanted, 'name')}:", lines, len(missing) - len(lines)),
         hint=advice + more,
     )
 

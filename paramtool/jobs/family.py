@@ -107,7 +107,7 @@ def dedup_family(
     """
     began = time.monotonic()
     options = replace(options or Options(), **more)
-    target = os.path.normpath(os.fspath(output))
+    target = os.path.normpath(output) if (output := os.fspath(output)) else ""
     _check_request(paths, target, options)
     names = _folders([os.fspath(path) for path in paths])
     inputs = _agreed([_described(path, name, options) for path, name in zip(paths, names, strict=True)], options.keep)
@@ -156,6 +156,8 @@ def dedup_family(
 def _check_request(paths: Sequence[Path], target: str, options: Options) -> None:
     if len(paths) < 2:
         raise UsageError("a family has two or more checkpoints", hint="paramtool dedup A B -o DIR")
+    if not target:
+        raise UsageError("the name of the output is empty", hint="-o DIR")
     if any(is_named_for(target, writer) for writer in WRITERS):
         stem = os.path.splitext(target)[0]
         raise UsageError(f"{target}: is the name of a file; several inputs go into a folder", hint=f"-o {quote(stem)}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from paramtool import formats
 from paramtool.engine.load import arrays
 from paramtool.engine.source import Source
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, plural
 from paramtool.jobs._progress import Path
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, NoData, Unreadable
@@ -41,4 +41,6 @@ def refuse_dataless(checkpoint: Checkpoint) -> None:
     empty = {n: _why(e.value) for n, e in checkpoint.entries.items() if isinstance(e.value, (NoData, Unreadable))}
     if empty:
         shown = ", ".join(f"{name!r} ({why})" for name, why in list(empty.items())[:5])
-        raise FormatError(f"{where}: {len(empty)} tensors have no data: {shown}", hint="section=... loads another part")
+        raise FormatError(
+            f"{where}: {plural(len(empty), 'tensor')} without data: {shown}", hint="section=... loads another part"
+        )

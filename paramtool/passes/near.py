@@ -39,6 +39,16 @@ def advice(missing: Collection[str], names: Collection[str]) -> str:
     return f"--rename '*={head}*' would give {count} of them" if count else ""
 
 
+def padded(missing: Collection[str], names: Collection[str]) -> str:
+    """What is wrong with names that are there without the spaces around them, or nothing.
+
+    >>> padded(["  w ", "b"], ["w", "x"])
+    "'  w ' has spaces around it, which count: write 'w'"
+    """
+    found = next((name for name in missing if name != name.strip() in names), None)
+    return "" if found is None else f"{found!r} has spaces around it, which count: write {found.strip()!r}"
+
+
 def prefix_before(missing: Collection[str], names: Collection[str]) -> tuple[str, int]:
     """What stands before most of `missing` among `names`, up to a dot, and before how many.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from paramtool.errors import UsageError, listed
+from paramtool.errors import UsageError, listed, plural
 
 STAR = "*"
 
@@ -109,7 +109,8 @@ def renamed(names: Iterable[str], prefix: str = "", rules: Sequence[Rule] = ()) 
         made = [rule.apply(name) for name in new]
         if all(name is None for name in made):
             raise UsageError(
-                f"rename {str(rule)!r}: meets none of {len(new)} names, such as {', '.join(map(repr, new[:3]))}",
+                f"rename {str(rule)!r}: meets none of {plural(len(new), 'name')}, "
+                f"such as {', '.join(map(repr, new[:3]))}",
                 hint="rules see names without the prefix, and as the rules before them made them",
             )
         new = [before if after is None else after for before, after in zip(new, made, strict=True)]
@@ -121,7 +122,7 @@ def _check_prefix(prefix: str, kept: list[str], names: list[str]) -> None:
     if prefix and not kept:
         heads = dict.fromkeys(name[: name.find(".") + 1] for name in names if "." in name)
         raise UsageError(
-            f"prefix {prefix!r}: begins none of {len(names)} names",
+            f"prefix {prefix!r}: begins none of {plural(len(names), 'name')}",
             hint=f"they begin with {', '.join(map(repr, list(heads)[:8]))}" if heads else "",
         )
     if prefix and not prefix.endswith(".") and all(name.startswith(f"{prefix}.") for name in kept):
@@ -137,4 +138,5 @@ def _check_distinct(old: list[str], new: list[str]) -> None:
         if first.setdefault(after, before) != before:
             clashes.append(f"{first[after]!r} and {before!r} would both be {after!r}")
     if clashes:
-        raise UsageError(listed(f"{len(clashes)} names would be those of others:", clashes))
+        that = "that of another" if len(clashes) == 1 else "those of others"
+        raise UsageError(listed(f"{plural(len(clashes), 'name')} would be {that}:", clashes))

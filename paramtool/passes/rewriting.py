@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from paramtool.errors import LayoutError, PlanError, listed
+from paramtool.errors import LayoutError, PlanError, listed, plural
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import text
 from paramtool.model import alias, objects
@@ -168,7 +168,7 @@ def _refuse_clashes(checkpoint: Checkpoint, converted: list[Converted], gone: se
     if clashes:
         lines = [f"{name!r} stands for another tensor already" for name in clashes]
         raise PlanError(
-            listed(f"{checkpoint.files[0].path}: {len(clashes)} names of the new layout are taken:", lines),
+            listed(f"{checkpoint.files[0].path}: has {plural(len(clashes), 'name')} of the new layout already:", lines),
             hint="--rename MODULE=OTHER puts the new tensors elsewhere",
         )
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from paramtool.errors import PlanError, UsageError, listed
+from paramtool.errors import PlanError, UsageError, listed, plural
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View
 
@@ -25,7 +25,7 @@ def refuse_unfit(where: str, model: nn.Module, tensors: Mapping[str, torch.Tenso
                 hint="load the model before it is wrapped",
             )
     if wrong := [f"{name!r}: {why}" for name, tensor in tensors.items() if (why := unfit(tensor))]:
-        raise PlanError(listed(f"{where}: {len(wrong)} tensors of the model cannot be filled:", wrong))
+        raise PlanError(listed(f"{where}: {plural(len(wrong), 'tensor')} of the model cannot be filled:", wrong))
 
 
 def unfit(tensor: torch.Tensor) -> str:

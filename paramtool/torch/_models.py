@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from paramtool import formats
+from paramtool.engine.difference import told
 from paramtool.engine.source import Source
-from paramtool.errors import PlanError, TieError, listed
+from paramtool.errors import PlanError, TieError, listed, plural
 from paramtool.jobs._progress import Path
 from paramtool.jobs.loading import refuse_dataless
 from paramtool.jobs.varianting import answered
@@ -116,7 +117,8 @@ def _refuse_clashes(where: str, verdict: Verdict) -> None:
     ]
     wrong += [f"{c.name!r}: is {c.found} in the file; the model wants {c.wanted}" for c in verdict.types]
     if wrong:
-        raise PlanError(listed(f"{where}: {len(wrong)} tensors do not fit the model:", wrong))
+        do = "do" if len(wrong) > 1 else "does"
+        raise PlanError(listed(f"{where}: {plural(len(wrong), 'tensor')} {do} not fit the model:", wrong))
 
 
 def _explain(verdict: Verdict) -> str:
@@ -124,12 +126,12 @@ def _explain(verdict: Verdict) -> str:
     for names, what in ((verdict.lacks, "lacks"), (verdict.unused, "holds, and the model does not want,")):
         if names:
             shown = ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-            texts.append(f"{what} {len(names)} names ({shown})")
-    return f"of {verdict.names} names of the model, the file " + "; it ".join(texts)
+            texts.append(f"{what} {plural(len(names), 'name')} ({shown})")
+    return f"of {plural(verdict.names, 'name')} of the model, the file " + "; it ".join(texts)
 
 
 def _tie_error(where: str, apart: Apart) -> TieError:
-    measured = "" if apart.difference is None else f" (largest difference {apart.difference:.3g})"
+    measured = f" ({difference})" if (difference := told(apart.difference)) else ""
     return TieError(
         f"{where}: the model ties {apart.name!r} and {apart.other!r}, and the file holds them with different bytes"
         f"{measured}",

@@ -30,6 +30,16 @@ def rows(ran: Ran, label: str) -> list[str]:
     return [line.removeprefix(label).strip() for line in ran.out.splitlines() if line.startswith(label + "  ")]
 
 
+def test_one_more_is_one_more(tmp_path: Path) -> None:
+    """What a table leaves out is counted; one name is one name."""
+    stack = torch.arange(9 * 8 * 160.0).view(9, 8, 160)
+    save(tmp_path, stack=stack, **{f"e{k}": stack[k].clone() for k in range(9)})
+    ran = quick("inspect", "m.pt", "--digest", cwd=tmp_path)
+    assert ran.code == 0 and "and 1 more of these" in ran.out
+    ran = quick("export", "m.pt", "--rename", "e0=e1", "--all-names", "-o", "x.pt", cwd=tmp_path)
+    assert ran.code == 2 and "1 name would be that of another" in ran.err
+
+
 def labels(ran: Ran) -> list[str]:
     return list(dict.fromkeys(line.split("  ")[0] for line in ran.out.splitlines()))
 

@@ -16,6 +16,15 @@ from tests.hostile.command import Ran, command, quick, refused
 W = torch.arange(48.0).view(6, 8)
 
 
+def test_ties_that_differ_in_the_sign_of_zero(tmp_path: Path) -> None:
+    """A largest difference of 0 says what it is about."""
+    torch.save({"a": torch.zeros(3), "b": -torch.zeros(3)}, tmp_path / "apart.pt")
+    tied = torch.zeros(3)
+    torch.save({"a": tied, "b": tied}, tmp_path / "tied.pt")
+    ran = quick("variants", "apart.pt", "--against", "tied.pt", cwd=tmp_path)
+    assert ran.code == 1 and "largest difference 0: equal numbers in different bits, as 0.0 and -0.0 are" in ran.out
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A deduplicated file, and variants of every kind."""

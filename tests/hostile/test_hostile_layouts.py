@@ -222,7 +222,7 @@ def test_names_that_are_taken(tmp_path: Path) -> None:
     """By another tensor, or by another network: exit 6, and how to put them elsewhere."""
     save(tmp_path, {**lstm(at="a"), **lstm(at="b"), "a.flat_weights": torch.ones(3)})
     args = ("fuse", "m.pt", "--layout", "cudnn", *OUT)
-    says = ("m.pt: 1 names of the new layout are taken", "'a.flat_weights'", "--rename")
+    says = ("m.pt: has 1 name of the new layout already", "'a.flat_weights'", "--rename")
     refused(quick, *args, cwd=tmp_path, code=6, says=says)
     refused(quick, *args, "--keep-names", cwd=tmp_path, code=6, says=says)
     refused(quick, *args, "--at", "b", "--rename", "b=a", cwd=tmp_path, code=6, says=says)

@@ -200,6 +200,21 @@ def test_an_existing_output(tmp_path: Path) -> None:
     refused(quick, "dedup", path.name, "-o", "ghost", cwd=tmp_path, code=7, says=("ghost", "exists"))
 
 
+def test_outputs_that_are_no_names_of_files(tmp_path: Path) -> None:
+    """A device and a pipe, which no --force replaces, and no name at all; nor is that one for an input."""
+    model(tmp_path)
+    other = shutil.copy(tmp_path / "model.safetensors", tmp_path / "other.safetensors")
+    os.mkfifo(tmp_path / "pipe")
+    for place in ("/dev/null", "pipe"):
+        for more in ([], ["--force"], [other]):
+            says = (place, "is no regular file", "choose another -o")
+            refused(quick, "dedup", "model.safetensors", *more, "-o", place, cwd=tmp_path, code=7, says=says)
+    empty = "the name of the output is empty"
+    refused(quick, "dedup", "model.safetensors", "-o", "", cwd=tmp_path, code=7, says=(empty,))
+    refused(quick, "dedup", "model.safetensors", other, "-o", "", cwd=tmp_path, code=2, says=(empty, "-o DIR"))
+    refused(quick, "inspect", "", cwd=tmp_path, code=3, says=("the path is empty",))
+
+
 def test_an_existing_folder(tmp_path: Path) -> None:
     """A folder of shards is replaced with --force, one that holds anything else never."""
     path = model(tmp_path)

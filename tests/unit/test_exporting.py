@@ -99,6 +99,14 @@ def test_a_tied_name_that_is_missing_is_written_from_its_partner(bert: Path, tmp
         paramtool.export(bert, tmp_path / "y.safetensors", names=names, ties=ties, only="model")
 
 
+def test_a_list_with_spaces_around_its_names(tmp_path: Path) -> None:
+    """Names may have spaces, so that they count; the hint says where they are."""
+    torch.save({"emb.weight": torch.ones(3)}, tmp_path / "m.pt")
+    (tmp_path / "names.txt").write_bytes(b"  emb.weight \r\n")
+    says = ("lacks 1 of 1 name:", "'  emb.weight ' has spaces around it, which count: write 'emb.weight'")
+    refused(quick, "export", "m.pt", "--names", "names.txt", "-o", "x.pt", cwd=tmp_path, code=2, says=says)
+
+
 def test_shards(bert: Path, tmp_path: Path) -> None:
     """A folder with an index; a file with that size is refused."""
     found = paramtool.export(bert, tmp_path / "out", all_names=True, only="model", max_shard_nbytes=5000)

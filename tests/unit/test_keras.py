@@ -463,7 +463,7 @@ class TestJulia:
         assert list(checkpoint.entries) == ["m.layers.1", "m.layers.2", "m.in.b"]
         graph = alias.build(checkpoint)
         assert graph.members["m.in.b"].memory == "m.layers.2"
-        assert checkpoint.notes == ("2 values are no arrays of numbers and were left out: m.in.n, text",)
+        assert checkpoint.notes == ("2 values left out, no arrays of numbers: m.in.n, text",)
         assert checkpoint.producer == "HDF5-based Julia Data Format, version 0.1.1"
 
     def test_a_struct_that_holds_itself(self, tmp_path: Path) -> None:

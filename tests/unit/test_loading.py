@@ -356,7 +356,7 @@ def test_missing_names_are_listed(save: Saver, tmp_path: Path) -> None:
     target = made(seed=1)
     before = values(target)
     path = save(made(decoder=False).state_dict(), tmp_path)
-    with pytest.raises(PlanError, match=r"lacks 1 names \('decoder\.weight'\)"):
+    with pytest.raises(PlanError, match=r"lacks 1 name \('decoder\.weight'\)"):
         paramtool.torch.load_model(target, path)
     assert same_values(before, values(target))
     assert paramtool.torch.load_model(target, path, strict=False).missing == ("decoder.weight",)
@@ -368,7 +368,7 @@ def test_unexpected_names_are_listed(save: Saver, tmp_path: Path) -> None:
     """Strict: an error that names them.  Otherwise they are reported and the rest is loaded."""
     target = made(decoder=False, seed=1)
     path = save(made().state_dict(), tmp_path)
-    with pytest.raises(PlanError, match=r"does not want, 1 names \('decoder\.weight'\)"):
+    with pytest.raises(PlanError, match=r"does not want, 1 name \('decoder\.weight'\)"):
         paramtool.torch.load_model(target, path)
     assert paramtool.torch.load_model(target, path, strict=False).unexpected == ("decoder.weight",)
     assert torch.equal(target.emb.weight, made().emb.weight)

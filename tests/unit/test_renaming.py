@@ -56,7 +56,7 @@ def test_rules_see_what_those_before_them_made() -> None:
     assert swapped == {"b": "a", "a": "b"}
     with pytest.raises(UsageError, match=r"'a=b'.*meets none"):
         renamed(["c"], "", [parse("a=b")])
-    with pytest.raises(UsageError, match=r"'bert\.\*=\*'.*meets none of 1 names, such as 'w'"):
+    with pytest.raises(UsageError, match=r"'bert\.\*=\*'.*meets none of 1 name, such as 'w'"):
         renamed(["bert.w"], "bert.", [parse("bert.*=*")])
 
 
