@@ -282,6 +282,8 @@ _ROLE_WORDS = {
     "optimizer": {"optim", "optimizer", "optimizers", "opt", "adam", "adamw", "sgd", "lion", "adagrad", "adadelta"},
     "ema": {"ema", "shadow", "averaged", "avg", "swa", "polyak", "teacher"},
 }
+_COPIES = ("momentum_encoder", "momentum_encoders", "target_net", "target_nets", "target_network", "target_networks")
+"""Networks that follow others by averaging, in words that mean nothing else (self-supervision, Q-learning)."""
 _MASTERS = ("master_weights", "master_params", "fp32_groups", "fp32_from_fp16_groups", "fp32_flat_groups",
             "single_partition_of_fp32_groups", "fp32_from_float16_groups", "fp32_from_fp16_params")  # fmt: skip
 """Keys under which mixed-precision optimizers keep float32 copies of the weights (apex, Megatron-LM, DeepSpeed)."""
@@ -299,12 +301,17 @@ def role_of(key: str, inherited: str) -> str:
 
     >>> role_of("optimizer_states", "model"), role_of("model_ema", "model"), role_of("encoder", "ema")
     ('optimizer', 'ema', 'ema')
+    >>> role_of("q1_target_net", "model"), role_of("target_netting", "model")
+    ('ema', 'model')
     """
     if key == "_buffers":
         return "buffer"
     if key.lower() in _MASTERS:
         return "optimizer"
-    words = set(key.lower().replace(".", "_").replace("-", "_").split("_"))
+    text = key.lower().replace(".", "_").replace("-", "_")
+    if any(f"_{copy}_" in f"_{text}_" for copy in _COPIES):
+        return "ema"
+    words = set(text.split("_"))
     for role, names in _ROLE_WORDS.items():
         if words & names or (role == "optimizer" and key.lower().startswith("optim")):
             return role
@@ -316,14 +323,16 @@ def leaf_role(name: str, inherited: str) -> str:
 
     >>> leaf_role("model_ema.diffusion_modelw", "model"), leaf_role("optimizer.state.0.step", "model")
     ('ema', 'optimizer')
-    >>> leaf_role("bn.running_mean", "model"), leaf_role("encoder.weight", "model")
-    ('buffer', 'model')
+    >>> leaf_role("bn.running_mean", "model"), leaf_role("encoder.weight", "model"), leaf_role("net.ema_w", "model")
+    ('buffer', 'model', 'ema')
     """
     if inherited != "model":
         return inherited
     *path, last = name.split(".")
     if last in _SLOTS:
         return "optimizer"
+    if last.lower().lstrip("_").startswith("ema_"):
+        return "ema"
     for word in path:
         if (role := role_of(word, "model")) != "model":
             return role

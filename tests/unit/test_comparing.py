@@ -48,6 +48,25 @@ def test_roles_stay_apart_unless_asked(found):
     assert [set(one.names) for one in together.equal] == [{"model.w", "ema.w", "optimizer.state.0.exp_avg"}]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "momentum_encoder.w",
+        "target_net.w",
+        "m.target_network.w",
+        "Target-Net.w",
+        "net.ema_w",
+        "net._ema_w",
+        "ema_net.w",
+    ],
+)
+def test_networks_that_follow_others_are_no_weights_of_the_model(found, name):
+    """What is called a momentum encoder, a target network or an EMA copy is equal to the model at step 0 alone."""
+    weights = torch.randn(64, 32)
+    assert found({"encoder.w": weights.clone(), name: weights.clone()}).equal == ()
+    assert len(found({"target_embedding.w": weights.clone(), "encoder_k.w": weights.clone()}).equal) == 1
+
+
 QUANTISED = {
     "gptq": ("qweight", ("scales", "qzeros", "g_idx"), torch.int32),
     "compressed-tensors": ("weight_packed", ("weight_scale", "weight_zero_point"), torch.int32),
