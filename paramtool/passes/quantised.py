@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.dtype import DType
@@ -50,6 +51,8 @@ def groups(entries: Mapping[str, Entry]) -> dict[str, dict[str, Label]]:
     """{packed weights: {what goes with them: what that is called beside them}}, of those that have scales."""
     found: dict[str, dict[str, Label]] = {}
     beside = _Packed(name for name, entry in entries.items() if _is_packed(name, entry))
+    if not beside.names:
+        return {}
     further: list[tuple[str, str]] = []
     for name in entries:
         if above := beside.above(name):
@@ -98,8 +101,8 @@ class _Packed:
         """The packed weights that something beside them goes with, or in a module that is called after them."""
         module, word = _split(name)
         if module not in self._in:
-            outer, called = _split(module)
-            return [one for one in self._in.get(outer, ()) if called.startswith(f"{_split(one)[1]}_")]
+            start = len(module) - len(_split(module)[1])
+            return [one for k in range(start, len(module)) if module[k] == "_" and (one := module[:k]) in self.names]
         words = tuple(part for part in _words(word) if not _is_scale(part))
         for k in range(len(words), 0, -1):
             alike = {
@@ -117,16 +120,18 @@ def _split(name: str) -> tuple[str, str]:
     return name[: max(at, 0)], name[at + 1 :]
 
 
+@lru_cache(4096)
 def _words(text: str) -> Label:
     return tuple(part for part in re.split(r"[._/]", text) if part)
 
 
 def _label(name: str, packed: str) -> Label:
     """What a name says beyond that of the packed weights, so that modules of other names can be compared."""
-    known = _words(packed)
+    known = _words(_split(packed)[1])
     return tuple(word for word in _words(_split(name)[1]) if word not in known)
 
 
+@lru_cache(4096)
 def _is_scale(word: str) -> bool:
     word = word.lower()
     return any(part in word for part in SCALES) or _ends(word, SCALE_ENDS)
