@@ -110,7 +110,7 @@ def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
     entries = source.checkpoint.entries
     for name, entry in entries.items():
         if isinstance(entry.value, Compound) and entry.value.kind in PENDING:
-            found[name] = _resolved(found.pop(f"{name}/data"), entry.value.kind)
+            found[name] = _resolved(found.pop(f"{name}/data"), entry.value)
     order = dict.fromkeys([*entries, *(name for name, _ in source.checkpoint.windows())])
     return {name: found[name] for name in order if name in found}
 
@@ -125,9 +125,17 @@ def unallocated(source: Source, memory: Memory) -> FormatError:
     )
 
 
-def _resolved(array: Array, kind: str) -> Array:
-    array = array.conj() if "conj" in kind else array
-    return -array if "neg" in kind else array.copy()
+def _resolved(array: Array, value: Compound) -> Array:
+    """A copy of what was pending, its signs carried out."""
+    import numpy as np
+
+    found = array.copy()
+    if "conj" in value.kind:
+        imaginary = found[..., 1] if value.parts["data"].dtype.name == "complex32" else found.imag
+        np.negative(imaginary, out=imaginary)
+    if "neg" in value.kind:
+        np.negative(found, out=found)
+    return found
 
 
 NUMPY_STAND_INS = {

@@ -152,6 +152,5 @@ def _fill(copy: Copy, source: Source, into: Any, start: int, advance: Advance = 
     for _, term in copy.terms:
         source.prove(int(term.storage))
     for box in boxes(copy):
-        part = out[box]
-        part[...] = value(copy, box, source)
-        advance(part.nbytes)
+        out[box] = value(copy, box, source)
+        advance(out[box].nbytes)

@@ -586,3 +586,34 @@ def test_memory_that_is_not_to_be_had_is_an_error_with_a_name(
     monkeypatch.setattr(torch, "empty", nothing(RuntimeError("DefaultCPUAllocator: can't allocate memory")))
     with pytest.raises(FormatError, match=r"m\.pt: 'w': 4000 bytes of memory"):
         load(path)
+
+
+PENDING = {
+    "scalar": lambda: torch.tensor(1 + 2j).conj(),
+    "one part": lambda: torch.tensor([1 + 2j]).conj().imag[0],
+    "both signs": lambda: torch._neg_view(torch.tensor([[1 + 2j, 3 - 1j]]).conj()),
+    "transposed": lambda: torch.arange(6).view(2, 3).t().mul(1 + 2j).conj(),
+    "empty": lambda: torch.zeros(0, 3, dtype=torch.complex64).conj(),
+}
+
+
+@pytest.mark.parametrize("make", PENDING.values(), ids=PENDING)
+@LOADERS
+def test_pending_signs_are_carried_out_in_any_shape(
+    load: Callable[[Path], Mapping[str, Any]], make: Callable[[], torch.Tensor], save: Saver, tmp_path: Path
+) -> None:
+    """A conjugate and a negated part load with their values and can be written to, of no axes too."""
+    state = {"a": make(), "b": torch.ones(100)}
+    found = load(save(state, tmp_path))
+    assert same_values(state, found)
+    found["a"][...] = 0
+    assert not found["a"].any()
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+def test_a_pending_conjugate_of_complex32_loads_as_pairs(tmp_path: Path) -> None:
+    """NumPy has no complex32: the second of each pair has its sign turned."""
+    for shape in ((), (3,)):
+        tensor = torch.full(shape, 1 + 2j, dtype=torch.complex32).conj()
+        found = paramtool.load_file(pt({"a": tensor}, tmp_path))["a"]
+        assert found.shape == (*shape, 2) and (found == [1, -2]).all()
