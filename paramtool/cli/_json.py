@@ -235,6 +235,7 @@ def verified(found: Verified) -> dict[str, Any]:
         "against": found.against,
         "names": found.names,
         "differences": list(found.differences),
+        **({"warnings": list(found.warnings)} if found.warnings else {}),
     }
 
 

@@ -22,6 +22,7 @@ def command(out: str, against: str, only: str | None, subset: bool, as_json: boo
     $ paramtool verify model.dedup.safetensors --against model.pt
     """
     found = jobs.verify(out, against, only=only, subset=subset, progress=_render.progress)
+    _render.warn(*found.warnings)
     if as_json:
         from paramtool.cli import _json
 

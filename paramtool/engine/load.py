@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from paramtool.engine.source import Source
 from paramtool.errors import FormatError
 from paramtool.model.alias import AliasGraph, Member
-from paramtool.model.checkpoint import PENDING, Compound
+from paramtool.model.checkpoint import Compound, Value
 from paramtool.model.dtype import DType
 from paramtool.model.view import MAX_EXTENT, View, contiguous
 
@@ -85,7 +85,7 @@ def fill(source: Source, memory: Memory, buffer: memoryview) -> None:
 def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
     """Every name as a writable array; names of one memory are windows on one buffer.
 
-    Conjugations and negations that were pending are carried out, under the tensor's own name.
+    Conjugations and negations that were pending are carried out, under the tensor's own name: once for each window.
     """
     import ml_dtypes  # noqa: F401 - registers bfloat16 and the float8 types with NumPy
     import numpy as np
@@ -108,9 +108,9 @@ def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
                 )
             found[name] = np.ndarray(view.shape, dtype, buffer.data, view.byte_start, strides)
     entries = source.checkpoint.entries
-    for name, entry in entries.items():
-        if isinstance(entry.value, Compound) and entry.value.kind in PENDING:
-            found[name] = _resolved(found.pop(f"{name}/data"), entry.value)
+    pending = {name: found.pop(f"{name}/data") for name in graph.pending}
+    resolved = {owner: _resolved(pending[owner], entries[owner].value) for owner in {*graph.pending.values()}}
+    found |= {name: resolved[owner][...] for name, owner in graph.pending.items()}
     order = dict.fromkeys([*entries, *(name for name, _ in source.checkpoint.windows())])
     return {name: found[name] for name in order if name in found}
 
@@ -125,10 +125,11 @@ def unallocated(source: Source, memory: Memory) -> FormatError:
     )
 
 
-def _resolved(array: Array, value: Compound) -> Array:
+def _resolved(array: Array, value: Value) -> Array:
     """A copy of what was pending, its signs carried out."""
     import numpy as np
 
+    assert isinstance(value, Compound)
     found = array.copy()
     if "conj" in value.kind:
         imaginary = found[..., 1] if value.parts["data"].dtype.name == "complex32" else found.imag

@@ -22,7 +22,8 @@ from paramtool.formats._sniff import MODEL_NAME
 from paramtool.jobs._companions import Companions, companions
 from paramtool.jobs._progress import Advance, Path, Progress
 from paramtool.jobs._writers import SAFETENSORS, Writer, is_named_for, writer_for
-from paramtool.jobs.verifying import memory_differences
+from paramtool.jobs.verifying import following, memory_differences
+from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
 from paramtool.model.plan import Plan
 from paramtool.model.view import View
@@ -194,7 +195,10 @@ class Work:
 
 
 def allow(checkpoint: Checkpoint, allow_unknown: bool, output: Path | None = None) -> list[str]:
-    """Warnings for unknown names that hold data, where the output keeps it; UnsafeError for calls."""
+    """Warnings for what the output cannot keep as it is; UnsafeError for calls.
+
+    These are unknown names that hold data, and ties that a pending sign is in the way of.
+    """
     where = checkpoint.files[0].path
     needed = [u for u in checkpoint.unknown if u.needed_by]
     if needed:
@@ -213,7 +217,14 @@ def allow(checkpoint: Checkpoint, allow_unknown: bool, output: Path | None = Non
     warnings = [f"called by the pickle, not run, and left out: {u.path}{u.arguments}" for u in called]
     if held and writer_for(output or "").keeps_foreign_objects:
         warnings.append(f"objects of unknown classes are kept as plain data, without their class: {', '.join(held)}")
-    return warnings
+    return [*warnings, *_parted_warnings(checkpoint)]
+
+
+def _parted_warnings(checkpoint: Checkpoint) -> Iterator[str]:
+    """Ties that break because a conjugation or negation is carried out."""
+    where = checkpoint.files[0].path
+    for text in following(alias.parted(checkpoint)):
+        yield f"{text} in {where}; conjugated and negated views are stored resolved, so that they stand apart"
 
 
 def other_sections(whole: Checkpoint, only: str | None) -> Iterator[str]:

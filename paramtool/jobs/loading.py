@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def load_file(path: Path, *, section: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
     """Every name of a checkpoint as a writable NumPy array; names that share memory in the source share it here.
 
-    bfloat16 and float8 come as ml_dtypes; packed types (float4, float6) as uint8 with the last axis in bytes.  Parts of
-    sparse and quantised tensors come as `name/part`.  FormatError names a tensor that the file has no data for.
+    Conjugated and negated tensors come resolved, once for each window.  bfloat16 and float8 come as ml_dtypes; packed
+    types (float4, float6) as uint8 with the last axis in bytes.  Parts of sparse and quantised tensors come as
+    `name/part`.  FormatError names a tensor that the file has no data for.
     """
     checkpoint = formats.read(path)
     if section is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from paramtool import formats
@@ -22,6 +22,8 @@ class Verified:
     against: str
     names: int
     differences: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    """Ties that one of them has and that were not compared, because a conjugation or negation was carried out."""
 
 
 def verify(
@@ -40,16 +42,44 @@ def verify(
     total = sum(view.nbytes for _, view in expected.windows())
     with progress("verify", total) as advance:
         differences = list(by_name(found, expected, (), advance))
+    warnings: list[str] = []
     if not subset:
         differences += memory_differences(found, expected)
-    return Verified(os.fspath(output), os.fspath(against), len(expected.entries), tuple(differences))
+        warnings += _not_compared(found, os.fspath(output), expected, os.fspath(against))
+        warnings += _not_compared(expected, os.fspath(against), found, os.fspath(output))
+    return Verified(
+        os.fspath(output), os.fspath(against), len(expected.entries), tuple(differences), tuple(dict.fromkeys(warnings))
+    )
+
+
+def _not_compared(one: Checkpoint, path: str, other: Checkpoint, elsewhere: str) -> Iterator[str]:
+    """Ties across a pending sign that a checkpoint has and the other does not."""
+    there = alias.parted(other)
+    ties = alias.parted(one).items()
+    for text in following({n: base for n, base in ties if there.get(n) != base and n in other.entries}):
+        yield f"{text} in {path}, conjugated or negated, and apart from it in {elsewhere}; only values were compared"
+
+
+def following(ties: Mapping[str, str]) -> Iterator[str]:
+    """Who follows whom, for people; a text for each that is followed."""
+    followers: dict[str, list[str]] = {}
+    for name, base in ties.items():
+        followers.setdefault(base, []).append(name)
+    for base, names in followers.items():
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        verb = "follow" if len(names) > 1 else "follows"
+        yield f"{', '.join(map(repr, names[:_SHOWN]))}{more} {verb} {base!r}"
+
+
+_SHOWN = 4
+"""So many of the names that follow another are listed."""
 
 
 def memory_differences(found: Checkpoint, expected: Checkpoint) -> Iterator[str]:
     """Names that share memory in one checkpoint and not in the other."""
     mine, theirs = (
-        {name: member.memory for name, member in alias.build(c, parts=False).members.items() if name in found.entries}
-        for c in (found, expected)
+        {name: memory for name, memory in _memories(checkpoint).items() if name in found.entries}
+        for checkpoint in (found, expected)
     )
     both = [name for name in theirs if name in mine]
     pairs: dict[str, str] = {}
@@ -59,3 +89,9 @@ def memory_differences(found: Checkpoint, expected: Checkpoint) -> Iterator[str]
             yield f"{name!r}: shares memory with {theirs[name]!r} in the source and not in the output"
         elif back.setdefault(mine[name], theirs[name]) != theirs[name]:
             yield f"{name!r}: shares memory with {mine[name]!r} in the output and not in the source"
+
+
+def _memories(checkpoint: Checkpoint) -> dict[str, str]:
+    """{name: the first name of its memory}, of what a pending sign makes of a window too."""
+    graph = alias.build(checkpoint, parts=False)
+    return {**{name: member.memory for name, member in graph.members.items()}, **graph.pending}

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import lcm
 
-from paramtool.model.checkpoint import Checkpoint, Link
+from paramtool.model.checkpoint import Checkpoint, Link, pending
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Cast, Constant, Storage
 from paramtool.model.view import View, contiguous, overlaps, reshaped
@@ -98,6 +98,8 @@ class AliasGraph:
     """{storage: bytes of it that no name looks at}, where there are any."""
     derived: Mapping[str, Derived] = field(default_factory=dict)
     """Owners that need not be stored."""
+    pending: Mapping[str, str] = field(default_factory=dict)
+    """{conjugated or negated tensor: the owner of the copy that carries it out}: one copy for one window and sign."""
 
     def groups(self) -> Iterator[tuple[str, tuple[Member, ...]]]:
         """(owner, its members), for owners that more than one name or an anonymous span makes interesting."""
@@ -171,7 +173,36 @@ def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True, apart
     first = {member.owner: order[name] for name, member in reversed(members.items())}
     owners = dict(sorted(owners.items(), key=lambda item: order.get(item[0], first[item[0]])))
     derived = {} if apart else dict(_derived(checkpoint.storages, owners))
-    return AliasGraph(owners, members, frozenset(anonymous), tuple(fused), _unused(checkpoint), derived)
+    unused, signs = _unused(checkpoint), _pending(checkpoint, keep)
+    return AliasGraph(owners, members, frozenset(anonymous), tuple(fused), unused, derived, signs)
+
+
+def _pending(checkpoint: Checkpoint, keep: str) -> dict[str, str]:
+    """{pending tensor: which of those with its window and its sign owns what they become}, in file order."""
+    alike: dict[tuple[str, View], list[str]] = {}
+    for name, entry in checkpoint.entries.items():
+        if sign := pending(entry.value):
+            alike.setdefault(sign, []).append(name)
+    owners = {sign: choose(names, keep) for sign, names in alike.items()}
+    return {name: owners[s] for name, entry in checkpoint.entries.items() if (s := pending(entry.value))}
+
+
+def parted(checkpoint: Checkpoint) -> dict[str, str]:
+    """{pending tensor: a name that shares bytes with it and not its sign}: carried out, they stand apart.
+
+    That name is the first plain one of the memory, or the first at all.
+    """
+    signs = {f"{name}/data": sign for name, entry in checkpoint.entries.items() if (sign := pending(entry.value))}
+    memories: dict[str, list[str]] = {}
+    for member in build(checkpoint).members.values() if signs else ():
+        memories.setdefault(member.memory, []).append(member.name)
+    found = {}
+    for names in memories.values():
+        base = next((name for name in names if name not in signs), names[0])
+        apart = [name for name in names if name in signs and signs[name] != signs.get(base)]
+        label = base.removesuffix("/data") if base in signs else base
+        found.update({name.removesuffix("/data"): label for name in apart})
+    return found
 
 
 def _derived(storages: Mapping[int, Storage], owners: Mapping[str, View]) -> Iterator[tuple[str, Derived]]:

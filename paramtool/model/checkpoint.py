@@ -54,6 +54,13 @@ class Unreadable:
 Value = View | Compound | NoData | Unreadable
 
 
+def pending(value: Value) -> tuple[str, View] | None:
+    """The sign that was not carried out yet, and the window that it is for; None where nothing is pending."""
+    if isinstance(value, Compound) and value.kind in PENDING:
+        return value.kind, value.parts["data"]
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """What an alias record says of a name: the memory it belongs to, and why.

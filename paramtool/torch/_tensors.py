@@ -9,7 +9,6 @@ import torch
 from paramtool import formats
 from paramtool.engine.load import fill, memories, unallocated
 from paramtool.engine.source import Source
-from paramtool.engine.verify import as_target
 from paramtool.jobs._progress import Path
 from paramtool.jobs.loading import refuse_dataless
 from paramtool.model import alias
@@ -23,7 +22,8 @@ from paramtool.passes.wanted import as_pairs
 def load_file(path: Path, *, section: str | None = None, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:
     """Every name of a checkpoint as a tensor; names that share memory in the source share it here, equal ones do not.
 
-    Parts of sparse and quantised tensors come as `name/part`.  FormatError names a tensor that has no data.
+    Conjugated and negated tensors come resolved, once for each window.  Parts of sparse and quantised tensors come as
+    `name/part`.  FormatError names a tensor that has no data.
     """
     checkpoint = formats.read(path)
     if section is not None:
@@ -38,7 +38,7 @@ def load_file(path: Path, *, section: str | None = None, device: str | torch.dev
 def batches(source: Source, checkpoint: Checkpoint, device: str | torch.device) -> Iterator[dict[str, torch.Tensor]]:
     """The tensors of one memory after the other, each memory in one buffer."""
     graph = alias.build(checkpoint)
-    pending = {f"{n}/data": (n, e) for n, e in checkpoint.entries.items() if as_compound(e)}
+    parts = {f"{name}/data": name for name in graph.pending}
     for memory in memories(graph):
         try:
             buffer = torch.empty(memory.nbytes, dtype=torch.uint8)
@@ -47,15 +47,11 @@ def batches(source: Source, checkpoint: Checkpoint, device: str | torch.device) 
         fill(source, memory, buffer.numpy().data)
         buffer = buffer.to(device)
         batch = {name: window(buffer, view) for name, view in memory.windows}
-        for part in [part for part in batch if part in pending]:
-            name, entry = pending[part]
-            batch[name] = _resolved(batch.pop(part), entry)
+        pending = {parts[part]: batch.pop(part) for part in [part for part in batch if part in parts]}
+        owners = {graph.pending[name] for name in pending}
+        resolved = {owner: _resolved(pending[owner], checkpoint.entries[owner]) for owner in owners}
+        batch |= {name: resolved[graph.pending[name]][...] for name in pending}
         yield batch
-
-
-def as_compound(entry: Entry) -> bool:
-    """Whether an entry is one window with a conjugation or negation that was not carried out."""
-    return isinstance(entry.value, Compound) and as_target("", entry) is not None
 
 
 def _resolved(tensor: torch.Tensor, entry: Entry) -> torch.Tensor:

@@ -617,3 +617,57 @@ def test_a_pending_conjugate_of_complex32_loads_as_pairs(tmp_path: Path) -> None
         tensor = torch.full(shape, 1 + 2j, dtype=torch.complex32).conj()
         found = paramtool.load_file(pt({"a": tensor}, tmp_path))["a"]
         assert found.shape == (*shape, 2) and (found == [1, -2]).all()
+
+
+def conjugates() -> dict[str, torch.Tensor]:
+    """Two names of one conjugate, a part of it, its base, and two names of a negated part of another."""
+    w, v = torch.randn(8, 4, dtype=torch.complex64), torch.randn(5, dtype=torch.complex64)
+    conj = {"a": w.conj(), "b": w.conj(), "row": w.conj()[0], "w": w, "same w": w.view(8, 4)}
+    return {**conj, "n": v.conj().imag, "m": v.conj().imag}
+
+
+@LOADERS
+def test_names_of_one_pending_view_are_one_memory(
+    load: Callable[[Path], Mapping[str, Any]], save: Saver, tmp_path: Path
+) -> None:
+    """What is one conjugate in the file is one tensor when it is loaded, from the file and from what is made of it."""
+    state = conjugates()
+    path = save(state, tmp_path)
+    found = load(path)
+    assert same_values(state, found)
+    found["b"][...] = 7
+    found["m"][...] = 3
+    assert (found["a"] == 7).all() and (found["n"] == 3).all()
+    assert not (found["row"] == 7).any() and not (found["w"] == 7).any()
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+@pytest.mark.parametrize("name", ["o.safetensors", "o.pt"])
+def test_a_pending_view_is_written_once(name: str, keep: str, tmp_path: Path) -> None:
+    """Both forms tie the names of one view; the ties that break are warned of, and `verify` says so."""
+    path = pt(conjugates(), tmp_path)
+    report = paramtool.dedup(path, tmp_path / name, keep=keep, equal=False)
+    assert len(report.plan.targets) == 4 and report.plan.order == tuple(conjugates())
+    assert report.warnings == (
+        f"'a', 'b', 'row' follow 'w' in {path}; conjugated and negated views are stored resolved, "
+        "so that they stand apart",
+    )
+    found = paramtool.verify(report.output, path)
+    assert not found.differences
+    assert found.warnings == (
+        f"'a', 'b', 'row' follow 'w' in {path}, conjugated or negated, and apart from it in "
+        f"{report.output}; only values were compared",
+    )
+    assert paramtool.verify(path, path).warnings == ()
+    again = paramtool.dedup(report.output, tmp_path / f"again.{name}", keep=keep, equal=False)
+    assert Path(again.output).read_bytes() == Path(report.output).read_bytes() and not again.warnings
+
+
+def test_names_of_one_pending_view_that_came_apart_are_a_difference(tmp_path: Path) -> None:
+    """`verify` compares who shares memory after the signs were carried out."""
+    path = pt(conjugates(), tmp_path)
+    apart = tmp_path / "apart.pt"
+    torch.save({name: tensor.resolve_conj().resolve_neg().clone() for name, tensor in conjugates().items()}, apart)
+    texts = paramtool.verify(apart, path).differences
+    assert "'b': shares memory with 'a' in the source and not in the output" in texts
+    assert "'m': shares memory with 'n' in the source and not in the output" in texts
