@@ -17,7 +17,7 @@ from paramtool.cli import _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
 from paramtool.errors import UsageError
-from paramtool.jobs._names import read_names
+from paramtool.jobs._names import STANDARD_INPUT, read_names
 from paramtool.jobs.exporting import MAX_EXPANDED_NBYTES
 
 if TYPE_CHECKING:
@@ -73,11 +73,15 @@ def command(
     options |= {"max_shard_nbytes": max_shard_size, "verify": not no_verify, "progress": _render.progress}
     run = partial(jobs.export, path, output, **options)
     if config is not None:
+        chosen = config if os.path.isfile(config) else _beside(config or path)
         if config:  # a folder gets the config that its names are of
-            run = partial(run, brings={CONFIG_NAME: config if os.path.isfile(config) else _beside(config)})
-        found = _of_config(config or _beside(path), run)
+            run = partial(run, brings={CONFIG_NAME: chosen})
+        found = _of_config(config or chosen, partial(run, reads=(chosen,)))
+    elif names is not None:
+        reads = () if names == STANDARD_INPUT else (names,)
+        found = run(names=read_names(names), like=like, all_names=all_names, reads=reads)
     else:
-        found = run(names=None if names is None else read_names(names), like=like, all_names=all_names)
+        found = run(like=like, all_names=all_names)
     _render.warn(*found.warnings)
     if as_json:
         from paramtool.cli import _json

@@ -60,6 +60,8 @@ class Destination(NamedTuple):
     """The other files of an input folder, which come along into a folder."""
     is_of_folder: bool = False
     """Whether a folder becomes a folder, which other programs open as they opened the input."""
+    read: tuple[str, ...] = ()
+    """Every file that the command reads; none is ever overwritten."""
 
     @property
     def writer(self) -> Writer:
@@ -80,10 +82,12 @@ def place(
     force: bool,
     word: str,
     brings: Mapping[str, str] = NOTHING,
+    others: Iterable[Path] = (),
 ) -> Destination:
-    """Where the output goes; an error where it may not go there.
+    """Where the output goes; an error where it may not go there, as in the place of the input or of `others`.
 
-    A folder gives a folder, with one file or with shards as it has itself, unless the output is named as a file.
+    Those are files that are read beside the input, such as a list of names.  A folder gives a folder, with one file or
+    with shards as it has itself, unless the output is named as a file.
     """
     asked = max_shard_nbytes is not None
     given = os.path.isdir(path)
@@ -95,14 +99,15 @@ def place(
         folder = False
     if folder and not asked and whole.format.startswith("sharded"):
         max_shard_nbytes = SHARD_NBYTES
-    read = [file.path for file in whole.files]
+    weights = [file.path for file in whole.files]
+    read = (*weights, *(os.fspath(other) for other in others), *brings.values())
     if folder and given:
         check_apart(target, [os.fspath(path)])
-    others = companions(os.fspath(path), read, target) if folder and given else Companions()
+    beside = companions(os.fspath(path), weights, target) if folder and given else Companions()
     if folder:
-        others = replace(others, files={**others.files, **brings})
-    check_place(target, folder, force, read, others.files)
-    return Destination(target, folder, max_shard_nbytes, others, folder and given)
+        beside = replace(beside, files={**beside.files, **brings})
+    check_place(target, folder, force, read, beside.files)
+    return Destination(target, folder, max_shard_nbytes, beside, folder and given, read)
 
 
 def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> tuple[OutputFile, ...]:
@@ -155,12 +160,11 @@ class Work:
 
         Returns how many bytes of it share their blocks with the source.
         """
-        inputs = [file.path for file in self.checkpoint.files]
         ready(self.plan, self.writer, verify)
         with Source(self.checkpoint) as source:
             prove(self.plan.requires, source)
             others = self.where.companions.files
-            with Staged(self.where.path, self.where.is_folder, force, inputs, others) as staged:
+            with Staged(self.where.path, self.where.is_folder, force, self.where.read, others) as staged:
                 copy_whole(staged, others)
                 with progress("write", self.plan.nbytes) as advance:
                     write(staged, self.outputs, source, advance)

@@ -73,6 +73,8 @@ class ExportOptions:
     """{wanted name: the first of the names that are one tensor}: one that the file lacks is written from another."""
     brings: Mapping[str, str] = field(default_factory=dict)
     """{file of an output folder: what is copied there}, in place of the input folder's own: another config.json."""
+    reads: Sequence[Path] = ()
+    """Files that were read to know the names: the output never takes the place of one."""
     max_bytes: int = MAX_EXPANDED_NBYTES
     """What one expanded (stride 0) tensor may grow to."""
     max_shard_nbytes: int | None = None
@@ -113,7 +115,8 @@ def export(
         )
     if like is None and options.like_only is not None:
         raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
-    wanted, like_section, more_advice = _wanted(names, like, options.like_only)
+    other = None if like is None else formats.read(like)
+    wanted, like_section, more_advice = _wanted(names, other, options.like_only)
     whole = formats.read(path)
     rules = [rule if isinstance(rule, Rule) else renaming.parse(rule) for rule in options.rename]
     only = options.only
@@ -126,7 +129,8 @@ def export(
     _check_shapes(os.fspath(path), entries, shapes, options.max_bytes)
     chosen = replace(checkpoint, entries=entries)
     plan = _plan(chosen)
-    where = place(path, output, whole, options.max_shard_nbytes, options.force, "export", options.brings)
+    others = (*options.reads, *(file.path for file in (other.files if other else ())))
+    where = place(path, output, whole, options.max_shard_nbytes, options.force, "export", options.brings, others)
     outputs = laid_out(plan, where, options.align)
     cloned = 0
     if not options.dry_run:
@@ -151,12 +155,11 @@ def export(
 
 
 def _wanted(
-    names: Collection[str] | None, like: Path | None, like_only: str | None
+    names: Collection[str] | None, other: Checkpoint | None, like_only: str | None
 ) -> tuple[Shapes | None, str | None, str]:
-    """The names that are wanted, None for all; the section of `like` that they are of; and advice where some lack."""
-    if like is None:
+    """The names that are wanted, None for all; the section of `other` that they are of; and advice where some lack."""
+    if other is None:
         return (None if names is None else _shapes(names)), None, ""
-    other = formats.read(like)
     section, shapes = _names_like(other, like_only)
     more = "; --like-only SECTION takes the names of one section" if other.sections and section is None else ""
     return shapes, section, more

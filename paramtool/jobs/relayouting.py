@@ -120,9 +120,8 @@ def relayout(
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, options.allow_unknown, output)
     layout_name, _ = layouts.parse(options.target or DEFAULT)
-    where = place(
-        path, output, whole, options.max_shard_nbytes, options.force, options.word or layout_name.replace(".", "-")
-    )
+    word = options.word or layout_name.replace(".", "-")
+    where = place(path, output, whole, options.max_shard_nbytes, options.force, word, others=options.layout_files)
     found = _find(checkpoint, options)
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]

@@ -264,6 +264,56 @@ def test_the_output_is_never_the_input(how: str, tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+BESIDE = {
+    "a list of names": ("names.txt", "export", "--names", "names.txt"),
+    "names of another": ("other.safetensors", "export", "--like", "other.safetensors"),
+    "the config beside": ("config.json", "export", "--keys-from-config"),
+    "a config elsewhere": ("there/config.json", "export", "--keys-from-config", "there"),
+    "a layout": ("mine.toml", "convert", "--to", "mine", "--layout-file", "mine.toml"),
+}
+LAYOUT = """
+[[layout]]
+name = "mine"
+[[layout.form]]
+kind = "lstm"
+gates = "ifgo"
+tensors = [
+  {name = "w{layer}{dir}", content = "W[(gate hidden) in]"},
+  {name = "r{layer}{dir}", content = "R[(gate hidden) rec]"},
+]
+"""
+
+
+@pytest.mark.parametrize("how", BESIDE)
+def test_what_is_read_beside_the_input_is_not_overwritten(how: str, tmp_path: Path) -> None:
+    """Lists of names, other checkpoints, configs and layouts stay, with --force too, under any path."""
+    victim, name, *args = BESIDE[how]
+    path = model(tmp_path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(".")
+    shutil.copy(path, tmp_path / "other.safetensors")
+    (tmp_path / "names.txt").write_text("w\n")
+    (tmp_path / "mine.toml").write_text(LAYOUT)
+    for place in ("config.json", "there/config.json"):
+        (tmp_path / place).write_text(json.dumps({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"}))
+    before = {place: file.read_bytes() for place, file in files(tmp_path)}
+    for output in (victim, f"link/{victim}"):
+        script = (
+            "import sys, paramtool.torch\n"
+            "paramtool.torch.names_from_config = lambda path, saved=False: {'w': ((16,), 'w')}\n"
+            "from paramtool.cli.main import main; sys.argv = ['paramtool', *sys.argv[1:]]; main()"
+        )
+        line = (name, path.name, *args, "-o", output, "--force")
+        done = subprocess.run([sys.executable, "-c", script, *line], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 7 and "is what is read" in done.stderr, done
+    assert {place: file.read_bytes() for place, file in files(tmp_path)} == before
+
+
+def files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Every file below a folder; links are not followed."""
+    yield from ((str(path.relative_to(folder)), path) for path in sorted(folder.rglob("*")) if path.is_file())
+
+
 def test_a_folder_that_is_read_is_not_written(tmp_path: Path) -> None:
     """A sharded input is not replaced by its own output."""
     folder = tmp_path / "in"
