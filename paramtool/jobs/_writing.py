@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from shlex import quote
@@ -15,7 +16,7 @@ from paramtool.engine.source import Source
 from paramtool.engine.staging import NOTHING, Staged, check_apart, check_place
 from paramtool.engine.verify import by_name
 from paramtool.engine.writer import copy_whole, write
-from paramtool.errors import OutputError, UnsafeError, UsageError, listed
+from paramtool.errors import OutputError, ParamtoolError, UnsafeError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.formats._output import OutputFile
 from paramtool.formats._sniff import MODEL_NAME
@@ -111,8 +112,8 @@ def place(
 
 
 def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> tuple[OutputFile, ...]:
-    """The files of an output."""
-    if where.max_shard_nbytes is not None:
+    """The files of an output; a folder of which nothing is stored has one file instead of shards."""
+    if where.max_shard_nbytes is not None and plan.targets:
         return safetensors.lay_out_sharded(plan, where.max_shard_nbytes, align=align)
     return tuple(replace(o, name=MODEL_NAME if where.is_folder else "") for o in where.writer.lay_out(plan, align))
 
@@ -169,7 +170,7 @@ class Work:
                 with progress("write", self.plan.nbytes) as advance:
                     write(staged, self.outputs, source, advance)
                 if verify:
-                    with progress("verify", 2 * self.plan.nbytes) as advance:
+                    with progress("verify", 2 * self.plan.nbytes) as advance, self._named(staged):
                         self._prove(staged.file, source, advance)
                 staged.commit()
         return staged.cloned
@@ -184,10 +185,23 @@ class Work:
         ]
         found = found or list(self._differences_by_name(place(self.outputs[-1].name), advance))
         if found:
-            raise OutputError(
-                listed(f"{self.where.path}: does not read back as its source, so it was not kept:", found),
-                hint="this is a defect of paramtool or of the disk; please report it with the input's `inspect --json`",
-            )
+            raise self._unproved(found)
+
+    @contextmanager
+    def _named(self, staged: Staged) -> Iterator[None]:
+        """Errors of what was written as errors of the output, under the path that it would have had."""
+        try:
+            yield
+        except ParamtoolError as error:
+            if staged.temporary not in str(error):
+                raise
+            raise self._unproved([str(error).replace(staged.temporary, self.where.path)]) from None
+
+    def _unproved(self, found: Sequence[str]) -> OutputError:
+        return OutputError(
+            listed(f"{self.where.path}: does not read back as its source, so it was not kept:", found),
+            hint="this is a defect of paramtool or of the disk; please report it with the input's `inspect --json`",
+        )
 
     def _differences_by_name(self, path: str, advance: Advance) -> Iterator[str]:
         written = formats.read_file(path)

@@ -151,6 +151,29 @@ def test_a_wrong_byte_is_found(bert: Path, tmp_path: Path, monkeypatch: pytest.M
     assert paramtool.export(bert, tmp_path / "plain.safetensors", verify=False, **options).verified is False
 
 
+@pytest.mark.parametrize("name", ["plain.safetensors", "plain.pt", "plain"])
+def test_an_output_that_cannot_be_read_back_has_its_own_name(
+    name: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The temporary file is gone when the error is read, so that it says where the output would have been."""
+    from paramtool.engine import writer
+
+    real = writer.write
+
+    def cut(staged: writer.Staged, *rest: object) -> None:
+        real(staged, *rest)  # type: ignore[arg-type]
+        for path in Path(staged.temporary).glob("*.safetensors") if staged.is_folder else [Path(staged.temporary)]:
+            path.write_bytes(path.read_bytes()[:-9])
+
+    monkeypatch.setattr("paramtool.jobs._writing.write", cut)
+    monkeypatch.chdir(tmp_path)
+    more = {"max_shard_nbytes": 1 << 20} if name == "plain" else {}
+    with pytest.raises(OutputError, match=f"^{name}: does not read back") as caught:
+        paramtool.export(bert, name, all_names=True, **more)
+    assert ".tmp" not in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [bert.name, "t.pt"]
+
+
 # --- the command -----------------------------------------------------------------------------------------------------
 
 

@@ -315,6 +315,23 @@ def test_names_that_are_calculated(folder: Path, tmp_path: Path) -> None:
     assert plain.keys() == state.keys() and all(torch.equal(plain[name], state[name]) for name in state)
 
 
+@pytest.mark.parametrize("form", ["safetensors", "pt"])
+def test_a_folder_of_which_nothing_is_stored(form: str, tmp_path: Path) -> None:
+    """Constants alone need no shards: the folder has one file, which is read, replaced and read again."""
+    x = torch.zeros(2000)
+    torch.save({"a": x, "b": x}, tmp_path / "c.pt")
+    (tmp_path / "in").mkdir()
+    save_file({"a": x, "b": x.clone()}, tmp_path / "in" / "model.safetensors")
+    source = tmp_path / ("in" if form == "safetensors" else "c.pt")
+    for _ in range(2):
+        found = jobs.dedup(source, tmp_path / "t", max_shard_nbytes=1 << 30, fold_constants=True, force=True)
+        assert not found.plan.targets and found.files == (str(tmp_path / "t" / "model.safetensors"),)
+    assert jobs.verify(tmp_path / "t", source).differences == ()
+    loaded = paramtool.load_file(tmp_path / "t")
+    loaded["a"][0] = 1
+    assert loaded["b"][0] == (form == "pt") and not loaded["b"][1:].any()
+
+
 def test_the_report_says_what_came_along(folder: Path, tmp_path: Path) -> None:
     """As a row, with what stayed; a dry run says the same and writes nothing."""
     (folder / "x.gguf").write_text("x")
