@@ -37,6 +37,8 @@ MAX_STARTS = 256
 TELLING_NBYTES = 512
 CHUNK_NBYTES = 1 << 20
 KEYS_AT_ONCE = 1 << 16
+MAX_FEW = 1 << 14
+"""At most so many first elements of a vector are looked at."""
 
 
 def slices(pool: Pool, groups: Sequence[tuple[list[Rows], list[Rows]]], advance: Advance) -> Iterator[Match]:
@@ -44,13 +46,15 @@ def slices(pool: Pool, groups: Sequence[tuple[list[Rows], list[Rows]]], advance:
 
     All rows of a group have one pitch and one dtype.  Each small one is found once, in the first large one that has it.
     """
+    done: set[str] = set()
     for small, large in groups:
-        heads = Heads(pool.source)
-        wanted = {rows.name: rows for rows in small}
+        heads = Heads(pool.source, pool.memory_nbytes // 4)
+        wanted = {rows.name: rows for rows in small if rows.name not in done}
         for owner in large:
             sought = [r for r in wanted.values() if r.view.nbytes < owner.view.nbytes <= MAX_RATIO * r.view.nbytes]
             for rows, row in _found(pool, owner, sought, heads, advance):
                 del wanted[rows.name]
+                done.add(rows.name)
                 dtype = rows.view.dtype
                 window = contiguous(owner.name, dtype, rows.view.shape, row * owner.pitch // dtype.block_bytes)
                 yield Match(rows.name, owner.name, window, "slice")
@@ -103,24 +107,29 @@ def _found(pool: Pool, owner: Rows, sought: list[Rows], heads: Heads, advance: A
 def looked_at(rows: Rows) -> tuple[int, int]:
     """How many first rows of a tensor are looked at, a power of two, and so every which row of the larger one; and how
     many bytes of each."""
-    few = int(rows.count**0.5) if rows.pitch >= 64 else rows.count // 64
+    few = int(rows.count**0.5) if rows.pitch >= 64 else min(rows.count // 64, MAX_FEW)
     step = 1 << max(few, 1).bit_length() - 1
     return step, min(KEY_NBYTES, rows.view.nbytes - (step - 1) * rows.pitch)
 
 
 class Heads:
-    """The beginnings of the first rows of tensors, each as one number, read once for all that may hold them."""
+    """The beginnings of the first rows of tensors, each as one number, read once for as many as a budget allows."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, memory_nbytes: int) -> None:
         self._source = source
+        self._room = memory_nbytes
         self._known: dict[str, Array] = {}
 
     def of(self, rows: Rows) -> Array:
         """A number for each row that is looked at."""
-        if rows.name not in self._known:
-            step, width = looked_at(rows)
-            self._known[rows.name] = _keys(self._source, rows, step, 1, width)
-        return self._known[rows.name]
+        if rows.name in self._known:
+            return self._known[rows.name]
+        step, width = looked_at(rows)
+        found = _keys(self._source, rows, step, 1, width)
+        if found.nbytes <= self._room:
+            self._room -= found.nbytes
+            self._known[rows.name] = found
+        return found
 
 
 def _candidates(

@@ -30,6 +30,8 @@ class Candidate(NamedTuple):
     role: str
     is_whole: bool
     """Whether it is all of its owner, so that it need not be stored where another has its bytes."""
+    is_crossed: bool = False
+    """Whether other names look at its owner in another order, or at parts of its rows: better that it stays."""
 
 
 def candidates(
@@ -40,6 +42,7 @@ def candidates(
     Content never joins different roles (model, optimizer, EMA, buffer), unless `across_roles` says so.
     """
     found: dict[View, Candidate] = {}
+    crossed = {member.owner for member in graph.members.values() if not member.window.is_contiguous}
     for name, member in graph.members.items():
         window = member.window
         if name not in checkpoint.entries or not window.is_contiguous or window.nbytes < max(min_nbytes, 1):
@@ -48,7 +51,7 @@ def candidates(
             continue
         role = "" if across_roles else checkpoint.entries[name].role
         whole = member.owner not in graph.anonymous and fills(member, graph)
-        found.setdefault(window, Candidate(name, member.source, role, whole))
+        found.setdefault(window, Candidate(name, member.source, role, whole, member.owner in crossed))
     return list(found.values())
 
 
@@ -105,10 +108,13 @@ def _rows(
 
 
 def transpose_groups(found: Iterable[Candidate]) -> list[list[tuple[str, View]]]:
-    """Windows of one role and dtype with two or more axes longer than 1, of the same lengths in some order."""
+    """Windows of one role and dtype with two or more axes longer than 1, of the same lengths in some order.
+
+    Each may give those behind it; first those that should stay.
+    """
     some = [
         one
-        for one in found
+        for one in sorted(found, key=lambda one: not one.is_crossed)
         if one.is_whole and one.view.dtype.block_elements == 1 and sum(size > 1 for size in one.view.shape) > 1
     ]
     groups = _grouped(some, lambda one: (one.role, one.view.dtype, tuple(sorted(one.view.shape))))

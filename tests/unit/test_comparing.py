@@ -232,7 +232,7 @@ def test_one_shape_and_another(found):
         ("matrix", "line", "view"),
         ("tall", "line", "view"),
         ("turned", "matrix", "transpose"),
-        ("rows", "line", "slice"),
+        ("rows", "matrix", "slice"),
     }
 
 
