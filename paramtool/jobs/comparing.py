@@ -63,10 +63,11 @@ def _matches(pool: Pool, rest: list[Candidate], advance: Advance) -> Iterator[Ma
     from paramtool.engine.search_slices import proved, slices
     from paramtool.engine.search_transposes import transposes
 
+    inner = {one.name for one in rest if not one.is_whole}
     searches: tuple[Callable[[set[str]], Iterator[Match]], ...] = (
         lambda done: proved(pool, {one.name: one.view for one in rest}, inside.windows(rest), advance),
         lambda done: reshaped(pool, questions.shape_groups(rest), advance),
-        lambda done: transposes(pool, questions.transpose_groups(rest), done, advance),
+        lambda done: transposes(pool, questions.transpose_groups(rest), done | inner, advance),
         lambda done: slices(pool, questions.row_groups(rest, done), advance),
         lambda done: casts(pool, questions.cast_groups(rest), done, advance),
     )
@@ -78,9 +79,9 @@ def _matches(pool: Pool, rest: list[Candidate], advance: Advance) -> Iterator[Ma
 
 
 def _of_all(same: Mapping[str, bytes], equal: Iterable[Equal]) -> dict[str, bytes]:
-    """Constants under every name that has the value, not only the first of equal ones."""
+    """Constants under every name that has the value, not only the one that stood for equal ones."""
     found = dict(same)
     for one in equal:
-        if one.names[0] in same:
-            found |= dict.fromkeys(one.names, same[one.names[0]])
+        for element in {same[name] for name in one.names if name in same}:
+            found |= dict.fromkeys(one.names, element)
     return found

@@ -129,6 +129,24 @@ class View:
         return replace(self, storage=storage, offset=blocks * self.dtype.block_elements)
 
 
+def inverse(window: View, shape: Sequence[int]) -> View | None:
+    """Where the row-major elements of `shape` are, seen from a window that has all of them with its axes reordered.
+
+    `window` lies on those elements, the answer on the window's own in row-major order; None where it is no such window.
+
+    >>> from paramtool.model.dtype import DTYPES
+    >>> turned = View("w", DTYPES["float32"], 0, (4, 2, 3), (1, 12, 4))  # of a w of shape (2, 3, 4)
+    >>> inverse(turned, (2, 3, 4)).strides
+    (3, 1, 6)
+    """
+    own = contiguous_strides(window.shape)
+    known = {(size, stride): to for size, stride, to in zip(window.shape, window.strides, own, strict=True) if size > 1}
+    there = list(zip(shape, contiguous_strides(shape), strict=True))
+    if window.offset or prod(shape) != window.numel or any(axis not in known for axis in there if axis[0] > 1):
+        return None
+    return View(window.storage, window.dtype, 0, tuple(shape), tuple(known.get(axis, 1) for axis in there))
+
+
 def reshaped(view: View, shape: Sequence[int]) -> View | None:
     """The window in another shape, its elements in the same row-major order; None where no strides say it.
 

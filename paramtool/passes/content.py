@@ -62,8 +62,16 @@ def equal_groups(found: Iterable[Candidate]) -> list[list[tuple[str, View]]]:
 
 
 def distinct(found: Iterable[Candidate], equal: Iterable[Equal], without: Collection[str] = ()) -> list[Candidate]:
-    """One candidate for each class of equal ones, and all that equal nothing; none of those in `without`."""
-    second = {name for one in equal for name in one.names[1:]}
+    """One candidate for each class of equal ones, and all that equal nothing; none of those in `without`.
+
+    Of equal ones that is one which stays where it is, inside a larger tensor, if there is one.
+    """
+    found = list(found)
+    inner = {one.name for one in found if not one.is_whole}
+    second = set[str]()
+    for one in equal:
+        first = next((name for name in one.names if name in inner), one.names[0])
+        second.update(name for name in one.names if name != first)
     return [one for one in found if one.name not in second and one.name not in without]
 
 
@@ -115,7 +123,7 @@ def transpose_groups(found: Iterable[Candidate]) -> list[list[tuple[str, View]]]
     some = [
         one
         for one in sorted(found, key=lambda one: not one.is_crossed)
-        if one.is_whole and one.view.dtype.block_elements == 1 and sum(size > 1 for size in one.view.shape) > 1
+        if one.view.dtype.block_elements == 1 and sum(size > 1 for size in one.view.shape) > 1
     ]
     groups = _grouped(some, lambda one: (one.role, one.view.dtype, tuple(sorted(one.view.shape))))
     return [[(one.name, one.view) for one in group] for group in groups if len(group) > 1]

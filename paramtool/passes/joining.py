@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from paramtool.model.alias import AliasGraph, Derived, Member, choose, fills
 from paramtool.model.match import Content, Match
-from paramtool.model.view import View, contiguous, reshaped, seen_through
+from paramtool.model.view import View, contiguous, inverse, reshaped, seen_through
 
 
 @dataclass
@@ -137,7 +137,7 @@ def settle(graph: AliasGraph, content: Content, casts: bool, constants: bool) ->
             continue
         base = graph.owners[member.owner]
         if match.relation != "cast":
-            moves.move(member.owner, place)
+            moves.move(member.owner, place) or _reverse(moves, match)
         elif casts and member.window.dtype == base.dtype:
             seen = moves.seen(place)
             window = seen and reshaped(seen, base.shape)
@@ -149,6 +149,19 @@ def settle(graph: AliasGraph, content: Content, casts: bool, constants: bool) ->
         if alike and fills(member, graph) and member.owner not in graph.anonymous:
             moves.derive(member.owner, Derived(None, element))
     return moves.done()
+
+
+def _reverse(moves: _Moves, match: Match) -> bool:
+    """Let the owner of a match stand on its name, where the name cannot move and has all of the owner's elements."""
+    member, other = moves.graph.members[match.name], moves.graph.members[match.owner]
+    window, shape = match.window, other.window.shape
+    back = contiguous(match.name, window.dtype, shape) if window.is_contiguous else inverse(window, shape)
+    if back is None or back.numel != window.numel or other.owner in moves.graph.anonymous:
+        return False
+    if not (other.window.is_contiguous and fills(other, moves.graph)):
+        return False
+    place = seen_through(back, member.window)
+    return place is not None and moves.move(other.owner, place)
 
 
 def _on_owner(graph: AliasGraph, match: Match) -> View | None:
