@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paramtool.errors import FormatError
 from paramtool.formats import _hf_config
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.model.alias import AliasGraph
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.config import Config
 from paramtool.passes import declared
 from paramtool.passes.declared import Declared
@@ -92,6 +92,38 @@ def tie_warnings(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> Itera
         return
     for row in declared_ties(config, checkpoint, graph, all_rows=False).broken:
         yield f"{config.path}: {text(row)}"
+
+
+def untied(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:
+    """Names of a folder that share a memory in the file and that the model of its config does not tie.
+
+    A program that opens the folder finds a name by itself, or by a tie of its model; any other would be missing.  None
+    where there is no config that can be read.
+    """
+    if not os.path.isdir(path) or not os.path.isfile(os.path.join(path, _hf_config.NAME)):
+        return set()
+    try:
+        return declared.untied(read_config(path, ""), checkpoint, graph)
+    except FormatError:  # `tie_warnings` says so
+        return set()
+
+
+def parted_warning(where: str, names: Collection[str]) -> str:
+    """What becomes of names that `untied` gives."""
+    some = ", ".join(map(repr, sorted(names)[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return (
+        f"{where}: {some}: the file shares it with another name, and the model of config.json does not tie it; it is "
+        "stored for itself, so that from_pretrained finds it, and no longer shares memory"
+    )
+
+
+def parted(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
+    """A checkpoint with each of some names in a memory of its own."""
+    entries = {
+        name: replace(entry, link=Link(name, "storage")) if name in names else entry
+        for name, entry in checkpoint.entries.items()
+    }
+    return replace(checkpoint, entries=entries)
 
 
 def text(row: Declared) -> str:

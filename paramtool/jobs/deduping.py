@@ -12,6 +12,7 @@ from typing import Any
 from paramtool import formats
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import safetensors
+from paramtool.jobs import declaring
 from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.jobs._writing import (
@@ -26,7 +27,6 @@ from paramtool.jobs._writing import (
     place,
 )
 from paramtool.jobs.comparing import Looking, compare
-from paramtool.jobs.declaring import tie_warnings
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
@@ -140,10 +140,16 @@ def dedup(
     writer = where.writer
     if (options.derive_casts or options.fold_constants) and not writer.holds_derived:
         raise UsageError(f"{where.path}: only safetensors files record tensors that are calculated on load")
-    graph = alias.build(checkpoint, options.keep, parts=False, apart=writer.ties_what_stands_once)
+    apart = writer.ties_what_stands_once
+    graph = alias.build(checkpoint, options.keep, parts=False, apart=apart)
+    tie_warnings = [*declaring.tie_warnings(path, checkpoint, graph)]
+    if where.is_of_folder and not options.share_renamed and (loose := declaring.untied(path, checkpoint, graph)):
+        tie_warnings.append(declaring.parted_warning(os.fspath(path), loose))
+        checkpoint, apart = declaring.parted(checkpoint, loose), True
+        graph = alias.build(checkpoint, options.keep, parts=False, apart=True)
     looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
     content = compare(checkpoint, graph, looking, progress) if options.equal else None
-    plan, joined, repeated_nbytes = _planned(checkpoint, graph, content or Content(), options, where)
+    plan, joined, repeated_nbytes = _planned(checkpoint, graph, content or Content(), options, where, apart)
     outputs = laid_out(plan, where, options.align)
     sizes = whole.files if checkpoint is whole else checkpoint.storages.values()
     report = Deduped(
@@ -167,7 +173,7 @@ def dedup(
             *name_warnings(where),
             *flat_pair_warnings(plan, writer),
             *(unseen_warnings(plan, where.path) if where.is_folder else ()),
-            *tie_warnings(path, checkpoint, graph),
+            *tie_warnings,
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
@@ -183,7 +189,7 @@ def dedup(
 
 
 def _planned(
-    checkpoint: Checkpoint, graph: AliasGraph, content: Content, options: Options, where: Destination
+    checkpoint: Checkpoint, graph: AliasGraph, content: Content, options: Options, where: Destination, apart: bool
 ) -> tuple[Plan, AliasGraph, int]:
     """The plan, its graph, and how many equal bytes stand again.
 
@@ -195,15 +201,15 @@ def _planned(
     if options.skip_unsupported and (refused := writer.refusals(plan)):
         kept = {name: entry for name, entry in checkpoint.entries.items() if name not in refused}
         checkpoint = replace(checkpoint, entries=kept)
-        graph = alias.build(checkpoint, options.keep, parts=False, apart=writer.ties_what_stands_once)
+        graph = alias.build(checkpoint, options.keep, parts=False, apart=apart)
         joined = _joined(graph, without(content, refused), options)
         plan = dedup_pass.plan(checkpoint, joined, True)
     repeated_nbytes = 0
     if writer.ties_what_stands_once or (where.is_of_folder and not options.share_renamed):
         casts = tuple(match for match in content.matches if match.relation == "cast")
         graph = _joined(graph, replace(content, equal=(), matches=casts), options)
-        apart = dedup_pass.plan(checkpoint, graph, options.skip_unsupported)
-        plan, joined, repeated_nbytes = apart, graph, apart.nbytes - plan.nbytes
+        each = dedup_pass.plan(checkpoint, graph, options.skip_unsupported)
+        plan, joined, repeated_nbytes = each, graph, each.nbytes - plan.nbytes
     plan = replace(plan, aliases=tuple(replace(a, constant=a.name in content.constants) for a in plan.aliases))
     check(plan, plan.order, checkpoint.storages)
     return plan, joined, repeated_nbytes

@@ -16,6 +16,7 @@ from paramtool.engine.source import MAX_OPEN_FILES, Source
 from paramtool.engine.staging import check_apart, check_place
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import KNOWN, safetensors
+from paramtool.jobs import declaring
 from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._family_work import Input, Work, brought, planned
 from paramtool.jobs._progress import Path, Progress, silent
@@ -225,7 +226,9 @@ def _described(path: Path, folder: str, options: Options) -> Input:
     warnings += _derived_warnings(where, taken)
     if not taken.entries:
         raise PlanError(f"{where}: holds no tensor; there is nothing to write")
-    checkpoint = taken
+    loose = declaring.untied(path, taken, _graph(taken, options.keep))
+    warnings += [declaring.parted_warning(where, loose)] if loose else []
+    checkpoint = declaring.parted(taken, loose) if loose else taken
     graph = _graph(checkpoint, options.keep)
     if options.skip_unsupported:
         plan = dedup_pass.plan(checkpoint, graph, True)

@@ -85,6 +85,14 @@ def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph) -> list[Dec
     return [*rows, *(Declared(Tie("other", tuple(names)), None, "not said", MEMORY) for names in left)]
 
 
+def untied(config: Config, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:
+    """Names that share the whole of a memory in the file, and that the model does not tie as far as its config says."""
+    rows = [row for row in table(config, checkpoint, graph) if row.file == MEMORY]
+    tied = {name for row in rows if row.says for name in row.tie.names}
+    loose = {name for row in rows if not row.says for name in row.tie.names[1:]} - tied
+    return {name for name in loose if graph.relation(graph.members[name]) == "same"}
+
+
 def _chains(found: Iterable[Tie]) -> list[set[str]]:
     """The names of ties, those of ties with a name in common together."""
     chains: list[set[str]] = []

@@ -246,3 +246,31 @@ def test_a_model_that_does_not_tie(tmp_path: Path) -> None:
     found, complaints = opened(untied, tmp_path / "plain")
     assert complaints == {} and outputs(found) == outputs(model)
     assert found.lm_head.weight.data_ptr() != found.transformer.wte.weight.data_ptr()
+
+
+def outcome(folder: Path) -> tuple[dict[str, torch.Tensor], set[str]]:
+    """The parameters that a Llama has from a folder, and what it missed there."""
+    model, told = transformers.LlamaForCausalLM.from_pretrained(folder, output_loading_info=True)
+    return model.state_dict(), set(told["missing_keys"])
+
+
+@pytest.mark.parametrize("said", [{"tie_word_embeddings": False}, {}], ids=["denied", "not said"])
+def test_what_only_the_file_shares_is_stored_for_itself(said: dict[str, bool], tmp_path: Path) -> None:
+    """A head on the embedding's storage, in a model that does not tie them: it would be missing, and made at random."""
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA, **SPECIAL, tie_word_embeddings=False))
+    model.lm_head.weight = model.model.embed_tokens.weight
+    for name in ("one", "two"):
+        model.config.save_pretrained(tmp_path / name)
+        torch.save(model.state_dict(), tmp_path / name / "pytorch_model.bin")
+        config = json.loads((tmp_path / name / "config.json").read_text())
+        del config["tie_word_embeddings"]
+        (tmp_path / name / "config.json").write_text(json.dumps(config | said))
+    expected, missing = outcome(tmp_path / "one")
+    assert missing == set()
+    report = jobs.dedup(tmp_path / "one", tmp_path / "out", min_equal_nbytes=1)
+    jobs.dedup_family([tmp_path / "one", tmp_path / "two"], tmp_path / "family", min_equal_nbytes=1)
+    assert any(f"{HEAD!r}" in warning and "no longer shares memory" in warning for warning in report.warnings)
+    for folder in ("out", "family/one", "family/two"):
+        found, missing = outcome(tmp_path / folder)
+        assert missing == set(), folder
+        assert {n: raw(t) for n, t in found.items()} == {n: raw(t) for n, t in expected.items()}, folder
