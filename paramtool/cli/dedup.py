@@ -10,6 +10,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import ALIGN, physical
+from paramtool.cli._config import beside, names_of
 from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
 from paramtool.jobs import Deduped
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
@@ -29,6 +30,9 @@ RECORD_NBYTES = 10_000
 @click.option("--keep", default="first", show_default=True, metavar="first|last|GLOB",
               help="Which name owns what several share, in file order; GLOB is matched as by fnmatch.")  # fmt: skip
 @click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped.")
+@click.option("--ties-from-config", "config", type=FILE, is_flag=False, flag_value="", metavar="[CONFIG.JSON]",
+              help="Also record the names that the model of a config of transformers, or of the one beside CKPT, ties "
+              "and CKPT lacks.")  # fmt: skip
 @click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB.")
 @ALIGN
 @click.option("--share-renamed", is_flag=True, help="Of folders and of several inputs: share equal bytes "
@@ -55,7 +59,8 @@ RECORD_NBYTES = 10_000
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
 def command(
-    ckpt: tuple[str, ...], output: str | None, keep: str, only: str | None, max_shard_size: int | None, align: int,
+    ckpt: tuple[str, ...], output: str | None, keep: str, only: str | None, config: str | None,
+    max_shard_size: int | None, align: int,
     share_renamed: bool, no_equal: bool, min_equal_bytes: int, across_roles: bool, derive_casts: bool,
     fold_constants: bool, memory: int, skip_unsupported: bool, allow_unknown: bool, no_verify: bool, dry_run: bool,
     as_json: bool, force: bool,
@@ -72,8 +77,11 @@ def command(
         raise click.BadParameter("a shard needs at least one byte", param_hint="--max-shard-size")
     if not keep:
         raise click.BadParameter("is empty; write first, last or a pattern of names", param_hint="--keep")
+    if config is not None and len(ckpt) > 1:
+        raise click.BadParameter("is for one input", param_hint="--ties-from-config")
     options = jobs.Options(
         keep=keep,
+        ties={} if config is None else names_of(config or beside(ckpt[0]))["ties"],
         only=only,
         max_shard_nbytes=max_shard_size,
         align=align,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +14,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import ALIGN, physical
+from paramtool.cli._config import NAME, beside, names_of
 from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
 from paramtool.errors import UsageError
 from paramtool.jobs._names import STANDARD_INPUT, read_names
@@ -23,7 +23,6 @@ from paramtool.jobs.exporting import MAX_EXPANDED_NBYTES
 if TYPE_CHECKING:
     from paramtool.jobs import Exported
 
-CONFIG_NAME = "config.json"
 MANY = 8
 """So many names are listed; --json lists all."""
 AS_SAVED = (
@@ -73,9 +72,9 @@ def command(
     options |= {"max_shard_nbytes": max_shard_size, "verify": not no_verify, "progress": _render.progress}
     run = partial(jobs.export, path, output, **options)
     if config is not None:
-        chosen = config if os.path.isfile(config) else _beside(config or path)
+        chosen = config if os.path.isfile(config) else beside(config or path)
         if config:  # a folder gets the config that its names are of
-            run = partial(run, brings={CONFIG_NAME: chosen})
+            run = partial(run, brings={NAME: chosen})
         found = _of_config(config or chosen, partial(run, reads=(chosen,)))
     elif names is not None:
         reads = () if names == STANDARD_INPUT else (names,)
@@ -116,35 +115,16 @@ def _was(name: str, found: Exported) -> str:
     return f"was {found.renamed[name]}" if name in found.renamed else ""
 
 
-def _beside(path: str) -> str:
-    """The config.json of a folder, or the one beside a file."""
-    return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), CONFIG_NAME)
-
-
 def _of_config(path: str, run: Callable[..., Exported]) -> Exported:
     """Export what the model of a config has; of a file that lacks that, what save_pretrained makes of such a model."""
-    names = _names_of(path)
+    names = names_of(path)
     try:
         return run(**names)
     except UsageError:
-        saved = _names_of(path, saved=True)
+        saved = names_of(path, saved=True)
         if saved["names"].keys() == names["names"].keys():
             raise
         with suppress(UsageError):
             found = run(**saved)
             return replace(found, warnings=(*found.warnings, AS_SAVED))
         raise
-
-
-def _names_of(path: str, **how: bool) -> dict[str, dict[str, Any]]:
-    """{name: shape} and {name: first name of its memory} of the model of a config, as arguments of `jobs.export`.
-
-    Only `paramtool.torch` knows torch: it is imported by its name, when it is asked for.
-    """
-    try:
-        names = import_module("paramtool.torch").names_from_config(path, **how)
-    except ImportError as error:
-        raise UsageError(f"{path}: a model is built by torch and transformers: {error}",
-                         hint="pip install 'paramtool[torch]' transformers") from None  # fmt: skip
-    return {"names": {name: shape for name, (shape, _) in names.items()},
-            "ties": {name: tie for name, (_, tie) in names.items()}}  # fmt: skip

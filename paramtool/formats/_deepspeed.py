@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from paramtool.formats import _tree
 from paramtool.model import alias, objects
-from paramtool.model.checkpoint import Checkpoint, Entry, Link
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Leaf, Node, TensorRef
 
 SHARED, MODULE, SHAPES = "shared_params", "module", "param_shapes"
@@ -108,18 +108,7 @@ def _added(checkpoint: Checkpoint, parts: Mapping[objects.Key, Node], found: Map
     module = parts[MODULE]
     assert isinstance(module, objects.Mapping)
     names = {f"{MODULE}.{name}": f"{MODULE}.{holder}" for name, holder in found.items()}
-    graph = alias.build(checkpoint, parts=False)
-    ties = {graph.members[holder].memory for holder in names.values()}
-    linked = {m.name: Link(m.memory, "storage") for m in graph.members.values() if m.memory in ties}
-    entries: dict[str, Entry] = {}
-    last = list(objects.tensor_names(module))[-1]
-    for name, entry in checkpoint.entries.items():
-        entries[name] = replace(entry, link=linked[name]) if name in linked else entry
-        if name == last:
-            entries |= {
-                new: replace(checkpoint.entries[holder], link=Link(linked[holder].memory, "declared"))
-                for new, holder in names.items()
-            }
+    entries = alias.with_declared(checkpoint, names, list(objects.tensor_names(module))[-1])
     more = tuple((name, TensorRef(f"{MODULE}.{name}")) for name in found)
     tree = replace(module, items=(*module.items, *more))
     top = checkpoint.objects

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from paramtool.errors import FormatError
-from paramtool.formats import _hf_config
+from paramtool.errors import FormatError, UsageError
+from paramtool.formats import _hf_config, _tree
 from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.model import alias, objects
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.config import Config
@@ -92,6 +93,32 @@ def tie_warnings(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> Itera
         return
     for row in declared_ties(config, checkpoint, graph, all_rows=False).broken:
         yield f"{config.path}: {text(row)}"
+
+
+def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str]) -> Checkpoint:
+    """A checkpoint with the names that a model ties to some of its own: what a saver drops of them, readers may want.
+
+    UsageError where it has other things than tensors, and so no place for more names.
+    """
+    views = checkpoint.views()
+    holders: dict[str, str] = {}
+    for name, first in ties.items():
+        if name in views:
+            holders.setdefault(first, name)
+    names = {n: holders[first] for n, first in ties.items() if n not in checkpoint.entries and first in holders}
+    if not names:
+        return checkpoint
+    order = tuple(checkpoint.entries)
+    tree = checkpoint.objects
+    if tree != objects.EMPTY and not _tree.is_flat(tree, order):
+        raise UsageError(
+            f"{checkpoint.files[0].path}: holds more than the tensors of one model; there is no place for more names",
+            hint="--only SECTION takes its model alone",
+        )
+    entries = alias.with_declared(checkpoint, names, order[-1])
+    if isinstance(tree, objects.Mapping) and tree.items:
+        tree = replace(tree, items=(*tree.items, *((name, objects.TensorRef(name)) for name in names)))
+    return replace(checkpoint, entries=entries, objects=tree)
 
 
 def untied(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:

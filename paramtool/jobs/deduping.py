@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -83,6 +83,8 @@ class Options:
 
     keep: str = "first"
     """Which name owns what several share: `first`, `last`, or a pattern of fnmatch's."""
+    ties: Mapping[str, str] = field(default_factory=dict)
+    """{name: the first of the names that are one tensor} of a model: those that the file lacks are recorded, too."""
     only: str | None = None
     """One section alone, its prefix stripped from the names."""
     max_shard_nbytes: int | None = None
@@ -133,6 +135,8 @@ def dedup(
     safetensors.check_align(options.align)
     whole = formats.read(path)
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
+    if options.ties:
+        checkpoint = declaring.with_ties(checkpoint, options.ties)
     warnings = allow(checkpoint, options.allow_unknown, output)
     if not checkpoint.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")

@@ -22,6 +22,7 @@ from paramtool.model.view import View
 from paramtool.passes import dedup as dedup_pass
 from paramtool.passes import near, renaming, select
 from paramtool.passes.renaming import Rule
+from paramtool.passes.tied_names import tied_advice
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +212,10 @@ def _missing(where: str, missing: list[str], wanted: int, names: Mapping[str, st
         f"{name!r}" + (f"; it has {' and '.join(map(repr, found))}" if (found := near.alike(name, names)) else "")
         for name in missing[:10]
     ]
-    advice = (
-        near.padded(missing, names) or near.advice(missing, names) or "paramtool inspect --tensors lists what it has"
-    )
+    advice = near.padded(missing, names) or near.advice(missing, names) or tied_advice(missing)
     return UsageError(
         listed(f"{where}: lacks {len(missing)} of {plural(wanted, 'name')}:", lines, len(missing) - len(lines)),
-        hint=advice + more,
+        hint=(advice or "paramtool inspect --tensors lists what it has") + more,
     )
 
 

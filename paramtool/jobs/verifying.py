@@ -10,7 +10,7 @@ from paramtool import formats
 from paramtool.engine.verify import by_name
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.passes import select
 
 
@@ -31,12 +31,14 @@ def verify(
 ) -> Verified:
     """Compare two checkpoints of any formats: every name's dtype, shape, bytes, and which names share memory.
 
-    `only` compares one section of `against`, its prefix stripped; `subset` lets `output` lack names.
+    `only` compares one section of `against`, its prefix stripped; `subset` lets `output` lack names.  A name that the
+    output's record declares to be another, as `dedup --ties-from-config` does, may be lacking in `against`.
     """
     found = formats.read(output)
     expected = formats.read(against)
     if only is not None:
         expected = select.section(expected, only)
+    found = _without_declared(found, expected)
     if subset:
         expected = replace(expected, entries={n: e for n, e in expected.entries.items() if n in found.entries})
     total = sum(view.nbytes for _, view in expected.windows())
@@ -73,6 +75,16 @@ def following(ties: Mapping[str, str]) -> Iterator[str]:
 
 _SHOWN = 4
 """So many of the names that follow another are listed."""
+
+
+def _without_declared(found: Checkpoint, expected: Checkpoint) -> Checkpoint:
+    """What was found, but for names that are declared to be others and that the source never had."""
+    kept = {n: e for n, e in found.entries.items() if n in expected.entries or not _is_declared(e)}
+    return replace(found, entries=kept)
+
+
+def _is_declared(entry: Entry) -> bool:
+    return entry.link is not None and bool(entry.link.owner) and entry.link.evidence == "declared"
 
 
 def memory_differences(found: Checkpoint, expected: Checkpoint) -> Iterator[str]:

@@ -19,11 +19,11 @@ keeps in one buffer, and are described as such.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from math import lcm
 
-from paramtool.model.checkpoint import Checkpoint, Link, pending
+from paramtool.model.checkpoint import Checkpoint, Entry, Link, pending
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Cast, Constant, Storage
 from paramtool.model.view import View, contiguous, overlaps, reshaped
@@ -203,6 +203,20 @@ def parted(checkpoint: Checkpoint) -> dict[str, str]:
         label = base.removesuffix("/data") if base in signs else base
         found.update({name.removesuffix("/data"): label for name in apart})
     return found
+
+
+def with_declared(checkpoint: Checkpoint, names: Mapping[str, str], behind: str) -> dict[str, Entry]:
+    """The entries of a checkpoint with more names behind one of its own, each tied to the name that holds its data."""
+    graph = build(checkpoint, parts=False)
+    memory = {holder: graph.members[holder].memory for holder in names.values()}
+    linked = {m.name: Link(m.memory, "storage") for m in graph.members.values() if m.memory in memory.values()}
+    entries: dict[str, Entry] = {}
+    for name, entry in checkpoint.entries.items():
+        entries[name] = replace(entry, link=entry.link or linked[name]) if name in linked else entry
+        if name == behind:
+            for new, holder in names.items():
+                entries[new] = replace(checkpoint.entries[holder], link=Link(memory[holder], "declared"))
+    return entries
 
 
 def _derived(storages: Mapping[int, Storage], owners: Mapping[str, View]) -> Iterator[tuple[str, Derived]]:

@@ -73,6 +73,20 @@ def ties(names: Iterable[str]) -> list[Tie]:
     return sorted(found, key=lambda tie: order[tie.names[0]])
 
 
+def tied_advice(lacks: Iterable[str]) -> str:
+    """What to do about names that a file lacks, where its own model may tie all of them, or nothing."""
+    lacks = list(lacks)
+    ends = [n for n in lacks if _ending(n, (*HEADS, *EMBEDDINGS)) is not None or n in TOP_HEADS]
+    modules = {name.removesuffix(".weight") for name in ends}
+    if not lacks or any(name.rpartition(".")[0] not in modules for name in lacks):
+        return ""
+    more = f" and {len(lacks) - 3} more" if len(lacks) > 3 else ""
+    return (
+        f"{', '.join(map(repr, lacks[:3]))}{more}: where the file's own model ties embeddings and head, "
+        "paramtool dedup --ties-from-config records such names"
+    )
+
+
 def layers(names: Iterable[str]) -> list[Tie]:
     """The ties of a decoder that is its encoder (`tie_encoder_decoder`), tensor by tensor."""
     return list(_layers(list(names)))

@@ -23,6 +23,7 @@ from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
 from paramtool.passes import near, quantised
 from paramtool.passes.meetings import Question, questions
+from paramtool.passes.tied_names import tied_advice
 from paramtool.passes.wanted import PAIRS, Wanted, as_pairs, covers, kind_of, plain_window
 
 
@@ -214,7 +215,7 @@ def _advice(lacks: Sequence[str], part: Checkpoint) -> str:
     head, count = near.head_of(lacks, part.entries)
     if 2 * count > len(lacks):
         return f"{_of(count, lacks)} the prefix {head!r} in the model alone: load the file into that part of it"
-    return ""
+    return tied_advice(lacks)
 
 
 def _of(count: int, lacks: Sequence[str]) -> str:

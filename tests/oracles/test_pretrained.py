@@ -17,6 +17,7 @@ import transformers
 from safetensors.torch import load_file
 
 import paramtool
+import paramtool.torch
 from paramtool import jobs
 from paramtool.jobs._companions import MAX_NAMED
 from tests.hostile.command import quick
@@ -274,3 +275,53 @@ def test_what_only_the_file_shares_is_stored_for_itself(said: dict[str, bool], t
         found, missing = outcome(tmp_path / folder)
         assert missing == set(), folder
         assert {n: raw(t) for n, t in found.items()} == {n: raw(t) for n, t in expected.items()}, folder
+
+
+TIED = {
+    "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig, LLAMA),
+    "gpt2": (transformers.GPT2LMHeadModel, transformers.GPT2Config, GPT2),
+    "bert": (transformers.BertForMaskedLM, transformers.BertConfig, BERT),
+}
+
+
+@pytest.mark.parametrize("name", TIED)
+def test_the_names_that_save_pretrained_dropped(name: str, tmp_path: Path) -> None:
+    """A tied model saved with one name of each tensor serves its untied variant, once the config's ties are known."""
+    kind, config, sizes = TIED[name]
+    torch.manual_seed(0)
+    tied = kind(config(**sizes, **SPECIAL, tie_word_embeddings=True)).eval()
+    tied.save_pretrained(tmp_path / "tied")
+    untied = kind(config(**sizes, **SPECIAL, tie_word_embeddings=False)).eval()
+    untied.config.architectures = [kind.__name__]
+    untied.config.save_pretrained(tmp_path / "untied")
+    lacking = quick("variants", "tied", "--against", "untied", cwd=tmp_path)
+    assert lacking.code == 1 and "--ties-from-config" in lacking.out
+
+    ran = quick("dedup", "tied", "-o", "out", "--ties-from-config", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert quick("variants", "out", "--against", "untied", "--against", "tied", cwd=tmp_path).code == 0
+    assert quick("verify", "out", "--against", "tied", cwd=tmp_path).code == 0
+    paramtool.torch.load_model(untied, tmp_path / "out")
+    expected = {name: raw(tensor) for name, tensor in tied.state_dict().items()}
+    assert {name: raw(tensor) for name, tensor in untied.state_dict().items()} == expected
+    assert untied.get_output_embeddings().weight is not untied.get_input_embeddings().weight
+    exported = quick("export", "out", "--keys-from-config", "untied", "-o", "plain", cwd=tmp_path)
+    assert exported.code == 0, exported.err
+    for folder, missing in (("out", None), ("plain", set())):
+        model, told = kind.from_pretrained(tmp_path / folder, output_loading_info=True)
+        assert missing is None or set(told["missing_keys"]) == missing
+        assert {name: raw(tensor) for name, tensor in model.state_dict().items()} == expected
+
+
+def test_ties_need_a_place(tmp_path: Path) -> None:
+    """A training checkpoint has no one model to put names into: `--only` says which."""
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2, **SPECIAL))
+    model.config.architectures = ["GPT2LMHeadModel"]
+    model.config.save_pretrained(tmp_path)
+    state = {n: t for n, t in model.state_dict().items() if n != HEAD}
+    torch.save({"model": state, "step": 3}, tmp_path / "training.pt")
+    asked = ("dedup", "training.pt", "--ties-from-config", "config.json", "-o", "out.safetensors")
+    ran = quick(*asked, cwd=tmp_path)
+    assert ran.code == 0 and HEAD not in paramtool.load_file(tmp_path / "out.safetensors")
+    assert quick(*asked, "--only", "model", "--force", cwd=tmp_path).code == 0
+    assert HEAD in paramtool.load_file(tmp_path / "out.safetensors")

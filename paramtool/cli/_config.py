@@ -1,0 +1,30 @@
+"""The names of the model of a config.json, for the commands that ask for them."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any
+
+from paramtool.errors import UsageError
+
+NAME = "config.json"
+
+
+def beside(path: str) -> str:
+    """The config.json of a folder, or the one beside a file."""
+    return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), NAME)
+
+
+def names_of(path: str, **how: bool) -> dict[str, dict[str, Any]]:
+    """{name: shape} and {name: first name of its memory} of the model of a config, `names` and `ties` of the jobs.
+
+    Only `paramtool.torch` knows torch: it is imported by its name, when it is asked for.
+    """
+    try:
+        names = import_module("paramtool.torch").names_from_config(path, **how)
+    except ImportError as error:
+        raise UsageError(f"{path}: a model is built by torch and transformers: {error}",
+                         hint="pip install 'paramtool[torch]' transformers") from None  # fmt: skip
+    return {"names": {name: shape for name, (shape, _) in names.items()},
+            "ties": {name: tie for name, (_, tie) in names.items()}}  # fmt: skip
