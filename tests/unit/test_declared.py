@@ -328,11 +328,18 @@ class TestDedup:
         assert len(found.plan.targets) == 2
 
     def test_a_denied_tie_that_is_shared(self, tmp_path: Path) -> None:
+        """In a folder each is stored, since from_pretrained needs both; elsewhere what shares memory is stored once."""
         one = weight()
-        found = paramtool.dedup(folder(tmp_path / "in", {WTE: one, HEAD: one}, APART), tmp_path / "out")
-        (line,) = [text for text in found.warnings if "config.json" in text]
-        assert "tie_word_embeddings is false" in line
-        assert len(found.plan.targets) == 1, "what shares memory is stored once all the same"
+        path = folder(tmp_path / "in", {WTE: one, HEAD: one}, APART)
+        found = paramtool.dedup(path, tmp_path / "out")
+        said, parted = [text for text in found.warnings if "config.json" in text]
+        assert "tie_word_embeddings is false" in said and "no longer shares memory" in parted
+        assert len(found.plan.targets) == 2
+        for output, how in (("out.safetensors", {}), ("renamed", {"share_renamed": True})):
+            found = paramtool.dedup(path, tmp_path / output, **how)
+            (said,) = [text for text in found.warnings if "config.json" in text]
+            assert "tie_word_embeddings is false" in said
+            assert len(found.plan.targets) == 1
 
     def test_a_config_never_joins(self, tmp_path: Path) -> None:
         """Declared and equal: stored once for being equal, and still two memories."""
