@@ -1,7 +1,7 @@
 # On a fresh machine with Python 3.10 or later and nothing else:
 #
 #   make demo     inspect and dedup a small checkpoint, then load it into three variants of its model
-#   make test     every test
+#   make test     every test; those of reflinks only where mkfs.xfs (xfsprogs) is and a loop may be mounted
 #   make oracles  other libraries' verdicts: each framework runs what was converted for it, in an environment of its own
 #                 (8 of them, 8 GB), and docs/proofs.md tells of it
 #

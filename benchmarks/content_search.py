@@ -22,19 +22,21 @@ from paramtool.model import alias
 import numpy, blake3, ml_dtypes
 checkpoint = paramtool.read(sys.argv[1])
 graph = alias.build(checkpoint)
-began = time.perf_counter()
+began, busy = time.perf_counter(), time.process_time()
 found = compare(checkpoint, graph, Looking(memory_nbytes=int(sys.argv[2])))
-seconds = time.perf_counter() - began
-print(json.dumps({"seconds": seconds, "found": len(found.equal) + len(found.matches), "read": found.nbytes_read}))
+seconds, busy = time.perf_counter() - began, time.process_time() - busy
+print(json.dumps({
+    "seconds": seconds, "busy": busy, "found": len(found.equal) + len(found.matches), "read": found.nbytes_read,
+}))
 """
 FAMILY = """
 import json, sys, time
 from paramtool.jobs import dedup_family
 import numpy, blake3
-began = time.perf_counter()
+began, busy = time.perf_counter(), time.process_time()
 found = dedup_family(sys.argv[2:], sys.argv[1], dry_run=True)
-seconds = time.perf_counter() - began
-print(json.dumps({"seconds": seconds, "before": found.nbytes_before, "after": found.nbytes_after}))
+seconds, busy = time.perf_counter() - began, time.process_time() - busy
+print(json.dumps({"seconds": seconds, "busy": busy, "before": found.nbytes_before, "after": found.nbytes_after}))
 """
 BLAKE3 = """
 import json, sys, time
@@ -88,7 +90,8 @@ def of_family(nbytes: int, rounds: int, notes: list[str]) -> tuple[str, ...]:
     notes.append(verdict("time of planning 50 checkpoints, as a ratio", ratio, WANTED))
     return (
         "50 checkpoints", f"{mb(found['before'])} to {mb(found['after'])}", f"{statistics.median(mine):.2f} s",
-        f"{statistics.median(theirs):.2f} s by blake3", f"{ratio:.2f}", "once", mb(ran.anonymous_nbytes),
+        f"{statistics.median(theirs):.2f} s by blake3", f"{ratio:.2f}", "once",
+        f"{found['busy'] / found['seconds']:.1f}", mb(ran.anonymous_nbytes),
     )  # fmt: skip
 
 
@@ -117,14 +120,14 @@ def main() -> None:
         table.append((
             kind, f"{found['found']}", f"{statistics.median(mine):.2f} s",
             f"{statistics.median(theirs):.2f} s by {'NumPy' if peer is NUMPY else 'blake3'}", f"{ratio:.2f}",
-            f"{100 * found['read'] / size:.2f} %", mb(ran.anonymous_nbytes),
+            f"{100 * found['read'] / size:.2f} %", f"{found['busy'] / found['seconds']:.1f}", mb(ran.anonymous_nbytes),
         ))  # fmt: skip
         if kind != "none":
             notes.append(verdict(f"time of finding {kind}, as a ratio", ratio, WANTED))
     table.append(of_family(nbytes, asked.rounds, notes))
     print_table(
         f"comparing {asked.gb:g} GB, warm cache, {asked.rounds} rounds",
-        ("planted", "found", "median", "beside", "ratio", "read", "anonymous memory"),
+        ("planted", "found", "median", "beside", "ratio", "read", "cores busy", "anonymous memory"),
         table, [*notes, machine()],
     )  # fmt: skip
 
