@@ -235,10 +235,10 @@ def allow(checkpoint: Checkpoint, allow_unknown: bool, output: Path | None = Non
     warnings = [f"called by the pickle, not run, and left out: {u.path}{u.arguments}" for u in called]
     if held and writer_for(output or "").keeps_foreign_objects:
         warnings.append(f"objects of unknown classes are kept as plain data, without their class: {', '.join(held)}")
-    return [*warnings, *_parted_warnings(checkpoint)]
+    return [*warnings, *_separated_warnings(checkpoint)]
 
 
-def _parted_warnings(checkpoint: Checkpoint) -> Iterator[str]:
+def _separated_warnings(checkpoint: Checkpoint) -> Iterator[str]:
     """Ties that break because a conjugation or negation is carried out."""
     where = checkpoint.files[0].path
     for text in following(alias.parted(checkpoint)):

@@ -135,7 +135,7 @@ def untied(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:
         return set()
 
 
-def parted_warning(where: str, names: Collection[str]) -> str:
+def separated_warning(where: str, names: Collection[str]) -> str:
     """What becomes of names that `untied` gives."""
     some = ", ".join(map(repr, sorted(names)[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return (
@@ -144,7 +144,7 @@ def parted_warning(where: str, names: Collection[str]) -> str:
     )
 
 
-def parted(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
+def separated(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
     """A checkpoint with each of some names in a memory of its own."""
     entries = {
         name: replace(entry, link=Link(name, "storage")) if name in names else entry

@@ -148,8 +148,8 @@ def dedup(
     graph = alias.build(checkpoint, options.keep, parts=False, apart=apart)
     tie_warnings = [*declaring.tie_warnings(path, checkpoint, graph)]
     if where.is_of_folder and not options.share_renamed and (loose := declaring.untied(path, checkpoint, graph)):
-        tie_warnings.append(declaring.parted_warning(os.fspath(path), loose))
-        checkpoint, apart = declaring.parted(checkpoint, loose), True
+        tie_warnings.append(declaring.separated_warning(os.fspath(path), loose))
+        checkpoint, apart = declaring.separated(checkpoint, loose), True
         graph = alias.build(checkpoint, options.keep, parts=False, apart=True)
     looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
     content = compare(checkpoint, graph, looking, progress) if options.equal else None
