@@ -227,15 +227,9 @@ def _described(path: Path, folder: str, options: Options) -> Input:
     if not taken.entries:
         raise PlanError(f"{where}: holds no tensor; there is nothing to write")
     loose = declaring.untied(path, taken, _graph(taken, options.keep))
-<<<<<<< HEAD
-    warnings += [declaring.parted_warning(where, loose)] if loose else []
-    checkpoint = declaring.parted(taken, loose) if loose else taken
-    graph = _graph(checkpoint, options.keep)
-=======
     warnings += [declaring.separated_warning(where, loose)] if loose else []
     checkpoint = declaring.separated(taken, loose) if loose else taken
-    graph = _graph(checkpoint, options.keep, bool(loose))
->>>>>>> c7f4673 (A word for one thing)
+    graph = _graph(checkpoint, options.keep)
     if options.skip_unsupported:
         plan = dedup_pass.plan(checkpoint, graph, True)
         fit = set(plan.order) - safetensors.refusals(plan).keys()
