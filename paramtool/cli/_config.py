@@ -11,7 +11,12 @@ from paramtool.errors import UsageError
 NAME = "config.json"
 
 
-def beside(path: str) -> str:
+def asked(config: str, path: str) -> str:
+    """The config.json that a flag names, a folder's or a file, or the one beside a checkpoint."""
+    return config if os.path.isfile(config) else _beside(config or path)
+
+
+def _beside(path: str) -> str:
     """The config.json of a folder, or the one beside a file."""
     return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), NAME)
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import click
 
 from paramtool import jobs
-from paramtool.cli import _render
+from paramtool.cli import _config, _render
 from paramtool.cli._align import ALIGN, physical
-from paramtool.cli._config import beside, names_of
 from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
 from paramtool.jobs import Deduped
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
@@ -79,9 +78,11 @@ def command(
         raise click.BadParameter("is empty; write first, last or a pattern of names", param_hint="--keep")
     if config is not None and len(ckpt) > 1:
         raise click.BadParameter("is for one input", param_hint="--ties-from-config")
+    asked = () if config is None else (_config.asked(config, ckpt[0]),)
     options = jobs.Options(
         keep=keep,
-        ties={} if config is None else names_of(config or beside(ckpt[0]))["ties"],
+        ties=_config.names_of(asked[0])["ties"] if asked else {},
+        reads=asked,
         only=only,
         max_shard_nbytes=max_shard_size,
         align=align,

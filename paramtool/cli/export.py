@@ -14,7 +14,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import ALIGN, physical
-from paramtool.cli._config import NAME, beside, names_of
+from paramtool.cli._config import NAME, asked, names_of
 from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
 from paramtool.errors import UsageError
 from paramtool.jobs._names import STANDARD_INPUT, read_names
@@ -72,7 +72,7 @@ def command(
     options |= {"max_shard_nbytes": max_shard_size, "verify": not no_verify, "progress": _render.progress}
     run = partial(jobs.export, path, output, **options)
     if config is not None:
-        chosen = config if os.path.isfile(config) else beside(config or path)
+        chosen = asked(config, path)
         if config:  # a folder gets the config that its names are of
             run = partial(run, brings={NAME: chosen})
         found = _of_config(config or chosen, partial(run, reads=(chosen,)))

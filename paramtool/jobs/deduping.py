@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -85,6 +85,8 @@ class Options:
     """Which name owns what several share: `first`, `last`, or a pattern of fnmatch's."""
     ties: Mapping[str, str] = field(default_factory=dict)
     """{name: the first of the names that are one tensor} of a model: those that the file lacks are recorded, too."""
+    reads: Sequence[Path] = ()
+    """Files that the caller has read to say all this; no output takes their place."""
     only: str | None = None
     """One section alone, its prefix stripped from the names."""
     max_shard_nbytes: int | None = None
@@ -140,7 +142,7 @@ def dedup(
     warnings = allow(checkpoint, options.allow_unknown, output)
     if not checkpoint.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
-    where = place(path, output, whole, options.max_shard_nbytes, options.force, "dedup")
+    where = place(path, output, whole, options.max_shard_nbytes, options.force, "dedup", others=options.reads)
     writer = where.writer
     if (options.derive_casts or options.fold_constants) and not writer.holds_derived:
         raise UsageError(f"{where.path}: only safetensors files record tensors that are calculated on load")
