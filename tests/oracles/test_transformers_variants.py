@@ -253,9 +253,9 @@ def text(data: str) -> Callable[[Path], Path]:
         (broken(activation_function="none such"), FormatError, "cannot build"),
         (broken(quantization_config={"quant_method": "gptq"}), FormatError, "quantised"),
         (text('{"a": 1, "a": 2}'), FormatError, "twice"),
-        (text('{"a": '), FormatError, "no config"),
-        (text("[1, 2]"), FormatError, "no config"),
-        (text('{"a":' * 100_000), FormatError, "no config"),
+        (text('{"a": '), FormatError, "no JSON"),
+        (text("[1, 2]"), FormatError, "holds a list; expected an object"),
+        (text('{"a":' * 100_000), FormatError, "no JSON: it is nested too deep"),
     ],
 )
 def test_a_wrong_config(make: Callable[[Path], Path], error: type[ParamtoolError], says: str, tmp_path: Path) -> None:
