@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.lines import Line
 from paramtool.engine.source import Source
-from paramtool.engine.streams import Pool, same_window
+from paramtool.engine.streams import THREADS, Pool, same_window
+from paramtool.model.dtype import DTYPES
 from paramtool.model.match import Match, Rows
 from paramtool.model.view import View, contiguous
 
@@ -98,7 +99,11 @@ def _found(pool: Pool, owner: Rows, sought: list[Rows], heads: Heads, advance: A
         if starts
     ]
     size = pool.block_nbytes(2)
-    for (task, _), row in zip(tasks, pool.map(lambda source, task: _first(source, *task, size), tasks), strict=True):
+    if len(tasks) < THREADS:  # so that every thread has work
+        found = [_first_of_all(pool, *task, size) for task, _ in tasks]
+    else:
+        found = list(pool.map(lambda source, task: _first(source, *task, size), tasks))
+    for (task, _), row in zip(tasks, found, strict=True):
         if row is not None:
             advance(task[1].view.nbytes)
             yield task[1], row
@@ -235,18 +240,33 @@ def _agreeing(source: Source, owner: Rows, rows: Rows, begin: Array, at: int, wi
 
 def _first(source: Source, owner: Rows, rows: Rows, starts: list[int], size: int) -> int | None:
     """The first of some rows of `owner` from which on all bytes of a tensor stand."""
-    return next((row for row in starts if _stands(source, owner, rows, row * owner.pitch, size)), None)
+    return next((row for row in starts if _stands(source, owner, rows, row, 0, rows.view.nbytes, size)), None)
 
 
-def _stands(source: Source, owner: Rows, rows: Rows, at: int, size: int) -> bool:
-    """Whether all bytes of a tensor stand in `owner` from byte `at` on."""
-    if owner.view.is_contiguous:
-        there = contiguous(owner.view.storage, rows.view.dtype, rows.view.shape)
-        there = there.on(owner.view.storage, owner.view.byte_start + at)
-        return same_window(source, there, source, rows.view, size)
-    mine, theirs = Line(source, rows.view), Line(source, owner.view)
+def _first_of_all(pool: Pool, owner: Rows, rows: Rows, starts: list[int], size: int) -> int | None:
+    """The same, each thread comparing a part of the bytes."""
+    share = -(-rows.view.nbytes // (THREADS * size)) * size
+    parts = [(at, min(at + share, rows.view.nbytes)) for at in range(0, rows.view.nbytes, share)]
+    for row in starts:
+        tasks = [((row, *part), [owner.view, rows.view]) for part in parts]
+        if all([*pool.map(lambda source, task: _stands(source, owner, rows, *task, size), tasks)]):
+            return row
+    return None
+
+
+def _stands(source: Source, owner: Rows, rows: Rows, row: int, start: int, stop: int, size: int) -> bool:
+    """Whether bytes `start` to `stop` of a tensor stand in `owner`, where it would begin at a row."""
+    at = row * owner.pitch
+    if owner.view.is_contiguous and rows.view.is_contiguous:
+        mine, there = _bytes(rows.view, start, stop), _bytes(owner.view, at + start, at + stop)
+        return same_window(source, there, source, mine, size)
+    one, other = Line(source, rows.view), Line(source, owner.view)
     return all(
-        mine.part(start, stop) == theirs.part(at + start, at + stop)
-        for start in range(0, rows.view.nbytes, size)
-        for stop in [min(start + size, rows.view.nbytes)]
+        one.part(k, min(k + size, stop)) == other.part(at + k, at + min(k + size, stop))
+        for k in range(start, stop, size)
     )
+
+
+def _bytes(view: View, start: int, stop: int) -> View:
+    """A stretch of a contiguous window, as bytes."""
+    return contiguous(view.storage, DTYPES["uint8"], (stop - start,), view.byte_start + start)
