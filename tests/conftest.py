@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,13 @@ from paramtool import layouts
 
 SAMPLES = Path(__file__).resolve().parents[2] / "shared" / "samples"
 """Real checkpoints of other people; see the README there.  Not a part of the repository."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """Ctrl-C ends what the tests start, also where a shell started the tests in the background and ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
