@@ -46,12 +46,13 @@ def compare(
 
     total = sum(one.view.nbytes for one in found)
     with Pool(checkpoint, looking.memory_nbytes) as pool, progress("compare", total) as advance:
-        scales = quantised.companions(checkpoint, found)
+        packed = quantised.groups(checkpoint.entries)
+        scales = quantised.companions(checkpoint, packed, found)
         groups = questions.equal_groups([*found, *scales])
-        equal = quantised.whole(checkpoint.entries, list(equal_classes(pool, groups, advance)), scales)
+        equal = quantised.whole(checkpoint.entries, packed, list(equal_classes(pool, groups, advance)), scales)
         rest = questions.distinct(found, equal)
         same = constants(pool, [(one.name, one.view) for one in rest], advance)
-        rest = questions.distinct(rest, (), {*same, *quantised.parts(checkpoint.entries)})
+        rest = questions.distinct(rest, (), {*same, *quantised.parts(packed)})
         matches = tuple(_matches(pool, rest, advance))
         return Content(tuple(equal), _of_all(same, equal), matches, pool.nbytes_read)
 

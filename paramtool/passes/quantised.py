@@ -45,6 +45,8 @@ MOST = 16
 """A scale that has as much in common with more packed tensors than this goes with none of them."""
 
 Label = tuple[str, ...]
+Groups = Mapping[str, Mapping[str, Label]]
+"""{packed weights: {what goes with them: what that is called beside them}}"""
 
 
 def groups(entries: Mapping[str, Entry]) -> dict[str, dict[str, Label]]:
@@ -157,23 +159,22 @@ def _has_few_bits(dtype: DType) -> bool:
     return "int" in dtype.name and dtype.block_bytes <= 4
 
 
-def parts(entries: Mapping[str, Entry]) -> set[str]:
+def parts(found: Groups) -> set[str]:
     """The names of packed weights with scales, and of everything that goes with them."""
-    found = groups(entries)
     return {*found, *(name for others in found.values() for name in others)}
 
 
 def packed(entries: Mapping[str, Entry]) -> set[str]:
     """The names of packed weights: integers and one-byte floats that mean nothing without the scales beside them."""
-    found = {name: entries[name].value for name in parts(entries)}
+    found = {name: entries[name].value for name in parts(groups(entries))}
     return {n for n, v in found.items() if isinstance(v, View) and ("int" in v.dtype.name or v.dtype.block_bytes == 1)}
 
 
-def companions(checkpoint: Checkpoint, found: Collection[Candidate]) -> list[Candidate]:
+def companions(checkpoint: Checkpoint, packed: Groups, found: Collection[Candidate]) -> list[Candidate]:
     """What goes with packed weights and is too small to be a candidate by itself."""
     known = {one.name for one in found}
     small = []
-    for name in parts(checkpoint.entries) - known:
+    for name in parts(packed) - known:
         value = checkpoint.entries[name].value
         if isinstance(value, View) and value.numel:
             small.append(Candidate(name, value, checkpoint.entries[name].role, False))
@@ -181,7 +182,9 @@ def companions(checkpoint: Checkpoint, found: Collection[Candidate]) -> list[Can
     return sorted(small, key=lambda one: order[one.name])
 
 
-def whole(entries: Mapping[str, Entry], equal: Iterable[Equal], small: Iterable[Candidate]) -> list[Equal]:
+def whole(
+    entries: Mapping[str, Entry], packed: Groups, equal: Iterable[Equal], small: Iterable[Candidate]
+) -> list[Equal]:
     """Classes of equal names without pairs of packed weights of which anything differs, and without `small` ones."""
     classes = list(equal)
     class_of = {_window(entries[name]): k for k, one in enumerate(classes) for name in one.names}
@@ -191,7 +194,7 @@ def whole(entries: Mapping[str, Entry], equal: Iterable[Equal], small: Iterable[
         return str(class_of.get(window, window))
 
     signature: dict[str, list[object]] = {}
-    for name, others in groups(entries).items():
+    for name, others in packed.items():
         mark = (content(name), sorted((label, content(other)) for other, label in others.items()))
         for part in (name, *others):
             signature.setdefault(part, []).append(mark)
