@@ -81,7 +81,7 @@ def command(
     asked = () if config is None else (_config.asked(config, ckpt[0]),)
     options = jobs.Options(
         keep=keep,
-        ties=_config.names_of(asked[0])["ties"] if asked else {},
+        ties=_config.names_of(config or asked[0])["ties"] if asked else {},
         reads=asked,
         only=only,
         max_shard_nbytes=max_shard_size,

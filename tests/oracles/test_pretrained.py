@@ -323,5 +323,7 @@ def test_ties_need_a_place(tmp_path: Path) -> None:
     asked = ("dedup", "training.pt", "--ties-from-config", "config.json", "-o", "out.safetensors")
     ran = quick(*asked, cwd=tmp_path)
     assert ran.code == 0 and HEAD not in paramtool.load_file(tmp_path / "out.safetensors")
+    absent = quick("dedup", "training.pt", "--ties-from-config", "absent.json", "--only", "model", cwd=tmp_path)
+    assert absent.code == 3 and "absent.json" in absent.err, "the one beside it was not asked for"
     assert quick(*asked, "--only", "model", "--force", cwd=tmp_path).code == 0
     assert HEAD in paramtool.load_file(tmp_path / "out.safetensors")
