@@ -7,8 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from paramtool.errors import UsageError
-
-NAME = "config.json"
+from paramtool.formats._hf_config import NAME
 
 
 def asked(config: str, path: str) -> str:

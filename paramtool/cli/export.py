@@ -13,9 +13,10 @@ import click
 from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import ALIGN, physical
-from paramtool.cli._config import NAME, asked, names_of
+from paramtool.cli._config import asked, names_of
 from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
 from paramtool.errors import UsageError
+from paramtool.formats._hf_config import NAME
 from paramtool.jobs._names import STANDARD_INPUT, read_names
 from paramtool.jobs.exporting import MAX_EXPANDED_NBYTES
 

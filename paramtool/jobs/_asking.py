@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 
 from paramtool import formats
 from paramtool.errors import UsageError
+from paramtool.formats import _hf_config
 from paramtool.formats._sniff import INDEX_SUFFIX, is_index
 from paramtool.jobs._names import STANDARD_INPUT, read_names
 from paramtool.jobs._progress import Path
 from paramtool.passes import select
 from paramtool.passes.wanted import Wanted, wanted_by
-
-CONFIG_NAME = "config.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ def _is_names(where: str) -> bool:
 def _config(where: str) -> str:
     """The path of a config.json, where that is what a path means; empty where not."""
     if os.path.isdir(where):
-        inside = os.path.join(where, CONFIG_NAME)
+        inside = os.path.join(where, _hf_config.NAME)
         return inside if os.path.isfile(inside) and not _holds_weights(where) else ""
     head = _head(where) if os.path.isfile(where) else b""
     return where if head.lstrip().startswith(b"{") and not is_index(head, where) else ""

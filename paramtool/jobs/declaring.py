@@ -84,15 +84,21 @@ def tie_warnings(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> Itera
 
     A config never joins names here, so that one that cannot be read is no error either.
     """
-    if not os.path.isdir(path) or not os.path.isfile(os.path.join(path, _hf_config.NAME)):
-        return
     try:
-        config = read_config(path, "")
+        config = _of_folder(path)
     except FormatError as error:
         yield f"{error}; what it says of ties was not looked at"
         return
+    if config is None:
+        return
     for row in declared_ties(config, checkpoint, graph, all_rows=False).broken:
         yield f"{config.path}: {text(row)}"
+
+
+def _of_folder(path: Path) -> Config | None:
+    """The config in a folder; None where there is no folder or none in it.  FormatError where it cannot be read."""
+    there = os.path.isdir(path) and os.path.isfile(os.path.join(path, _hf_config.NAME))
+    return read_config(path, "") if there else None
 
 
 def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str]) -> Checkpoint:
@@ -127,12 +133,11 @@ def untied(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:
     A program that opens the folder finds a name by itself, or by a tie of its model; any other would be missing.  None
     where there is no config that can be read.
     """
-    if not os.path.isdir(path) or not os.path.isfile(os.path.join(path, _hf_config.NAME)):
-        return set()
     try:
-        return declared.untied(read_config(path, ""), checkpoint, graph)
+        config = _of_folder(path)
     except FormatError:  # `tie_warnings` says so
         return set()
+    return declared.untied(config, checkpoint, graph) if config else set()
 
 
 def separated_warning(where: str, names: Collection[str]) -> str:
