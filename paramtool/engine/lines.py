@@ -59,4 +59,5 @@ class Line:
         if view.is_contiguous:
             return self._source.read(int(view.storage), view.byte_start + start, stop - start)
         self._source.nbytes_read += stop - start
-        return bytes(self._source.array(view).flat[start // width : stop // width].tobytes())
+        array = self._source.array(view, scattered=stop - start < PAGE_NBYTES)
+        return bytes(array.flat[start // width : stop // width].tobytes())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from paramtool.engine.lines import Line
 from paramtool.engine.refine import refined
 from paramtool.engine.source import Source
 from paramtool.engine.streams import Pool, Stream, same
@@ -85,12 +86,7 @@ def _sample(source: Source, place: int, named: Named) -> bytes:
 def sample(source: Source, view: View, place: int) -> bytes:
     """A few bytes of a window, from a whole element on."""
     start, count = _sampled_at(view, place)
-    if view.is_contiguous:
-        return source.read(int(view.storage), view.byte_start + start, count)
-    width = view.dtype.block_bytes
-    source.nbytes_read += count
-    found = source.array(view, scattered=True).flat[start // width : (start + count) // width]
-    return bytes(found.tobytes())
+    return Line(source, view).part(start, start + count)
 
 
 def _sampled_at(view: View, place: int) -> tuple[int, int]:
