@@ -68,8 +68,8 @@ def _largest(x: Any, y: Any) -> float:
         unsigned = f"u{x.dtype.itemsize}"  # what is above 2**63 apart still fits
         return float((np.maximum(x, y).view(unsigned) - np.minimum(x, y).view(unsigned)).max())
     wide = "c16" if "c" in (x.dtype.kind, y.dtype.kind) else "f8"
-    x, y = x.astype(wide), y.astype(wide)
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN is invalid in a cast, too
+        x, y = x.astype(wide), y.astype(wide)
         apart = np.abs(x - y)
     apart[(x == y) | (np.isnan(x) & np.isnan(y))] = 0
     apart[np.isnan(apart)] = inf
