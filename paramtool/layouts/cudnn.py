@@ -69,6 +69,7 @@ LAYOUTS = (
         doubts=PROJECTION,
         source="72 storages in 11 files saved from GPUs; aten/src/ATen/native/cudnn/RNN.cpp; TensorFlow's "
         "CudnnOpaqueParamsSaveable; jax.experimental.rnn",
-        proof=("files: storages saved from GPUs", "oracle: jax.experimental.rnn (LSTM)", "not verified on a GPU"),
+        proof=("files: storages saved from GPUs", "oracle: jax.experimental.rnn (LSTM)"),
+        gpu=True,
     ),
 )

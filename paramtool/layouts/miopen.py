@@ -18,6 +18,7 @@ LAYOUTS = (
         ),
         options=(replace(TAIL, default="no"),),
         source="aten/src/ATen/native/miopen/RNN_miopen.cpp @017943b7; jax.experimental.rnn's swap_lstm_gates",
-        proof=("oracle: jax.experimental.rnn (LSTM)", "equations", "not verified on a GPU"),
+        proof=("oracle: jax.experimental.rnn (LSTM)", "equations"),
+        gpu=True,
     ),
 )

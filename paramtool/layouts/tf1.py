@@ -86,7 +86,8 @@ LAYOUTS = (
         separator="/",
         doubts=PROJECTION_DOUBT,
         source="tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py @05d0f1f3: the order of its canonical list",
-        proof=("equations", "not verified on a GPU"),
+        proof=("equations",),
+        gpu=True,
     ),
     Layout(
         "tf1.canonical",

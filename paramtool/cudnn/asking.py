@@ -1,0 +1,111 @@
+"""A libcudnn asked in a process of its own, without a GPU.
+
+The library gets a handle of zeros there (see `library`).  If a version looks into it, that process ends and this one
+says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import paramtool
+from paramtool.cudnn import grid
+from paramtool.cudnn.answers import Answer, Unsupported, as_json, from_json
+from paramtool.cudnn.grid import Case
+from paramtool.errors import FormatError, UsageError
+
+MAIN = "import sys; from paramtool.cudnn.asking import answer_all; answer_all(sys.argv[1], sys.argv[2] == 'quick')"
+MAX_WORDS = 400
+"""Characters of what a process that failed said last."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """A library that is being asked: its version, then its answers in the order of the grid."""
+
+    version: str
+    answers: Iterator[tuple[Case, Answer | Unsupported]]
+
+
+def ask(path: str, quick: bool) -> Asked:
+    """Ask the library at `path` about the whole grid; UsageError where it is no libcudnn.
+
+    FormatError where the process ends before the last answer.
+    """
+    if not os.path.isfile(path):
+        raise UsageError(f"{path}: is no file", hint="the library is called libcudnn.so.9 or libcudnn.so.8")
+    lines = _lines([sys.executable, "-c", MAIN, os.path.abspath(path), "quick" if quick else "full"], path)
+    try:
+        version = str(json.loads(next(lines))["version"])
+    except StopIteration:
+        raise FormatError(f"{path}: said nothing") from None
+    return Asked(version, _answers(path, quick, lines))
+
+
+def _answers(path: str, quick: bool, lines: Iterator[str]) -> Iterator[tuple[Case, Answer | Unsupported]]:
+    for case in grid.asked(quick):
+        line = next(lines, None)
+        if line is None:
+            raise FormatError(f"{path}: the answers end before {case}")
+        yield case, from_json(json.loads(line))
+    for _ in lines:
+        raise FormatError(f"{path}: has more answers than questions")
+
+
+def _lines(command: list[str], path: str) -> Iterator[str]:
+    """What a process prints; FormatError where it fails, with its last words."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(paramtool.__file__)))
+    paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
+    child = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+        errors="replace", env={**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    assert child.stdout is not None
+    assert child.stderr is not None
+    with child:
+        try:
+            yield from child.stdout
+        finally:
+            child.stdout.close()
+            words = child.stderr.read()
+            code = child.wait()
+        if code == USAGE:
+            raise UsageError(f"{path}: {words.strip()}")
+        if code:
+            raise FormatError(
+                f"{path}: could not be asked without a GPU: the process that asked ended with {_ended(code)}",
+                hint=f"it said: {words.strip()[-MAX_WORDS:]}" if words.strip() else "",
+            )
+
+
+USAGE = 2
+"""The exit code of `answer_all` where the file is no libcudnn."""
+
+
+def _ended(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def answer_all(path: str, quick: bool) -> None:
+    """In the process of its own: print the version, then an answer a line."""
+    import ctypes
+
+    from paramtool.cudnn.library import CudnnError, Library
+
+    try:
+        library = Library(ctypes.CDLL(path), blank=True)
+    except (OSError, CudnnError) as error:
+        print(f"is no libcudnn that can be loaded: {error}", file=sys.stderr)  # noqa: T201 - to the process that asks
+        sys.exit(USAGE)
+    out = sys.stdout
+    out.write(json.dumps({"version": library.version}) + "\n")
+    for case in grid.asked(quick):
+        out.write(json.dumps(as_json(library.answer(case)), separators=(",", ":")) + "\n")
+    out.flush()
+    library.close()

@@ -1,0 +1,74 @@
+"""The networks that are asked for: every kind, depth, direction, bias mode, element type and algorithm of cuDNN.
+
+A point of the grid is a `Case`.  `asked` are all points; `built` the networks without bias modes and algorithms, which
+torch chooses itself; `run` those of them that are small enough to be computed on a CPU in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from paramtool.layouts.spec import Spec
+
+BIAS_MODES = ("none", "input", "double", "recurrent")
+"""cudnnRNNBiasMode_t, in cuDNN's order."""
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+ALGORITHMS = ("standard", "persist_static", "persist_dynamic", "persist_static_small_h")
+"""cudnnRNNAlgo_t, in cuDNN's order."""
+SIZES = ((3, 5), (5, 5), (33, 31), (64, 64), (40, 128), (1024, 1024), (80, 2048))
+"""(input, hidden): odd, powers of two, large; the input as wide as the hidden state, narrower and wider."""
+QUICK_SIZES = ((3, 5), (64, 64))
+MAX_RUN_HIDDEN = 128
+"""Wider networks are run with one layer and one direction: a CPU computes them in float64 beside the GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A network and how cuDNN is told to keep it."""
+
+    spec: Spec
+    """Without biases where the mode is `none`."""
+    bias_mode: str
+    dtype: str
+    algorithm: str = "standard"
+
+    def __str__(self) -> str:
+        return f"{self.spec}, {self.bias_mode} bias mode, {self.dtype}, {self.algorithm}"
+
+
+def specs(quick: bool) -> Iterator[Spec]:
+    """The networks of the grid, all with biases."""
+    for layers, bidirectional, size in product(
+        (1, 2) if quick else (1, 2, 3, 4), (False, True), QUICK_SIZES if quick else SIZES
+    ):
+        for kind, more in _kinds(size[1]):
+            yield Spec(kind, *size, layers=layers, bidirectional=bidirectional, **more)
+
+
+def _kinds(hidden: int) -> Iterator[tuple[str, dict[str, object]]]:
+    yield "rnn", {"activation": "tanh"}
+    yield "rnn", {"activation": "relu"}
+    yield "gru", {"reset": "after"}
+    yield "lstm", {}
+    yield "lstm", {"projection": hidden // 2}
+
+
+def asked(quick: bool) -> Iterator[Case]:
+    """What cuDNN is asked."""
+    for spec, mode, dtype, algorithm in product(specs(quick), BIAS_MODES, DTYPES, ALGORITHMS):
+        yield Case(replace(spec, bias=mode != "none"), mode, dtype, algorithm)
+
+
+def built(quick: bool) -> Iterator[Case]:
+    """What torch is asked to flatten: with both biases, or none."""
+    for spec, mode, dtype in product(specs(quick), ("none", "double"), DTYPES):
+        yield Case(replace(spec, bias=mode != "none"), mode, dtype)
+
+
+def run(quick: bool) -> Iterator[Case]:
+    """What is computed."""
+    for case in built(quick):
+        if case.spec.hidden <= MAX_RUN_HIDDEN or case.spec.layers * case.spec.directions == 1:
+            yield case

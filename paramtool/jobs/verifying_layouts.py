@@ -1,0 +1,58 @@
+"""Asking a library where it keeps the weights of networks, and writing down what it answered."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+from paramtool import layouts
+from paramtool.cudnn import asking, grid, record
+from paramtool.engine.staging import Staged
+from paramtool.errors import OutputError, UsageError
+from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.layouts.layout import Layout
+
+ASKED = ("cudnn",)
+"""Layouts of buffers that a library can be asked about."""
+
+
+def to_verify(name: str) -> Layout:
+    """The layout of that name; UsageError where no library can be asked about it."""
+    layout = layouts.find(name)
+    if name not in ASKED:
+        raise UsageError(f"layout {name} is asked of no library; these are: {', '.join(ASKED)}")
+    return layout
+
+
+def ask_library(
+    library: Path, layout: str = "cudnn", *, quick: bool = False, progress: Progress = silent
+) -> dict[str, Any]:
+    """Ask a libcudnn, without a GPU, about the whole grid; a record of what it answered beside the layout's table.
+
+    UsageError where the file is no libcudnn, FormatError where it cannot be asked without a GPU.
+    """
+    table, path = to_verify(layout), os.fspath(library)
+    asked = asking.ask(path, quick)
+    part = record.asked_part()
+    with progress(f"cuDNN {asked.version}", sum(1 for _ in grid.asked(quick))) as advance:
+        for case, found in asked.answers:
+            record.compare(part, table, case, found)
+            advance(1)
+    machine = {"cudnn": asked.version, "python": platform.python_version(), "platform": platform.platform()}
+    return record.document(table, machine, quick, part)
+
+
+def write_record(document: Mapping[str, Any], output: Path, *, force: bool = False) -> None:
+    """Write a record whole or not at all; OutputError where something is there already."""
+    path = os.fspath(output)
+    with Staged(path, False, force) as staged:
+        try:
+            with open(staged.temporary, "w", encoding="utf-8") as file:
+                json.dump(document, file, indent=1)
+                file.write("\n")
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
+        staged.commit()

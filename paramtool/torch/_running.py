@@ -1,0 +1,196 @@
+"""A buffer that was fused on a CPU, run by the GPU's kernels; and one that was saved on a GPU, unfused.
+
+The reference is torch's own network of separate weights on the CPU, in float64, with the same numbers: weights and
+inputs are rounded to the type first, so that what remains is the arithmetic of the type.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from zlib import crc32
+
+import torch
+from torch import nn
+
+from paramtool import jobs
+from paramtool.cudnn.answers import Unsupported
+from paramtool.cudnn.grid import Case
+from paramtool.cudnn.table import Finding
+from paramtool.torch._flattened import Device, buffer, network, of_case
+from paramtool.torch._tensors import load_file
+
+STEPS, BATCH = 5, 3
+AT = "rnn"
+"""The name of the module in the files."""
+TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+"""Of max |a - b| / max(1, max |b|), over outputs and last states."""
+GRADIENTS = 3
+"""The tolerance of gradients is so many times that: they have passed through the network twice."""
+REPACKED = "RNN module weights are not part of single contiguous chunk"
+"""How torch warns where it copies the weights into another buffer, since cuDNN could not take theirs as it is."""
+Tensors = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How far a GPU is from the reference."""
+
+    error: float
+    """Of outputs and last states."""
+    gradients: float
+    """Of the gradients of inputs, first states and weights."""
+    control: float
+    """The error of outputs where the first two gates were exchanged (of an RNN: rows moved): what a wrong order does."""
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What goes in, and the weights of a sum over what comes out, whose gradient is taken."""
+
+    x: torch.Tensor
+    states: tuple[torch.Tensor, ...]
+    sums: tuple[torch.Tensor, ...]
+
+    def to(self, device: str, dtype: torch.dtype) -> Data:
+        """The same elsewhere."""
+        moved = [tuple(t.to(device, dtype) for t in group) for group in ((self.x,), self.states, self.sums)]
+        return Data(moved[0][0], moved[1], moved[2])
+
+
+def run(case: Case, folder: str, device: Device) -> Ran | Unsupported:
+    """Fuse on the CPU, run on the device, save there, unfuse on the CPU; files go into `folder`."""
+    dtype = getattr(torch, case.dtype)
+    weights, data = _numbers(case, dtype)
+    module = of_case(case, device)
+    there = buffer(module)
+    if isinstance(there, Unsupported):
+        return there
+    fused = _fused(case, weights, folder)
+    if fused.numel() != there.numel():
+        lengths = str(fused.numel()), str(there.numel())
+        return Ran(0.0, 0.0, 0.0, (Finding(str(case), "", "elements", *lengths),))
+    with torch.no_grad():
+        there.copy_(fused)
+    expected = _computed(_filled(network(case.spec, torch.float64, "cpu"), weights), data.to("cpu", torch.float64))
+    moved = data.to(device.name, dtype)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=REPACKED)
+        try:
+            found = _computed(module, moved)
+        except UserWarning as warning:
+            return Ran(0.0, 0.0, 0.0, (Finding(str(case), "", "buffer", "taken by cuDNN as it is", str(warning)),))
+    lost = tuple(_way_back(case, weights, module, there, folder))
+    _filled(module, {name: _exchanged(weight, case) for name, weight in weights.items()})
+    control = _error(_computed(module, moved)[0], expected[0])
+    errors = [_error(ours, theirs) for ours, theirs in zip(found, expected, strict=True)]
+    return Ran(errors[0], errors[1], control, (*_too_far(case, errors, control), *lost))
+
+
+def _numbers(case: Case, dtype: torch.dtype) -> tuple[dict[str, torch.Tensor], Data]:
+    """Random weights and inputs, always the same for a case."""
+    spec, generator = case.spec, torch.Generator().manual_seed(crc32(str(case).encode()))
+
+    def random(*shape: int, scale: float = 1.0) -> torch.Tensor:
+        return (torch.rand(shape, generator=generator, dtype=torch.float64) * 2 - 1).mul(scale).to(dtype)
+
+    shapes = {name: p.shape for name, p in network(spec, dtype, "meta").named_parameters()}
+    weights = {name: random(*shape, scale=spec.hidden**-0.5) for name, shape in shapes.items()}
+    widths = (spec.recurrent, spec.hidden) if spec.kind == "lstm" else (spec.recurrent,)
+    states = [(spec.layers * spec.directions, BATCH, width) for width in widths]
+    outputs = [(STEPS, BATCH, spec.recurrent * spec.directions), *states]
+    given = [random(STEPS, BATCH, spec.input), *(random(*shape) for shape in states)]
+    if spec.activation == "relu":
+        weights = {name: _off_or_on(weight, spec.hidden) for name, weight in weights.items()}
+        given = [tensor.abs() for tensor in given]
+    return weights, Data(given[0], tuple(given[1:]), tuple(random(*shape) for shape in outputs))
+
+
+def _off_or_on(weight: torch.Tensor, hidden: int) -> torch.Tensor:
+    """Weights with which every third unit is off at every step, and the others on, if nothing negative comes in.
+
+    Where rounding turns what goes into a relu around, the gradient is another one; here it is far from zero.
+    """
+    signs = torch.ones(hidden, 1, dtype=weight.dtype)
+    signs[::3] = -1
+    shrunk = weight.abs() if weight.dim() == 1 else weight.abs() * weight.shape[0] ** 0.5 / weight.shape[1]
+    return shrunk * signs.view(-1, *[1] * (weight.dim() - 1))
+
+
+def _fused(case: Case, weights: Tensors, folder: str) -> torch.Tensor:
+    """The flat buffer that `paramtool fuse` makes of separate weights."""
+    parts, output = os.path.join(folder, "parts.pt"), os.path.join(folder, "fused.safetensors")
+    torch.save({f"{AT}.{name}": weight for name, weight in weights.items()}, parts)
+    jobs.fuse(parts, output, layout="cudnn", spec=str(case.spec), verify=False, force=True)
+    return load_file(output)[f"{AT}.flat_weights"]
+
+
+def _filled(module: nn.RNNBase, weights: Tensors) -> nn.RNNBase:
+    """Put weights into a module where its parameters stand."""
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(weights[name])
+    return module
+
+
+def _computed(module: nn.RNNBase, data: Data) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Outputs with last states, and the gradients of a weighted sum of these."""
+    given = [tensor.clone().requires_grad_() for tensor in (data.x, *data.states)]
+    output, last = module(given[0], tuple(given[1:]) if len(given) > 2 else given[1])
+    outputs = (output, *last) if isinstance(last, tuple) else (output, last)
+    total = sum((made * weight).sum() for made, weight in zip(outputs, data.sums, strict=True))
+    names = [*(f"input {k}" for k in range(len(given))), *dict(module.named_parameters())]
+    assert isinstance(total, torch.Tensor)
+    gradients = torch.autograd.grad(total, [*given, *module.parameters()])
+    exact = [[tensor.detach().to("cpu", torch.float64) for tensor in group] for group in (outputs, gradients)]
+    return dict(zip(("output", "h", "c"), exact[0], strict=False)), dict(zip(names, exact[1], strict=True))
+
+
+def _error(found: Tensors, expected: Tensors) -> float:
+    """The largest |a - b| / max(1, max |b|); infinite where something is no number."""
+    errors = [
+        float(((found[name] - there).abs().max() / there.abs().max().clamp(min=1)).nan_to_num(float("inf")))
+        for name, there in expected.items()
+    ]
+    return max(errors)
+
+
+def _exchanged(weight: torch.Tensor, case: Case) -> torch.Tensor:
+    """A parameter with its first two gates exchanged; of an RNN, its rows moved by one.  A projection stays."""
+    gates = len(case.spec.gates)
+    if gates == 1:
+        return weight.roll(1, 0)
+    if len(weight) != gates * case.spec.hidden:
+        return weight
+    first, second, *others = weight.chunk(gates)
+    return torch.cat([second, first, *others])
+
+
+def _too_far(case: Case, errors: list[float], control: float) -> Iterator[Finding]:
+    """Errors above the tolerance, and controls below it, which would say that the check sees nothing."""
+    bound = TOLERANCE[case.dtype]
+    for what, error, times in zip(("outputs", "gradients"), errors, (1, GRADIENTS), strict=True):
+        if not error <= times * bound:
+            yield Finding(str(case), "", what, f"an error of at most {times * bound:g}", f"{error:.3g}")
+    if not control > bound:
+        yield Finding(str(case), "", "control", f"exchanged gates are off by more than {bound:g}", f"{control:.3g}")
+
+
+def _way_back(
+    case: Case, weights: Tensors, module: nn.RNNBase, there: torch.Tensor, folder: str
+) -> Iterator[Finding]:
+    """The parameters again, out of what was saved on the device: windows on the buffer, and the bare buffer."""
+    windows = {f"{AT}.{name}": parameter.detach() for name, parameter in module.named_parameters()}
+    for what, saved, layout in (("windows", windows, None), ("buffer", {f"{AT}.flat_weights": there}, "cudnn")):
+        path, output = os.path.join(folder, f"{what}.pt"), os.path.join(folder, f"{what}.safetensors")
+        torch.save(saved, path)
+        jobs.unfuse(path, output, layout=layout, spec=str(case.spec), verify=False, force=True)
+        back = load_file(output)
+        for name, weight in weights.items():
+            found = back.get(f"{AT}.{name}")
+            if found is None or not torch.equal(found, weight):
+                said = "none" if found is None else "other numbers"
+                yield Finding(str(case), name, f"unfused from the saved {what}", "the weights of the start", said)
