@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from paramtool.cli._json import outcome
+from paramtool.layouts import verified
 
 if TYPE_CHECKING:
     from paramtool.jobs import Relayouted
     from paramtool.layouts.layout import Form, Layout
+    from paramtool.layouts.verified import Record
     from paramtool.passes.relayout import Converted
 
 
@@ -33,9 +35,16 @@ def _layout(one: Layout) -> dict[str, Any]:
         ],
         "forms": [_form(form) for form in one.forms],
         "source": one.source,
-        "proof": list(one.proof),
+        "proof": list(verified.evidence(one)),
+        "gpu": {"verified": verified.on_gpu(one), "records": [_record(r) for r in verified.speaking(one)]}
+        if one.gpu
+        else None,
         "note": one.note,
     }
+
+
+def _record(one: Record) -> dict[str, Any]:
+    return {"name": one.name, "date": one.data["date"], "on_gpu": one.is_of_a_gpu, "machine": dict(one.machine)}
 
 
 def _form(form: Form) -> dict[str, Any]:
@@ -76,5 +85,5 @@ def _network(one: Converted) -> dict[str, Any]:
         "kept": [target.name for target in one.kept],
         "changes": [{"kind": change.kind, "what": change.what} for change in one.changes],
         "options": dict(one.options),
-        "proof": list(one.layout.proof),
+        "proof": list(verified.evidence(one.layout)),
     }

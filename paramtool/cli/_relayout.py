@@ -11,6 +11,7 @@ from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
+from paramtool.layouts import verified
 
 if TYPE_CHECKING:
     from paramtool.jobs import Relayouted
@@ -111,7 +112,7 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     yield ("names", plural(len(found.plan.order), "name"), read_back, f"{found.seconds:.1f} s")
     sides = (side for one in found.converted for side in (one.source.layout, one.layout))
     for layout in {layout.name: layout for layout in sides}.values():
-        yield ("evidence", layout.name, "; ".join(layout.proof))
+        yield ("evidence", layout.name, "; ".join(verified.evidence(layout)))
     if found.written:
         yield ("next", f"paramtool inspect {quoted(found.output)} --tensors")
 

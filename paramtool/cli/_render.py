@@ -17,6 +17,7 @@ from paramtool.cli._text import shown
 from paramtool.jobs._progress import Advance
 
 if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
     from rich.table import Table
 
 Row = tuple[str, ...]
@@ -103,27 +104,34 @@ def warn(*texts: str) -> None:
 
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Advance]:
-    """A bar on standard error for long work, where a terminal is there."""
+    """A bar of bytes on standard error for long work, where a terminal is there."""
     if not sys.stderr.isatty() or 0 < total < PROGRESS_NBYTES:
         yield lambda nbytes: None
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich.progress import DownloadColumn, TransferSpeedColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with _bar(label, total, DownloadColumn(), TransferSpeedColumn()) as advance:
+        yield advance
+
+
+@contextmanager
+def counted(label: str, total: int) -> Iterator[Advance]:
+    """The same for work that is counted in cases."""
+    if not sys.stderr.isatty():
+        yield lambda number: None
+        return
+    from rich.progress import MofNCompleteColumn
+
+    with _bar(label, total, MofNCompleteColumn()) as advance:
+        yield advance
+
+
+@contextmanager
+def _bar(label: str, total: int, *columns: ProgressColumn) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    every = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
+    with Progress(*every, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total or None)
-        yield lambda nbytes: bar.advance(task, nbytes)
+        yield lambda number: bar.advance(task, number)

@@ -10,6 +10,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._text import FILE
+from paramtool.layouts import verified
 
 if TYPE_CHECKING:
     from paramtool.layouts.layout import Form, Layout
@@ -40,7 +41,7 @@ def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> No
 def _list(found: tuple[Layout, ...]) -> Iterator[_render.Row]:
     label = "layout"
     for layout in found:
-        yield (label, layout.name, layout.title, ", ".join(layout.holds()), "; ".join(layout.proof))
+        yield (label, layout.name, layout.title, ", ".join(layout.holds()), "; ".join(verified.evidence(layout)))
         label = ""
     yield ("next", "paramtool layouts NAME", "shows its tensors, options and sources")
 
@@ -57,7 +58,9 @@ def _show(layout: Layout) -> Iterator[_render.Row]:
     if layout.note:
         yield ("note", layout.note)
     yield ("source", layout.source)
-    yield from (("proof", proof) for proof in layout.proof)
+    yield from (("proof", proof) for proof in verified.evidence(layout))
+    for record in verified.speaking(layout):
+        yield ("record", record.name, record.words(), str(record.data["date"]))
 
 
 def _form(form: Form) -> Iterator[_render.Row]:

@@ -28,6 +28,7 @@ COMMANDS = {
     "guess": "convert recurrent networks",
     "layouts": "convert recurrent networks",
     "verify": "prove",
+    "verify-layout": "prove",
 }
 """Every command, and what a person wants from it."""
 EXAMPLES = {
@@ -52,6 +53,10 @@ EXAMPLES = {
     "verify": (
         "compare an output with its source",
         "paramtool verify model.dedup.safetensors --against model.pt",
+    ),
+    "verify-layout": (
+        "ask cuDNN, torch and a GPU whether the table of a layout holds",
+        "paramtool verify-layout cudnn -o record.json",
     ),
 }
 INTERNAL_ERROR = 70
@@ -90,7 +95,7 @@ class Lazy(click.Group):
         """Import one command."""
         if name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"paramtool.cli.{name}").command
+        command: click.Command = importlib.import_module(f"paramtool.cli.{name.replace('-', '_')}").command
         return command
 
     def invoke(self, ctx: click.Context) -> object:

@@ -67,7 +67,7 @@ class Unsupported:
 
 
 def linear_ids(spec: Spec) -> range:
-    """The IDs that a kind may have; of an LSTM also that of the projection, which answers nothing where there is none."""
+    """The IDs that a kind may have; of an LSTM also that of the projection, which may answer nothing."""
     return range(PROJECTION + 1 if spec.kind == "lstm" else 2 * len(spec.gates))
 
 

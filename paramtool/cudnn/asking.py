@@ -14,13 +14,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import paramtool
 from paramtool.cudnn import grid
 from paramtool.cudnn.answers import Answer, Unsupported, as_json, from_json
 from paramtool.cudnn.grid import Case
 from paramtool.errors import FormatError, UsageError
 
 MAIN = "import sys; from paramtool.cudnn.asking import answer_all; answer_all(sys.argv[1], sys.argv[2] == 'quick')"
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+"""Where the package is: the other process imports the same one."""
 MAX_WORDS = 400
 """Characters of what a process that failed said last."""
 
@@ -60,8 +61,7 @@ def _answers(path: str, quick: bool, lines: Iterator[str]) -> Iterator[tuple[Cas
 
 def _lines(command: list[str], path: str) -> Iterator[str]:
     """What a process prints; FormatError where it fails, with its last words."""
-    root = os.path.dirname(os.path.dirname(os.path.abspath(paramtool.__file__)))
-    paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
+    paths = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH", ""))))
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
         errors="replace", env={**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": ""},

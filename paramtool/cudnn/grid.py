@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from paramtool.layouts.spec import Spec
 
@@ -47,7 +48,7 @@ def specs(quick: bool) -> Iterator[Spec]:
             yield Spec(kind, *size, layers=layers, bidirectional=bidirectional, **more)
 
 
-def _kinds(hidden: int) -> Iterator[tuple[str, dict[str, object]]]:
+def _kinds(hidden: int) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "rnn", {"activation": "tanh"}
     yield "rnn", {"activation": "relu"}
     yield "gru", {"reset": "after"}

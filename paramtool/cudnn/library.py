@@ -122,7 +122,9 @@ class Library:
                 regions |= found
         return Answer(size.value, regions)
 
-    def _regions(self, descriptor: c_void_p, nbytes: int, pseudo_layer: int, linear: int) -> dict[Key, Region] | Unsupported:
+    def _regions(
+        self, descriptor: c_void_p, nbytes: int, pseudo_layer: int, linear: int
+    ) -> dict[Key, Region] | Unsupported:
         """The matrix and the bias of one linLayerID, where they are there."""
         matrix, bias = c_void_p(), c_void_p()
         refused = self._asked(

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any
 
-from paramtool import __version__
 from paramtool.cudnn.answers import Answer, Unsupported
 from paramtool.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
 from paramtool.cudnn.table import Finding, answer, differences
@@ -110,7 +109,6 @@ def document(
         "layout": layout.name,
         "table": table_digest(layout),
         "date": date.today().isoformat(),
-        "paramtool": __version__,
         "machine": {key: machine.get(key, "") for key in MACHINE},
         "grid": "quick" if quick else "full",
         "verdicts": {letter: word for word, letter in VERDICTS.items()},

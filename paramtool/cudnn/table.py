@@ -103,7 +103,9 @@ def _tiling(case: Case, found: Answer) -> Iterator[Finding]:
     for start, end, key in spans:
         if start != stop:
             what = "padding" if start > stop else "overlap"
-            yield Finding(str(case), str(key.cell(case.spec)), what, "none", f"bytes {min(start, stop)}-{max(start, stop)}")
+            yield Finding(
+                str(case), str(key.cell(case.spec)), what, "none", f"bytes {min(start, stop)}-{max(start, stop)}"
+            )
         stop = max(stop, end)
     if stop != found.nbytes:
         yield Finding(str(case), "", "padding", "none at the end", f"bytes {stop}-{found.nbytes}")
@@ -117,7 +119,7 @@ Windows = Mapping[str, tuple[int, tuple[int, ...], tuple[int, ...]]]
 
 
 def flattened(layout: Layout, torch: Layout, case: Case, windows: Windows, numel: int) -> Iterator[Finding]:
-    """Where the windows that torch made on a buffer of `numel` elements do not show the cells that the table has there."""
+    """Where the windows that torch made on a buffer of `numel` elements do not show the table's cells."""
     expected_numel, places = buffer(layout, case.spec, {"tail": "yes"}, case.dtype)
     if numel != expected_numel:
         yield Finding(str(case), "", "elements", str(expected_numel), str(numel))

@@ -145,7 +145,7 @@ def encode_modules(modules: Iterable[Module]) -> str:
 
 
 LAYOUTS_VERSION = 1
-_MODULE_KEYS = ("at", "layout", "spec", "tensors", "options", "source", "parts")
+_MODULE_KEYS = ("at", "layout", "spec", "tensors", "options", "source", "parts", "evidence")
 
 
 def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...]:

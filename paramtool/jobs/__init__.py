@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from paramtool.jobs.relayouting import Relayouted, RelayoutOptions, convert, fuse, relayout, unfuse
     from paramtool.jobs.varianting import Variant, variants
     from paramtool.jobs.verifying import Verified, verify
-    from paramtool.jobs.verifying_layouts import ask_library, write_record
+    from paramtool.jobs.verifying_layouts import ask_library, check_record_place, to_verify, write_record
 
 PLACES = {
     "inspecting": ("Inspection", "alias_graph", "inspect"),
@@ -30,7 +30,7 @@ PLACES = {
     "family": ("Family", "dedup_family"),
     "exporting": ("ExportOptions", "Exported", "export"),
     "verifying": ("Verified", "verify"),
-    "verifying_layouts": ("ask_library", "write_record"),
+    "verifying_layouts": ("ask_library", "check_record_place", "to_verify", "write_record"),
     "varianting": ("Variant", "variants"),
     "guessing": ("Guessed", "guess"),
     "layouting": ("layouts",),
@@ -39,9 +39,9 @@ PLACES = {
 }
 __all__ = [
     "Deduped", "ExportOptions", "Exported", "Family", "Guessed", "Inspection", "Options", "RelayoutOptions",
-    "Relayouted", "Variant", "Verified", "alias_graph", "ask_library", "convert", "dedup", "dedup_family",
-    "default_output", "export", "fuse", "guess", "inspect", "layouts", "load_file", "relayout", "unfuse", "variants",
-    "verify", "write_record",
+    "Relayouted", "Variant", "Verified", "alias_graph", "ask_library", "check_record_place", "convert",
+    "dedup", "dedup_family", "default_output", "export", "fuse", "guess", "inspect", "layouts", "load_file", "relayout",
+    "to_verify", "unfuse", "variants", "verify", "write_record",
 ]  # fmt: skip
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from paramtool import layouts
 from paramtool.cudnn import asking, grid, record
-from paramtool.engine.staging import Staged
+from paramtool.engine.staging import Staged, check_place
 from paramtool.errors import OutputError, UsageError
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.layouts.layout import Layout
@@ -43,6 +43,14 @@ def ask_library(
             advance(1)
     machine = {"cudnn": asked.version, "python": platform.python_version(), "platform": platform.platform()}
     return record.document(table, machine, quick, part)
+
+
+def check_record_place(output: Path, *, force: bool = False, inputs: Iterable[Path] = ()) -> None:
+    """OutputError where a record could not be put there: asked before the work, which takes minutes on a GPU."""
+    path = os.fspath(output)
+    check_place(path, False, force, [os.fspath(source) for source in inputs])
+    if os.path.isdir(path):
+        raise OutputError(f"{path}: is a folder; a record is one file", hint="-o RECORD.json")
 
 
 def write_record(document: Mapping[str, Any], output: Path, *, force: bool = False) -> None:

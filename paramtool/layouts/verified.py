@@ -100,7 +100,9 @@ class Record:
     def words(self) -> str:
         """`verified on cuDNN 9.19.0, NVIDIA H100`, or `asked cuDNN 9.28.0 without a GPU`."""
         library = f"cuDNN {self.machine['cudnn']}"
-        return f"verified on {library}, {self.machine['device']}" if self.is_of_a_gpu else f"asked {library} without a GPU"
+        return (
+            f"verified on {library}, {self.machine['device']}" if self.is_of_a_gpu else f"asked {library} without a GPU"
+        )
 
 
 def parse(name: str, text: str | bytes) -> Record:

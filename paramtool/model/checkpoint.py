@@ -134,6 +134,8 @@ class Module:
     """A fact that the file does not say and that has to be said, with the words for it: `gate_activation=...`."""
     parts: str = ""
     """The layout of the parts that it was fused from, where that is known."""
+    evidence: str = ""
+    """Of a layout of GPUs, whether it was verified on one, as it was known when the file was written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from paramtool import layouts
 from paramtool.errors import ParamtoolError
 from paramtool.layouts.networks import Network, modules, network
 from paramtool.layouts.spec import Spec
+from paramtool.layouts.verified import evidence
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.passes.relayout import convert
@@ -42,7 +43,7 @@ def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, Fused
         if made is not None:
             storage, spec = made
             layout = layouts.find(BUFFER)
-            found.setdefault(storage, FusedNetwork(at, layout.name, spec, layout.proof))
+            found.setdefault(storage, FusedNetwork(at, layout.name, spec, evidence(layout)))
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from paramtool.errors import LayoutError, PlanError, listed, plural
+from paramtool.layouts import verified
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import text
 from paramtool.model import alias, objects
@@ -248,7 +249,8 @@ def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
     if stays:
         before = next((module for module in checkpoint.modules if module.at == one.at), None)
         source, parts = (before.source, before.parts) if before else ("", "")
-    return Module(one.at, one.layout.name, text(one.spec, unseen), {}, dict(one.options), source, parts=parts)
+    said, options = text(one.spec, unseen), dict(one.options)
+    return Module(one.at, one.layout.name, said, {}, options, source, parts=parts, evidence=verified.on_gpu(one.layout))
 
 
 def _where(one: Converted) -> str:

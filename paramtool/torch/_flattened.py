@@ -13,7 +13,7 @@ from paramtool.cudnn.grid import Case
 from paramtool.cudnn.table import Windows
 from paramtool.layouts.spec import Spec
 
-CLASSES: dict[str, type[nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
+CLASSES: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
 
 def flatten(module: nn.RNNBase) -> None:
@@ -62,6 +62,6 @@ def buffer(module: nn.RNNBase) -> torch.Tensor | Unsupported:
 def windows(module: nn.RNNBase) -> Windows:
     """{name: offset, shape and strides} of the parameters on their buffer."""
     return {
-        name: (parameter.storage_offset(), tuple(parameter.shape), parameter.stride())
+        name: (int(parameter.storage_offset()), tuple(parameter.shape), parameter.stride())
         for name, parameter in module.named_parameters()
     }

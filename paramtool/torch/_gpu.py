@@ -28,7 +28,7 @@ def require_gpu() -> None:
         raise UsageError(f"no CUDA GPU: {built} was built without CUDA", hint=ALONE)
     if not torch.cuda.is_available():
         raise UsageError(f"no CUDA GPU: {built} finds none", hint=ALONE)
-    if not torch.backends.cudnn.is_available():
+    if not _cudnn_version():
         raise UsageError(f"no cuDNN: {built} was built without it", hint=ALONE)
 
 
@@ -43,11 +43,17 @@ def machine() -> dict[str, str]:
         "compute_capability": f"{properties.major}.{properties.minor}",
         "driver": _driver(),
         "cuda": torch.version.cuda or "",
-        "cudnn": as_text(torch.backends.cudnn.version() or 0),
+        "cudnn": as_text(_cudnn_version()),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
+
+
+def _cudnn_version() -> int:
+    """The number of the cuDNN that torch uses; 0 where it has none."""
+    version: int | None = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]  # torch has no types there
+    return version or 0
 
 
 def _driver() -> str:
@@ -67,7 +73,7 @@ def libcudnn(maps: str | None = None) -> str:
     '/opt/lib/libcudnn.so.9'
     """
     if maps is None:
-        torch.backends.cudnn.version()  # loads it
+        _cudnn_version()  # loads it
         if not os.path.exists(MAPS):
             raise UsageError(f"{MAPS} is not there: only on Linux the cuDNN that torch loaded is found")
         with open(MAPS, encoding="utf-8", errors="replace") as file:
@@ -83,7 +89,7 @@ def asked_library() -> Iterator[Library]:
     """The cuDNN that torch uses, with a handle for the GPU."""
     torch.zeros(1, device="cuda")  # a context, which cudnnCreate needs
     library = Library(ctypes.CDLL(libcudnn()))
-    wanted = as_text(torch.backends.cudnn.version() or 0)
+    wanted = as_text(_cudnn_version())
     try:
         if library.version != wanted:
             raise UsageError(f"{libcudnn()} is cuDNN {library.version}; torch uses {wanted}")

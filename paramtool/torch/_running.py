@@ -43,7 +43,7 @@ class Ran:
     gradients: float
     """Of the gradients of inputs, first states and weights."""
     control: float
-    """The error of outputs where the first two gates were exchanged (of an RNN: rows moved): what a wrong order does."""
+    """The error of outputs where the first two gates were exchanged (of an RNN: rows moved)."""
     findings: tuple[Finding, ...]
 
 
@@ -179,9 +179,7 @@ def _too_far(case: Case, errors: list[float], control: float) -> Iterator[Findin
         yield Finding(str(case), "", "control", f"exchanged gates are off by more than {bound:g}", f"{control:.3g}")
 
 
-def _way_back(
-    case: Case, weights: Tensors, module: nn.RNNBase, there: torch.Tensor, folder: str
-) -> Iterator[Finding]:
+def _way_back(case: Case, weights: Tensors, module: nn.RNNBase, there: torch.Tensor, folder: str) -> Iterator[Finding]:
     """The parameters again, out of what was saved on the device: windows on the buffer, and the bare buffer."""
     windows = {f"{AT}.{name}": parameter.detach() for name, parameter in module.named_parameters()}
     for what, saved, layout in (("windows", windows, None), ("buffer", {f"{AT}.flat_weights": there}, "cudnn")):

@@ -1,0 +1,136 @@
+"""`paramtool verify-layout`: a layout's table beside what cuDNN, torch and a GPU say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from paramtool import jobs
+from paramtool.cli import _render
+from paramtool.cli._text import FILE, plural
+from paramtool.errors import UsageError
+from paramtool.layouts import verified
+
+if TYPE_CHECKING:
+    from paramtool.layouts.layout import Layout
+
+MANY = 20
+"""So many findings are listed; the record and --json have more."""
+WHAT = {
+    "asked": "cuDNN, where every matrix and bias is (cudnnGetRNNWeightParams)",
+    "flattened": "torch, where flatten_parameters puts the weights",
+    "ran": "what paramtool fused, by the GPU's kernels against the CPU in float64; and what was saved there, unfused",
+}
+
+
+@click.command("verify-layout", epilog="Exit codes: 0 all agree, 1 something differs, 2 no GPU, or usage, "
+                                       "3 the library cannot be asked without a GPU, 7 the record.")  # fmt: skip
+@click.argument("layout", metavar="LAYOUT")
+@click.option("--quick", is_flag=True, help="A small grid; a record of it does not count as a proof.")
+@click.option("--library", type=FILE, metavar="LIBCUDNN",
+              help="Ask this libcudnn.so.8 or .9 alone; needs neither a GPU nor torch.")  # fmt: skip
+@click.option("-o", "--output", type=FILE, metavar="RECORD.json", help="Keep the record.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record (docs/json.md has its schema).")
+@click.option("--force", is_flag=True, help="Overwrite the record if it exists.")
+def command(layout: str, quick: bool, library: str | None, output: str | None, as_json: bool, force: bool) -> int:
+    """Prove the table of a layout: ask cuDNN itself, ask torch, and run networks on a CUDA GPU.
+
+    Needs paramtool[torch] and a GPU; docs/gpu.md says more.  With --library, the library alone is asked.
+
+    \b
+    $ paramtool verify-layout cudnn -o record.json
+    $ paramtool verify-layout cudnn --library libcudnn.so.9
+    """
+    table = jobs.to_verify(layout)
+    if output is not None:
+        jobs.check_record_place(output, force=force, inputs=[library] if library else [])
+    try:
+        found = _record(layout, quick, library)
+    except UsageError:
+        if not as_json and library is None:
+            _render.rows(_evidence(table))
+        raise
+    if output is not None:
+        jobs.write_record(found, output, force=force)
+    if as_json:
+        _render.json_text(found)
+    else:
+        _render.rows(_rows(found, output, library))
+    return 1 if found["findings_count"] else 0
+
+
+def _record(layout: str, quick: bool, library: str | None) -> dict[str, Any]:
+    """The record, by the library alone or on the GPU."""
+    if library is not None:
+        return jobs.ask_library(library, layout, quick=quick, progress=_render.counted)
+    try:
+        verify = import_module("paramtool.torch").verify_layout
+    except ImportError as error:
+        raise UsageError(f"a GPU is asked through torch: {error}", hint="pip install 'paramtool[torch]'") from None
+    found: dict[str, Any] = verify(layout, quick=quick, progress=_render.counted)
+    return found
+
+
+def _evidence(table: Layout) -> Iterator[_render.Row]:
+    """What is known of a layout where it cannot be verified now."""
+    yield ("layout", table.name, table.title)
+    yield from (("evidence", words) for words in verified.evidence(table))
+    for record in verified.speaking(table):
+        yield from _parts(record.data)
+
+
+def _rows(found: Mapping[str, Any], output: str | None, library: str | None) -> Iterator[_render.Row]:
+    machine = found["machine"]
+    words = {"device": "", "driver": "driver ", "cuda": "CUDA ", "cudnn": "cuDNN ", "torch": "torch "}
+    yield ("layout", found["layout"], f"table {found['table'][:12]}", f"{found['grid']} grid")
+    yield ("machine", *(f"{word}{machine[key]}" for key, word in words.items() if machine[key]))
+    yield from _parts(found)
+    for one in found["findings"][:MANY]:
+        where = ": ".join(filter(None, (one["case"], one["cell"])))
+        yield ("difference", where, f"{one['what']}: expected {one['expected']}, found {one['found']}")
+    if found["findings_count"] > MANY:
+        yield ("difference", f"and {found['findings_count'] - MANY:,} more", "--json and -o list 200")
+    yield ("verdict", _verdict(found, library))
+    if output is not None:
+        yield ("record", output)
+    else:
+        yield ("next", "-o RECORD.json keeps this")
+
+
+def _verdict(found: Mapping[str, Any], library: str | None) -> str:
+    if found["findings_count"]:
+        return f"{plural(found['findings_count'], 'difference')}: the table does not hold here"
+    if library is not None:
+        return f"the table is what cuDNN {found['machine']['cudnn']} says; without a GPU nothing was run"
+    return "the table holds here"
+
+
+def _parts(found: Mapping[str, Any]) -> Iterator[_render.Row]:
+    """What was asked, with the numbers of its verdicts, the reasons of what is not supported, and errors."""
+    for part, what in WHAT.items():
+        if found[part] is None:
+            yield (part, what, "not done")
+            continue
+        counts = found[part]["counts"]
+        words = (("agrees", "agree"), ("unsupported", "not supported"), ("differs", "differ"))
+        yield (part, what, ", ".join(f"{counts[key]:,} {word}" for key, word in words))
+        for dtype, errors in found[part].get("errors", {}).items():
+            yield (
+                "",
+                f"  {dtype}: outputs off by at most {errors['outputs']:.1e}, gradients {errors['gradients']:.1e}",
+                f"tolerance {errors['tolerance']:g}; exchanged gates {errors['smallest_control']:.2g} and more",
+            )
+        yield from _unsupported(found[part]["unsupported"])
+
+
+def _unsupported(reasons: Mapping[str, int]) -> Iterator[_render.Row]:
+    """Why, without the types and algorithms, which the record has."""
+    by_why: dict[str, int] = {}
+    for reason, number in reasons.items():
+        why = reason.rsplit(" (", 1)[0]
+        by_why[why] = by_why.get(why, 0) + number
+    for why, number in by_why.items():
+        yield ("", f"  not supported: {why}", f"{number:,} times; --json and -o say for what")
