@@ -3,7 +3,10 @@
 #   make demo     inspect and dedup a small checkpoint, then load it into three variants of its model
 #   make test     every test; those of reflinks only where mkfs.xfs (xfsprogs) is and a loop may be mounted
 #   make oracles  other libraries' verdicts: each framework runs what was converted for it, in an environment of its own
-#                 (8 of them, 8 GB), and docs/proofs.md tells of it
+#                 (8 of them, 8 GB), and docs/proofs.md tells of it; cuDNN is asked too, see `make cudnn`
+#   make cudnn    the table of the layout `cudnn` beside what 5 versions of cuDNN say without a GPU (4 GB)
+#   make gpu      on a machine with a CUDA GPU whose Python has torch, click, numpy, ml_dtypes and safetensors: the proof
+#                 of that layout on the GPU, and what fusing is worth there (docs/gpu.md); nothing is installed
 #
 # PYTHON=python3.12 chooses another interpreter, which gets an environment of its own.  The frameworks' environments are
 # made by ORACLE_PYTHON, python3.11 where there is one: MXNet and Chainer need 3.11 or older, others 3.11 or later.
@@ -20,8 +23,11 @@ ENVIRONMENTS = $(VENV)-oracles
 FIXTURE = fixtures/torch/tied_flattened/tied_flattened.pt
 BENCHMARKS = inspect_startup dedup_copy content_reads content_search many_tensors relayout_speed
 GB ?= 4
+# What torch 2.2 to 2.11 came with, and the newest when this was written; each is the package's name and its version.
+CUDNN = cu12==8.9.7.29 cu12==9.1.0.70 cu12==9.10.2.21 cu13==9.19.0.56 cu12==9.28.0.42
+GPU_OUT ?= build/gpu
 
-.PHONY: demo test check oracles bench clean
+.PHONY: demo test check oracles cudnn gpu bench clean
 .DELETE_ON_ERROR:
 
 # 25.1: `pip install --group`
@@ -71,9 +77,25 @@ $(ORACLES:%=$(ENVIRONMENTS)/%/stamp): $(ENVIRONMENTS)/%/stamp: tests/oracles/fra
 	$(@D)/bin/python -m pip install --quiet $$(sed -n 's/^# pip: //p' $<) -r $<
 	touch $@
 
+$(CUDNN:%=$(ENVIRONMENTS)/cudnn-%/stamp): $(ENVIRONMENTS)/cudnn-%/stamp: $(VENV)/stamp-paramtool
+	rm -rf $(@D)
+	$(BIN)/python -m pip install --quiet --no-deps --target $(@D) 'nvidia-cudnn-$*'
+	touch $@
+
+cudnn: $(CUDNN:%=$(ENVIRONMENTS)/cudnn-%/stamp)
+	@set -e; for one in $(CUDNN); do \
+	    $(BIN)/paramtool verify-layout cudnn --library $(ENVIRONMENTS)/cudnn-$$one/nvidia/cudnn/lib/libcudnn.so.?; \
+	done
+
+# No environment: the interpreter that PYTHON names has the torch that knows the GPU.
+gpu:
+	@mkdir -p $(GPU_OUT)
+	$(PYTHON) -m paramtool verify-layout cudnn -o $(GPU_OUT)/record.json --force
+	$(PYTHON) benchmarks/gpu_fused.py -o $(GPU_OUT)/fused.json --plot $(GPU_OUT)/fused.png
+
 # The real libraries, run on what paramtool read and wrote. `make test` runs the first of these too; here they are alone,
 # each named with its verdict, and the tables of savers are made again (shown, not written). Then the frameworks.
-oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp)
+oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) cudnn
 	$(BIN)/python -m pytest -v tests/oracles tests/contracts
 	$(BIN)/python docs/examples/savers_table.py
 	$(BIN)/python docs/examples/real_models_table.py

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def layouts(found: tuple[Layout, ...]) -> dict[str, Any]:
     """`paramtool layouts --json`."""
-    return {"schema": "paramtool.layouts/1", "layouts": [_layout(one) for one in found]}
+    return {"schema": "paramtool.layouts/2", "layouts": [_layout(one) for one in found]}
 
 
 def _layout(one: Layout) -> dict[str, Any]:

@@ -17,6 +17,10 @@ from paramtool.layouts import verified
 if TYPE_CHECKING:
     from paramtool.layouts.layout import Layout
 
+EPILOG = (
+    "Exit codes: 0 all agree, 1 something differs or nothing agrees, 2 usage, or no GPU, "
+    "3 the library cannot be asked without a GPU, 7 the record cannot be written."
+)
 MANY = 20
 """So many findings are listed; the record and --json have more."""
 WHAT = {
@@ -26,8 +30,7 @@ WHAT = {
 }
 
 
-@click.command("verify-layout", epilog="Exit codes: 0 all agree, 1 something differs, 2 no GPU, or usage, "
-                                       "3 the library cannot be asked without a GPU, 7 the record.")  # fmt: skip
+@click.command("verify-layout", epilog=EPILOG)
 @click.argument("layout", metavar="LAYOUT")
 @click.option("--quick", is_flag=True, help="A small grid; a record of it does not count as a proof.")
 @click.option("--library", type=FILE, metavar="LIBCUDNN",
@@ -59,7 +62,7 @@ def command(layout: str, quick: bool, library: str | None, output: str | None, a
         _render.json_text(found)
     else:
         _render.rows(_rows(found, output, library))
-    return 1 if found["findings_count"] else 0
+    return 1 if found["findings_count"] or _empty(found) else 0
 
 
 def _record(layout: str, quick: bool, library: str | None) -> dict[str, Any]:
@@ -103,9 +106,16 @@ def _rows(found: Mapping[str, Any], output: str | None, library: str | None) -> 
 def _verdict(found: Mapping[str, Any], library: str | None) -> str:
     if found["findings_count"]:
         return f"{plural(found['findings_count'], 'difference')}: the table does not hold here"
+    if empty := _empty(found):
+        return f"nothing of {' and '.join(empty)} is supported here: no proof"
     if library is not None:
         return f"the table is what cuDNN {found['machine']['cudnn']} says; without a GPU nothing was run"
     return "the table holds here"
+
+
+def _empty(found: Mapping[str, Any]) -> list[str]:
+    """The questions to which nothing agreed."""
+    return [part for part in WHAT if found[part] is not None and not found[part]["counts"]["agrees"]]
 
 
 def _parts(found: Mapping[str, Any]) -> Iterator[_render.Row]:
@@ -114,23 +124,28 @@ def _parts(found: Mapping[str, Any]) -> Iterator[_render.Row]:
         if found[part] is None:
             yield (part, what, "not done")
             continue
-        counts = found[part]["counts"]
-        words = (("agrees", "agree"), ("unsupported", "not supported"), ("differs", "differ"))
-        yield (part, what, ", ".join(f"{counts[key]:,} {word}" for key, word in words))
+        yield (part, what, _counted(found[part]["counts"]))
+        for word, counts in _by_last_axis(found[part], found["verdicts"]):
+            yield ("", f"  {word}", _counted(counts))
         for dtype, errors in found[part].get("errors", {}).items():
             yield (
                 "",
                 f"  {dtype}: outputs off by at most {errors['outputs']:.1e}, gradients {errors['gradients']:.1e}",
                 f"tolerance {errors['tolerance']:g}; exchanged gates {errors['smallest_control']:.2g} and more",
             )
-        yield from _unsupported(found[part]["unsupported"])
+        for why in dict.fromkeys(reason.rsplit(" (", 1)[0] for reason in found[part]["unsupported"]):
+            yield ("", f"  not supported: {why}", "--json and -o say for what")
 
 
-def _unsupported(reasons: Mapping[str, int]) -> Iterator[_render.Row]:
-    """Why, without the types and algorithms, which the record has."""
-    by_why: dict[str, int] = {}
-    for reason, number in reasons.items():
-        why = reason.rsplit(" (", 1)[0]
-        by_why[why] = by_why.get(why, 0) + number
-    for why, number in by_why.items():
-        yield ("", f"  not supported: {why}", f"{number:,} times; --json and -o say for what")
+def _counted(counts: Mapping[str, int]) -> str:
+    words = (("agrees", "agree"), ("unsupported", "not supported"), ("differs", "differ"))
+    return ", ".join(f"{counts[key]:,} {word}" for key, word in words)
+
+
+def _by_last_axis(part: Mapping[str, Any], verdicts: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, int]]]:
+    """The numbers of each algorithm, or of each type: the axis that changes fastest in the texts of letters."""
+    values = list(part["columns"].values())[-1]
+    letters = "".join(part["networks"].values())
+    for k, value in enumerate(values):
+        own = letters[k :: len(values)]
+        yield value, {word: own.count(letter) for letter, word in verdicts.items()}

@@ -118,7 +118,7 @@ def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> 
     return tuple(replace(o, name=MODEL_NAME if where.is_folder else "") for o in where.writer.lay_out(plan, align))
 
 
-NEEDED = ("numpy", "ml_dtypes", "blake3")
+NEEDED = ("numpy", "ml_dtypes")
 """What writing and proving import: a signal inside such an import can end up as any error, or pass unseen."""
 
 

@@ -41,7 +41,8 @@ def ask_library(
         for case, found in asked.answers:
             record.compare(part, table, case, found)
             advance(1)
-    machine = {"cudnn": asked.version, "python": platform.python_version(), "platform": platform.platform()}
+    system = f"{platform.system()} {platform.machine()}"
+    machine = {"cudnn": asked.version, "python": platform.python_version(), "platform": system}
     return record.document(table, machine, quick, part)
 
 

@@ -1,8 +1,8 @@
 """cuDNN, and who copied its order: one flat vector, all matrices, then all biases ("order P").
 
-cuDNN does not promise this order; it says to ask (cudnnGetRNNWeightParams).  It is what the storages of checkpoints
-hold that were saved from GPUs, and what PyTorch asserts each time it makes such a buffer
-(aten/src/ATen/native/cudnn/RNN.cpp, get_parameters).
+cuDNN does not promise this order; it says to ask (cudnnGetRNNWeightParams).  `paramtool verify-layout cudnn` asks, and
+`records/` has what cuDNN 8.9 to 9.28 answered.  It is also what the storages of checkpoints hold that were saved from
+GPUs, and what PyTorch asserts each time it makes such a buffer (aten/src/ATen/native/cudnn/RNN.cpp, get_parameters).
 """
 
 from paramtool.layouts.layout import UNSEEN, Form, Layout, Option, Tensor
@@ -37,7 +37,6 @@ def _forms(mode: str, biases: dict[str, str]) -> tuple[Form, ...]:
     )
 
 
-PROJECTION = {"P": "where cuDNN has a projection was never seen: behind R, as in MXNet, is taken for it"}
 BIAS_MODE = Option(
     "bias_mode",
     "double",
@@ -66,9 +65,8 @@ LAYOUTS = (
             BIAS_MODE,
             TAIL,
         ),
-        doubts=PROJECTION,
-        source="72 storages in 11 files saved from GPUs; aten/src/ATen/native/cudnn/RNN.cpp; TensorFlow's "
-        "CudnnOpaqueParamsSaveable; jax.experimental.rnn",
+        source="cuDNN's cudnnGetRNNWeightParams; 72 storages in 11 files saved from GPUs; "
+        "aten/src/ATen/native/cudnn/RNN.cpp; TensorFlow's CudnnOpaqueParamsSaveable; jax.experimental.rnn",
         proof=("files: storages saved from GPUs", "oracle: jax.experimental.rnn (LSTM)"),
         gpu=True,
     ),

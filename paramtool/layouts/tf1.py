@@ -6,13 +6,15 @@ no checkpoint.  Sources: tf_keras/layers/rnn/legacy_cells.py; tensorflow/contrib
 """
 
 from paramtool.layouts.cudnn import ALWAYS_P
-from paramtool.layouts.cudnn import PROJECTION as PROJECTION_DOUBT
 from paramtool.layouts.layout import Form, Layout, Option, Tensor
 from paramtool.layouts.spec import GATES
 
 SCOPES = "<basic_lstm_cell/|lstm_cell/|lstm_fused_cell/|lstm_block_cell/|gru_cell/|gru_block_cell/|basic_rnn_cell/>"
 CUDNN_SCOPES = "<cudnn_compatible_lstm_cell/|cudnn_compatible_gru_cell/>"
 STACK = "[cell_{layer}/]<bidirectional_rnn/>[{dir}/]" + SCOPES
+OPAQUE_PROJECTION = {
+    "P": "where cuDNN 7 and older had a projection was never seen: behind R, as in cuDNN 8.9 and later, is taken for it"
+}
 CUDNN_STACK = "[cell_{layer}/]<bidirectional_rnn/>[{dir}/]" + CUDNN_SCOPES
 JOINED = "W[in (gate hidden)] R[rec (gate hidden)]"
 SHIFTED_BIAS = "bW+bR!.ig[(gate hidden)] bW+bR-forget_bias!.f[(gate hidden)] bW+bR!.o[(gate hidden)]"
@@ -84,7 +86,7 @@ LAYOUTS = (
             for kind in GATES
         ),
         separator="/",
-        doubts=PROJECTION_DOUBT,
+        doubts=OPAQUE_PROJECTION,
         source="tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py @05d0f1f3: the order of its canonical list",
         proof=("equations",),
         gpu=True,

@@ -153,6 +153,11 @@ def on_gpu(layout: Layout) -> str:
 
 def evidence(layout: Layout) -> tuple[str, ...]:
     """All that is known of a layout: what was run, what a library answered, and what a GPU did."""
-    alone = [record.machine["cudnn"] for record in speaking(layout) if not record.is_of_a_gpu]
-    asked = (f"asked: cuDNN {', '.join(alone)} itself, without a GPU",) if alone else ()
-    return (*layout.proof, *asked, *filter(None, (on_gpu(layout),)))
+    alone = sorted({r.machine["cudnn"] for r in speaking(layout) if not r.is_of_a_gpu}, key=_numbers)
+    which = f"{alone[0]} to {alone[-1]} ({len(alone)} versions)" if len(alone) > 1 else "".join(alone)
+    asked = f"asked: cuDNN {which}, without a GPU" if alone else ""
+    return (*layout.proof, *filter(None, (asked, on_gpu(layout))))
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(word) for word in version.split(".") if word.isdigit()]

@@ -46,7 +46,7 @@ def machine() -> dict[str, str]:
         "cudnn": as_text(_cudnn_version()),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "platform": platform.platform(),
+        "platform": f"{platform.system()} {platform.machine()}",
     }
 
 

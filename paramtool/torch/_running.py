@@ -27,6 +27,8 @@ AT = "rnn"
 """The name of the module in the files."""
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 """Of max |a - b| / max(1, max |b|), over outputs and last states."""
+NO_NUMBER = 1e300
+"""The error of what is no number: JSON has no infinity."""
 GRADIENTS = 3
 """The tolerance of gradients is so many times that: they have passed through the network twice."""
 REPACKED = "RNN module weights are not part of single contiguous chunk"
@@ -150,12 +152,9 @@ def _computed(module: nn.RNNBase, data: Data) -> tuple[dict[str, torch.Tensor], 
 
 
 def _error(found: Tensors, expected: Tensors) -> float:
-    """The largest |a - b| / max(1, max |b|); infinite where something is no number."""
-    errors = [
-        float(((found[name] - there).abs().max() / there.abs().max().clamp(min=1)).nan_to_num(float("inf")))
-        for name, there in expected.items()
-    ]
-    return max(errors)
+    """The largest |a - b| / max(1, max |b|); NO_NUMBER where something is no number."""
+    errors = [(found[name] - there).abs().max() / there.abs().max().clamp(min=1) for name, there in expected.items()]
+    return max(float(error.nan_to_num(nan=NO_NUMBER, posinf=NO_NUMBER)) for error in errors)
 
 
 def _exchanged(weight: torch.Tensor, case: Case) -> torch.Tensor:

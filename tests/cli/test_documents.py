@@ -19,7 +19,7 @@ from tests.hostile.makers_torch import HOOKS, call_of, mapping, name, row, state
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-VERSIONS = {"inspect": 3, "dedup": 2, "export": 2}
+VERSIONS = {"inspect": 3, "dedup": 2, "export": 2, "layouts": 2}
 """Of documents that have changed since their first version."""
 
 
@@ -59,7 +59,9 @@ def objects(part: Any) -> Iterator[dict[str, Any]]:
             yield from objects(inner)
 
 
-SCHEMAS = ["inspect", "variants", "dedup", "dedup-family", "export", "verify", "guess", "relayout", "layouts"]
+SCHEMAS = [
+    "inspect", "variants", "dedup", "dedup-family", "export", "verify", "guess", "relayout", "layouts", "layout-record",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("command", SCHEMAS)

@@ -46,7 +46,7 @@ STRIKE = """
 import os, signal, sys
 class Strike:
     def find_spec(self, name, path=None, target=None):
-        if name == "blake3":
+        if name == "ml_dtypes":
             try:
                 os.kill(os.getpid(), signal.{})
                 for _ in range(1000): pass

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from paramtool import layouts
+from paramtool.layouts import verified
 from paramtool.layouts.spec import Spec
 
 HERE = Path(__file__).parent / "frameworks"
@@ -99,11 +100,17 @@ def rows(section: str) -> set[str]:
 @pytest.mark.parametrize("name", sorted(layouts.built_in()))
 def test_every_layout_is_on_the_page(name: str) -> None:
     """A layout that names an oracle has a framework that ran it; one that has none is listed as not run."""
-    proofs = layouts.find(name).proof
+    proofs = verified.evidence(layouts.find(name))
     if any(proof.startswith("oracle:") for proof in proofs):
         assert name in rows("Frameworks that ran")
     if any(not proof.startswith("oracle:") for proof in proofs):
         assert name in rows("Not run")
+
+
+def test_the_page_has_the_records_as_they_are() -> None:
+    """`prove.py --records -o docs/proofs.md` writes its section on GPUs anew."""
+    assert _proofs_page.with_records(PAGE) == PAGE
+    assert _proofs_page.with_records(PAGE.replace("| `cudnn` | 9", "| `cudnn` | 8")) == PAGE
 
 
 def test_every_script_is_run() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paramtool import layouts
+from paramtool.layouts import verified
 from paramtool.layouts.layout import Layout
 
 TESTS = Path(__file__).parents[2]
@@ -44,9 +45,57 @@ def page(result: Mapping[str, Any]) -> str:
         "## What was called\n\n" + table(CALLED, [called(one) for one in runs if one["to"]["cases"]]),
         "## What is refused\n\n" + REFUSED + table(LACKS, [refusals(one) for one in runs]),
         "## Not run\n\n" + EQUATIONS + table(OWN_WORDS, list(unproved())),
+        on_gpus(),
         "## Real files\n\n" + FILES + "\n".join(f"- `{name}`: {what}" for name, what in with_samples()) + "\n",
     ]
     return "\n".join(parts)
+
+
+GPUS = """\
+## On GPUs
+
+Records of `paramtool verify-layout` (`paramtool/layouts/records`); [gpu.md](gpu.md) says how they are made.  A library
+that was asked without a GPU says where it keeps weights, and computes nothing: what it says is no proof on a GPU.
+
+"""
+RECORDED = ("layout", "cuDNN", "GPU", "torch, CUDA, driver", "asked", "flattened", "run", "date")
+
+
+def on_gpus() -> str:
+    """The section on GPUs: every record, and whether there is one that was made on a GPU."""
+    rows = [recorded(record) for record in verified.records()]
+    of_gpus = [f"`{one.name}`: {verified.on_gpu(one)}." for one in layouts.built_in().values() if one.gpu]
+    return GPUS + table(RECORDED, rows) + "\n" + "  \n".join(of_gpus) + "\n"
+
+
+def recorded(record: verified.Record) -> list[str]:
+    """A record; what it does not speak for any more is said."""
+    layout = layouts.find(record.layout)
+    stale = "" if record in verified.speaking(layout) else ", of another table or with differences"
+    machine, versions = record.machine, [record.machine[key] for key in ("torch", "cuda", "driver")]
+    device = machine["device"] or "none"
+    return [
+        f"`{record.layout}`{stale}",
+        machine["cudnn"],
+        device,
+        ", ".join(filter(None, versions)) or "none",
+        *(verdicts(record.data[part]) for part in verified.PARTS),
+        record.data["date"],
+    ]
+
+
+def verdicts(part: Mapping[str, Any] | None) -> str:
+    """`4480 agree, 0 differ`, and how many the library does not have."""
+    if part is None:
+        return "not done"
+    counts = part["counts"]
+    return f"{counts['agrees']} agree, {counts['differs']} differ, {counts['unsupported']} not supported"
+
+
+def with_records(text: str) -> str:
+    """A page with its section on GPUs as the records are now."""
+    before, _, rest = text.partition(GPUS.splitlines()[0] + "\n")
+    return before + on_gpus() + "\n## " + rest.partition("\n## ")[2]
 
 
 RAN = ("layout", "run by", "networks", "to: cases", "error", "from: cases", "error", "controls", "smallest")
@@ -129,7 +178,7 @@ def unproved() -> Iterator[list[str]]:
 
 def remarks(layout: Layout) -> list[str]:
     """What a layout says of its proof, but for the frameworks that ran it."""
-    return [words for words in layout.proof if not words.startswith("oracle:")]
+    return [words for words in verified.evidence(layout) if not words.startswith("oracle:")]
 
 
 def with_samples() -> Iterator[tuple[str, str]]:

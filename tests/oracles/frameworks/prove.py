@@ -1,6 +1,7 @@
 """Proves conversions by running their results in the frameworks themselves, and writes down how far off they are.
 
     python prove.py --environments DIR [--only mxnet1,jax] [-o docs/proofs.md] [--json build/proofs.json]
+    python prove.py --records -o docs/proofs.md
 
 DIR has one environment a `requirements-<name>.txt` beside this file, with that name; `make oracles` makes them. The
 scripts `run_<name>.py` are run by the Python there, and cases.py makes what they run. Exit status 1 where an error is
@@ -26,7 +27,7 @@ from typing import Any
 import numpy as np
 from _controls import controls
 from _neutral import error
-from _proofs_page import page
+from _proofs_page import page, with_records
 from cases import Made, Proof, prove_layout
 
 HERE = Path(__file__).parent
@@ -231,11 +232,19 @@ def line(one: Mapping[str, Any]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is asked for; an exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--environments", type=Path, required=True, help="the folder that has them all")
+    parser.add_argument("--environments", type=Path, help="the folder that has them all")
+    parser.add_argument(
+        "--records", action="store_true", help="run nothing: only write the page's section on GPUs anew"
+    )
     parser.add_argument("--only", default="", help=f"some of {','.join(ENVIRONMENTS)}; no page can be written then")
     parser.add_argument("-o", "--output", type=Path, help="the page, in Markdown")
     parser.add_argument("--json", type=Path, help="everything, as JSON")
     said = parser.parse_args(arguments)
+    if said.records and said.output:
+        said.output.write_text(with_records(said.output.read_text(encoding="utf-8")), encoding="utf-8")
+        return 0
+    if said.environments is None:
+        parser.error("--environments, or --records with -o")
     only = [name for name in said.only.split(",") if name]
     if unknown := set(only) - set(ENVIRONMENTS):
         parser.error(f"no environment {min(unknown)}; there are {', '.join(ENVIRONMENTS)}")
