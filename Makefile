@@ -23,7 +23,8 @@ ENVIRONMENTS = $(VENV)-oracles
 FIXTURE = fixtures/torch/tied_flattened/tied_flattened.pt
 BENCHMARKS = inspect_startup dedup_copy content_reads content_search many_tensors relayout_speed
 GB ?= 4
-# What torch 2.2 to 2.11 came with, and the newest when this was written; each is the package's name and its version.
+# The last of cuDNN 8, some of cuDNN 9 (torch 2.11 came with 9.19.0), and the newest when this was written: the end of
+# the package's name, and its version.
 CUDNN = cu12==8.9.7.29 cu12==9.1.0.70 cu12==9.10.2.21 cu13==9.19.0.56 cu12==9.28.0.42
 GPU_OUT ?= build/gpu
 

@@ -125,8 +125,9 @@ def _parts(found: Mapping[str, Any]) -> Iterator[_render.Row]:
             yield (part, what, "not done")
             continue
         yield (part, what, _counted(found[part]["counts"]))
-        for word, counts in _by_last_axis(found[part], found["verdicts"]):
-            yield ("", f"  {word}", _counted(counts))
+        if found[part]["counts"]["agrees"] < sum(found[part]["counts"].values()):
+            for word, counts in _by_last_axis(found[part], found["verdicts"]):
+                yield ("", f"  {word}", _counted(counts))
         for dtype, errors in found[part].get("errors", {}).items():
             yield (
                 "",

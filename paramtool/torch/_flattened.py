@@ -28,6 +28,8 @@ class Device:
     name: str = "cuda"
     flatten: Callable[[nn.RNNBase], None] = flatten
     """Tests put another one here."""
+    kernel: str = "CudnnRnn"
+    """A part of autograd's name for the kernel that has to run."""
 
 
 def network(spec: Spec, dtype: torch.dtype, device: str) -> nn.RNNBase:

@@ -63,6 +63,18 @@ class Data:
         return Data(moved[0][0], moved[1], moved[2])
 
 
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What came out, in float64 on the CPU."""
+
+    outputs: Mapping[str, torch.Tensor]
+    """`y`, and the last states `h` and `c`."""
+    gradients: Mapping[str, torch.Tensor]
+    """Of a weighted sum of the outputs."""
+    kernel: str
+    """What autograd calls the function that made the output: `CudnnRnnBackward0` where cuDNN did."""
+
+
 def run(case: Case, folder: str, device: Device) -> Ran | Unsupported:
     """Fuse on the CPU, run on the device, save there, unfuse on the CPU; files go into `folder`."""
     dtype = getattr(torch, case.dtype)
@@ -85,11 +97,13 @@ def run(case: Case, folder: str, device: Device) -> Ran | Unsupported:
             found = _computed(module, moved)
         except UserWarning as warning:
             return Ran(0.0, 0.0, 0.0, (Finding(str(case), "", "buffer", "taken by cuDNN as it is", str(warning)),))
+    if device.kernel not in found.kernel:
+        return Unsupported(f"torch runs it by {found.kernel}, not by cuDNN")
     lost = tuple(_way_back(case, weights, module, there, folder))
     _filled(module, {name: _exchanged(weight, case) for name, weight in weights.items()})
-    control = _error(_computed(module, moved)[0], expected[0])
-    errors = [_error(ours, theirs) for ours, theirs in zip(found, expected, strict=True)]
-    return Ran(errors[0], errors[1], control, (*_too_far(case, errors, control), *lost))
+    control = _error(_computed(module, moved).outputs, expected.outputs)
+    errors = _error(found.outputs, expected.outputs), _error(found.gradients, expected.gradients)
+    return Ran(*errors, control, (*_too_far(case, errors, control), *lost))
 
 
 def _numbers(case: Case, dtype: torch.dtype) -> tuple[dict[str, torch.Tensor], Data]:
@@ -138,8 +152,8 @@ def _filled(module: nn.RNNBase, weights: Tensors) -> nn.RNNBase:
     return module
 
 
-def _computed(module: nn.RNNBase, data: Data) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Outputs with last states, and the gradients of a weighted sum of these."""
+def _computed(module: nn.RNNBase, data: Data) -> Computed:
+    """Forward and backward."""
     given = [tensor.clone().requires_grad_() for tensor in (data.x, *data.states)]
     output, last = module(given[0], tuple(given[1:]) if len(given) > 2 else given[1])
     outputs = (output, *last) if isinstance(last, tuple) else (output, last)
@@ -148,7 +162,8 @@ def _computed(module: nn.RNNBase, data: Data) -> tuple[dict[str, torch.Tensor], 
     assert isinstance(total, torch.Tensor)
     gradients = torch.autograd.grad(total, [*given, *module.parameters()])
     exact = [[tensor.detach().to("cpu", torch.float64) for tensor in group] for group in (outputs, gradients)]
-    return dict(zip(("output", "h", "c"), exact[0], strict=False)), dict(zip(names, exact[1], strict=True))
+    kernel = output.grad_fn.name() if output.grad_fn is not None else ""
+    return Computed(dict(zip("yhc", exact[0], strict=False)), dict(zip(names, exact[1], strict=True)), kernel)
 
 
 def _error(found: Tensors, expected: Tensors) -> float:
@@ -168,7 +183,7 @@ def _exchanged(weight: torch.Tensor, case: Case) -> torch.Tensor:
     return torch.cat([second, first, *others])
 
 
-def _too_far(case: Case, errors: list[float], control: float) -> Iterator[Finding]:
+def _too_far(case: Case, errors: tuple[float, float], control: float) -> Iterator[Finding]:
     """Errors above the tolerance, and controls below it, which would say that the check sees nothing."""
     bound = TOLERANCE[case.dtype]
     for what, error, times in zip(("outputs", "gradients"), errors, (1, GRADIENTS), strict=True):
