@@ -53,12 +53,15 @@ Neither becomes the other.
 
 **Evidence.**  `oracle` means that the framework itself ran converted weights (`docs/proofs.md` has versions and
 errors); `equations` that its equations, written down from its source, ran in NumPy; `files` that real files agree;
-`source only` that its source says so.  What no GPU has confirmed is said to be not verified on a GPU.
+`source only` that its source says so; `asked` that a library itself answered where it keeps what, without a GPU.  Layouts
+whose buffers are made on GPUs say whether one has verified them ([gpu.md](gpu.md)); no record, no claim: "not verified
+on a GPU".
 
 **The record.**  What is known of networks in a file that paramtool wrote stands in the safetensors metadata under
 `paramtool.layouts`: `{"version": 1, "modules": [{"at": "encoder", "layout": "cudnn", "spec": "lstm input=18
 hidden=128", "options": {}, "source": "converted from torch"}]}`.
-Reading it needs nothing but JSON; `paramtool unfuse` needs no flags then.
+Reading it needs nothing but JSON; `paramtool unfuse` needs no flags then.  `evidence` stands there for layouts of GPUs:
+`verified on cuDNN ..., ...` or `not verified on a GPU`, as it was known when the file was written.
 
 **What is lost, and how not to lose it.**  Permutations, transposes and signs are exact.  A sum of two biases and a
 forget bias that was taken off are not: the function is kept, the bytes are not, and the report says so.
