@@ -139,8 +139,6 @@ class Layout:
     """Where the facts are from."""
     proof: tuple[str, ...] = ()
     """What was run: `oracle: torch`, `files: ...`, `equations`."""
-    gpu: bool = False
-    """Whether its tensors are made on GPUs alone: what verified it there stands in a record, see `verified`."""
     telling: bool = True
     """Whether its names alone show that a group of tensors is a recurrent network."""
     doubts: Mapping[str, str] = field(default_factory=dict)
@@ -150,6 +148,8 @@ class Layout:
     must_say: tuple[str, ...] = ()
     """Facts of an LSTM that no tensor shows and whose usual value other layouts cannot hold: never assumed."""
     note: str = ""
+    gpu: bool = False
+    """Whether its tensors are made on GPUs alone: what verified it there stands in a record, see `verified`."""
 
     @property
     def always_biases(self) -> bool:

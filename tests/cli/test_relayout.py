@@ -70,9 +70,9 @@ def run(*args: object, cwd: Path) -> Ran:
 def document(*args: object, cwd: Path) -> Any:
     """The JSON document of a command, proved against its schema."""
     found = json.loads(run(*args, "--json", cwd=cwd).out)
-    name = str(found["schema"]).split("/")[0].removeprefix("paramtool.")
-    assert found["schema"] == f"paramtool.{name}/1"
-    schema = json.loads((ROOT / "docs" / "schema" / f"{name}-1.json").read_text())
+    name, version = str(found["schema"]).removeprefix("paramtool.").split("/")
+    assert version == {"layouts": "2"}.get(name, "1")
+    schema = json.loads((ROOT / "docs" / "schema" / f"{name}-{version}.json").read_text())
     Draft202012Validator(schema).validate(found)
     return found
 
