@@ -1,0 +1,284 @@
+"""One configuration: a recurrent network in three variants that compute the same, and what each takes.
+
+    fused          the parameters are windows on one buffer, as `flatten_parameters` makes it: cuDNN takes it as it is
+    separate       each parameter in a memory of its own: torch packs them into a new buffer at every call, and warns
+    concatenated   the same, and every call makes one vector of them by `torch.cat`, as MXNet 1.x Gluon does by
+                   _rnn_param_concat (apache/mxnet issue 18077); gradients flow back through it
+
+All three are called as `nn.LSTM.forward` calls cuDNN, behind its checks, so that Python's own part is alike.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from paramtool.cudnn.answers import Unsupported
+from paramtool.layouts.spec import Spec
+from paramtool.torch._flattened import buffer, network
+
+VARIANTS = ("fused", "separate", "concatenated")
+MODES = ("forward", "forward_backward")
+"""Inference without a graph; and training, with gradients of the input and of every parameter."""
+REPACKS = "RNN module weights are not part of single contiguous chunk of memory"
+"""How torch warns when it packs parameters at each call (aten/src/ATen/native/cudnn/RNN.cpp, WEIGHT_FORMAT_WARN)."""
+KERNEL = "CudnnRnn"
+"""A part of autograd's name for cuDNN's kernel."""
+TOLERANCE = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-9}
+GATES = {"lstm": 4, "gru": 3}
+FEWEST_ROUNDS, MOST_ROUNDS = 3, 200
+
+
+class Unproved(Exception):
+    """A configuration does not do what it is measured for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A configuration; the input is as wide as the hidden state."""
+
+    kind: str
+    dtype: str
+    hidden: int
+    layers: int
+    sequence: int
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.dtype}, hidden {self.hidden}, layers {self.layers}, sequence {self.sequence}"
+
+    @property
+    def spec(self) -> Spec:
+        """The network."""
+        more = {"reset": "after"} if self.kind == "gru" else {}
+        return Spec(self.kind, self.hidden, self.hidden, layers=self.layers, **more)
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions of a forward pass; a backward pass has twice as many.
+
+        >>> Cell("lstm", "float32", 10, 1, 3, 2).operations == 2 * 3 * 2 * 8 * 10 * 10
+        True
+        """
+        return 2 * self.sequence * self.batch * self.layers * 2 * GATES[self.kind] * self.hidden**2
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What every variant is given."""
+
+    input: torch.Tensor
+    state: torch.Tensor
+    gradient: torch.Tensor
+    """With respect to the output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A network's parameters, and how they are handed over."""
+
+    parameters: list[torch.Tensor]
+    """Layer by layer: W, R, bW, bR."""
+    weights: Callable[[], list[torch.Tensor]]
+    """What a call does to have them as torch takes them, in the same order."""
+
+
+def given(cell: Cell, device: str) -> Given:
+    """Random numbers, always the same."""
+    torch.manual_seed(0)
+    dtype = getattr(torch, cell.dtype)
+    shape = (cell.sequence, cell.batch, cell.hidden)
+    return Given(
+        torch.randn(shape, dtype=dtype, device=device, requires_grad=True),
+        torch.zeros(cell.layers, cell.batch, cell.hidden, dtype=dtype, device=device),
+        torch.randn(shape, dtype=dtype, device=device),
+    )
+
+
+def variants(cell: Cell, device: str) -> dict[str, Variant]:
+    """The three, with equal numbers in their parameters."""
+    fused = network(cell.spec, getattr(torch, cell.dtype), device)
+    fused.flatten_parameters()
+    windows = _in_order(fused)
+    total = _buffer_numel(fused, device)
+    separate, single = ([_apart(window) for window in windows] for _ in range(2))
+    tail = single[0].new_zeros(total - sum(part.numel() for part in single))
+    return {
+        "fused": Variant(windows, lambda: windows),
+        "separate": Variant(separate, lambda: separate),
+        "concatenated": Variant(single, lambda: concatenated(single, tail)),
+    }
+
+
+def _in_order(module: torch.nn.RNNBase) -> list[torch.Tensor]:
+    return [parameter for layer in module.all_weights for parameter in layer]
+
+
+def _apart(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter.detach().clone().requires_grad_()
+
+
+def _buffer_numel(fused: torch.nn.RNNBase, device: str) -> int:
+    """How many elements cuDNN wants in one chunk; on a CPU, which fuses nothing, those of the parameters."""
+    if device == "cpu":
+        return sum(parameter.numel() for parameter in fused.parameters())
+    found = buffer(fused)
+    if isinstance(found, Unsupported):
+        raise Unproved(f"fused is not fused: {found}")
+    return found.numel()
+
+
+def concatenated(parameters: list[torch.Tensor], tail: torch.Tensor) -> list[torch.Tensor]:
+    """Windows on a new vector: all matrices, then all biases, then room that no parameter fills."""
+    order = sorted(range(len(parameters)), key=lambda number: parameters[number].ndim == 1)
+    parts = [parameters[number] for number in order]
+    vector = torch.cat([*(part.reshape(-1) for part in parts), tail])
+    pieces = vector.split([*(part.numel() for part in parts), tail.numel()])
+    found = dict(zip(order, pieces, strict=False))  # without the tail
+    return [found[number].view(parameter.shape) for number, parameter in enumerate(parameters)]
+
+
+def _output(cell: Cell, weights: list[torch.Tensor], ins: Given, train: bool) -> torch.Tensor:
+    biases, dropout, bidirectional, batch_first = True, 0.0, False, False
+    more = weights, biases, cell.layers, dropout, train, bidirectional, batch_first
+    if cell.kind == "lstm":
+        return torch._VF.lstm(ins.input, (ins.state, ins.state), *more)[0]
+    return torch._VF.gru(ins.input, ins.state, *more)[0]
+
+
+def forward(cell: Cell, variant: Variant, ins: Given) -> tuple[torch.Tensor, ...]:
+    """(output,)."""
+    with torch.no_grad():
+        return (_output(cell, variant.weights(), ins, train=False),)
+
+
+def forward_backward(cell: Cell, variant: Variant, ins: Given) -> tuple[torch.Tensor, ...]:
+    """(output, gradient of the input, gradients of the parameters ...)."""
+    output = _output(cell, variant.weights(), ins, train=True)
+    return (output, *torch.autograd.grad(output, [ins.input, *variant.parameters], ins.gradient))
+
+
+CALLS = dict(zip(MODES, (forward, forward_backward), strict=True))
+
+
+def prove(cell: Cell, found: Mapping[str, Variant], ins: Given) -> None:
+    """Unproved where outputs differ; on a GPU also where cuDNN does not run, or torch packs others than `separate`."""
+    for mode, call in CALLS.items():
+        outputs = {}
+        for name, variant in found.items():
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                outputs[name] = call(cell, variant, ins)[0]
+            if ins.input.is_cuda:
+                prove_packing(name, any(REPACKS in str(warning.message) for warning in said))
+                if mode == "forward_backward":
+                    prove_kernel(name, outputs[name])
+        for name, output in outputs.items():
+            bound = TOLERANCE[cell.dtype]
+            if not torch.allclose(output, outputs["fused"], rtol=bound, atol=bound):
+                far = (output - outputs["fused"]).abs().max().item()
+                raise Unproved(f"{mode}: the output of {name} is {far:g} apart from that of fused")
+
+
+def prove_packing(name: str, warned: bool) -> None:
+    """Only `separate` makes torch pack parameters at each call."""
+    if warned and name != "separate":
+        raise Unproved(f"torch packs the parameters of {name} at each call")
+    if not warned and name == "separate":
+        raise Unproved("torch does not say that it packs the parameters of separate")
+
+
+def prove_kernel(name: str, output: torch.Tensor) -> None:
+    """Autograd says which function made the output: torch has others for networks that it does not give to cuDNN."""
+    found = output.grad_fn.name() if output.grad_fn is not None else "nothing"
+    if KERNEL not in found:
+        raise Unproved(f"torch runs {name} by {found}, not by cuDNN")
+
+
+def measured(cell: Cell, device: str, seconds: float) -> dict[str, Any]:
+    """The configuration with its figures, after it was proved; rounds for about as many seconds."""
+    found, ins = variants(cell, device), given(cell, device)
+    prove(cell, found, ins)
+    with undisturbed():
+        one = sum(timed(device, call, cell, found[name], ins) for call in CALLS.values() for name in VARIANTS)
+        rounds = min(MOST_ROUNDS, max(FEWEST_ROUNDS, int(seconds / one)))
+        times = {mode: _rounds(rounds, device, mode, cell, found, ins) for mode in MODES}
+        peaks = {(mode, name): peak(device, mode, cell, found[name], ins) for mode in MODES for name in VARIANTS}
+    figures = {
+        name: {mode: summary(times[mode][name]) | {"peak_nbytes": peaks[mode, name]} for mode in MODES}
+        for name in VARIANTS
+    }
+    return asdict(cell) | {"rounds": rounds, "parameters_nbytes": _nbytes(found["fused"]), "variants": figures}
+
+
+def _rounds(
+    rounds: int, device: str, mode: str, cell: Cell, found: Mapping[str, Variant], ins: Given
+) -> dict[str, list[float]]:
+    """Times in seconds: the variants in turn, A B C A B C ..."""
+    times: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    for _ in range(rounds):
+        for name in VARIANTS:
+            times[name].append(timed(device, CALLS[mode], cell, found[name], ins))
+    return times
+
+
+def timed(device: str, call: Callable[..., object], *arguments: object) -> float:
+    """Seconds of one call that starts on an idle device: what the host does before and between kernels counts."""
+    if device == "cpu":
+        began = time.perf_counter()
+        call(*arguments)
+        return time.perf_counter() - began
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    start.record()
+    call(*arguments)
+    stop.record()
+    stop.synchronize()
+    return start.elapsed_time(stop) / 1e3
+
+
+def summary(times: list[float]) -> dict[str, Any]:
+    """Median and quartiles.
+
+    >>> summary([3.0, 1.0, 2.0, 5.0, 4.0])
+    {'median_seconds': 3.0, 'quartiles_seconds': [2.0, 4.0]}
+    """
+    first, median, third = statistics.quantiles(times, n=4, method="inclusive")
+    return {"median_seconds": median, "quartiles_seconds": [first, third]}
+
+
+def peak(device: str, mode: str, cell: Cell, variant: Variant, ins: Given) -> int | None:
+    """The most memory that the variant alone would need, its parameters included, inputs not; None on a CPU."""
+    if device == "cpu":
+        return None
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    CALLS[mode](cell, variant, ins)
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before + _nbytes(variant)
+
+
+def _nbytes(variant: Variant) -> int:
+    return sum(part.numel() * part.element_size() for part in variant.parameters)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """No garbage collection, and nothing said of packing; that torch warns at all stays in the time of `separate`."""
+    gc.collect()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=REPACKS)
+            yield
+    finally:
+        gc.enable()
