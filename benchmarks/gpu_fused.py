@@ -154,7 +154,7 @@ def _machine(device: str) -> dict[str, str]:
         "cudnn": "",
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "platform": platform.platform(),
+        "platform": f"{platform.system()} {platform.machine()}",
     }
 
 

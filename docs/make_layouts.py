@@ -53,9 +53,9 @@ Neither becomes the other.
 
 **Evidence.**  `oracle` means that the framework itself ran converted weights (`docs/proofs.md` has versions and
 errors); `equations` that its equations, written down from its source, ran in NumPy; `files` that real files agree;
-`source only` that its source says so; `asked` that a library itself answered where it keeps what, without a GPU.  Layouts
-whose buffers are made on GPUs say whether one has verified them ([gpu.md](gpu.md)); no record, no claim: "not verified
-on a GPU".
+`source only` that its source says so; `asked` that a library itself answered where it keeps what, without a GPU.
+Layouts whose buffers are made on GPUs say whether one has verified them ([gpu.md](gpu.md)); no record, no claim: "not
+verified on a GPU".
 
 **The record.**  What is known of networks in a file that paramtool wrote stands in the safetensors metadata under
 `paramtool.layouts`: `{"version": 1, "modules": [{"at": "encoder", "layout": "cudnn", "spec": "lstm input=18
