@@ -1,7 +1,7 @@
 /* A small cuDNN: all matrices of one pseudo-layer after the other, then all biases.  It looks into no handle.
  *
  *   -DEXCHANGED      an LSTM's input and forget gate stand the other way around
- *   -DREFUSES        there are no persistent algorithms
+ *   -DREFUSES        there are no persistent algorithms; =2: nor any other one
  *   -DFAILS_AT=n     the n-th question for a matrix is a bad one
  *   -DCRASHES_AT=n   the n-th question for a matrix is the last
  *   -DTALKS          it says much on both outputs
@@ -66,7 +66,7 @@ int cudnnSetRNNDescriptor_v8(
     int32_t input, int32_t hidden, int32_t projection, int32_t layers, void *dropout, uint32_t flags) {
     int itemsize = type == 0 ? 4 : type == 1 ? 8 : 2, gates = mode == 2 ? 4 : mode == 3 ? 3 : 1;
 #ifdef REFUSES
-    if (algorithm) return NOT_SUPPORTED;
+    if (algorithm || REFUSES == 2) return NOT_SUPPORTED;
 #endif
     *n = (Network){algorithm, gates, bias, direction + 1, itemsize, input, hidden, projection, layers};
     return inputMode || precision != (type == 1) || math > 3 || !dropout || flags != 1 ? BAD_PARAM : SUCCESS;

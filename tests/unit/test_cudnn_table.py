@@ -271,6 +271,16 @@ def test_overlapping_cells() -> None:
     }  # fmt: skip
 
 
+def test_a_cell_inside_another() -> None:
+    """What comes behind the outer one is where it should be."""
+    found = differences(LSTM, twist=lambda space: shift(space, (0, 7, "bias"), 1 - 195))
+    cell = "recurrent bias of gate o (layer 0)"
+    assert said(found[1:]) == {
+        (cell, "overlap", "none", "bytes 4-60"),
+        ("", "padding", "none at the end", "bytes 780-800"),
+    }
+
+
 def test_the_tiling_is_judged_without_the_table() -> None:
     """An answer that is the table's own has padding all the same, if there is some."""
     one = Answer(24, {Key(0, 0, "matrix"): Region(0, (1, 2, 2), (4, 2, 1))})
