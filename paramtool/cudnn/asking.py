@@ -11,8 +11,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NoReturn
 
 from paramtool.cudnn import grid
 from paramtool.cudnn.answers import Answer, Unsupported, as_json, from_json
@@ -62,19 +64,19 @@ def _answers(path: str, quick: bool, lines: Iterator[str]) -> Iterator[tuple[Cas
 def _lines(command: list[str], path: str) -> Iterator[str]:
     """What a process prints; FormatError where it fails, with its last words."""
     paths = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH", ""))))
-    child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-        errors="replace", env={**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
-    assert child.stdout is not None
-    assert child.stderr is not None
-    with child:
-        try:
-            yield from child.stdout
-        finally:
-            child.stdout.close()
-            words = child.stderr.read()
-            code = child.wait()
+    environment = {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": ""}
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said,  # a pipe could be full
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=said, stdin=subprocess.DEVNULL, text=True, errors="replace",
+            env=environment,
+        ) as child,
+    ):  # fmt: skip
+        assert child.stdout is not None
+        yield from (line for line in child.stdout if line.endswith("\n"))  # one that was cut off is no answer
+        code = child.wait()
+        said.seek(0)
+        words = said.read()
         if code == USAGE:
             raise UsageError(f"{path}: {words.strip()}")
         if code:
@@ -86,6 +88,8 @@ def _lines(command: list[str], path: str) -> Iterator[str]:
 
 USAGE = 2
 """The exit code of `answer_all` where the file is no libcudnn."""
+FAILED = 1
+"""Where the library fails in a way that is no answer."""
 
 
 def _ended(code: int) -> str:
@@ -98,14 +102,22 @@ def answer_all(path: str, quick: bool) -> None:
 
     from paramtool.cudnn.library import CudnnError, Library
 
-    try:
-        library = Library(ctypes.CDLL(path), blank=True)
-    except (OSError, CudnnError) as error:
-        print(f"is no libcudnn that can be loaded: {error}", file=sys.stderr)  # noqa: T201 - to the process that asks
-        sys.exit(USAGE)
-    out = sys.stdout
-    out.write(json.dumps({"version": library.version}) + "\n")
-    for case in grid.asked(quick):
-        out.write(json.dumps(as_json(library.answer(case)), separators=(",", ":")) + "\n")
-    out.flush()
-    library.close()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
+        os.dup2(2, 1)  # whatever a library writes is no answer
+        try:
+            library = Library(ctypes.CDLL(path), blank=True)
+        except (OSError, CudnnError) as error:
+            _end(f"is no libcudnn that can be loaded: {error}", USAGE)
+        out.write(json.dumps({"version": library.version}) + "\n")
+        try:
+            for case in grid.asked(quick):
+                out.write(json.dumps(as_json(library.answer(case)), separators=(",", ":")) + "\n")
+        except CudnnError as error:
+            _end(str(error), FAILED)
+        library.close()
+
+
+def _end(words: str, code: int) -> NoReturn:
+    """Say something to the process that asks, and end."""
+    print(words, file=sys.stderr)  # noqa: T201 - the process that asks shows it
+    sys.exit(code)

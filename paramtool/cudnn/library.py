@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_size_t, c_uint32, c_ulonglong, c_void_p
 from typing import Any
 
@@ -83,19 +83,17 @@ class Library:
             if function is not None:
                 function.restype, function.argtypes = result, arguments
         self._blank = ctypes.create_string_buffer(HANDLE_NBYTES) if blank else None
-        self._handle = c_void_p(ctypes.addressof(self._blank)) if self._blank else self._made("cudnnCreate")
-        self._dropout = self._made("cudnnCreateDropoutDescriptor")
-        self._call("cudnnSetDropoutDescriptor", self._dropout, self._handle, 0.0, None, 0, 0)
-        self._matrix = self._made("cudnnCreateTensorDescriptor")
-        self._bias = self._made("cudnnCreateTensorDescriptor")
+        with ExitStack() as held:
+            self._handle = c_void_p(ctypes.addressof(self._blank)) if self._blank else self._held(held, "")
+            self._dropout = self._held(held, "DropoutDescriptor")
+            self._call("cudnnSetDropoutDescriptor", self._dropout, self._handle, 0.0, None, 0, 0)
+            self._matrix = self._held(held, "TensorDescriptor")
+            self._bias = self._held(held, "TensorDescriptor")
+            self._everything = held.pop_all()
 
     def close(self) -> None:
         """Give everything back."""
-        for descriptor in (self._matrix, self._bias):
-            self._functions.cudnnDestroyTensorDescriptor(descriptor)
-        self._functions.cudnnDestroyDropoutDescriptor(self._dropout)
-        if self._blank is None:
-            self._functions.cudnnDestroy(self._handle)
+        self._everything.close()
 
     @property
     def version(self) -> str:
@@ -164,6 +162,12 @@ class Library:
             yield refused or descriptor
         finally:
             self._functions.cudnnDestroyRNNDescriptor(descriptor)
+
+    def _held(self, stack: ExitStack, what: str) -> c_void_p:
+        """Something that is given back with the stack."""
+        made = self._made(f"cudnnCreate{what}")
+        stack.callback(getattr(self._functions, f"cudnnDestroy{what}"), made)
+        return made
 
     def _made(self, name: str) -> c_void_p:
         """What a function puts into its only argument."""

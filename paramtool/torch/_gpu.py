@@ -79,7 +79,7 @@ def libcudnn(maps: str | None = None) -> str:
         with open(MAPS, encoding="utf-8", errors="replace") as file:
             maps = file.read()
     for library in LIBRARIES:
-        if found := re.search(rf"\s(/\S*/{library})$", maps, re.MULTILINE):
+        if found := re.search(rf"\s(/.*/{library})$", maps, re.MULTILINE):
             return found.group(1)
     raise UsageError("torch has loaded no libcudnn that can be found")
 

@@ -96,6 +96,8 @@ def run(case: Case, folder: str, device: Device) -> Ran | Unsupported:
         try:
             found = _computed(module, moved)
         except UserWarning as warning:
+            if not str(warning).startswith(REPACKED):
+                raise
             return Ran(0.0, 0.0, 0.0, (Finding(str(case), "", "buffer", "taken by cuDNN as it is", str(warning)),))
     if device.kernel not in found.kernel:
         return Unsupported(f"torch runs it by {found.kernel}, not by cuDNN")

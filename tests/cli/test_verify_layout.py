@@ -1,0 +1,241 @@
+"""verify-layout as people and programs use it: with a library alone, and where there is no GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from paramtool import layouts
+from paramtool.cudnn import record
+from paramtool.cudnn.grid import ALGORITHMS
+from paramtool.layouts import verified
+from tests.hostile.command import Ran, command, quick, refused
+from tests.unit.stub_cudnn import compiled
+from tests.unit.test_cudnn_record import ALONE, document
+
+LIBRARY = "libcudnn.so.9"
+
+
+@pytest.fixture
+def right(tmp_path: Path) -> Path:
+    """A library that answers as the table says."""
+    return compiled(tmp_path)
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> Path:
+    """One that keeps two gates of LSTMs the other way around, and has no persistent algorithms."""
+    return compiled(tmp_path, "-DEXCHANGED", "-DREFUSES")
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is one."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def ask(*more: str, cwd: Path) -> Ran:
+    """The quick grid of the library in that folder."""
+    return quick("verify-layout", "cudnn", "--quick", "--library", LIBRARY, *more, cwd=cwd)
+
+
+def words(ran: Ran, label: str) -> list[str]:
+    """The lines of one label, without it, their columns apart by one blank."""
+    return [" ".join(line.split()[1:]) for line in ran.out.splitlines() if line.startswith(f"{label} ")]
+
+
+# --- a library alone -------------------------------------------------------------------------------------------------
+
+
+def test_a_library_that_agrees(right: Path, tmp_path: Path) -> None:
+    """By the command itself: what was asked, how much agrees, and what that says and does not say."""
+    ran = command("verify-layout", "cudnn", "--quick", "--library", right, cwd=tmp_path)
+    assert (ran.code, ran.err) == (0, ""), ran
+    assert words(ran, "machine") == ["cuDNN 9.10.2"]
+    assert words(ran, "layout") == [f"cudnn table {verified.table_digest(layouts.find('cudnn'))[:12]} quick grid"]
+    assert words(ran, "asked")[0].endswith("2,560 agree, 0 not supported, 0 differ")
+    assert all(line.endswith("not done") for part in ("flattened", "ran") for line in words(ran, part))
+    assert words(ran, "verdict") == ["the table is what cuDNN 9.10.2 says; without a GPU nothing was run"]
+    assert words(ran, "next") == ["-o RECORD.json keeps this"] and words(ran, "difference") == []
+
+
+def test_a_library_that_differs(wrong: Path, tmp_path: Path) -> None:
+    """By the command itself: exit 1, the first differences, how many there are, and what is not supported."""
+    ran = command("verify-layout", "cudnn", "--quick", "--library", wrong, cwd=tmp_path)
+    assert (ran.code, ran.err) == (1, "") and "Traceback" not in ran.out, ran
+    assert words(ran, "asked") == [
+        "cuDNN, where every matrix and bias is (cudnnGetRNNWeightParams) 384 agree, 1,920 not supported, 256 differ",
+        "standard 384 agree, 0 not supported, 256 differ",
+        *(f"{name} 0 agree, 640 not supported, 0 differ" for name in ALGORITHMS[1:]),
+        "not supported: CUDNN_STATUS_NOT_SUPPORTED: the stub says so --json and -o say for what",
+    ]
+    found = words(ran, "difference")
+    assert found[0] == (
+        "lstm input=3 hidden=5 bias=no, none bias mode, float16, standard: input weights of gate i (layer 0), "
+        "pseudoLayer 0, linLayerID 0, matrix byte_start: expected 0, found 30"
+    )
+    assert len(found) == 21 and found[20] == "and 1,708 more --json and -o list 200"
+    assert words(ran, "verdict")[0].endswith("differences: the table does not hold here")
+
+
+def test_a_library_that_has_no_such_networks(tmp_path: Path) -> None:
+    """Where nothing agrees nothing is proved, and that is no success."""
+    compiled(tmp_path, "-DREFUSES=2")
+    ran = ask(cwd=tmp_path)
+    assert (ran.code, ran.err) == (1, "")
+    assert words(ran, "verdict") == ["nothing of asked is supported here: no proof"]
+    assert words(ran, "asked")[0].endswith("0 agree, 2,560 not supported, 0 differ")
+
+
+def test_the_record_is_the_document(wrong: Path, tmp_path: Path) -> None:
+    """-o writes what --json prints; both say what was found."""
+    ran = ask("--json", "-o", "r.json", cwd=tmp_path)
+    assert (ran.code, ran.err) == (1, "")
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert json.loads(ran.out) == found
+    assert found["asked"]["counts"] == {"agrees": 384, "unsupported": 1920, "differs": 256}
+    assert len(found["findings"]) == record.MAX_FINDINGS < found["findings_count"]
+    assert not verified.parse("r.json", (tmp_path / "r.json").read_bytes()).agrees
+    assert sorted(path.name for path in tmp_path.iterdir()) == [LIBRARY, "r.json"]
+
+
+def test_the_record_is_named(right: Path, tmp_path: Path) -> None:
+    """Where it was written, and --force writes it again."""
+    assert words(ask("-o", "r.json", cwd=tmp_path), "record") == ["r.json"]
+    (tmp_path / "r.json").write_text("old")
+    assert ask("-o", "r.json", "--force", cwd=tmp_path).code == 0
+    assert json.loads((tmp_path / "r.json").read_text())["findings_count"] == 0
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+def refuse(*args: str, cwd: Path, code: int, says: tuple[str, ...]) -> Ran:
+    """With and without --json, nothing is printed and nothing is left."""
+    refused(quick, "verify-layout", *args, "--json", cwd=cwd, code=code, says=says)
+    return refused(quick, "verify-layout", *args, cwd=cwd, code=code, says=says)
+
+
+def test_a_record_that_exists(tmp_path: Path) -> None:
+    """Is seen before any work: the library, which is none, is not looked at."""
+    (tmp_path / "r.json").write_text("old")
+    (tmp_path / LIBRARY).write_text("no library")
+    args = ("cudnn", "--library", LIBRARY, "-o", "r.json")
+    refuse(*args, cwd=tmp_path, code=7, says=("r.json: exists", "--force"))
+    refuse(*args, "--force", cwd=tmp_path, code=2, says=("is no libcudnn",))
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_a_record_over_the_library(force: tuple[str, ...], tmp_path: Path) -> None:
+    """Under whatever name."""
+    (tmp_path / LIBRARY).write_text("no library")
+    os.symlink(LIBRARY, tmp_path / "r.json")
+    for output in (LIBRARY, f"./{LIBRARY}", "r.json"):
+        args = ("cudnn", "--library", LIBRARY, "-o", output, *force)
+        refuse(*args, cwd=tmp_path, code=7, says=("is what is read",))
+
+
+@pytest.mark.parametrize("output, says", [("none/r.json", "the folder none does not exist"), (".", "is"), ("", "")])
+def test_no_place_for_a_record(output: str, says: str, tmp_path: Path) -> None:
+    """Before any work, with a GPU or a library."""
+    for more in ((), ("--library", LIBRARY)):
+        refuse("cudnn", *more, "-o", output, cwd=tmp_path, code=7, says=(says,))
+
+
+def test_no_library(tmp_path: Path) -> None:
+    """A file that is not there, a folder, a text, and a name beyond ASCII."""
+    (tmp_path / "text").write_text("no library")
+    for name, says in (("lib.so", "is no file"), (".", "is no file"), ("text", "is no libcudnn that can be loaded")):
+        refuse("cudnn", "--library", name, cwd=tmp_path, code=2, says=(name, says))
+
+
+def test_a_library_that_cannot_be_asked(tmp_path: Path) -> None:
+    """A crash of the library is exit 3, and its signal is named."""
+    compiled(tmp_path, "-DCRASHES_AT=500")
+    says = (LIBRARY, "could not be asked without a GPU", "SIGSEGV")
+    refuse("cudnn", "--quick", "--library", LIBRARY, "-o", "r.json", cwd=tmp_path, code=3, says=says)
+
+
+@pytest.mark.parametrize("name, says", [
+    ("cudn", "there is no layout 'cudn'"), ("torch", "layout torch is asked of no library; these are: cudnn"),
+    ("miopen", "layout miopen is asked of no library"),
+])  # fmt: skip
+def test_other_layouts(name: str, says: str, tmp_path: Path) -> None:
+    """Exit 2, with and without a library."""
+    for more in ((), ("--library", LIBRARY)):
+        refuse(name, *more, cwd=tmp_path, code=2, says=(says,))
+
+
+@pytest.mark.parametrize("args, word", [((), "LAYOUT"), (("cudnn", "--fast"), "--fast"), (("cudnn", "b"), "b")])
+def test_usage(args: tuple[str, ...], word: str, tmp_path: Path) -> None:
+    """Exit 2, and what was wrong."""
+    refused(quick, "verify-layout", *args, cwd=tmp_path, code=2, says=(word,))
+
+
+# --- without a GPU ---------------------------------------------------------------------------------------------------
+
+
+def test_no_gpu(no_gpu: None, tmp_path: Path) -> None:
+    """Exit 2, what is known all the same, and how to do more."""
+    ran = quick("verify-layout", "cudnn", "-o", "r.json", cwd=tmp_path)
+    assert ran.code == 2 and ran.err.startswith("error: no CUDA GPU: torch") and "--library" in ran.err, ran
+    assert words(ran, "evidence") == list(verified.evidence(layouts.find("cudnn")))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_gpu_for_a_program(no_gpu: None, tmp_path: Path) -> None:
+    """With --json nothing but the error is said."""
+    refused(quick, "verify-layout", "cudnn", "--json", cwd=tmp_path, code=2, says=("no CUDA GPU",))
+
+
+def test_no_gpu_by_the_command_itself(tmp_path: Path) -> None:
+    """In a process of its own, without warnings of torch or a traceback."""
+    ran = command("verify-layout", "cudnn", cwd=tmp_path, env={"CUDA_VISIBLE_DEVICES": ""})
+    assert ran.code == 2 and ran.err.startswith("error: no CUDA GPU") and "Traceback" not in ran.err, ran
+    assert words(ran, "evidence")
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_the_evidence_that_there_is(
+    gpu: bool, no_gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Records that speak for the table, in numbers."""
+    made: dict[str, Any] = document() if gpu else document(ALONE)
+    (tmp_path / "a.json").write_text(json.dumps(made))
+    monkeypatch.setattr(verified, "FOLDER", str(tmp_path))
+    verified.records.cache_clear()
+    try:
+        ran = quick("verify-layout", "cudnn", cwd=tmp_path)
+    finally:
+        verified.records.cache_clear()
+    assert ran.code == 2
+    assert ("NVIDIA H100" in ran.out, "not verified on a GPU" in ran.out) == (gpu, not gpu)
+    assert words(ran, "asked")[0].endswith("1 agree, 0 not supported, 0 differ")
+    assert words(ran, "ran")[0].endswith("1 agree, 0 not supported, 0 differ" if gpu else "not done")
+
+
+def test_without_torch(tmp_path: Path) -> None:
+    """Exit 2, with the command that installs it; the evidence is there as well."""
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "torch.py").write_text("raise ImportError('no torch here')\n")
+    paths = os.pathsep.join([str(tmp_path / "hidden"), *filter(None, sys.path)])
+    ran = command("verify-layout", "cudnn", cwd=tmp_path, env={"PYTHONPATH": paths})
+    assert ran.code == 2 and "Traceback" not in ran.err, ran
+    assert "error: a GPU is asked through torch: no torch here" in ran.err
+    assert "pip install 'paramtool[torch]'" in ran.err and words(ran, "evidence")
+
+
+def test_a_library_without_torch(right: Path, tmp_path: Path) -> None:
+    """Asking a library needs none."""
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "torch.py").write_text("raise ImportError('no torch here')\n")
+    paths = os.pathsep.join([str(tmp_path / "hidden"), *filter(None, sys.path)])
+    args = ("verify-layout", "cudnn", "--quick", "--library", right)
+    ran = command(*args, cwd=tmp_path, env={"PYTHONPATH": paths})
+    assert (ran.code, ran.err) == (0, ""), ran
