@@ -10,7 +10,7 @@ import click
 
 from paramtool import jobs
 from paramtool.cli import _render
-from paramtool.cli._text import FILE, plural
+from paramtool.cli._text import FILE
 from paramtool.errors import UsageError
 from paramtool.layouts import verified
 
@@ -105,7 +105,7 @@ def _rows(found: Mapping[str, Any], output: str | None, library: str | None) -> 
 
 def _verdict(found: Mapping[str, Any], library: str | None) -> str:
     if found["findings_count"]:
-        return f"{plural(found['findings_count'], 'difference')}: the table does not hold here"
+        return f"{found['findings_count']:,} times something else: the table does not hold here"
     if empty := _empty(found):
         return f"nothing of {' and '.join(empty)} is supported here: no proof"
     if library is not None:

@@ -78,7 +78,7 @@ def _lines(command: list[str], path: str) -> Iterator[str]:
         said.seek(0)
         words = said.read()
         if code == USAGE:
-            raise UsageError(f"{path}: {words.strip()}")
+            raise UsageError(f"{path}: {words.strip()[-MAX_WORDS:]}")
         if code:
             raise FormatError(
                 f"{path}: could not be asked without a GPU: the process that asked ended with {_ended(code)}",
@@ -93,7 +93,8 @@ FAILED = 1
 
 
 def _ended(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    names = {number.value: number.name for number in signal.Signals}
+    return names.get(-code, f"signal {-code}") if code < 0 else f"exit code {code}"
 
 
 def answer_all(path: str, quick: bool) -> None:

@@ -16,12 +16,11 @@ from paramtool.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
 from paramtool.cudnn.table import Finding, answer, differences
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.spec import Spec
-from paramtool.layouts.verified import SCHEMA, table_digest
+from paramtool.layouts.verified import MACHINE, SCHEMA, table_digest
 
 VERDICTS = {"agrees": "a", "unsupported": "u", "differs": "d"}
 MAX_FINDINGS = 200
 """So many are written out; all are counted."""
-MACHINE = ("device", "compute_capability", "driver", "cuda", "cudnn", "torch", "python", "platform")
 
 
 @dataclass(slots=True)

@@ -53,10 +53,8 @@ def answer(layout: Layout, case: Case) -> Answer:
 def _as_one(place: Place, bias_mode: str) -> Iterator[Cell]:
     """The cell whose ID a place has: a bias that stands for two has that of the product which it is added to."""
     cells = [cell for _, cell in place.terms]
-    if len(cells) > 1:
-        kind = {"input": "bW", "recurrent": "bR"}[bias_mode]
-        cells = [cell for cell in cells if cell.kind == kind]
-    yield from cells
+    kind = {"input": "bW", "recurrent": "bR"}.get(bias_mode)
+    yield from (cell for cell in cells if len(cells) == 1 or kind in (None, cell.kind))
 
 
 def _key(cell: Cell, spec: Spec) -> Key:

@@ -112,12 +112,30 @@ def parse(name: str, text: str | bytes) -> Record:
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, dict) else type(data).__name__
             raise ValueError(f"schema {found!r}, expected {SCHEMA!r}")
-        record = Record(name, data)
-        for part in (record.layout, record.table, record.machine, record.is_of_a_gpu, record.agrees, record.words()):
-            del part  # each reads what it needs
+        _check(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(f"{name}: is no record of a layout: {type(error).__name__}: {error}") from None
-    return record
+    return Record(name, data)
+
+
+TEXTS = ("layout", "table", "date", "grid")
+MACHINE = ("device", "compute_capability", "driver", "cuda", "cudnn", "torch", "python", "platform")
+COUNTS = ("agrees", "unsupported", "differs")
+
+
+def _check(data: Mapping[str, Any]) -> None:
+    """KeyError, TypeError or ValueError where something is missing or of another type that is read later."""
+    texts = [*(data[key] for key in TEXTS), *(data["machine"][key] for key in MACHINE)]
+    numbers = [data["findings_count"]]
+    for part in (data[part] for part in PARTS if data[part] is not None):
+        numbers += [part["counts"][key] for key in COUNTS] + list(part["unsupported"].values())
+        texts += [*part["networks"].values(), *(text for axis in part["columns"].values() for text in axis)]
+        for errors in part.get("errors", {}).values():
+            numbers += [errors[key] for key in ("tolerance", "outputs", "gradients", "smallest_control")]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a text is none")
+    if not all(type(number) in (int, float) and number >= 0 for number in numbers):
+        raise TypeError("a number is none, or below zero")
 
 
 @lru_cache(maxsize=1)
