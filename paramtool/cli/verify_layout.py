@@ -82,7 +82,8 @@ def _evidence(table: Layout) -> Iterator[_render.Row]:
     yield ("layout", table.name, table.title)
     yield from (("evidence", words) for words in verified.evidence(table))
     for record in verified.speaking(table):
-        yield from _parts(record.data)
+        counts = [_counted(record.data[part]["counts"]) for part in verified.PARTS if record.data[part] is not None]
+        yield ("record", record.words(), *counts, record.data["date"])
 
 
 def _rows(found: Mapping[str, Any], output: str | None, library: str | None) -> Iterator[_render.Row]:
