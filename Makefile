@@ -5,8 +5,9 @@
 #   make oracles  other libraries' verdicts: each framework runs what was converted for it, in an environment of its own
 #                 (8 of them, 8 GB), and docs/proofs.md tells of it; cuDNN is asked too, see `make cudnn`
 #   make cudnn    the table of the layout `cudnn` beside what 5 versions of cuDNN say without a GPU (4 GB)
-#   make gpu      on a machine with a CUDA GPU whose Python has torch, click, numpy, ml_dtypes and safetensors: the proof
-#                 of that layout on the GPU, and what fusing is worth there (docs/gpu.md); nothing is installed
+#   make gpu      on a machine with a CUDA GPU whose Python has torch, click, numpy, ml_dtypes, safetensors and
+#                 matplotlib: the proof of that layout on the GPU (gpu-proof), and what fusing is worth there (gpu-bench);
+#                 nothing is installed (docs/gpu.md)
 #
 # PYTHON=python3.12 chooses another interpreter, which gets an environment of its own.  The frameworks' environments are
 # made by ORACLE_PYTHON, python3.11 where there is one: MXNet and Chainer need 3.11 or older, others 3.11 or later.
@@ -28,7 +29,7 @@ GB ?= 4
 CUDNN = cu12==8.9.7.29 cu12==9.1.0.70 cu12==9.10.2.21 cu13==9.19.0.56 cu12==9.28.0.42
 GPU_OUT ?= build/gpu
 
-.PHONY: demo test check oracles cudnn gpu bench clean
+.PHONY: demo test check oracles cudnn gpu gpu-proof gpu-bench bench clean
 .DELETE_ON_ERROR:
 
 # 25.1: `pip install --group`
@@ -84,14 +85,25 @@ $(CUDNN:%=$(ENVIRONMENTS)/cudnn-%/stamp): $(ENVIRONMENTS)/cudnn-%/stamp: $(VENV)
 	touch $@
 
 cudnn: $(CUDNN:%=$(ENVIRONMENTS)/cudnn-%/stamp)
+	@mkdir -p build/cudnn
 	@set -e; for one in $(CUDNN); do \
-	    $(BIN)/paramtool verify-layout cudnn --library $(ENVIRONMENTS)/cudnn-$$one/nvidia/cudnn/lib/libcudnn.so.?; \
+	    $(BIN)/paramtool verify-layout cudnn --library $(ENVIRONMENTS)/cudnn-$$one/nvidia/cudnn/lib/libcudnn.so.? \
+	        -o build/cudnn/cudnn-$$(echo $$one | sed 's/.*==//; s/\.[0-9]*$$//')-no-gpu.json --force; \
+	    PARAMTOOL_CUDNN_HEADERS=$(ENVIRONMENTS)/cudnn-$$one/nvidia/cudnn/include \
+	        $(BIN)/python -m pytest tests/oracles/test_cudnn_headers.py; \
 	done
 
-# No environment: the interpreter that PYTHON names has the torch that knows the GPU.
+# No environment: the interpreter that PYTHON names has the torch that knows the GPU.  Both parts run, whatever the first
+# one finds; each has its own time (docs/gpu.md).
 gpu:
+	@status=0; $(MAKE) gpu-proof || status=1; $(MAKE) gpu-bench || status=1; exit $$status
+
+gpu-proof:
 	@mkdir -p $(GPU_OUT)
 	$(PYTHON) -m paramtool verify-layout cudnn -o $(GPU_OUT)/record.json --force
+
+gpu-bench:
+	@mkdir -p $(GPU_OUT)
 	$(PYTHON) benchmarks/gpu_fused.py -o $(GPU_OUT)/fused.json --plot $(GPU_OUT)/fused.png
 
 # The real libraries, run on what paramtool read and wrote. `make test` runs the first of these too; here they are alone,

@@ -33,6 +33,8 @@ REPACKS = "RNN module weights are not part of single contiguous chunk of memory"
 KERNEL = "CudnnRnn"
 """A part of autograd's name for cuDNN's kernel."""
 TOLERANCE = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-9}
+GRADIENTS = 3
+"""The tolerance of gradients is so many times that of outputs."""
 GATES = {"lstm": 4, "gru": 3}
 FEWEST_ROUNDS, MOST_ROUNDS = 3, 200
 
@@ -170,22 +172,31 @@ CALLS = dict(zip(MODES, (forward, forward_backward), strict=True))
 
 
 def prove(cell: Cell, found: Mapping[str, Variant], ins: Given) -> None:
-    """Unproved where outputs differ; on a GPU also where cuDNN does not run, or torch packs others than `separate`."""
+    """Unproved where outputs or gradients differ.
+
+    On a GPU also where cuDNN does not run, or where torch packs others than `separate`.
+    """
     for mode, call in CALLS.items():
         outputs = {}
         for name, variant in found.items():
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
-                outputs[name] = call(cell, variant, ins)[0]
+                outputs[name] = call(cell, variant, ins)
             if ins.input.is_cuda:
                 prove_packing(name, any(REPACKS in str(warning.message) for warning in said))
                 if mode == "forward_backward":
-                    prove_kernel(name, outputs[name])
-        for name, output in outputs.items():
-            bound = TOLERANCE[cell.dtype]
-            if not torch.allclose(output, outputs["fused"], rtol=bound, atol=bound):
-                far = (output - outputs["fused"]).abs().max().item()
-                raise Unproved(f"{mode}: the output of {name} is {far:g} apart from that of fused")
+                    prove_kernel(name, outputs[name][0])
+        for name, found_there in outputs.items():
+            prove_equal(f"{mode}: {name}", TOLERANCE[cell.dtype], found_there, outputs["fused"])
+
+
+def prove_equal(what: str, bound: float, found: tuple[torch.Tensor, ...], fused: tuple[torch.Tensor, ...]) -> None:
+    """The output, and the gradients where there are some: max |a - b| / max(1, max |b|)."""
+    for number, (ours, theirs) in enumerate(zip(found, fused, strict=True)):
+        far = ((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1)).item()
+        if not far <= bound * (1 if number == 0 else GRADIENTS):
+            which = "output" if number == 0 else f"gradient {number}"
+            raise Unproved(f"{what}: its {which} is {far:g} apart from that of fused")
 
 
 def prove_packing(name: str, warned: bool) -> None:

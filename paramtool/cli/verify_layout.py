@@ -51,13 +51,11 @@ def command(layout: str, quick: bool, library: str | None, output: str | None, a
     if output is not None:
         jobs.check_record_place(output, force=force, inputs=[library] if library else [])
     try:
-        found = _record(layout, quick, library)
+        found = _record(layout, quick, library, output, force)
     except UsageError:
         if not as_json and library is None:
             _render.rows(_evidence(table))
         raise
-    if output is not None:
-        jobs.write_record(found, output, force=force)
     if as_json:
         _render.json_text(found)
     else:
@@ -65,15 +63,30 @@ def command(layout: str, quick: bool, library: str | None, output: str | None, a
     return 1 if found["findings_count"] or _empty(found) else 0
 
 
-def _record(layout: str, quick: bool, library: str | None) -> dict[str, Any]:
-    """The record, by the library alone or on the GPU."""
+def _record(layout: str, quick: bool, library: str | None, output: str | None, force: bool) -> dict[str, Any]:
+    """The record, by the library alone or on the GPU; written after each of its parts."""
+    written = False
+
+    def keep(document: dict[str, Any]) -> None:
+        nonlocal written
+        if output is not None:
+            jobs.write_record(document, output, force=force or written)
+            written = True
+
     if library is not None:
-        return jobs.ask_library(library, layout, quick=quick, progress=_render.counted)
+        found = jobs.ask_library(library, layout, quick=quick, progress=_render.counted)
+    else:
+        found = _verify(layout, quick=quick, progress=_render.counted, keep=keep)
+    keep(found)
+    return found
+
+
+def _verify(layout: str, **how: Any) -> dict[str, Any]:
     try:
         verify = import_module("paramtool.torch").verify_layout
     except ImportError as error:
         raise UsageError(f"a GPU is asked through torch: {error}", hint="pip install 'paramtool[torch]'") from None
-    found: dict[str, Any] = verify(layout, quick=quick, progress=_render.counted)
+    found: dict[str, Any] = verify(layout, **how)
     return found
 
 
@@ -133,7 +146,7 @@ def _parts(found: Mapping[str, Any]) -> Iterator[_render.Row]:
             yield (
                 "",
                 f"  {dtype}: outputs off by at most {errors['outputs']:.1e}, gradients {errors['gradients']:.1e}",
-                f"tolerance {errors['tolerance']:g}; exchanged gates {errors['smallest_control']:.2g} and more",
+                f"tolerance {errors['tolerance']:g}; a wrong order {errors['smallest_control']:.2g} and more",
             )
         for why in dict.fromkeys(reason.rsplit(" (", 1)[0] for reason in found[part]["unsupported"]):
             yield ("", f"  not supported: {why}", "--json and -o say for what")

@@ -41,6 +41,7 @@ class Region:
     """A tensor in the weight space; shape and strides in elements, with cuDNN's leading axis of length 1."""
 
     byte_start: int
+    dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
@@ -79,12 +80,12 @@ def keys(spec: Spec) -> Iterator[tuple[int, int]]:
 
 
 def as_json(answer: Answer | Unsupported) -> dict[str, Any]:
-    """An answer as JSON data: regions as [pseudo-layer, linLayerID, what, byte_start, shape, strides]."""
+    """An answer as JSON data: regions as [pseudo-layer, linLayerID, what, byte_start, dtype, shape, strides]."""
     if isinstance(answer, Unsupported):
         return {"unsupported": answer.why}
     return {
         "nbytes": answer.nbytes,
-        "regions": [[*key, at.byte_start, list(at.shape), list(at.strides)] for key, at in answer.regions.items()],
+        "regions": [[*key, r.byte_start, r.dtype, list(r.shape), list(r.strides)] for key, r in answer.regions.items()],
     }
 
 
@@ -93,7 +94,7 @@ def from_json(data: Mapping[str, Any]) -> Answer | Unsupported:
     if "unsupported" in data:
         return Unsupported(data["unsupported"])
     regions = {
-        Key(pseudo, linear, what): Region(start, tuple(shape), tuple(strides))
-        for pseudo, linear, what, start, shape, strides in data["regions"]
+        Key(pseudo, linear, what): Region(start, dtype, tuple(shape), tuple(strides))
+        for pseudo, linear, what, start, dtype, shape, strides in data["regions"]
     }
     return Answer(data["nbytes"], regions)

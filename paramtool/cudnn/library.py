@@ -3,15 +3,15 @@
 Signatures and numbers are those of cudnn_adv.h and cudnn_graph.h of cuDNN 8 and 9 (cudnnSetRNNDescriptor_v8,
 cudnnGetRNNWeightSpaceSize and cudnnGetRNNWeightParams came with 8.0).
 
-The questions take a handle, which cudnnCreate makes only where there is a GPU.  cuDNN 8.9 to 9.28 answer them without
-looking into it: `Library(..., blank=True)` gives them zeros instead.  What a version does that looks is not defined, so
-that is done in a process of its own only (`asking`).
+The questions take a handle, which cudnnCreate makes only where there is a GPU.  cuDNN 8.9.7, 9.1.0, 9.10.2, 9.19.0 and
+9.28.0 answer them without looking into it: `Library(..., blank=True)` gives them zeros instead.  What a version does
+that looks is not defined, so that is done in a process of its own only (`asking`).
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_size_t, c_uint32, c_ulonglong, c_void_p
 from typing import Any
@@ -58,10 +58,12 @@ MATH = {"float16": TENSOR_OP_MATH, "bfloat16": TENSOR_OP_MATH, "float32": FMA_MA
 """cudnnMathType_t as torch chooses it with TF32 off (aten/src/ATen/cudnn/Descriptors.h, RNNDescriptor::set)."""
 PADDED_IO_ENABLED = 1
 LINEAR_INPUT = 0
-NOT_SUPPORTED = "NOT_SUPPORTED"
-"""What the name of a status has where a network is refused and not the call."""
+NOT_SUPPORTED = ("NOT_SUPPORTED", "ARCH_MISMATCH")
+"""What the name of a status has where a network, or an algorithm for it, is refused and not the call ..."""
+THE_MACHINE = ("DRIVER", "CUDART", "PREREQUISITE", "SUBLIBRARY")
+"""... unless it has one of these, too: then the machine is at fault, and nothing is said of the network."""
 BASE = 1 << 32
-"""Where the weight space is said to begin: it is never read, only added to."""
+"""Where the weight space is said to begin where there is no GPU: it is never read, only added to."""
 HANDLE_NBYTES = 1 << 20
 MAX_AXES = 8
 
@@ -73,9 +75,15 @@ class CudnnError(ParamtoolError):
 class Library:
     """A loaded libcudnn, with the descriptors that questions need.  `close` gives them back."""
 
-    def __init__(self, functions: Any, *, blank: bool = False) -> None:
-        """`functions` is a ctypes.CDLL; with `blank`, a handle of zeros is used and no GPU is needed."""
+    def __init__(
+        self, functions: Any, *, blank: bool = False, space: Callable[[int], int] = lambda nbytes: BASE
+    ) -> None:
+        """`functions` is a ctypes.CDLL; with `blank`, a handle of zeros is used and no GPU is needed.
+
+        `space` is asked for the address of a weight space of so many bytes.
+        """
         self._functions = functions
+        self._space = space
         for name, (result, arguments) in {**SIGNATURES, **OPTIONAL}.items():
             function = getattr(functions, name, None)
             if function is None and name in SIGNATURES:
@@ -113,27 +121,28 @@ class Library:
             if refused:
                 return refused
             regions: dict[Key, Region] = {}
+            start = self._space(size.value)
             for pseudo_layer, linear in keys(case.spec):
-                found = self._regions(descriptor, size.value, pseudo_layer, linear)
+                found = self._regions(descriptor, start, size.value, pseudo_layer, linear)
                 if isinstance(found, Unsupported):
                     return found
                 regions |= found
         return Answer(size.value, regions)
 
     def _regions(
-        self, descriptor: c_void_p, nbytes: int, pseudo_layer: int, linear: int
+        self, descriptor: c_void_p, start: int, nbytes: int, pseudo_layer: int, linear: int
     ) -> dict[Key, Region] | Unsupported:
         """The matrix and the bias of one linLayerID, where they are there."""
         matrix, bias = c_void_p(), c_void_p()
         refused = self._asked(
-            "cudnnGetRNNWeightParams", self._handle, descriptor, pseudo_layer, nbytes, BASE, linear,
+            "cudnnGetRNNWeightParams", self._handle, descriptor, pseudo_layer, nbytes, start, linear,
             self._matrix, ctypes.byref(matrix), self._bias, ctypes.byref(bias),
         )  # fmt: skip
         if refused:
             return refused
         both = (("matrix", matrix, self._matrix), ("bias", bias, self._bias))
         return {
-            Key(pseudo_layer, linear, what): self._region(address.value - BASE, tensor)
+            Key(pseudo_layer, linear, what): self._region(address.value - start, tensor)
             for what, address, tensor in both
             if address.value
         }
@@ -144,7 +153,7 @@ class Library:
         self._call(
             "cudnnGetTensorNdDescriptor", descriptor, MAX_AXES, ctypes.byref(dtype), ctypes.byref(axes), shape, strides
         )
-        return Region(byte_start, tuple(shape[: axes.value]), tuple(strides[: axes.value]))
+        return Region(byte_start, _name(dtype.value), tuple(shape[: axes.value]), tuple(strides[: axes.value]))
 
     @contextmanager
     def _described(self, case: Case) -> Iterator[c_void_p | Unsupported]:
@@ -187,7 +196,7 @@ class Library:
             return None
         word = (self._functions.cudnnGetErrorString(status) or b"").decode(errors="replace")
         why = ": ".join(filter(None, (word or f"status {status}", self._explained())))
-        if NOT_SUPPORTED not in word:
+        if not refused(word):
             raise CudnnError(f"{name}: {why}")
         return Unsupported(why)
 
@@ -199,6 +208,21 @@ class Library:
         text = ctypes.create_string_buffer(512)
         function(text, len(text))
         return text.value.decode(errors="replace").strip()
+
+
+def refused(words: str) -> bool:
+    """Whether words say that there is no such network, by the name of the status in them.
+
+    >>> refused("CUDNN_STATUS_NOT_SUPPORTED_SHAPE"), refused("CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE")
+    (True, False)
+    """
+    return any(part in words for part in NOT_SUPPORTED) and not any(part in words for part in THE_MACHINE)
+
+
+def _name(data_type: int) -> str:
+    """The name of a cudnnDataType_t."""
+    names = {number: name for name, number in DATA_TYPES.items()}
+    return names.get(data_type, f"cudnnDataType_t {data_type}")
 
 
 def _mode(spec: Spec) -> str:

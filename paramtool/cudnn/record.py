@@ -57,6 +57,11 @@ class Part:
         self.findings_count += len(found)
         self.add(case.spec, "differs" if found else "agrees")
 
+    def fail(self, finding: Finding) -> None:
+        """What is wrong with all that is left of it."""
+        self.findings.append(finding)
+        self.findings_count += 1
+
     def as_json(self) -> dict[str, Any]:
         """Without the findings, which a record has together."""
         return {
@@ -95,7 +100,7 @@ def document(
     layout: Layout,
     machine: Mapping[str, str],
     quick: bool,
-    asked: Part | None,
+    asked: Part | None = None,
     flattened: Part | None = None,
     ran: Part | None = None,
 ) -> dict[str, Any]:

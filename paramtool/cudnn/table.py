@@ -70,7 +70,7 @@ def _region(view: View) -> Region:
     shape, strides = view.shape, view.strides
     if len(shape) == 1:
         shape, strides = (*shape, 1), (*strides, 1)
-    return Region(view.dtype.nbytes(view.offset), (1, *shape), (view.numel, *strides))
+    return Region(view.dtype.nbytes(view.offset), view.dtype.name, (1, *shape), (view.numel, *strides))
 
 
 def differences(case: Case, expected: Answer, found: Answer) -> Iterator[Finding]:
@@ -88,7 +88,7 @@ def _of_cell(case: Case, key: Key, expected: Region | None, found: Region | None
         said = ["none" if side is None else f"one at byte {side.byte_start}" for side in (expected, found)]
         yield Finding(str(case), cell, "presence", *said)
         return
-    for what in ("byte_start", "shape", "strides"):
+    for what in ("byte_start", "dtype", "shape", "strides"):
         sides = getattr(expected, what), getattr(found, what)
         if sides[0] != sides[1]:
             yield Finding(str(case), cell, what, *map(str, sides))

@@ -1,8 +1,9 @@
 """cuDNN, and who copied its order: one flat vector, all matrices, then all biases ("order P").
 
 cuDNN does not promise this order; it says to ask (cudnnGetRNNWeightParams).  `paramtool verify-layout cudnn` asks, and
-`records/` has what cuDNN 8.9 to 9.28 answered.  It is also what the storages of checkpoints hold that were saved from
-GPUs, and what PyTorch asserts each time it makes such a buffer (aten/src/ATen/native/cudnn/RNN.cpp, get_parameters).
+`records/` has what five versions of it answered, 8.9.7 to 9.28.0.  It is also what the storages of checkpoints hold
+that were saved from GPUs, and what PyTorch asserts each time it makes such a buffer
+(aten/src/ATen/native/cudnn/RNN.cpp, get_parameters).
 """
 
 from paramtool.layouts.layout import UNSEEN, Form, Layout, Option, Tensor

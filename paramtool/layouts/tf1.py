@@ -13,7 +13,7 @@ SCOPES = "<basic_lstm_cell/|lstm_cell/|lstm_fused_cell/|lstm_block_cell/|gru_cel
 CUDNN_SCOPES = "<cudnn_compatible_lstm_cell/|cudnn_compatible_gru_cell/>"
 STACK = "[cell_{layer}/]<bidirectional_rnn/>[{dir}/]" + SCOPES
 OPAQUE_PROJECTION = {
-    "P": "where cuDNN 7 and older had a projection was never seen: behind R, as in cuDNN 8.9 and later, is taken for it"
+    "P": "where cuDNN 7 and older had a projection was never seen: behind R, as in cuDNN 8.9.7 and later, is taken"
 }
 CUDNN_STACK = "[cell_{layer}/]<bidirectional_rnn/>[{dir}/]" + CUDNN_SCOPES
 JOINED = "W[in (gate hidden)] R[rec (gate hidden)]"

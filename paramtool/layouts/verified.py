@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 from paramtool.errors import FormatError
@@ -19,8 +20,11 @@ from paramtool.layouts.layout import Form, Layout
 SCHEMA = "paramtool.layout-record/1"
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "records")
 NOT_ON_A_GPU = "not verified on a GPU"
-MAKE_ONE = "paramtool verify-layout {layout} -o paramtool/layouts/records/NAME.json"
-"""How a record is made."""
+MAKE_ONE = {
+    True: "on a machine with a CUDA GPU: paramtool verify-layout {layout} -o paramtool/layouts/records/NAME.json",
+    False: "make {layout}, then put build/{layout}/*-no-gpu.json into paramtool/layouts/records",
+}
+"""How a record is made: on a GPU or not."""
 PARTS = ("asked", "flattened", "ran")
 """What a record of a GPU has to tell of."""
 
@@ -88,21 +92,50 @@ class Record:
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing differed, something agreed in every part, and the whole grid was asked."""
+        """Whether nothing differed in the whole grid, and every kind of network agreed in each of PLAIN_TYPES."""
         parts = [self.data[part] for part in PARTS if self.data[part] is not None]
         return (
             bool(parts)
             and self.data["grid"] == "full"
             and not self.data["findings_count"]
-            and all(part["counts"]["agrees"] and not part["counts"]["differs"] for part in parts)
+            and not any(part["counts"]["differs"] for part in parts)
+            and all(_agreed(part) >= set(product(KINDS, PLAIN_TYPES)) for part in parts)
         )
 
     def words(self) -> str:
         """`verified on cuDNN 9.19.0, NVIDIA H100`, or `asked cuDNN 9.28.0 without a GPU`."""
-        library = f"cuDNN {self.machine['cudnn']}"
-        return (
-            f"verified on {library}, {self.machine['device']}" if self.is_of_a_gpu else f"asked {library} without a GPU"
-        )
+        library, device = f"cuDNN {self.machine['cudnn']}", self.machine["device"]
+        if not device:
+            return f"asked {library} without a GPU"
+        return f"verified on {library}, {device}" if self.is_of_a_gpu else f"asked in part: {library}, {device}"
+
+
+KINDS = ("rnn tanh", "rnn relu", "gru", "lstm", "lstm projection")
+PLAIN_TYPES = ("float16", "float32", "float64")
+"""Types that every cuDNN and torch have."""
+
+
+def _agreed(part: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """(kind, type) of which at least one case agreed, with the standard algorithm where there are several."""
+    axes = list(part["columns"].items())
+    ways = [dict(zip(dict(axes), values, strict=True)) for values in product(*(values for _, values in axes))]
+    return {
+        (_kind(network), way["dtype"])
+        for network, letters in part["networks"].items()
+        for way, letter in zip(ways, letters, strict=False)
+        if letter == "a" and way.get("algorithm", "standard") == "standard"
+    }
+
+
+def _kind(network: str) -> str:
+    """The word of KINDS for a network, as a text.
+
+    >>> _kind("lstm input=3 hidden=5 projection=2"), _kind("rnn input=3 hidden=5 activation=relu")
+    ('lstm projection', 'rnn relu')
+    """
+    word, *rest = network.split()
+    more = [fact.partition("=") for fact in rest if fact.startswith(("activation=", "projection="))]
+    return " ".join([word, *(value if name == "activation" else name for name, _, value in more)])
 
 
 def parse(name: str, text: str | bytes) -> Record:
@@ -130,6 +163,9 @@ def _check(data: Mapping[str, Any]) -> None:
     for part in (data[part] for part in PARTS if data[part] is not None):
         numbers += [part["counts"][key] for key in COUNTS] + list(part["unsupported"].values())
         texts += [*part["networks"].values(), *(text for axis in part["columns"].values() for text in axis)]
+        letters = "".join(part["networks"].values())
+        if [letters.count(letter) for letter in "aud"] != [part["counts"][key] for key in COUNTS]:
+            raise ValueError("the letters of its networks are not those that it counts")
         for errors in part.get("errors", {}).values():
             numbers += [errors[key] for key in ("tolerance", "outputs", "gradients", "smallest_control")]
     if not all(isinstance(text, str) for text in texts):
@@ -171,7 +207,7 @@ def on_gpu(layout: Layout) -> str:
 
 def evidence(layout: Layout) -> tuple[str, ...]:
     """All that is known of a layout: what was run, what a library answered, and what a GPU did."""
-    alone = sorted({r.machine["cudnn"] for r in speaking(layout) if not r.is_of_a_gpu}, key=_numbers)
+    alone = sorted({r.machine["cudnn"] for r in speaking(layout) if not r.machine["device"]}, key=_numbers)
     which = f"{alone[0]} to {alone[-1]} ({len(alone)} versions)" if len(alone) > 1 else "".join(alone)
     asked = f"asked: cuDNN {which}, without a GPU" if alone else ""
     return (*layout.proof, *filter(None, (asked, on_gpu(layout))))

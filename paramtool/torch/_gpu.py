@@ -87,8 +87,15 @@ def libcudnn(maps: str | None = None) -> str:
 @contextmanager
 def asked_library() -> Iterator[Library]:
     """The cuDNN that torch uses, with a handle for the GPU."""
-    torch.zeros(1, device="cuda")  # a context, which cudnnCreate needs
-    library = Library(ctypes.CDLL(libcudnn()))
+    space = torch.zeros(1, dtype=torch.uint8, device="cuda")  # also makes a context, which cudnnCreate needs
+
+    def address(nbytes: int) -> int:
+        nonlocal space
+        if space.numel() < nbytes:
+            space = torch.empty(nbytes, dtype=torch.uint8, device="cuda")
+        return space.data_ptr()
+
+    library = Library(ctypes.CDLL(libcudnn()), space=address)
     wanted = as_text(_cudnn_version())
     try:
         if library.version != wanted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -11,40 +11,69 @@ import torch
 from paramtool.cudnn import grid, record, table
 from paramtool.cudnn.answers import Unsupported
 from paramtool.cudnn.grid import Case
+from paramtool.cudnn.library import CudnnError, Library, refused
 from paramtool.cudnn.record import Part
 from paramtool.cudnn.table import Finding
+from paramtool.errors import ParamtoolError
 from paramtool.jobs._progress import Progress, silent
 from paramtool.jobs.verifying_layouts import to_verify
 from paramtool.layouts import find
 from paramtool.layouts.layout import Layout
+from paramtool.layouts.verified import PARTS
 from paramtool.torch import _gpu
 from paramtool.torch._flattened import Device, buffer, of_case, windows
 from paramtool.torch._running import TOLERANCE, run
 
 
-def verify_layout(layout: str = "cudnn", *, quick: bool = False, progress: Progress = silent) -> dict[str, Any]:
+def verify_layout(
+    layout: str = "cudnn",
+    *,
+    quick: bool = False,
+    progress: Progress = silent,
+    keep: Callable[[dict[str, Any]], None] = lambda document: None,
+) -> dict[str, Any]:
     """Prove a layout on the first CUDA GPU; the record (docs/schema/layout-record-1.json), findings included.
 
     Asks the cuDNN that torch loaded for every network of the grid, looks where `flatten_parameters` puts the weights,
     and runs buffers that `paramtool fuse` made against the CPU in float64, with TF32 off; `quick` takes a small grid.
+    `keep` gets the record after each of the three, so that minutes of work are not lost with the last one.
     UsageError where there is no GPU.
     """
     there = to_verify(layout)
     _gpu.require_gpu()
+    machine, parts = _gpu.machine(), dict[str, Part | None]()
+
+    def document() -> dict[str, Any]:
+        return record.document(there, machine, quick, *(parts.get(name) for name in PARTS))
+
     with _gpu.without_tf32():
-        asked = _asked(there, quick, progress)
-        flat = flattened(there, grid.built(quick), Device(), progress)
-        ran = computed(grid.run(quick), Device(), progress)
-    return record.document(there, _gpu.machine(), quick, asked, flat, ran)
+        parts["asked"] = asked(there, list(grid.asked(quick)), progress)
+        keep(document())
+        parts["flattened"] = flattened(there, grid.built(quick), Device(), progress)
+        keep(document())
+        parts["ran"] = computed(grid.run(quick), Device(), progress)
+    return document()
 
 
-def _asked(layout: Layout, quick: bool, progress: Progress) -> Part:
-    part, cases = record.asked_part(), list(grid.asked(quick))
-    with _gpu.asked_library() as library, progress("asking cuDNN", len(cases)) as advance:
-        for case in cases:
-            record.compare(part, layout, case, library.answer(case))
-            advance(1)
+def asked(layout: Layout, cases: Sequence[Case], progress: Progress = silent) -> Part:
+    """What cuDNN says, beside the table; where it fails, that is a finding."""
+    part = record.asked_part()
+    with progress("asking cuDNN", len(cases)) as advance:
+        try:
+            with _gpu.asked_library() as library:
+                for case in cases:
+                    _ask(part, layout, case, library)
+                    advance(1)
+        except (ParamtoolError, OSError) as error:
+            part.fail(Finding("cuDNN", "", "library", "one that can be asked", str(error)))
     return part
+
+
+def _ask(part: Part, layout: Layout, case: Case, library: Library) -> None:
+    try:
+        record.compare(part, layout, case, library.answer(case))
+    except CudnnError as error:
+        part.judge(case, [Finding(str(case), "", "error", "an answer", str(error))])
 
 
 def flattened(layout: Layout, cases: Iterable[Case], device: Device, progress: Progress = silent) -> Part:
@@ -80,23 +109,30 @@ def computed(cases: Iterable[Case], device: Device, progress: Progress = silent)
     return part
 
 
+def _in_words(error: Exception) -> str:
+    """The first line of an error; with its name, but where torch speaks for itself."""
+    name, words = type(error).__name__, next(iter(str(error).splitlines()), "")
+    return words if words and isinstance(error, RuntimeError) else f"{name}: {words}" if words else name
+
+
 def _judged(
     cases: Iterable[Case],
     judge: Callable[[Case], Iterable[Finding] | Unsupported],
     label: str,
     progress: Progress,
 ) -> Part:
-    """Every case with its verdict; an error of torch is a finding, unless it says that there is no such network."""
+    """Every case with its verdict; an error is a finding, unless it says that there is no such network."""
     part, todo = record.built_part(), list(cases)
     with progress(label, len(todo)) as advance:
         for case in todo:
             try:
-                part.judge(case, judge(case))
-            except (RuntimeError, NotImplementedError) as error:
-                words = str(error).splitlines()[0] if str(error) else type(error).__name__
-                refused = "NOT_SUPPORTED" in words or isinstance(error, NotImplementedError)
+                found = judge(case)
+                part.judge(case, found if isinstance(found, Unsupported) else list(found))
+            except Exception as error:  # whatever it is, the other cases are worth knowing
+                words = _in_words(error)
+                lacks = refused(words) or isinstance(error, NotImplementedError)
                 finding = Finding(str(case), "", "error", "none", words)
-                part.judge(case, Unsupported(words) if refused else [finding])
+                part.judge(case, Unsupported(words) if lacks else [finding])
                 if isinstance(error, torch.cuda.OutOfMemoryError):
                     torch.cuda.empty_cache()
             advance(1)

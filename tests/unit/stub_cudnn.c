@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum { SUCCESS, BAD_PARAM = 2000, NOT_SUPPORTED = 3000 };
-typedef struct { int algorithm, gates, bias, directions, itemsize, input, hidden, projection, layers; } Network;
+typedef struct { int type, gates, bias, directions, itemsize, input, hidden, projection, layers; } Network;
 typedef struct { int type, rows, columns; } Tensor;
 
 /* Elements before a region; of the whole where there is none, with no rows. */
@@ -65,10 +65,11 @@ int cudnnSetRNNDescriptor_v8(
     Network *n, int algorithm, int mode, int bias, int direction, int inputMode, int type, int precision, int math,
     int32_t input, int32_t hidden, int32_t projection, int32_t layers, void *dropout, uint32_t flags) {
     int itemsize = type == 0 ? 4 : type == 1 ? 8 : 2, gates = mode == 2 ? 4 : mode == 3 ? 3 : 1;
+    (void)algorithm;
 #ifdef REFUSES
     if (algorithm || REFUSES == 2) return NOT_SUPPORTED;
 #endif
-    *n = (Network){algorithm, gates, bias, direction + 1, itemsize, input, hidden, projection, layers};
+    *n = (Network){type, gates, bias, direction + 1, itemsize, input, hidden, projection, layers};
     return inputMode || precision != (type == 1) || math > 3 || !dropout || flags != 1 ? BAD_PARAM : SUCCESS;
 }
 int cudnnGetRNNWeightSpaceSize(void *handle, const Network *n, size_t *nbytes) {
@@ -91,6 +92,7 @@ int cudnnGetRNNWeightParams(
     if (n->gates == 4 && id < 2) id = 1 - id;
 #endif
     int64_t first = find(n, layer, id, 0, matrix), second = find(n, layer, id, 1, bias);
+    matrix->type = bias->type = n->type;
     *matrixAt = matrix->rows ? (char *)space + first * n->itemsize : NULL;
     *biasAt = bias->rows ? (char *)space + second * n->itemsize : NULL;
     return handle && nbytes ? SUCCESS : BAD_PARAM;

@@ -82,8 +82,8 @@ def test_an_answer() -> None:
     found = Fake().library().answer(Case(replace(LSTM, bias=False), "none", "float16"))
     assert isinstance(found, Answer)
     assert found.nbytes == 2 * 4 * (3 + 5) * 5 and len(found.regions) == 8
-    assert found.regions[Key(0, 0, "matrix")] == Region(0, (1, 5, 3), (15, 3, 1))
-    assert found.regions[Key(0, 4, "matrix")] == Region(2 * 60, (1, 5, 5), (25, 5, 1))
+    assert found.regions[Key(0, 0, "matrix")] == Region(0, "float16", (1, 5, 3), (15, 3, 1))
+    assert found.regions[Key(0, 4, "matrix")] == Region(2 * 60, "float16", (1, 5, 5), (25, 5, 1))
 
 
 def test_answers_survive_their_json() -> None:

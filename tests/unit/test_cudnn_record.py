@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from torch import nn
 from paramtool import jobs, layouts
 from paramtool.cudnn import record
 from paramtool.cudnn.answers import Unsupported
-from paramtool.cudnn.grid import Case
+from paramtool.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
 from paramtool.cudnn.record import MAX_FINDINGS, Part
 from paramtool.cudnn.table import Finding
 from paramtool.errors import FormatError
+from paramtool.jobs.verifying_layouts import ASKED
 from paramtool.layouts import verified
 from paramtool.layouts.layout import Layout, Option
 from paramtool.layouts.spec import Spec
@@ -48,9 +50,25 @@ def part(*findings: Iterable[Finding]) -> Part:
     return made
 
 
+KINDS = (
+    Spec("rnn", 3, 5, activation="tanh"), Spec("rnn", 3, 5, activation="relu"), Spec("gru", 3, 5, reset="after"), SPEC,
+    Spec("lstm", 3, 5, projection=2),
+)  # fmt: skip
+
+
+def whole(unsupported: Callable[[Case], bool] = lambda case: False, kinds: Iterable[Spec] = KINDS) -> Part:
+    """A part in which every kind of network agrees in every type, but for those that are unsupported."""
+    made = record.built_part()
+    for spec in kinds:
+        for mode, dtype in product(("none", "double"), DTYPES):
+            one = Case(replace(spec, bias=mode != "none"), mode, dtype)
+            made.judge(one, Unsupported("never") if unsupported(one) else ())
+    return made
+
+
 def document(machine: dict[str, str] = GPU, quick: bool = False, **more: Any) -> dict[str, Any]:
     """A record in which everything agrees; one of a GPU has all three parts."""
-    parts = dict.fromkeys(("asked", "flattened", "ran") if "device" in machine else ("asked",), part(()))
+    parts = dict.fromkeys(("asked", "flattened", "ran") if "device" in machine else ("asked",), whole())
     return record.document(CUDNN, machine, quick, **{"asked": None, **parts, **more})
 
 
@@ -124,7 +142,9 @@ def test_a_document() -> None:
     assert (found["schema"], found["layout"], found["grid"]) == ("paramtool.layout-record/1", "cudnn", "quick")
     assert found["table"] == table_digest(CUDNN) and found["verdicts"].keys() == set("aud")
     assert found["machine"]["cudnn"] == "9.28.0" and found["machine"]["driver"] == ""
-    assert found["flattened"] is found["ran"] is None and found["asked"]["networks"] == {str(SPEC): "a"}
+    assert found["flattened"] is found["ran"] is None and found["asked"]["networks"] == {
+        str(one): "a" * 8 for one in KINDS
+    }
 
 
 # --- what counts as a proof ------------------------------------------------------------------------------------------
@@ -177,19 +197,53 @@ def test_a_gpu_has_to_be_asked_everything(missing: str) -> None:
 @pytest.mark.parametrize("name, found", [
     ("quick", document(quick=True)), ("findings", document(ran=part((), different()))),
     ("nothing asked", document(asked=None, flattened=None, ran=None)), ("empty part", document(ran=part())),
-    ("nothing supported", document(flattened=part(Unsupported("never")))),  # type: ignore[arg-type]
+    ("nothing supported", document(flattened=whole(lambda case: True))),
+    ("no relu", document(ran=whole(kinds=[KINDS[0], *KINDS[2:]]))),
+    ("no projection", document(asked=whole(kinds=KINDS[:4]))),
+    ("no float16", document(ran=whole(lambda case: case.dtype == "float16"))),
+    ("no gru in float64", document(flattened=whole(lambda case: case.spec.kind == "gru" and case.dtype == "float64"))),
 ])  # fmt: skip
 def test_a_record_that_proves_nothing(name: str, found: dict[str, Any]) -> None:
-    """A small grid, a difference, or a question to which nothing agreed."""
+    """A small grid, a difference, a question to which nothing agreed, or no network of a kind or of a plain type."""
     assert parsed(found).agrees is False
+
+
+def test_bfloat16_and_one_mode_may_lack() -> None:
+    """torch does not flatten bfloat16; and not every mode has every type."""
+    for lacks in (lambda case: case.dtype == "bfloat16", lambda case: case.bias_mode == "none"):
+        assert parsed(document(flattened=whole(lacks), ran=whole(lacks))).agrees
+
+
+def test_only_the_standard_algorithm_counts() -> None:
+    """A library that has no other than persistent ones has said too little."""
+
+    def asked(lacks: str) -> Part:
+        made = record.asked_part()
+        for spec, mode, dtype, algorithm in product(KINDS, BIAS_MODES, DTYPES, ALGORITHMS):
+            one = Case(replace(spec, bias=mode != "none"), mode, dtype, algorithm)
+            made.judge(one, Unsupported("never") if algorithm == lacks else ())
+        return made
+
+    assert parsed(document(ALONE, asked=asked("persist_static"))).agrees
+    assert not parsed(document(ALONE, asked=asked("standard"))).agrees
 
 
 def test_counted_findings_count() -> None:
     """A number without its findings is enough, and a letter that differs without a finding as well."""
     assert not parsed({**document(), "findings_count": 1}).agrees
     found = document()
-    found["ran"]["counts"]["differs"] = 1
+    name, letters = next(iter(found["ran"]["networks"].items()))
+    found["ran"]["networks"][name] = "d" + letters[1:]
+    with pytest.raises(FormatError, match="the letters of its networks are not those that it counts"):
+        parsed(found)
+    found["ran"]["counts"] |= {"agrees": found["ran"]["counts"]["agrees"] - 1, "differs": 1}
     assert not parsed(found).agrees
+
+
+def test_a_gpu_that_was_asked_in_part() -> None:
+    """What was written before a run ended: neither of a GPU, nor without one."""
+    found = parsed(document(ran=None))
+    assert found.words() == "asked in part: cuDNN 9.19.0, NVIDIA H100 80GB HBM3"
 
 
 # --- for which table -------------------------------------------------------------------------------------------------
@@ -231,28 +285,40 @@ def test_digests_tell_all_layouts_apart() -> None:
 
 
 def stale(records: Iterable[Record]) -> list[str]:
-    """Records that speak for no table as it is; and how to make new ones."""
-    return [
-        f"the table of layout {one.layout} has changed since {one.name} was made; make a new record with "
-        f"`{MAKE_ONE.format(layout=one.layout)}`, and remove the old one"
-        for one in records
+    """Records that speak for no table as it is, layouts for which none speaks; and how to make new ones."""
+    there = list(records)
+    lines = [
+        f"the table of layout {one.layout} has changed since {one.name} was made; remove that record, and make a new "
+        f"one, {MAKE_ONE[bool(one.machine['device'])].format(layout=one.layout)}"
+        for one in there
         if one.table != table_digest(layouts.find(one.layout))
     ]
+    speak = {one.layout for one in there if one.agrees and one.table == table_digest(layouts.find(one.layout))}
+    lines += [
+        f"no record speaks for layout {name}; make one, {MAKE_ONE[False].format(layout=name)}"
+        for name in ASKED
+        if name not in speak
+    ]
+    return lines
 
 
 def test_a_changed_table_needs_a_new_record() -> None:
-    """Each record that comes with paramtool speaks for the table as it is."""
+    """Each record that comes with paramtool speaks for the table as it is, and there is one."""
     found = stale(verified.records())
     assert not found, "\n".join(found)
 
 
 def test_a_stale_record_is_seen() -> None:
-    """The message names the layout, the record and the command that makes another one."""
-    old, new = parsed({**document(), "table": "0" * 64}), parsed(document(ALONE))
-    (said,) = stale([new, old])
+    """The message names the layout, the record and the command that makes another one, as it was made."""
+    old, new = {**document(), "table": "0" * 64}, parsed(document(ALONE))
+    (said,) = stale([new, parsed(old)])
     assert "the table of layout cudnn has changed since r.json was made" in said
-    assert "`paramtool verify-layout cudnn -o paramtool/layouts/records/NAME.json`" in said
+    assert "paramtool verify-layout cudnn -o paramtool/layouts/records/NAME.json" in said
+    (said,) = stale([new, parsed({**document(ALONE), "table": "0" * 64})])
+    assert "make cudnn, then put build/cudnn/*-no-gpu.json into paramtool/layouts/records" in said
     assert stale([new]) == []
+    (said,) = stale([])
+    assert "no record speaks for layout cudnn" in said and "make cudnn" in said
 
 
 def test_records_that_come_along_prove_something() -> None:

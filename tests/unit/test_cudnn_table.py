@@ -283,7 +283,7 @@ def test_a_cell_inside_another() -> None:
 
 def test_the_tiling_is_judged_without_the_table() -> None:
     """An answer that is the table's own has padding all the same, if there is some."""
-    one = Answer(24, {Key(0, 0, "matrix"): Region(0, (1, 2, 2), (4, 2, 1))})
+    one = Answer(24, {Key(0, 0, "matrix"): Region(0, "float32", (1, 2, 2), (4, 2, 1))})
     assert said(list(table.differences(LSTM, one, one))) == {("", "padding", "none at the end", "bytes 16-24")}
 
 

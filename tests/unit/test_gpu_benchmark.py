@@ -114,7 +114,7 @@ class TestProof:
         """A variant that computes something else is not timed."""
         found, ins = gpu_fused_cell.variants(cell(), "cpu"), gpu_fused_cell.given(cell(), "cpu")
         found["separate"].parameters[0].data.add_(1)
-        with pytest.raises(gpu_fused_cell.Unproved, match=r"output of separate is .* apart from that of fused"):
+        with pytest.raises(gpu_fused_cell.Unproved, match=r"separate: its output is .* apart from that of fused"):
             gpu_fused_cell.prove(cell(), found, ins)
 
     @pytest.mark.parametrize(("name", "warned"), [("fused", True), ("concatenated", True), ("separate", False)])

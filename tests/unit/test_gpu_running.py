@@ -31,7 +31,7 @@ from paramtool.layouts.spec import Spec
 from paramtool.torch import _gpu, _running, _verifying
 from paramtool.torch._flattened import Device, buffer, network, windows
 from paramtool.torch._verifying import computed, flattened
-from tests.unit.fake_cudnn import Fake
+from tests.unit.fake_cudnn import BAD_PARAM, Fake
 
 CUDNN = layouts.find("cudnn")
 KINDS = (
@@ -227,13 +227,14 @@ def test_other_warnings_are_no_findings(monkeypatch: pytest.MonkeyPatch) -> None
         warnings.warn("something else", stacklevel=2)
 
     monkeypatch.setattr(nn.LSTM, "forward", forward)
-    with pytest.raises(UserWarning, match="something else"):
-        ran(LSTM)
+    part = ran(LSTM)
+    assert found(part) == ["error"] and part.findings[0].found == "UserWarning: something else"
 
 
 def test_a_control_that_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If exchanged gates computed the same, the check would be none."""
-    monkeypatch.setattr(_running, "_exchanged", lambda weight, case: weight)
+    """If a wrong order computed the same, the check would be none: one such order is enough."""
+    real = _running.wrong_orders
+    monkeypatch.setattr(_running, "wrong_orders", lambda weights, spec: [*real(weights, spec), weights])
     assert found(ran(LSTM)) == ["control"]
 
 
@@ -241,10 +242,26 @@ def test_a_control_that_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_exchanging_gates_changes_every_matrix_of_gates(spec: Spec) -> None:
     """And no projection; rows of an RNN are moved."""
     weights, _ = _running._numbers(case(spec), torch.float64)
+    exchanged = next(_running.wrong_orders(weights, spec))
     for name, weight in weights.items():
-        other = _running._exchanged(weight, case(spec))
+        other = exchanged[name]
         assert torch.equal(other, weight) is ("_hr_" in name), name
         assert torch.equal(other.sum(0), weight.sum(0)) or torch.allclose(other.sum(0), weight.sum(0))
+
+
+@pytest.mark.parametrize("spec", KINDS, ids=str)
+def test_wrong_orders(spec: Spec) -> None:
+    """Gates; the two directions where there are two; W and R where they have one shape: shapes stay, numbers move."""
+    weights, _ = _running._numbers(case(spec), torch.float64)
+    wrong = list(_running.wrong_orders(weights, spec))
+    assert len(wrong) == 1 + spec.bidirectional + (spec.input == spec.recurrent)
+    for order in wrong:
+        assert {name: w.shape for name, w in order.items()} == {name: w.shape for name, w in weights.items()}
+        assert any(not torch.equal(order[name], weights[name]) for name in weights)
+    if spec.bidirectional:
+        assert wrong[1]["weight_ih_l0"] is weights["weight_ih_l0_reverse"]
+    if spec.input == spec.recurrent:
+        assert wrong[-1]["weight_hh_l0"] is weights["weight_ih_l0"]
 
 
 def test_what_was_saved_is_unfused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,6 +470,48 @@ def test_a_proof_that_fails(imitated: Fake) -> None:
     made = paramtool.torch.verify_layout("cudnn")
     assert made["asked"]["counts"]["differs"] == 64 and made["flattened"]["counts"]["differs"] == 0
     assert made["findings_count"] == 128
+
+
+def test_a_cudnn_that_fails_ends_nothing(imitated: Fake) -> None:
+    """Each failure that is no answer is a finding, and torch and the kernels are asked all the same."""
+    imitated.failures["cudnnGetRNNWeightParams"] = BAD_PARAM
+    made = paramtool.torch.verify_layout("cudnn")
+    assert made["asked"]["counts"] == {"agrees": 0, "unsupported": 0, "differs": 64} and made["findings_count"] == 64
+    assert made["findings"][0]["found"] == "cudnnGetRNNWeightParams: CUDNN_STATUS_BAD_PARAM"
+    assert made["flattened"]["counts"]["agrees"] == made["ran"]["counts"]["agrees"] == 8
+
+
+@pytest.mark.parametrize("error", [UsageError("torch has loaded no libcudnn"), OSError("no such library")])
+def test_no_cudnn_to_ask(error: Exception, imitated: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One finding for all of them."""
+
+    @contextmanager
+    def asked() -> Iterator[Any]:
+        raise error
+        yield
+
+    monkeypatch.setattr(_gpu, "asked_library", asked)
+    made = paramtool.torch.verify_layout("cudnn")
+    assert made["findings_count"] == 1 and made["findings"][0]["found"] == str(error)
+    assert made["asked"]["networks"] == {} and made["ran"]["counts"]["agrees"] == 8
+
+
+def test_what_was_found_is_kept_on_the_way(imitated: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each question a whole record; a run that ends in the middle has those before it."""
+    kept: list[dict[str, Any]] = []
+    made = paramtool.torch.verify_layout("cudnn", keep=kept.append)
+    assert [[one[part] is not None for part in verified.PARTS] for one in kept] == [[1, 0, 0], [1, 1, 0]]
+    assert all(verified.parse("r.json", json.dumps(one)).words().startswith("asked in part: ") for one in kept)
+    assert made["ran"] is not None
+
+    def interrupted(*arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    kept.clear()
+    monkeypatch.setattr(_verifying, "computed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        paramtool.torch.verify_layout("cudnn", keep=kept.append)
+    assert len(kept) == 2
 
 
 def test_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
