@@ -117,6 +117,14 @@ class TestProof:
         with pytest.raises(gpu_fused_cell.Unproved, match=r"separate: its output is .* apart from that of fused"):
             gpu_fused_cell.prove(cell(), found, ins)
 
+    def test_other_gradients(self) -> None:
+        """Equal outputs are not enough: training is timed, too."""
+        found, ins = gpu_fused_cell.variants(cell(), "cpu"), gpu_fused_cell.given(cell(), "cpu")
+        own = found["separate"].parameters
+        half = gpu_fused_cell.Variant(own, lambda: [part / 2 + part.detach() / 2 for part in own])
+        with pytest.raises(gpu_fused_cell.Unproved, match=r"separate: its gradient \d+ is .* apart from that of fused"):
+            gpu_fused_cell.prove(cell(), found | {"separate": half}, ins)
+
     @pytest.mark.parametrize(("name", "warned"), [("fused", True), ("concatenated", True), ("separate", False)])
     def test_packing(self, name: str, warned: bool) -> None:
         """Only `separate` may make torch pack, and it has to."""
