@@ -73,8 +73,9 @@ back gives the same bytes; it is refused where the sums do not fit any more.
 def main() -> None:
     """Write the document."""
     path = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "layouts.md")
+    text = document()
     with open(path, "w", encoding="utf-8") as file:
-        file.write(document())
+        file.write(text)
 
 
 def document() -> str:

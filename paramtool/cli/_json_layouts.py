@@ -10,7 +10,7 @@ from paramtool.layouts import verified
 if TYPE_CHECKING:
     from paramtool.jobs import Relayouted
     from paramtool.layouts.layout import Form, Layout
-    from paramtool.layouts.verified import Record
+    from paramtool.layouts.recorded import Record
     from paramtool.passes.relayout import Converted
 
 

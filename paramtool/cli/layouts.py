@@ -28,6 +28,7 @@ def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> No
     $ paramtool layouts mxnet.gates
     """
     found = jobs.layouts(name, layout_files=layout_file)
+    _render.warn(*verified.broken())
     if as_json:
         from paramtool.cli import _json_layouts
 
@@ -59,8 +60,9 @@ def _show(layout: Layout) -> Iterator[_render.Row]:
         yield ("note", layout.note)
     yield ("source", layout.source)
     yield from (("proof", proof) for proof in verified.evidence(layout))
-    for record in verified.speaking(layout):
-        yield ("record", record.name, record.words(), str(record.data["date"]))
+    for record in verified.of(layout):
+        why = verified.silence(record, layout)
+        yield ("record", record.name, record.words(), record.data["date"], f"does not count: {why}" if why else "")
 
 
 def _form(form: Form) -> Iterator[_render.Row]:

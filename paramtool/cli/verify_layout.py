@@ -24,9 +24,9 @@ EPILOG = (
 MANY = 20
 """So many findings are listed; the record and --json have more."""
 WHAT = {
-    "asked": "cuDNN, where every matrix and bias is (cudnnGetRNNWeightParams)",
-    "flattened": "torch, where flatten_parameters puts the weights",
-    "ran": "what paramtool fused, by the GPU's kernels against the CPU in float64; and what was saved there, unfused",
+    "asked": "cuDNN's cudnnGetRNNWeightParams",
+    "flattened": "torch's flatten_parameters",
+    "ran": "fused buffers on the GPU, and back",
 }
 
 
@@ -84,8 +84,10 @@ def _record(layout: str, quick: bool, library: str | None, output: str | None, f
 def _verify(layout: str, **how: Any) -> dict[str, Any]:
     try:
         verify = import_module("paramtool.torch").verify_layout
-    except ImportError as error:
-        raise UsageError(f"a GPU is asked through torch: {error}", hint="pip install 'paramtool[torch]'") from None
+    except (ImportError, OSError, RuntimeError) as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
+        hint = "pip install 'paramtool[torch]'" if missing else "python -c 'import torch' says the same"
+        raise UsageError(f"a GPU is asked through torch, which cannot be loaded: {error}", hint=hint) from None
     found: dict[str, Any] = verify(layout, **how)
     return found
 
@@ -94,9 +96,10 @@ def _evidence(table: Layout) -> Iterator[_render.Row]:
     """What is known of a layout where it cannot be verified now."""
     yield ("layout", table.name, table.title)
     yield from (("evidence", words) for words in verified.evidence(table))
-    for record in verified.speaking(table):
-        counts = [_counted(record.data[part]["counts"]) for part in verified.PARTS if record.data[part] is not None]
-        yield ("record", record.words(), *counts, record.data["date"])
+    for record in verified.of(table):
+        counts = [_counted(part["counts"]) for part in record.parts.values()]
+        why = verified.silence(record, table)
+        yield ("record", record.words(), *counts, record.data["date"], f"does not count: {why}" if why else "")
 
 
 def _rows(found: Mapping[str, Any], output: str | None, library: str | None) -> Iterator[_render.Row]:
@@ -113,8 +116,10 @@ def _rows(found: Mapping[str, Any], output: str | None, library: str | None) -> 
     yield ("verdict", _verdict(found, library))
     if output is not None:
         yield ("record", output)
-    else:
+    elif found["grid"] == "full":
         yield ("next", "-o RECORD.json keeps this")
+    else:
+        yield ("next", "without --quick the whole grid is asked, and only that counts")
 
 
 def _verdict(found: Mapping[str, Any], library: str | None) -> str:

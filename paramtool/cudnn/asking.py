@@ -24,6 +24,9 @@ from paramtool.errors import FormatError, UsageError
 MAIN = "import sys; from paramtool.cudnn.asking import answer_all; answer_all(sys.argv[1], sys.argv[2] == 'quick')"
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 """Where the package is: the other process imports the same one."""
+PR_SET_PDEATHSIG = 1
+"""linux/prctl.h"""
+MAX_SAID_NBYTES = 1 << 24
 MAX_WORDS = 400
 """Characters of what a process that failed said last."""
 
@@ -42,12 +45,13 @@ def ask(path: str, quick: bool) -> Asked:
     FormatError where the process ends before the last answer.
     """
     if not os.path.isfile(path):
-        raise UsageError(f"{path}: is no file", hint="the library is called libcudnn.so.9 or libcudnn.so.8")
-    lines = _lines([sys.executable, "-c", MAIN, os.path.abspath(path), "quick" if quick else "full"], path)
+        raise UsageError(f"{path!r} is no file", hint="the library is called libcudnn.so.9 or libcudnn.so.8")
+    place = os.path.realpath(path)  # it looks for its other parts beside itself
+    lines = _lines([sys.executable, "-c", MAIN, place, "quick" if quick else "full"], path)
     try:
         version = str(json.loads(next(lines))["version"])
     except StopIteration:
-        raise FormatError(f"{path}: said nothing") from None
+        raise FormatError(f"{path}: the process that asked it ended without a word") from None
     return Asked(version, _answers(path, quick, lines))
 
 
@@ -73,19 +77,24 @@ def _lines(command: list[str], path: str) -> Iterator[str]:
         ) as child,
     ):  # fmt: skip
         assert child.stdout is not None
-        yield from (line for line in child.stdout if line.endswith("\n"))  # one that was cut off is no answer
+        try:
+            yield from (line for line in child.stdout if line.endswith("\n"))  # one that was cut off is no answer
+        except BaseException:
+            child.kill()  # it may hang in a library that no other signal reaches
+            raise
         code = child.wait()
         said.seek(0)
         words = said.read()
         if code == USAGE:
-            raise UsageError(f"{path}: {words.strip()[-MAX_WORDS:]}")
+            raise UsageError(f"{path}: {words.strip().splitlines()[-1][-MAX_WORDS:]}")
         if code:
             raise FormatError(
-                f"{path}: could not be asked without a GPU: the process that asked ended with {_ended(code)}",
-                hint=f"it said: {words.strip()[-MAX_WORDS:]}" if words.strip() else "",
+                f"{path}: could not be asked: the process that asked it ended with {_ended(code)}",
+                hint=f"it said: {words.strip()[-MAX_WORDS:]}" if words.strip() else NO_WORD,
             )
 
 
+NO_WORD = "the library may be damaged, lack another one that it needs, or take no handle of zeros without a GPU"
 USAGE = 2
 """The exit code of `answer_all` where the file is no libcudnn."""
 FAILED = 1
@@ -103,6 +112,7 @@ def answer_all(path: str, quick: bool) -> None:
 
     from paramtool.cudnn.library import CudnnError, Library
 
+    _bounded()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)  # whatever a library writes is no answer
         try:
@@ -116,6 +126,16 @@ def answer_all(path: str, quick: bool) -> None:
         except CudnnError as error:
             _end(str(error), FAILED)
         library.close()
+
+
+def _bounded() -> None:
+    """End with the process that asks, whatever ends that; and let what a library says fill no disk."""
+    import ctypes
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_SAID_NBYTES, MAX_SAID_NBYTES))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def _end(words: str, code: int) -> NoReturn:

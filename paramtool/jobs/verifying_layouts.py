@@ -49,6 +49,8 @@ def ask_library(
 def check_record_place(output: Path, *, force: bool = False, inputs: Iterable[Path] = ()) -> None:
     """OutputError where a record could not be put there: asked before the work, which takes minutes on a GPU."""
     path = os.fspath(output)
+    if not os.path.basename(path):
+        raise OutputError(f"{path!r} is no name for a file", hint="-o RECORD.json")
     check_place(path, False, force, [os.fspath(source) for source in inputs])
     if os.path.isdir(path):
         raise OutputError(f"{path}: is a folder; a record is one file", hint="-o RECORD.json")

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import lru_cache
-from itertools import product
 from typing import Any
 
 from paramtool.errors import FormatError
 from paramtool.layouts.layout import Form, Layout
+from paramtool.layouts.recorded import Record, parse
 
-SCHEMA = "paramtool.layout-record/1"
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "records")
 NOT_ON_A_GPU = "not verified on a GPU"
 MAKE_ONE = {
@@ -25,8 +23,8 @@ MAKE_ONE = {
     False: "make {layout}, then put build/{layout}/*-no-gpu.json into paramtool/layouts/records",
 }
 """How a record is made: on a GPU or not."""
-PARTS = ("asked", "flattened", "ran")
-"""What a record of a GPU has to tell of."""
+MAX_NBYTES = 1 << 22
+"""Of a record; one of the whole grid has some 50,000."""
 
 
 def table_digest(layout: Layout) -> str:
@@ -61,136 +59,47 @@ def _form(form: Form) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What was found when a layout's table was set beside what a library or a GPU says."""
-
-    name: str
-    """The record's file."""
-    data: Mapping[str, Any]
-    """The document; docs/schema/layout-record-1.json describes it."""
-
-    @property
-    def layout(self) -> str:
-        """The name of the layout."""
-        return str(self.data["layout"])
-
-    @property
-    def table(self) -> str:
-        """The digest of the table that it speaks for."""
-        return str(self.data["table"])
-
-    @property
-    def machine(self) -> Mapping[str, str]:
-        """Versions, and the device: empty texts for what was not there."""
-        return {str(key): str(value) for key, value in self.data["machine"].items()}
-
-    @property
-    def is_of_a_gpu(self) -> bool:
-        """Whether a GPU was there, and all three questions were put to it."""
-        return bool(self.machine["device"]) and all(self.data[part] is not None for part in PARTS)
-
-    @property
-    def agrees(self) -> bool:
-        """Whether nothing differed in the whole grid, and every kind of network agreed in each of PLAIN_TYPES."""
-        parts = [self.data[part] for part in PARTS if self.data[part] is not None]
-        return (
-            bool(parts)
-            and self.data["grid"] == "full"
-            and not self.data["findings_count"]
-            and not any(part["counts"]["differs"] for part in parts)
-            and all(_agreed(part) >= set(product(KINDS, PLAIN_TYPES)) for part in parts)
-        )
-
-    def words(self) -> str:
-        """`verified on cuDNN 9.19.0, NVIDIA H100`, or `asked cuDNN 9.28.0 without a GPU`."""
-        library, device = f"cuDNN {self.machine['cudnn']}", self.machine["device"]
-        if not device:
-            return f"asked {library} without a GPU"
-        return f"verified on {library}, {device}" if self.is_of_a_gpu else f"asked in part: {library}, {device}"
-
-
-KINDS = ("rnn tanh", "rnn relu", "gru", "lstm", "lstm projection")
-PLAIN_TYPES = ("float16", "float32", "float64")
-"""Types that every cuDNN and torch have."""
-
-
-def _agreed(part: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """(kind, type) of which at least one case agreed, with the standard algorithm where there are several."""
-    axes = list(part["columns"].items())
-    ways = [dict(zip(dict(axes), values, strict=True)) for values in product(*(values for _, values in axes))]
-    return {
-        (_kind(network), way["dtype"])
-        for network, letters in part["networks"].items()
-        for way, letter in zip(ways, letters, strict=False)
-        if letter == "a" and way.get("algorithm", "standard") == "standard"
-    }
-
-
-def _kind(network: str) -> str:
-    """The word of KINDS for a network, as a text.
-
-    >>> _kind("lstm input=3 hidden=5 projection=2"), _kind("rnn input=3 hidden=5 activation=relu")
-    ('lstm projection', 'rnn relu')
-    """
-    word, *rest = network.split()
-    more = [fact.partition("=") for fact in rest if fact.startswith(("activation=", "projection="))]
-    return " ".join([word, *(value if name == "activation" else name for name, _, value in more)])
-
-
-def parse(name: str, text: str | bytes) -> Record:
-    """A record; FormatError where the text is none."""
-    try:
-        data = json.loads(text)
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise ValueError(f"schema {found!r}, expected {SCHEMA!r}")
-        _check(data)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise FormatError(f"{name}: is no record of a layout: {type(error).__name__}: {error}") from None
-    return Record(name, data)
-
-
-TEXTS = ("layout", "table", "date", "grid")
-MACHINE = ("device", "compute_capability", "driver", "cuda", "cudnn", "torch", "python", "platform")
-COUNTS = ("agrees", "unsupported", "differs")
-
-
-def _check(data: Mapping[str, Any]) -> None:
-    """KeyError, TypeError or ValueError where something is missing or of another type that is read later."""
-    texts = [*(data[key] for key in TEXTS), *(data["machine"][key] for key in MACHINE)]
-    numbers = [data["findings_count"]]
-    for part in (data[part] for part in PARTS if data[part] is not None):
-        numbers += [part["counts"][key] for key in COUNTS] + list(part["unsupported"].values())
-        texts += [*part["networks"].values(), *(text for axis in part["columns"].values() for text in axis)]
-        letters = "".join(part["networks"].values())
-        if [letters.count(letter) for letter in "aud"] != [part["counts"][key] for key in COUNTS]:
-            raise ValueError("the letters of its networks are not those that it counts")
-        for errors in part.get("errors", {}).values():
-            numbers += [errors[key] for key in ("tolerance", "outputs", "gradients", "smallest_control")]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("a text is none")
-    if not all(type(number) in (int, float) and number >= 0 for number in numbers):
-        raise TypeError("a number is none, or below zero")
-
-
 @lru_cache(maxsize=1)
+def _read() -> tuple[tuple[Record, ...], tuple[str, ...]]:
+    """The records that come with paramtool, by name; and what is wrong with files that are none."""
+    found, wrong = [], []
+    for name in sorted(os.listdir(FOLDER) if os.path.isdir(FOLDER) else ()):
+        path = os.path.join(FOLDER, name)
+        if not name.endswith(".json") or name.startswith(".") or not os.path.isfile(path):
+            continue
+        try:
+            with open(path, "rb") as file:
+                found.append(parse(name, file.read(MAX_NBYTES)))
+        except FormatError as error:
+            wrong.append(f"{os.path.join(FOLDER, str(error))}; it is left out")
+        except OSError as error:
+            wrong.append(f"{path}: cannot be read: {error.strerror}; it is left out")
+    return tuple(found), tuple(wrong)
+
+
 def records() -> tuple[Record, ...]:
     """Those that come with paramtool, by name."""
-    found = []
-    for name in sorted(os.listdir(FOLDER) if os.path.isdir(FOLDER) else ()):
-        if name.endswith(".json"):
-            with open(os.path.join(FOLDER, name), "rb") as file:
-                found.append(parse(name, file.read()))
-    return tuple(found)
+    return _read()[0]
+
+
+def broken() -> tuple[str, ...]:
+    """A line for each file among them that is no record: it stops nothing, and is told where layouts are listed."""
+    return _read()[1]
+
+
+def silence(record: Record, layout: Layout) -> str:
+    """Why a record does not speak for a layout; empty where it does."""
+    return "of another table" if record.table != table_digest(layout) else record.against
+
+
+def of(layout: Layout) -> list[Record]:
+    """The records of a layout, also those that do not speak for it."""
+    return [record for record in records() if record.layout == layout.name]
 
 
 def speaking(layout: Layout) -> Iterator[Record]:
     """The records that speak for a layout's table as it is, and found nothing against it."""
-    of = [record for record in records() if record.layout == layout.name]
-    if of:
-        digest = table_digest(layout)
-        yield from (record for record in of if record.table == digest and record.agrees)
+    yield from (record for record in of(layout) if not silence(record, layout))
 
 
 def on_gpu(layout: Layout) -> str:
@@ -214,4 +123,4 @@ def evidence(layout: Layout) -> tuple[str, ...]:
 
 
 def _numbers(version: str) -> list[int]:
-    return [int(word) for word in version.split(".") if word.isdigit()]
+    return [int(word) for word in version.split(".")]

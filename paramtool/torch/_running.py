@@ -19,6 +19,7 @@ from paramtool import jobs
 from paramtool.cudnn.answers import Unsupported
 from paramtool.cudnn.grid import Case
 from paramtool.cudnn.table import Finding
+from paramtool.layouts.recorded import GRADIENTS
 from paramtool.layouts.spec import Spec
 from paramtool.torch._flattened import Device, buffer, network, of_case
 from paramtool.torch._tensors import load_file
@@ -31,8 +32,6 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-
 """Of max |a - b| / max(1, max |b|), over outputs and last states."""
 NO_NUMBER = 1e300
 """The error of what is no number: JSON has no infinity."""
-GRADIENTS = 3
-"""The tolerance of gradients is so many times that: they have passed through the network twice."""
 REPACKED = "RNN module weights are not part of single contiguous chunk"
 """How torch warns where it copies the weights into another buffer, since cuDNN could not take theirs as it is."""
 Tensors = Mapping[str, torch.Tensor]

@@ -19,7 +19,7 @@ from paramtool.jobs._progress import Progress, silent
 from paramtool.jobs.verifying_layouts import to_verify
 from paramtool.layouts import find
 from paramtool.layouts.layout import Layout
-from paramtool.layouts.verified import PARTS
+from paramtool.layouts.recorded import PARTS
 from paramtool.torch import _gpu
 from paramtool.torch._flattened import Device, buffer, of_case, windows
 from paramtool.torch._running import TOLERANCE, run

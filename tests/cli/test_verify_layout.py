@@ -14,7 +14,7 @@ import torch
 from paramtool import layouts
 from paramtool.cudnn import record
 from paramtool.cudnn.grid import ALGORITHMS
-from paramtool.layouts import verified
+from paramtool.layouts import recorded, verified
 from tests.hostile.command import Ran, command, quick, refused
 from tests.unit.stub_cudnn import compiled
 from tests.unit.test_cudnn_record import ALONE, document
@@ -62,7 +62,8 @@ def test_a_library_that_agrees(right: Path, tmp_path: Path) -> None:
     assert words(ran, "asked")[0].endswith("2,560 agree, 0 not supported, 0 differ")
     assert all(line.endswith("not done") for part in ("flattened", "ran") for line in words(ran, part))
     assert words(ran, "verdict") == ["the table is what cuDNN 9.10.2 says; without a GPU nothing was run"]
-    assert words(ran, "next") == ["-o RECORD.json keeps this"] and words(ran, "difference") == []
+    assert words(ran, "next") == ["without --quick the whole grid is asked, and only that counts"]
+    assert words(ran, "difference") == []
 
 
 def test_a_library_that_differs(wrong: Path, tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_a_library_that_differs(wrong: Path, tmp_path: Path) -> None:
     ran = command("verify-layout", "cudnn", "--quick", "--library", wrong, cwd=tmp_path)
     assert (ran.code, ran.err) == (1, "") and "Traceback" not in ran.out, ran
     assert words(ran, "asked") == [
-        "cuDNN, where every matrix and bias is (cudnnGetRNNWeightParams) 384 agree, 1,920 not supported, 256 differ",
+        "cuDNN's cudnnGetRNNWeightParams 384 agree, 1,920 not supported, 256 differ",
         "standard 384 agree, 0 not supported, 256 differ",
         *(f"{name} 0 agree, 640 not supported, 0 differ" for name in ALGORITHMS[1:]),
         "not supported: CUDNN_STATUS_NOT_SUPPORTED: the stub says so --json and -o say for what",
@@ -101,7 +102,7 @@ def test_the_record_is_the_document(wrong: Path, tmp_path: Path) -> None:
     assert json.loads(ran.out) == found
     assert found["asked"]["counts"] == {"agrees": 384, "unsupported": 1920, "differs": 256}
     assert len(found["findings"]) == record.MAX_FINDINGS < found["findings_count"]
-    assert not verified.parse("r.json", (tmp_path / "r.json").read_bytes()).agrees
+    assert not recorded.parse("r.json", (tmp_path / "r.json").read_bytes()).agrees
     assert sorted(path.name for path in tmp_path.iterdir()) == [LIBRARY, "r.json"]
 
 
@@ -158,7 +159,7 @@ def test_no_library(tmp_path: Path) -> None:
 def test_a_library_that_cannot_be_asked(tmp_path: Path) -> None:
     """A crash of the library is exit 3, and its signal is named."""
     compiled(tmp_path, "-DCRASHES_AT=500")
-    says = (LIBRARY, "could not be asked without a GPU", "SIGSEGV")
+    says = (LIBRARY, "could not be asked: ", "SIGSEGV")
     refuse("cudnn", "--quick", "--library", LIBRARY, "-o", "r.json", cwd=tmp_path, code=3, says=says)
 
 
@@ -209,26 +210,32 @@ def test_the_evidence_that_there_is(
     made: dict[str, Any] = document() if gpu else document(ALONE)
     (tmp_path / "a.json").write_text(json.dumps(made))
     monkeypatch.setattr(verified, "FOLDER", str(tmp_path))
-    verified.records.cache_clear()
+    verified._read.cache_clear()
     try:
         ran = quick("verify-layout", "cudnn", cwd=tmp_path)
     finally:
-        verified.records.cache_clear()
+        verified._read.cache_clear()
     assert ran.code == 2
     assert ("NVIDIA H100" in ran.out, "not verified on a GPU" in ran.out) == (gpu, not gpu)
     (row,) = words(ran, "record")
     assert row.count("40 agree, 0 not supported, 0 differ") == (3 if gpu else 1) and row.endswith(made["date"])
 
 
-def test_without_torch(tmp_path: Path) -> None:
-    """Exit 2, with the command that installs it; the evidence is there as well."""
+@pytest.mark.parametrize("error, hint", [
+    ("ModuleNotFoundError('no torch here', name='torch')", "pip install 'paramtool[torch]'"),
+    ("ImportError('no torch here')", "python -c 'import torch' says the same"),
+    ("OSError('no torch here')", "python -c 'import torch' says the same"),
+    ("RuntimeError('no torch here')", "python -c 'import torch' says the same"),
+])  # fmt: skip
+def test_without_torch(error: str, hint: str, tmp_path: Path) -> None:
+    """Exit 2, with what helps; the evidence is there as well."""
     (tmp_path / "hidden").mkdir()
-    (tmp_path / "hidden" / "torch.py").write_text("raise ImportError('no torch here')\n")
+    (tmp_path / "hidden" / "torch.py").write_text(f"raise {error}\n")
     paths = os.pathsep.join([str(tmp_path / "hidden"), *filter(None, sys.path)])
     ran = command("verify-layout", "cudnn", cwd=tmp_path, env={"PYTHONPATH": paths})
     assert ran.code == 2 and "Traceback" not in ran.err, ran
-    assert "error: a GPU is asked through torch: no torch here" in ran.err
-    assert "pip install 'paramtool[torch]'" in ran.err and words(ran, "evidence")
+    assert "error: a GPU is asked through torch, which cannot be loaded: no torch here" in ran.err
+    assert f"hint: {hint}" in ran.err and words(ran, "evidence")
 
 
 def test_a_library_without_torch(right: Path, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_library_of_something_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [1, 20000])
 def test_a_library_that_crashes(number: int, tmp_path: Path) -> None:
     """Only the process that asked ends, and how it ended is said, wherever in a line that was."""
-    with pytest.raises(FormatError, match=r"could not be asked without a GPU: .* ended with SIGSEGV") as caught:
+    with pytest.raises(FormatError, match=r"could not be asked: .* ended with SIGSEGV") as caught:
         answers(compiled(tmp_path, f"-DCRASHES_AT={number}"))
     assert "Traceback" not in f"{caught.value}{caught.value.hint}"
 
@@ -88,7 +88,7 @@ def test_a_library_that_crashes(number: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [1, 20000])
 def test_a_library_that_fails(number: int, tmp_path: Path) -> None:
     """What it said of its failure is said, and nothing of ours."""
-    with pytest.raises(FormatError, match=r"could not be asked without a GPU: .* ended with exit code 1") as caught:
+    with pytest.raises(FormatError, match=r"could not be asked: .* ended with exit code 1") as caught:
         answers(compiled(tmp_path, f"-DFAILS_AT={number}"))
     assert caught.value.hint == "it said: cudnnGetRNNWeightParams: CUDNN_STATUS_BAD_PARAM: the stub says so"
 
@@ -100,7 +100,7 @@ def test_a_library_that_talks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code, says", [
-    ("pass", "said nothing"), ("print('{\"version\": \"9\"}')", "the answers end before lstm input=3 hidden=5"),
+    ("pass", "ended without a word"), ("print('{\"version\": \"9\"}')", "the answers end before lstm input=3 hidden=5"),
     ("import os; os.write(1, b'{\"version\": \"9\"}\\n{\"nbytes\"'); os._exit(3)", "ended with exit code 3"),
     ("print('{\"version\": \"9\"}\\n' + '{\"unsupported\": \"\"}\\n' * 3)", "has more answers than questions"),
 ])  # fmt: skip

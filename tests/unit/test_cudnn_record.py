@@ -22,7 +22,7 @@ from paramtool.cudnn.record import MAX_FINDINGS, Part
 from paramtool.cudnn.table import Finding
 from paramtool.errors import FormatError
 from paramtool.jobs.verifying_layouts import ASKED
-from paramtool.layouts import verified
+from paramtool.layouts import recorded, verified
 from paramtool.layouts.layout import Layout, Option
 from paramtool.layouts.spec import Spec
 from paramtool.layouts.verified import MAKE_ONE, NOT_ON_A_GPU, Record, evidence, on_gpu, speaking, table_digest
@@ -68,12 +68,17 @@ def whole(unsupported: Callable[[Case], bool] = lambda case: False, kinds: Itera
 
 def document(machine: dict[str, str] = GPU, quick: bool = False, **more: Any) -> dict[str, Any]:
     """A record in which everything agrees; one of a GPU has all three parts."""
-    parts = dict.fromkeys(("asked", "flattened", "ran") if "device" in machine else ("asked",), whole())
-    return record.document(CUDNN, machine, quick, **{"asked": None, **parts, **more})
+    parts: dict[str, Any] = dict.fromkeys(("asked", "flattened", "ran") if "device" in machine else ("asked",), None)
+    parts = {name: whole() for name in parts} | more
+    if parts.get("ran") is not None:
+        parts["ran"].more.setdefault(
+            "errors", {"float32": dict(zip(recorded.ERRORS, (1e-4, 1e-6, 1e-6, 0.1), strict=True))}
+        )
+    return record.document(CUDNN, machine, quick, **parts)
 
 
 def parsed(found: object) -> Record:
-    return verified.parse("r.json", json.dumps(found))
+    return recorded.parse("r.json", json.dumps(found))
 
 
 @pytest.fixture
@@ -85,11 +90,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
     def put(found: object, name: str = "r.json") -> None:
         (there / name).write_text(json.dumps(found))
-        verified.records.cache_clear()
+        verified._read.cache_clear()
 
-    verified.records.cache_clear()
+    verified._read.cache_clear()
     yield put
-    verified.records.cache_clear()
+    verified._read.cache_clear()
 
 
 # --- verdicts --------------------------------------------------------------------------------------------------------
@@ -154,20 +159,20 @@ def test_a_document() -> None:
 def test_no_record(text: str | bytes) -> None:
     """The file is named, whatever stands in it."""
     with pytest.raises(FormatError, match=r"^r\.json: is no record of a layout: "):
-        verified.parse("r.json", text)
+        recorded.parse("r.json", text)
 
 
 @pytest.mark.parametrize("schema", ["paramtool.layout-record/2", "paramtool.relayout/1", None, 1])
 def test_a_document_of_another_schema(schema: object) -> None:
     """What was found and what was expected."""
-    with pytest.raises(FormatError, match=f"schema {schema!r}, expected 'paramtool.layout-record/1'"):
+    with pytest.raises(FormatError, match=f"schema is {schema!r}, expected 'paramtool.layout-record/1'"):
         parsed({**document(), "schema": schema})
 
 
 @pytest.mark.parametrize("name", ["layout", "table", "machine", "grid", "findings_count", "asked", "flattened", "ran"])
 def test_a_record_that_lacks_something(name: str) -> None:
     """Which member it is."""
-    with pytest.raises(FormatError, match=f"KeyError: '{name}'"):
+    with pytest.raises(FormatError, match=f"is no record of a layout: {name} is missing"):
         parsed({key: value for key, value in document().items() if key != name})
 
 
@@ -234,7 +239,7 @@ def test_counted_findings_count() -> None:
     found = document()
     name, letters = next(iter(found["ran"]["networks"].items()))
     found["ran"]["networks"][name] = "d" + letters[1:]
-    with pytest.raises(FormatError, match="the letters of its networks are not those that it counts"):
+    with pytest.raises(FormatError, match="ran.counts are not the letters of ran.networks"):
         parsed(found)
     found["ran"]["counts"] |= {"agrees": found["ran"]["counts"]["agrees"] - 1, "differs": 1}
     assert not parsed(found).agrees
@@ -243,7 +248,8 @@ def test_counted_findings_count() -> None:
 def test_a_gpu_that_was_asked_in_part() -> None:
     """What was written before a run ended: neither of a GPU, nor without one."""
     found = parsed(document(ran=None))
-    assert found.words() == "asked in part: cuDNN 9.19.0, NVIDIA H100 80GB HBM3"
+    assert found.words() == "asked cuDNN 9.19.0, NVIDIA H100 80GB HBM3"
+    assert found.against == "of a proof that was not ended"
 
 
 # --- for which table -------------------------------------------------------------------------------------------------
@@ -341,18 +347,53 @@ def test_stale_records_are_silent(folder: Callable[..., None]) -> None:
     assert list(speaking(CUDNN)) == [] and on_gpu(CUDNN) == NOT_ON_A_GPU
 
 
-def test_a_broken_record_is_an_error(folder: Callable[..., None]) -> None:
-    """It is named, and nothing is said without it."""
+def test_a_broken_record_stops_nothing(folder: Callable[..., None], tmp_path: Path) -> None:
+    """It is named with its folder where layouts are listed; every other record speaks as before."""
     folder({"schema": "paramtool.layout-record/1"}, "broken.json")
-    with pytest.raises(FormatError, match=r"broken\.json: is no record of a layout: KeyError: 'layout'"):
-        on_gpu(CUDNN)
+    folder({}, ".hidden.json")
+    folder(document(), "good.json")
+    (tmp_path / "records" / "folder.json").mkdir()
+    (tmp_path / "records" / "link.json").symlink_to("nowhere")
+    verified._read.cache_clear()
+    assert on_gpu(CUDNN) == ON_GPU
+    (said,) = verified.broken()
+    assert (
+        said == f"{tmp_path / 'records' / 'broken.json'}: is no record of a layout: layout is missing; it is left out"
+    )
+    ran = quick("layouts", "cudnn", cwd=tmp_path)
+    assert ran.code == 0 and ran.err == f"warning: {said}\n" and ON_GPU in ran.out
+
+
+@pytest.mark.parametrize("path, value", [
+    (("machine", "device"), "a\x1b[31mGPU"), (("machine", "device"), "two\nlines"), (("machine", "cudnn"), ""),
+    (("machine", "cudnn"), "nine"), (("table",), "abc"), (("date",), "yesterday"), (("grid",), "foo"),
+    (("asked", "networks", "lstm input=3 hidden=5"), "zzzzzzzz"), (("asked", "counts", "agrees"), 17920),
+    (("asked", "counts", "agrees"), float("nan")), (("ran", "errors"), None), (("asked", "columns"), {}),
+    (("asked", "columns", "dtype"), "float32"), (("findings_count",), True), (("asked", "unsupported"), {"x": -1}),
+])  # fmt: skip
+def test_a_member_that_cannot_be(path: tuple[str, ...], value: object) -> None:
+    """It is named."""
+    found = json.loads(json.dumps(document()))
+    inner = found
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    with pytest.raises(FormatError, match=f"is no record of a layout: {path[0]}"):
+        parsed(found)
+
+
+def test_errors_over_the_tolerance() -> None:
+    """A record that counts no difference, and whose errors are too large, is no proof."""
+    found = document()
+    found["ran"]["errors"]["float32"]["outputs"] = 5.0
+    assert parsed(found).against == "errors in float32 over the tolerance"
 
 
 def test_no_records(folder: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With an empty folder, or none, nothing is claimed."""
     assert evidence(CUDNN) == (*CUDNN.proof, NOT_ON_A_GPU)
     monkeypatch.setattr(verified, "FOLDER", str(tmp_path / "none"))
-    verified.records.cache_clear()
+    verified._read.cache_clear()
     assert verified.records() == () and evidence(CUDNN) == (*CUDNN.proof, NOT_ON_A_GPU)
 
 
@@ -401,13 +442,15 @@ def test_what_the_commands_say(words: str, folder: Callable[..., None], tmp_path
 
 
 def test_the_records_of_a_layout(folder: Callable[..., None], tmp_path: Path) -> None:
-    """`layouts cudnn` names those that speak for it, with their dates."""
+    """`layouts cudnn` names those that speak for it, with their dates, and the others with the reason."""
     folder(document(), "gpu.json")
     folder(document(ALONE), "alone.json")
     folder(document(quick=True), "quick.json")
     out = [line.split() for line in quick("layouts", "cudnn", cwd=tmp_path).out.splitlines()]
-    found = {line[1]: line for line in out if line[0] == "record"}
-    assert found.keys() == {"gpu.json", "alone.json"} and found["gpu.json"][-1] == document()["date"]
+    found = {line[1]: " ".join(line) for line in out if line[0] == "record"}
+    assert found.keys() == {"gpu.json", "alone.json", "quick.json"}
+    assert found["gpu.json"].endswith(document()["date"])
+    assert found["quick.json"].endswith("does not count: of the quick grid")
 
 
 def test_an_option_is_a_part_of_the_table() -> None:

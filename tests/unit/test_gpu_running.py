@@ -26,7 +26,7 @@ from paramtool.cudnn.answers import Unsupported
 from paramtool.cudnn.grid import Case
 from paramtool.cudnn.record import Part
 from paramtool.errors import UsageError
-from paramtool.layouts import verified
+from paramtool.layouts import recorded
 from paramtool.layouts.spec import Spec
 from paramtool.torch import _gpu, _running, _verifying
 from paramtool.torch._flattened import Device, buffer, network, windows
@@ -440,9 +440,10 @@ def test_the_whole_proof(imitated: Fake) -> None:
     """All three questions in one record, which is a record of what was there."""
     made = paramtool.torch.verify_layout("cudnn")
     assert made["findings_count"] == 0 and made["machine"]["device"] == "a CPU"
-    counts = [made[part]["counts"]["agrees"] for part in verified.PARTS]
+    counts = [made[part]["counts"]["agrees"] for part in recorded.PARTS]
     assert counts == [2 * 4 * 2 * 4, 2 * 2 * 2, 2 * 2 * 2]
-    assert verified.parse("r.json", json.dumps(made)).words() == "verified on cuDNN 9.19.0, a CPU"
+    found = recorded.parse("r.json", json.dumps(made))
+    assert found.words() == "asked cuDNN 9.19.0, a CPU" and found.against == "asked: no gru in float16 that agrees"
 
 
 def test_the_proof_is_made_without_tf32(imitated: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -500,8 +501,8 @@ def test_what_was_found_is_kept_on_the_way(imitated: Fake, monkeypatch: pytest.M
     """After each question a whole record; a run that ends in the middle has those before it."""
     kept: list[dict[str, Any]] = []
     made = paramtool.torch.verify_layout("cudnn", keep=kept.append)
-    assert [[one[part] is not None for part in verified.PARTS] for one in kept] == [[1, 0, 0], [1, 1, 0]]
-    assert all(verified.parse("r.json", json.dumps(one)).words().startswith("asked in part: ") for one in kept)
+    assert [[one[part] is not None for part in recorded.PARTS] for one in kept] == [[1, 0, 0], [1, 1, 0]]
+    assert all(recorded.parse("r.json", json.dumps(one)).against == "of a proof that was not ended" for one in kept)
     assert made["ran"] is not None
 
     def interrupted(*arguments: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from paramtool import layouts
 from paramtool.layouts import verified
 from paramtool.layouts.layout import Layout
+from paramtool.layouts.recorded import PARTS, Record
 
 TESTS = Path(__file__).parents[2]
 HEAD = """\
@@ -68,10 +69,11 @@ def on_gpus() -> str:
     return GPUS + table(RECORDED, rows) + "\n" + "  \n".join(of_gpus) + "\n"
 
 
-def recorded(record: verified.Record) -> list[str]:
+def recorded(record: Record) -> list[str]:
     """A record; what it does not speak for any more is said."""
     layout = layouts.find(record.layout)
-    stale = "" if record in verified.speaking(layout) else ", of another table or with differences"
+    why = verified.silence(record, layout)
+    stale = f", does not count: {why}" if why else ""
     machine, versions = record.machine, [record.machine[key] for key in ("torch", "cuda", "driver")]
     device = machine["device"] or "none"
     return [
@@ -79,7 +81,7 @@ def recorded(record: verified.Record) -> list[str]:
         machine["cudnn"],
         device,
         ", ".join(filter(None, versions)) or "none",
-        *(verdicts(record.data[part]) for part in verified.PARTS),
+        *(verdicts(record.data[part]) for part in PARTS),
         record.data["date"],
     ]
 

@@ -240,11 +240,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, help="the page, in Markdown")
     parser.add_argument("--json", type=Path, help="everything, as JSON")
     said = parser.parse_args(arguments)
-    if said.records and said.output:
+    if said.records and said.output and said.output.is_file():
         said.output.write_text(with_records(said.output.read_text(encoding="utf-8")), encoding="utf-8")
         return 0
     if said.environments is None:
-        parser.error("--environments, or --records with -o")
+        parser.error("--environments, or --records with -o and a page that is there")
     only = [name for name in said.only.split(",") if name]
     if unknown := set(only) - set(ENVIRONMENTS):
         parser.error(f"no environment {min(unknown)}; there are {', '.join(ENVIRONMENTS)}")
