@@ -46,7 +46,7 @@ class Ran:
     gradients: float
     """Of the gradients of inputs, first states and weights."""
     control: float
-    """The smallest error of outputs in some wrong order: what a wrong table does, see `wrong_orders`."""
+    """The smallest error in some wrong order, of outputs or, shrunk by its tolerance, of gradients: `wrong_orders`."""
     findings: tuple[Finding, ...]
 
 
@@ -103,9 +103,10 @@ def run(case: Case, folder: str, device: Device) -> Ran | Unsupported:
     if device.kernel not in found.kernel:
         return Unsupported(f"torch runs it by {found.kernel}, not by cuDNN")
     lost = tuple(_way_back(case, weights, module, there, folder))
+    wrong = [_computed(_filled(module, order), moved) for order in wrong_orders(weights, case.spec)]
     control = min(
-        _error(_computed(_filled(module, wrong), moved).outputs, expected.outputs)
-        for wrong in wrong_orders(weights, case.spec)
+        max(_error(one.outputs, expected.outputs), _error(one.gradients, expected.gradients) / GRADIENTS)
+        for one in wrong
     )
     errors = _error(found.outputs, expected.outputs), _error(found.gradients, expected.gradients)
     return Ran(*errors, control, (*_too_far(case, errors, control), *lost))

@@ -239,7 +239,7 @@ def test_counted_findings_count() -> None:
     found = document()
     name, letters = next(iter(found["ran"]["networks"].items()))
     found["ran"]["networks"][name] = "d" + letters[1:]
-    with pytest.raises(FormatError, match="ran.counts are not the letters of ran.networks"):
+    with pytest.raises(FormatError, match=r"ran\.counts are not the letters of ran\.networks"):
         parsed(found)
     found["ran"]["counts"] |= {"agrees": found["ran"]["counts"]["agrees"] - 1, "differs": 1}
     assert not parsed(found).agrees

@@ -443,7 +443,10 @@ def test_the_whole_proof(imitated: Fake) -> None:
     counts = [made[part]["counts"]["agrees"] for part in recorded.PARTS]
     assert counts == [2 * 4 * 2 * 4, 2 * 2 * 2, 2 * 2 * 2]
     found = recorded.parse("r.json", json.dumps(made))
-    assert found.words() == "asked cuDNN 9.19.0, a CPU" and found.against == "asked: no gru in float16 that agrees"
+    assert (
+        found.words() == "asked cuDNN 9.19.0, a CPU"
+        and found.against == "asked: no lstm projection in float16 that agrees"
+    )
 
 
 def test_the_proof_is_made_without_tf32(imitated: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
