@@ -28,8 +28,10 @@ STEPS, BATCH = 5, 8
 """With a batch of 8 torch takes cuDNN's persistent static algorithm for some networks (RNN.cpp, get_algo)."""
 AT = "rnn"
 """The name of the module in the files."""
-TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 3e-2}
 """Of max |a - b| / max(1, max |b|), over outputs and last states."""
+SCALE = 2.0
+"""Of weights, in units of torch's own: larger ones make a wrong order show more."""
 NO_NUMBER = 1e300
 """The error of what is no number: JSON has no infinity."""
 REPACKED = "RNN module weights are not part of single contiguous chunk"
@@ -120,7 +122,7 @@ def _numbers(case: Case, dtype: torch.dtype) -> tuple[dict[str, torch.Tensor], D
         return (torch.rand(shape, generator=generator, dtype=torch.float64) * 2 - 1).mul(scale).to(dtype)
 
     shapes = {name: p.shape for name, p in network(spec, dtype, "meta").named_parameters()}
-    weights = {name: random(*shape, scale=spec.hidden**-0.5) for name, shape in shapes.items()}
+    weights = {name: random(*shape, scale=SCALE * spec.hidden**-0.5) for name, shape in shapes.items()}
     widths = (spec.recurrent, spec.hidden) if spec.kind == "lstm" else (spec.recurrent,)
     states = [(spec.layers * spec.directions, BATCH, width) for width in widths]
     outputs = [(STEPS, BATCH, spec.recurrent * spec.directions), *states]
