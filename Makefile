@@ -104,7 +104,7 @@ gpu-proof:
 
 gpu-bench:
 	@mkdir -p $(GPU_OUT)
-	$(PYTHON) benchmarks/gpu_fused.py -o $(GPU_OUT)/fused.json --plot $(GPU_OUT)/fused.png
+	$(PYTHON) benchmarks/gpu_fused.py -o $(GPU_OUT)/fused.json --plot $(GPU_OUT)/fused.png --force
 
 # The real libraries, run on what paramtool read and wrote. `make test` runs the first of these too; here they are alone,
 # each named with its verdict, and the tables of savers are made again (shown, not written). Then the frameworks.

@@ -20,57 +20,21 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from gpu_fused_grid import FEWEST_ROUNDS, MODES, MOST_ROUNDS, TOLERANCE, VARIANTS, Cell
 
 from paramtool.cudnn.answers import Unsupported
-from paramtool.layouts.spec import Spec
 from paramtool.torch._flattened import buffer, network
 
-VARIANTS = ("fused", "separate", "concatenated")
-MODES = ("forward", "forward_backward")
-"""Inference without a graph; and training, with gradients of the input and of every parameter."""
 REPACKS = "RNN module weights are not part of single contiguous chunk of memory"
 """How torch warns when it packs parameters at each call (aten/src/ATen/native/cudnn/RNN.cpp, WEIGHT_FORMAT_WARN)."""
 KERNEL = "CudnnRnn"
 """A part of autograd's name for cuDNN's kernel."""
-TOLERANCE = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-9}
 GRADIENTS = 3
 """The tolerance of gradients is so many times that of outputs."""
-GATES = {"lstm": 4, "gru": 3}
-FEWEST_ROUNDS, MOST_ROUNDS = 3, 200
 
 
 class Unproved(Exception):
     """A configuration does not do what it is measured for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A configuration; the input is as wide as the hidden state."""
-
-    kind: str
-    dtype: str
-    hidden: int
-    layers: int
-    sequence: int
-    batch: int
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.dtype}, hidden {self.hidden}, layers {self.layers}, sequence {self.sequence}"
-
-    @property
-    def spec(self) -> Spec:
-        """The network."""
-        more = {"reset": "after"} if self.kind == "gru" else {}
-        return Spec(self.kind, self.hidden, self.hidden, layers=self.layers, **more)
-
-    @property
-    def operations(self) -> int:
-        """Multiplications and additions of a forward pass; a backward pass has twice as many.
-
-        >>> Cell("lstm", "float32", 10, 1, 3, 2).operations == 2 * 3 * 2 * 8 * 10 * 10
-        True
-        """
-        return 2 * self.sequence * self.batch * self.layers * 2 * GATES[self.kind] * self.hidden**2
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gpu_fused_grid import VARIANTS
 from measure import print_table
 
-from paramtool.errors import UsageError
+from paramtool.errors import MAX_LISTED
 
 SCHEMA = "paramtool.gpu-fused/1"
 PAYS = 1.05
@@ -22,18 +22,6 @@ HEADER = (
     "peak memory of forward: fused, separate, concatenated, MB", "of forward+backward, MB",
 )  # fmt: skip
 Result = dict[str, Any]
-
-
-def read(path: str) -> Result:
-    """An earlier result; UsageError where it is none."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {error}") from error
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise UsageError(f"{path}: is no {SCHEMA}")
-    return found
 
 
 def ratio(cell: Result, variant: str, mode: str) -> float:
@@ -94,7 +82,7 @@ def _ms(seconds: float) -> str:
 
 
 def _memory(cell: Result, mode: str) -> str:
-    sizes = (variant[mode]["peak_nbytes"] for variant in cell["variants"].values())
+    sizes = (cell["variants"][name][mode]["peak_nbytes"] for name in VARIANTS)
     return ", ".join("-" if size is None else f"{size / 1e6:.1f}" for size in sizes)
 
 
@@ -122,8 +110,16 @@ def print_report(result: Result) -> None:
     title = "an RNN with one fused buffer, with separate parameters that torch packs at each call, with concatenation"
     print_table(f"{title}{where}", HEADER, list(rows(result)), notes)
     _print_list(f"where fusing does not pay{where}", list(where_it_does_not_pay(result)))
-    missing = [f"{_named(cell)}: {cell['reason']}" for cell in result["not_measured"]]
-    _print_list(f"not measured: {len(missing)}", missing)
+    missing = sorted(result["not_measured"], key=lambda cell: not cell["failed"])
+    _print_list(f"not measured: {len(missing)}", list(_first(missing)))
+
+
+def _first(missing: Sequence[Result]) -> Iterator[str]:
+    """A line for each of the first, failures before others, and one that counts the rest."""
+    for cell in missing[:MAX_LISTED]:
+        yield f"{_named(cell)}: {cell['reason']}"
+    if (more := len(missing) - MAX_LISTED) > 0:
+        yield f"and {more} more; a result that -o writes has all of them"
 
 
 def _named(cell: Result) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import json
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -19,44 +17,20 @@ import torch
 
 from paramtool import layouts
 from paramtool.cudnn import table
-
-ROOT = Path(__file__).resolve().parents[2]
-BENCHMARKS = str(ROOT / "benchmarks")
-sys.path.insert(0, BENCHMARKS)  # its scripts are run from a tree where nothing is installed, and so are no package
-try:
-    import gpu_fused
-    import gpu_fused_cell
-    import gpu_fused_plot
-    import gpu_fused_report
-    from gpu_fused_cell import Cell
-finally:
-    sys.path.remove(BENCHMARKS)
+from tests.unit.gpu_benchmark import (
+    MODULES,
+    Cell,
+    asked,
+    cell,
+    gpu_fused,
+    gpu_fused_cell,
+    gpu_fused_grid,
+    gpu_fused_report,
+    gpu_fused_sweep,
+    made_up,
+)
 
 KINDS = ["lstm", "gru"]
-SMALL = ["--device", "cpu", "--hidden", "4,8,4", "--layers", "1", "--sequence", "1,3", "--seconds-per-cell", "0.01"]
-
-
-def cell(kind: str = "lstm", **changes: Any) -> Cell:
-    """A small configuration in float64."""
-    return Cell(**{"kind": kind, "dtype": "float64", "hidden": 6, "layers": 2, "sequence": 5, "batch": 3} | changes)
-
-
-def made_up(separate: dict[int, float], **settings: Any) -> dict[str, Any]:
-    """A result with one configuration for each {sequence: time of separate over that of fused}."""
-    asked = gpu_fused._arguments().parse_args([*SMALL, "--kinds", "lstm", "--dtypes", "float32", "--hidden", "4"])
-    result = gpu_fused.started(asked)
-    result["settings"] |= {"sequence": sorted(separate), **settings}
-    result["not_measured"] = []
-    for sequence, times in separate.items():
-        factors = {"fused": 1.0, "separate": times, "concatenated": 2.0}
-        figures = {name: dict.fromkeys(gpu_fused_cell.MODES, _figures(factor)) for name, factor in factors.items()}
-        point = asdict(cell(dtype="float32", hidden=4, layers=1, sequence=sequence))
-        result["cells"].append(point | {"rounds": 3, "parameters_nbytes": 9, "variants": figures})
-    return result
-
-
-def _figures(factor: float) -> dict[str, Any]:
-    return {"median_seconds": factor, "quartiles_seconds": [factor, factor], "peak_nbytes": None}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -182,13 +156,13 @@ class TestOnAGpu:
 class TestOrder:
     def test_each_once(self) -> None:
         """The order has every configuration of the grid."""
-        grid = gpu_fused.cells(gpu_fused.GRID | {"batch": 32})
+        grid = gpu_fused_grid.cells(gpu_fused_grid.GRID | {"batch": 32})
         assert len(grid) == 240
-        assert sorted(map(str, gpu_fused.spread(grid))) == sorted(map(str, grid))
+        assert sorted(map(str, gpu_fused_grid.spread(grid))) == sorted(map(str, grid))
 
     def test_every_beginning_is_even(self) -> None:
         """Each value of each axis is met about as often as the others of that axis."""
-        order = gpu_fused.spread(gpu_fused.cells(gpu_fused.GRID | {"batch": 32}))
+        order = gpu_fused_grid.spread(gpu_fused_grid.cells(gpu_fused_grid.GRID | {"batch": 32}))
         for count in range(1, len(order)):
             for axis in ("kind", "dtype", "hidden", "layers", "sequence"):
                 values = {getattr(one, axis) for one in order}
@@ -198,16 +172,15 @@ class TestOrder:
     @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 12])
     def test_small_grids(self, count: int) -> None:
         """Too."""
-        assert sorted(gpu_fused.spread(list(range(count)))) == list(range(count))
+        assert sorted(gpu_fused_grid.spread(list(range(count)))) == list(range(count))
 
 
 class Budget:
     """A sweep with a clock of its own: each configuration takes a second."""
 
     def __init__(self, minutes: float) -> None:
-        asked = gpu_fused._arguments().parse_args([*SMALL, "--dtypes", "float32", "--minutes", str(minutes)])
-        self.result = gpu_fused.started(asked)
-        self.plan = gpu_fused.spread(gpu_fused.cells(self.result["settings"]))
+        self.result = gpu_fused_sweep.started(asked("--dtypes", "float32", "--minutes", str(minutes)))
+        self.plan = gpu_fused_grid.spread(gpu_fused_grid.cells(self.result["settings"]))
         self.seconds = 0.0
 
     def measure(self, one: Cell, device: str, seconds: float) -> dict[str, Any]:
@@ -218,11 +191,11 @@ class Budget:
 
     def sweep(self) -> Iterator[None]:
         """One configuration after the other."""
-        return gpu_fused.sweep(self.result, self.plan, self.measure, lambda: self.seconds)
+        return gpu_fused_sweep.sweep(self.result, self.plan, self.measure, lambda: self.seconds)
 
     def listed(self) -> list[Cell]:
         """All that the result tells of."""
-        return [gpu_fused._cell(found) for found in (*self.result["cells"], *self.result["not_measured"])]
+        return [gpu_fused_sweep._cell(found) for found in (*self.result["cells"], *self.result["not_measured"])]
 
 
 class TestBudget:
@@ -230,7 +203,7 @@ class TestBudget:
         """All are measured, and stand in the grid's order."""
         budget = Budget(1)
         list(budget.sweep())
-        assert budget.listed() == gpu_fused.cells(budget.result["settings"])
+        assert budget.listed() == gpu_fused_grid.cells(budget.result["settings"])
         assert budget.result["not_measured"] == []
 
     def test_what_does_not_fit_is_listed(self) -> None:
@@ -263,63 +236,10 @@ class TestBudget:
                 raise error
             return budget.measure(one, device, seconds)
 
-        list(gpu_fused.sweep(budget.result, budget.plan, failing, lambda: budget.seconds))
+        list(gpu_fused_sweep.sweep(budget.result, budget.plan, failing, lambda: budget.seconds))
         assert len(budget.result["cells"]) == 4
         failed = [(found["kind"], found["reason"], found["failed"]) for found in budget.result["not_measured"]]
         assert failed == [("gru", "no memory", True)] * 4
-
-
-class TestResult:
-    def test_content(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        """Settings, machine and figures; and the table of them says that they are a CPU's."""
-        path = tmp_path / "result.json"
-        assert gpu_fused.main([*SMALL, "--kinds", "gru", "--dtypes", "float32,float16", "-o", str(path)]) == 0
-        found = json.loads(path.read_text())
-        assert (found["schema"], found["device"]) == ("paramtool.gpu-fused/1", "cpu")
-        assert found["machine"]["torch"] == torch.__version__
-        assert {"device", "cuda", "cudnn", "python"} <= found["machine"].keys()
-        assert (found["settings"]["tf32"], found["settings"]["batch"], found["not_measured"]) == (False, 32, [])
-        assert len(found["cells"]) == 2 * 2 * 2
-        for one in found["cells"]:
-            assert one["rounds"] >= 3
-            for variant in gpu_fused_cell.VARIANTS:
-                for mode in gpu_fused_cell.MODES:
-                    figures = one["variants"][variant][mode]
-                    first, third = figures["quartiles_seconds"]
-                    assert 0 < first <= figures["median_seconds"] <= third
-                    assert figures["peak_nbytes"] is None
-        said = capsys.readouterr()
-        assert "say nothing about cuDNN" in said.out
-        assert "say nothing about cuDNN" in said.err
-        assert said.out.count("\n| gru | ") == 8
-        assert list(tmp_path.iterdir()) == [path]
-
-    def test_read_again(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        """An earlier result is told as it was when it was measured."""
-        path = tmp_path / "result.json"
-        assert gpu_fused.main([*SMALL, "--kinds", "lstm", "--dtypes", "float64", "-o", str(path)]) == 0
-        first = capsys.readouterr().out
-        assert gpu_fused.main(["--from", str(path)]) == 0
-        assert capsys.readouterr().out == first
-
-    def test_a_failure_is_an_exit_code(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        """And is named."""
-        result = made_up({1: 1.5})
-        result["not_measured"] = [asdict(cell(sequence=512)) | {"reason": "out of memory", "failed": True}]
-        path = tmp_path / "result.json"
-        path.write_text(json.dumps(result))
-        assert gpu_fused.main(["--from", str(path)]) == 1
-        said = capsys.readouterr().out
-        assert "**not measured: 1**" in said
-        assert "- lstm float64, hidden 6, layers 2, sequence 512: out of memory" in said
-
-    @pytest.mark.parametrize("text", ["[]", "{", '{"schema": "other"}'])
-    def test_no_result(self, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        """Another file is refused."""
-        path = tmp_path / "result.json"
-        path.write_text(text)
-        assert gpu_fused.main(["--from", str(path)]) == 2
-        assert str(path) in capsys.readouterr().err
 
 
 class TestWhereItDoesNotPay:
@@ -359,49 +279,12 @@ class TestPlot:
     def test_without_matplotlib(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         """It says so before it measures."""
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-        monkeypatch.setattr(gpu_fused, "_measure", lambda asked: pytest.fail("measured"))
+        monkeypatch.setattr(gpu_fused, "_measured", lambda *arguments: pytest.fail("measured"))
         assert gpu_fused.main(["--plot", "out.png"]) == 2
         assert "needs matplotlib" in capsys.readouterr().err
 
 
-class TestCommand:
-    def test_without_a_gpu(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        """It says so, and how to try it."""
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        assert gpu_fused.main([]) == 2
-        said = capsys.readouterr().err
-        assert "no CUDA GPU" in said
-        assert "--device cpu" in said
-
-    def test_from_the_tree(self, tmp_path: Path) -> None:
-        """Where nothing is installed, and without what the benchmark does not need."""
-        barred = "ml_dtypes", "blake3", "rich", "click", "matplotlib"
-        script = f"import runpy, sys; sys.modules.update(dict.fromkeys({barred})); sys.path.insert(0, {BENCHMARKS!r})\n"
-        script += f"sys.path[:] = [path for path in sys.path if path != {str(ROOT)!r}]\n"
-        script += f"sys.argv[1:] = {[*SMALL, '--kinds', 'lstm', '--dtypes', 'float32']!r}\n"
-        script += f"runpy.run_path({BENCHMARKS + '/gpu_fused.py'!r}, run_name='__main__')\n"
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
-        assert "| lstm | float32 | 4 | 1 | 1 | " in done.stdout
-
-    def test_names_that_are_none(self, capsys: pytest.CaptureFixture[str]) -> None:
-        """bfloat16 is not flattened by torch, for one."""
-        with pytest.raises(SystemExit):
-            gpu_fused.main(["--dtypes", "float32,bfloat16"])
-        assert "bfloat16: not one of float16, float32, float64" in capsys.readouterr().err
-
-    def test_no_such_folder(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        """Where the result cannot be written, it says so before it measures."""
-        monkeypatch.setattr(gpu_fused, "sweep", lambda *arguments: pytest.fail("measured"))
-        assert gpu_fused.main([*SMALL, "-o", str(tmp_path / "none" / "result.json")]) == 2
-        assert "result.json" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("module", [gpu_fused, gpu_fused_cell, gpu_fused_report, gpu_fused_plot])
+@pytest.mark.parametrize("module", MODULES)
 def test_examples(module: ModuleType) -> None:
     """The examples in docstrings are true."""
     assert doctest.testmod(module).failed == 0

@@ -1,0 +1,128 @@
+"""How a run ends: every ending is an exit code and at most one line; none of them is a traceback.
+
+0 measured      1 a configuration failed, or nothing was measured      2 cannot be done as asked
+7 cannot be written      130 Ctrl-C      143 SIGTERM      141 nobody reads stdout any more
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NoReturn
+
+from paramtool.errors import ParamtoolError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+CLOSED_PIPE = 141
+"""What a shell shows for a program that SIGPIPE ended."""
+CANNOT_WRITE = 7
+
+
+class Interrupted(BaseException):
+    """A signal asked for the end; it unwinds through every `except Exception`, so that temporary files are removed."""
+
+
+_caught: list[int] = []
+"""Signals that came: whatever exception arrives after one is its echo."""
+
+
+def interrupted_code() -> int | None:
+    """The exit code of the signal that came; None where none did."""
+    return 128 + _caught[0] if _caught else None
+
+
+def go_on() -> None:
+    """Interrupted where a signal came, and somebody's `except` swallowed it."""
+    if _caught:
+        raise Interrupted
+
+
+def ended(run: Callable[[], int]) -> int:
+    """The exit code of a run, after one line about what ended it."""
+    _prepare_streams()
+    _caught.clear()
+    try:
+        with _interruptible():
+            code = _code_of(run)
+            sys.stdout.flush()
+            return code
+    except Interrupted:
+        say("gpu_fused: interrupted")
+        return interrupted_code() or 1
+    except BrokenPipeError:
+        return CLOSED_PIPE
+    except OSError as error:
+        where = "standard output" if error.filename is None else os.fsdecode(error.filename)
+        say(f"gpu_fused: {where}: {error.strerror or type(error).__name__}")
+        return CANNOT_WRITE
+    except ParamtoolError as error:
+        say("\n".join(filter(None, [f"gpu_fused: {error}", error.hint])))
+        return error.exit_code
+    finally:
+        _silence()
+
+
+def _code_of(run: Callable[[], int]) -> int:
+    """Of argparse, too, which ends by SystemExit: what it printed is flushed, like all else."""
+    try:
+        return run()
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 0
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Signals unwind like an exception; those that are ignored (nohup) stay so."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    taken = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    try:
+        for number in taken:
+            signal.signal(number, _interrupt)
+        yield
+    finally:
+        for number, handler in taken.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    _caught.append(number)
+    raise Interrupted
+
+
+def _prepare_streams() -> None:
+    """Give closed streams a place to write to, and let no character fail for its encoding."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _silence() -> None:
+    """Send what a stream could not take to nowhere: Python would try again at its end, and complain."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def say(words: str) -> None:
+    """To stderr; a sweep does not end because nobody listens."""
+    with suppress(OSError):
+        print(shown(words), file=sys.stderr, flush=True)
+
+
+def shown(text: str) -> str:
+    """Text with what a terminal could obey written out.
+
+    >>> print(shown("w" + chr(27) + "[31m"))
+    w\\x1b[31m
+    """
+    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
