@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +249,31 @@ def test_a_library_without_torch(right: Path, tmp_path: Path) -> None:
     args = ("verify-layout", "cudnn", "--quick", "--library", right)
     ran = command(*args, cwd=tmp_path, env={"PYTHONPATH": paths})
     assert (ran.code, ran.err) == (0, ""), ran
+
+
+def children(process: int) -> set[int]:
+    """The processes that a process has started."""
+    found = set()
+    for task in Path(f"/proc/{process}/task").iterdir():
+        found |= {int(word) for word in (task / "children").read_text().split()}
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the children of a process are read from /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_library_that_hangs(number: signal.Signals, tmp_path: Path) -> None:
+    """Whatever ends the command also ends the process that asks, which listens to no signal; nothing is left behind."""
+    compiled(tmp_path, "-DHANGS")
+    words = [sys.executable, "-m", "paramtool", "verify-layout", "cudnn", "--library", LIBRARY, "-o", "r.json"]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        until = time.monotonic() + 30
+        while not (asking := children(process.pid)) and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(1)  # it has loaded the library by then; earlier it would end in another way, and end all the same
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode in (128 + number, -number), out, err) == (True, b"", b"")
+    (child,) = asking
+    while Path(f"/proc/{child}").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{child}").exists() and [path.name for path in tmp_path.iterdir()] == [LIBRARY]
