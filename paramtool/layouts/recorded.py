@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import product
 from math import isfinite
 from typing import Any
@@ -44,6 +44,8 @@ class Record:
     """The record's file."""
     data: Mapping[str, Any]
     """The document."""
+    against: str = ""
+    """Why it is no proof of the table that it speaks for; empty where it is one."""
 
     @property
     def layout(self) -> str:
@@ -75,10 +77,9 @@ class Record:
         """Whether it is a proof of the table that it speaks for."""
         return not self.against
 
-    @property
-    def against(self) -> str:
-        """Why it is no proof; empty where it is one."""
-        return next(self._against(), "")
+    def judged(self) -> Record:
+        """The same with what speaks against it, which takes a look at every letter."""
+        return replace(self, against=next(self._against(), ""))
 
     def _against(self) -> Iterator[str]:
         if count := self.data["findings_count"]:
@@ -107,18 +108,17 @@ class Record:
 
 def _agreed(part: Mapping[str, Any]) -> set[tuple[str, str]]:
     """(kind, type) of which at least one case agreed, with the standard algorithm where there are several."""
-    return {
-        (_kind(network), way["dtype"])
-        for network, letters in part["networks"].items()
-        for way, letter in zip(_ways(part), letters, strict=False)
-        if letter == "a" and way.get("algorithm", "standard") == "standard"
-    }
-
-
-def _ways(part: Mapping[str, Any]) -> list[dict[str, str]]:
-    """What the letters of a text stand for, in their order."""
     axes = part["columns"]
-    return [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    ways = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    plain = [(k, way["dtype"]) for k, way in enumerate(ways) if way.get("algorithm", "standard") == "standard"]
+    letters: dict[str, list[str]] = {}
+    for network, text in part["networks"].items():
+        letters.setdefault(_kind(network), []).append(text)
+    return {(kind, dtype) for kind, texts in letters.items() for k, dtype in plain if "a" in _column(texts, k)}
+
+
+def _column(texts: Iterable[str], k: int) -> Iterator[str]:
+    return (text[k] for text in texts if k < len(text))
 
 
 def _kind(network: str) -> str:
@@ -148,7 +148,7 @@ def parse(name: str, text: str | bytes) -> Record:
         _check(data)
     except ValueError as error:
         raise FormatError(f"{name}: is no record of a layout: {error}") from None
-    return Record(name, data)
+    return Record(name, data).judged()
 
 
 def _check(data: Mapping[str, Any]) -> None:
