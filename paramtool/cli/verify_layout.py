@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -64,12 +65,12 @@ def command(layout: str, quick: bool, library: str | None, output: str | None, a
 
 
 def _record(layout: str, quick: bool, library: str | None, output: str | None, force: bool) -> dict[str, Any]:
-    """The record, by the library alone or on the GPU; written after each of its parts."""
-    written = False
+    """The record, by the library alone or on the GPU; written after each part, over an earlier one at the end."""
+    written, earlier = False, output is not None and os.path.lexists(output)
 
-    def keep(document: dict[str, Any]) -> None:
+    def keep(document: dict[str, Any], ended: bool = False) -> None:
         nonlocal written
-        if output is not None:
+        if output is not None and (ended or not earlier):
             jobs.write_record(document, output, force=force or written)
             written = True
 
@@ -77,7 +78,7 @@ def _record(layout: str, quick: bool, library: str | None, output: str | None, f
         found = jobs.ask_library(library, layout, quick=quick, progress=_render.counted)
     else:
         found = _verify(layout, quick=quick, progress=_render.counted, keep=keep)
-    keep(found)
+    keep(found, ended=True)
     return found
 
 

@@ -17,6 +17,7 @@ import torch
 from paramtool import layouts
 from paramtool.cudnn import record
 from paramtool.cudnn.grid import ALGORITHMS
+from paramtool.errors import FormatError
 from paramtool.layouts import recorded, verified
 from tests.hostile.command import Ran, command, quick, refused
 from tests.unit.stub_cudnn import compiled
@@ -222,6 +223,23 @@ def test_the_evidence_that_there_is(
     assert ("NVIDIA H100" in ran.out, "not verified on a GPU" in ran.out) == (gpu, not gpu)
     (row,) = words(ran, "record")
     assert row.count("40 agree, 0 not supported, 0 differ") == (3 if gpu else 1) and row.endswith(made["date"])
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+def test_a_proof_that_is_interrupted(earlier: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has found until then is kept, but not over an earlier record, which is whole."""
+    began, whole = document(flattened=None, ran=None), json.dumps(document(ALONE))
+
+    def verify(layout: str, *, keep: Any, **how: Any) -> Any:
+        keep(began)
+        raise FormatError("the end")
+
+    monkeypatch.setattr("paramtool.torch.verify_layout", verify)
+    if earlier:
+        (tmp_path / "r.json").write_text(whole)
+    ran = quick("verify-layout", "cudnn", "-o", "r.json", *(["--force"] if earlier else []), cwd=tmp_path)
+    assert (ran.code, ran.out) == (3, "")
+    assert json.loads((tmp_path / "r.json").read_text()) == (json.loads(whole) if earlier else began)
 
 
 @pytest.mark.parametrize("error, hint", [
