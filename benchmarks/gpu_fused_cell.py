@@ -23,14 +23,9 @@ import torch
 from gpu_fused_grid import FEWEST_ROUNDS, MODES, MOST_ROUNDS, TOLERANCE, VARIANTS, Cell
 
 from paramtool.cudnn.answers import Unsupported
-from paramtool.torch._flattened import buffer, network
-
-REPACKS = "RNN module weights are not part of single contiguous chunk of memory"
-"""How torch warns when it packs parameters at each call (aten/src/ATen/native/cudnn/RNN.cpp, WEIGHT_FORMAT_WARN)."""
-KERNEL = "CudnnRnn"
-"""A part of autograd's name for cuDNN's kernel."""
-GRADIENTS = 3
-"""The tolerance of gradients is so many times that of outputs."""
+from paramtool.layouts.recorded import GRADIENTS
+from paramtool.torch._flattened import KERNEL, buffer, network
+from paramtool.torch._running import REPACKED
 
 
 class Unproved(Exception):
@@ -147,7 +142,7 @@ def prove(cell: Cell, found: Mapping[str, Variant], ins: Given) -> None:
                 warnings.simplefilter("always")
                 outputs[name] = call(cell, variant, ins)
             if ins.input.is_cuda:
-                prove_packing(name, any(REPACKS in str(warning.message) for warning in said))
+                prove_packing(name, any(REPACKED in str(warning.message) for warning in said))
                 if mode == "forward_backward":
                     prove_kernel(name, outputs[name][0])
         for name, found_there in outputs.items():
@@ -253,7 +248,7 @@ def undisturbed() -> Iterator[None]:
     gc.disable()
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=REPACKS)
+            warnings.filterwarnings("ignore", message=REPACKED)
             yield
     finally:
         gc.enable()

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
+from paramtool.cli._streams import prepare_streams, shown
 from paramtool.errors import ParamtoolError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -43,7 +43,7 @@ def go_on() -> None:
 
 def ended(run: Callable[[], int]) -> int:
     """The exit code of a run, after one line about what ended it."""
-    _prepare_streams()
+    prepare_streams()
     _caught.clear()
     try:
         with _interruptible():
@@ -93,16 +93,6 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise Interrupted
 
 
-def _prepare_streams() -> None:
-    """Give closed streams a place to write to, and let no character fail for its encoding."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
-        elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
 def _silence() -> None:
     """Send what a stream could not take to nowhere: Python would try again at its end, and complain."""
     for stream in (sys.stdout, sys.stderr):
@@ -116,13 +106,4 @@ def _silence() -> None:
 def say(words: str) -> None:
     """To stderr; a sweep does not end because nobody listens."""
     with suppress(OSError):
-        print(shown(words), file=sys.stderr, flush=True)
-
-
-def shown(text: str) -> str:
-    """Text with what a terminal could obey written out.
-
-    >>> print(shown("w" + chr(27) + "[31m"))
-    w\\x1b[31m
-    """
-    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
+        print(shown(words, lines=True), file=sys.stderr, flush=True)

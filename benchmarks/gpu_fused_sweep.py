@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 from gpu_fused_cell import Unproved, measured
-from gpu_fused_ending import go_on, say, shown
+from gpu_fused_ending import go_on, say
 from gpu_fused_grid import GRID, QUICK, Cell, cells, predicted, spread
 from gpu_fused_output import Output
 from gpu_fused_report import ON_A_CPU, SCHEMA, Result
 
+from paramtool.cli._streams import shown
 from paramtool.errors import UsageError, plural
 from paramtool.torch import _gpu
 

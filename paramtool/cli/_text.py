@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from paramtool.cli._streams import shown as shown
 from paramtool.errors import plural as plural
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -16,17 +17,6 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 
 MANY = 8
 """So many files are named in a row."""
-
-
-def shown(text: str, lines: bool = False) -> str:
-    """Text with everything that a terminal could obey written out; line breaks stay where `lines` says so.
-
-    >>> print(shown("w\\x1b[31m\\n"))
-    w\\x1b[31m\\n
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or (lines and c == "\n") else ascii(c)[1:-1] for c in text)
 
 
 def size(nbytes: int) -> str:

@@ -60,8 +60,7 @@ def _show(layout: Layout) -> Iterator[_render.Row]:
         yield ("note", layout.note)
     yield ("source", layout.source)
     yield from (("proof", proof) for proof in verified.evidence(layout))
-    for record in verified.of(layout):
-        why = verified.silence(record, layout)
+    for record, why in verified.judged(layout):
         yield ("record", record.name, record.words(), record.data["date"], f"does not count: {why}" if why else "")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import io
 import os
 import signal
 import sys
@@ -14,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from paramtool import __version__
-from paramtool.cli._text import shown
+from paramtool.cli._streams import prepare_streams, shown
 from paramtool.errors import ParamtoolError
 
 COMMANDS = {
@@ -136,7 +135,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run a command; print its error, if any, and exit with the code of its class."""
-    _prepare_streams()
+    prepare_streams()
     _caught.clear()
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup's choice stays
@@ -148,16 +147,6 @@ def main() -> NoReturn:
     except BaseException as error:
         code = _code_of(error)
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _prepare_streams() -> None:
-    """Give closed streams a place to write to, and let no character fail for its encoding."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
-        elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -97,9 +97,8 @@ def _evidence(table: Layout) -> Iterator[_render.Row]:
     """What is known of a layout where it cannot be verified now."""
     yield ("layout", table.name, table.title)
     yield from (("evidence", words) for words in verified.evidence(table))
-    for record in verified.of(table):
+    for record, why in verified.judged(table):
         counts = [_counted(part["counts"]) for part in record.parts.values()]
-        why = verified.silence(record, table)
         yield ("record", record.words(), *counts, record.data["date"], f"does not count: {why}" if why else "")
 
 

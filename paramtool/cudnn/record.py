@@ -15,11 +15,10 @@ from paramtool.cudnn.answers import Answer, Unsupported
 from paramtool.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
 from paramtool.cudnn.table import Finding, answer, differences
 from paramtool.layouts.layout import Layout
-from paramtool.layouts.recorded import MACHINE, SCHEMA
+from paramtool.layouts.recorded import MACHINE, SCHEMA, VERDICTS
 from paramtool.layouts.spec import Spec
 from paramtool.layouts.verified import table_digest
 
-VERDICTS = {"agrees": "a", "unsupported": "u", "differs": "d"}
 MAX_FINDINGS = 200
 """So many are written out; all are counted."""
 

@@ -19,7 +19,8 @@ SCHEMA = "paramtool.layout-record/1"
 PARTS = ("asked", "flattened", "ran")
 """What a record of a GPU has to tell of."""
 MACHINE = ("device", "compute_capability", "driver", "cuda", "cudnn", "torch", "python", "platform")
-COUNTS = ("agrees", "unsupported", "differs")
+VERDICTS = {"agrees": "a", "unsupported": "u", "differs": "d"}
+"""What is counted, and its letter."""
 ERRORS = ("tolerance", "outputs", "gradients", "smallest_control")
 KINDS = ("rnn tanh", "rnn relu", "gru", "lstm", "lstm projection")
 PLAIN_TYPES = ("float16", "float32", "float64")
@@ -114,7 +115,12 @@ def _agreed(part: Mapping[str, Any]) -> set[tuple[str, str]]:
     letters: dict[str, list[str]] = {}
     for network, text in part["networks"].items():
         letters.setdefault(_kind(network), []).append(text)
-    return {(kind, dtype) for kind, texts in letters.items() for k, dtype in plain if "a" in _column(texts, k)}
+    return {
+        (kind, dtype)
+        for kind, texts in letters.items()
+        for k, dtype in plain
+        if VERDICTS["agrees"] in _column(texts, k)
+    }
 
 
 def _column(texts: Iterable[str], k: int) -> Iterator[str]:
@@ -167,7 +173,7 @@ def _check(data: Mapping[str, Any]) -> None:
 
 
 def _check_part(data: Mapping[str, Any], part: str) -> None:
-    for key in COUNTS:
+    for key in VERDICTS:
         _number(data, part, "counts", key)
     for key in _keys(_member(data, part, "unsupported"), f"{part}.unsupported"):
         _number(data, part, "unsupported", key)
@@ -180,8 +186,8 @@ def _check_part(data: Mapping[str, Any], part: str) -> None:
     letters = ""
     for network in _keys(_member(data, part, "networks"), f"{part}.networks"):
         letters += _text(data, part, "networks", network)
-    counted = [letters.count(letter) for letter in "aud"]
-    if counted != [data[part]["counts"][key] for key in COUNTS] or sum(counted) != len(letters):
+    counted = [letters.count(letter) for letter in VERDICTS.values()]
+    if counted != [data[part]["counts"][key] for key in VERDICTS] or sum(counted) != len(letters):
         raise ValueError(f"{part}.counts are not the letters of {part}.networks")
 
 

@@ -87,19 +87,16 @@ def broken() -> tuple[str, ...]:
     return _read()[1]
 
 
-def silence(record: Record, layout: Layout) -> str:
-    """Why a record does not speak for a layout; empty where it does."""
-    return "of another table" if record.table != table_digest(layout) else record.against
-
-
-def of(layout: Layout) -> list[Record]:
-    """The records of a layout, also those that do not speak for it."""
-    return [record for record in records() if record.layout == layout.name]
+def judged(layout: Layout) -> list[tuple[Record, str]]:
+    """The records of a layout, each with the reason why it does not speak for its table; empty where it does."""
+    of = [record for record in records() if record.layout == layout.name]
+    digest = table_digest(layout) if of else ""
+    return [(record, record.against if record.table == digest else "of another table") for record in of]
 
 
 def speaking(layout: Layout) -> Iterator[Record]:
     """The records that speak for a layout's table as it is, and found nothing against it."""
-    yield from (record for record in of(layout) if not silence(record, layout))
+    yield from (record for record, why in judged(layout) if not why)
 
 
 def on_gpu(layout: Layout) -> str:

@@ -13,6 +13,8 @@ from paramtool.cudnn.grid import Case
 from paramtool.cudnn.table import Windows
 from paramtool.layouts.spec import Spec
 
+KERNEL = "CudnnRnn"
+"""A part of autograd's name for cuDNN's kernel."""
 CLASSES: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
 
@@ -28,7 +30,7 @@ class Device:
     name: str = "cuda"
     flatten: Callable[[nn.RNNBase], None] = flatten
     """Tests put another one here."""
-    kernel: str = "CudnnRnn"
+    kernel: str = KERNEL
     """A part of autograd's name for the kernel that has to run."""
 
 

@@ -96,7 +96,7 @@ def test_nohup_is_heeded(model: Path, tmp_path: Path) -> None:
 import os, signal
 from paramtool.cli import _render, main
 _render.warn("ready")
-main._prepare_streams, kept = lambda: None, main.cli.main
+main.prepare_streams, kept = lambda: None, main.cli.main
 def run(**more):
     os.kill(os.getpid(), signal.SIGHUP)
     return kept(**more)

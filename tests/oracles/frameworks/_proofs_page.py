@@ -64,15 +64,14 @@ RECORDED = ("layout", "cuDNN", "GPU", "torch, CUDA, driver", "asked", "flattened
 
 def on_gpus() -> str:
     """The section on GPUs: every record, and whether there is one that was made on a GPU."""
-    rows = [recorded(record) for record in verified.records()]
-    of_gpus = [f"`{one.name}`: {verified.on_gpu(one)}." for one in layouts.built_in().values() if one.gpu]
+    every = layouts.built_in().values()
+    rows = [recorded(record, why) for layout in every for record, why in verified.judged(layout)]
+    of_gpus = [f"`{one.name}`: {verified.on_gpu(one)}." for one in every if one.gpu]
     return GPUS + table(RECORDED, rows) + "\n" + "  \n".join(of_gpus) + "\n"
 
 
-def recorded(record: Record) -> list[str]:
-    """A record; what it does not speak for any more is said."""
-    layout = layouts.find(record.layout)
-    why = verified.silence(record, layout)
+def recorded(record: Record, why: str) -> list[str]:
+    """A record; where it does not speak for its layout, why."""
     stale = f", does not count: {why}" if why else ""
     machine, versions = record.machine, [record.machine[key] for key in ("torch", "cuda", "driver")]
     device = machine["device"] or "none"
