@@ -10,7 +10,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import ALIGN, physical
-from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
+from paramtool.cli._text import FILE, Size, came_along, opens, plural, quoted, size
 from paramtool.layouts import verified
 
 if TYPE_CHECKING:
@@ -35,7 +35,11 @@ OPTIONS = (
     click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped."),
     click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB."),
     ALIGN,
-    click.option("--skip-unsupported", is_flag=True, help="Leave out tensors that the output has no form for."),
+    click.option("--skip-unsupported", is_flag=True,
+                 help="Leave out tensors and objects that the output has no form for."),
+    click.option("--plain", is_flag=True, help="In a torch file, write objects as dicts, lists, numbers and strings, "
+                 "so that torch.load(weights_only=True) opens it."),
+    click.option("--strict", is_flag=True, help="Refuse to leave out objects that the output cannot hold."),
     click.option("--allow-unknown", is_flag=True,
                  help="Go on although the pickle calls unknown names (they are not run)."),
     click.option("--no-verify", is_flag=True, help="Do not read the result back."),
@@ -67,6 +71,8 @@ def options(flags: dict[str, Any]) -> dict[str, Any]:
         "max_shard_nbytes": flags["max_shard_size"],
         "align": flags["align"],
         "skip_unsupported": flags["skip_unsupported"],
+        "plain": flags["plain"],
+        "strict": flags["strict"],
         "allow_unknown": flags["allow_unknown"],
         "verify": not flags["no_verify"],
         "dry_run": flags["dry_run"],
@@ -105,6 +111,7 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
         yield ("network", f"and {plural(len(found.converted) - MANY, 'more network')}", "--json lists them")
     yield from came_along(found.companions)
     yield from (("left out", text) for text in found.left_out)
+    yield from opens(found.needs)
     yield ("untouched", f"{plural(found.untouched, 'other tensor')}, as they were, aliases included")
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)}")
     yield from physical(found.nbytes_after, found.cloned_nbytes)

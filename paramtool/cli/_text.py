@@ -83,3 +83,11 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
             return parse_size(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+def opens(needs: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The row for classes in a torch file that `torch.load(weights_only=True)` refuses."""
+    if needs:
+        shown = ", ".join(needs[:6]) + (f" and {len(needs) - 6} more" if len(needs) > 6 else "")
+        yield ("opens", f"with torch.load(weights_only=False), as its source does, because of {shown}",
+               "--plain writes these as dicts, lists, numbers and strings")  # fmt: skip

@@ -10,7 +10,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _config, _render
 from paramtool.cli._align import ALIGN, physical
-from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
+from paramtool.cli._text import FILE, Size, came_along, opens, plural, quoted, size
 from paramtool.jobs import Deduped
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
 from paramtool.model.alias import Member
@@ -51,7 +51,11 @@ RECORD_NBYTES = 10_000
 )
 @click.option("--fold-constants", is_flag=True, help="Store a tensor that repeats one value as that value.")
 @click.option("--memory", type=Size(), default=MEMORY_NBYTES, help="What comparing may hold in memory (512MiB).")
-@click.option("--skip-unsupported", is_flag=True, help="Leave out tensors that the output has no form for.")
+@click.option("--skip-unsupported", is_flag=True,
+              help="Leave out tensors and objects that the output has no form for.")  # fmt: skip
+@click.option("--plain", is_flag=True, help="In a torch file, write objects as dicts, lists, numbers and strings, so "
+              "that torch.load(weights_only=True) opens it.")  # fmt: skip
+@click.option("--strict", is_flag=True, help="Refuse to leave out objects that the output cannot hold.")
 @click.option("--allow-unknown", is_flag=True, help="Go on although the pickle calls unknown names (they are not run).")
 @click.option("--no-verify", is_flag=True, help="Do not read the result back.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done.")
@@ -61,7 +65,8 @@ def command(
     ckpt: tuple[str, ...], output: str | None, keep: str, only: str | None, config: str | None,
     max_shard_size: int | None, align: int,
     share_renamed: bool, no_equal: bool, min_equal_bytes: int, across_roles: bool, derive_casts: bool,
-    fold_constants: bool, memory: int, skip_unsupported: bool, allow_unknown: bool, no_verify: bool, dry_run: bool,
+    fold_constants: bool, memory: int, skip_unsupported: bool, plain: bool, strict: bool,
+    allow_unknown: bool, no_verify: bool, dry_run: bool,
     as_json: bool, force: bool,
 ) -> None:  # fmt: skip
     """Write a checkpoint with every byte once and every name recorded.
@@ -93,6 +98,8 @@ def command(
         fold_constants=fold_constants,
         memory_nbytes=memory,
         skip_unsupported=skip_unsupported,
+        plain=plain,
+        strict=strict,
         allow_unknown=allow_unknown,
         verify=not no_verify,
         dry_run=dry_run,
@@ -148,8 +155,9 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
     )
     if found.equal is None:
         yield ("not done", "equal bytes under different names were not looked for (--no-equal)")
+    yield from opens(found.needs)
     if found.written and found.format == "torch":
-        yield ("load it", f"torch.load({found.output!r}, weights_only=True)", "mmap=True as well")
+        yield ("load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True as well")
     elif found.written:
         sections = [section.name for section in found.checkpoint.sections if section.role == "model"]
         section = f", section={sections[0]!r}" if sections else ""

@@ -107,7 +107,7 @@ INERT = (
         for name in ("PurePosixPath", "PosixPath", "PureWindowsPath", "WindowsPath")
     }
     | {f"datetime.{name}" for name in ("date", "time", "datetime", "timedelta", "timezone")}
-    | {"decimal.Decimal", "fractions.Fraction", "uuid.UUID"}
+    | {"decimal.Decimal", "fractions.Fraction", "uuid.UUID", "argparse.Namespace", "types.SimpleNamespace"}
 )
 """Classes of the standard library that do nothing but hold their arguments."""
 

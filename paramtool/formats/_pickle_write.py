@@ -38,12 +38,18 @@ class Dict:
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """What a call gives, with items set on it and attributes."""
+    """What a call gives, with items put into it and attributes."""
 
     function: Name
     args: tuple[object, ...] = ()
     pairs: list[tuple[object, object]] = field(default_factory=list)
     state: object = None
+    items: list[object] = field(default_factory=list)
+    """Appended to it."""
+    new: bool = False
+    """Made by NEWOBJ: the bare object of a class, without a call of its constructor."""
+    shared: bool = False
+    """Whether other places refer to the same object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +148,9 @@ class _Writer:
             return
         self.out += b"]"
         self.remember(id(items))
+        self.appended(items)
+
+    def appended(self, items: list[object]) -> None:
         for start in range(0, len(items), BATCH):
             self.out += b"("
             for item in items[start : start + BATCH]:
@@ -159,9 +168,11 @@ class _Writer:
             return
         self.name(value.function)
         self.tuple_of(value.args)
-        self.out += b"R"
-        if value.pairs or value.state is not None:  # what is only called holds nothing that could be itself
+        self.out += b"\x81" if value.new else b"R"
+        # what is only called holds nothing that could be itself
+        if value.shared or value.pairs or value.items or value.state is not None:
             self.remember(id(value))
+        self.appended(value.items)
         self.pairs(value.pairs)
         if value.state is not None:
             self.save(value.state)

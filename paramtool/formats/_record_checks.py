@@ -41,8 +41,21 @@ def form(where: str, record: Mapping[str, Any], needed: Iterable[str] = ("aliase
         for name, item in items.items():
             wrong = [*_item(item, members), *(_how(item) if part == "derived" else ())]
             found += [f"{name!r:.200} of {part!r} {text}" for text in wrong]
+    found += _marks(record)
     if found:
         raise Defects(f"{where}: its alias record", found, CHANGED)
+
+
+KINDS = ("parameter", "storage", "untyped storage")
+
+
+def _marks(record: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with what version 3 says of tensors."""
+    trainable, kinds = record.get("requires_grad", []), record.get("kinds", {})
+    if not isinstance(trainable, list) or not all(isinstance(name, str) for name in trainable):
+        yield f"has the 'requires_grad' {trainable!r:.60}; expected a list of names"
+    if not isinstance(kinds, dict) or not all(isinstance(kind, str) and kind in KINDS for kind in kinds.values()):
+        yield f"has the 'kinds' {kinds!r:.60}; expected an object of names, each with one of {', '.join(KINDS)}"
 
 
 def _item(item: object, members: Mapping[str, type]) -> Iterator[str]:

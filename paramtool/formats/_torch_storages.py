@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from paramtool.errors import Defects
+from paramtool.errors import Defects, FormatError
 from paramtool.formats import _deepspeed, _tree
 from paramtool.formats._pickle import load
 from paramtool.formats._pickle_values import Result, Use
@@ -15,7 +15,7 @@ from paramtool.formats._walk import walk
 from paramtool.model.checkpoint import Checkpoint, Entry, Unknown, Unreadable
 from paramtool.model.dtype import DType
 from paramtool.model.storage import Backing, Inline, SourceFile, Storage
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import View
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -63,12 +63,16 @@ class Storages:
             start, size = view[1] * dtype.block_bytes, view[2] * dtype.block_bytes
         return StorageRef(self.ids.setdefault(key, len(self.ids)), dtype, start, size)
 
-    def inlined(self, value: InlineView) -> View:
-        """A storage for bytes that stand in the pickle."""
-        key = f"inline {len(self.ids)}"
-        self.ids[key] = number = len(self.ids)
-        self.inline[number] = value.array.data
-        return contiguous(number, value.dtype, value.array.shape)
+    def inlined(self, name: str, value: InlineView) -> View:
+        """A window on a storage for bytes that are in the pickle; one storage for each array."""
+        key = f"inline {id(value.array)}"
+        number = self.ids.setdefault(key, len(self.ids))
+        try:
+            view = value.array.view(number, value.dtype)
+        except ValueError as error:
+            raise FormatError(f"{self.source.path}: {name!r:.200}: {error}; the pickle is damaged") from None
+        self.inline[number] = value.array.data or b""
+        return view
 
     def run(self, data: bytes | mmap, start: int, where: str = "") -> Result:
         """One pickle of this file."""
@@ -92,8 +96,8 @@ def checkpoint_of(
     roles = _tree.roles(tree)
     entries: dict[str, Entry] = {}
     for name, tensor in named:
-        found = storages.inlined(tensor.value) if isinstance(tensor.value, InlineView) else tensor.value
-        entries[name] = Entry(found, roles.get(name, "model"), tensor.requires_grad)
+        found = storages.inlined(name, tensor.value) if isinstance(tensor.value, InlineView) else tensor.value
+        entries[name] = Entry(found, roles.get(name, "model"), tensor.requires_grad, kind=tensor.kind)
     # a storage that no tensor uses still has its bytes in the file; one without a member was never asked for
     made = {
         storages.ids[key]: Storage(storages.ids[key], storages.sizes[key], backings[key]) for key in storages.sizes

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from paramtool.formats import _numpy_values
+from paramtool.formats._numpy_values import NumpyArray
 from paramtool.formats._pickle_values import Global, Instance
 from paramtool.model.checkpoint import Compound, NoData, Unreadable, Value
 from paramtool.model.dtype import DTYPES, DType
-from paramtool.model.objects import Array
 from paramtool.model.view import View, contiguous
 
 STORAGE_DTYPES = {
@@ -42,17 +43,19 @@ class StorageRef(NamedTuple):
         """A storage that is pickled for itself, as the row of its elements."""
         dtype = self.dtype or DTYPES["uint8"]
         row = contiguous(self.id, dtype, (self.nbytes // dtype.block_bytes,), self.byte_start // dtype.block_bytes)
-        return Tensor(row)
+        return Tensor(row, kind="storage" if self.dtype else "untyped storage")
 
 
 class Tensor:
     """A tensor as a pickle makes it."""
 
-    __slots__ = ("requires_grad", "state", "value")
+    __slots__ = ("kind", "requires_grad", "state", "value")
 
-    def __init__(self, value: Value, requires_grad: bool | None = None) -> None:
+    def __init__(self, value: Value, requires_grad: bool | None = None, kind: str = "") -> None:
         self.value = value
         self.requires_grad = requires_grad
+        self.kind = kind
+        """As of `Entry`."""
         self.state: object = None
         """Python attributes that were set on it; they may hold tensors of their own."""
 
@@ -162,7 +165,7 @@ def _pending(value: Value, metadata: object) -> Value:
 
 def _parameter(data: object, requires_grad: object = True, hooks: object = None, state: object = None) -> object:
     if isinstance(data, Tensor):
-        made = Tensor(data.value, _flag(requires_grad))
+        made = Tensor(data.value, _flag(requires_grad), "parameter")
         made.build(state if state is not None else data.state)
         return made
     return Tensor(Unreadable(_unknown(data) or "a tensor that is none"))
@@ -184,7 +187,8 @@ def _parts(kind: str, parts: dict[str, object], facts: dict[str, object]) -> Ten
 
 
 def _sparse(layout: object, data: Any) -> Tensor:
-    kind = layout.name if isinstance(layout, Global) else str(layout)
+    named = layout.args[0] if isinstance(layout, Instance) and layout.path == LAYOUT else layout
+    kind = named.name if isinstance(named, Global) else str(named)
     kind = kind.removeprefix("torch.")
     if kind == "sparse_coo":
         indices, values, size, *rest = data
@@ -262,75 +266,27 @@ def _from_type(function: object, type_: object, args: Any, state: object) -> obj
 
 
 def _from_numpy(data: object, dtype: object, device: object = None, requires_grad: object = False) -> Tensor:
-    if not isinstance(data, NumpyArray):
+    if not isinstance(data, NumpyArray) or not data.is_plain:
         return Tensor(Unreadable(_unknown(data) or "an array of an unknown form"))
-    return Tensor(InlineView(dtype_of(dtype), data.array()), _flag(requires_grad))  # type: ignore[arg-type]
+    return Tensor(InlineView(dtype_of(dtype), data), _flag(requires_grad))  # type: ignore[arg-type]
 
 
 class InlineView(NamedTuple):
-    """A tensor whose bytes stand in the pickle; the reader gives it a storage."""
+    """A tensor whose bytes are in the pickle; the reader gives it a storage."""
 
     dtype: DType
-    array: Array
+    array: NumpyArray
+
+
+def array_tensor(array: NumpyArray) -> Tensor | None:
+    """The tensor that an array is, always the same one; None where a tensor cannot hold it."""
+    if array.tensor is None and (dtype := array.element) is not None:
+        array.tensor = Tensor(InlineView(dtype, array))  # type: ignore[arg-type]
+    return array.tensor if isinstance(array.tensor, Tensor) else None
 
 
 def _device_tensor(data: object, dtype: object, device: object, requires_grad: object) -> object:
     return Tensor(data.value, _flag(requires_grad)) if isinstance(data, Tensor) else Tensor(Unreadable(_unknown(data)))
-
-
-# --- NumPy: arrays and numbers inside the pickle -----------------------------------------------------------------
-
-
-class NumpyDtype:
-    """A `numpy.dtype(code, ...)` and the byte order that its state sets."""
-
-    __slots__ = ("code", "order")
-
-    def __init__(self, code: object, *rest: object) -> None:
-        self.code = code if isinstance(code, str) else "V"
-        self.order = "|"
-
-    def build(self, state: object) -> None:
-        """State is (version, byte order, ...)."""
-        if isinstance(state, tuple) and len(state) > 1 and isinstance(state[1], str):
-            self.order = state[1]
-
-    @property
-    def text(self) -> str:
-        """As NumPy writes it: `<f4`."""
-        return self.code if self.order == "|" else self.order + self.code
-
-
-class NumpyArray:
-    """A `numpy.ndarray` whose bytes are its state."""
-
-    __slots__ = ("data", "dtype", "fortran", "shape")
-
-    def __init__(self, *args: object) -> None:
-        self.shape: tuple[int, ...] = ()
-        self.dtype = "V"
-        self.fortran = False
-        self.data: bytes | None = None
-
-    def build(self, state: object) -> None:
-        """State is (version, shape, dtype, is Fortran, bytes); arrays of objects keep none."""
-        if isinstance(state, tuple) and len(state) == 5:
-            _, shape, dtype, fortran, data = state
-            self.shape = _sizes(shape)
-            self.dtype = dtype.text if isinstance(dtype, NumpyDtype) else "O"
-            self.fortran = bool(fortran)
-            self.data = data if isinstance(data, bytes) else None
-
-    def array(self) -> Array:
-        """As a node of the tree."""
-        return Array(self.dtype, self.shape, "F" if self.fortran else "C", self.data or b"")
-
-
-def _numpy_scalar(dtype: object, data: object = b"") -> object:
-    made = NumpyArray()
-    made.dtype = dtype.text if isinstance(dtype, NumpyDtype) else "O"
-    made.data = data if isinstance(data, bytes) else None
-    return made
 
 
 # --- the table -----------------------------------------------------------------------------------------------------
@@ -356,8 +312,12 @@ def _list(items: object = (), *rest: object) -> object:
     return items
 
 
-def _layout(name: object) -> object:
-    return str(name)
+def _layout(name: object) -> Instance:
+    return Instance(LAYOUT, (name,), False)
+
+
+LAYOUT = "torch.serialization._get_layout"
+"""A `torch.layout` is pickled as a call of this with its name (torch/serialization.py)."""
 
 
 _INERT = (
@@ -404,13 +364,11 @@ CONSTRUCTORS: dict[str, Callable[..., object]] = {
     "torch._utils._rebuild_npu_tensor": _from_numpy,
     "torch._tensor._rebuild_from_type_v2": _from_type,
     "torch.tensor._rebuild_from_type_v2": _from_type,  # the module's name up to torch 1.8
-    "torch.serialization._get_layout": _layout,
+    LAYOUT: _layout,
     "torch.Size": _size,
     **{f"torch.jit._pickle.build_{kind}list": _list for kind in ("int", "tensor", "double", "bool")},
     "torch.jit._pickle.restore_type_tag": _list,
-    **{f"numpy.{core}.multiarray._reconstruct": NumpyArray for core in ("core", "_core")},
-    **{f"numpy.{core}.multiarray.scalar": _numpy_scalar for core in ("core", "_core")},
-    "numpy.dtype": NumpyDtype,
+    **_numpy_values.CONSTRUCTORS,
     **{path: _inert(path) for path in _INERT},
 }
 
@@ -441,9 +399,8 @@ __all__ = [
     "CONSTRUCTORS",
     "KNOWN",
     "InlineView",
-    "NumpyArray",
-    "NumpyDtype",
     "StorageRef",
     "Tensor",
+    "array_tensor",
     "storage_dtype",
 ]

@@ -6,6 +6,7 @@
     archive/byteorder                   little
     archive/data/0, data/1, ...         the storages, in the order in which the pickle names them
     archive/version                     3
+    archive/paramtool.json              what a pickle cannot say (`_torch_record`), where there is any
     archive/.data/serialization_id      40 digits, from the pickle: equal plans give equal bytes
 
 Where torch finds two windows on one storage, they share memory and train as one.  So a storage holds one memory: names
@@ -19,20 +20,24 @@ Sources: torch/serialization.py (`_save`), torch/_utils.py (`_rebuild_tensor_v2`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from paramtool.errors import PlanError, listed
+from paramtool.formats import _torch_record
+from paramtool.formats._numpy_values import DTYPE, TEXT_OF, state_of
 from paramtool.formats._output import OutputFile
 from paramtool.formats._pickle_write import Call, Dict, Name, Persistent, dumps
+from paramtool.formats._torch_objects import ARRAYS, FORMS, SCALARS, args_of
 from paramtool.formats._torch_values import STORAGE_DTYPES
-from paramtool.formats._torch_write_tree import ATTRIBUTED, held
+from paramtool.formats._torch_write_tree import ATTRIBUTED, DEFAULTDICT, DEQUE, FROZENSET, SET, Fitted, How, fit
 from paramtool.formats._zip_write import ALIGNMENT, archive
 from paramtool.model import objects
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import Key, Leaf, Node, Opaque, Sequence, TensorRef
 from paramtool.model.plan import Copy, Plan, Target
-from paramtool.model.view import View, contiguous
+from paramtool.model.view import View, contiguous, contiguous_strides
 
 ROOT = "archive"
 TYPED = {dtype: storage for storage, dtype in STORAGE_DTYPES.items() if not dtype.startswith(("qint", "quint"))}
@@ -60,23 +65,41 @@ def refusals(plan: Plan) -> dict[str, str]:
     return reasons | {one.name: "a torch file has no tensors that are calculated on load" for one in plan.computed}
 
 
-def left_out(plan: Plan) -> Iterator[str]:
-    """What of a plan has no place in a torch file, for people."""
-    yield from held(plan, DTYPE_WORDS.values()).left_out
-    if texts := [key for key in plan.metadata if key != "format"]:
-        yield f"metadata, for which a torch file has no place: {', '.join(texts[:8])}{' ...' if len(texts) > 8 else ''}"
-    if plan.modules:
-        yield "the record of layouts, for which a torch file has no place"
+def fitted(plan: Plan, how: How) -> Fitted:
+    """What of the plan's tree a torch file holds, and what it does not."""
+    found = fit(plan, DTYPE_WORDS.values(), how)
+    pickling = _Pickling(_memories(plan, found.tree), replace(plan, inline=dict.fromkeys(arrays(found.tree), b"")))
+    pickling.value(found.tree, ())
+    return replace(found, left_out=(*found.left_out, *pickling.split)) if pickling.split else found
+
+
+def arrays(tree: Node) -> dict[str, Literal["C", "F"]]:
+    """{name: `C` or `F`} of the arrays of NumPy's in a tree that are tensors of the checkpoint."""
+    found: dict[str, Literal["C", "F"]] = {}
+    for node in objects.walk(tree):
+        if isinstance(node, Opaque) and node.path in ARRAYS:
+            parts = dict(node.parts)
+            if isinstance(data := parts["data"], TensorRef):
+                found[data.name] = "F" if parts.get("order") == Leaf("F") else "C"
+    return found
 
 
 def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
-    """One torch file for a plan; PlanError where a tensor has no form in it."""
+    """One torch file for a plan; PlanError where something has no form in it."""
     if refused := refusals(plan):
         lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
         head = f"{plan.source}: no form in a torch file for {len(refused)} of its tensors:"
         raise PlanError(listed(head, lines), hint="dedup --skip-unsupported leaves them out")
-    pickling = _Pickling(_memories(plan), plan.trainable)
-    pickle = dumps(pickling.value(held(plan, DTYPE_WORDS.values()).tree, ()))
+    found = fit(plan, DTYPE_WORDS.values())
+    refuse(plan, found)
+    pickling = _Pickling(_memories(plan, found.tree), plan)
+    pickle = dumps(pickling.value(found.tree, ()))
+    if len(pickle) > MAX_PICKLE_NBYTES:
+        raise PlanError(
+            f"{plan.source}: its arrays and other objects would make a pickle of {len(pickle)} bytes; expected at most "
+            f"{MAX_PICKLE_NBYTES}, since torch reads a pickle whole",
+            hint="--plain writes arrays as tensors",
+        )
     members: list[tuple[str, bytes | Target]] = [
         ("data.pkl", pickle),
         (".format_version", b"1"),
@@ -86,7 +109,28 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
         ("version", b"3\n"),
         (".data/serialization_id", _identity(pickle)),
     ]
+    if beside := _torch_record.encode(plan):
+        members.append((_torch_record.MEMBER, beside))
     return (OutputFile("", archive((f"{ROOT}/{name}", content) for name, content in members)),)
+
+
+MAX_PICKLE_NBYTES = 512 << 20
+"""As `formats.torch` reads at most."""
+
+
+def refuse(plan: Plan, found: Fitted) -> None:
+    """PlanError where objects of a plan have no form in a torch file."""
+    if found.refused:
+        head = f"{plan.source}: no form in a torch file for {len(found.refused)} of its objects:"
+        more = len(found.refused) - MAX_NAMED
+        hint = (
+            "--skip-unsupported leaves them out, --plain writes the data of each as dicts, lists, numbers and strings, "
+            "and -o NAME.safetensors keeps that data in the file's metadata"
+        )
+        raise PlanError(listed(head, found.refused[:MAX_NAMED], max(more, 0)), hint=hint)
+
+
+MAX_NAMED = 20
 
 
 def _identity(pickle: bytes) -> bytes:
@@ -126,21 +170,50 @@ def _windows(plan: Plan) -> dict[str, tuple[View, str]]:
     return stored | {alias.name: (alias.view, alias.memory) for alias in plan.aliases}
 
 
-def _memories(plan: Plan) -> dict[str, _Place]:
-    """Where each name stands."""
+def _memories(plan: Plan, tree: Node) -> dict[str, _Place]:
+    """Where each name is; `tree` says which are arrays inside the pickle, whose windows are never moved."""
     targets = {target.name: target for target in plan.targets}
     together: dict[tuple[str, str], list[str]] = {}
     windows = _windows(plan)
     for name, (view, memory) in windows.items():
         together.setdefault((str(view.storage), memory), []).append(name)
+    inside = arrays(tree)
     places = {}
     for (owner, _), names in together.items():
         views = [windows[name][0] for name in names]
-        content, start = _part(targets[owner], views)
+        if inside.keys().isdisjoint(names) and (kept := _as_it_lies(targets[owner], views)):
+            content, views = kept
+            start = 0
+        else:
+            content, start = _part(targets[owner], views)
         storage = _Memory(content, _storage_dtype(content, views))
         for name, view in zip(names, views, strict=True):
             places[name] = _Place(storage, view.on(owner, view.byte_start - start) if view.numel else view)
     return places
+
+
+def _as_it_lies(target: Target, views: list[View]) -> tuple[Target, list[View]] | None:
+    """A dense tensor whose axes lie in another order in memory (channels_last), in that order; None for any other.
+
+    Every window must be the whole tensor.
+    """
+    copy = target.copies[0] if len(target.copies) == 1 else None
+    if copy is None or not copy.is_plain or copy.destination != target.view or any(v != target.view for v in views):
+        return None
+    source = copy.terms[0][1]
+    if source.is_contiguous or not source.numel or source.dtype.block_elements > 1:
+        return None
+    axes = sorted(range(len(source.shape)), key=lambda k: (source.shape[k] > 1, -source.strides[k], k))
+    shape = tuple(source.shape[k] for k in axes)
+    dense = contiguous_strides(shape)
+    if any(size > 1 and source.strides[k] != step for k, size, step in zip(axes, shape, dense, strict=True)):
+        return None
+    run = contiguous(source.storage, source.dtype, shape, source.offset)
+    copies = (Copy(contiguous(target.name, target.dtype, shape), ((1, run),)),)
+    content = Target(target.name, target.dtype, shape, copies)
+    strides = dict(zip(axes, dense, strict=True))
+    lies = View(target.name, target.dtype, 0, target.shape, tuple(strides[k] for k in range(len(shape))))
+    return content, [lies] * len(views)
 
 
 def _storage_dtype(content: Target, views: list[View]) -> DType | None:
@@ -176,18 +249,54 @@ def _part(target: Target, views: list[View]) -> tuple[Target, int]:
 # --- the pickle --------------------------------------------------------------------------------------------------
 
 
+def _strides(view: View) -> tuple[int, ...]:
+    """The strides of a window as torch has them: an axis of length 1 is outside of all others.
+
+    torch decides by the strides of such axes, too, whether a result is channels_last (c10/core/MemoryFormat.h).
+    """
+    if view.is_contiguous:
+        return view.strides
+    outside = max(size * stride for size, stride in zip(view.shape, view.strides, strict=True) if size > 1)
+    return tuple(outside if size == 1 else stride for size, stride in zip(view.shape, view.strides, strict=True))
+
+
 class _Pickling:
     """From the tree to values for the pickle; storages are numbered as they are met."""
 
-    def __init__(self, places: Mapping[str, _Place], trainable: frozenset[str]) -> None:
+    def __init__(self, places: Mapping[str, _Place], plan: Plan) -> None:
         self.places = places
-        self.trainable = trainable
+        self.plan = plan
         self.numbers: dict[_Memory, int] = {}
         self.open: dict[str, object] = {}
-        """The lists and dicts around, by their places."""
+        """The containers around, by their places."""
+        self.marked: dict[int, tuple[Node, object]] = {}
+        """Objects that several places refer to, by their marks."""
+        self.once: dict[object, Call] = {}
+        """Parameters and arrays, by where they are: names of one are one object."""
+        self.split: list[str] = []
+        """Objects that were one, and are not written as one, for people."""
 
     def value(self, node: Node, path: tuple[str, ...]) -> object:
         """The value that stands for a node."""
+        mark = node.mark if isinstance(node, (Sequence, objects.Mapping, Opaque)) else 0
+        if mark in self.marked:
+            first, made = self.marked[mark]
+            if first is node or self._placed(first) == self._placed(node):
+                return made
+            self.split.append(f"{'.'.join(path)!r}: that it is one object with another, whose tensors differ now")
+            mark = 0
+        made = self._value(node, path)
+        if mark:
+            self.marked[mark] = (node, made)
+            if isinstance(made, Call):
+                made.shared = True
+        return made
+
+    def _placed(self, node: Node) -> Node:
+        """A tree with the places of its tensors instead of their names."""
+        return objects.map_tensors(node, lambda name: f"{id(self.places[name].memory)} {self.places[name].view}")
+
+    def _value(self, node: Node, path: tuple[str, ...]) -> object:
         match node:
             case Leaf(value):
                 return value
@@ -195,16 +304,16 @@ class _Pickling:
                 return self.tensor(name)
             case objects.Again(place):
                 return self.open[place]
-            case Sequence(kind, items):
-                return self.sequence(kind, items, path)
-            case objects.Mapping(kind, _, _):
+            case Sequence():
+                return self.sequence(node, path)
+            case objects.Mapping():
                 return self.mapping(node, path)
-            case Opaque(kind, parts):
-                return self.opaque(kind, dict(parts), path)
+            case Opaque():
+                return self.opaque(node, path)
         raise TypeError(f"{type(node).__name__} has no form in a torch file")
 
-    def tensor(self, name: str) -> Call:
-        """A window on a storage, as torch rebuilds it.
+    def tensor(self, name: str) -> object:
+        """A window on a storage, as torch rebuilds it; a parameter, or a whole storage, where the name is one.
 
         torch has gradients for numbers with a fraction alone, and `_rebuild_tensor_v3` fails where it is asked for any:
         a tensor in an untyped storage that asks for them is a parameter, as which torch saves it too.
@@ -212,56 +321,122 @@ class _Pickling:
         place = self.places[name]
         memory, view = place.memory, place.view
         key = str(self.numbers.setdefault(memory, len(self.numbers)))
-        if memory.dtype is None:
-            kind, count = Name("torch.storage", "UntypedStorage"), memory.content.nbytes
+        kind = self.plan.kinds.get(name, "")
+        if memory.dtype is None or kind == "untyped storage":
+            typed, count = Name("torch.storage", "UntypedStorage"), memory.content.nbytes
         else:
-            kind, count = Name("torch", TYPED[memory.dtype.name]), memory.content.nbytes // memory.dtype.block_bytes
+            typed, count = Name("torch", TYPED[memory.dtype.name]), memory.content.nbytes // memory.dtype.block_bytes
+        stored = Persistent(("storage", typed, key, "cpu", count))
+        if kind.endswith("storage") and view.nbytes == memory.content.nbytes:
+            return stored
         word = DTYPE_WORDS[view.dtype.name]
         if view.dtype.name == PAIRS:
             view = contiguous(view.storage, DTYPES["uint8"], (*view.shape[:-1], view.shape[-1] // 2), view.byte_start)
-        window = (Persistent(("storage", kind, key, "cpu", count)), view.offset, view.shape, view.strides)
-        trains = name in self.trainable and word.startswith(("float", "bfloat", "complex"))
+        window = (stored, view.offset, view.shape, _strides(view))
+        trains = name in self.plan.trainable and word.startswith(("float", "bfloat", "complex"))
+        is_parameter = kind == "parameter" or (trains and memory.dtype is None)
         if memory.dtype is not None:
-            return Call(REBUILD_V2, (*window, trains, Call(ORDERED_DICT)))
-        data = Call(REBUILD_V3, (*window, False, Call(ORDERED_DICT), Name("torch", word)))
-        return Call(REBUILD_PARAMETER, (data, True, Call(ORDERED_DICT))) if trains else data
+            data = Call(REBUILD_V2, (*window, trains and not is_parameter, Call(ORDERED_DICT)))
+        else:
+            data = Call(REBUILD_V3, (*window, False, Call(ORDERED_DICT), Name("torch", word)))
+        if not is_parameter:
+            return data
+        made = Call(REBUILD_PARAMETER, (data, trains, Call(ORDERED_DICT)), shared=True)
+        return self.once.setdefault((memory, place.view), made)
 
-    def sequence(self, kind: str, items: tuple[Node, ...], path: tuple[str, ...]) -> object:
+    def sequence(self, node: Sequence, path: tuple[str, ...]) -> object:
+        kind = node.kind
         row: list[object] = []
-        if kind == "list":
-            self.open[".".join(path)] = row
-        row += [self.value(item, (*path, str(k))) for k, item in enumerate(items)]
+        made: object = row
+        if kind == DEQUE:
+            most = tuple(self.value(arg, path) for arg in node.args)
+            made = Call(Name("collections", "deque"), ((), *most) if most and most[0] is not None else (), items=row)
+        if kind in ("list", DEQUE):
+            self.open[".".join(path)] = made
+        row += [self.value(item, (*path, str(k))) for k, item in enumerate(node.items)]
         match kind:
             case "tuple":
                 return tuple(row)
             case "torch.Size":
                 return Call(Name("torch", "Size"), (tuple(row),))
-            case "builtins.set":
-                return Call(Name("__builtin__", "set"), (row,))
-        return row
+            case _ if kind in (SET, FROZENSET):
+                return Call(Name("__builtin__", kind.removeprefix("builtins.")), (row,))
+        return made
 
     def mapping(self, node: objects.Mapping, path: tuple[str, ...]) -> object:
         module, _, name = node.kind.rpartition(".")
-        made: Dict | Call = Call(Name(module, name)) if module else Dict([])
+        args = tuple(self.value(arg, path) for arg in node.args) if node.kind == DEFAULTDICT else ()
+        made: Dict | Call = Call(Name(module, name), args) if module else Dict([])
         self.open[".".join(path)] = made
         for k, (key, child) in enumerate(node.items):
-            word = f"@{k}" if isinstance(key, TensorRef) else str(key)
-            made.pairs.append((self.key(key), self.value(child, (*path, word))))
+            part = f"@{k}" if isinstance(key, TensorRef) else objects.word(key)
+            made.pairs.append((self.key(key), self.value(child, (*path, part))))
         if node.attributes is not None and isinstance(made, Call):
             made.state = self.value(node.attributes, path)
         return made
 
     def key(self, key: Key) -> object:
-        return self.tensor(key.name) if isinstance(key, TensorRef) else key
+        if isinstance(key, TensorRef):
+            return self.tensor(key.name)
+        return self.value(key, ()) if isinstance(key, (Sequence, Opaque)) else key
 
-    def opaque(self, kind: str, parts: dict[str, Node], path: tuple[str, ...]) -> object:
-        if kind == ATTRIBUTED and isinstance(data := self.value(parts["data"], path), Call):
-            state = self.value(parts["state"], path)
+    def opaque(self, node: Opaque, path: tuple[str, ...]) -> object:
+        parts = dict(node.parts)
+        if node.path == ATTRIBUTED and isinstance(data := self.value(parts["data"], path), Call):
+            state = self.value(parts["state"], (*path, "state"))
             if data.function == REBUILD_PARAMETER:
                 return Call(PARAMETER_WITH_STATE, (*data.args, state))
             return Call(REBUILD_WITH_STATE, (data.function, TENSOR, data.args, state))
-        module, _, name = kind.replace("builtins", "__builtin__").rpartition(".")
-        if "args" not in parts:
-            return Name(module, name)
-        args = self.value(parts["args"], path)
-        return Call(Name(module, name), args if isinstance(args, tuple) else (args,))
+        if node.path in ARRAYS or node.path in SCALARS:
+            return self.array(node)
+        if node.path == DTYPE:
+            return self.dtype(node)
+        name = _name(node.path)
+        form = FORMS.get(node.path)
+        if form is None:
+            return name
+        made = Call(name, tuple(self.value(arg, path) for arg in args_of(node)), new=form.new)
+        if (state := parts.get("state")) is not None:
+            self.open[".".join(path)] = made
+            made.state = self.value(state, path)
+        return made
+
+    def array(self, node: Opaque) -> Call:
+        """An array or a scalar of NumPy's, with its bytes in the pickle."""
+        parts = dict(node.parts)
+        data = parts["data"]
+        if isinstance(data, TensorRef):
+            place = self.places[data.name]
+            order = "F" if parts.get("order") == Leaf("F") else "C"
+            dtype, shape = self.dtype_of(TEXT_OF[place.view.dtype.name]), place.view.shape
+            content = self.plan.inline[data.name]
+        else:
+            assert isinstance(data, objects.Array)
+            dtype = self.dtype(parts["dtype"]) if "dtype" in parts else self.dtype_of(data.dtype)
+            place, shape, order, content = None, data.shape, data.order, data.data
+        function = _name(node.path)
+        if node.path in SCALARS:
+            return Call(function, (dtype, content))
+        made = Call(function, (Name("numpy", "ndarray"), (0,), b"b"), shared=True)
+        made.state = (1, shape, dtype, order == "F", content)
+        return made if place is None else self.once.setdefault((place.memory, place.view), made)
+
+    def dtype(self, node: Node) -> Call:
+        assert isinstance(node, Opaque)
+        parts = dict(node.parts)
+        if isinstance(text := parts.get("text"), Leaf):
+            return self.dtype_of(str(text.value))
+        made = Call(Name("numpy", "dtype"), tuple(self.value(arg, ()) for arg in args_of(node)))
+        made.state = self.value(parts["state"], ())
+        return made
+
+    def dtype_of(self, text: str) -> Call:
+        """The dtype that a string says all of; in records of versions 1 and 2 it may lack the order of bytes."""
+        text = text if text[0] in "<>|=" else f"|{text}"
+        return Call(Name("numpy", "dtype"), (text[1:], False, True), state=state_of(text))
+
+
+def _name(path: str) -> Name:
+    """A class or function by the name that protocol 2 has for it."""
+    module, _, name = path.rpartition(".")
+    return Name("__builtin__" if module == "builtins" else module, name)

@@ -1,11 +1,9 @@
-"""The tree of objects as a torch file holds it: what `torch.load(weights_only=True)` takes, the rest named.
+"""The tree of objects as a torch file holds it: what is written as it was, what is written plainly, what is refused.
 
-Most of a training checkpoint is plain and stays as it is.  NumPy's arrays and objects of classes that torch does not
-take by default are left out; a tensor never is: those inside a foreign object come into an OrderedDict in its place.
-Names are places in the tree, so the tree that is written must give every name back; where it cannot, the tensors are
-written flat, each under its name.
-
-What torch takes: torch/_weights_only_unpickler.py, `_get_allowed_globals` (2.13).
+Objects of the closed table in `_torch_objects` are written back as what they were.  Of any other class there is no way
+back, so `fit` refuses it by name, leaves it out, or writes its data as dicts and lists, as `How` says.  A tensor is
+never left out: those inside a foreign object go into an OrderedDict in its place.  Names are places in the tree, so
+the tree that is written must give every name back; where it cannot, the tensors are written flat, each under its name.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from paramtool.formats._pickle_write import MAX_INT_BITS
+from paramtool.formats._torch_objects import ARRAYS, FACTORIES, FORMS, as_plain, takes_weights_only, unfit
 from paramtool.formats._tree import LEFT_OUT
 from paramtool.formats._walk import Path, names_of
 from paramtool.model.checkpoint import unescaped_name
@@ -29,48 +28,82 @@ from paramtool.model.objects import (
     Sequence,
     TensorRef,
     tensor_names,
+    walk,
+    word,
 )
 from paramtool.model.plan import Plan
 
 MAX_KEY_BITS = 63
 """Our own reader takes no larger numbers as keys."""
 ORDERED = "collections.OrderedDict"
-CALLS = {"builtins.complex", "builtins.bytearray", "torch.device"}
-"""Objects that their arguments make, and that torch takes."""
+COUNTER = "collections.Counter"
+DEFAULTDICT = "collections.defaultdict"
+DEQUE = "collections.deque"
+FROZENSET = "builtins.frozenset"
+SET = "builtins.set"
 ATTRIBUTED = "torch.Tensor"
 """A tensor with Python attributes."""
-_DICTS = {"dict", ORDERED, "collections.Counter"}
-_SEQUENCES = {"list", "tuple", "torch.Size", "builtins.set"}
-_MEMBERS = {"torch.Size": (Leaf,), "builtins.set": (Leaf, TensorRef)}
-"""What rows of some kinds are made of."""
-_WRITTEN_AS = {"collections.defaultdict": "dict", "collections.deque": "list", "builtins.frozenset": "builtins.set"}
-"""Kinds that torch does not take, and what holds the same items."""
+_DICTS = {"dict", ORDERED, COUNTER, DEFAULTDICT}
+_SEQUENCES = {"list", "tuple", "torch.Size", SET, FROZENSET, DEQUE}
+_REFUSED = {DEFAULTDICT, DEQUE, FROZENSET}
+"""Containers that `torch.load(weights_only=True)` refuses."""
+_PLAINLY = {DEFAULTDICT: "dict", DEQUE: "list", FROZENSET: "list"}
+"""Containers, and what holds the same items plainly."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class How:
+    """What becomes of objects that are not written as what they were."""
+
+    skip: bool = False
+    """Leave them out, by name; otherwise they are refused."""
+    plain: bool = False
+    """Write objects as dicts, lists, numbers and strings, so that `torch.load(weights_only=True)` opens the file."""
+    called: frozenset[str] = frozenset()
+    """What only a call could make: always left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
     """What a torch file holds of a plan's tree."""
 
     tree: Node
     left_out: tuple[str, ...]
     """What it does not hold, for people."""
+    refused: tuple[str, ...]
+    """What stops it from being written, for people."""
+    needs: tuple[str, ...]
+    """Classes in it that `torch.load(weights_only=True)` refuses."""
 
 
-def held(plan: Plan, dtypes: Collection[str]) -> Held:
+def fit(plan: Plan, dtypes: Collection[str], how: How = How()) -> Fitted:
     """The tree for a plan, with just the plan's names in it; `dtypes` are torch's words for dtypes."""
-    pruning = _Pruning(frozenset(plan.order), frozenset(dtypes))
+    pruning = _Pruning(frozenset(plan.order), frozenset(dtypes), how)
     kept = pruning.node(plan.objects, ())
     tree = _with_all(kept, plan.order)
-    if _gives(tree, plan.order):
-        return Held(tree, tuple(pruning.left_out))
-    flat = _flat(plan.order)
-    nesting = isinstance(kept, Mapping) and bool(kept.items)
-    why = "the nesting of the checkpoint, because names in it collide: tensors are written flat, under their names"
-    return Held(flat, (*pruning.left_out, *([why] if nesting else [])))
+    if not _gives(tree, plan.order):
+        if isinstance(kept, Mapping) and bool(kept.items):
+            why = "the nesting of the checkpoint, because names in it collide: tensors are written flat, by their names"
+            pruning.lose((), why)
+        tree = _flat(plan.order)
+    return Fitted(tree, tuple(pruning.left_out), tuple(pruning.refused), tuple(dict.fromkeys(_needs(tree))))
+
+
+def _needs(tree: Node) -> Iterator[str]:
+    """Classes that `torch.load(weights_only=True)` refuses."""
+    for node in walk(tree):
+        if isinstance(node, (Sequence, Mapping)) and node.kind in _REFUSED:
+            yield node.kind
+        if isinstance(node, Mapping):
+            for key, _ in node.items:
+                if isinstance(key, (Sequence, Opaque)):
+                    yield from _needs(key)
+        if isinstance(node, Opaque) and node.path != ATTRIBUTED and not takes_weights_only(node):
+            yield "numpy.ndarray" if node.path in ARRAYS else node.path.replace("builtins.xrange", "builtins.range")
 
 
 def _with_all(kept: Node | None, order: Iterable[str]) -> Node:
-    """A tree that has every name: those that stand nowhere in it come to the top, under their names."""
+    """A tree that has every name: those that it lacks come to the top, under their names."""
     there = set(tensor_names(kept)) if kept is not None else set()
     missing = tuple((name, TensorRef(name)) for name in order if name not in there)
     if kept is None or (missing and not isinstance(kept, Mapping)) or not there:
@@ -102,24 +135,27 @@ def _places(node: Node, path: Path) -> Iterator[tuple[Path, str]]:
             if attributes is not None:
                 yield from _places(attributes, path)
             for k, (key, child) in enumerate(pairs):
-                word = f"@{k}" if isinstance(key, TensorRef) else str(key)
+                part = f"@{k}" if isinstance(key, TensorRef) else word(key)
                 if isinstance(key, TensorRef):
-                    yield (*path, word), key.name
-                yield from _places(child, (*path, word))
-        case Opaque(kind, parts) if kind == ATTRIBUTED:
+                    yield (*path, part), key.name
+                yield from _places(child, (*path, part))
+        case Opaque(kind, parts):
             for label, child in parts:
-                yield from _places(child, path if label == "data" else (*path, label))
+                inside = label == "args" or (label == "state" and kind == ATTRIBUTED)
+                yield from _places(child, (*path, label) if inside else path)
 
 
 @dataclass(slots=True)
 class _Pruning:
-    """One walk that leaves out what torch does not take."""
+    """One walk that finds what is written as it is, and what is not."""
 
     names: frozenset[str]
     dtypes: frozenset[str]
+    how: How
     left_out: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
-    """The places of the lists and dicts around; a container may hold one of these again."""
+    """The places of the containers around; a container may hold one of these again."""
 
     def node(self, node: Node, path: Path) -> Node | None:
         """What is kept of a node; None where nothing is."""
@@ -128,12 +164,13 @@ class _Pruning:
                 return node if self._fits(value, path) else None
             case TensorRef(name):
                 return node if name in self.names else None
-            case Array(dtype, shape):
-                self._say(path, f"NumPy array {dtype} {list(shape)}, which torch.load(weights_only=True) refuses")
+            case Array():  # as records of versions 1 and 2 have it, which tell no scalar from an array without axes
+                spelled = "numpy.core.multiarray." + ("_reconstruct" if node.shape else "scalar")
+                return self._opaque(Opaque(spelled, (("data", node),)), path)
             case Again(place):
                 if place in self.open:
                     return node
-                self._say(path, f"the object of {place!r} once more")
+                self.lose(path, f"the object of {place!r} once more")
             case Sequence():
                 return self._sequence(node, path)
             case Mapping():
@@ -142,94 +179,211 @@ class _Pruning:
                 return self._opaque(node, path)
         return None
 
+    def lose(self, path: Path, what: str) -> None:
+        """Say what is not written as it was; it is refused unless it may be left out."""
+        place = f"{unescaped_name(path) or 'the top'!r}: {what}"
+        (self.left_out if self.how.skip or self.how.plain else self.refused).append(place)
+
     def _say(self, path: Path, what: str) -> None:
         self.left_out.append(f"{unescaped_name(path) or 'the top'!r}: {what}")
 
     def _fits(self, value: Scalar, path: Path) -> bool:
         if type(value) is int and value.bit_length() > MAX_INT_BITS:
-            self._say(path, f"a number of {value.bit_length()} bits")
+            self.lose(path, f"a number of {value.bit_length()} bits")
             return False
         return True
 
     def _kind(self, kind: str, known: Collection[str], otherwise: str, path: Path) -> str:
-        """A kind of container that torch takes; another is named."""
-        if kind in known:
+        """A kind of container that is written; another is named."""
+        if kind in known and not (self.how.plain and kind in _PLAINLY):
             return kind
-        made = _WRITTEN_AS.get(kind, otherwise)
-        self._say(path, f"that it is a {kind}; written as a {made.removeprefix('builtins.')}")
+        made = _PLAINLY.get(kind, otherwise)
+        self.lose(path, f"a {kind}, written as a {made}")
         return made
 
     def _sequence(self, node: Sequence, path: Path) -> Node:
         """What is left out of a row leaves None in its place, so that the others keep theirs."""
         kind = self._kind(node.kind, _SEQUENCES, "list", path)
-        if kind in _MEMBERS and not all(isinstance(item, _MEMBERS[kind]) for item in node.items):
-            self._say(path, f"that it is a {kind} of what none holds; written as a list")
+        if not _may_hold(kind, node.items):
+            self.lose(path, f"a {kind} of what it cannot hold, written as a list")
             kind = "list"
-        if kind == "list":
-            self.open.append(unescaped_name(path))
+        if kind == DEQUE and not _is_deque(node):
+            self.lose(path, "a deque without its greatest length")
+            node = replace(node, args=())
+        self.open.append(unescaped_name(path))
         items = [self.node(item, (*path, str(k))) for k, item in enumerate(node.items)]
-        if kind == "list":
-            self.open.pop()
-        if kind == "builtins.set":
-            return Sequence(kind, tuple(item for item in items if item is not None))
-        return Sequence(kind, tuple(item if item is not None else Leaf(None) for item in items))
+        self.open.pop()
+        if kind in (SET, FROZENSET):
+            found = tuple(item for item in items if item is not None)
+        else:
+            found = tuple(item if item is not None else Leaf(None) for item in items)
+        return Sequence(kind, found, node.args if kind == DEQUE else (), node.mark)
 
     def _mapping(self, node: Mapping, path: Path) -> Node:
         kind = self._kind(node.kind, _DICTS, "dict", path)
+        args = node.args if kind == DEFAULTDICT else ()
+        if kind == DEFAULTDICT and not _is_factory(args):
+            self.lose(path, "a defaultdict without its factory")
+            args = ()
         self.open.append(unescaped_name(path))
         pairs: list[tuple[Key, Node]] = []
         for k, (key, child) in enumerate(node.items):
-            inner = (*path, f"@{k}" if isinstance(key, TensorRef) else str(key))
-            kept = self.node(child, inner)
-            whole = key.name in self.names if isinstance(key, TensorRef) else self._fits_key(key, inner)
-            if kept is not None and whole:
-                pairs.append((key, kept))
+            inner = (*path, f"@{k}" if isinstance(key, TensorRef) else word(key))
+            kept, fits = self.node(child, inner), self._key(key, inner)
+            if kept is not None and fits is not None:
+                pairs.append((fits, kept))
         attributes = None if node.attributes is None else self.node(node.attributes, path)
         self.open.pop()
         if attributes is not None and kind != ORDERED:
-            self._say(path, f"attributes of a {kind}")
+            self.lose(path, f"attributes of a {kind}")
             attributes = None
-        return Mapping(kind, tuple(pairs), attributes)
+        return Mapping(kind, tuple(pairs), attributes, args, node.mark)
 
-    def _fits_key(self, key: Scalar | tuple[Scalar, ...], path: Path) -> bool:
+    def _key(self, key: Key, path: Path) -> Key | None:
+        """A key as it is written; None where it is not."""
+        if isinstance(key, TensorRef):
+            return key if key.name in self.names else None
+        if isinstance(key, (Sequence, Opaque)):
+            kept = self.node(key, path)
+            if isinstance(kept, (Sequence, Opaque)) and _is_fixed(kept):
+                return kept
+            if isinstance(kept, Leaf):
+                return kept.value
+            if kept is not None:
+                self.lose(path, "its key, which cannot be one")
+            return None
         parts = key if isinstance(key, tuple) else (key,)
         if any(type(part) is int and part.bit_length() > MAX_KEY_BITS for part in parts):
-            self._say(path, "its key is a number of more than 63 bits")
-            return False
-        return True
+            self.lose(path, "its key, a number of more than 63 bits")
+            return None
+        return key
 
     def _opaque(self, node: Opaque, path: Path) -> Node | None:
         parts = dict(node.parts)
-        if node.path in CALLS and self._is_call(parts, path):
-            return node
-        module, _, word = node.path.rpartition(".")
-        if module == "torch" and word in self.dtypes and not parts:
+        module, _, last = node.path.rpartition(".")
+        if module == "torch" and last in self.dtypes and not parts:
             return node
         if node.path == ATTRIBUTED and "data" in parts:
-            return self._attributed(parts, path)
-        inside = [name for name in tensor_names(node) if name in self.names]
-        prefix = "".join(f"{word}." for word in path)
-        what = f"what the input had left out: {_text(parts)}" if node.path == LEFT_OUT else f"object of {node.path}"
-        if not inside or not all(name.startswith(prefix) for name in inside):
-            self._say(path, what)
+            return self._attributed(node, path)
+        if node.path == LEFT_OUT:
+            self._say(path, f"what the input had left out: {_text(parts)}")
             return None
-        self._say(path, f"{what}, except its tensors, which are written as a state dict")
+        if node.path in self.how.called:
+            self._say(path, f"what a call of {node.path} would make")
+            return self._tensors(node, path)
+        if why := unfit(node):
+            return self._foreign(node, why, path)
+        if not self.how.plain or takes_weights_only(node):
+            return self._made(node, path)
+        plain = as_plain(node)
+        if plain is None:
+            self.lose(path, f"{node.path}, which has no plain form")
+            return None
+        self._say(path, f"a {node.path}, written as {_spoken(plain)}")
+        return plain if isinstance(plain, Opaque) else self.node(plain, path)
+
+    def _made(self, node: Opaque, path: Path) -> Node | None:
+        """An object of the table, with what is kept of its attributes."""
+        if node.path in ARRAYS:
+            data = dict(node.parts)["data"]
+            return None if isinstance(data, TensorRef) and data.name not in self.names else node
+        state = dict(node.parts).get("state")
+        if node.path not in FORMS or not isinstance(state, Mapping):
+            return node
+        self.open.append(unescaped_name(path))
+        kept = self.node(state, path)
+        self.open.pop()
+        return replace(node, parts=tuple((n, kept if n == "state" and kept else part) for n, part in node.parts))
+
+    def _foreign(self, node: Opaque, why: str, path: Path) -> Node | None:
+        """An object of a class outside the table: its tensors as a state dict, and its data plainly where asked."""
+        if self.how.plain and not self._inside(node):
+            plain = _data_of(node)
+            self._say(path, f"{why}, written as {_spoken(plain)}")
+            return self.node(plain, path)
+        inside = self._tensors(node, path)
+        self.lose(path, why + (", except its tensors, which are written as a state dict" if inside else ""))
+        return inside
+
+    def _inside(self, node: Node) -> list[str]:
+        return [name for name in tensor_names(node) if name in self.names]
+
+    def _tensors(self, node: Opaque, path: Path) -> Node | None:
+        """The tensors of an object that is not written, under the rest of their names; None where it has none."""
+        inside = self._inside(node)
+        prefix = "".join(f"{part}." for part in path)
+        if not inside or not all(name.startswith(prefix) for name in inside):
+            return None
         return Mapping(ORDERED, tuple((name.removeprefix(prefix), TensorRef(name)) for name in inside))
 
-    def _is_call(self, parts: dict[str, Node], path: Path) -> bool:
-        """Whether an object is made of a tuple of plain values and nothing else."""
-        args = parts.get("args", Sequence("tuple", ()))
-        if len(parts) > ("args" in parts) or not isinstance(args, Sequence) or args.kind != "tuple":
-            return False
-        return all(isinstance(one, Leaf) and self._fits(one.value, path) for one in args.items)
-
-    def _attributed(self, parts: dict[str, Node], path: Path) -> Node | None:
-        """A tensor with attributes: without them where they are no dict."""
+    def _attributed(self, node: Opaque, path: Path) -> Node | None:
+        """A tensor with attributes; without them where they are not a dict."""
+        parts = dict(node.parts)
         data = self.node(parts["data"], path)
         state = self.node(parts["state"], (*path, "state")) if "state" in parts else None
         if data is None or state is None:
             return data
-        return Opaque(ATTRIBUTED, (("data", data), ("state", state)))
+        if not isinstance(state, Mapping) or not all(isinstance(key, str) for key, _ in state.items):
+            self.lose(path, "attributes of a tensor that are not a dict with names as keys")
+            return data
+        return replace(node, parts=(("data", data), ("state", state)))
+
+
+def _may_hold(kind: str, items: tuple[Node, ...]) -> bool:
+    """Whether a container of a kind can have such items."""
+    if kind == "torch.Size":
+        return all(isinstance(item, Leaf) and type(item.value) is int for item in items)
+    return kind not in (SET, FROZENSET) or all(map(_is_fixed, items))
+
+
+def _is_fixed(node: Node) -> bool:
+    """Whether a value can be an item of a set, or a key."""
+    match node:
+        case Leaf() | TensorRef():
+            return True
+        case Sequence(kind, items):
+            return kind in ("tuple", "torch.Size", FROZENSET) and all(map(_is_fixed, items))
+        case Opaque(path):
+            return path not in ARRAYS and path not in ("argparse.Namespace", "types.SimpleNamespace", ATTRIBUTED)
+    return False
+
+
+def _is_deque(node: Sequence) -> bool:
+    """Whether a deque has no greatest length, or a number for it."""
+    most = node.args[0] if node.args else Leaf(None)
+    return len(node.args) < 2 and isinstance(most, Leaf) and (most.value is None or type(most.value) is int)
+
+
+def _is_factory(args: tuple[Node, ...]) -> bool:
+    factory = args[0] if args else Leaf(None)
+    named = isinstance(factory, Opaque) and factory.path in FACTORIES and not factory.parts
+    return len(args) < 2 and (factory == Leaf(None) or named)
+
+
+def _data_of(node: Opaque) -> Node:
+    """The data of an object whose class is not written: its attributes, its one argument, or all of its parts."""
+    parts = dict(node.parts)
+    if set(parts) == {"state"} and isinstance(parts["state"], Mapping):
+        return Mapping("dict", parts["state"].items)
+    if set(parts) == {"args"} and isinstance(args := parts["args"], Sequence):
+        return args.items[0] if len(args.items) == 1 else Sequence("list", args.items)
+    if set(parts) == {"items"}:
+        return parts["items"]
+    return Mapping("dict", node.parts) if parts else Leaf(node.path)
+
+
+def _spoken(node: Node) -> str:
+    """What a plain value is, for people."""
+    match node:
+        case Mapping():
+            return "a dict"
+        case Sequence():
+            return "a list"
+        case TensorRef():
+            return "a tensor"
+        case Leaf(value):
+            return "a string" if isinstance(value, str) else f"a {type(value).__name__}"
+    return "plain data"
 
 
 def _text(parts: dict[str, Node]) -> str:

@@ -34,10 +34,11 @@ from paramtool.model.objects import (
     TensorRef,
     tensor_names,
     walk,
+    word,
 )
 
 MAX_ARRAY_NBYTES = 64 << 10
-"""Larger pickled arrays are left out of the record, and the record says so."""
+"""Larger arrays that are not tensors (strings, dates, records) are left out of the record, and the record says so."""
 LEFT_OUT = "paramtool.left_out"
 """Stands in the tree where something was not recorded."""
 _DICTS = {"dict", "collections.OrderedDict"}
@@ -57,7 +58,7 @@ def left_out(objects: Node) -> Iterator[str]:
     """What `encode` leaves out of a tree, for people."""
     for node in walk(objects):
         if isinstance(node, Array) and len(node.data) > MAX_ARRAY_NBYTES:
-            yield f"array {node.dtype} {list(node.shape)} inside the pickle: {len(node.data)} bytes"
+            yield f"NumPy array {node.dtype} {list(node.shape)} inside the pickle: {len(node.data)} bytes"
 
 
 class _Run:
@@ -104,21 +105,53 @@ def _encode(node: Node, prefix: str, run: _Run, runs: bool) -> Any:
             return {"array": [dtype, shape, order, base64.b64encode(data).decode()]}
         case Again(path):
             return {"again": path}
-        case Sequence(kind, items):
-            return {
-                "seq": kind,
-                "items": [_encode(x, f"{prefix}{k}.", run, runs) for k, x in enumerate(items)],
-            }
-        case Mapping(kind, pairs, attributes):
+        case Sequence(kind, items, args):
+            found = [_encode(x, f"{prefix}{k}.", run, runs) for k, x in enumerate(items)]
+            return {"seq": kind, "items": found, **_more(node, args, prefix, run, runs)}
+        case Mapping(kind, pairs, attributes, args):
             out: dict[str, Any] = {"map": kind, "items": _encode_items(pairs, prefix, run, runs)}
             if attributes is not None:
                 out["attributes"] = _encode(attributes, prefix, run, runs)
-            return out
+            return out | _more(node, args, prefix, run, runs)
         case Opaque(path, parts):
             if path == LEFT_OUT and isinstance(parts[0][1], Leaf):
                 return {"left_out": parts[0][1].value}
-            return {"opaque": path, "parts": [[label, _encode(x, prefix, run, runs)] for label, x in parts]}
-    raise TypeError(f"{type(node).__name__} is no node")
+            made = [[label, _encode(x, prefix, run, runs)] for label, x in parts]
+            return {"opaque": path, "parts": made, **_more(node, (), prefix, run, runs)}
+    raise TypeError(f"{type(node).__name__} is not a node")
+
+
+def _more(
+    node: Sequence | Mapping | Opaque, args: tuple[Node, ...], prefix: str, run: _Run, runs: bool
+) -> dict[str, Any]:
+    """What version 3 of the record adds to a container, where it has it."""
+    out: dict[str, Any] = {}
+    if args:
+        out["args"] = [_encode(x, prefix, run, runs) for x in args]
+    if node.mark:
+        out["mark"] = node.mark
+    return out
+
+
+def needs_version_3(objects: Node) -> bool:
+    """Whether a tree has something that versions 1 and 2 of the record cannot say.
+
+    These are objects that several places refer to, what a container was made from, keys that are objects, and arrays
+    and scalars of NumPy's (which those versions do not tell apart).
+    """
+    for node in walk(objects):
+        if isinstance(node, (Sequence, Mapping, Opaque)) and node.mark:
+            return True
+        if isinstance(node, (Sequence, Mapping)) and node.args:
+            return True
+        if isinstance(node, Mapping) and any(isinstance(key, (Sequence, Opaque)) for key, _ in node.items):
+            return True
+        if isinstance(node, Opaque) and node.path.startswith(_NUMPY):
+            return True
+    return False
+
+
+_NUMPY = "numpy."
 
 
 def _encode_items(pairs: tuple[tuple[Key, Node], ...], prefix: str, run: _Run, runs: bool) -> list[Any]:
@@ -131,12 +164,14 @@ def _encode_items(pairs: tuple[tuple[Key, Node], ...], prefix: str, run: _Run, r
             else:
                 items.append(1)
         else:
-            label = "" if isinstance(key, (TensorRef, tuple)) else str(key)
-            items.append([_encode_key(key, run), _encode(child, f"{prefix}{label}.", run, runs)])
+            label = "" if isinstance(key, (TensorRef, tuple)) else word(key)
+            items.append([_encode_key(key, prefix, run, runs), _encode(child, f"{prefix}{label}.", run, runs)])
     return items
 
 
-def _encode_key(key: Key, run: _Run) -> Any:
+def _encode_key(key: Key, prefix: str, run: _Run, runs: bool) -> Any:
+    if isinstance(key, (Sequence, Opaque)):
+        return {"key": _encode(key, prefix, run, runs)}
     if isinstance(key, TensorRef):
         return {"tensor": key.name} if run.take(key.name) or key.name in run.names else {"left_out": key.name}
     if isinstance(key, tuple):
@@ -205,14 +240,27 @@ def _decode(data: Any, prefix: str, run: _Run, depth: int) -> Node:
             return Again(body)
         case "seq":
             items = enumerate(_list(data, "items"))
-            return Sequence(body, tuple(_decode(x, f"{prefix}{k}.", run, depth + 1) for k, x in items))
+            found = tuple(_decode(x, f"{prefix}{k}.", run, depth + 1) for k, x in items)
+            return Sequence(body, found, _args(data, prefix, run, depth), _mark(data))
         case "map":
             pairs = tuple(_decode_items(_list(data, "items"), prefix, run, depth + 1))
             attributes = _decode(data["attributes"], prefix, run, depth + 1) if "attributes" in data else None
-            return Mapping(body, pairs, attributes)
+            return Mapping(body, pairs, attributes, _args(data, prefix, run, depth), _mark(data))
     parts = [_row(part, 2) for part in _list(data, "parts")]
     depth += body != "torch.Tensor"  # a tensor with attributes is no level of its own
-    return Opaque(body, tuple((str(label), _decode(x, prefix, run, depth)) for label, x in parts))
+    return Opaque(body, tuple((str(label), _decode(x, prefix, run, depth)) for label, x in parts), _mark(data))
+
+
+def _args(data: dict[str, Any], prefix: str, run: _Run, depth: int) -> tuple[Node, ...]:
+    """What a container was made from beside its items."""
+    return tuple(_decode(x, prefix, run, depth + 1) for x in _list(data, "args")) if "args" in data else ()
+
+
+def _mark(data: dict[str, Any]) -> int:
+    mark = data.get("mark", 0)
+    if type(mark) is not int or mark < 0:
+        raise ValueError(f"has the mark {mark!r:.60}; expected a whole number")
+    return mark
 
 
 def _decode_items(items: list[Any], prefix: str, run: _Run, depth: int) -> Iterator[tuple[Key, Node]]:
@@ -222,9 +270,9 @@ def _decode_items(items: list[Any], prefix: str, run: _Run, depth: int) -> Itera
             for name in run.step(item):
                 yield name.removeprefix(prefix), TensorRef(name)
         else:
-            word, child = _row(item, 2)
-            key = _decode_key(word, run)
-            label = "" if isinstance(key, (TensorRef, tuple)) else str(key)
+            name, child = _row(item, 2)
+            key = _decode_key(name, prefix, run, depth)
+            label = "" if isinstance(key, (TensorRef, tuple)) else word(key)
             yield key, _decode(child, f"{prefix}{label}.", run, depth)
 
 
@@ -251,7 +299,12 @@ def _from_base64(text: object) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-def _decode_key(data: Any, run: _Run) -> Key:
+def _decode_key(data: Any, prefix: str, run: _Run, depth: int) -> Key:
+    if isinstance(data, dict) and "key" in data:
+        found = _decode(data["key"], prefix, run, depth + 1)
+        if not isinstance(found, (Sequence, Opaque)):
+            raise ValueError(f"{data!r:.60} is not a key")
+        return found
     if isinstance(data, dict) and isinstance(data.get("tensor"), str):
         run.take(data["tensor"])
         return TensorRef(data["tensor"])
@@ -326,15 +379,15 @@ def leaf_role(name: str, inherited: str) -> str:
     >>> leaf_role("bn.running_mean", "model"), leaf_role("encoder.weight", "model"), leaf_role("net.ema_w", "model")
     ('buffer', 'model', 'ema')
     """
-    if inherited != "model":
+    if inherited != "model":  # an array of NumPy's is not a weight, whatever it is called
         return inherited
     *path, last = name.split(".")
     if last in _SLOTS:
         return "optimizer"
     if last.lower().lstrip("_").startswith("ema_"):
         return "ema"
-    for word in path:
-        if (role := role_of(word, "model")) != "model":
+    for part in path:
+        if (role := role_of(part, "model")) != "model":
             return role
     return "buffer" if last in _BUFFERS else "model"
 
@@ -357,11 +410,13 @@ def roles(objects: Node) -> dict[str, str]:
                     if isinstance(key, TensorRef):
                         found.setdefault(key.name, "model")
                     container = not isinstance(child, TensorRef)
-                    todo.append((child, role_of(str(key), role) if container and isinstance(key, str) else role))
+                    named = container and isinstance(key, str) and role != "other"
+                    todo.append((child, role_of(str(key), role) if named else role))
                 if attributes is not None:
                     todo.append((attributes, role))
-            case Opaque(_, parts):
-                todo.extend((child, role) for _, child in parts)
+            case Opaque(path, parts):
+                inner = "other" if path.startswith(_NUMPY) else role
+                todo.extend((child, inner) for _, child in parts)
     return found
 
 
@@ -375,7 +430,7 @@ def sections(objects: Node) -> tuple[Section, ...]:
     """The top-level keys that hold tensors, where the file is nested; where there is just one, also those in it."""
     found = _sections(objects, "")
     if len(found) == 1 and isinstance(objects, Mapping):
-        inner = next(child for key, child in objects.items if str(key) == found[0].name)
+        inner = next(child for key, child in objects.items if word(key) == found[0].name)
         if found[0].role != "optimizer":
             found += _sections(inner, found[0].prefix)
     return tuple(found)
@@ -387,13 +442,15 @@ def _sections(objects: Node, outer: str) -> list[Section]:
     found = []
     for key, child in objects.items:
         names = list(tensor_names(child))
-        word = str(key)
-        prefix = f"{outer}{word}."
+        part = word(key)
+        prefix = f"{outer}{part}."
         if names and not isinstance(child, TensorRef) and all(name.startswith(prefix) for name in names):
-            found.append(Section(f"{outer}{word}", prefix, _section_role(word, child)))
+            found.append(Section(f"{outer}{part}", prefix, _section_role(part, child)))
     return found
 
 
 def _section_role(key: str, child: Node) -> str:
     keys = {k for k, _ in child.items if isinstance(k, str)} if isinstance(child, Mapping) else set()
+    if "other" in (held := set(roles(child).values())) and len(held) == 1:
+        return "other"
     return "optimizer" if {"state", "param_groups"} <= keys else role_of(key, "model")

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 from paramtool.errors import UnsafeError
-from paramtool.formats._pickle_values import MAPPINGS, SEQUENCES, Global, Instance
-from paramtool.formats._torch_values import NumpyArray, NumpyDtype, StorageRef, Tensor
+from paramtool.formats._numpy_values import DTYPE, NumpyArray, NumpyDtype, NumpyScalar
+from paramtool.formats._pickle_values import INERT, MAPPINGS, SEQUENCES, Global, Instance
+from paramtool.formats._torch_values import LAYOUT, StorageRef, Tensor, array_tensor
 from paramtool.model.checkpoint import escaped_name, unescaped_name
 from paramtool.model.objects import (
     MAX_DEPTH,
     Again,
+    Array,
     Key,
     Leaf,
     Mapping,
@@ -25,14 +28,21 @@ from paramtool.model.objects import (
     Scalar,
     Sequence,
     TensorRef,
+    word,
 )
 
 MIN_PLACES = 100_000
 PLACES_PER_BYTE = 4
-"""Containers that stand in several places are walked in each.  A pickle says a place in a few bytes; one that unfolds
-to more places than this allows repeats itself as no checkpoint does."""
+"""Containers that several places refer to are walked at each.  A pickle refers in a few bytes; one that unfolds to more
+places than this allows repeats itself as no checkpoint does."""
 _MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 _SEQUENCES = SEQUENCES | {"torch.Size"}
+_CHANGING = MAPPINGS | {
+    "builtins.set", "collections.deque", "builtins.bytearray", "builtins.object", "argparse.Namespace",
+    "types.SimpleNamespace",
+}  # fmt: skip
+_VALUES = (INERT - _CHANGING) | {"torch.Size", "torch.device", LAYOUT}
+"""Classes of objects that never change: whether two places hold one of them or two equal ones makes no difference."""
 Path = tuple[str, ...]
 
 
@@ -42,11 +52,14 @@ class Walk:
 
     where: str
     max_places: int
+    shared: frozenset[int] = frozenset()
+    """The ids of objects that several places refer to."""
     names: Iterator[str] | None = None
     """Names to use instead of plain ones, in order; None on the first walk."""
     tensors: list[tuple[Path, Tensor]] = field(default_factory=list)
     places: int = 0
     _open: dict[int, Path] = field(default_factory=dict)
+    _marks: dict[int, int] = field(default_factory=dict)
 
     def node(self, value: object, path: Path) -> Node:
         """The node of a value, and of everything in it."""
@@ -59,13 +72,15 @@ class Walk:
                 return ref
             state = self.node(_attributes(value.state), (*path, "state"))
             return Opaque("torch.Tensor", (("data", ref), ("state", state)))
-        if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        if _is_scalar(value):
             return Leaf(value)
         if id(value) in self._open:
             return Again(unescaped_name(self._open[id(value)]))
         self._open[id(value)] = path
         made = self._container(value, path)
         del self._open[id(value)]
+        if id(value) in self.shared and isinstance(made, (Sequence, Mapping, Opaque)):
+            return replace(made, mark=self._marks.setdefault(id(value), len(self._marks) + 1))
         return made
 
     def _count(self, path: Path) -> None:
@@ -86,20 +101,57 @@ class Walk:
             case list() | tuple():
                 return Sequence(type(value).__name__, self._items(value, path))
             case NumpyArray():
-                return value.array() if value.data is not None else Opaque(f"array of {value.dtype}", ())
+                return self._array(value, path)
+            case NumpyScalar():
+                return self._scalar(value, path)
             case NumpyDtype():
-                return Opaque("numpy.dtype", (("text", Leaf(value.text)),))
+                return self._dtype(value, path)
             case Global():
                 return Opaque(value.path, ())
             case Instance():
                 return self._instance(value, path)
         return Opaque(type(value).__name__, ())
 
+    def _array(self, value: NumpyArray, path: Path) -> Node:
+        """An array: its tensor where one can hold it, else its bytes; a subclass or an array of objects by its class.
+
+        `_torch_objects` writes these nodes.
+        """
+        tensor = array_tensor(value)
+        if tensor is not None:
+            parts: list[tuple[str, Node]] = [("data", TensorRef(self._name(path, tensor)))]
+            if value.order == "F":
+                parts.append(("order", Leaf("F")))
+            return Opaque(f"{value.spelling}._reconstruct", tuple(parts))
+        if value.data is None:
+            return Opaque(f"{value.cls} of {value.dtype.text}", ())
+        data: tuple[str, Node] = ("data", value.array())
+        kind = f"{value.spelling}._reconstruct" if value.is_plain else value.cls
+        return Opaque(kind, (data, *self._unusual(value.dtype, path)))
+
+    def _scalar(self, value: NumpyScalar, path: Path) -> Node:
+        if value.data is None:
+            return Opaque(f"numpy scalar of {value.dtype.text}", ())
+        data = Array(value.dtype.text, (), "C", value.data)
+        return Opaque(f"{value.spelling}.scalar", (("data", data), *self._unusual(value.dtype, path)))
+
+    def _unusual(self, dtype: NumpyDtype, path: Path) -> tuple[tuple[str, Node], ...]:
+        """The part of an array or scalar for a dtype that its text does not say all of."""
+        return () if dtype.is_simple else (("dtype", self._dtype(dtype, (*path, "dtype"))),)
+
+    def _dtype(self, value: NumpyDtype, path: Path) -> Node:
+        if value.is_simple:
+            return Opaque(DTYPE, (("text", Leaf(value.text)),))
+        if value.holds_objects:
+            return Opaque(f"numpy dtype of objects, {value.text}", ())
+        args = self.node(value.args, (*path, "args"))
+        return Opaque(DTYPE, (("args", args), ("state", self.node(value.state, (*path, "state")))))
+
     def _pairs(self, items: Iterable[tuple[object, object]], path: Path) -> tuple[tuple[Key, Node], ...]:
         pairs = []
         for number, (key, child) in enumerate(items):
-            word, kept = self._key(key, number, path)
-            pairs.append((kept, self.node(child, (*path, word))))
+            part, kept = self._key(key, number, path)
+            pairs.append((kept, self.node(child, (*path, part))))
         return tuple(pairs)
 
     def _key(self, key: object, number: int, path: Path) -> tuple[str, Key]:
@@ -109,11 +161,13 @@ class Walk:
         """
         if isinstance(key, Tensor):
             return f"@{number}", TensorRef(self._name((*path, f"@{number}"), key))
-        if key is None or isinstance(key, (bool, int, float, complex, str, bytes)):
-            return (key if isinstance(key, str) else str(key)), key
-        if isinstance(key, tuple):
-            return str(tuple(map(_plain, key))), tuple(map(_plain, key))
-        return str(_plain(key)), _plain(key)
+        if isinstance(key, str):
+            return key, key
+        if _is_scalar(key) or (isinstance(key, tuple) and all(map(_is_scalar, key))):
+            return str(key), key
+        node = self.node(key, (*path, f"@{number}"))
+        kept = node if isinstance(node, (Sequence, Opaque)) else Opaque(type(key).__name__, ())
+        return word(kept), kept
 
     def _items(self, items: Iterable[object], path: Path) -> tuple[Node, ...]:
         return tuple(self.node(item, (*path, str(k))) for k, item in enumerate(items))
@@ -121,10 +175,20 @@ class Walk:
     def _instance(self, value: Instance, path: Path) -> Node:
         if value.path in MAPPINGS:
             attributes = None if value.state is None else self.node(_attributes(value.state), path)
-            return Mapping(value.path, self._pairs((value.mapping or {}).items(), path), attributes)
+            args = self._made_from(value, path)
+            return Mapping(value.path, self._pairs((value.mapping or {}).items(), path), attributes, args)
         if value.path in _SEQUENCES and value.state is None:
-            return Sequence(value.path, self._items(value.sequence or value.args, path))
+            items = value.args if value.sequence is None else value.sequence
+            return Sequence(value.path, self._items(items, path), self._made_from(value, path))
         return Opaque(value.path, tuple(self._instance_parts(value, path)))
+
+    def _made_from(self, value: Instance, path: Path) -> tuple[Node, ...]:
+        """Arguments of a container that are not its items: a factory, a greatest length."""
+        if value.path == "collections.defaultdict":
+            return self._items(value.args[:1], (*path, "args"))
+        if value.path == "collections.deque":
+            return self._items(value.args[1:], (*path, "args"))
+        return ()
 
     def _instance_parts(self, value: Instance, path: Path) -> Iterator[tuple[str, Node]]:
         if value.args:
@@ -152,11 +216,8 @@ class Walk:
         return tuple(pairs)
 
 
-def _plain(key: object) -> Scalar:
-    """A key that is no plain value, by what can be said of it."""
-    if key is None or isinstance(key, (bool, int, float, complex, str, bytes)):
-        return key
-    return f"<{key.path}>" if isinstance(key, (Global, Instance)) else f"<{type(key).__name__}>"
+def _is_scalar(value: object) -> TypeGuard[Scalar]:
+    return value is None or isinstance(value, (bool, int, float, complex, str, bytes))
 
 
 def _attributes(state: object) -> object:
@@ -166,6 +227,41 @@ def _attributes(state: object) -> object:
     return state
 
 
+def shared_ids(value: object) -> frozenset[int]:
+    """The ids of the objects that more than one place refers to and that could change; linear in the value's size."""
+    seen: set[int] = set()
+    shared: set[int] = set()
+    todo = [value]
+    while todo:
+        one = todo.pop()
+        if not isinstance(one, (dict, list, tuple, Instance, NumpyArray, Tensor)):
+            continue
+        if id(one) in seen:
+            fixed = isinstance(one, (tuple, Tensor)) or (isinstance(one, Instance) and one.path in _VALUES)
+            if not fixed and not (isinstance(one, NumpyArray) and one.element):
+                shared.add(id(one))
+            continue
+        seen.add(id(one))
+        todo.extend(_inside(one))
+    return frozenset(shared)
+
+
+def _inside(value: object) -> Iterator[object]:
+    """What a container refers to, keys included."""
+    match value:
+        case dict():
+            yield from value.keys()
+            yield from value.values()
+        case list() | tuple():
+            yield from value
+        case Tensor():
+            yield value.state
+        case Instance():
+            yield from value.args
+            yield from value.kwargs.values()
+            yield from (value.mapping, value.sequence, value.state)
+
+
 def walk(value: object, where: str, pickle_nbytes: int) -> tuple[Node, list[tuple[str, Tensor]], bool]:
     """(tree, [(name, tensor)], whether names had to be escaped) of a value.
 
@@ -173,11 +269,12 @@ def walk(value: object, where: str, pickle_nbytes: int) -> tuple[Node, list[tupl
     how far the value may unfold.
     """
     most = max(MIN_PLACES, PLACES_PER_BYTE * pickle_nbytes)
-    first = Walk(where, most)
+    shared = shared_ids(value)
+    first = Walk(where, most, shared)
     tree = first.node(value, ())
     names, escaped = names_of([path for path, _ in first.tensors])
     if names != [unescaped_name(path) for path, _ in first.tensors]:
-        tree = Walk(where, most, iter(names)).node(value, ())
+        tree = Walk(where, most, shared, iter(names)).node(value, ())
     return tree, [(name, tensor) for name, (_, tensor) in zip(names, first.tensors, strict=True)], escaped
 
 

@@ -31,8 +31,10 @@ from paramtool.model.view import View, contiguous
 KEY = "paramtool.aliases"
 LAYOUTS_KEY = "paramtool.layouts"
 """What is known of recurrent networks in the file: {"version": 1, "modules": [...]}."""
-VERSION = 2
-"""Written where something is derived; a record without that is of version 1, which earlier programs read."""
+VERSION = 3
+"""Each record has the lowest version that says all of it, so that earlier programs read what they can:
+2 where something is derived; 3 where tensors ask for gradients, are parameters or storages of torch's, or where the
+tree has what `_tree.needs_version_3` names."""
 RESERVED = {KEY, LAYOUTS_KEY, "format"}
 """Metadata keys that are never flat pairs."""
 MIN_DERIVED_NBYTES = 16 << 30
@@ -71,7 +73,7 @@ def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> st
     computed = [one for one in plan.computed if (one.how.window.storage in stored if one.how.window else first)]
     _refuse_to_derive_much(plan, computed, stored)
     stored = stored | {one.name for one in computed}
-    record: dict[str, Any] = {"version": VERSION if computed else 1}
+    record: dict[str, Any] = {"version": 2 if computed else 1}
     record["aliases"] = {
         alias.name: _encode_alias(alias, position) for alias in plan.aliases if str(alias.view.storage) in stored
     }
@@ -89,9 +91,23 @@ def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> st
     record["spans"] = sorted(plan.anonymous & stored)
     if objects and not _tree.is_flat(plan.objects, plan.order):
         record["objects"] = _tree.encode(_tree.complete(plan.objects, plan.order), plan.order, runs=objects == "runs")
-    if not any(record[key] for key in ("aliases", "stored", "spans")) and not {"objects", "derived"} & record.keys():
+        record["version"] = 3 if _tree.needs_version_3(plan.objects) else record["version"]
+    if marks := _marks(plan, stored | record["aliases"].keys()):
+        record |= {"version": 3, **marks}
+    said = any(record[key] for key in ("aliases", "stored", "spans"))
+    if not said and not marks and not {"objects", "derived"} & record.keys():
         return ""
     return json.dumps(record, separators=(",", ":"))
+
+
+def _marks(plan: Plan, names: Collection[str]) -> dict[str, Any]:
+    """What torch knows of some of a plan's tensors: which ask for gradients, and which are more than plain ones."""
+    marks: dict[str, Any] = {}
+    if trainable := [name for name in plan.order if name in plan.trainable and name in names]:
+        marks["requires_grad"] = trainable
+    if kinds := {name: plan.kinds[name] for name in plan.order if name in plan.kinds and name in names}:
+        marks["kinds"] = kinds
+    return marks
 
 
 def _refuse_to_derive_much(plan: Plan, computed: Iterable[Computed], stored: Collection[str]) -> None:
@@ -352,7 +368,15 @@ def _recorded(
         item = record["derived"][name]
         link = replace(entry.link or _NOWHERE, position=item["position"], owner=item.get("cast", {}).get("owner", ""))
         aliases.append((name, replace(entry, link=link)))
-    return in_order(plain, aliases)
+    entries = in_order(plain, aliases)
+    if not {"requires_grad", "kinds"} & record.keys():
+        return entries
+    trainable = set(record["requires_grad"]) if "requires_grad" in record else None
+    kinds = record.get("kinds", {})
+    return {
+        name: replace(entry, requires_grad=None if trainable is None else name in trainable, kind=kinds.get(name, ""))
+        for name, entry in entries.items()
+    }
 
 
 def in_order(plain: Iterable[tuple[str, Entry]], aliases: Iterable[tuple[str, Entry]]) -> dict[str, Entry]:

@@ -4,16 +4,43 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paramtool.engine.source import Source
 from paramtool.engine.verify import Advance, by_safetensors, by_zipfile
-from paramtool.errors import UsageError
+from paramtool.errors import PlanError, UsageError, listed, plural
 from paramtool.formats import _torch_write, safetensors
 from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
+from paramtool.formats._torch_write_tree import How
 from paramtool.jobs._progress import Path
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What becomes of objects that the output cannot hold as they are."""
+
+    skip: bool = False
+    """Leave them out, by name."""
+    plain: bool = False
+    """Write objects of a torch file as dicts, lists, numbers and strings."""
+    strict: bool = False
+    """Refuse to leave anything out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A plan that one format holds."""
+
+    plan: Plan
+    left_out: tuple[str, ...] = ()
+    """What it does not hold, for people."""
+    needs: tuple[str, ...] = ()
+    """Classes that `torch.load(weights_only=True)` refuses."""
+    lost: tuple[str, ...] = ()
+    """What nobody asked to leave out, and is: the first line of the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +55,8 @@ class Writer:
     """One file for a plan, its tensor data beginning at a multiple of so many bytes."""
     refusals: Callable[[Plan], Mapping[str, str]]
     """{name: why the format has no form for it}."""
-    left_out: Callable[[Plan], Iterable[str]]
-    """What of a plan the format does not hold, for people."""
+    fit: Callable[[Plan, Checkpoint, Keeping], Fitted]
+    """The plan with what of its objects the format holds; PlanError where that is too little."""
     taken_flat_pairs: Callable[[Plan], Iterable[str]]
     """Aliases for which the metadata has no room for a flat pair."""
     differences: Callable[[str, OutputFile, Source, Advance], Iterable[str]]
@@ -44,6 +71,29 @@ class Writer:
     """Whether tensors that are calculated on load can be recorded."""
     keeps_foreign_objects: bool
     """Whether objects of unknown classes are kept as plain data."""
+
+
+def _fit_safetensors(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
+    """Objects go into the metadata, but for what that cannot hold."""
+    lost = tuple(safetensors.left_out_objects(plan))
+    if lost and keeping.strict:
+        head = f"{plan.source}: no room in the metadata of safetensors for {plural(len(lost), 'object')}:"
+        raise PlanError(listed(head, lost), hint="-o NAME.pt holds them; without --strict they are left out and named")
+    return Fitted(plan, lost, lost=lost)
+
+
+def _fit_torch(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
+    """Objects of the closed table go into the pickle, the arrays among them with their bytes."""
+    called = frozenset(unknown.path for unknown in checkpoint.unknown if unknown.called)
+    found = _torch_write.fitted(plan, How(keeping.skip and not keeping.strict, keeping.plain, called))
+    _torch_write.refuse(plan, found)
+    inside = _torch_write.arrays(found.tree)
+    content = {}
+    if inside:
+        views = checkpoint.views()
+        with Source(checkpoint) as source:
+            content = {name: source.array(views[name]).tobytes(order) for name, order in inside.items()}
+    return Fitted(replace(plan, objects=found.tree, inline=content), found.left_out, found.needs)
 
 
 def _by_safetensors(path: str, output: OutputFile, source: Source, advance: Advance) -> Iterable[str]:
@@ -66,7 +116,7 @@ SAFETENSORS = Writer(
     suffixes=(".safetensors",),
     lay_out=safetensors.lay_out,
     refusals=safetensors.refusals,
-    left_out=safetensors.left_out_objects,
+    fit=_fit_safetensors,
     taken_flat_pairs=safetensors.taken_flat_pairs,
     differences=_by_safetensors,
     needs=("safetensors",),
@@ -80,7 +130,7 @@ TORCH = Writer(
     suffixes=(".pt", ".pth", ".bin", ".ckpt"),
     lay_out=_torch_file,
     refusals=_torch_write.refusals,
-    left_out=_torch_write.left_out,
+    fit=_fit_torch,
     taken_flat_pairs=lambda plan: (),
     differences=_by_zipfile,
     needs=("zipfile", "concurrent.futures"),

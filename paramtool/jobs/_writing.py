@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from shlex import quote
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from paramtool import formats
 from paramtool.engine.arithmetic import prove
@@ -22,7 +22,7 @@ from paramtool.formats._output import OutputFile
 from paramtool.formats._sniff import MODEL_NAME
 from paramtool.jobs._companions import Companions, companions
 from paramtool.jobs._progress import Advance, Path, Progress
-from paramtool.jobs._writers import SAFETENSORS, Writer, is_named_for, writer_for
+from paramtool.jobs._writers import SAFETENSORS, Fitted, Keeping, Writer, is_named_for, writer_for
 from paramtool.jobs.verifying import following, memory_differences
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
@@ -252,13 +252,40 @@ def other_sections(whole: Checkpoint, only: str | None) -> Iterator[str]:
         yield f"section{'s' if len(others) > 1 else ''} {', '.join(others)}"
 
 
-def left_out(checkpoint: Checkpoint, plan: Plan, writer: Writer) -> Iterator[str]:
-    """What of a checkpoint is not in an output, for people."""
+def left_out(checkpoint: Checkpoint, plan: Plan) -> Iterator[str]:
+    """The tensors of a checkpoint that are not in an output, for people."""
     kept = set(plan.order)
     for name, entry in checkpoint.entries.items():
         if name not in kept:
             yield f"tensor {name!r}: {why_not_plain(entry)}"
-    yield from writer.left_out(plan)
+
+
+class Wishes(Protocol):
+    """What the options of every command that writes say of objects."""
+
+    @property
+    def skip_unsupported(self) -> bool: ...
+    @property
+    def allow_unknown(self) -> bool: ...
+    @property
+    def plain(self) -> bool: ...
+    @property
+    def strict(self) -> bool: ...
+
+
+def keeping(options: Wishes) -> Keeping:
+    """What becomes of objects; whoever allows unknown calls has their results, and objects beside them, left out."""
+    return Keeping(options.skip_unsupported or options.allow_unknown, options.plain, options.strict)
+
+
+def lost_warnings(fitted: Fitted, output: str) -> Iterator[str]:
+    """What the output cannot hold and nobody asked to leave out; the first line of a report."""
+    if fitted.lost:
+        some = "; ".join(fitted.lost[:MAX_LOST]) + (f" and {n} more" if (n := len(fitted.lost) - MAX_LOST) > 0 else "")
+        yield f"{output} does not hold {some}; -o NAME.pt does, and --strict makes this an error"
+
+
+MAX_LOST = 5
 
 
 def why_not_plain(entry: Entry) -> str:

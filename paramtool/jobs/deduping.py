@@ -20,8 +20,10 @@ from paramtool.jobs._writing import (
     Work,
     allow,
     flat_pair_warnings,
+    keeping,
     laid_out,
     left_out,
+    lost_warnings,
     name_warnings,
     other_sections,
     place,
@@ -70,6 +72,8 @@ class Deduped:
     """Bytes of the output that share their blocks with the input."""
     companions: tuple[str, ...] = ()
     """The other files of an input folder that came along, by their names in the output."""
+    needs: tuple[str, ...] = ()
+    """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
 
     @property
     def equal(self) -> tuple[Equal, ...] | None:
@@ -106,6 +110,10 @@ class Options:
     memory_nbytes: int = MEMORY_NBYTES
     """What comparing may hold in memory."""
     skip_unsupported: bool = False
+    plain: bool = False
+    """Write the objects of a torch file as dicts, lists, numbers and strings."""
+    strict: bool = False
+    """Refuse to leave out objects that the output cannot hold."""
     allow_unknown: bool = False
     verify: bool = True
     dry_run: bool = False
@@ -156,6 +164,8 @@ def dedup(
     looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
     content = compare(checkpoint, graph, looking, progress) if options.equal else None
     plan, joined, repeated_nbytes = _planned(checkpoint, graph, content or Content(), options, where, apart)
+    fitted = writer.fit(plan, checkpoint, keeping(options))
+    plan = fitted.plan
     outputs = laid_out(plan, where, options.align)
     sizes = whole.files if checkpoint is whole else checkpoint.storages.values()
     report = Deduped(
@@ -171,8 +181,15 @@ def dedup(
         nbytes_after=sum(out.nbytes for out in outputs),
         unused_nbytes=sum(graph.unused.values()),
         repeated_nbytes=repeated_nbytes,
-        left_out=(*other_sections(whole, options.only), *left_out(checkpoint, plan, writer), *where.companions.left),
+        left_out=(
+            *other_sections(whole, options.only),
+            *left_out(checkpoint, plan),
+            *fitted.left_out,
+            *where.companions.left,
+        ),
+        needs=fitted.needs,
         warnings=(
+            *lost_warnings(fitted, where.path),
             *checkpoint.notes,
             *warnings,
             *_keep_warnings(joined, options.keep),

@@ -15,6 +15,7 @@ from paramtool import formats
 from paramtool.errors import PlanError, UsageError, listed, plural
 from paramtool.formats import safetensors
 from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.jobs._writers import SAFETENSORS, writer_for
 from paramtool.jobs._writing import Work, laid_out, name_warnings, place
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.plan import Plan, check
@@ -130,6 +131,8 @@ def export(
     _check_shapes(os.fspath(path), entries, shapes, options.max_bytes)
     chosen = replace(checkpoint, entries=entries)
     plan = _plan(chosen)
+    if writer_for(output) is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
+        plan = replace(plan, trainable=frozenset(), kinds={})
     others = (*options.reads, *(file.path for file in (other.files if other else ())))
     where = place(path, output, whole, options.max_shard_nbytes, options.force, "export", options.brings, others)
     outputs = laid_out(plan, where, options.align)

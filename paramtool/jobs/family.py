@@ -21,7 +21,7 @@ from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._family_work import Input, Work, brought, planned
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writers import SAFETENSORS, WRITERS, is_named_for
-from paramtool.jobs._writing import allow, left_out, other_sections
+from paramtool.jobs._writing import allow, keeping, left_out, lost_warnings, other_sections
 from paramtool.jobs.deduping import Options
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
@@ -121,11 +121,14 @@ def dedup_family(
         many = max(1, min(MAX_OPEN_FILES, OPEN_FILES // (2 * len(inputs))))  # each may be open and mapped
         sources = [stack.enter_context(Source(one.checkpoint, many)) for one in inputs]
         work = planned(inputs, sources, options, share_renamed, progress)
+        fits = [
+            SAFETENSORS.fit(plan, one.taken, keeping(options)) for one, plan in zip(inputs, work.plans, strict=True)
+        ]
         if not options.dry_run:
             cloned, linked = work.carry_out(target, options.force, options.verify, progress)
     return Family(
         output=target,
-        members=tuple(_member(work, number, target, options) for number in range(len(inputs))),
+        members=tuple(_member(work, number, target, options, fits[number].left_out) for number in range(len(inputs))),
         shards=tuple(
             Shard(
                 tuple(os.path.join(target, name) for name in work.places(shard)),
@@ -141,6 +144,7 @@ def dedup_family(
         linked=linked,
         cloned_nbytes=cloned,
         warnings=(
+            *(t for one, fit in zip(inputs, fits, strict=True) for t in lost_warnings(fit, f"{target}/{one.folder}")),
             *(text for one in inputs for text in one.warnings),
             *(
                 text
@@ -273,7 +277,7 @@ def _nbytes_before(one: Input) -> int:
     return sum(file.nbytes for file in sizes)
 
 
-def _member(work: Work, number: int, target: str, options: Options) -> Member:
+def _member(work: Work, number: int, target: str, options: Options, lost: tuple[str, ...]) -> Member:
     one, plan = work.inputs[number], work.plans[number]
     count = len(work.inputs)
     users = {part: len(part.using) for part in work.parts if number in part.using}
@@ -295,7 +299,8 @@ def _member(work: Work, number: int, target: str, options: Options) -> Member:
         files=tuple(os.path.join(target, name) for name in (*outputs, *came)),
         left_out=(
             *other_sections(one.whole, only),
-            *left_out(one.taken, plan, SAFETENSORS),
+            *left_out(one.taken, plan),
+            *lost,
             *others.left,
         ),
     )

@@ -17,8 +17,10 @@ from paramtool.jobs._writing import (
     Work,
     allow,
     flat_pair_warnings,
+    keeping,
     laid_out,
     left_out,
+    lost_warnings,
     name_warnings,
     other_sections,
     place,
@@ -66,6 +68,10 @@ class RelayoutOptions:
     align: int = safetensors.ALIGN
     """The tensors of a file begin at a multiple of so many bytes."""
     skip_unsupported: bool = False
+    plain: bool = False
+    """Write the objects of a torch file as dicts, lists, numbers and strings."""
+    strict: bool = False
+    """Refuse to leave out objects that the output cannot hold."""
     allow_unknown: bool = False
     verify: bool = True
     dry_run: bool = False
@@ -97,6 +103,8 @@ class Relayouted:
     """The other files of an input folder that came along, by their names in the output."""
     cloned_nbytes: int = 0
     """Bytes of the output that share their blocks with the input."""
+    needs: tuple[str, ...] = ()
+    """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
 
 
 def relayout(
@@ -128,6 +136,8 @@ def relayout(
     apart = where.writer.ties_what_stands_once
     plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported, apart)
     check(plan, plan.order, checkpoint.storages)
+    fitted = where.writer.fit(plan, checkpoint, keeping(options))
+    plan = fitted.plan
     outputs = laid_out(plan, where, options.align)
     report = Relayouted(
         input=os.fspath(path),
@@ -141,10 +151,13 @@ def relayout(
         nbytes_after=sum(out.nbytes for out in outputs),
         left_out=(
             *other_sections(whole, options.only),
-            *left_out(outcome.rest, plan, where.writer),
+            *left_out(outcome.rest, plan),
+            *fitted.left_out,
             *where.companions.left,
         ),
+        needs=fitted.needs,
         warnings=(
+            *lost_warnings(fitted, where.path),
             *checkpoint.notes,
             *warnings,
             *outcome.warnings,

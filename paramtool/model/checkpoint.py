@@ -85,11 +85,16 @@ class Entry:
 
     value: Value
     role: str = "model"
-    """`model`, `optimizer`, `ema` or `buffer`: content never joins names of different roles."""
+    """`model`, `optimizer`, `ema`, `buffer` or `other`: content never joins names of different roles.
+
+    `other` is an array of NumPy's inside a torch file: a tensor of the file and no weight of a model.
+    """
     requires_grad: bool | None = None
     """As the file says; None where it does not."""
     link: Link | None = None
     """Set where the file has an alias record; otherwise memory follows from the storages."""
+    kind: str = ""
+    """`parameter` (torch.nn.Parameter), `storage` or `untyped storage` (pickled by itself), else empty."""
 
 
 @dataclass(frozen=True, slots=True)

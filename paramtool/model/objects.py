@@ -1,14 +1,18 @@
-"""Everything in a checkpoint that is not a tensor: nesting, typed keys, numbers, texts, foreign objects.
+"""Everything in a checkpoint that is not a tensor: nesting, typed keys, numbers, strings, foreign objects.
 
 A checkpoint such as `{"model": {...}, "optimizer": {"state": {0: ...}}, "epoch": 3}` is kept as a tree, so that a
-writer can give back key `0` as 0 and not as "0".  Tensors stand in the tree by name.  A foreign object is kept as the
+writer can give back key `0` as 0 and not as "0".  The tree refers to tensors by name.  A foreign object is kept as the
 name of its class and the plain data it was made from; it is never built.
+
+An object that is referenced from several places is expanded at each of them, since its tensors have a name for each
+place; all copies carry the same `mark`, so that a writer makes one object of them again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 Scalar = None | bool | int | float | complex | str | bytes
 
@@ -29,7 +33,7 @@ class TensorRef:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A small array that is pickled inside the tree (random states, metrics): its bytes are kept, not its meaning."""
+    """An array or scalar of NumPy's that is not a tensor (strings, dates): its bytes are kept, not its meaning."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -51,9 +55,14 @@ class Sequence:
 
     kind: str
     items: tuple[Node, ...]
+    args: tuple[Node, ...] = ()
+    """What the container was made from beside its items: the (iterable, maxlen) of a deque."""
+    mark: int = 0
+    """The same number elsewhere: the same object.  0 where only one place refers to it."""
 
 
-Key = Scalar | tuple[Scalar, ...] | TensorRef
+Key: TypeAlias = "Scalar | tuple[Scalar, ...] | TensorRef | Sequence | Opaque"
+"""A key of a mapping; a Sequence is a tuple of more than scalars, an Opaque a scalar of NumPy's, a path, an enum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +73,10 @@ class Mapping:
     items: tuple[tuple[Key, Node], ...]
     attributes: Node | None = None
     """What a pickle sets on the container itself, such as `_metadata` of a state dict."""
+    args: tuple[Node, ...] = ()
+    """What the container was made from beside its items: the factory of a defaultdict."""
+    mark: int = 0
+    """As of a Sequence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,8 @@ class Opaque:
     """Module and name, such as `argparse.Namespace`."""
     parts: tuple[tuple[str, Node], ...]
     """`args`, `state`, `items`, ... as far as the object has them."""
+    mark: int = 0
+    """As of a Sequence."""
 
 
 Node = Leaf | TensorRef | Array | Again | Sequence | Mapping | Opaque
@@ -83,18 +98,22 @@ MAX_DEPTH = 200
 """Levels of nesting that are read; a whole module nests three levels for each of its own."""
 
 
+def children(node: Node) -> tuple[Node, ...]:
+    """What a node holds, in order; keys of mappings are not nodes."""
+    match node:
+        case Sequence(_, items, args):
+            return (*args, *items)
+        case Mapping(_, pairs, attributes, args):
+            return (*args, *(child for _, child in pairs), *((attributes,) if attributes is not None else ()))
+        case Opaque(_, parts):
+            return tuple(child for _, child in parts)
+    return ()
+
+
 def walk(node: Node) -> Iterator[Node]:
     """Every node of a tree, parents first."""
     yield node
-    children: tuple[Node, ...] = ()
-    if isinstance(node, Sequence):
-        children = node.items
-    elif isinstance(node, Mapping):
-        children = tuple(child for _, child in node.items)
-        children += (node.attributes,) if node.attributes is not None else ()
-    elif isinstance(node, Opaque):
-        children = tuple(child for _, child in node.parts)
-    for child in children:
+    for child in children(node):
         yield from walk(child)
 
 
@@ -107,15 +126,41 @@ def tensor_names(node: Node) -> Iterator[str]:
             yield from (key.name for key, _ in found.items if isinstance(key, TensorRef))
 
 
+def word(key: Key) -> str:
+    """A key as a part of the names of tensors below it; whole numbers of NumPy's are numbers.
+
+    >>> word("a"), word(0), word((1, "b")), word(Opaque("enum.Color", ()))
+    ('a', '0', "(1, 'b')", '<enum.Color>')
+    """
+    if isinstance(key, Opaque):
+        value = key.parts[0][1] if key.parts else None
+        if isinstance(value, Array) and value.dtype[1:2] in ("i", "u"):
+            data = value.data[::-1] if value.dtype[0] == ">" else value.data
+            return str(int.from_bytes(data, "little", signed=value.dtype[1] == "i"))
+        return f"<{key.path}>"
+    if isinstance(key, Sequence):
+        return f"({', '.join(_word_of(item) for item in key.items)})"
+    return str(key)
+
+
+def _word_of(item: Node) -> str:
+    match item:
+        case Leaf(value):
+            return repr(value)
+        case Opaque() | Sequence():
+            return word(item)
+    return f"<{type(item).__name__}>"
+
+
 def subtree(node: Node, path: str) -> Node:
     """What stands under a section's name: a key, or keys joined by dots; an empty dict where nothing does."""
     if isinstance(node, Mapping):
         for key, child in node.items:
-            word = str(key)
-            if word == path:
+            part = word(key)
+            if part == path:
                 return child
-            if path.startswith(f"{word}."):
-                return subtree(child, path[len(word) + 1 :])
+            if path.startswith(f"{part}."):
+                return subtree(child, path[len(part) + 1 :])
     return EMPTY
 
 
@@ -124,9 +169,9 @@ def map_tensors(node: Node, change: Callable[[str], str]) -> Node:
     match node:
         case TensorRef(name):
             return TensorRef(change(name))
-        case Sequence(kind, items):
-            return Sequence(kind, tuple(map_tensors(item, change) for item in items))
-        case Mapping(kind, pairs, attributes):
+        case Sequence(_, items):
+            return replace(node, items=tuple(map_tensors(item, change) for item in items))
+        case Mapping(_, pairs, attributes):
             changed = tuple(
                 (
                     TensorRef(change(key.name)) if isinstance(key, TensorRef) else key,
@@ -134,9 +179,27 @@ def map_tensors(node: Node, change: Callable[[str], str]) -> Node:
                 )
                 for key, child in pairs
             )
-            return Mapping(kind, changed, attributes and map_tensors(attributes, change))
-        case Opaque(path, parts):
-            return Opaque(path, tuple((label, map_tensors(child, change)) for label, child in parts))
+            return replace(node, items=changed, attributes=attributes and map_tensors(attributes, change))
+        case Opaque(_, parts):
+            return replace(node, parts=tuple((label, map_tensors(child, change)) for label, child in parts))
+    return node
+
+
+def rebased(node: Node, prefix: str) -> Node:
+    """The tree of what was below a place, with the places that it refers to counted from there.
+
+    `prefix` is that place and a dot: `Again("model.a")` below `model.` becomes `Again("a")`.
+    """
+    match node:
+        case Again(path):
+            return Again(f"{path}.".removeprefix(prefix).removesuffix("."))
+        case Sequence(_, items):
+            return replace(node, items=tuple(rebased(item, prefix) for item in items))
+        case Mapping(_, pairs, attributes):
+            changed = tuple((key, rebased(child, prefix)) for key, child in pairs)
+            return replace(node, items=changed, attributes=attributes and rebased(attributes, prefix))
+        case Opaque(_, parts):
+            return replace(node, parts=tuple((label, rebased(child, prefix)) for label, child in parts))
     return node
 
 
@@ -146,23 +209,23 @@ def swap(node: Node, swaps: dict[str, tuple[str, ...]]) -> Node:
     In a mapping the new keys are the new names without what the old name has before its own key.
     """
     match node:
-        case Sequence(kind, items):
+        case Sequence(_, items):
             found: list[Node] = []
             for item in items:
                 if isinstance(item, TensorRef) and item.name in swaps:
                     found += [TensorRef(name) for name in swaps[item.name]]
                 else:
                     found.append(swap(item, swaps))
-            return Sequence(kind, tuple(found))
-        case Mapping(kind, pairs, attributes):
+            return replace(node, items=tuple(found))
+        case Mapping(_, pairs, attributes):
             changed: list[tuple[Key, Node]] = []
             for key, child in pairs:
                 if isinstance(child, TensorRef) and child.name in swaps:
-                    before = child.name.removesuffix(str(key))
+                    before = child.name.removesuffix(word(key))
                     changed += [(name.removeprefix(before), TensorRef(name)) for name in swaps[child.name]]
                 else:
                     changed.append((key, swap(child, swaps)))
-            return Mapping(kind, tuple(changed), attributes and swap(attributes, swaps))
-        case Opaque(path, parts):
-            return Opaque(path, tuple((label, swap(child, swaps)) for label, child in parts))
+            return replace(node, items=tuple(changed), attributes=attributes and swap(attributes, swaps))
+        case Opaque(_, parts):
+            return replace(node, parts=tuple((label, swap(child, swaps)) for label, child in parts))
     return node

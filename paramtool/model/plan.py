@@ -158,6 +158,10 @@ class Plan:
     """Target name -> `declared`, where its memory is not known by storage."""
     trainable: frozenset[str] = frozenset()
     """Names of tensors that ask for gradients, for formats that say so."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """{name: `Entry.kind`}, of tensors that are more than plain ones to torch."""
+    inline: Mapping[str, bytes] = field(default_factory=dict)
+    """{name: bytes} of arrays that a torch file holds inside its pickle, in the order that the tree says."""
     objects: Node = EMPTY
     metadata: Mapping[str, str] = field(default_factory=dict)
     index_metadata: Mapping[str, object] = field(default_factory=dict)

@@ -53,6 +53,7 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
         memories={name: memory for name, memory in memories.items() if memory != name},
         memory_evidence={n: m.memory_evidence for n, m in owned.items() if m.memory_evidence != "storage"},
         trainable=_trainable(checkpoint, checkpoint.entries),
+        kinds=_kinds(checkpoint, checkpoint.entries),
         objects=checkpoint.objects,
         metadata=dict(checkpoint.metadata),
         index_metadata=dict(checkpoint.index_metadata),
@@ -70,11 +71,21 @@ def plain(checkpoint: Checkpoint, names: Collection[str]) -> Plan:
         raise PlanError(listed(f"{checkpoint.files[0].path}: {len(refused)} tensors have no plain form:", refused))
     stored = tuple(_plain_target(name, checkpoint.entries[name]) for name in names)
     order = tuple(target.name for target in stored)
-    return Plan(stored, source=checkpoint.files[0].path, order=order, trainable=_trainable(checkpoint, order))
+    return Plan(
+        stored,
+        source=checkpoint.files[0].path,
+        order=order,
+        trainable=_trainable(checkpoint, order),
+        kinds=_kinds(checkpoint, order),
+    )
 
 
 def _trainable(checkpoint: Checkpoint, names: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name in names if checkpoint.entries[name].requires_grad)
+
+
+def _kinds(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, str]:
+    return {name: kind for name in names if (kind := checkpoint.entries[name].kind)}
 
 
 def _plain_target(name: str, entry: Entry) -> Target:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from paramtool.errors import LayoutError, PlanError, listed, plural
@@ -75,6 +75,11 @@ def together(
         targets=_sorted([*base.targets, *made.targets], aliases, position),
         aliases=tuple(aliases),
         order=tuple(order),
+        trainable=base.trainable | _marked(checkpoint, converted, windows, lambda entry: bool(entry.requires_grad)),
+        kinds={
+            **base.kinds,
+            **dict.fromkeys(_marked(checkpoint, converted, windows, lambda e: e.kind == "parameter"), "parameter"),
+        },
         modules=(
             *_other_modules(checkpoint, everything),
             *(_module(one, checkpoint, stay) for one, stay in zip(everything, stays, strict=True)),
@@ -92,6 +97,20 @@ def together(
             *_lost(checkpoint, consumed, made, whole),
         ),
     )
+
+
+def _marked(
+    checkpoint: Checkpoint,
+    converted: Iterable[Converted],
+    windows: Iterable[str],
+    is_so: Callable[[Entry], bool],
+) -> frozenset[str]:
+    """New names of networks of which every tensor is so, and old names of those that are."""
+    found = {name for name in windows if is_so(checkpoint.entries[name])}
+    for one in converted:
+        if all(is_so(checkpoint.entries[name]) for name in one.source.tensors.values()):
+            found.update(target.name for target in one.targets)
+    return frozenset(found)
 
 
 def _refuse_integers(checkpoint: Checkpoint, converted: list[Converted]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from paramtool.errors import UsageError
 from paramtool.model.checkpoint import Checkpoint, Module
-from paramtool.model.objects import EMPTY, Opaque, map_tensors, subtree, tensor_names, walk
+from paramtool.model.objects import EMPTY, Opaque, map_tensors, rebased, subtree, tensor_names, walk
 from paramtool.model.storage import Cast
 
 
@@ -35,7 +35,7 @@ def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
         chosen,
         modules=tuple(m for m in map(_cut(found.prefix), checkpoint.modules) if m is not None),
         storages={id_: storage for id_, storage in checkpoint.storages.items() if id_ in used},
-        objects=map_tensors(inside, lambda name: name[cut:]),
+        objects=rebased(map_tensors(inside, lambda name: name[cut:]), found.prefix),
         unknown=unknown,
     )
 
