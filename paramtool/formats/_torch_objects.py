@@ -245,6 +245,15 @@ def is_name(path: str) -> bool:
     return path in NAMES or path in KNOWN
 
 
+def spoken_class(path: str) -> str:
+    """A class as people know it, by the name that pickles have for it."""
+    if path in ARRAYS:
+        return "numpy.ndarray"
+    if path in SCALARS:
+        return "NumPy scalar"
+    return path.removeprefix("builtins.").replace("xrange", "range")
+
+
 def unfit(node: Opaque) -> str:
     """Why an object is not written as what it was; empty where it is."""
     if node.path in ARRAYS or node.path in SCALARS:
@@ -319,9 +328,9 @@ def as_plain(node: Opaque) -> Node | None:
     """An object that fits as a dict, list, number, string or tensor; None where it has no such form."""
     if node.path in ARRAYS:
         data = dict(node.parts)["data"]
-        return data if isinstance(data, TensorRef) else _elements(data)
+        return data if isinstance(data, TensorRef) else _elements(data, dict(node.parts).get("dtype"))
     if node.path in SCALARS:
-        return _elements(dict(node.parts)["data"])
+        return _elements(dict(node.parts)["data"], dict(node.parts).get("dtype"))
     if node.path == DTYPE:
         parts = dict(node.parts)
         return parts.get("text") or Leaf(str(_values(node)[0]))
@@ -331,15 +340,39 @@ def as_plain(node: Opaque) -> Node | None:
     return node if takes_weights_only(node) else Leaf(node.path)
 
 
+def _dates(node: Array, dtype: Node) -> Node | None:
+    """Dates and times of NumPy's as strings in the form of ISO 8601; None for anything else."""
+    state = dict(dtype.parts).get("state") if isinstance(dtype, Opaque) else None
+    unit = state.items[8] if isinstance(state, Sequence) and len(state.items) == 9 else None
+    if node.dtype[1:] != "M8" or not isinstance(unit, Sequence) or len(unit.items) != 2:
+        return None
+    numbers = unit.items[1]
+    name, count = (_value(part) for part in numbers.items[:2]) if isinstance(numbers, Sequence) else ("", 0)
+    if not isinstance(name, bytes) or type(count) is not int:
+        return None
+    import numpy as np
+
+    try:
+        found = np.frombuffer(node.data, np.dtype(f"{node.dtype}[{count}{name.decode('ascii')}]"))
+    except (TypeError, ValueError):
+        return None
+    return _nested([Leaf(str(one)) for one in found], node.shape, node.order)
+
+
 _CODES = {"b": "?", "i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8": "q", "u8": "Q",
           "f2": "e", "f4": "f", "f8": "d"}  # fmt: skip
 """NumPy's codes of numbers, and struct's."""
 
 
-def _elements(node: Node) -> Node | None:
-    """An array as nested lists of numbers or strings, or its one element; None for dates and records."""
+def _elements(node: Node, dtype: Node | None) -> Node | None:
+    """An array as nested lists of numbers or strings, or its one element; None for records.
+
+    `dtype` says what the array's own string does not: the unit of dates, which become strings.
+    """
     if not isinstance(node, Array):
         return None
+    if dtype is not None:
+        return _dates(node, dtype)
     order, code = (node.dtype[0], node.dtype[1:]) if node.dtype[:1] in "<>|=" else ("|", node.dtype)
     size = len(node.data) // max(prod(node.shape), 1)
     reader = _reader(code, ">" if order == ">" else "<")

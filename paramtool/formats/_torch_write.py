@@ -20,7 +20,7 @@ Sources: torch/serialization.py (`_save`), torch/_utils.py (`_rebuild_tensor_v2`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -82,6 +82,15 @@ def arrays(tree: Node) -> dict[str, Literal["C", "F"]]:
             if isinstance(data := parts["data"], TensorRef):
                 found[data.name] = "F" if parts.get("order") == Leaf("F") else "C"
     return found
+
+
+def memory_formats(plan: Plan) -> Iterator[str]:
+    """Dense tensors whose axes lie in another order in memory, which only a torch file keeps; for people."""
+    names = [target.name for target in plan.targets if _as_it_lies(target, [target.view])]
+    inside = arrays(plan.objects)
+    if names := [name for name in names if name not in inside]:
+        some = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        yield f"the memory format of {some} (such as channels_last): stored row by row"
 
 
 def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
@@ -342,7 +351,7 @@ class _Pickling:
         if not is_parameter:
             return data
         made = Call(REBUILD_PARAMETER, (data, trains, Call(ORDERED_DICT)), shared=True)
-        return self.once.setdefault((memory, place.view), made)
+        return self.once.setdefault((memory, place.view, trains), made)
 
     def sequence(self, node: Sequence, path: tuple[str, ...]) -> object:
         kind = node.kind

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from paramtool.formats._pickle_write import MAX_INT_BITS
-from paramtool.formats._torch_objects import ARRAYS, FACTORIES, FORMS, as_plain, takes_weights_only, unfit
+from paramtool.formats._torch_objects import ARRAYS, FACTORIES, FORMS, as_plain, spoken_class, takes_weights_only, unfit
 from paramtool.formats._tree import LEFT_OUT
 from paramtool.formats._walk import Path, names_of
 from paramtool.model.checkpoint import unescaped_name
@@ -93,13 +93,13 @@ def _needs(tree: Node) -> Iterator[str]:
     """Classes that `torch.load(weights_only=True)` refuses."""
     for node in walk(tree):
         if isinstance(node, (Sequence, Mapping)) and node.kind in _REFUSED:
-            yield node.kind
+            yield spoken_class(node.kind)
         if isinstance(node, Mapping):
             for key, _ in node.items:
                 if isinstance(key, (Sequence, Opaque)):
                     yield from _needs(key)
         if isinstance(node, Opaque) and node.path != ATTRIBUTED and not takes_weights_only(node):
-            yield "numpy.ndarray" if node.path in ARRAYS else node.path.replace("builtins.xrange", "builtins.range")
+            yield spoken_class(node.path)
 
 
 def _with_all(kept: Node | None, order: Iterable[str]) -> Node:
@@ -198,7 +198,7 @@ class _Pruning:
         if kind in known and not (self.how.plain and kind in _PLAINLY):
             return kind
         made = _PLAINLY.get(kind, otherwise)
-        self.lose(path, f"a {kind}, written as a {made}")
+        self.lose(path, f"{spoken_class(kind)}, written as a {made}")
         return made
 
     def _sequence(self, node: Sequence, path: Path) -> Node:
@@ -231,7 +231,7 @@ class _Pruning:
             inner = (*path, f"@{k}" if isinstance(key, TensorRef) else word(key))
             kept, fits = self.node(child, inner), self._key(key, inner)
             if kept is not None and fits is not None:
-                pairs.append((fits, kept))
+                pairs.append((*fits, kept))
         attributes = None if node.attributes is None else self.node(node.attributes, path)
         self.open.pop()
         if attributes is not None and kind != ORDERED:
@@ -239,16 +239,16 @@ class _Pruning:
             attributes = None
         return Mapping(kind, tuple(pairs), attributes, args, node.mark)
 
-    def _key(self, key: Key, path: Path) -> Key | None:
+    def _key(self, key: Key, path: Path) -> tuple[Key] | None:
         """A key as it is written; None where it is not."""
         if isinstance(key, TensorRef):
-            return key if key.name in self.names else None
+            return (key,) if key.name in self.names else None
         if isinstance(key, (Sequence, Opaque)):
-            kept = self.node(key, path)
+            kept = self.node(_without_sets(key) if self.how.plain else key, path)
             if isinstance(kept, (Sequence, Opaque)) and _is_fixed(kept):
-                return kept
+                return (kept,)
             if isinstance(kept, Leaf):
-                return kept.value
+                return (kept.value,)
             if kept is not None:
                 self.lose(path, "its key, which cannot be one")
             return None
@@ -256,7 +256,7 @@ class _Pruning:
         if any(type(part) is int and part.bit_length() > MAX_KEY_BITS for part in parts):
             self.lose(path, "its key, a number of more than 63 bits")
             return None
-        return key
+        return (key,)
 
     def _opaque(self, node: Opaque, path: Path) -> Node | None:
         parts = dict(node.parts)
@@ -277,9 +277,9 @@ class _Pruning:
             return self._made(node, path)
         plain = as_plain(node)
         if plain is None:
-            self.lose(path, f"{node.path}, which has no plain form")
+            self.lose(path, f"{spoken_class(node.path)}, which has no plain form")
             return None
-        self._say(path, f"a {node.path}, written as {_spoken(plain)}")
+        self._say(path, f"{spoken_class(node.path)}, written as {_spoken(plain)}")
         return plain if isinstance(plain, Opaque) else self.node(plain, path)
 
     def _made(self, node: Opaque, path: Path) -> Node | None:
@@ -321,12 +321,20 @@ class _Pruning:
         parts = dict(node.parts)
         data = self.node(parts["data"], path)
         state = self.node(parts["state"], (*path, "state")) if "state" in parts else None
-        if data is None or state is None:
+        if not isinstance(data, TensorRef) or state is None:
             return data
         if not isinstance(state, Mapping) or not all(isinstance(key, str) for key, _ in state.items):
             self.lose(path, "attributes of a tensor that are not a dict with names as keys")
             return data
         return replace(node, parts=(("data", data), ("state", state)))
+
+
+def _without_sets(key: Node) -> Node:
+    """A key with tuples instead of frozensets, which have no plain form that can be in a key."""
+    if isinstance(key, Sequence):
+        kind = "tuple" if key.kind == FROZENSET else key.kind
+        return replace(key, kind=kind, items=tuple(map(_without_sets, key.items)))
+    return key
 
 
 def _may_hold(kind: str, items: tuple[Node, ...]) -> bool:

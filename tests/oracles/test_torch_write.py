@@ -155,7 +155,9 @@ def test_names_that_collide(tmp_path: Path) -> None:
 def test_a_section_with_escaped_names_is_written_flat(tmp_path: Path) -> None:
     """Names that only collided in the whole keep their names, though the nesting cannot say them."""
     state = {"m": {"a.b": torch.ones(1), "c": {"d": torch.ones(5)}, "n": 1}, "m.a": {"b": torch.zeros(2)}}
-    found, report = written(tmp_path, state, only="m")
+    with pytest.raises(PlanError, match="nesting"):
+        written(tmp_path, state, only="m")
+    found, report = written(tmp_path, state, only="m", skip_unsupported=True)
     checkpoint = paramtool.read(tmp_path / "out.pt")
     assert set(checkpoint.entries) == set(found) == {"a\\.b", "c.d"}
     assert any("nesting" in line for line in report.left_out)
@@ -340,32 +342,43 @@ def test_torch_computes_the_same_places(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_whole_module_becomes_its_state_dict(tmp_path: Path) -> None:
     """Objects of unknown classes are left out and named; their tensors stay, where they stood."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
-    found, report = written(tmp_path, {"net": model, "epoch": 1})
+    with pytest.raises(PlanError, match=r"'net': object of torch\.nn\.modules\.container\.Sequential"):
+        written(tmp_path, {"net": model, "epoch": 1})
+    assert not (tmp_path / "out.pt").exists()
+    found, report = written(tmp_path, {"net": model, "epoch": 1}, skip_unsupported=True)
     assert sorted(found["net"]) == sorted(model.state_dict())
     assert found["epoch"] == 1
     assert any("'net': object of" in line and "except its tensors" in line for line in report.left_out)
     assert not any("kept as plain data" in line for line in report.warnings)
     model.load_state_dict(found["net"])
-    jobs.dedup(saved(tmp_path, model), tmp_path / "flat.pt")
+    jobs.dedup(saved(tmp_path, model), tmp_path / "flat.pt", skip_unsupported=True)
     flat = torch.load(tmp_path / "flat.pt", weights_only=True)
     assert type(flat) is OrderedDict
     assert sorted(flat) == sorted(model.state_dict())
 
 
-def test_what_torch_does_not_take_is_left_out_and_named(tmp_path: Path) -> None:
-    """NumPy's arrays, ranges and the like; a row keeps its places, other containers their items."""
-    from collections import defaultdict, deque
+class Mine:
+    """A class of the user's own."""
 
-    state = {
-        "w": torch.ones(2), "np": np.arange(3), "row": [1, np.float64(2.5), 3], "range": range(3), "huge": 2**3000,
-        "lazy": defaultdict(list, {"a": torch.ones(1)}), "ring": deque([1, 2]), "frozen": frozenset({1}),
-    }  # fmt: skip
-    found, report = written(tmp_path, state)
-    assert list(found) == ["w", "row", "lazy", "ring", "frozen"]
+    def __init__(self) -> None:
+        self.lr = 0.1
+
+
+def test_what_has_no_form_is_refused_or_left_out_and_named(tmp_path: Path) -> None:
+    """Objects of the user's own classes and numbers without end; a row keeps its places, other containers their items."""
+    state = {"w": torch.ones(2), "row": [1, Mine(), 3], "mine": Mine(), "huge": 2**3000, "objects": np.array([None])}
+    with pytest.raises(PlanError) as error:
+        written(tmp_path, state)
+    places = ("'row.1'", "'mine'", "'huge'", "'objects'")
+    assert all(place in str(error.value) for place in places)
+    assert "--plain" in str(error.value.hint)
+    found, report = written(tmp_path, state, skip_unsupported=True)
+    assert list(found) == ["w", "row"]
     assert found["row"] == [1, None, 3]
-    assert (type(found["lazy"]), found["ring"], found["frozen"]) == (dict, [1, 2], {1})
-    for what in ("'np'", "'row.1'", "'range'", "'huge'", "'lazy'", "'ring'", "'frozen'"):
+    for what in places:
         assert sum(line.startswith(what) for line in report.left_out) == 1, what
+    found, report = written(tmp_path, state, plain=True, force=True)
+    assert (found["mine"], found["row"]) == ({"lr": 0.1}, [1, {"lr": 0.1}, 3])
 
 
 EVIL: list[Any] = [
@@ -387,7 +400,7 @@ def test_a_record_brings_no_names_into_the_pickle(tmp_path: Path, evil: Any) -> 
     tree = {"map": "dict", "items": [["w", {"tensor": "w"}], ["evil", evil], ["row", row]]}
     record = {"version": 1, "aliases": {}, "stored": {}, "spans": [], "objects": tree}
     save_file({"w": torch.ones(2)}, tmp_path / "in.safetensors", {"paramtool.aliases": json.dumps(record)})
-    report = jobs.dedup(tmp_path / "in.safetensors", tmp_path / "out.pt")
+    report = jobs.dedup(tmp_path / "in.safetensors", tmp_path / "out.pt", skip_unsupported=True)
     assert torch.serialization.get_unsafe_globals_in_checkpoint(tmp_path / "out.pt") == []
     found = torch.load(tmp_path / "out.pt", weights_only=True)
     assert found["w"].tolist() == [1, 1]
@@ -425,13 +438,14 @@ def test_pending_conjugations_are_carried_out(tmp_path: Path) -> None:
 
 
 def test_plain_safetensors_become_an_ordered_dict(tmp_path: Path) -> None:
-    """Names with dots are keys; the file's texts have no place, which is said."""
+    """Names with dots are keys; the strings of the file's metadata are kept beside the pickle."""
     save_file({"a.b": torch.ones(2), "a.c": torch.ones(3)}, tmp_path / "in.safetensors", {"format": "pt", "by": "me"})
     report = jobs.dedup(tmp_path / "in.safetensors", tmp_path / "out.pth")
     found = torch.load(tmp_path / "out.pth", weights_only=True)
     assert same(OrderedDict(torch.load(tmp_path / "out.pth")), found)
     assert sorted(found) == ["a.b", "a.c"]
-    assert any("metadata" in line and "by" in line for line in report.left_out)
+    assert report.left_out == ()
+    assert paramtool.read(tmp_path / "out.pth").metadata == {"by": "me"}
 
 
 def test_shards_become_one_file(tmp_path: Path) -> None:
