@@ -230,10 +230,11 @@ def deduped(found: Deduped) -> dict[str, Any]:
 def verified(found: Verified) -> dict[str, Any]:
     """`paramtool verify --json`."""
     return {
-        "schema": "paramtool.verify/1",
+        "schema": "paramtool.verify/2",
         "output": found.output,
         "against": found.against,
         "names": found.names,
+        "compared": list(found.compared),
         "differences": list(found.differences),
         **({"warnings": list(found.warnings)} if found.warnings else {}),
     }

@@ -13,6 +13,7 @@ Objects/rangeobject.c, Objects/sliceobject.c, Objects/setobject.c, Objects/names
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from math import prod
 from struct import unpack_from
@@ -20,7 +21,7 @@ from typing import Any
 
 from paramtool.formats._numpy_values import DTYPE, SPELLINGS
 from paramtool.formats._torch_values import KNOWN, LAYOUT
-from paramtool.model.objects import Array, Leaf, Mapping, Node, Opaque, Sequence, TensorRef
+from paramtool.model.objects import Array, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, complex_number
 
 ARRAYS = frozenset(f"{spelling}._reconstruct" for spelling in SPELLINGS)
 SCALARS = frozenset(f"{spelling}.scalar" for spelling in SPELLINGS)
@@ -382,7 +383,8 @@ def _elements(node: Node, dtype: Node | None) -> Node | None:
         flat = [reader(node.data[k * size : (k + 1) * size]) for k in range(prod(node.shape))]
     except (ValueError, OverflowError):
         return None
-    return _nested([Leaf(one) for one in flat], node.shape, node.order)
+    nodes = [complex_number(one) if isinstance(one, complex) else Leaf(one) for one in flat]
+    return _nested(nodes, node.shape, node.order)
 
 
 def _reader(code: str, order: str) -> Callable[[bytes], str | bytes | int | float | complex] | None:
@@ -399,13 +401,13 @@ def _reader(code: str, order: str) -> Callable[[bytes], str | bytes | int | floa
     return lambda data: unpack_from(f"{order}{letter}", data)[0]
 
 
-def _nested(flat: list[Leaf], shape: tuple[int, ...], order: str) -> Node:
+def _nested(flat: Seq[Node], shape: tuple[int, ...], order: str) -> Node:
     """Elements in the order of their bytes as nested lists."""
     if not shape:
         return flat[0]
     rest = shape[1:]
     if order == "F":
-        rows: Iterable[list[Leaf]] = (flat[k :: shape[0]] for k in range(shape[0]))
+        rows: Iterable[Seq[Node]] = (flat[k :: shape[0]] for k in range(shape[0]))
     else:
         count = prod(rest)
         rows = (flat[k * count : (k + 1) * count] for k in range(shape[0]))

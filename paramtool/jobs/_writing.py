@@ -20,10 +20,11 @@ from paramtool.errors import OutputError, ParamtoolError, UnsafeError, UsageErro
 from paramtool.formats import safetensors
 from paramtool.formats._output import OutputFile
 from paramtool.formats._sniff import MODEL_NAME
+from paramtool.formats._tree import complete
 from paramtool.jobs._companions import Companions, companions
 from paramtool.jobs._progress import Advance, Path, Progress
 from paramtool.jobs._writers import SAFETENSORS, Fitted, Keeping, Writer, is_named_for, writer_for
-from paramtool.jobs.verifying import following, memory_differences
+from paramtool.jobs.verifying import following, memory_differences, object_differences
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
 from paramtool.model.plan import Plan
@@ -210,6 +211,8 @@ class Work:
         expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
         yield from by_name(old, expected, known, advance)
         yield from memory_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
+        planned = replace(written, objects=complete(self.plan.objects, self.plan.order))
+        yield from object_differences(written, planned).differences
 
 
 def allow(checkpoint: Checkpoint, allow_unknown: bool, output: Path | None = None) -> list[str]:

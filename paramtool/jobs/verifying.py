@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
+from collections.abc import Mapping as Dict
 from dataclasses import dataclass, replace
 
 from paramtool import formats
 from paramtool.engine.verify import by_name
+from paramtool.errors import plural
+from paramtool.formats._tree import is_flat
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.model import alias
-from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.checkpoint import Checkpoint, Entry, Module
+from paramtool.model.objects import EMPTY, Mapping, Node, word
+from paramtool.model.view import View
 from paramtool.passes import select
+from paramtool.passes.objects_differ import Comparison, without
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,35 +29,152 @@ class Verified:
     names: int
     differences: tuple[str, ...]
     warnings: tuple[str, ...] = ()
-    """Ties that one of them has and that were not compared, because a conjugation or negation was carried out."""
+    """What was not compared, and why: ties across a sign, and what the output's format or its writer does not keep."""
+    compared: tuple[str, ...] = ()
+    """What was compared: `tensors`, `ties`, `objects`, `gradients`."""
 
 
 def verify(
-    output: Path, against: Path, *, only: str | None = None, subset: bool = False, progress: Progress = silent
+    output: Path,
+    against: Path,
+    *,
+    only: str | None = None,
+    subset: bool = False,
+    tensors_only: bool = False,
+    progress: Progress = silent,
 ) -> Verified:
-    """Compare two checkpoints of any formats: every name's dtype, shape, bytes, and which names share memory.
+    """Compare two checkpoints of any formats: each tensor's dtype, shape and bytes, which share memory, all objects.
 
-    `only` compares one section of `against`, its prefix stripped; `subset` lets `output` lack names.  A name that the
-    output's record declares to be another, as `dedup --ties-from-config` does, may be lacking in `against`.
+    `only` compares one section of `against`, its prefix stripped; `subset` lets `output` lack names and objects;
+    `tensors_only` compares tensors and ties.  A name that the output's record declares to be another, as
+    `dedup --ties-from-config` does, may be missing in `against`; so may the tensors of networks that the output's
+    record says were converted, which is a warning.
     """
     found = formats.read(output)
     expected = formats.read(against)
     if only is not None:
         expected = select.section(expected, only)
-    found = _without_declared(found, expected)
+    found, warnings = _without_made(_without_declared(found, expected), expected)
     if subset:
         expected = replace(expected, entries={n: e for n, e in expected.entries.items() if n in found.entries})
     total = sum(view.nbytes for _, view in expected.windows())
     with progress("verify", total) as advance:
         differences = list(by_name(found, expected, (), advance))
-    warnings: list[str] = []
+    compared = ["tensors"]
     if not subset:
-        differences += memory_differences(found, expected)
+        apart = _stored_apart(output, against, expected)
+        ties = list(memory_differences(found, expected, apart))
+        differences += ties
+        warnings += [f"{name!r}: stored for itself: the model of config.json does not tie it" for name in sorted(apart)]
         warnings += _not_compared(found, os.fspath(output), expected, os.fspath(against))
         warnings += _not_compared(expected, os.fspath(against), found, os.fspath(output))
+        compared.append("ties")
+    if not (subset or tensors_only):
+        objects = object_differences(found, expected)
+        gradients = mark_differences(found, expected)
+        differences += [*objects.differences, *gradients.differences]
+        warnings += [*objects.notes, *gradients.notes]
+        compared += ["objects", "gradients"]
     return Verified(
-        os.fspath(output), os.fspath(against), len(expected.entries), tuple(differences), tuple(dict.fromkeys(warnings))
+        os.fspath(output),
+        os.fspath(against),
+        len(expected.entries),
+        tuple(differences),
+        tuple(dict.fromkeys(warnings)),
+        tuple(compared),
     )
+
+
+def object_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
+    """What differs in everything that is not a tensor; notes say what the format of `found` has no room for."""
+    comparison = Comparison()
+    mine, theirs = _objects(found), _objects(expected)
+    if mine == EMPTY and theirs != EMPTY and not found.format.startswith("torch"):
+        kinds = ", ".join(repr(word(key)) for key, _ in theirs.items[:5]) if isinstance(theirs, Mapping) else "objects"
+        comparison.notes.append(
+            f"the source's objects ({kinds}) are not in the output, whose format has no room for them"
+        )
+    elif theirs == EMPTY and mine != EMPTY and not expected.format.startswith("torch"):
+        comparison.differences.append("objects: the output has some, and the source has none")
+    elif mine != theirs:
+        comparison.run(found.objects, expected.objects)
+    for key in {**expected.metadata, **found.metadata}:
+        one, other = found.metadata.get(key), expected.metadata.get(key)
+        if one != other and key != "format":
+            comparison.differences.append(f"metadata {key!r}: is {one!r:.60}; the source has {other!r:.60}")
+    return comparison
+
+
+def _objects(checkpoint: Checkpoint) -> Node:
+    """The tree; an empty one where it says nothing but the names, as formats without objects do."""
+    return EMPTY if is_flat(checkpoint.objects, tuple(checkpoint.entries)) else checkpoint.objects
+
+
+def mark_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
+    """Which tensors ask for gradients, and which are parameters or storages of torch's, where both checkpoints say."""
+    comparison = Comparison()
+    says = any(entry.requires_grad is not None or entry.kind for entry in found.entries.values())
+    unsaid = []
+    for name, entry in expected.entries.items():
+        if name not in found.entries:
+            continue
+        mine = found.entries[name]
+        marked = entry.requires_grad or bool(entry.kind)
+        if not says:
+            unsaid += [name] if marked else []
+            continue
+        if expected.format.startswith("torch") or entry.requires_grad is not None:
+            if bool(mine.requires_grad) != bool(entry.requires_grad) and _may_train(entry):
+                where = "output" if mine.requires_grad else "source"
+                comparison.differences.append(f"{name!r}: asks for gradients in the {where} only")
+            elif mine.kind != entry.kind and not (mine.kind == "parameter" and mine.requires_grad and not entry.kind):
+                comparison.differences.append(f"{name!r}: is {_kind(mine)}; the source has {_kind(entry)}")
+    if unsaid:
+        some = ", ".join(map(repr, unsaid[:3])) + (f" and {len(unsaid) - 3} more" if len(unsaid) > 3 else "")
+        comparison.notes.append(f"the output does not say which tensors ask for gradients or are parameters: {some}")
+    return comparison
+
+
+def _may_train(entry: Entry) -> bool:
+    """Whether torch lets a tensor ask for gradients: only numbers with a fraction do."""
+    dtype = entry.value.dtype.name if isinstance(entry.value, View) else ""
+    return dtype.startswith(("float", "bfloat", "complex"))
+
+
+def _kind(entry: Entry) -> str:
+    return f"a {entry.kind}" if entry.kind else "a plain tensor"
+
+
+def _without_made(found: Checkpoint, expected: Checkpoint) -> tuple[Checkpoint, list[str]]:
+    """What was found, but for tensors of converted networks that the source never had, which the record names."""
+    modules = [module for module in found.modules if module not in expected.modules]
+    more = [name for name in found.entries if name not in expected.entries]
+    made = [name for name in more if any(_is_of(name, module) for module in modules)]
+    if not made:
+        return found, []
+    kept = {name: entry for name, entry in found.entries.items() if name not in set(made)}
+    objects = without(found.objects, set(made))
+    places = ", ".join(sorted({f"{module.at or 'the top'} ({module.layout})" for module in modules}))
+    note = (
+        f"{plural(len(made), 'tensor')} of converted networks, which the source does not have: {places}; not compared"
+    )
+    return replace(found, entries=kept, objects=objects), [note]
+
+
+def _is_of(name: str, module: Module) -> bool:
+    """Whether a tensor is one of a recorded network's."""
+    if name in module.tensors.values() or name == module.at:
+        return True
+    return name.startswith(f"{module.at}.") if module.at else "." not in name
+
+
+def _stored_apart(output: Path, against: Path, expected: Checkpoint) -> set[str]:
+    """Names of a folder that `dedup` stores for themselves, since the model of its config does not tie them."""
+    if not (os.path.isdir(output) and os.path.isdir(against)):
+        return set()
+    from paramtool.jobs import declaring
+
+    return declaring.untied(against, expected, alias.build(expected, parts=False))
 
 
 def _not_compared(one: Checkpoint, path: str, other: Checkpoint, elsewhere: str) -> Iterator[str]:
@@ -62,7 +185,7 @@ def _not_compared(one: Checkpoint, path: str, other: Checkpoint, elsewhere: str)
         yield f"{text} in {path}, conjugated or negated, and apart from it in {elsewhere}; only values were compared"
 
 
-def following(ties: Mapping[str, str]) -> Iterator[str]:
+def following(ties: Dict[str, str]) -> Iterator[str]:
     """Who follows whom, for people; a text for each that is followed."""
     followers: dict[str, list[str]] = {}
     for name, base in ties.items():
@@ -87,10 +210,10 @@ def _is_declared(entry: Entry) -> bool:
     return entry.link is not None and bool(entry.link.owner) and entry.link.evidence == "declared"
 
 
-def memory_differences(found: Checkpoint, expected: Checkpoint) -> Iterator[str]:
-    """Names that share memory in one checkpoint and not in the other."""
+def memory_differences(found: Checkpoint, expected: Checkpoint, apart: Collection[str] = ()) -> Iterator[str]:
+    """Names that share memory in one checkpoint and not in the other, but for those that are stored `apart`."""
     mine, theirs = (
-        {name: memory for name, memory in _memories(checkpoint).items() if name in found.entries}
+        {name: memory for name, memory in _memories(checkpoint).items() if name in found.entries and name not in apart}
         for checkpoint in (found, expected)
     )
     both = [name for name in theirs if name in mine]

@@ -94,6 +94,13 @@ class Opaque:
 Node = Leaf | TensorRef | Array | Again | Sequence | Mapping | Opaque
 
 EMPTY = Mapping("dict", ())
+
+
+def complex_number(value: complex) -> Opaque:
+    """A complex number as pickles have it: a call with its two parts."""
+    return Opaque("builtins.complex", (("args", Sequence("tuple", (Leaf(value.real), Leaf(value.imag)))),))
+
+
 MAX_DEPTH = 200
 """Levels of nesting that are read; a whole module nests three levels for each of its own."""
 

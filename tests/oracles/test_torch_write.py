@@ -365,7 +365,7 @@ class Mine:
 
 
 def test_what_has_no_form_is_refused_or_left_out_and_named(tmp_path: Path) -> None:
-    """Objects of the user's own classes and numbers without end; a row keeps its places, other containers their items."""
+    """Objects of the user's own classes and endless numbers; a row keeps its places, other containers their items."""
     state = {"w": torch.ones(2), "row": [1, Mine(), 3], "mine": Mine(), "huge": 2**3000, "objects": np.array([None])}
     with pytest.raises(PlanError) as error:
         written(tmp_path, state)

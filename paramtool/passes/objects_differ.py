@@ -1,0 +1,260 @@
+"""What differs between the objects of two checkpoints: values, nesting, and which places refer to one object."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from struct import pack
+
+from paramtool.model.objects import (
+    Again,
+    Array,
+    Key,
+    Leaf,
+    Mapping,
+    Node,
+    Opaque,
+    Scalar,
+    Sequence,
+    TensorRef,
+    complex_number,
+    walk,
+    word,
+)
+
+SAME = {
+    "numpy.core.": "numpy._core.",  # NumPy 1 and 2
+    "pathlib._local.": "pathlib.",  # Python 3.13 and others
+    "builtins.xrange": "builtins.range",  # protocol 2 and later ones
+}
+"""Spellings of one class, the second of which stands for both."""
+LEFT_OUT = "paramtool.left_out"
+MAX_SHOWN = 60
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Two trees side by side.  `differences` is filled by `run`; so are `notes`, of what a record had no room for."""
+
+    differences: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _pairs: dict[int, int] = field(default_factory=dict)
+    _back: dict[int, int] = field(default_factory=dict)
+    _places: dict[int, str] = field(default_factory=dict)
+
+    def run(self, found: Node, expected: Node) -> Comparison:
+        """Compare; marks that only one place has, since the others are elsewhere, count for nothing."""
+        self._node(_without_lone_marks(found), _without_lone_marks(expected), "")
+        return self
+
+    def _differ(self, path: str, what: str) -> None:
+        self.differences.append(f"object {path or 'at the top'!r}: {what}")
+
+    def _node(self, found: Node, expected: Node, path: str) -> None:
+        if isinstance(found, Opaque) and found.path == LEFT_OUT:
+            if found != expected:
+                self.notes.append(f"object {path!r} is not in the output, whose record had no room for it")
+            return
+        if isinstance(expected, Opaque) and expected.path == LEFT_OUT:
+            self.notes.append(f"object {path!r} is not in the source, whose record had no room for it")
+            return
+        if isinstance(found, Array) != isinstance(expected, Array):
+            found, expected = _told(found), _told(expected)
+        found, expected = _spelled(found), _spelled(expected)
+        if type(found) is not type(expected):
+            self._differ(path, f"is {_spoken(found)}; the source has {_spoken(expected)}")
+            return
+        match found, expected:
+            case Leaf(mine), Leaf(theirs):
+                if not _same(mine, theirs):
+                    self._differ(path, f"is {_shown(mine)}; the source has {_shown(theirs)}")
+            case TensorRef(mine), TensorRef(theirs):
+                if mine != theirs:
+                    self._differ(path, f"is the tensor {mine!r}; the source has {theirs!r}")
+            case (Array(), Array()) | (Again(), Again()):
+                if found != expected:
+                    self._differ(path, f"is another {_spoken(found)} than the source has")
+            case Sequence(), Sequence():
+                self._sequence(found, expected, path)
+            case Mapping(), Mapping():
+                self._mapping(found, expected, path)
+            case Opaque(), Opaque():
+                self._opaque(found, expected, path)
+
+    def _marks(self, found: int, expected: int, path: str) -> None:
+        """Places that refer to one object have to do so in both."""
+        if not found and not expected:
+            return
+        first = self._places.setdefault(expected or -found, path)
+        if not found or not expected:
+            if first != path or not expected:
+                where = "the source" if expected else "the output"
+                self._differ(path, f"is one object with others in {where} only")
+            return
+        if self._pairs.setdefault(expected, found) != found or self._back.setdefault(found, expected) != expected:
+            self._differ(path, f"is one object with {first!r} in one of them and with others in the other")
+
+    def _sequence(self, found: Sequence, expected: Sequence, path: str) -> None:
+        self._marks(found.mark, expected.mark, path)
+        if found.kind != expected.kind:
+            self._differ(path, f"is a {found.kind}; the source has a {expected.kind}")
+            return
+        if len(found.items) != len(expected.items):
+            self._differ(path, f"has {len(found.items)} items; the source has {len(expected.items)}")
+            return
+        if found.kind in ("builtins.set", "builtins.frozenset"):
+            if Counter(map(repr, found.items)) != Counter(map(repr, expected.items)):
+                self._differ(path, "has other members than the source")
+            return
+        self._all(found.args, expected.args, f"{path}.args")
+        for k, (mine, theirs) in enumerate(zip(found.items, expected.items, strict=True)):
+            self._node(mine, theirs, _below(path, str(k)))
+
+    def _all(self, found: tuple[Node, ...], expected: tuple[Node, ...], path: str) -> None:
+        if len(found) != len(expected):
+            self._differ(path, f"has {len(found)} arguments; the source has {len(expected)}")
+            return
+        for mine, theirs in zip(found, expected, strict=True):
+            self._node(mine, theirs, path)
+
+    def _mapping(self, found: Mapping, expected: Mapping, path: str) -> None:
+        self._marks(found.mark, expected.mark, path)
+        if found.kind != expected.kind:
+            self._differ(path, f"is a {found.kind}; the source has a {expected.kind}")
+            return
+        self._all(found.args, expected.args, f"{path}.args")
+        mine, theirs = ({_identity(key): (key, child) for key, child in node.items} for node in (found, expected))
+        for identity, (key, child) in theirs.items():
+            if identity in mine:
+                self._node(mine[identity][1], child, _below(path, _word(key)))
+            else:
+                self._differ(_below(path, _word(key)), f"is missing; the source has {_spoken(child)}")
+        for identity, (key, child) in mine.items():
+            if identity not in theirs:
+                self._differ(_below(path, _word(key)), f"is {_spoken(child)}; the source does not have it")
+        if (found.attributes is None) != (expected.attributes is None):
+            where = "in the source" if found.attributes is None else "in the output"
+            self._differ(path, f"has attributes {where} only")
+        elif found.attributes is not None and expected.attributes is not None:
+            self._node(found.attributes, expected.attributes, f"{path} (attributes)")
+
+    def _opaque(self, found: Opaque, expected: Opaque, path: str) -> None:
+        self._marks(found.mark, expected.mark, path)
+        if found.path != expected.path:
+            self._differ(path, f"is {_spoken(found)}; the source has {_spoken(expected)}")
+            return
+        mine, theirs = dict(found.parts), dict(expected.parts)
+        for label in {**theirs, **mine}:
+            if label not in mine or label not in theirs:
+                self._differ(path, f"has {label} in {'the output' if label in mine else 'the source'} only")
+            else:
+                self._node(mine[label], theirs[label], path if label != "args" else f"{path}.args")
+
+
+def without(node: Node, names: Collection[str]) -> Node:
+    """A tree without the tensors of some names."""
+    match node:
+        case Mapping(_, pairs, attributes):
+            kept = tuple((k, without(c, names)) for k, c in pairs if not (isinstance(c, TensorRef) and c.name in names))
+            return replace(node, items=kept, attributes=attributes and without(attributes, names))
+        case Sequence(_, items):
+            left = (item for item in items if not (isinstance(item, TensorRef) and item.name in names))
+            return replace(node, items=tuple(without(item, names) for item in left))
+        case Opaque(_, parts):
+            return replace(node, parts=tuple((label, without(child, names)) for label, child in parts))
+    return node
+
+
+def _without_lone_marks(node: Node) -> Node:
+    counts = Counter(one.mark for one in walk(node) if isinstance(one, (Sequence, Mapping, Opaque)) and one.mark)
+    lone = {mark for mark, count in counts.items() if count == 1}
+    return _unmarked(node, lone) if lone else node
+
+
+def _unmarked(node: Node, marks: set[int]) -> Node:
+    match node:
+        case Mapping(_, pairs, attributes):
+            items = tuple((key, _unmarked(child, marks)) for key, child in pairs)
+            node = replace(node, items=items, attributes=attributes and _unmarked(attributes, marks))
+        case Sequence(_, items):
+            node = replace(node, items=tuple(_unmarked(item, marks) for item in items))
+        case Opaque(_, parts):
+            node = replace(node, parts=tuple((label, _unmarked(child, marks)) for label, child in parts))
+        case _:
+            return node
+    return replace(node, mark=0) if node.mark in marks else node
+
+
+def _spelled(node: Node) -> Node:
+    """An object under the spelling of its class that stands for all; a complex number as pickles have it."""
+    if isinstance(node, Leaf) and isinstance(node.value, complex):
+        return complex_number(node.value)
+    if not isinstance(node, Opaque):
+        return node
+    for old, new in SAME.items():
+        if node.path.startswith(old):
+            return replace(node, path=new + node.path.removeprefix(old))
+    return node
+
+
+def _told(node: Node) -> Node:
+    """An array as records of version 3 have it; versions 1 and 2 do not tell a scalar from an array without axes."""
+    if not isinstance(node, Array):
+        return node
+    kind = "numpy._core.multiarray." + ("_reconstruct" if node.shape else "scalar")
+    return Opaque(kind, (("data", node),))
+
+
+def _same(a: Scalar, b: Scalar) -> bool:
+    """Equality by type and bits: 1 is not True, and a NaN is itself."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float) and isinstance(b, float):
+        return pack("<d", a) == pack("<d", b) or (a != a and b != b)
+    if isinstance(a, complex) and isinstance(b, complex):
+        return _same(a.real, b.real) and _same(a.imag, b.imag)
+    return a == b
+
+
+def _identity(key: Key) -> object:
+    """A key with its type, which Python's equality forgets; tensors are told by their names."""
+    if isinstance(key, tuple):
+        return tuple(map(_identity, key))
+    if isinstance(key, (Opaque, Sequence)):
+        return repr(_spelled(key))
+    return (type(key).__name__, "nan" if key != key else key)
+
+
+def _word(key: Key) -> str:
+    return key.name if isinstance(key, TensorRef) else word(key)
+
+
+def _below(path: str, part: str) -> str:
+    return f"{path}.{part}" if path else part
+
+
+def _shown(value: Scalar) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
+
+
+def _spoken(node: Node) -> str:
+    """What a node is, for people."""
+    match node:
+        case Leaf(value):
+            return _shown(value)
+        case TensorRef(name):
+            return f"the tensor {name!r}"
+        case Sequence(kind) | Mapping(kind):
+            return f"a {kind}"
+        case Opaque(path):
+            return f"an object of {path}"
+        case Array(dtype, shape):
+            return f"array {dtype} {list(shape)}"
+    return "a container that holds itself"
+
+
+def differences(found: Node, expected: Node) -> Iterator[str]:
+    """What differs between two trees."""
+    yield from Comparison().run(found, expected).differences
