@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import physical
-from paramtool.cli._text import plural, quoted, size
+from paramtool.cli._text import plural, size, verify_line
 from paramtool.jobs import Family, Options
 
 MANY = 8
@@ -48,7 +48,7 @@ def _rows(found: Family) -> Iterator[_render.Row]:
     yield ("not done", "slices, transposes and casts of tensors were not looked for")
     if found.written:
         yield ("load it", f"paramtool.torch.load_model(model, {found.members[0].folder!r})")
-        yield ("next", f"paramtool verify {quoted(found.members[0].folder)} --against {quoted(found.members[0].input)}")
+        yield ("next", verify_line(found.members[0].folder, found.members[0].input, found.members[0].section))
 
 
 def _renamed(found: Family) -> Iterator[_render.Row]:

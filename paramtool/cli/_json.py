@@ -223,6 +223,7 @@ def deduped(found: Deduped) -> dict[str, Any]:
         "left_out": list(found.left_out),
         "warnings": list(found.warnings),
         "seconds": round(found.seconds, 3),
+        **({"needs": list(found.needs)} if found.needs else {}),
         **({"cloned_nbytes": found.cloned_nbytes} if found.cloned_nbytes else {}),
     }  # fmt: skip
 

@@ -10,7 +10,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import ALIGN, physical
-from paramtool.cli._text import FILE, Size, came_along, opens, plural, quoted, size
+from paramtool.cli._text import FILE, Size, came_along, opens, plural, size, verify_line
 from paramtool.layouts import verified
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     for layout in {layout.name: layout for layout in sides}.values():
         yield ("evidence", layout.name, "; ".join(verified.evidence(layout)))
     if found.written:
-        yield ("next", f"paramtool inspect {quoted(found.output)} --tensors")
+        yield ("next", verify_line(found.output, found.input, found.section, subset=not found.keeps_names))
 
 
 def _network(one: Converted) -> Iterator[_render.Row]:

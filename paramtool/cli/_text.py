@@ -85,6 +85,12 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
             self.fail(str(error), param, ctx)
 
 
+def verify_line(output: str, source: str, only: str | None = None, subset: bool = False) -> str:
+    """The command that compares an output with what it was made from."""
+    section = f" --only {quoted(only)}" if only is not None else ""
+    return f"paramtool verify {quoted(output)} --against {quoted(source)}{section}{' --subset' if subset else ''}"
+
+
 def opens(needs: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """The row for classes in a torch file that `torch.load(weights_only=True)` refuses."""
     if needs:

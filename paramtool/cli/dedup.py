@@ -10,7 +10,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _config, _render
 from paramtool.cli._align import ALIGN, physical
-from paramtool.cli._text import FILE, Size, came_along, opens, plural, quoted, size
+from paramtool.cli._text import FILE, Size, came_along, opens, plural, quoted, size, verify_line
 from paramtool.jobs import Deduped
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
 from paramtool.model.alias import Member
@@ -162,8 +162,10 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         sections = [section.name for section in found.checkpoint.sections if section.role == "model"]
         section = f", section={sections[0]!r}" if sections else ""
         yield ("load it", f"paramtool.torch.load_model(model, {found.output!r}{section})")
-        yield ("next", f"paramtool export {quoted(found.output)} --names names.txt -o plain.safetensors",
+        yield ("export", f"paramtool export {quoted(found.output)} --names names.txt -o plain.safetensors",
                "for programs without paramtool")  # fmt: skip
+    if found.written:
+        yield ("next", verify_line(found.output, found.input, found.section))
 
 
 def _derived(found: Deduped) -> Iterator[_render.Row]:

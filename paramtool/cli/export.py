@@ -14,7 +14,7 @@ from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._config import asked, names_of
-from paramtool.cli._text import FILE, Size, came_along, plural, quoted, size
+from paramtool.cli._text import FILE, Size, came_along, plural, size, verify_line
 from paramtool.errors import UsageError
 from paramtool.formats._hf_config import NAME
 from paramtool.jobs._names import STANDARD_INPUT, read_names
@@ -107,8 +107,7 @@ def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
         return
     yield ("verified", "all read back and equal") if found.verified else ("not done", "not verified (--no-verify)")
     if not found.renamed:
-        section = f" --only {quoted(found.section)}" if found.section is not None else ""
-        yield ("next", f"paramtool verify {quoted(found.output)} --against {quoted(found.input)}{section} --subset")
+        yield ("next", verify_line(found.output, found.input, found.section, subset=True))
 
 
 def _was(name: str, found: Exported) -> str:

@@ -373,11 +373,14 @@ class _Mapped:
 
         import numpy as np
 
+        if not nbytes:  # nothing can be mapped of an empty file
+            self.bytes: Array = np.empty(0, "u1")
+            return
         start = base - base % mmap.ALLOCATIONGRANULARITY
         self.map = mmap.mmap(file.fileno(), base - start + nbytes, access=mmap.ACCESS_READ, offset=start)
         if scattered and hasattr(mmap, "MADV_RANDOM"):
             self.map.madvise(mmap.MADV_RANDOM)
-        self.bytes: Array = np.frombuffer(self.map, "u1", nbytes, base - start)
+        self.bytes = np.frombuffer(self.map, "u1", nbytes, base - start)
 
 
 def _argument(backing: Encoded, step: str, otherwise: int) -> int:

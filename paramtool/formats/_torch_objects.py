@@ -342,10 +342,10 @@ def as_plain(node: Opaque) -> Node | None:
 
 
 def _dates(node: Array, dtype: Node) -> Node | None:
-    """Dates and times of NumPy's as strings in the form of ISO 8601; None for anything else."""
+    """Dates (ISO 8601) and spans of time (`25 seconds`) of NumPy's as strings; None for anything else."""
     state = dict(dtype.parts).get("state") if isinstance(dtype, Opaque) else None
     unit = state.items[8] if isinstance(state, Sequence) and len(state.items) == 9 else None
-    if node.dtype[1:] != "M8" or not isinstance(unit, Sequence) or len(unit.items) != 2:
+    if node.dtype[1:] not in ("M8", "m8") or not isinstance(unit, Sequence) or len(unit.items) != 2:
         return None
     numbers = unit.items[1]
     name, count = (_value(part) for part in numbers.items[:2]) if isinstance(numbers, Sequence) else ("", 0)

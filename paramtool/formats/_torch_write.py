@@ -21,7 +21,7 @@ Sources: torch/serialization.py (`_save`), torch/_utils.py (`_rebuild_tensor_v2`
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from paramtool.errors import PlanError, listed
@@ -68,9 +68,9 @@ def refusals(plan: Plan) -> dict[str, str]:
 def fitted(plan: Plan, how: How) -> Fitted:
     """What of the plan's tree a torch file holds, and what it does not."""
     found = fit(plan, DTYPE_WORDS.values(), how)
-    pickling = _Pickling(_memories(plan, found.tree), replace(plan, inline=dict.fromkeys(arrays(found.tree), b"")))
-    pickling.value(found.tree, ())
-    return replace(found, left_out=(*found.left_out, *pickling.split)) if pickling.split else found
+    sharing = _Sharing(_memories(plan, found.tree))
+    tree = sharing.node(found.tree, ())
+    return replace(found, tree=tree, left_out=(*found.left_out, *sharing.split)) if sharing.split else found
 
 
 def arrays(tree: Node) -> dict[str, Literal["C", "F"]]:
@@ -258,6 +258,44 @@ def _part(target: Target, views: list[View]) -> tuple[Target, int]:
 # --- the pickle --------------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class _Sharing:
+    """One walk that finds objects which were one in the source, and whose tensors are not the same ones any more."""
+
+    places: Mapping[str, _Place]
+    split: list[str] = field(default_factory=list)
+    """Where these are, for people."""
+    first: dict[int, Node] = field(default_factory=dict)
+    """{mark: the object where it is met first, with places instead of names}"""
+
+    def node(self, node: Node, path: tuple[str, ...]) -> Node:
+        """The same tree without the marks of objects that have to be written for themselves."""
+        match node:
+            case Sequence(_, items):
+                node = replace(node, items=tuple(self.node(item, (*path, str(k))) for k, item in enumerate(items)))
+            case objects.Mapping(_, pairs, attributes):
+                kept = tuple((key, self.node(child, (*path, objects.word(key)))) for key, child in pairs)
+                node = replace(node, items=kept, attributes=attributes and self.node(attributes, path))
+            case Opaque(_, parts):
+                node = replace(node, parts=tuple((label, self.node(child, path)) for label, child in parts))
+            case _:
+                return node
+        if node.mark and self.first.setdefault(node.mark, placed := self._placed(node)) != placed:
+            self.split.append(f"{'.'.join(path)!r}: that it is one object with another, whose tensors differ now")
+            return replace(node, mark=0)
+        return node
+
+    def _placed(self, node: Node) -> Node:
+        return objects.map_tensors(node, self._place)
+
+    def _place(self, name: str) -> str:
+        """Where a tensor is; all tensors of one shape that have no elements are in one place."""
+        place = self.places[name]
+        if not place.view.numel:
+            return f"{place.view.dtype.name} {place.view.shape}"
+        return f"{id(place.memory)} {place.view}"
+
+
 def _strides(view: View) -> tuple[int, ...]:
     """The strides of a window as torch has them: an axis of length 1 is outside of all others.
 
@@ -278,32 +316,22 @@ class _Pickling:
         self.numbers: dict[_Memory, int] = {}
         self.open: dict[str, object] = {}
         """The containers around, by their places."""
-        self.marked: dict[int, tuple[Node, object]] = {}
+        self.marked: dict[int, object] = {}
         """Objects that several places refer to, by their marks."""
         self.once: dict[object, Call] = {}
         """Parameters and arrays, by where they are: names of one are one object."""
-        self.split: list[str] = []
-        """Objects that were one, and are not written as one, for people."""
 
     def value(self, node: Node, path: tuple[str, ...]) -> object:
         """The value that stands for a node."""
         mark = node.mark if isinstance(node, (Sequence, objects.Mapping, Opaque)) else 0
         if mark in self.marked:
-            first, made = self.marked[mark]
-            if first is node or self._placed(first) == self._placed(node):
-                return made
-            self.split.append(f"{'.'.join(path)!r}: that it is one object with another, whose tensors differ now")
-            mark = 0
+            return self.marked[mark]
         made = self._value(node, path)
         if mark:
-            self.marked[mark] = (node, made)
+            self.marked[mark] = made
             if isinstance(made, Call):
                 made.shared = True
         return made
-
-    def _placed(self, node: Node) -> Node:
-        """A tree with the places of its tensors instead of their names."""
-        return objects.map_tensors(node, lambda name: f"{id(self.places[name].memory)} {self.places[name].view}")
 
     def _value(self, node: Node, path: tuple[str, ...]) -> object:
         match node:

@@ -72,6 +72,8 @@ class Deduped:
     """Bytes of the output that share their blocks with the input."""
     companions: tuple[str, ...] = ()
     """The other files of an input folder that came along, by their names in the output."""
+    section: str | None = None
+    """The section of the input that was asked for."""
     needs: tuple[str, ...] = ()
     """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
 
@@ -187,6 +189,7 @@ def dedup(
             *fitted.left_out,
             *where.companions.left,
         ),
+        section=options.only,
         needs=fitted.needs,
         warnings=(
             *lost_warnings(fitted, where.path),

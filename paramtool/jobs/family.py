@@ -54,6 +54,8 @@ class Member:
     own: int
     files: tuple[str, ...]
     """The files of its folder, as paths."""
+    section: str | None
+    """The section of the input that was taken."""
     left_out: tuple[str, ...]
 
 
@@ -297,6 +299,7 @@ def _member(work: Work, number: int, target: str, options: Options, lost: tuple[
         shared_by_some=sum(part.nbytes for part in users) - everywhere - own,
         own=own,
         files=tuple(os.path.join(target, name) for name in (*outputs, *came)),
+        section=only,
         left_out=(
             *other_sections(one.whole, only),
             *left_out(one.taken, plan),

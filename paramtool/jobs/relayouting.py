@@ -103,6 +103,10 @@ class Relayouted:
     """The other files of an input folder that came along, by their names in the output."""
     cloned_nbytes: int = 0
     """Bytes of the output that share their blocks with the input."""
+    section: str | None = None
+    """The section of the input that was asked for."""
+    keeps_names: bool = False
+    """Whether the output has every name of the input, as windows on the new tensors."""
     needs: tuple[str, ...] = ()
     """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
 
@@ -155,6 +159,8 @@ def relayout(
             *fitted.left_out,
             *where.companions.left,
         ),
+        section=options.only,
+        keeps_names=options.keep_names,
         needs=fitted.needs,
         warnings=(
             *lost_warnings(fitted, where.path),

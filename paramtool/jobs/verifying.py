@@ -54,7 +54,7 @@ def verify(
     expected = formats.read(against)
     if only is not None:
         expected = select.section(expected, only)
-    found, warnings = _without_made(_without_declared(found, expected), expected)
+    found, made, warnings = _without_made(_without_declared(found, expected), expected)
     if subset:
         expected = replace(expected, entries={n: e for n, e in expected.entries.items() if n in found.entries})
     total = sum(view.nbytes for _, view in expected.windows())
@@ -63,9 +63,11 @@ def verify(
     compared = ["tensors"]
     if not subset:
         apart = _stored_apart(output, against, expected)
-        ties = list(memory_differences(found, expected, apart))
-        differences += ties
         warnings += [f"{name!r}: stored for itself: the model of config.json does not tie it" for name in sorted(apart)]
+        loose = _untied_from(made, expected)
+        if loose:
+            warnings.append(f"{plural(len(loose), 'name')} no longer tied to converted tensors: {_some(loose)}")
+        differences += list(memory_differences(found, expected, apart | loose))
         warnings += _not_compared(found, os.fspath(output), expected, os.fspath(against))
         warnings += _not_compared(expected, os.fspath(against), found, os.fspath(output))
         compared.append("ties")
@@ -96,7 +98,7 @@ def object_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
         )
     elif theirs == EMPTY and mine != EMPTY and not expected.format.startswith("torch"):
         comparison.differences.append("objects: the output has some, and the source has none")
-    elif mine != theirs:
+    elif (mine, theirs) != (EMPTY, EMPTY):
         comparison.run(found.objects, expected.objects)
     for key in {**expected.metadata, **found.metadata}:
         one, other = found.metadata.get(key), expected.metadata.get(key)
@@ -130,8 +132,8 @@ def mark_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
             elif mine.kind != entry.kind and not (mine.kind == "parameter" and mine.requires_grad and not entry.kind):
                 comparison.differences.append(f"{name!r}: is {_kind(mine)}; the source has {_kind(entry)}")
     if unsaid:
-        some = ", ".join(map(repr, unsaid[:3])) + (f" and {len(unsaid) - 3} more" if len(unsaid) > 3 else "")
-        comparison.notes.append(f"the output does not say which tensors ask for gradients or are parameters: {some}")
+        what = "the output does not say which tensors ask for gradients or are parameters"
+        comparison.notes.append(f"{what}: {_some(unsaid)}")
     return comparison
 
 
@@ -145,27 +147,51 @@ def _kind(entry: Entry) -> str:
     return f"a {entry.kind}" if entry.kind else "a plain tensor"
 
 
-def _without_made(found: Checkpoint, expected: Checkpoint) -> tuple[Checkpoint, list[str]]:
-    """What was found, but for tensors of converted networks that the source never had, which the record names."""
+def _untied_from(made: Collection[str], expected: Checkpoint) -> set[str]:
+    """Names that share memory with converted ones in the source, and keep their own bytes in the output."""
+    memories = _memories(expected)
+    converted = {memories[name] for name in made if name in memories}
+    return {name for name, memory in memories.items() if memory in converted and name not in made}
+
+
+def _some(names: Collection[str]) -> str:
+    shown = ", ".join(map(repr, sorted(names)[:_SHOWN]))
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def _without_made(found: Checkpoint, expected: Checkpoint) -> tuple[Checkpoint, set[str], list[str]]:
+    """What was found, but for tensors of converted networks that the source never had, which the record names.
+
+    With the names of the source that are windows on such tensors now, and a warning.
+    """
     modules = [module for module in found.modules if module not in expected.modules]
     more = [name for name in found.entries if name not in expected.entries]
     made = [name for name in more if any(_is_of(name, module) for module in modules)]
     if not made:
-        return found, []
+        return found, set(), []
+    memories = _memories(found)
+    there = {memories[name] for name in made if name in memories}
+    windows = {name for name, memory in memories.items() if memory in there and name in expected.entries}
     kept = {name: entry for name, entry in found.entries.items() if name not in set(made)}
     objects = without(found.objects, set(made))
     places = ", ".join(sorted({f"{module.at or 'the top'} ({module.layout})" for module in modules}))
     note = (
         f"{plural(len(made), 'tensor')} of converted networks, which the source does not have: {places}; not compared"
     )
-    return replace(found, entries=kept, objects=objects), [note]
+    return replace(found, entries=kept, objects=objects), windows, [note]
 
 
 def _is_of(name: str, module: Module) -> bool:
     """Whether a tensor is one of a recorded network's."""
     if name in module.tensors.values() or name == module.at:
         return True
-    return name.startswith(f"{module.at}.") if module.at else "." not in name
+    if not module.at:
+        return "." not in name
+    return name.startswith(module.at) and name[len(module.at)] in _SEPARATORS
+
+
+_SEPARATORS = "./_:"
+"""What stands between a network's name and those of its tensors, in all layouts."""
 
 
 def _stored_apart(output: Path, against: Path, expected: Checkpoint) -> set[str]:

@@ -200,9 +200,11 @@ def _fillers(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iter
 
 
 def _unused(part: Checkpoint, present: Mapping[str, Entry], graph: AliasGraph) -> Iterator[str]:
-    """Names that the variant lacks and that share no memory with one that it takes."""
+    """Weights that the variant lacks and that share no memory with one that it takes."""
     taken = {graph.members[name].memory for name in present if name in graph.members}
-    for name in part.entries:
+    for name, entry in part.entries.items():
+        if entry.role == "other":
+            continue
         if name not in present and (name not in graph.members or graph.members[name].memory not in taken):
             yield name
 

@@ -24,10 +24,12 @@ class Wanted:
 
 
 def wanted_by(checkpoint: Checkpoint) -> Mapping[str, Wanted]:
-    """What a checkpoint holds, taken as what somebody wants."""
+    """What a checkpoint holds, taken as what somebody wants; arrays beside the weights are not asked for."""
     members = alias.build(checkpoint, parts=False).members
     found = {}
     for name, entry in checkpoint.entries.items():
+        if entry.role == "other":
+            continue
         if name in members:
             found[name] = Wanted(members[name].memory, members[name].window)
         else:
