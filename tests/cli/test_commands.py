@@ -195,10 +195,10 @@ def test_unknown_class_both_ways(tmp_path: Path) -> None:
     """The rule counts classes that only hold data, too."""
     zipped()(tmp_path)
     assert quick("inspect", "model.pt", "--fail-on", "unknown-class", cwd=tmp_path).code == 0
-    space = name("argparse", "Namespace") + b")\x81" + mapping(lr=b"K\x01") + b"b"
+    space = name("recipes", "Recipe") + b")\x81" + mapping(lr=b"K\x01") + b"b"
     zipped(state(w=tensor(), args=space))(tmp_path)
     ran = quick("inspect", "model.pt", "--fail-on", "unknown-class", cwd=tmp_path)
-    assert ran.code == 1 and "argparse.Namespace" in ran.out.splitlines()[-1], ran
+    assert ran.code == 1 and "recipes.Recipe" in ran.out.splitlines()[-1], ran
 
 
 def test_several_rules_are_several_lines(model: Path, tmp_path: Path) -> None:

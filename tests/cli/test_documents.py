@@ -164,10 +164,10 @@ def test_unknown_names(tmp_path: Path) -> None:
     """What is called, with arguments, and who needs it."""
     evil = call_of("os", "system")
     wrapped = name("torch._utils", "_rebuild_parameter") + row(evil, b"\x89", HOOKS) + b"R"
-    space = name("argparse", "Namespace") + b")\x81" + mapping(lr=b"K\x01") + b"b"
+    space = name("recipes", "Recipe") + b")\x81" + mapping(lr=b"K\x01") + b"b"
     zipped(state(w=tensor(), evil=evil, args=space, u=wrapped))(tmp_path)
     found = run("inspect", "model.pt", "--tensors", cwd=tmp_path)
-    assert {item["path"] for item in found["unknown"]} == {"os.system", "argparse.Namespace"}
+    assert {item["path"] for item in found["unknown"]} == {"os.system", "recipes.Recipe"}
     assert any(item["needed_by"] == ["u"] for item in found["unknown"])
     assert {item["kind"] for item in found["tensor_list"]} == {"tensor", "unreadable"}
     zipped(state(w=tensor(), evil=evil, args=space))(tmp_path)

@@ -126,13 +126,13 @@ def test_other_ways_to_call(key: str, tmp_path: Path) -> None:
 
 
 def test_classes_that_only_hold_data(tmp_path: Path) -> None:
-    """An argparse.Namespace: a warning that names it, exit 0, and its values are kept."""
-    args = name("argparse", "Namespace") + b")\x81" + mapping(lr=text("0.1"), epochs=b"K\x05") + b"b"
+    """An object of a class of somebody's own: a warning that names it, exit 0, and its values are kept."""
+    args = name("recipes", "Recipe") + b")\x81" + mapping(lr=text("0.1"), epochs=b"K\x05") + b"b"
     makers_torch.zipped(state(w=tensor(), args=args))(tmp_path)
     ran = run("inspect", "model.pt", cwd=tmp_path)
-    assert ran.code == 0 and any(x.startswith("unknown  argparse.Namespace") for x in ran.out.splitlines()), ran
+    assert ran.code == 0 and any(x.startswith("unknown  recipes.Recipe") for x in ran.out.splitlines()), ran
     ran = run("dedup", "model.pt", cwd=tmp_path)
-    assert ran.code == 0 and ran.err.startswith("warning: ") and "argparse.Namespace" in ran.err, ran
+    assert ran.code == 0 and ran.err.startswith("warning: ") and "recipes.Recipe" in ran.err, ran
     assert b"epochs" in (tmp_path / "model.dedup.safetensors").read_bytes()
     assert quick("inspect", "--fail-on", "unknown-class", "model.pt", cwd=tmp_path).code == 1
 

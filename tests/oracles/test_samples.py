@@ -218,9 +218,10 @@ class TestOpenNMT:
         )
 
     def test_foreign_classes_are_named_and_not_called(self, samples: Path) -> None:
-        """Its namespaces and vocabularies are listed as data."""
+        """Its vocabularies are listed as data; its namespaces are known."""
         unknown = {u.path: u.called for u in paramtool.read(samples / OPENNMT).unknown}
-        assert {"argparse.Namespace", "torchtext.vocab.Vocab", "onmt.Optim.Optim"} <= unknown.keys()
+        assert "argparse.Namespace" not in unknown
+        assert {"torchtext.vocab.Vocab", "onmt.Optim.Optim"} <= unknown.keys()
         assert not any(unknown.values())
 
     def test_values(self, samples: Path, tmp_path: Path) -> None:
