@@ -10,6 +10,8 @@ MXNET_START = b"\x12\x01" + bytes(14)
 NUMPY_MAGIC = b"\x93NUMPY"
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 JLD2_START = b"HDF5-based Julia Data Format, version "
+TORCH_RECORD = "paramtool.json"
+"""The member of a torch archive that holds what its pickle cannot say (`_torch_record`)."""
 KERAS_MEMBERS = (b"metadata.json", b"config.json", b"model.weights.h5")
 """What a `.keras` archive holds, in this order (keras/src/saving/saving_lib.py)."""
 MAX_SAFETENSORS_HEADER = 100_000_000

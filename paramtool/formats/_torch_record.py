@@ -17,10 +17,10 @@ from typing import Any
 
 from paramtool.errors import FormatError
 from paramtool.formats import _json, record
+from paramtool.formats._sniff import TORCH_RECORD as MEMBER
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.plan import Plan
 
-MEMBER = "paramtool.json"
 VERSION = 1
 MAX_NBYTES = 256 << 20
 

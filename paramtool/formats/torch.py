@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import BinaryIO
 
 from paramtool.errors import FormatError
-from paramtool.formats import _sniff, _torch_record, _zip
+from paramtool.formats import _sniff, _zip
 from paramtool.formats._files import open_source
 from paramtool.formats._pickle_values import Instance, Use
 from paramtool.formats._torch_storages import Storages, checkpoint_of
@@ -66,9 +66,11 @@ def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
     notes = [] if any(m.crc32 is not None for m in members.values()) else ["no CRC was computed for any member"]
     value = _with_constants(values["data"], values.get("constants"))
     found = checkpoint_of("script" if script else "zip", storages, backings, value, uses, notes)
-    beside = members.get(f"{root}/{_torch_record.MEMBER}")
+    beside = members.get(f"{root}/{_sniff.TORCH_RECORD}")
     if beside is None:
         return found
+    from paramtool.formats import _torch_record
+
     return _torch_record.with_record(found, _zip.read_member(file, beside, where, _torch_record.MAX_NBYTES))
 
 
