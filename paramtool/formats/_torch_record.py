@@ -80,7 +80,7 @@ def _links(checkpoint: Checkpoint, document: Mapping[str, Any]) -> dict[str, Lin
     for names in storages.values():
         said = {name: Link(name, "storage") for name in names}
         for name in names:
-            if item := items.get(name):
+            if (item := items.get(name)) is not None:
                 why = str(item.get("memory_evidence", item.get("evidence", "storage")))
                 said[name] = Link(str(item["memory"]), why, owner=str(item.get("owner", "")))
         together = len({link.memory for link in said.values()}) == 1

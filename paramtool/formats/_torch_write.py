@@ -29,6 +29,7 @@ from paramtool.formats import _torch_record
 from paramtool.formats._numpy_values import DTYPE, TEXT_OF, state_of
 from paramtool.formats._output import OutputFile
 from paramtool.formats._pickle_write import Call, Dict, Name, Persistent, dumps
+from paramtool.formats._sniff import TORCH_RECORD
 from paramtool.formats._torch_objects import ARRAYS, FORMS, SCALARS, args_of
 from paramtool.formats._torch_values import STORAGE_DTYPES
 from paramtool.formats._torch_write_tree import ATTRIBUTED, DEFAULTDICT, DEQUE, FROZENSET, SET, Fitted, How, fit
@@ -119,7 +120,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
         (".data/serialization_id", _identity(pickle)),
     ]
     if beside := _torch_record.encode(plan):
-        members.append((_torch_record.MEMBER, beside))
+        members.append((TORCH_RECORD, beside))
     return (OutputFile("", archive((f"{ROOT}/{name}", content) for name, content in members)),)
 
 
