@@ -13,13 +13,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from shlex import quote
 
 from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural
-from paramtool.formats._weights import SUFFIXES, Copy, Pair, Weights, WeightsName, index_parts, is_index_name, of_file
+from paramtool.formats._weights import (
+    LINKED_PREFIX,
+    SUFFIXES,
+    Copy,
+    Pair,
+    Weights,
+    WeightsName,
+    index_parts,
+    is_index_name,
+    of_file,
+)
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
@@ -144,7 +154,7 @@ def _files(folder: str, state: bool = False) -> list[str]:
     names = [item.name for item in _listed(folder) if not item.name.startswith(".")]
     indexes = [name for name in names if is_index_name(name)]
     shards = {shard for name in indexes for shard in _shards(os.path.join(folder, name))}
-    files = [name for name in names if name.endswith(SUFFIXES) and name not in shards]
+    files = [n for n in names if n.endswith(SUFFIXES) and n not in shards and not n.startswith(LINKED_PREFIX)]
     weights = [name for name in files if state or not is_state(name)]
     return [os.path.join(folder, name) for name in sorted([*indexes, *weights], key=_order)]
 
@@ -176,7 +186,7 @@ def _shards(path: str) -> set[str]:
 # --- comparing -------------------------------------------------------------------------------------------------
 
 
-def _grouped(files: Iterable[str], read: Read) -> tuple[list[Weights], dict[str, str]]:
+def _grouped(files: Sequence[str], read: Read) -> tuple[list[Weights], dict[str, str]]:
     """The sets of a folder, each with its copies, and {path of a set: how it differs from the first}.
 
     The first is always read, and its errors are raised.  Another that cannot be read, or holds no weights, is no set:
@@ -187,8 +197,11 @@ def _grouped(files: Iterable[str], read: Read) -> tuple[list[Weights], dict[str,
     for path in files:  # a set can only be the copy of one that comes before it
         try:
             checkpoint = read(path)
-        except ParamtoolError:
+        except ParamtoolError as error:
             if not sets:
+                others = ", ".join(os.path.basename(one) for one in files if one != path)
+                also = f"the folder also holds {others}: name that itself to take it" if others else ""
+                error.hint = "; ".join(text for text in (error.hint, also) if text)
                 raise
             continue
         if sets and all(entry.role == "optimizer" for entry in checkpoint.entries.values()):

@@ -41,6 +41,8 @@ SAFE_STEMS = (
 """(the stem of a pickle, the stem that the same library looks for in safetensors)"""
 STEMS = ("model", "diffusion_pytorch_model", "adapter_model", "open_clip_model", "consolidated")
 """The stems above, the usual ones first."""
+LINKED_PREFIX = "paramtool.linked-"
+"""How files are called that hold tensors for a record in an index, and no weights under their own names."""
 _KNOWN = re.compile(rf"({'|'.join(STEMS)})(_\d+)?(\.(?P<variant>[^.]+))?")
 _NUMBER = re.compile(r"-\d{5}-of-\d{5}(?=\.[^.]+$|$)")
 _MAX_STEM_NBYTES = 180

@@ -19,7 +19,7 @@ from paramtool.errors import OutputError, listed
 from paramtool.formats import _index, safetensors
 from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
-from paramtool.formats._weights import WeightsName
+from paramtool.formats._weights import LINKED_PREFIX, WeightsName
 from paramtool.jobs._companions import Companions, companions
 from paramtool.jobs._progress import Advance, Progress
 from paramtool.jobs._writing import NEEDED, SHARD_NBYTES
@@ -33,7 +33,7 @@ from paramtool.passes import family as family_pass
 from paramtool.passes.family import Held, Part, Unit
 
 T = TypeVar("T", Held, Unit)
-LINKED_NAME = "paramtool.linked-{:05d}.safetensors"
+LINKED_NAME = LINKED_PREFIX + "{:05d}.safetensors"
 """A file of other checkpoints that this one's record looks into: no name that a loader would take for a shard's."""
 
 
