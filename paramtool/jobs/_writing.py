@@ -360,6 +360,8 @@ def name_warnings(where: Destination) -> Iterator[str]:
     """A name that loaders will not take for what it is."""
     if not where.is_folder and where.writer is SAFETENSORS and not where.path.endswith(SAFETENSORS.suffixes):
         yield f"{where.path}: safetensors is written under this name; loaders expect it to end in .safetensors"
+    if where.is_folder and where.name.stem.endswith("_model_states"):  # deepspeed/runtime/engine.py, _get_ckpt_name
+        yield f"{where.path}: DeepSpeed resumes from {where.name.stem}.pt alone; it does not read {where.name.file}"
 
 
 def flat_pair_warnings(plan: Plan, writer: Writer) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
+from jsonschema import Draft202012Validator
 from safetensors.torch import load_file, save_file
 
 import paramtool
@@ -273,6 +274,8 @@ def test_the_document_of_each(tmp_path: Path) -> None:
     (tmp_path / "in" / "README.md").write_text("x")
     ran = quick("dedup", "in", "--each", "--json", "--dry-run", cwd=tmp_path)
     found = json.loads(ran.out)
+    schema = Path(__file__).resolve().parents[2] / "docs" / "schema" / "each-1.json"
+    Draft202012Validator(json.loads(schema.read_text())).validate(found)
     assert found["schema"] == "paramtool.each/1" and not found["written"] and found["companions"] == ["README.md"]
     assert [one["output"] for one in found["members"]] == ["in.dedup/a", "in.dedup/b"]
     assert not (tmp_path / "in.dedup").exists()
