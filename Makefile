@@ -107,9 +107,9 @@ gpu-bench:
 	$(PYTHON) benchmarks/gpu_fused.py -o $(GPU_OUT)/fused.json --plot $(GPU_OUT)/fused.png --force
 
 # The real libraries, run on what paramtool read and wrote. `make test` runs the first of these too; here they are alone,
-# each named with its verdict, and the tables of savers are made again (shown, not written). Then the frameworks.
+# all models of diffusers and PEFT included, each named with its verdict, and the tables of savers are made again (shown, not written). Then the frameworks.
 oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) cudnn
-	$(BIN)/python -m pytest -v tests/oracles tests/contracts
+	PARAMTOOL_EVERY_MODEL=1 $(BIN)/python -m pytest -v tests/oracles tests/contracts
 	$(BIN)/python docs/examples/savers_table.py
 	$(BIN)/python docs/examples/real_models_table.py
 	$(BIN)/python tests/oracles/frameworks/prove.py --environments $(ENVIRONMENTS) \

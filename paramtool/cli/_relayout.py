@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from paramtool import jobs
-from paramtool.cli import _render
+from paramtool.cli import _each, _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._text import FILE, Size, came_along, opens, plural, size, verify_line
 from paramtool.layouts import verified
@@ -32,6 +32,8 @@ OPTIONS = (
                  help="Also write what the conversion loses, so that the way back gives the same bytes."),
     click.option("--drop-kept", is_flag=True, help="Do without what an earlier --keep-split wrote."),
     click.option("--layout-file", multiple=True, type=FILE, metavar="MY.toml", help="Layouts of one's own."),
+    _each.WEIGHTS,
+    _each.EACH,
     click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped."),
     click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB."),
     ALIGN,
@@ -67,6 +69,7 @@ def options(flags: dict[str, Any]) -> dict[str, Any]:
         "keep_split": flags["keep_split"],
         "drop_kept": flags["drop_kept"],
         "layout_files": tuple(flags["layout_file"]),
+        "weights": flags["weights"],
         "only": flags["only"],
         "max_shard_nbytes": flags["max_shard_size"],
         "align": flags["align"],
@@ -139,5 +142,13 @@ def _network(one: Converted) -> Iterator[_render.Row]:
 
 def run(path: str, output: str | None, command: str, flags: dict[str, Any], **more: Any) -> None:
     """One call of the library, and its report."""
+    if flags["each"]:
+        from functools import partial
+
+        from paramtool.cli import _json_layouts
+
+        together = jobs.relayout_each(path, output, progress=_render.progress, **options(flags), **more)
+        _each.report(together, flags["as_json"], _json_layouts.relayouted, partial(_rows, command=command))
+        return
     found = jobs.relayout(path, output, progress=_render.progress, **options(flags), **more)
     report(found, flags["as_json"], command)

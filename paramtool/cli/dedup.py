@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 
 from paramtool import jobs
-from paramtool.cli import _config, _render
+from paramtool.cli import _config, _each, _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._text import FILE, Size, came_along, opens, plural, quoted, size, verify_line
 from paramtool.jobs import Deduped
@@ -28,6 +28,8 @@ RECORD_NBYTES = 10_000
               "several inputs: a folder.")  # fmt: skip
 @click.option("--keep", default="first", show_default=True, metavar="first|last|GLOB",
               help="Which name owns what several share, in file order; GLOB is matched as by fnmatch.")  # fmt: skip
+@_each.WEIGHTS
+@_each.EACH
 @click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped.")
 @click.option("--ties-from-config", "config", type=FILE, is_flag=False, flag_value="", metavar="[CONFIG.JSON]",
               help="Also record the names that the model of a config of transformers, or of the one beside CKPT, ties "
@@ -62,7 +64,8 @@ RECORD_NBYTES = 10_000
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
 def command(
-    ckpt: tuple[str, ...], output: str | None, keep: str, only: str | None, config: str | None,
+    ckpt: tuple[str, ...], output: str | None, keep: str, weights: str | None, each: bool,
+    only: str | None, config: str | None,
     max_shard_size: int | None, align: int,
     share_renamed: bool, no_equal: bool, min_equal_bytes: int, across_roles: bool, derive_casts: bool,
     fold_constants: bool, memory: int, skip_unsupported: bool, plain: bool, strict: bool,
@@ -76,6 +79,7 @@ def command(
     $ paramtool dedup training.pt --only model --keep '*embed*' -o model.safetensors
     $ paramtool dedup training.pt -o small.pt
     $ paramtool dedup base tuned-1 tuned-2 -o family
+    $ paramtool dedup PIPELINE --each -o small
     """
     if max_shard_size is not None and max_shard_size < 1:
         raise click.BadParameter("a shard needs at least one byte", param_hint="--max-shard-size")
@@ -88,6 +92,7 @@ def command(
         keep=keep,
         ties=_config.names_of(config or asked[0])["ties"] if asked else {},
         reads=asked,
+        weights=weights,
         only=only,
         max_shard_nbytes=max_shard_size,
         align=align,
@@ -106,6 +111,8 @@ def command(
         force=force,
         share_renamed=share_renamed,
     )
+    if each and len(ckpt) > 1:
+        raise click.BadParameter("is for one input", param_hint="--each")
     if len(ckpt) > 1:
         if output is None:
             raise click.UsageError("several inputs need a folder to go to: -o DIR")
@@ -115,6 +122,12 @@ def command(
         return
     if share_renamed and not os.path.isdir(ckpt[0]):
         raise click.BadParameter("is for folders and for several inputs", param_hint="--share-renamed")
+    if each:
+        from paramtool.cli import _json
+
+        together = jobs.dedup_each(ckpt[0], output, options, progress=_render.progress)
+        _each.report(together, as_json, _json.deduped, _rows)
+        return
     found = jobs.dedup(ckpt[0], output, options, progress=_render.progress)
     _render.warn(*found.warnings)
     if as_json:
@@ -133,6 +146,8 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
     if len(groups) > MANY:
         yield ("shared", f"and {plural(len(groups) - MANY, 'more group')}", "--json lists them")
     yield from _derived(found)
+    for names in found.tied:
+        yield ("tied", ", ".join(names), "equal, and stored once: config.json ties them, so from_pretrained finds them")
     if found.repeated_nbytes:
         why = (
             "torch would tie names that are only equal"
@@ -140,6 +155,9 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
             else "programs without paramtool find every name; --share-renamed stores them once"
         )
         yield ("equal", f"{size(found.repeated_nbytes)} stored again", why)
+    if not (groups or found.repeated_nbytes or found.unused_nbytes or found.plan.computed):
+        equal = "" if found.equal is None else ", no equal bytes were found"
+        yield ("note", f"Nothing to deduplicate: no names share bytes{equal}, and no byte is unused")
     if found.unused_nbytes:
         yield ("unused", size(found.unused_nbytes), "that no tensor uses, left behind")
     yield from came_along(found.companions)

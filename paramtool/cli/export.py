@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paramtool import jobs
-from paramtool.cli import _render
+from paramtool.cli import _each, _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._config import asked, names_of
 from paramtool.cli._text import FILE, Size, came_along, plural, size, verify_line
@@ -39,6 +39,8 @@ AS_SAVED = (
               help="Names and shapes of the model of a config of transformers, or of the one beside FILE.")  # fmt: skip
 @click.option("--all-names", is_flag=True, help="Every name, aliases too.")
 @click.option("--like-only", metavar="SECTION", help="The names of one section of OTHER_CKPT, its prefix stripped.")
+@_each.WEIGHTS
+@_each.EACH
 @click.option("--only", metavar="SECTION", help="One section of FILE, its prefix stripped.")
 @click.option("--prefix", default="", metavar="P", help="Of FILE the names that begin with P, without it.")
 @click.option("--rename", multiple=True, metavar="FROM=TO",
@@ -54,7 +56,7 @@ AS_SAVED = (
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
 def command(
     path: str, names: str | None, like: str | None, config: str | None, all_names: bool, output: str,
-    max_shard_size: int | None, no_verify: bool, as_json: bool, **options: Any,
+    max_shard_size: int | None, no_verify: bool, as_json: bool, each: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Write a plain file with exactly the names that a variant wants, each stored for itself.
 
@@ -63,6 +65,7 @@ def command(
     \b
     $ paramtool export model.dedup.safetensors --like variant.pt -o plain.safetensors
     $ paramtool export FOLDER --keys-from-config -o OUTFOLDER
+    $ paramtool export PIPELINE --all-names --each -o OUTFOLDER
     $ paramtool export bert.pt --all-names --prefix bert. --rename '*.gamma=*.weight' -o encoder.safetensors
     """
     if max_shard_size is not None and max_shard_size < 1:
@@ -70,6 +73,14 @@ def command(
     if config is not None and (names is not None or like is not None or all_names):
         raise UsageError("--keys-from-config says which names, and so does another flag; choose one")
     options |= {"max_shard_nbytes": max_shard_size, "verify": not no_verify, "progress": _render.progress}
+    if each:
+        if not all_names or options["like_only"] is not None:
+            raise click.BadParameter("writes every name of each set, so it goes with --all-names", param_hint="--each")
+        from paramtool.cli import _json
+
+        del options["like_only"]
+        _each.report(jobs.export_each(path, output, **options), as_json, _json.exported, partial(_rows, like=None))
+        return
     run = partial(jobs.export, path, output, **options)
     if config is not None:
         chosen = asked(config, path)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from paramtool import jobs
-from paramtool.cli import _render
+from paramtool.cli import _each, _render
 from paramtool.cli._text import FILE, count, plural, quoted, size
 from paramtool.jobs import Inspection
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES
@@ -38,6 +38,7 @@ MANY_BLOCKS = 4
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 @click.option("--tensors", is_flag=True, help="List every tensor.")
 @click.option("--digest", is_flag=True, help="Read everything: a digest for each tensor, and which are equal.")
+@_each.WEIGHTS
 @click.option("--config", is_flag=False, flag_value="", metavar="[PATH]",
               help="Compare the ties that a config.json declares with those of the file, reading what they name; "
               "without PATH the config.json beside the checkpoint.")  # fmt: skip
@@ -46,7 +47,7 @@ MANY_BLOCKS = 4
               help="Exit with 1 where the rule does not hold: duplicate-bytes>SIZE, unused-bytes>SIZE, unknown-class, "
               "not-tied:A=B, dtype:PATTERN=DTYPE, missing:NAME, config-ties.")  # fmt: skip
 def command(
-    path: str, as_json: bool, tensors: bool, digest: bool, config: str | None, rules: list[Rule]
+    path: str, as_json: bool, tensors: bool, digest: bool, weights: str | None, config: str | None, rules: list[Rule]
 ) -> int:  # fmt: skip
     """Show what is in a checkpoint.  Nothing of it is imported or run, and no tensor is read without --digest or
     --config.
@@ -61,7 +62,13 @@ def command(
     equal = any(rule.needs_content for rule in rules)
     smallest = 1 if equal else MIN_EQUAL_NBYTES  # a rule counts every byte
     found = jobs.inspect(
-        path, digests=digest, equal=equal, min_equal_nbytes=smallest, config=config, progress=_render.progress
+        path,
+        digests=digest,
+        equal=equal,
+        min_equal_nbytes=smallest,
+        config=config,
+        weights=weights,
+        progress=_render.progress,
     )
     findings = [{"rule": rule.text, "finding": text} for rule in rules for text in rule.check(found)]
     if as_json:
@@ -299,6 +306,8 @@ def _next(found: Inspection) -> Iterator[_render.Row]:
     if found.equal is None:
         yield ("not done", "equal bytes under different names were not looked for: --digest does")
     path, entries = quoted(found.path), found.checkpoint.entries
+    if found.weights is not None:
+        path += f" --weights {quoted(found.weights)}"
     needed = {name for unknown in found.checkpoint.unknown for name in unknown.needed_by}
     if not entries:
         return

@@ -5,14 +5,14 @@ from __future__ import annotations
 import filecmp
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool.engine.manifest import MANIFEST, strange
-from paramtool.formats._sniff import INDEX_NAME, MODEL_NAME
+from paramtool.formats._weights import WeightsName
 
 
-def foreign(folder: str, known: Mapping[str, str]) -> Iterator[str]:
-    """What a folder holds beside weights under the names of an output, and exact copies of `known` files.
+def foreign(folder: str, known: Mapping[str, str], weights: Iterable[WeightsName] = ()) -> Iterator[str]:
+    """What a folder holds beside weights that are called as in the output, and exact copies of `known` files.
 
     `known` maps names, with `/`, to the files that would be copied there: an equal copy is replaced by itself.  A copy
     that was changed since is somebody's work.
@@ -20,12 +20,13 @@ def foreign(folder: str, known: Mapping[str, str]) -> Iterator[str]:
     if os.path.isfile(os.path.join(folder, MANIFEST)):
         yield from strange(folder)
         return
-    own = _own_names(folder)
+    own = {name for one in weights for name in _own_names(folder, one)}
+    inside = [name for name in (*known, *own) if "/" in name]
     for place, folders, files in os.walk(folder):
-        inside = os.path.relpath(place, folder).replace(os.sep, "/")
-        prefix = "" if inside == os.curdir else f"{inside}/"
+        here = os.path.relpath(place, folder).replace(os.sep, "/")
+        prefix = "" if here == os.curdir else f"{here}/"
         for name in sorted(folders):
-            if os.path.islink(os.path.join(place, name)) or not any(n.startswith(f"{prefix}{name}/") for n in known):
+            if os.path.islink(os.path.join(place, name)) or not any(n.startswith(f"{prefix}{name}/") for n in inside):
                 folders.remove(name)
                 yield f"{prefix}{name}"
         for name in sorted(files):
@@ -42,15 +43,16 @@ def _same(path: str, other: str) -> bool:
         return False
 
 
-def _own_names(folder: str) -> set[str]:
+def _own_names(folder: str, weights: WeightsName) -> set[str]:
     """The weights of an output of this program: an index and the shards that it lists, or the one file."""
     from paramtool.formats._index import is_plain_name
 
+    prefix = weights.stem[: weights.stem.rfind("/") + 1]
     try:
-        with open(os.path.join(folder, INDEX_NAME), encoding="utf-8") as file:
+        with open(os.path.join(folder, weights.index), encoding="utf-8") as file:
             listed = json.load(file)["weight_map"].values()
     except FileNotFoundError:
-        return {MODEL_NAME}
+        return {weights.file}
     except (OSError, ValueError, LookupError, AttributeError, TypeError):
         return set()
-    return {INDEX_NAME, *(name for name in listed if isinstance(name, str) and is_plain_name(name))}
+    return {weights.index, *(prefix + name for name in listed if isinstance(name, str) and is_plain_name(name))}

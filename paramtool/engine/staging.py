@@ -16,6 +16,7 @@ from types import TracebackType
 
 from paramtool.engine.earlier import foreign
 from paramtool.errors import OutputError
+from paramtool.formats._weights import WeightsName
 
 NOTHING: Mapping[str, str] = {}
 
@@ -27,14 +28,20 @@ class Staged:
     """
 
     def __init__(
-        self, path: str, is_folder: bool, force: bool, inputs: Iterable[str] = (), known: Mapping[str, str] = NOTHING
+        self,
+        path: str,
+        is_folder: bool,
+        force: bool,
+        inputs: Iterable[str] = (),
+        known: Mapping[str, str] = NOTHING,
+        weights: Iterable[WeightsName] = (),
     ) -> None:
         self.path = os.path.normpath(path)
         self.is_folder = is_folder
         self.force = force
         self.cloned = 0
         """Bytes of the output that share their blocks with the source."""
-        check_place(path, is_folder, force, inputs, known)
+        check_place(path, is_folder, force, inputs, known, weights)
         # The name is known before anything is made, so that an interruption at any moment finds what to remove.
         name = f".{os.path.basename(self.path)[:150]}.{secrets.token_hex(4)}.tmp"
         self.temporary = os.path.join(os.path.dirname(self.path) or ".", name)
@@ -107,12 +114,17 @@ class Staged:
 
 
 def check_place(
-    path: str, is_folder: bool, force: bool, inputs: Iterable[str] = (), known: Mapping[str, str] = NOTHING
+    path: str,
+    is_folder: bool,
+    force: bool,
+    inputs: Iterable[str] = (),
+    known: Mapping[str, str] = NOTHING,
+    weights: Iterable[WeightsName] = (),
 ) -> None:
     """Whether an output may be put at `path`; OutputError says why not.
 
-    It never replaces what is read, nor a folder that holds anything but an earlier output of this program: weights, and
-    unchanged copies of `known` files (see `earlier.foreign`).
+    It never replaces what is read, nor a folder that holds anything but an earlier output of this program: `weights` of
+    these names, and unchanged copies of `known` files (see `earlier.foreign`).
     """
     if not path:
         raise OutputError("the name of the output is empty", hint="-o FILE.safetensors")
@@ -138,7 +150,7 @@ def check_place(
     if not (os.path.isdir(path) if is_folder else os.path.isfile(path)):
         kind = "a folder" if is_folder else "a file"
         raise OutputError(f"{path}: exists and is not {kind}; --force would lose it")
-    if is_folder and (others := list(islice(foreign(path, known), 5))):
+    if is_folder and (others := list(islice(foreign(path, known, weights), 5))):
         raise OutputError(
             f"{path}: holds other files, which --force would lose: {', '.join(others)}",
             hint="remove the folder, or choose another -o",

@@ -81,6 +81,15 @@ def copy_whole(staged: Staged, files: Mapping[str, str]) -> None:
         sync_folder(place)
 
 
+def make_folder(staged: Staged, name: str) -> None:
+    """Make a folder inside an output folder, with those around it; nothing for the empty name."""
+    try:
+        if name:
+            os.makedirs(staged.file(name), exist_ok=True)
+    except OSError as error:
+        raise output_error(staged.path, error) from None
+
+
 def _check_space(staged: Staged, nbytes: int) -> None:
     status = os.statvfs(os.path.dirname(staged.temporary) or ".")
     free = status.f_bavail * status.f_frsize

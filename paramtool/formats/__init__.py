@@ -7,18 +7,22 @@ that recognises the first bytes of a file; `FOREIGN` lists what is recognised an
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from typing import NamedTuple
 
-from paramtool.errors import FormatError
-from paramtool.formats import _sniff
+from paramtool.errors import FormatError, UsageError
+from paramtool.formats import _sniff, _weights
 from paramtool.formats._files import open_source
+from paramtool.formats._weights import Weights
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import tensor_names
 
 HEAD_NBYTES = 4096
+WEIGHTS = _weights.SUFFIXES
+"""How the names of weights end that can be read."""
 
 
 class Format(NamedTuple):
@@ -67,21 +71,49 @@ FOREIGN = (
 )
 
 
-def read(path: str | os.PathLike[str]) -> Checkpoint:
+def read(path: str | os.PathLike[str], weights: str | None = None) -> Checkpoint:
     """Describe the checkpoint at `path`: a file, an index, or a folder that holds one of these.
 
     No tensor byte is read, nothing that the file names is imported or run.  FormatError or UnsafeError where the file
-    is damaged or refused.
+    is damaged or refused.  Of a folder with several sets of weights `weights` names the file that is read; UsageError
+    where they differ and it is not said.  To see that, the first bytes of tensors are read.
     """
+    return opened(path, weights).checkpoint
+
+
+def opened(path: str | os.PathLike[str], weights: str | None = None) -> Weights:
+    """The same, with the name that its weights have in an output folder, and the copies of them beside it."""
     path = os.fspath(path)
-    if os.path.isdir(path):
-        path = _in_folder(path)
+    with quick():
+        if os.path.isdir(path):
+            from paramtool.formats import _sets
+
+            return _sets.only(path, read_file, weights)
+        if weights is not None:
+            raise UsageError(f"{path}: --weights {weights!r} is for folders, and this is a file")
+        return Weights(path, read_file(path), _weights.of_file(path))
+
+
+def opened_each(folder: str | os.PathLike[str]) -> dict[str, list[Weights]]:
+    """Every set of weights of a folder and of those inside: {folder inside, empty for itself: sets}."""
+    folder = os.fspath(folder)
+    if os.path.isfile(folder):
+        raise UsageError(f"{folder}: --each is for folders, and this is a file")
+    from paramtool.formats import _sets
+
+    with quick():
+        return _sets.every(folder, read_file)
+
+
+@contextmanager
+def quick() -> Iterator[None]:
+    """No looking for garbage: all of a description's many objects stay, and it costs a third of the time."""
     import gc
 
     collects = gc.isenabled()
-    gc.disable()  # all of a description's many objects stay: looking for garbage costs a third of the time
+    gc.disable()
     try:
-        return read_file(path)
+        yield
     finally:
         if collects:
             gc.enable()
@@ -133,38 +165,3 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
     text = head.lstrip().lower() if head.lstrip()[:1] == b"<" else head
     foreign = next(foreign for foreign in FOREIGN if text.startswith(foreign.start))
     raise FormatError(f"{path}: is {foreign.what}", hint=foreign.hint)
-
-
-KNOWN = (_sniff.MODEL_NAME, _sniff.INDEX_NAME, "pytorch_model.bin", "pytorch_model.bin.index.json")
-"""Looked for in this order, as transformers does (`_get_resolved_checkpoint_files` in its modeling_utils.py)."""
-WEIGHTS = (
-    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".params", ".npz", ".h5", ".hdf5", ".keras", ".onnx", ".jld2",
-)  # fmt: skip
-
-
-def _in_folder(folder: str) -> str:
-    """The index, or the one weights file, of a folder."""
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError as error:
-        raise FormatError(f"{folder}: cannot be read: {error.strerror}") from None
-    known = next((name for name in KNOWN if name in names), None)
-    if known is not None:
-        return os.path.join(folder, known)
-    indexes = [name for name in names if name.endswith(_sniff.INDEX_SUFFIX)]
-    if len(indexes) == 1:
-        return os.path.join(folder, indexes[0])
-    weights = [name for name in names if name.endswith(WEIGHTS)]
-    if not indexes and len(weights) == 1:
-        return os.path.join(folder, weights[0])
-    if any(name.endswith(".distcp") for name in names):
-        raise FormatError(
-            f"{folder}: is a folder of torch.distributed.checkpoint, which this version does not read",
-            hint="torch.distributed.checkpoint.format_utils.dcp_to_torch_save makes one file of it",
-        )
-    found = indexes or weights
-    raise FormatError(
-        f"{folder}: is a folder with {len(found)} {'indexes' if indexes else 'weights files and no index'}"
-        + (": " + ", ".join(found[:5]) if found else ""),
-        hint="name the file or the index itself",
-    )

@@ -18,7 +18,7 @@ from paramtool.errors import FormatError, UnsafeError
 from paramtool.formats import record
 from paramtool.formats._files import open_source
 from paramtool.formats._output import OutputFile
-from paramtool.formats._sniff import INDEX_NAME
+from paramtool.formats._weights import WeightsName
 from paramtool.model.plan import Plan
 from paramtool.model.storage import SourceFile
 
@@ -37,7 +37,7 @@ Linked = Mapping[str, tuple[str, str]]
 # --- writing ---------------------------------------------------------------------------------------------------
 
 
-def over_shards(plan: Plan, weight_map: Mapping[str, str], name: str = INDEX_NAME) -> OutputFile:
+def over_shards(plan: Plan, weight_map: Mapping[str, str], name: str) -> OutputFile:
     """The index over shards that hold their own records: with their union while the index stays small."""
     text = record.encode(plan, {t.name for t in plan.targets}, objects="")
     names = sum(len(t.name) + 60 for t in plan.targets)
@@ -47,7 +47,9 @@ def over_shards(plan: Plan, weight_map: Mapping[str, str], name: str = INDEX_NAM
     return _index(name, metadata, {target.name: weight_map[target.name] for target in plan.targets})
 
 
-def over_plain_shards(plan: Plan, weight_map: Mapping[str, str], linked: Linked) -> tuple[OutputFile, ...]:
+def over_plain_shards(
+    plan: Plan, weight_map: Mapping[str, str], linked: Linked, name: WeightsName
+) -> tuple[OutputFile, ...]:
     """The index over plain shards, last, with the whole record in it or in a file before it.
 
     A target of the plan stands in a file of `weight_map`, or under another name in one of `linked`.
@@ -63,13 +65,13 @@ def over_plain_shards(plan: Plan, weight_map: Mapping[str, str], linked: Linked)
         metadata[record.LAYOUTS_KEY] = modules
     files = {target.name: weight_map[target.name] for target in stored}
     text = _whole_record(plan, linked)
-    whole = _index(INDEX_NAME, metadata | ({record.KEY: text} if text else {}), files)
+    whole = _index(name.index, metadata | ({record.KEY: text} if text else {}), files)
     if not text or whole.nbytes <= MAX_INDEX_NBYTES:
         return (whole,)
     pointer = _text({"version": 1, "in": RECORD_FILE})
     return (
         OutputFile(RECORD_FILE, (f"{text}\n".encode(),)),
-        _index(INDEX_NAME, metadata | {record.KEY: pointer}, files),
+        _index(name.index, metadata | {record.KEY: pointer}, files),
     )
 
 

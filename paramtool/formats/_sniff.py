@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from paramtool.formats._weights import is_index_name
+
 STACKED_MAGIC = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 """LONG1 0x1950a86a20f9469cfc6c STOP: torch's first stacked pickle, behind its two bytes of protocol."""
 ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
@@ -16,10 +18,6 @@ KERAS_MEMBERS = (b"metadata.json", b"config.json", b"model.weights.h5")
 """What a `.keras` archive holds, in this order (keras/src/saving/saving_lib.py)."""
 MAX_SAFETENSORS_HEADER = 100_000_000
 INDEX_SUFFIX = ".index.json"
-INDEX_NAME = "model.safetensors.index.json"
-"""What transformers, accelerate and huggingface_hub look for, and what is written."""
-MODEL_NAME = "model.safetensors"
-"""The same of a checkpoint that is one file in a folder."""
 
 
 def is_zip(head: bytes) -> bool:
@@ -82,4 +80,4 @@ def is_onnx(head: bytes, nbytes: int) -> bool:
 
 def is_index(head: bytes, path: str) -> bool:
     """Whether a file is the index of a sharded checkpoint: JSON that says so, or is called so."""
-    return head.lstrip()[:1] == b"{" and (b'"weight_map"' in head or path.endswith(INDEX_SUFFIX))
+    return head.lstrip()[:1] == b"{" and (b'"weight_map"' in head or is_index_name(path))

@@ -22,6 +22,7 @@ from paramtool.formats._codes import CODE_OF, DTYPE_CODES
 from paramtool.formats._files import open_source
 from paramtool.formats._output import OutputFile
 from paramtool.formats._sniff import MAX_SAFETENSORS_HEADER
+from paramtool.formats._weights import WeightsName
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import EMPTY
@@ -185,9 +186,7 @@ def lay_out(plan: Plan, align: int = ALIGN) -> tuple[OutputFile, ...]:
     return (shard("", plan.targets, _metadata_for(plan, plan.targets, shard=None), align),)
 
 
-def lay_out_sharded(
-    plan: Plan, max_shard_nbytes: int, stem: str = "model", align: int = ALIGN
-) -> tuple[OutputFile, ...]:
+def lay_out_sharded(plan: Plan, max_shard_nbytes: int, name: WeightsName, align: int = ALIGN) -> tuple[OutputFile, ...]:
     """Shards of at most `max_shard_nbytes` of tensor data (one tensor may be larger), and their index, last.
 
     The names, `weight_map` and `total_size` are what transformers, accelerate and huggingface_hub read.
@@ -197,15 +196,10 @@ def lay_out_sharded(
     files = []
     weight_map: dict[str, str] = {}
     for k, targets in enumerate(shards):
-        name = shard_name(k, len(shards), stem)
-        files.append(shard(name, targets, _metadata_for(plan, targets, shard=k), align))
-        weight_map |= {target.name: name for target in targets}
-    return (*files, _index.over_shards(plan, weight_map, f"{stem}.safetensors.index.json"))
-
-
-def shard_name(k: int, count: int, stem: str = "model") -> str:
-    """What transformers and huggingface_hub call shard `k` (from 0) of `count`."""
-    return f"{stem}-{k + 1:05d}-of-{count:05d}.safetensors"
+        file = name.shard(k, len(shards))
+        files.append(shard(file, targets, _metadata_for(plan, targets, shard=k), align))
+        weight_map |= {target.name: file for target in targets}
+    return (*files, _index.over_shards(plan, weight_map, name.index))
 
 
 def _alias_cost(plan: Plan) -> dict[str, int]:

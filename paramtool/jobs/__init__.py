@@ -10,15 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from paramtool.jobs._sets import Each
     from paramtool.jobs._writing import default_output
-    from paramtool.jobs.deduping import Deduped, Options, dedup
-    from paramtool.jobs.exporting import Exported, ExportOptions, export
+    from paramtool.jobs.deduping import Deduped, Options, dedup, dedup_each
+    from paramtool.jobs.exporting import Exported, ExportOptions, export, export_each
     from paramtool.jobs.family import Family, dedup_family
     from paramtool.jobs.guessing import Guessed, guess
     from paramtool.jobs.inspecting import Inspection, alias_graph, inspect
     from paramtool.jobs.layouting import layouts
     from paramtool.jobs.loading import load_file
-    from paramtool.jobs.relayouting import Relayouted, RelayoutOptions, convert, fuse, relayout, unfuse
+    from paramtool.jobs.relayouting import Relayouted, RelayoutOptions, convert, fuse, relayout, relayout_each, unfuse
     from paramtool.jobs.varianting import Variant, variants
     from paramtool.jobs.verifying import Verified, verify
     from paramtool.jobs.verifying_layouts import ask_library, check_record_place, to_verify, write_record
@@ -26,22 +27,23 @@ if TYPE_CHECKING:
 PLACES = {
     "inspecting": ("Inspection", "alias_graph", "inspect"),
     "_writing": ("default_output",),
-    "deduping": ("Deduped", "Options", "dedup"),
+    "deduping": ("Deduped", "Options", "dedup", "dedup_each"),
+    "_sets": ("Each",),
     "family": ("Family", "dedup_family"),
-    "exporting": ("ExportOptions", "Exported", "export"),
+    "exporting": ("ExportOptions", "Exported", "export", "export_each"),
     "verifying": ("Verified", "verify"),
     "verifying_layouts": ("ask_library", "check_record_place", "to_verify", "write_record"),
     "varianting": ("Variant", "variants"),
     "guessing": ("Guessed", "guess"),
     "layouting": ("layouts",),
     "loading": ("load_file",),
-    "relayouting": ("RelayoutOptions", "Relayouted", "convert", "fuse", "relayout", "unfuse"),
+    "relayouting": ("RelayoutOptions", "Relayouted", "convert", "fuse", "relayout", "relayout_each", "unfuse"),
 }
 __all__ = [
-    "Deduped", "ExportOptions", "Exported", "Family", "Guessed", "Inspection", "Options", "RelayoutOptions",
-    "Relayouted", "Variant", "Verified", "alias_graph", "ask_library", "check_record_place", "convert",
-    "dedup", "dedup_family", "default_output", "export", "fuse", "guess", "inspect", "layouts", "load_file", "relayout",
-    "to_verify", "unfuse", "variants", "verify", "write_record",
+    "Deduped", "Each", "ExportOptions", "Exported", "Family", "Guessed", "Inspection", "Options", "RelayoutOptions",
+    "Relayouted", "Variant", "Verified", "alias_graph", "ask_library", "check_record_place", "convert", "dedup",
+    "dedup_each", "dedup_family", "default_output", "export", "export_each", "fuse", "guess", "inspect", "layouts",
+    "load_file", "relayout", "relayout_each", "to_verify", "unfuse", "variants", "verify", "write_record",
 ]  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from shlex import quote
 
 from paramtool.formats import WEIGHTS
+from paramtool.formats._sets import COPIES
 from paramtool.formats._sniff import INDEX_SUFFIX
 from paramtool.model.plan import Plan
 
@@ -28,14 +29,17 @@ OTHER_WEIGHTS = (
 )  # fmt: skip
 """How the names of weights end that are not read here."""
 STAYS = (
-    ("an index of weights", (f"*{INDEX_SUFFIX}", "*.ckpt.index", "*.ckpt.meta")),
+    (
+        "an index of weights",
+        (f"*{INDEX_SUFFIX}", "*.safetensors.index.*.json", "*.bin.index.*.json", "*.ckpt.index", "*.ckpt.meta"),
+    ),
     ("weights", (*(f"*{suffix}" for suffix in (*WEIGHTS, *OTHER_WEIGHTS)), "*.ckpt.data-*", "consolidated.*")),
 )
 """(why, patterns of lower-case file names)"""
 STAYING_FOLDERS = (
     (
         "another copy of the weights",
-        ("onnx", "original", "openvino", "coreml", "gguf", "ggml", "tflite", "*.mlpackage"),
+        COPIES,
     ),
     ("a checkpoint of its own", ("checkpoint-*", "global_step*")),
     ("what Python made of its modules", ("__pycache__",)),
@@ -133,13 +137,13 @@ def _parts(folder: str) -> set[str]:
         return set()
 
 
-def unseen_warnings(plan: Plan, target: str) -> Iterator[str]:
+def unseen_warnings(plan: Plan, target: str, tied: Iterable[str] = ()) -> Iterator[str]:
     """Names of an output folder that loaders without paramtool will miss.
 
-    Tied names follow from the model's own tie.  What stands elsewhere because its bytes are equal, as a part or a
-    transpose of another tensor, or is calculated, only the alias record knows.
+    Tied names follow from the model's own tie, those of `tied` as well.  What stands elsewhere because its bytes are
+    equal, as a part or a transpose of another tensor, or is calculated, only the alias record knows.
     """
-    found = {target.name for target in plan.targets}
+    found = {*tied, *(target.name for target in plan.targets)}
     found |= {a.name for a in plan.aliases if a.evidence != "content" and a.relation == "same"}
     unseen = [name for name in plan.order if name not in found]
     if unseen:

@@ -19,6 +19,7 @@ from paramtool.errors import OutputError, listed
 from paramtool.formats import _index, safetensors
 from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
+from paramtool.formats._weights import LINKED_PREFIX, WeightsName
 from paramtool.jobs._companions import Companions, companions
 from paramtool.jobs._progress import Advance, Progress
 from paramtool.jobs._writing import NEEDED, SHARD_NBYTES
@@ -32,7 +33,7 @@ from paramtool.passes import family as family_pass
 from paramtool.passes.family import Held, Part, Unit
 
 T = TypeVar("T", Held, Unit)
-LINKED_NAME = "paramtool.linked-{:05d}.safetensors"
+LINKED_NAME = LINKED_PREFIX + "{:05d}.safetensors"
 """A file of other checkpoints that this one's record looks into: no name that a loader would take for a shard's."""
 
 
@@ -43,6 +44,8 @@ class Input:
     path: str
     folder: str
     """The name of its folder in the output."""
+    name: WeightsName
+    """What its weights are called there."""
     whole: Checkpoint
     taken: Checkpoint
     """All of it, or its one section."""
@@ -192,7 +195,7 @@ def planned(
         plans=plans,
         parts=parts,
         shards=shards,
-        indexes=[_indexed(k, plan, shards, linked[k]) for k, plan in enumerate(plans)],
+        indexes=[_indexed(k, plan, shards, linked[k], inputs[k].name) for k, plan in enumerate(plans)],
         renamed_nbytes=sum(unit.nbytes for members in equal for unit in members[1:]),
     )
 
@@ -255,7 +258,7 @@ def _shards(inputs: Sequence[Input], parts: Iterable[Part], options: Options) ->
         mine = [number for number, (part, _) in enumerate(cut) if k in part.users]
         others = [number for number, (part, _) in enumerate(cut) if k in part.lookers]
         for position, number in enumerate(mine):
-            names[number][k] = safetensors.shard_name(position, len(mine))
+            names[number][k] = inputs[k].name.shard(position, len(mine))
         for position, number in enumerate(others):
             names[number][k] = LINKED_NAME.format(position + 1)
     shards = []
@@ -267,7 +270,9 @@ def _shards(inputs: Sequence[Input], parts: Iterable[Part], options: Options) ->
     return shards
 
 
-def _indexed(k: int, plan: Plan, shards: Iterable[PlannedShard], linked: Mapping[str, Unit]) -> tuple[OutputFile, ...]:
+def _indexed(
+    k: int, plan: Plan, shards: Iterable[PlannedShard], linked: Mapping[str, Unit], name: WeightsName
+) -> tuple[OutputFile, ...]:
     """The index of one folder."""
     weight_map: dict[str, str] = {}
     elsewhere: dict[tuple[int, ...], dict[str, str]] = {}
@@ -278,4 +283,4 @@ def _indexed(k: int, plan: Plan, shards: Iterable[PlannedShard], linked: Mapping
             names = {target.name: shard.names[k] for target in shard.targets}
             elsewhere.setdefault(shard.part.users, {}).update(names)
     files = {key: (elsewhere[unit.users][unit.name], unit.name) for key, unit in linked.items()}
-    return _index.over_plain_shards(plan, weight_map, files)
+    return _index.over_plain_shards(plan, weight_map, files, name)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import pairwise
 from shlex import quote
 from typing import NamedTuple, Protocol
 
@@ -15,12 +16,12 @@ from paramtool.engine.arithmetic import prove
 from paramtool.engine.source import Source
 from paramtool.engine.staging import NOTHING, Staged, check_apart, check_place
 from paramtool.engine.verify import by_name
-from paramtool.engine.writer import copy_whole, write
+from paramtool.engine.writer import copy_whole, make_folder, write
 from paramtool.errors import OutputError, ParamtoolError, UnsafeError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.formats._output import OutputFile
-from paramtool.formats._sniff import MODEL_NAME
 from paramtool.formats._tree import complete
+from paramtool.formats._weights import Weights, WeightsName, index_parts
 from paramtool.jobs._companions import Companions, companions
 from paramtool.jobs._progress import Advance, Path, Progress
 from paramtool.jobs._writers import SAFETENSORS, Fitted, Keeping, Writer, is_named_for, writer_for
@@ -43,10 +44,8 @@ def default_output(path: Path, folder: bool, word: str = "dedup") -> str:
     base = os.path.basename(path)
     if os.path.isdir(path):
         return f"{path}.{word}"
-    if base.endswith(".index.json"):
-        stem = base.split(".")[0]
-    else:
-        stem = os.path.splitext(base)[0]
+    index = index_parts(base)
+    stem = index[0].split(".")[0] if index else os.path.splitext(base)[0]
     name = f"{stem}.{word}" if folder else f"{stem}.{word}.safetensors"
     return os.path.join(os.path.dirname(path), name)
 
@@ -64,6 +63,12 @@ class Destination(NamedTuple):
     """Whether a folder becomes a folder, which other programs open as they opened the input."""
     read: tuple[str, ...] = ()
     """Every file that the command reads; none is ever overwritten."""
+    name: WeightsName = WeightsName()
+    """What the weights of a folder are called."""
+    inside: str = ""
+    """The folder inside the output that they go to, with `/`, where several sets go to one output."""
+    is_alone: bool = True
+    """Whether no other set goes to the same folder."""
 
     @property
     def writer(self) -> Writer:
@@ -72,14 +77,36 @@ class Destination(NamedTuple):
 
     def files(self, outputs: Iterable[OutputFile]) -> tuple[str, ...]:
         """The files of the output, as paths, companions included."""
-        names = [*(out.name for out in outputs), *self.companions.files]
+        names = [*(out.name for out in outputs), *self.companions_inside()]
         return tuple(os.path.join(self.path, name) if name else self.path for name in names)
+
+    def companions_inside(self) -> dict[str, str]:
+        """{name in the output: the file that it is a copy of}"""
+        return {self._placed(name): file for name, file in self.companions.files.items()}
+
+    @property
+    def name_inside(self) -> WeightsName:
+        """What the weights of a folder are called, with the folder inside the output."""
+        return replace(self.name, stem=self._placed(self.name.stem))
+
+    def shown(self, outputs: Sequence[OutputFile]) -> str:
+        """The path that reads this set alone."""
+        if not self.is_folder or self.is_alone:
+            return os.path.join(self.path, self.inside) if self.inside else self.path
+        return os.path.join(self.path, outputs[-1].name)
+
+    def placed(self, outputs: Iterable[OutputFile]) -> tuple[OutputFile, ...]:
+        """Files of the one folder inside as files of the output."""
+        return tuple(replace(out, name=self._placed(out.name)) for out in outputs)
+
+    def _placed(self, name: str) -> str:
+        return f"{self.inside}/{name}" if self.inside else name
 
 
 def place(
     path: Path,
     output: Path | None,
-    whole: Checkpoint,
+    opened: Weights,
     max_shard_nbytes: int | None,
     force: bool,
     word: str,
@@ -91,6 +118,7 @@ def place(
     Those are files that are read beside the input, such as a list of names.  A folder gives a folder, with one file or
     with shards as it has itself, unless the output is named as a file.
     """
+    whole = opened.checkpoint
     asked = max_shard_nbytes is not None
     given = os.path.isdir(path)
     folder = asked or given or whole.format.startswith("sharded")
@@ -108,15 +136,17 @@ def place(
     beside = companions(os.fspath(path), weights, target) if folder and given else Companions()
     if folder:
         beside = replace(beside, files={**beside.files, **brings})
-    check_place(target, folder, force, read, beside.files)
-    return Destination(target, folder, max_shard_nbytes, beside, folder and given, read)
+    name = opened.name if given or opened.name.is_usual else WeightsName()
+    check_place(target, folder, force, read, beside.files, (name,))
+    return Destination(target, folder, max_shard_nbytes, beside, folder and given, read, name)
 
 
 def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> tuple[OutputFile, ...]:
     """The files of an output; a folder of which nothing is stored has one file instead of shards."""
     if where.max_shard_nbytes is not None and plan.targets:
-        return safetensors.lay_out_sharded(plan, where.max_shard_nbytes, align=align)
-    return tuple(replace(o, name=MODEL_NAME if where.is_folder else "") for o in where.writer.lay_out(plan, align))
+        return where.placed(safetensors.lay_out_sharded(plan, where.max_shard_nbytes, where.name, align))
+    outputs = where.writer.lay_out(plan, align)
+    return where.placed(replace(out, name=where.name.file) for out in outputs) if where.is_folder else outputs
 
 
 NEEDED = ("numpy", "ml_dtypes")
@@ -162,19 +192,19 @@ class Work:
 
         Returns how many bytes of it share their blocks with the source.
         """
-        ready(self.plan, self.writer, verify)
+        return carry_out([self], force, verify, progress)[0]
+
+    def write(self, staged: Staged, verify: bool, progress: Progress) -> None:
+        """Prove what the plan requires, write into an output in the making, and read back."""
         with Source(self.checkpoint) as source:
             prove(self.plan.requires, source)
-            others = self.where.companions.files
-            with Staged(self.where.path, self.where.is_folder, force, self.where.read, others) as staged:
-                copy_whole(staged, others)
-                with progress("write", self.plan.nbytes) as advance:
-                    write(staged, self.outputs, source, advance)
-                if verify:
-                    with progress("verify", 2 * self.plan.nbytes) as advance, self._named(staged):
-                        self._prove(staged.file, source, advance)
-                staged.commit()
-        return staged.cloned
+            copy_whole(staged, self.where.companions_inside())
+            make_folder(staged, self.where.inside)
+            with progress("write", self.plan.nbytes) as advance:
+                write(staged, self.outputs, source, advance)
+            if verify:
+                with progress("verify", 2 * self.plan.nbytes) as advance, self._named(staged):
+                    self._prove(staged.file, source, advance)
 
     def _prove(self, place: Callable[[str], str], source: Source, advance: Advance) -> None:
         """Open what was written with somebody else's code, and compare every name with its source."""
@@ -213,6 +243,28 @@ class Work:
         yield from memory_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
         planned = replace(written, objects=complete(self.plan.objects, self.plan.order))
         yield from object_differences(written, planned).differences
+
+
+def carry_out(
+    works: Sequence[Work], force: bool, verify: bool, progress: Progress, beside: Mapping[str, str] = NOTHING
+) -> list[int]:
+    """Write works that go to one output, with other files `beside` them, and move it to its place when all is right.
+
+    Returns how many bytes of each share their blocks with its source.
+    """
+    for work in works:
+        ready(work.plan, work.writer, verify)
+    where = works[0].where
+    known = {name: file for work in works for name, file in work.where.companions_inside().items()} | dict(beside)
+    read = [name for work in works for name in work.where.read]
+    cloned = [0]
+    with Staged(where.path, where.is_folder, force, read, known, [w.where.name_inside for w in works]) as staged:
+        copy_whole(staged, beside)
+        for work in works:
+            work.write(staged, verify, progress)
+            cloned.append(staged.cloned)
+        staged.commit()
+    return [after - before for before, after in pairwise(cloned)]
 
 
 def allow(checkpoint: Checkpoint, allow_unknown: bool, output: Path | None = None) -> list[str]:
@@ -308,6 +360,8 @@ def name_warnings(where: Destination) -> Iterator[str]:
     """A name that loaders will not take for what it is."""
     if not where.is_folder and where.writer is SAFETENSORS and not where.path.endswith(SAFETENSORS.suffixes):
         yield f"{where.path}: safetensors is written under this name; loaders expect it to end in .safetensors"
+    if where.is_folder and where.name.stem.endswith("_model_states"):  # deepspeed/runtime/engine.py, _get_ckpt_name
+        yield f"{where.path}: DeepSpeed resumes from {where.name.stem}.pt alone; it does not read {where.name.file}"
 
 
 def flat_pair_warnings(plan: Plan, writer: Writer) -> list[str]:

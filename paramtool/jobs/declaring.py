@@ -79,20 +79,30 @@ def _compared(row: Declared, names: list[str], graph: AliasGraph, source: Source
     return declared.compared(row, None, ("", ""), None)
 
 
-def tie_warnings(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> Iterator[str]:
-    """A line for each tie of a folder's config that its file does not keep; nothing where there is no config.
+@dataclass(frozen=True, slots=True)
+class FolderTies:
+    """What the config of a folder says of the ties of its file."""
 
-    A config never joins names here, so that one that cannot be read is no error either.
+    equal: tuple[tuple[str, ...], ...] = ()
+    """Names that the model ties, and that the file holds with equal bytes in memories of their own."""
+    warnings: tuple[str, ...] = ()
+    """A line for each tie that the file does not keep."""
+
+
+def folder_ties(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> FolderTies:
+    """What the config of a folder says of the ties of its file; nothing where there is no config.
+
+    A config that cannot be read is no error: it is not needed to write the file.
     """
     try:
         config = _of_folder(path)
     except FormatError as error:
-        yield f"{error}; what it says of ties was not looked at"
-        return
+        return FolderTies(warnings=(f"{error}; what it says of ties was not looked at",))
     if config is None:
-        return
-    for row in declared_ties(config, checkpoint, graph, all_rows=False).broken:
-        yield f"{config.path}: {text(row)}"
+        return FolderTies()
+    found = declared_ties(config, checkpoint, graph, all_rows=False)
+    equal = (row.tie.names for row in found.rows if row.says and row.file == declared.EQUAL)
+    return FolderTies(tuple(equal), tuple(f"{config.path}: {text(row)}" for row in found.broken))
 
 
 def _of_folder(path: Path) -> Config | None:
@@ -135,7 +145,7 @@ def untied(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:
     """
     try:
         config = _of_folder(path)
-    except FormatError:  # `tie_warnings` says so
+    except FormatError:  # `folder_ties` says so
         return set()
     return declared.untied(config, checkpoint, graph) if config else set()
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Any
 
-from paramtool import formats
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import safetensors
+from paramtool.formats._weights import Weights
 from paramtool.jobs import declaring
 from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
+from paramtool.jobs._sets import Each, each, opened
 from paramtool.jobs._writing import (
     Destination,
     Work,
@@ -76,6 +78,8 @@ class Deduped:
     """The section of the input that was asked for."""
     needs: tuple[str, ...] = ()
     """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
+    tied: tuple[tuple[str, ...], ...] = ()
+    """Names with equal bytes that are stored once because the model of the folder's config ties them."""
 
     @property
     def equal(self) -> tuple[Equal, ...] | None:
@@ -93,6 +97,8 @@ class Options:
     """{name: the first of the names that are one tensor} of a model: those that the file lacks are recorded, too."""
     reads: Sequence[Path] = ()
     """Files that the caller has read to say all this; no output takes their place."""
+    weights: str | None = None
+    """Of a folder with several sets of weights: the file or the index that is taken."""
     only: str | None = None
     """One section alone, its prefix stripped from the names."""
     max_shard_nbytes: int | None = None
@@ -136,7 +142,52 @@ def dedup(
     OutputError where it is not possible; nothing is left behind then.
     """
     options = replace(options or Options(), **more)
+    _check(options)
+    found = opened(path, options.weights, progress)
+
+    def where() -> Destination:
+        return place(path, output, found, options.max_shard_nbytes, options.force, "dedup", others=options.reads)
+
     began = time.monotonic()
+    report, work = _prepared(path, found, where, output, options, progress)
+    if not options.dry_run:
+        report = replace(report, cloned_nbytes=work.carry_out(options.force, options.verify, progress))
+    return replace(report, seconds=time.monotonic() - began)
+
+
+def dedup_each(
+    path: Path,
+    output: Path | None = None,
+    options: Options | None = None,
+    *,
+    progress: Progress = silent,
+    **more: Any,
+) -> Each[Deduped]:
+    """`dedup` of every set of weights of a folder and of those inside, into one folder that is built alike.
+
+    So are both sets of a folder with `model.safetensors` and `model.fp16.safetensors`, and all parts of a pipeline of
+    diffusers.  What is beside them comes along.  Errors as of `dedup`; nothing is written where one set is refused.
+    """
+    options = replace(options or Options(), **more)
+    _check(options)
+    if options.weights is not None or options.ties:
+        what = "weights (--weights)" if options.weights is not None else "ties (--ties-from-config)"
+        raise UsageError(f"{what} is for one set of weights, and --each takes all")
+    return each(
+        path,
+        output,
+        lambda at, found, where: _prepared(at, found, lambda: where, None, options, progress),
+        word="dedup",
+        max_shard_nbytes=options.max_shard_nbytes,
+        force=options.force,
+        verify=options.verify,
+        dry_run=options.dry_run,
+        progress=progress,
+    )
+
+
+def _check(options: Options) -> None:
+    """UsageError where options contradict each other."""
     if not options.keep:
         raise UsageError("keep is empty; expected first, last or a pattern of names")
     if not options.equal and (options.across_roles or options.derive_casts or options.fold_constants):
@@ -145,34 +196,48 @@ def dedup(
             hint="leave out --no-equal, or --across-roles, --derive-casts and --fold-constants",
         )
     safetensors.check_align(options.align)
-    whole = formats.read(path)
+
+
+def _prepared(
+    path: Path,
+    found: Weights,
+    choose: Callable[[], Destination],
+    output: Path | None,
+    options: Options,
+    progress: Progress,
+) -> tuple[Deduped, Work]:
+    """The report of what will be written, and the work."""
+    began = time.monotonic()
+    whole = found.checkpoint
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     if options.ties:
         checkpoint = declaring.with_ties(checkpoint, options.ties)
     warnings = allow(checkpoint, options.allow_unknown, output)
     if not checkpoint.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
-    where = place(path, output, whole, options.max_shard_nbytes, options.force, "dedup", others=options.reads)
+    where = choose()
     writer = where.writer
     if (options.derive_casts or options.fold_constants) and not writer.holds_derived:
         raise UsageError(f"{where.path}: only safetensors files record tensors that are calculated on load")
     apart = writer.ties_what_stands_once
     graph = alias.build(checkpoint, options.keep, parts=False, apart=apart)
-    tie_warnings = [*declaring.tie_warnings(path, checkpoint, graph)]
+    declared = declaring.folder_ties(path, checkpoint, graph)
+    tie_warnings = [*declared.warnings]
+    tied = declared.equal if where.is_of_folder and options.equal else ()
     if where.is_of_folder and not options.share_renamed and (loose := declaring.untied(path, checkpoint, graph)):
         tie_warnings.append(declaring.separated_warning(os.fspath(path), loose))
         checkpoint, apart = declaring.separated(checkpoint, loose), True
         graph = alias.build(checkpoint, options.keep, parts=False, apart=True)
     looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
     content = compare(checkpoint, graph, looking, progress) if options.equal else None
-    plan, joined, repeated_nbytes = _planned(checkpoint, graph, content or Content(), options, where, apart)
+    plan, joined, repeated_nbytes = _planned(checkpoint, graph, content or Content(), options, where, apart, tied)
     fitted = writer.fit(plan, checkpoint, keeping(options))
     plan = fitted.plan
     outputs = laid_out(plan, where, options.align)
     sizes = whole.files if checkpoint is whole else checkpoint.storages.values()
     report = Deduped(
-        input=os.fspath(path),
-        output=where.path,
+        input=os.fspath(path) if where.is_alone else found.path,
+        output=where.shown(outputs),
         checkpoint=checkpoint,
         graph=joined,
         plan=plan,
@@ -198,28 +263,33 @@ def dedup(
             *_keep_warnings(joined, options.keep),
             *name_warnings(where),
             *flat_pair_warnings(plan, writer),
-            *(unseen_warnings(plan, where.path) if where.is_folder else ()),
+            *(unseen_warnings(plan, where.shown(outputs), [*chain(*tied)]) if where.is_folder else ()),
             *tie_warnings,
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
-        seconds=0.0,
+        seconds=time.monotonic() - began,
         companions=tuple(where.companions.files),
+        tied=tied,
     )
-    if not options.dry_run:
-        planned = set(plan.order)
-        kept = {name: entry for name, entry in checkpoint.entries.items() if name in planned}
-        work = Work(checkpoint, plan, outputs, where, kept)
-        report = replace(report, cloned_nbytes=work.carry_out(options.force, options.verify, progress))
-    return replace(report, seconds=time.monotonic() - began)
+    planned = set(plan.order)
+    kept = {name: entry for name, entry in checkpoint.entries.items() if name in planned}
+    return report, Work(checkpoint, plan, outputs, where, kept)
 
 
 def _planned(
-    checkpoint: Checkpoint, graph: AliasGraph, content: Content, options: Options, where: Destination, apart: bool
+    checkpoint: Checkpoint,
+    graph: AliasGraph,
+    content: Content,
+    options: Options,
+    where: Destination,
+    apart: bool,
+    tied: Sequence[Sequence[str]],
 ) -> tuple[Plan, AliasGraph, int]:
     """The plan, its graph, and how many equal bytes stand again.
 
-    They do where the format would tie what stands once, and in a folder that programs open which read no record.
+    They do where the format would tie what stands once, and in a folder that programs open which read no record.  Names
+    that are `tied` by the model of such a folder stand once: these programs find them by the tie.
     """
     writer = where.writer
     joined = _joined(graph, content, options)
@@ -233,7 +303,7 @@ def _planned(
     repeated_nbytes = 0
     if writer.ties_what_stands_once or (where.is_of_folder and not options.share_renamed):
         casts = tuple(match for match in content.matches if match.relation == "cast")
-        graph = _joined(graph, replace(content, equal=(), matches=casts), options)
+        graph = _joined(graph, replace(content, equal=(), matches=casts), options, tied)
         each = dedup_pass.plan(checkpoint, graph, options.skip_unsupported)
         plan, joined, repeated_nbytes = each, graph, each.nbytes - plan.nbytes
     plan = replace(plan, aliases=tuple(replace(a, constant=a.name in content.constants) for a in plan.aliases))
@@ -241,11 +311,17 @@ def _planned(
     return plan, joined, repeated_nbytes
 
 
-def _joined(graph: AliasGraph, content: Content, options: Options) -> AliasGraph:
-    """Names on the bytes of others, as far as the options ask for it."""
-    graph = join(graph, [found.names for found in content.equal], options.keep)
+def _joined(graph: AliasGraph, content: Content, options: Options, more: Iterable[Sequence[str]] = ()) -> AliasGraph:
+    """Names on the bytes of others, as far as the options ask for it.
+
+    `more` are names that a model ties: equal ones, of which the first owns.  transformers 4 ties heads to embeddings,
+    and would miss embeddings that follow a head.
+    """
+    more = list(more)
+    firsts = {names[0] for names in more} if options.keep == "first" else set()
+    graph = join(graph, [*(found.names for found in content.equal), *more], options.keep)
     graph = settle(graph, content, options.derive_casts, options.fold_constants)
-    return owned(graph, lambda names: alias.choose(names, options.keep))
+    return owned(graph, lambda names: alias.choose([n for n in names if n in firsts] or names, options.keep))
 
 
 def _keep_warnings(graph: AliasGraph, keep: str) -> Iterator[str]:

@@ -7,16 +7,18 @@ that rename; and of those names the ones that are wanted.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paramtool import formats
 from paramtool.errors import PlanError, UsageError, listed, plural
 from paramtool.formats import safetensors
+from paramtool.formats._weights import Weights
 from paramtool.jobs._progress import Path, Progress, silent
-from paramtool.jobs._writers import SAFETENSORS, writer_for
-from paramtool.jobs._writing import Work, laid_out, name_warnings, place
+from paramtool.jobs._sets import Each, each, opened
+from paramtool.jobs._writers import SAFETENSORS
+from paramtool.jobs._writing import Destination, Work, laid_out, name_warnings, place
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.plan import Plan, check
 from paramtool.model.view import View
@@ -63,6 +65,8 @@ MAX_EXPANDED_NBYTES = 1 << 30
 class ExportOptions:
     """How `export` goes about it."""
 
+    weights: str | None = None
+    """Of a folder with several sets of weights: the file or the index that is taken."""
     like_only: str | None = None
     """The section of `like` whose names are wanted."""
     only: str | None = None
@@ -118,8 +122,56 @@ def export(
     if like is None and options.like_only is not None:
         raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
     other = None if like is None else formats.read(like)
+    found = opened(path, options.weights, progress)
+    others = (*options.reads, *(file.path for file in (other.files if other else ())))
+
+    def where() -> Destination:
+        return place(path, output, found, options.max_shard_nbytes, options.force, "export", options.brings, others)
+
     wanted, like_section, more_advice = _wanted(names, other, options.like_only)
-    whole = formats.read(path)
+    report, work = _prepared(path, found, where, options, wanted, like_section, more_advice)
+    if not options.dry_run:
+        report = replace(report, cloned_nbytes=work.carry_out(options.force, options.verify, progress))
+    return report
+
+
+def export_each(
+    path: Path,
+    output: Path,
+    *,
+    options: ExportOptions | None = None,
+    progress: Progress = silent,
+    **more: Any,
+) -> Each[Exported]:
+    """`export` of all names of every set of weights of a folder and of those inside, into one folder built alike."""
+    options = replace(options or ExportOptions(), **more)
+    safetensors.check_align(options.align)
+    if options.weights is not None or options.brings:
+        raise UsageError("weights (--weights) and brings are for one set of weights, and --each takes all")
+    return each(
+        path,
+        output,
+        lambda at, found, where: _prepared(at, found, lambda: where, options, None),
+        word="export",
+        max_shard_nbytes=options.max_shard_nbytes,
+        force=options.force,
+        verify=options.verify,
+        dry_run=options.dry_run,
+        progress=progress,
+    )
+
+
+def _prepared(
+    path: Path,
+    found: Weights,
+    choose: Callable[[], Destination],
+    options: ExportOptions,
+    wanted: Shapes | None,
+    like_section: str | None = None,
+    more_advice: str = "",
+) -> tuple[Exported, Work]:
+    """The report of what will be written, and the work; `wanted` is None for all names."""
+    whole = found.checkpoint
     rules = [rule if isinstance(rule, Rule) else renaming.parse(rule) for rule in options.rename]
     only = options.only
     if only is None and wanted is not None and not options.prefix and not rules:
@@ -131,18 +183,13 @@ def export(
     _check_shapes(os.fspath(path), entries, shapes, options.max_bytes)
     chosen = replace(checkpoint, entries=entries)
     plan = _plan(chosen)
-    if writer_for(output) is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
+    where = choose()
+    if where.writer is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
         plan = replace(plan, trainable=frozenset(), kinds={})
-    others = (*options.reads, *(file.path for file in (other.files if other else ())))
-    where = place(path, output, whole, options.max_shard_nbytes, options.force, "export", options.brings, others)
     outputs = laid_out(plan, where, options.align)
-    cloned = 0
-    if not options.dry_run:
-        work = Work(chosen, plan, outputs, where, windows=entries)
-        cloned = work.carry_out(options.force, options.verify, progress)
-    return Exported(
-        input=os.fspath(path),
-        output=where.path,
+    report = Exported(
+        input=os.fspath(path) if where.is_alone else found.path,
+        output=where.shown(outputs),
         names=plan.order,
         nbytes=sum(out.nbytes for out in outputs),
         files=where.files(outputs),
@@ -154,8 +201,8 @@ def export(
         warnings=(*_apart(entries, options.ties), *name_warnings(where)),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
-        cloned_nbytes=cloned,
     )
+    return report, Work(chosen, plan, outputs, where, windows=entries)
 
 
 def _wanted(

@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
 
-from paramtool import formats
 from paramtool.engine.source import MAX_OPEN_FILES, Source
 from paramtool.engine.staging import check_apart, check_place
 from paramtool.errors import PlanError, UsageError
-from paramtool.formats import KNOWN, safetensors
+from paramtool.formats import _weights, safetensors
+from paramtool.formats._weights import WeightsName
 from paramtool.jobs import declaring
 from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._family_work import Input, Work, brought, planned
 from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.jobs._sets import opened
 from paramtool.jobs._writers import SAFETENSORS, WRITERS, is_named_for
 from paramtool.jobs._writing import allow, keeping, left_out, lost_warnings, other_sections
 from paramtool.jobs.deduping import Options
@@ -113,7 +114,9 @@ def dedup_family(
     target = os.path.normpath(output) if (output := os.fspath(output)) else ""
     _check_request(paths, target, options)
     names = _folders([os.fspath(path) for path in paths])
-    inputs = _agreed([_described(path, name, options) for path, name in zip(paths, names, strict=True)], options.keep)
+    inputs = _agreed(
+        [_described(path, name, options, progress) for path, name in zip(paths, names, strict=True)], options.keep
+    )
     _check_distinct(inputs)
     files = [file.path for one in inputs for file in one.whole.files]
     check_apart(target, [*(one.path for one in inputs), *files])
@@ -198,7 +201,7 @@ def _folders(paths: Sequence[str]) -> list[str]:
         if other is not None and os.path.realpath(other) == os.path.realpath(path):
             raise UsageError(f"{path} is named twice", hint="name it once")
         if other is not None:
-            usual = {os.path.basename(one) for one in (other, path)} <= {*KNOWN}
+            usual = all(_weights.of_file(one).is_usual for one in (other, path))
             parents = " ".join(quote(os.path.dirname(one) or ".") for one in (other, path))
             raise UsageError(
                 f"{other} and {path}: both would go into a folder {name!r}",
@@ -215,12 +218,14 @@ def _stem(path: str) -> str:
         base = os.path.basename(os.path.realpath(path))
     if os.path.isdir(path):
         return base
-    return base.split(".")[0] if base.endswith(".index.json") else os.path.splitext(base)[0]
+    index = _weights.index_parts(base)
+    return index[0].split(".")[0] if index else os.path.splitext(base)[0]
 
 
-def _described(path: Path, folder: str, options: Options) -> Input:
+def _described(path: Path, folder: str, options: Options, progress: Progress) -> Input:
     """One input with its graph, by storage and by its own record."""
-    whole = formats.read(path)
+    found = opened(path, options.weights if os.path.isdir(path) else None, progress)
+    whole = found.checkpoint
     where = os.fspath(path)
     warnings = []
     taken = whole
@@ -241,7 +246,8 @@ def _described(path: Path, folder: str, options: Options) -> Input:
         fit = set(plan.order) - safetensors.refusals(plan).keys()
         checkpoint = replace(checkpoint, entries={n: e for n, e in checkpoint.entries.items() if n in fit})
         graph = _graph(checkpoint, options.keep)
-    return Input(where, folder, whole, taken, checkpoint, graph, (*taken.notes, *warnings))
+    called = found.name if os.path.isdir(path) or found.name.is_usual else WeightsName()
+    return Input(where, folder, called, whole, taken, checkpoint, graph, (*taken.notes, *warnings))
 
 
 def _graph(checkpoint: Checkpoint, keep: str) -> AliasGraph:

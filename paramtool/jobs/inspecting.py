@@ -45,6 +45,8 @@ class Inspection:
     """{storage: the recurrent network whose cuDNN buffer it is}."""
     config: DeclaredTies | None = None
     """What a config declares of ties, where one was asked for."""
+    weights: str | None = None
+    """The file that was asked for of a folder with several sets of weights."""
 
     @property
     def equal(self) -> tuple[Equal, ...] | None:
@@ -76,18 +78,20 @@ def inspect(
     equal: bool = False,
     min_equal_nbytes: int = MIN_EQUAL_NBYTES,
     config: str | None = None,
+    weights: str | None = None,
     progress: Progress = silent,
 ) -> Inspection:
     """Describe a checkpoint.  Tensor bytes are read only for `digests` and `equal`, and for ties of a `config`.
 
-    `config` is the path of a model's config.json, or empty for the one beside the checkpoint.
+    `config` is the path of a model's config.json, or empty for the one beside the checkpoint.  `weights` is the
+    file that is taken of a folder with several sets of weights.
     """
-    checkpoint = formats.read(path)
+    checkpoint = formats.read(path, weights)
     graph = alias.build(checkpoint)
     fused = _fused(checkpoint, graph)
     ties = None if config is None else _declared(path, config, checkpoint, graph, progress)
     if not (digests or equal):
-        return Inspection(os.fspath(path), checkpoint, graph, fused=fused, config=ties)
+        return Inspection(os.fspath(path), checkpoint, graph, fused=fused, config=ties, weights=weights)
     from paramtool.engine.digest import digest
     from paramtool.engine.source import Source
     from paramtool.jobs.comparing import Looking, compare
@@ -105,7 +109,7 @@ def inspect(
                 if view not in known:
                     known[view] = digest(source, view, advance)
                 made[name] = known[view]
-    return Inspection(os.fspath(path), checkpoint, graph, found, made if digests else None, fused, ties)
+    return Inspection(os.fspath(path), checkpoint, graph, found, made if digests else None, fused, ties, weights)
 
 
 def _declared(path: Path, config: str, checkpoint: Checkpoint, graph: AliasGraph, progress: Progress) -> DeclaredTies:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
 
-from paramtool import formats, layouts
+from paramtool import layouts
 from paramtool.errors import LayoutError, UsageError, listed
 from paramtool.formats import safetensors
+from paramtool.formats._weights import Weights
 from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.jobs._sets import Each, each, opened
 from paramtool.jobs._writing import (
+    Destination,
     Work,
     allow,
     flat_pair_warnings,
@@ -63,6 +66,8 @@ class RelayoutOptions:
     """Do without what an earlier conversion kept."""
     layout_files: tuple[Path, ...] = ()
     """TOML files with layouts of one's own."""
+    weights: str | None = None
+    """Of a folder with several sets of weights: the file or the index that is taken."""
     only: str | None = None
     max_shard_nbytes: int | None = None
     align: int = safetensors.ALIGN
@@ -126,14 +131,78 @@ def relayout(
     """
     options = replace(options or RelayoutOptions(), **more)
     began = time.monotonic()
+    found = _opened(path, options, progress)
+
+    def where() -> Destination:
+        more = options.layout_files
+        return place(path, output, found, options.max_shard_nbytes, options.force, _word(options), others=more)
+
+    report, work = _prepared(path, found, where, output, options)
+    if options.dry_run:
+        work.prove_requirements()
+    else:
+        report = replace(report, cloned_nbytes=work.carry_out(options.force, options.verify, progress))
+    return replace(report, seconds=time.monotonic() - began)
+
+
+def relayout_each(
+    path: Path,
+    output: Path | None = None,
+    options: RelayoutOptions | None = None,
+    *,
+    progress: Progress = silent,
+    **more: Any,
+) -> Each[Relayouted]:
+    """`relayout` of every set of weights of a folder and of those inside, into one folder that is built alike."""
+    options = replace(options or RelayoutOptions(), **more)
     safetensors.check_align(options.align)
     register_files(options.layout_files)
-    whole = formats.read(path)
+    if options.weights is not None:
+        raise UsageError("weights (--weights) is for one set of weights, and --each takes all")
+
+    def prepare(at: str, found: Weights, where: Destination) -> tuple[Relayouted, Work]:
+        report, work = _prepared(at, found, lambda: where, None, options)
+        if options.dry_run:
+            work.prove_requirements()
+        return report, work
+
+    return each(
+        path,
+        output,
+        prepare,
+        word=_word(options),
+        max_shard_nbytes=options.max_shard_nbytes,
+        force=options.force,
+        verify=options.verify,
+        dry_run=options.dry_run,
+        progress=progress,
+    )
+
+
+def _opened(path: Path, options: RelayoutOptions, progress: Progress) -> Weights:
+    safetensors.check_align(options.align)
+    register_files(options.layout_files)
+    return opened(path, options.weights, progress)
+
+
+def _word(options: RelayoutOptions) -> str:
+    """What the default output is called after."""
+    return options.word or layouts.parse(options.target or DEFAULT)[0].replace(".", "-")
+
+
+def _prepared(
+    path: Path,
+    source: Weights,
+    choose: Callable[[], Destination],
+    output: Path | None,
+    options: RelayoutOptions,
+) -> tuple[Relayouted, Work]:
+    """The report of what will be written, and the work."""
+    began = time.monotonic()
+    whole = source.checkpoint
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, options.allow_unknown, output)
-    layout_name, _ = layouts.parse(options.target or DEFAULT)
-    word = options.word or layout_name.replace(".", "-")
-    where = place(path, output, whole, options.max_shard_nbytes, options.force, word, others=options.layout_files)
+    where = choose()
     found = _find(checkpoint, options)
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
@@ -144,8 +213,8 @@ def relayout(
     plan = fitted.plan
     outputs = laid_out(plan, where, options.align)
     report = Relayouted(
-        input=os.fspath(path),
-        output=where.path,
+        input=os.fspath(path) if where.is_alone else source.path,
+        output=where.shown(outputs),
         checkpoint=checkpoint,
         plan=plan,
         converted=tuple(converted),
@@ -172,15 +241,10 @@ def relayout(
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
-        seconds=0.0,
+        seconds=time.monotonic() - began,
         companions=tuple(where.companions.files),
     )
-    work = Work(checkpoint, plan, outputs, where, outcome.untouched, outcome.windows, outcome.made)
-    if options.dry_run:
-        work.prove_requirements()
-    else:
-        report = replace(report, cloned_nbytes=work.carry_out(options.force, options.verify, progress))
-    return replace(report, seconds=time.monotonic() - began)
+    return report, Work(checkpoint, plan, outputs, where, outcome.untouched, outcome.windows, outcome.made)
 
 
 def _find(checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:

@@ -61,6 +61,7 @@ def objects(part: Any) -> Iterator[dict[str, Any]]:
 
 SCHEMAS = [
     "inspect", "variants", "dedup", "dedup-family", "export", "verify", "guess", "relayout", "layouts", "layout-record",
+    "each",
 ]  # fmt: skip
 
 

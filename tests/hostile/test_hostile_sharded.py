@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 import paramtool
 from paramtool.errors import FormatError
@@ -120,10 +121,13 @@ def test_what_is_no_file(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_folder_with_several_checkpoints_says_which(tmp_path: Path) -> None:
-    """Nothing is guessed."""
+    """Nothing is guessed: neither where both can be read, nor where the first cannot."""
     for name in ("a.pt", "b.pt"):
         (tmp_path / name).write_bytes(b"")
     refused(quick, "inspect", ".", cwd=tmp_path, code=3, says=("a.pt", "b.pt", "hint: "))
+    for k, name in enumerate(("a.pt", "b.pt")):
+        torch.save({"w": torch.full((3,), k)}, tmp_path / name)
+    refused(quick, "inspect", ".", cwd=tmp_path, code=2, says=("a.pt", "b.pt", "--weights a.pt"))
 
 
 def test_truncation_of_an_index_and_its_shards_at_any_byte(tmp_path: Path) -> None:

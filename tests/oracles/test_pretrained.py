@@ -327,3 +327,73 @@ def test_ties_need_a_place(tmp_path: Path) -> None:
     assert absent.code == 3 and "absent.json" in absent.err, "the one beside it was not asked for"
     assert quick(*asked, "--only", "model", "--force", cwd=tmp_path).code == 0
     assert HEAD in paramtool.load_file(tmp_path / "out.safetensors")
+
+
+# --- ties that a folder holds twice ----------------------------------------------------------------------------------
+
+
+def pickled(model: Any, folder: Path, together: bool, first: str = "") -> Path:
+    """A folder of two pickles and their index: tied names in one file, sharing memory, or one in each.
+
+    transformers 4 wrote such folders; transformers 5 writes no pickles.
+    """
+    state = model.state_dict()
+    memory: dict[int, list[str]] = {}
+    for name, tensor in state.items():
+        memory.setdefault(tensor.data_ptr(), []).append(name)
+    (tied,) = [names for names in memory.values() if len(names) > 1]
+    one = tied if together else [first or tied[-1]]
+    parts = [one, [name for name in state if name not in one]]
+    folder.mkdir()
+    model.config.save_pretrained(folder)
+    weight_map = {}
+    for k, names in enumerate(parts):
+        file = f"pytorch_model-0000{k + 1}-of-00002.bin"
+        torch.save({name: state[name] for name in names}, folder / file)
+        weight_map |= dict.fromkeys(names, file)
+    index = {"metadata": {"total_size": 0}, "weight_map": weight_map}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    return folder
+
+
+TIED = ["gpt2 tied", "llama tied"]
+
+
+@pytest.mark.parametrize("how", ["together", "head first", "embeddings first"])
+@pytest.mark.parametrize("key", TIED)
+def test_a_tied_pickle_in_shards_is_stored_once(key: str, how: str, tmp_path: Path) -> None:
+    """`from_pretrained` finds every name by the tie, computes the same, and complains of nothing."""
+    family = FAMILIES[key]
+    made = family.model(family.config(**family.sizes, **SPECIAL)).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.normal_()
+    head = family.tied[0]
+    embeddings = next(n for n, t in made.state_dict().items() if t.data_ptr() == made.state_dict()[head].data_ptr())
+    source = pickled(made, tmp_path / "in", how == "together", head if how == "head first" else embeddings)
+    found = jobs.dedup(source, tmp_path / "out")
+    assert found.repeated_nbytes == 0 and found.warnings == ()
+    stored = {name for path in (tmp_path / "out").glob("*.safetensors") for name in load_file(path)}
+    assert len({head, embeddings} & stored) == 1
+    if how != "together":
+        assert embeddings in stored and found.tied == ((embeddings, head),)
+    opened_model, complaints = opened(made, tmp_path / "out")
+    assert complaints == {} and outputs(opened_model) == outputs(opened(made, source)[0]) == outputs(made)
+    assert jobs.verify(tmp_path / "out", source).differences == ()
+    again = jobs.dedup(tmp_path / "out", tmp_path / "again")
+    assert again.repeated_nbytes == 0
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert all((tmp_path / "out" / n).read_bytes() == (tmp_path / "again" / n).read_bytes() for n in names)
+
+
+def test_names_that_no_config_ties_are_stored_twice(tmp_path: Path) -> None:
+    """The row says why, and which flag stores them once."""
+    family = FAMILIES["llama tied"]
+    model = family.model(family.config(**family.sizes, **SPECIAL))
+    source = pickled(model, tmp_path / "in", together=False)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    ran = quick("dedup", "in", "-o", "out", "--min-equal-bytes", "1", cwd=tmp_path)
+    assert ran.code == 0 and "stored again" in ran.out and "--share-renamed" in ran.out, ran
+    stored = {name for path in (tmp_path / "out").glob("*.safetensors") for name in load_file(path)}
+    assert {HEAD, "model.embed_tokens.weight"} <= stored

@@ -199,16 +199,17 @@ def test_a_sharded_folder(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_weights_that_transformers_would_open(folder: Path) -> None:
-    """Of several, in its order: the one file, an index, and the same of torch."""
+    """Of several that hold the same, in its order: the one file, an index, and the same of torch."""
     names = ["pytorch_model.bin.index.json", "pytorch_model.bin", "model.safetensors.index.json"]
+    state = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").rename(folder / "shard.safetensors")
     index = json.dumps({"weight_map": dict.fromkeys("abc", "shard.safetensors")})
     for name in names:
         (folder / name).write_bytes(index.encode() if "index" in name else b"x")
         if name == "pytorch_model.bin":
-            torch.save({"a": torch.ones(3)}, folder / name)
+            torch.save(state, folder / name)
         assert paramtool.read(folder).files[0].path == str(folder / name)
-    save_file({"a": torch.ones(3)}, folder / "model.safetensors")
+    save_file(state, folder / "model.safetensors")
     assert paramtool.read(folder).files[0].path == str(folder / "model.safetensors")
 
 

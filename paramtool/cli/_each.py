@@ -1,0 +1,51 @@
+"""`--weights` and `--each`: which sets of weights of a folder a command takes, and the report of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from paramtool.cli import _render
+from paramtool.cli._text import came_along, plural
+
+if TYPE_CHECKING:
+    from paramtool.jobs import Each
+
+R = TypeVar("R")
+WEIGHTS = click.option("--weights", metavar="FILE", help="Of a folder with several sets of weights: take this one.")
+EACH = click.option("--each", is_flag=True,
+                    help="Of a folder: write every set of weights, those of folders inside too.")  # fmt: skip
+
+
+def report(
+    found: Each[R], as_json: bool, document: Callable[[R], dict[str, Any]], rows: Callable[[R], Iterable[_render.Row]]
+) -> None:
+    """Print what was done with each set."""
+    _render.warn(*(text for one in found.members for text in getattr(one, "warnings", ())))
+    if as_json:
+        _render.json_text(_document(found, document))
+    else:
+        _render.rows(_rows(found, rows))
+
+
+def _document(found: Each[R], document: Callable[[R], dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "schema": "paramtool.each/1",
+        "input": found.input,
+        "output": found.output,
+        "written": found.written,
+        "members": [document(one) for one in found.members],
+        "companions": list(found.companions),
+        "left_out": list(found.left_out),
+    }
+
+
+def _rows(found: Each[R], rows: Callable[[R], Iterable[_render.Row]]) -> Iterator[_render.Row]:
+    what = "each" if found.written else "dry run"
+    yield (what, f"{found.input} -> {found.output}", f"{plural(len(found.members), 'set')} of weights")
+    yield from came_along(found.companions)
+    yield from (("left out", text) for text in found.left_out)
+    for one in found.members:
+        yield from rows(one)

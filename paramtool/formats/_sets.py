@@ -1,0 +1,353 @@
+"""Which sets of weights a folder holds: files, and indexes with their shards.
+
+    model.safetensors, pytorch_model.bin        one set and a copy of it, if both hold the same tensors
+    model.safetensors, model.fp16.safetensors   two sets: what opens one does not open the other
+    model.safetensors, model_1.safetensors      two sets: accelerate saves one for each model
+    unet/..., vae/..., model_index.json         sets in folders inside: a pipeline
+    optimizer.pt, scheduler.pt, rng_state.pth   no weights
+
+Two sets that differ are never mixed up in silence: whoever wants one has to say which.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from shlex import quote
+
+from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural
+from paramtool.formats._weights import (
+    LINKED_PREFIX,
+    SUFFIXES,
+    Copy,
+    Pair,
+    Weights,
+    WeightsName,
+    index_parts,
+    is_index_name,
+    of_file,
+)
+from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.storage import ByteRange
+from paramtool.model.view import View
+
+MAIN = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+"""Suffixes of what PyTorch's libraries load; others hold the same model for other frameworks, under other names."""
+STATE = (
+    "optimizer*", "scheduler*", "rng_state*", "random_states*", "training_args*", "scaler*", "sampler*",
+    "dl_state_dict*", "custom_checkpoint_*", "*optim_states*",
+)  # fmt: skip
+"""Names of files that hold a training's state and no weights: transformers/trainer.py (5.23),
+accelerate/utils/constants.py and checkpointing.py (1.15), deepspeed/runtime/engine.py (0.17)."""
+COPIES = ("onnx", "original", "openvino", "coreml", "gguf", "ggml", "tflite", "*.mlpackage")
+"""Folders inside that hold the weights once more, for other programs; patterns of lower-case names."""
+PIPELINE = "model_index.json"
+"""What says that a folder is a pipeline of diffusers: `config_name` in pipelines/pipeline_utils.py (0.42)."""
+MAX_DEPTH = 4
+"""So deep below a folder are sets looked for."""
+MAX_WINDOW_NBYTES = 4096
+"""So much of each tensor is read to see that two sets differ."""
+
+Read = Callable[[str], Checkpoint]
+
+
+def only(folder: str, read: Read, choice: str | None = None) -> Weights:
+    """The one set of weights of a folder, or the one of its several that `choice` names.
+
+    UsageError where several differ and none is chosen, where sets are in folders inside, and where `choice` is no file
+    of the folder; FormatError where there is none.
+    """
+    if choice is not None:
+        path = chosen(folder, choice)
+        return Weights(path, read(path), of_file(path))
+    found = _files(folder)
+    if inside := _inner_of_root(folder, found):
+        raise _is_root(folder, [os.path.basename(path) for path in found], inside)
+    found = found or _files(folder, state=True)
+    if not found:
+        raise _nothing(folder)
+    if len(found) == 1:
+        return Weights(found[0], read(found[0]), of_file(found[0]))
+    sets, differences = _grouped(found, read)
+    if len(sets) > 1:
+        raise _several(folder, sets, differences)
+    return sets[0]
+
+
+def every(folder: str, read: Read) -> dict[str, list[Weights]]:
+    """{folder inside, with `/`, or empty for the folder itself: its sets}.
+
+    FormatError where there is none.
+    """
+    found: dict[str, list[Weights]] = {}
+    for place in ("", *inner(folder)):
+        files = _files(os.path.join(folder, place))
+        if sets := _grouped(files, read)[0]:
+            found[place] = sets
+    if not found:
+        raise _nothing(folder)
+    return found
+
+
+def with_names(sets: Iterable[Weights]) -> list[Weights]:
+    """Sets of one folder, each with a name that no other has: where two would have the same, one keeps its own."""
+    taken: set[WeightsName] = set()
+    named = []
+    for one in sets:
+        base = os.path.basename(one.path)
+        names = (one.name, WeightsName(os.path.splitext(base)[0]), WeightsName(base))
+        name = next(name for name in names if name not in taken)
+        taken.add(name)
+        named.append(replace(one, name=name))
+    return named
+
+
+def chosen(folder: str, choice: str) -> str:
+    """The path of a file of a folder that is called by its name there, or by its path; UsageError for any other."""
+    inside = os.path.join(folder, choice)
+    path = inside if os.path.isfile(inside) else choice
+    if os.path.isfile(path) and os.path.realpath(os.path.dirname(path) or ".") == os.path.realpath(folder):
+        return os.path.join(folder, os.path.basename(path))
+    names = ", ".join(os.path.basename(one) for one in _files(folder)) or "none"
+    where = f"; {quote(os.path.dirname(path) or '.')} is a folder of its own" if os.path.isfile(path) else ""
+    raise UsageError(f"{folder}: --weights {choice!r} is no file of this folder; its weights: {names}{where}")
+
+
+def inner(folder: str) -> list[str]:
+    """Folders inside that hold weights of their own, with `/`; none that hold a copy, are hidden, or are links."""
+    found = []
+    waiting = [("", 0)]
+    while waiting:
+        place, depth = waiting.pop()
+        for item in _listed(os.path.join(folder, place)):
+            name = f"{place}/{item.name}" if place else item.name
+            if not item.is_dir(follow_symlinks=False) or item.name.startswith((".", "__")):
+                continue
+            if any(fnmatchcase(item.name.lower(), pattern) for pattern in COPIES):
+                continue
+            if any(_is_main(path) for path in _files(item.path)):
+                found.append(name)
+            if depth < MAX_DEPTH:
+                waiting.append((name, depth + 1))
+    return sorted(found)
+
+
+# --- files -----------------------------------------------------------------------------------------------------
+
+
+def _listed(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        return sorted(os.scandir(folder), key=lambda item: item.name)
+    except OSError as error:
+        raise FormatError(f"{folder}: cannot be read: {error.strerror}") from None
+
+
+def _files(folder: str, state: bool = False) -> list[str]:
+    """The indexes and the weights of a folder that no index lists, best first; `state` adds a training's state.
+
+    transformers looks for `model.safetensors`, its index, `pytorch_model.bin` and its index, in this order
+    (`_get_resolved_checkpoint_files` in modeling_utils.py).
+    """
+    names = [item.name for item in _listed(folder) if not item.name.startswith(".")]
+    indexes = [name for name in names if is_index_name(name)]
+    shards = {shard for name in indexes for shard in _shards(os.path.join(folder, name))}
+    files = [n for n in names if n.endswith(SUFFIXES) and n not in shards and not n.startswith(LINKED_PREFIX)]
+    weights = [name for name in files if state or not is_state(name)]
+    return [os.path.join(folder, name) for name in sorted([*indexes, *weights], key=_order)]
+
+
+def is_state(name: str) -> bool:
+    """Whether a file is called as one that holds a training's state and no weights."""
+    return any(fnmatchcase(name.lower(), pattern) for pattern in STATE)
+
+
+def _order(name: str) -> tuple[object, ...]:
+    index = index_parts(name)
+    suffix = os.path.splitext(index[0] if index else name)[1]
+    return (not _is_main(name), of_file(name).order[:2], suffix != ".safetensors", index is not None, name)
+
+
+def _is_main(path: str) -> bool:
+    return path.endswith(MAIN) or is_index_name(path)
+
+
+def _shards(path: str) -> set[str]:
+    """The files that an index lists, as far as it can be read: what is wrong with it is said where it is read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return {name for name in json.load(file)["weight_map"].values() if isinstance(name, str)}
+    except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        return set()
+
+
+# --- comparing -------------------------------------------------------------------------------------------------
+
+
+def _grouped(files: Sequence[str], read: Read) -> tuple[list[Weights], dict[str, str]]:
+    """The sets of a folder, each with its copies, and {path of a set: how it differs from the first}.
+
+    The first is always read, and its errors are raised.  Another that cannot be read, or holds no weights, is no set:
+    nothing that opens the folder can use it either.
+    """
+    sets: list[Weights] = []
+    differences: dict[str, str] = {}
+    for path in files:  # a set can only be the copy of one that comes before it
+        try:
+            checkpoint = read(path)
+        except ParamtoolError as error:
+            if not sets:
+                others = ", ".join(os.path.basename(one) for one in files if one != path)
+                also = f"the folder also holds {others}: name that itself to take it" if others else ""
+                error.hint = "; ".join(text for text in (error.hint, also) if text)
+                raise
+            continue
+        if sets and all(entry.role == "optimizer" for entry in checkpoint.entries.values()):
+            continue
+        mine = Weights(path, checkpoint, of_file(path))
+        for k, one in enumerate(sets):
+            pairs = _compared(one, mine)
+            if isinstance(pairs, str):
+                differences.setdefault(path, pairs)
+                continue
+            sets[k] = replace(one, copies=(*one.copies, Copy(path, checkpoint, pairs)))
+            differences.pop(path, None)
+            break
+        else:
+            sets.append(mine)
+    return sets, differences
+
+
+def _compared(one: Weights, other: Weights) -> tuple[Pair, ...] | str:
+    """The tensors that have the same bytes if one set is a copy of another, or in which way it is none."""
+    first = os.path.basename(one.path)
+    if (one.name.variant or other.name.variant) and one.name != other.name:
+        return f"another variant than {first}"
+    if one.name != other.name and one.name.is_usual and other.name.is_usual:
+        return f"another name than {first}, which another program looks for"
+    mine, theirs = one.checkpoint.entries, other.checkpoint.entries
+    common = [name for name in theirs if name in mine]
+    if not common:  # other frameworks have other names for the same tensors
+        return () if not _is_main(other.path) else f"no name in common with {first}"
+    for name in common:
+        if difference := _difference(name, mine[name], theirs[name], first):
+            return difference
+        if _starts_differ(one.checkpoint, mine[name], other.checkpoint, theirs[name]):
+            return f"{name!r} has other bytes than in {first}"
+    pairs = [(name, name) for name in common]
+    for name in (name for name in theirs if name not in mine):
+        twin = _twin(one.checkpoint, other.checkpoint, name, common)
+        if twin is None:
+            return f"{name!r} is not in {first}"
+        pairs += [(twin, name)] if twin else []
+    return tuple(pairs)
+
+
+def _difference(name: str, mine: Entry, theirs: Entry, first: str) -> str:
+    """How two tensors of one name differ by their description, or nothing."""
+    a, b = mine.value, theirs.value
+    if isinstance(a, View) and isinstance(b, View):
+        if (a.dtype, a.shape) == (b.dtype, b.shape):
+            return ""
+        here, there = (f"{list(view.shape)} {view.dtype.name}" for view in (b, a))
+        return f"{name!r} is {here}, and {there} in {first}"
+    return "" if type(a) is type(b) else f"{name!r} is of another kind than in {first}"
+
+
+def _twin(one: Checkpoint, other: Checkpoint, name: str, common: Iterable[str]) -> str | None:
+    """The name in a first set that a tensor of another set is tied to; empty for a buffer, which is no weight.
+
+    None where it is neither: then only the other set has it.
+    """
+    value = other.entries[name].value
+    if other.entries[name].role == "buffer":
+        return ""
+    if not isinstance(value, View):
+        return None
+    if value.dtype.name in ("bool", "uint8"):  # masks
+        return ""
+    for known in common:
+        entry = one.entries[known]
+        if isinstance(entry.value, View) and (entry.value.dtype, entry.value.shape) == (value.dtype, value.shape):
+            same = other.entries[known].value == value
+            if same or _starts_differ(one, entry, other, other.entries[name]) is False:
+                return known
+    return None
+
+
+def _starts_differ(one: Checkpoint, mine: Entry, other: Checkpoint, theirs: Entry) -> bool | None:
+    """Whether the first bytes of two tensors differ; None where they cannot be read as they are."""
+    a, b = _start(one, mine), _start(other, theirs)
+    return None if a is None or b is None else a != b
+
+
+def _start(checkpoint: Checkpoint, entry: Entry) -> bytes | None:
+    view = entry.value
+    if not isinstance(view, View) or not view.is_contiguous:
+        return None
+    storage = checkpoint.storages.get(int(view.storage))
+    if storage is None or not isinstance(storage.backing, ByteRange):
+        return None
+    try:
+        with open(storage.backing.file, "rb") as file:
+            file.seek(storage.backing.start + view.byte_start)
+            return file.read(min(view.nbytes, MAX_WINDOW_NBYTES))
+    except OSError:
+        return None
+
+
+# --- errors ----------------------------------------------------------------------------------------------------
+
+
+def _several(folder: str, sets: Iterable[Weights], differences: Mapping[str, str]) -> UsageError:
+    """Several sets, and what to do."""
+    sets = list(sets)
+    lines = [_line(one, differences.get(one.path, "")) for one in sets]
+    return differing(folder, lines, os.path.basename(sets[0].path))
+
+
+def differing(folder: str, lines: list[str], first: str) -> UsageError:
+    """The refusal of a folder with several sets of weights; a line for each, `first` is the name of one."""
+    path = quote(os.path.join(folder, first))
+    return UsageError(
+        listed(f"{folder}: holds {len(lines)} sets of weights that differ; say which:", lines),
+        hint=f"--weights {quote(first)} takes one and leaves the others out; --each of dedup, export, convert, fuse "
+        f"and unfuse writes each under its own name; other commands take the file itself: {path}",
+    )
+
+
+def _line(one: Weights, difference: str) -> str:
+    count = plural(len(one.checkpoint.entries), "tensor")
+    return f"{os.path.basename(one.path)}: {count}" + (f"; {difference}" if difference else "")
+
+
+def _inner_of_root(folder: str, found: list[str]) -> list[str]:
+    """The folders inside that hold the weights, where the folder itself is only the root of them."""
+    if found and not os.path.isfile(os.path.join(folder, PIPELINE)):
+        return []
+    return inner(folder)
+
+
+def _is_root(folder: str, files: list[str], found: list[str]) -> UsageError:
+    """The refusal of a folder whose weights are in folders inside."""
+    lines = [*(f"{name}/" for name in found), *files]
+    what = "is a pipeline, whose weights are" if os.path.isfile(os.path.join(folder, PIPELINE)) else "has its weights"
+    return UsageError(
+        listed(f"{folder}: {what} in {plural(len(found), 'folder')} inside; say which:", lines),
+        hint=f"name one: {quote(os.path.join(folder, found[0]))}; --each of dedup, export, convert, fuse and unfuse "
+        "writes all of them, and the files beside them",
+    )
+
+
+def _nothing(folder: str) -> FormatError:
+    """A folder without weights that can be read."""
+    if any(item.name.endswith(".distcp") for item in _listed(folder)):
+        return FormatError(
+            f"{folder}: is a folder of torch.distributed.checkpoint, which this version does not read",
+            hint="torch.distributed.checkpoint.format_utils.dcp_to_torch_save makes one file of it",
+        )
+    return FormatError(
+        f"{folder}: is a folder with 0 weights files and no index", hint="name the file or the index itself"
+    )

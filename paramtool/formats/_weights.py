@@ -1,0 +1,176 @@
+"""What the weights of a folder are called: by their file or index in an input, and in an output.
+
+    STEM.safetensors                                             one file
+    STEM-00001-of-00002.safetensors, STEM.safetensors.index.json shards and their index
+
+An output keeps the stem of its input, because libraries look for weights by name:
+
+    model                    transformers: `SAFE_WEIGHTS_NAME` in utils/__init__.py (5.23)
+    model_1, model_2         accelerate: the models after the first (`load_accelerator_state` in checkpointing.py, 1.15)
+    diffusion_pytorch_model  diffusers: `SAFETENSORS_WEIGHTS_NAME` in utils/constants.py (0.42)
+    adapter_model            PEFT: `SAFETENSORS_WEIGHTS_NAME` in utils/constants.py (0.21)
+    open_clip_model          open_clip: `HF_SAFE_WEIGHTS_NAME` in constants.py (3.3)
+    consolidated             mistral-inference: `Transformer.from_folder` in transformer.py
+
+A few libraries look for safetensors under another name than for pickles; `SAFE_STEMS` lists these.
+
+`from_pretrained(variant="fp16")` puts the variant before the last suffix: `model.fp16.safetensors`,
+`model.fp16-00001-of-00002.safetensors` and `model.safetensors.index.fp16.json` (`_add_variant` in modeling_utils.py of
+transformers and in utils/hub_utils.py of diffusers).  Older diffusers wrote `model.safetensors.fp16.index.json` and
+`model-00001-of-00002.fp16.safetensors` (`_fetch_index_file_legacy` in models/model_loading_utils.py): these are read,
+and not written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from paramtool.model.checkpoint import Checkpoint
+
+SUFFIXES = (
+    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".params", ".npz", ".h5", ".hdf5", ".keras", ".onnx", ".jld2",
+)  # fmt: skip
+"""How the names of weights end that can be read."""
+SAFE_STEMS = (
+    (r"pytorch_model(_\d+)?", r"model\1"),  # WEIGHTS_NAME of transformers, MODEL_NAME of accelerate/utils/constants.py
+    (r"open_clip_pytorch_model", r"open_clip_model"),  # HF_WEIGHTS_NAME of open_clip/constants.py
+    (r"consolidated\.00", r"consolidated"),  # the other name that mistral-inference looks for
+)
+"""(the stem of a pickle, the stem that the same library looks for in safetensors)"""
+STEMS = ("model", "diffusion_pytorch_model", "adapter_model", "open_clip_model", "consolidated")
+"""The stems above, the usual ones first."""
+LINKED_PREFIX = "paramtool.linked-"
+"""How files are called that hold tensors for a record in an index, and no weights under their own names."""
+_KNOWN = re.compile(rf"({'|'.join(STEMS)})(_\d+)?(\.(?P<variant>[^.]+))?")
+_NUMBER = re.compile(r"-\d{5}-of-\d{5}(?=\.[^.]+$|$)")
+_MAX_STEM_NBYTES = 180
+"""File systems allow 255 bytes for a name; the rest is for numbers and suffixes."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsName:
+    """What the weights of an output folder are called.  The stem may begin with folders, with `/`."""
+
+    stem: str = STEMS[0]
+    variant: str = ""
+    """What the stem ends in behind a dot, where that is a variant: the index has it elsewhere."""
+
+    @property
+    def file(self) -> str:
+        """The one file."""
+        return f"{self.stem}.safetensors"
+
+    @property
+    def index(self) -> str:
+        """The index of shards.
+
+        >>> WeightsName("model").index, WeightsName("model.fp16", "fp16").index
+        ('model.safetensors.index.json', 'model.safetensors.index.fp16.json')
+        """
+        if not self.variant:
+            return f"{self.file}.index.json"
+        return f"{self.stem.removesuffix(f'.{self.variant}')}.safetensors.index.{self.variant}.json"
+
+    def shard(self, k: int, count: int) -> str:
+        """Shard `k`, from 0, of `count`.
+
+        >>> WeightsName("model.fp16", "fp16").shard(0, 2)
+        'model.fp16-00001-of-00002.safetensors'
+        """
+        return f"{self.stem}-{k + 1:05d}-of-{count:05d}.safetensors"
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether a library looks for weights of this name."""
+        return _KNOWN.fullmatch(self.stem) is not None
+
+    @property
+    def order(self) -> tuple[bool, int, str]:
+        """Where it comes among others: plain names before variants, the usual stems first."""
+        base = self.stem.removesuffix(f".{self.variant}") if self.variant else self.stem
+        return bool(self.variant), STEMS.index(base) if base in STEMS else len(STEMS), self.stem
+
+
+Pair = tuple[str, str]
+"""Names of two tensors, of one set and of its copy, whose bytes are the same if it is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A set of weights with the names, shapes, dtypes and first bytes of another."""
+
+    path: str
+    checkpoint: Checkpoint
+    pairs: tuple[Pair, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """One set of weights of a folder, or a file that was named itself."""
+
+    path: str
+    """Its file or index."""
+    checkpoint: Checkpoint
+    name: WeightsName
+    """What an output folder calls it."""
+    copies: tuple[Copy, ...] = ()
+    """Other files of the folder that hold the same, as far as their first bytes say."""
+
+
+def of_file(path: str) -> WeightsName:
+    """What an output is called whose input is the weights file or the index at `path`.
+
+    >>> [of_file(n).file for n in ("pytorch_model.bin", "adapter_model.bin", "pytorch_model.fp16.bin")]
+    ['model.safetensors', 'adapter_model.safetensors', 'model.fp16.safetensors']
+    >>> of_file("diffusion_pytorch_model.bin.index.fp16.json")
+    WeightsName(stem='diffusion_pytorch_model.fp16', variant='fp16')
+    """
+    name = os.path.basename(path)
+    base, variant = index_parts(name) or (name, "")
+    plain, suffix = os.path.splitext(base)
+    stem = _NUMBER.sub("", plain) + (f".{variant}" if variant else "")
+    if suffix != ".safetensors":
+        for old, new in SAFE_STEMS:
+            if found := re.fullmatch(rf"{old}(\.[^.]+)?", stem):
+                stem = found.expand(new) + (found[found.re.groups] or "")
+                break
+    if not variant and (known := _KNOWN.fullmatch(stem)):
+        variant = known["variant"] or ""
+    return WeightsName(stem, variant) if _is_usable(stem) else WeightsName()
+
+
+def index_parts(name: str) -> tuple[str, str] | None:
+    """The file name that an index is named for, and its variant; None where no index is called so.
+
+    >>> index_parts("model.safetensors.index.json"), index_parts("model.safetensors.index.fp16.json")
+    (('model.safetensors', ''), ('model.safetensors', 'fp16'))
+    >>> index_parts("model.safetensors.fp16.index.json"), index_parts("config.json"), index_parts("a.index.b.json")
+    (('model.safetensors', 'fp16'), None, None)
+    """
+    if not name.endswith(".json"):
+        return None
+    head, _, variant = name.removesuffix(".json").rpartition(".index")
+    if not head or (variant and not variant.startswith(".")):
+        return None
+    plain, last = os.path.splitext(head)
+    if variant:
+        return (head, variant[1:]) if last in SUFFIXES and "." not in variant[1:] else None
+    if last and last not in SUFFIXES and os.path.splitext(plain)[1] in SUFFIXES:
+        return plain, last[1:]
+    return head, ""
+
+
+def is_index_name(path: str) -> bool:
+    """Whether the name of a file says that it is an index."""
+    return index_parts(os.path.basename(path)) is not None
+
+
+def _is_usable(stem: str) -> bool:
+    """Whether files of an output can be named so on every system, and in the JSON of an index."""
+    try:
+        nbytes = len(stem.encode())
+    except UnicodeEncodeError:
+        return False
+    return 0 < nbytes <= _MAX_STEM_NBYTES and stem[0] != "." and not any(c in "/\\:" or ord(c) < 32 for c in stem)

@@ -1,0 +1,149 @@
+"""One set of weights of a folder, or each of them: what is read is settled here, before anything is planned."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from paramtool import formats
+from paramtool.engine.staging import check_apart, check_place
+from paramtool.errors import UsageError
+from paramtool.formats import _sets
+from paramtool.formats._weights import Copy, Weights, of_file
+from paramtool.jobs._companions import Companions, companions
+from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.jobs._writers import WRITERS, is_named_for
+from paramtool.jobs._writing import SHARD_NBYTES, Destination, Work, carry_out, default_output
+
+R = TypeVar("R")
+Prepare = Callable[[str, Weights, Destination], tuple[R, Work]]
+"""What a command makes of one set that stands in a folder and goes to a place: its report, and the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Each(Generic[R]):
+    """What a command did, or would do, with each set of weights of a folder and of those inside."""
+
+    input: str
+    output: str
+    members: tuple[R, ...]
+    companions: tuple[str, ...]
+    """The other files of folders that hold no weights themselves, by their names in the output."""
+    left_out: tuple[str, ...]
+    written: bool
+
+
+def opened(path: Path, weights: str | None = None, progress: Progress = silent) -> Weights:
+    """The weights of a file or a folder; of the copies beside them, every byte is compared.
+
+    UsageError where a folder holds several sets that differ, and none is named.
+    """
+    found = formats.opened(path, weights)
+    if different := _different(found, progress):
+        first = os.path.basename(found.path)
+        lines = [first, *(f"{os.path.basename(copy.path)}: {name!r} has other bytes" for copy, name in different)]
+        raise _sets.differing(os.fspath(path), lines, first)
+    return found
+
+
+def _different(found: Weights, progress: Progress) -> list[tuple[Copy, str]]:
+    """Copies that turn out to be none, each with a name that has other bytes."""
+    different = []
+    for copy in found.copies:
+        with progress("compare", sum(view.nbytes for _, view in copy.checkpoint.windows())) as advance:
+            if name := _first_difference(found, copy, advance):
+                different.append((copy, name))
+    return different
+
+
+def _first_difference(found: Weights, copy: Copy, advance: Callable[[int], None]) -> str:
+    from paramtool.engine.digest import same_bytes
+    from paramtool.engine.source import Source
+
+    mine, theirs = dict(found.checkpoint.windows()), dict(copy.checkpoint.windows())
+    with Source(found.checkpoint) as a, Source(copy.checkpoint) as b:
+        for first, other in copy.pairs:
+            for label in [one for one in theirs if one == other or one.startswith(f"{other}/")]:
+                window = mine.get(first + label.removeprefix(other))
+                if window is None or not same_bytes(a, window, b, theirs[label]):
+                    return label
+                advance(window.nbytes)
+    return ""
+
+
+def each(
+    path: Path,
+    output: Path | None,
+    prepare: Prepare[R],
+    *,
+    word: str,
+    max_shard_nbytes: int | None = None,
+    force: bool = False,
+    verify: bool = True,
+    dry_run: bool = False,
+    progress: Progress = silent,
+) -> Each[R]:
+    """Do the same with every set of weights of a folder and of those inside, in one output folder.
+
+    Each stands in the same place of the output as in the input, under its own name, and all other files come along:
+    what opens the input folder opens the output.  Nothing is written where one of them is refused.
+    """
+    folder = os.fspath(path)
+    target = os.fspath(output) if output is not None else default_output(path, True, word)
+    if any(is_named_for(target, writer) for writer in WRITERS):
+        stem = os.path.splitext(target)[0]
+        raise UsageError(f"{target}: is the name of a file; --each writes a folder", hint=f"-o {stem}")
+    found = _settled(formats.opened_each(folder), progress)
+    check_apart(target, [folder])
+    beside = {place: _beside(folder, place, found, target) for place in {"": None, **found}}
+    wheres = [
+        Destination(
+            target,
+            True,
+            max_shard_nbytes or (SHARD_NBYTES if one.checkpoint.format.startswith("sharded") else None),
+            beside[place] if one is sets[0] else Companions(),
+            True,
+            tuple(file.path for file in one.checkpoint.files),
+            one.name,
+            place,
+            len(sets) == 1,
+        )
+        for place, sets in found.items()
+        for one in sets
+    ]
+    rest = Companions() if "" in found else beside[""]
+    read = [name for where in wheres for name in where.read]
+    whole = {name: file for where in wheres for name, file in where.companions_inside().items()} | dict(rest.files)
+    check_place(target, True, force, read, whole, [where.name_inside for where in wheres])
+    pairs = [(os.path.join(folder, place) if place else folder, one) for place, sets in found.items() for one in sets]
+    prepared = [prepare(at, one, where) for (at, one), where in zip(pairs, wheres, strict=True)]
+    reports = [report for report, _ in prepared]
+    if not dry_run:
+        cloned = carry_out([work for _, work in prepared], force, verify, progress, rest.files)
+        counted = zip(reports, cloned, strict=True)
+        reports = [replace(one, cloned_nbytes=nbytes) for one, nbytes in counted]  # type: ignore[type-var]
+    return Each(folder, target, tuple(reports), tuple(rest.files), rest.left, written=not dry_run)
+
+
+def _settled(found: dict[str, list[Weights]], progress: Progress) -> dict[str, list[Weights]]:
+    """The sets of each folder, with what only looked like a copy as a set of its own."""
+    settled = {}
+    for place, sets in found.items():
+        mine: list[Weights] = []
+        for one in sets:
+            others = [copy for copy, _ in _different(one, progress)]
+            kept = tuple(copy for copy in one.copies if copy not in others)
+            mine.append(replace(one, copies=kept))
+            mine += (Weights(copy.path, copy.checkpoint, of_file(copy.path)) for copy in others)
+        settled[place] = _sets.with_names(mine)
+    return settled
+
+
+def _beside(folder: str, place: str, found: Mapping[str, list[Weights]], target: str) -> Companions:
+    """The files that come along into one place, without those of the places inside it."""
+    prefix = f"{place}/" if place else ""
+    read = [file.path for one in found.get(place, ()) for file in one.checkpoint.files]
+    inside = [os.path.join(folder, other) for other in found if other != place and other.startswith(prefix)]
+    return companions(os.path.join(folder, place) if place else folder, [*read, *inside], target)

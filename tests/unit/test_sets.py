@@ -1,0 +1,294 @@
+"""Which sets of weights a folder holds, what their output is called, and what is done about several of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+from jsonschema import Draft202012Validator
+from safetensors.torch import load_file, save_file
+
+import paramtool
+from paramtool import jobs
+from paramtool.errors import UsageError
+from paramtool.formats._weights import WeightsName, of_file
+from tests.hostile.command import contents, quick
+
+State = dict[str, torch.Tensor]
+
+
+def state(seed: int = 0, size: int = 64) -> State:
+    """A few weights."""
+    torch.manual_seed(seed)
+    return {"a.weight": torch.randn(size, size), "b.weight": torch.randn(3)}
+
+
+def put(folder: Path, name: str, tensors: State) -> Path:
+    """Weights under a name, in the form that it says, and a config beside them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text("{}")
+    path = folder / name
+    save_file(tensors, path, {"format": "pt"}) if name.endswith(".safetensors") else torch.save(tensors, path)
+    return path
+
+
+NAMES = {
+    "model.safetensors": "model", "pytorch_model.bin": "model", "pytorch_model.fp16.bin": "model.fp16",
+    "model.fp16.safetensors": "model.fp16", "pytorch_model_1.bin": "model_1", "model_1.safetensors": "model_1",
+    "diffusion_pytorch_model.bin": "diffusion_pytorch_model",
+    "diffusion_pytorch_model.fp16.safetensors": "diffusion_pytorch_model.fp16",
+    "adapter_model.bin": "adapter_model", "adapter_model.safetensors": "adapter_model",
+    "open_clip_pytorch_model.bin": "open_clip_model", "open_clip_model.safetensors": "open_clip_model",
+    "consolidated.00.pth": "consolidated", "consolidated.safetensors": "consolidated",
+    "pytorch_lora_weights.bin": "pytorch_lora_weights", "my model.pt": "my model", "ünlü.ckpt": "ünlü",
+    "model-00001-of-00001.safetensors": "model", "a\\b.pt": "model", "\udcff.pt": "model", f"{'x' * 200}.pt": "model",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_output_is_called(name: str, tmp_path: Path) -> None:
+    """One file, shards, and what export and a family make of a folder; each is found again."""
+    stem = NAMES[name]
+    put(tmp_path / "in", name, state())
+    expected = state()
+    jobs.dedup(tmp_path / "in", tmp_path / "one")
+    jobs.dedup(tmp_path / "in", tmp_path / "many", max_shard_nbytes=1000)
+    jobs.export(tmp_path / "many", tmp_path / "plain", all_names=True)
+    jobs.export(tmp_path / "one", tmp_path / "alone", all_names=True)
+    put(tmp_path / "other", name, state(1))
+    jobs.dedup_family([tmp_path / "in", tmp_path / "other"], tmp_path / "both")
+    assert (
+        contents(tmp_path / "one").keys()
+        == {"config.json", f"{stem}.safetensors"}
+        == contents(tmp_path / "alone").keys()
+    )
+    for place in ("many", "plain", "both/in"):
+        files = contents(tmp_path / place).keys()
+        assert of_file(name).index in files and {n for n in files if n.startswith(f"{stem}-0000")}, files
+    for place in ("one", "many", "plain", "alone", "both/in"):
+        found = paramtool.load_file(tmp_path / place)
+        assert all(torch.equal(torch.from_numpy(found[n]), t) for n, t in expected.items())
+        assert quick("inspect", place, cwd=tmp_path).code == 0
+        assert quick("verify", place, "--against", "in", cwd=tmp_path).code == 0
+    for place in ("one", "many"):  # both are earlier outputs
+        jobs.dedup(tmp_path / "in", tmp_path / place, force=True)
+
+
+def test_indexes_of_variants() -> None:
+    """As transformers and diffusers name them now; diffusers' older form is read."""
+    modern, old = "model.safetensors.index.fp16.json", "model.safetensors.fp16.index.json"
+    assert of_file(modern) == of_file(old) == WeightsName("model.fp16", "fp16")
+    assert of_file(old).index == modern and of_file("x.pt").index == "x.safetensors.index.json"
+
+
+def test_a_file_that_libraries_know_keeps_its_name_in_shards(tmp_path: Path) -> None:
+    """Others are called as transformers calls its own."""
+    for name, stem in (("diffusion_pytorch_model.bin", "diffusion_pytorch_model"), ("training.pt", "model")):
+        jobs.dedup(put(tmp_path, name, state()), tmp_path / f"out-{stem}", max_shard_nbytes=1000)
+        assert (tmp_path / f"out-{stem}" / f"{stem}.safetensors.index.json").is_file()
+
+
+def test_a_conversion_keeps_the_name(tmp_path: Path) -> None:
+    """`convert`, `fuse` and `unfuse` of a folder."""
+    lstm = {f"rnn.{name}": value for name, value in torch.nn.LSTM(3, 4).state_dict().items()}
+    put(tmp_path / "in", "adapter_model.bin", lstm)
+    jobs.fuse(tmp_path / "in", tmp_path / "fused", layout="cudnn")
+    jobs.unfuse(tmp_path / "fused", tmp_path / "back")
+    for name in ("fused", "back"):
+        assert (tmp_path / name / "adapter_model.safetensors").is_file()
+    assert load_file(tmp_path / "back" / "adapter_model.safetensors").keys() == lstm.keys()
+
+
+def test_other_names_are_no_earlier_output(tmp_path: Path) -> None:
+    """--force replaces weights of the output's own name: a base model beside an adapter's place is somebody's."""
+    put(tmp_path / "in", "adapter_model.bin", state())
+    put(tmp_path / "out", "model.safetensors", state(1))
+    ran = quick("dedup", "in", "-o", "out", "--force", cwd=tmp_path)
+    assert ran.code == 7 and "model.safetensors" in ran.err, ran
+
+
+# --- copies ----------------------------------------------------------------------------------------------------------
+
+
+def test_copies_are_read_once(tmp_path: Path) -> None:
+    """The same tensors in another format; a tied name, a mask and a known buffer may be in one of them only."""
+    more = {"tied.weight": state()["a.weight"], "h.0.attn.bias": torch.ones(2, 2, dtype=torch.uint8),
+            "position_ids": torch.arange(3)}  # fmt: skip
+    put(tmp_path / "in", "model.safetensors", state())
+    put(tmp_path / "in", "pytorch_model.bin", state() | more)
+    (tmp_path / "in" / "flax_model.msgpack").write_bytes(b"x")
+    (tmp_path / "in" / "optimizer.pt").write_bytes(b"x")
+    found = jobs.dedup(tmp_path / "in", tmp_path / "out")
+    assert [text.split("'")[1] for text in found.left_out if "optimizer" not in text] == [
+        "flax_model.msgpack", "pytorch_model.bin"]  # fmt: skip
+    assert load_file(tmp_path / "out" / "model.safetensors").keys() == state().keys()
+    assert quick("inspect", "in", cwd=tmp_path).code == 0
+
+
+def late(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor with another last row."""
+    changed = tensor.clone()
+    changed[-1] = 0
+    return changed
+
+
+DIFFERENT = {
+    "other bytes": ("pytorch_model.bin", state(1)),
+    "other bytes far in": ("pytorch_model.bin", {**state(), "a.weight": late(state()["a.weight"])}),
+    "another dtype": ("pytorch_model.bin", {name: tensor.half() for name, tensor in state().items()}),
+    "another shape": ("pytorch_model.bin", {**state(), "b.weight": torch.zeros(4)}),
+    "more weights": ("pytorch_model.bin", {**state(), "c.weight": torch.ones(7)}),
+    "no common name": ("other.pt", {"x": torch.ones(7)}),
+    "a variant": ("model.fp16.safetensors", state()),
+    "another model": ("model_1.safetensors", state()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", DIFFERENT)
+def test_sets_that_differ(key: str, tmp_path: Path) -> None:
+    """Refused with the choice; `--weights` takes one and names the other; `--each` writes both."""
+    name, tensors = DIFFERENT[key]
+    put(tmp_path / "in", "model.safetensors", state())
+    put(tmp_path / "in", name, tensors)
+    before = contents(tmp_path)
+    commands = [
+        ("dedup", "in"),
+        ("export", "in", "--all-names", "-o", "out"),
+        ("dedup", "in", "in/model.safetensors", "-o", "out"),
+    ]
+    if key != "other bytes far in":  # what only reads headers looks at the first bytes of each tensor
+        commands += [("inspect", "in"), ("verify", "in", "--against", "in/model.safetensors"),
+                     ("variants", "in", "--against", "in/model.safetensors")]  # fmt: skip
+    for args in commands:
+        ran = quick(*args, cwd=tmp_path)
+        assert ran.code == 2 and ran.out == "", ran
+        assert all(text in ran.err for text in (name, "model.safetensors", "--weights", "--each")), ran
+    assert contents(tmp_path) == before
+    for choice, wanted, other in (("model.safetensors", state(), name), (name, tensors, "model.safetensors")):
+        out = "first" if choice == "model.safetensors" else "second"
+        ran = quick("dedup", "in", "--weights", choice, "-o", out, cwd=tmp_path)
+        assert ran.code == 0 and f"left out  file '{other}'" in ran.out, ran
+        same(load_file(tmp_path / out / of_file(choice).file), wanted)
+        assert quick("inspect", "in", "--weights", choice, cwd=tmp_path).code == 0
+        assert quick("inspect", f"in/{choice}", cwd=tmp_path).code == 0
+    ran = quick("dedup", "in", "--each", "-o", "each", cwd=tmp_path)
+    assert ran.code == 0 and "left out" not in ran.out, ran
+    second = of_file(name).file if of_file(name).file != "model.safetensors" else "pytorch_model.safetensors"
+    same(load_file(tmp_path / "each" / "model.safetensors"), state())
+    same(load_file(tmp_path / "each" / second), tensors)
+    assert contents(tmp_path / "each").keys() == {"config.json", "model.safetensors", second}
+    assert quick("dedup", "in", "--each", "-o", "each", "--force", cwd=tmp_path).code == 0
+
+
+def same(found: State, expected: State) -> None:
+    """The same names and bytes."""
+    assert found.keys() == expected.keys()
+    assert all(
+        torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in expected.items()
+    )
+
+
+def test_a_choice_that_is_none(tmp_path: Path) -> None:
+    """Files of other folders, files that are not there, a file that is given one, and both flags."""
+    put(tmp_path / "in", "model.safetensors", state())
+    put(tmp_path / "in" / "sub", "model.safetensors", state())
+    for args in (("in", "--weights", "none.bin"), ("in", "--weights", "sub/model.safetensors"),
+                 ("in/model.safetensors", "--weights", "model.safetensors"), ("in/model.safetensors", "--each"),
+                 ("in", "--each", "--weights", "model.safetensors"), ("in", "in/sub", "-o", "out", "--each"),
+                 ("in", "--each", "-o", "out.safetensors")):  # fmt: skip
+        ran = quick("dedup", *args, cwd=tmp_path)
+        assert ran.code == 2 and ran.out == "", ran
+    assert quick("export", "in", "--each", "-o", "out", cwd=tmp_path).code == 2
+    with pytest.raises(UsageError, match="is no file of this folder"):
+        paramtool.read(tmp_path / "in", "none.bin")
+
+
+def test_models_of_accelerate(tmp_path: Path) -> None:
+    """Two models of one shape, saved by accelerate: both are written, and accelerate loads both."""
+    accelerator = Accelerator(cpu=True)
+    models = [accelerator.prepare(torch.nn.Linear(4, 4)) for _ in range(2)]
+    saved = [{name: tensor.clone() for name, tensor in model.state_dict().items()} for model in models]
+    accelerator.save_state(str(tmp_path / "in"))
+    assert quick("dedup", "in", cwd=tmp_path).code == 2
+    assert quick("dedup", "in", "--each", "-o", "out", cwd=tmp_path).code == 0
+    for path in (tmp_path / "in").iterdir():
+        if not (tmp_path / "out" / path.name).exists():
+            shutil.copy(path, tmp_path / "out")
+    for model in models:
+        torch.nn.init.zeros_(model.weight)
+    accelerator.load_state(str(tmp_path / "out"))
+    for model, expected in zip(models, saved, strict=True):
+        same(model.state_dict(), expected)
+
+
+# --- folders inside --------------------------------------------------------------------------------------------------
+
+
+ROOTS = {
+    "a pipeline": ({"unet": "diffusion_pytorch_model.bin", "text_encoder": "model.safetensors"}, "model_index.json"),
+    "DeepSpeed": ({"global_step10": "mp_rank_00_model_states.pt"}, "latest"),
+    "Trainer": ({"checkpoint-5": "model.safetensors", "checkpoint-10": "pytorch_model.bin"}, "trainer_state.json"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ROOTS)
+def test_roots(key: str, tmp_path: Path) -> None:
+    """Refused with the folders; `--each` writes every one, and what is beside them."""
+    places, beside = ROOTS[key]
+    for k, (place, name) in enumerate(places.items()):
+        put(tmp_path / "in" / place, name, state(k))
+    (tmp_path / "in" / beside).write_text("{}")
+    for args in (("dedup", "in"), ("inspect", "in"), ("export", "in", "--all-names", "-o", "out")):
+        ran = quick(*args, cwd=tmp_path)
+        assert ran.code == 2 and all(f"{place}/" in ran.err for place in places) and "--each" in ran.err, ran
+    for more in ((), ("--force",)):
+        ran = quick("dedup", "in", "--each", "-o", "out", *more, cwd=tmp_path)
+        assert ran.code == 0, ran
+    expected = {*places, beside}
+    for k, (place, name) in enumerate(places.items()):
+        expected |= {f"{place}/config.json", f"{place}/{of_file(name).file}"}
+        same(load_file(tmp_path / "out" / place / of_file(name).file), state(k))
+        assert quick("verify", f"out/{place}", "--against", f"in/{place}", cwd=tmp_path).code == 0
+    assert contents(tmp_path / "out").keys() == expected
+    assert quick("dedup", "out", "--each", "-o", "again", cwd=tmp_path).code == 0
+
+
+def test_nothing_is_written_where_one_is_refused(tmp_path: Path) -> None:
+    """One damaged part, and nothing of the others is left."""
+    for place in ("a", "b"):
+        put(tmp_path / "in" / place, "model.safetensors", state())
+    (tmp_path / "in" / "b" / "model.safetensors").write_bytes(b"x" * 100)
+    before = contents(tmp_path)
+    assert quick("dedup", "in", "--each", "-o", "out", cwd=tmp_path).code == 3
+    assert contents(tmp_path) == before
+
+
+def test_the_document_of_each(tmp_path: Path) -> None:
+    """One, with that of every set."""
+    for place in ("a", "b"):
+        put(tmp_path / "in" / place, "model.safetensors", state())
+    (tmp_path / "in" / "README.md").write_text("x")
+    ran = quick("dedup", "in", "--each", "--json", "--dry-run", cwd=tmp_path)
+    found = json.loads(ran.out)
+    schema = Path(__file__).resolve().parents[2] / "docs" / "schema" / "each-1.json"
+    Draft202012Validator(json.loads(schema.read_text())).validate(found)
+    assert found["schema"] == "paramtool.each/1" and not found["written"] and found["companions"] == ["README.md"]
+    assert [one["output"] for one in found["members"]] == ["in.dedup/a", "in.dedup/b"]
+    assert not (tmp_path / "in.dedup").exists()
+
+
+def test_nothing_to_deduplicate(tmp_path: Path) -> None:
+    """Said in these words, and only then."""
+    put(tmp_path, "plain.pt", state())
+    put(tmp_path, "tied.pt", state() | {"c": state()["b.weight"]})
+    w = torch.ones(1000)
+    put(tmp_path, "shared.pt", {"a": w, "b": w})
+    put(tmp_path, "unused.pt", {"a": w[:10]})
+    put(tmp_path, "equal.pt", {"a": torch.arange(9000.0), "b": torch.arange(9000.0)})
+    said = {name: "Nothing to deduplicate" in quick("dedup", f"{name}.pt", cwd=tmp_path).out
+            for name in ("plain", "shared", "unused", "equal")}  # fmt: skip
+    assert said == {"plain": True, "shared": False, "unused": False, "equal": False}
