@@ -262,7 +262,7 @@ def test_the_next_command_can_be_typed(tmp_path: Path) -> None:
     save(tmp_path, state(nn.GRU(2, 2), "rnn"), "my model.pt")
     ran = run("fuse", "my model.pt", "--layout", "cudnn", cwd=tmp_path)
     typed = shlex.split(rows(ran, "next")[0])
-    assert typed[:2] == ["paramtool", "inspect"]
+    assert typed[:2] == ["paramtool", "verify"]
     run(*typed[1:], cwd=tmp_path)
 
 

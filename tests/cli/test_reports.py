@@ -310,7 +310,8 @@ def test_commands_can_be_typed(path: str, tmp_path: Path) -> None:
     ran = quick(*typed[1:], cwd=tmp_path)
     assert ran.code == 0, ran
     (tmp_path / "names.txt").write_text("w\n")
-    typed = shlex.split(rows(ran, "next")[0].split("  ")[0])
+    assert quick(*shlex.split(rows(ran, "next")[0])[1:], cwd=tmp_path).code == 0
+    typed = shlex.split(rows(ran, "export")[0].split("  ")[0])
     ran = quick(*typed[1:], cwd=tmp_path)
     assert ran.code == 0, ran
     assert quick(*shlex.split(rows(ran, "next")[0])[1:], cwd=tmp_path).code == 0
