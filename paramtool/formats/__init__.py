@@ -15,6 +15,7 @@ from typing import NamedTuple
 from paramtool.errors import FormatError
 from paramtool.formats import _sniff
 from paramtool.formats._files import open_source
+from paramtool.formats._training import is_training_state
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import tensor_names
 
@@ -154,7 +155,7 @@ def _in_folder(folder: str) -> str:
     indexes = [name for name in names if name.endswith(_sniff.INDEX_SUFFIX)]
     if len(indexes) == 1:
         return os.path.join(folder, indexes[0])
-    weights = [name for name in names if name.endswith(WEIGHTS)]
+    weights = [name for name in names if name.endswith(WEIGHTS) and not is_training_state(name)]
     if not indexes and len(weights) == 1:
         return os.path.join(folder, weights[0])
     if any(name.endswith(".distcp") for name in names):

@@ -19,7 +19,7 @@ from paramtool.errors import OutputError, listed
 from paramtool.formats import _index, safetensors
 from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
-from paramtool.jobs._companions import Companions, companions
+from paramtool.jobs._companions import Companions, check_names, check_resumes, companions
 from paramtool.jobs._progress import Advance, Progress
 from paramtool.jobs._writing import NEEDED, SHARD_NBYTES
 from paramtool.jobs.deduping import Options
@@ -112,6 +112,12 @@ class Work:
         found = {self.place(number, s.names[number]): s.file.nbytes for s in self.shards if number in s.names}
         return found | {self.place(number, out.name): out.nbytes for out in self.indexes[number]}
 
+    def check_names(self, target: str) -> None:
+        """PlanError where another file of an input folder has the name of a file that is written beside it."""
+        for number, one in enumerate(self.inputs):
+            written = (name.removeprefix(self.place(number, "")) for name in self.folder(number))
+            check_names(written, brought(one, target), one.path)
+
     def carry_out(self, target: str, force: bool, verify: bool, progress: Progress) -> tuple[int, bool]:
         """Write, link, read back, and move everything to its place: (bytes in blocks of the inputs, whether linked)."""
         for name in NEEDED:
@@ -166,6 +172,13 @@ def brought(one: Input, target: str) -> Companions:
     """The other files of an input folder, which come along into its folder of the output."""
     read = [file.path for file in one.whole.files]
     return companions(one.path, read, target) if os.path.isdir(one.path) else Companions()
+
+
+def check_brought(one: Input, target: str) -> None:
+    """UsageError where no run could resume from an input's folder of the output, which holds shards."""
+    if os.path.isdir(one.path):
+        read = [file.path for file in one.whole.files]
+        check_resumes(one.path, read, brought(one, target), not one.whole.format.startswith("sharded"))
 
 
 # --- planning --------------------------------------------------------------------------------------------------

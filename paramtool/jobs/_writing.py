@@ -21,7 +21,7 @@ from paramtool.formats import safetensors
 from paramtool.formats._output import OutputFile
 from paramtool.formats._sniff import MODEL_NAME
 from paramtool.formats._tree import complete
-from paramtool.jobs._companions import Companions, companions
+from paramtool.jobs._companions import Companions, check_names, check_resumes, companions
 from paramtool.jobs._progress import Advance, Path, Progress
 from paramtool.jobs._writers import SAFETENSORS, Fitted, Keeping, Writer, is_named_for, writer_for
 from paramtool.jobs.verifying import following, memory_differences, object_differences
@@ -106,6 +106,9 @@ def place(
     if folder and given:
         check_apart(target, [os.fspath(path)])
     beside = companions(os.fspath(path), weights, target) if folder and given else Companions()
+    if folder and given:
+        is_cut = max_shard_nbytes is not None and not whole.format.startswith("sharded")
+        check_resumes(os.fspath(path), weights, beside, is_cut)
     if folder:
         beside = replace(beside, files={**beside.files, **brings})
     check_place(target, folder, force, read, beside.files)
@@ -115,8 +118,12 @@ def place(
 def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> tuple[OutputFile, ...]:
     """The files of an output; a folder of which nothing is stored has one file instead of shards."""
     if where.max_shard_nbytes is not None and plan.targets:
-        return safetensors.lay_out_sharded(plan, where.max_shard_nbytes, align=align)
-    return tuple(replace(o, name=MODEL_NAME if where.is_folder else "") for o in where.writer.lay_out(plan, align))
+        outputs = safetensors.lay_out_sharded(plan, where.max_shard_nbytes, align=align)
+    else:
+        written = where.writer.lay_out(plan, align)
+        outputs = tuple(replace(out, name=MODEL_NAME if where.is_folder else "") for out in written)
+    check_names((out.name for out in outputs), where.companions, where.path)
+    return outputs
 
 
 NEEDED = ("numpy", "ml_dtypes")

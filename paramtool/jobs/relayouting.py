@@ -12,6 +12,7 @@ from typing import Any
 from paramtool import formats, layouts
 from paramtool.errors import LayoutError, UsageError, listed
 from paramtool.formats import safetensors
+from paramtool.jobs._companions import optimizer_warnings
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writing import (
     Work,
@@ -168,6 +169,7 @@ def relayout(
             *warnings,
             *outcome.warnings,
             *name_warnings(where),
+            *optimizer_warnings(where.companions.files),
             *flat_pair_warnings(plan, where.writer),
         ),
         verified=options.verify and not options.dry_run,
