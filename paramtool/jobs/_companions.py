@@ -24,9 +24,12 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from shlex import quote
 
+from paramtool.engine.staging import Staged
+from paramtool.engine.writer import copy_whole
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import WEIGHTS
 from paramtool.formats._training import is_training_state
+from paramtool.jobs._progress import Progress
 from paramtool.model.plan import Plan
 
 STEMS = (
@@ -218,6 +221,23 @@ def _matched(name: str, table: Iterable[tuple[str, tuple[str, ...]]]) -> str:
     """Why a table keeps a name back, or nothing."""
     name = name.lower()
     return next((why for why, patterns in table if any(fnmatchcase(name, pattern) for pattern in patterns)), "")
+
+
+def bring(staged: Staged, files: Mapping[str, str], progress: Progress) -> None:
+    """Copy what comes along into an output in the making; optimizers can be larger than the weights.
+
+    FormatError where a file cannot be read, OutputError where the disk refuses.
+    """
+    if files:
+        with progress("copy", sum(map(_nbytes, files.values()))) as advance:
+            copy_whole(staged, files, advance)
+
+
+def _nbytes(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0  # copying says why
 
 
 def check_resumes(folder: str, read: Iterable[str], found: Companions, shards: bool) -> None:

@@ -14,12 +14,12 @@ from paramtool.engine.partition import Window, partition
 from paramtool.engine.source import Source
 from paramtool.engine.staging import Staged
 from paramtool.engine.verify import by_name, by_safetensors
-from paramtool.engine.writer import copy_whole, write
+from paramtool.engine.writer import write
 from paramtool.errors import OutputError, listed
 from paramtool.formats import _index, safetensors
 from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
-from paramtool.jobs._companions import Companions, check_names, check_resumes, companions
+from paramtool.jobs._companions import Companions, bring, check_names, check_resumes, companions
 from paramtool.jobs._progress import Advance, Progress
 from paramtool.jobs._writing import NEEDED, SHARD_NBYTES
 from paramtool.jobs.deduping import Options
@@ -127,7 +127,8 @@ class Work:
         with Staged(target, True, force, files) as staged:
             families.make_folders(staged, folders)
             for one in self.inputs:
-                copy_whole(staged, {f"{one.folder}/{name}": file for name, file in brought(one, target).files.items()})
+                others = {f"{one.folder}/{name}": file for name, file in brought(one, target).files.items()}
+                bring(staged, others, progress)
             with progress("write", sum(part.nbytes for part in self.parts)) as advance:
                 for number, source in enumerate(self.sources):
                     write(staged, self._written(number), source, advance)

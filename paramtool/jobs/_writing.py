@@ -15,13 +15,13 @@ from paramtool.engine.arithmetic import prove
 from paramtool.engine.source import Source
 from paramtool.engine.staging import NOTHING, Staged, check_apart, check_place
 from paramtool.engine.verify import by_name
-from paramtool.engine.writer import copy_whole, write
+from paramtool.engine.writer import write
 from paramtool.errors import OutputError, ParamtoolError, UnsafeError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.formats._output import OutputFile
 from paramtool.formats._sniff import MODEL_NAME
 from paramtool.formats._tree import complete
-from paramtool.jobs._companions import Companions, check_names, check_resumes, companions
+from paramtool.jobs._companions import Companions, bring, check_names, check_resumes, companions
 from paramtool.jobs._progress import Advance, Path, Progress
 from paramtool.jobs._writers import SAFETENSORS, Fitted, Keeping, Writer, is_named_for, writer_for
 from paramtool.jobs.verifying import following, memory_differences, object_differences
@@ -174,7 +174,7 @@ class Work:
             prove(self.plan.requires, source)
             others = self.where.companions.files
             with Staged(self.where.path, self.where.is_folder, force, self.where.read, others) as staged:
-                copy_whole(staged, others)
+                bring(staged, others, progress)
                 with progress("write", self.plan.nbytes) as advance:
                     write(staged, self.outputs, source, advance)
                 if verify:

@@ -343,6 +343,41 @@ def test_the_whole_state_of_fsdp_is_refused(tmp_path: Path) -> None:
     assert written["head.weight"].data_ptr() == written["embedding.weight"].data_ptr()
 
 
+def test_folders_of_torch_distributed_checkpoint(tmp_path: Path) -> None:
+    """An optimizer as FSDP saves it: without its hidden `.metadata` nothing of it could be read."""
+    from torch.distributed import checkpoint as dcp
+
+    half_way(tmp_path / "state", ("own tied",))
+    moments = {"moments": torch.arange(6.0), "step": torch.tensor(4)}
+    dcp.save(moments, checkpoint_id=tmp_path / "state" / "optimizer_0", no_dist=True)
+    found = jobs.dedup(tmp_path / "state", tmp_path / "ours")
+    assert found.left_out == () and "optimizer_0/.metadata" in found.companions
+    read = {"moments": torch.zeros(6), "step": torch.tensor(0)}
+    dcp.load(read, checkpoint_id=tmp_path / "ours" / "optimizer_0", no_dist=True)
+    assert all(torch.equal(read[name], tensor) for name, tensor in moments.items())
+
+
+@pytest.mark.parametrize("second", [(), ("german",)], ids=["one", "two"])
+def test_a_trainer_of_adapters_goes_on(second: tuple[str, ...], tmp_path: Path) -> None:
+    """PEFT: the adapter keeps its name, and others in folders inside come along."""
+    peft = pytest.importorskip("peft")
+
+    def adapted(seed: int) -> Any:
+        base = MODELS["gpt2 tied"](0)
+        torch.manual_seed(seed)
+        options = {"task_type": "CAUSAL_LM", "target_modules": ["c_attn"], "init_lora_weights": False}
+        model = peft.get_peft_model(base, peft.LoraConfig(r=2, lora_dropout=0.1, **options))
+        for name in second:
+            model.add_adapter(name, peft.LoraConfig(r=3, **options))
+        return model
+
+    whole = trained(adapted(0), tmp_path / "whole")
+    found = jobs.dedup(tmp_path / "whole" / f"checkpoint-{HALF}", tmp_path / "ours")
+    assert (tmp_path / "ours" / "adapter_model.safetensors").is_file() and found.left_out == ()
+    resumed = trained(adapted(1), tmp_path / "rest", tmp_path / "ours")
+    assert resumed.losses == whole.losses[HALF:] and state(resumed.model) == state(whole.model)
+
+
 def test_the_table_of_names_is_that_of_the_libraries(tmp_path: Path) -> None:
     """Of all that a Trainer and accelerate write, nothing but the weights counts as weights."""
     from paramtool.formats import WEIGHTS

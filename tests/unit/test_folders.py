@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,23 @@ def test_everything_else_comes_along(folder: Path, tmp_path: Path) -> None:
     before, after = contents(folder), contents(tmp_path / "out")
     assert {name: after[name] for name in COMING} == {name: before[name] for name in COMING}
     assert jobs.dedup(folder, tmp_path / "out", force=True).companions == found.companions
+
+
+def test_what_comes_along_is_part_of_the_progress(folder: Path, tmp_path: Path) -> None:
+    """An optimizer can be larger than its weights: every byte is told."""
+    (folder / "optimizer.pt").write_bytes(bytes(100_000))
+    told: dict[str, list[int]] = {}
+
+    @contextmanager
+    def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
+        told[label] = [total, 0]
+        yield lambda nbytes: told[label].__setitem__(1, told[label][1] + nbytes)
+
+    found = jobs.dedup(folder, tmp_path / "out", progress=progress)
+    total = sum((tmp_path / "out" / name).stat().st_size for name in found.companions)
+    assert told["copy"] == [total, total] and total > 100_000
+    jobs.dedup_family([folder, tmp_path / "out"], tmp_path / "many", progress=progress)
+    assert told["copy"] == [total, total]
 
 
 def test_files_that_may_be_weights_are_named(folder: Path, tmp_path: Path) -> None:
