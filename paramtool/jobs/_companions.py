@@ -26,7 +26,7 @@ from shlex import quote
 
 from paramtool.engine.staging import Staged
 from paramtool.engine.writer import copy_whole
-from paramtool.errors import PlanError, UsageError
+from paramtool.errors import PlanError
 from paramtool.formats import WEIGHTS
 from paramtool.formats._training import is_training_state
 from paramtool.jobs._progress import Progress
@@ -241,7 +241,7 @@ def _nbytes(path: str) -> int:
 
 
 def check_resumes(folder: str, read: Iterable[str], found: Companions, shards: bool) -> None:
-    """UsageError where a run could not resume from the output of a folder; `shards` are more than the input has.
+    """PlanError where a run could not resume from the output of a folder; `shards` are more than the input has.
 
     What comes along is of no use where its library does not find the weights beside it.
     """
@@ -249,13 +249,13 @@ def check_resumes(folder: str, read: Iterable[str], found: Companions, shards: b
     fsdp = next((name for name in names if FSDP.fullmatch(name)), None)
     if fsdp is not None:
         path = quote(os.path.join(folder, fsdp))
-        raise UsageError(
+        raise PlanError(
             f"{folder}: accelerate finds the weights of this FSDP run as {fsdp} alone; beside safetensors it would not "
             "resume",
-            hint=f"name the file: paramtool dedup {path} -o NEW/{fsdp}, and the rest of the folder is copied as it is",
+            hint=f"paramtool dedup {path} -o FOLDER/{fsdp} writes that file alone; copy the others beside it",
         )
     if shards and any(fnmatchcase(name, ACCELERATE) for name in found.files):
-        raise UsageError(
+        raise PlanError(
             f"{folder}: accelerate's load_state opens weights of one file, and no shards; it would not resume",
             hint="dedup the folder alone, without --max-shard-size",
         )

@@ -176,7 +176,7 @@ def brought(one: Input, target: str) -> Companions:
 
 
 def check_brought(one: Input, target: str) -> None:
-    """UsageError where no run could resume from an input's folder of the output, which holds shards."""
+    """PlanError where no run could resume from an input's folder of the output, which holds shards."""
     if os.path.isdir(one.path):
         read = [file.path for file in one.whole.files]
         check_resumes(one.path, read, brought(one, target), not one.whole.format.startswith("sharded"))

@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 from transformers import Trainer, TrainingArguments
 
 from paramtool import jobs
-from paramtool.errors import UsageError
+from paramtool.errors import PlanError
 from tests.hostile.command import contents
 from tests.laws.sharing import raw
 from tests.oracles.test_pretrained import FAMILIES
@@ -314,9 +314,9 @@ def test_what_accelerate_would_not_open_is_refused(tmp_path: Path) -> None:
     torch.save(model, tmp_path / "b" / "pytorch_model.bin")
     (tmp_path / "b" / "model.safetensors").unlink()
     before = contents(tmp_path)
-    with pytest.raises(UsageError, match="load_state opens weights of one file, and no shards"):
+    with pytest.raises(PlanError, match="load_state opens weights of one file, and no shards"):
         jobs.dedup(tmp_path / "a", tmp_path / "out", max_shard_nbytes=1000)
-    with pytest.raises(UsageError, match="load_state opens weights of one file, and no shards"):
+    with pytest.raises(PlanError, match="load_state opens weights of one file, and no shards"):
         jobs.dedup_family([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
     assert contents(tmp_path) == before
     jobs.dedup(tmp_path / "a" / "model.safetensors", tmp_path / "out", max_shard_nbytes=1000)
@@ -334,7 +334,7 @@ def test_the_whole_state_of_fsdp_is_refused(tmp_path: Path) -> None:
     half_way(tmp_path / "state", ("own tied",), safe_serialization=False)
     weights = tmp_path / "state" / f"{FSDP_MODEL_NAME}.bin"
     (tmp_path / "state" / "pytorch_model.bin").rename(weights)
-    with pytest.raises(UsageError, match="finds the weights of this FSDP run") as error:
+    with pytest.raises(PlanError, match="finds the weights of this FSDP run") as error:
         jobs.dedup(tmp_path / "state", tmp_path / "out")
     assert str(weights) in error.value.hint and not (tmp_path / "out").exists()
     (tmp_path / "out").mkdir()

@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 
 import paramtool
 from paramtool import jobs
-from paramtool.errors import FormatError, OutputError, PlanError
+from paramtool.errors import FormatError, OutputError, PlanError, UsageError
+from paramtool.jobs._asking import ask
 from paramtool.jobs._companions import Companions, check_names, companions
 from tests.hostile.command import contents, quick
 
@@ -139,6 +140,8 @@ def test_the_state_of_a_training_is_never_what_is_read(name: str, folder: Path, 
     (folder / "model.safetensors").rename(folder / "kept")
     with pytest.raises(FormatError, match="0 weights files"):
         paramtool.read(folder)
+    with pytest.raises(UsageError, match="is the config of a model"):
+        ask(folder)
     (folder / "kept").rename(folder / name)
     assert paramtool.read(folder).files[0].path == str(folder / name)
     found = jobs.dedup(folder, tmp_path / "out")
