@@ -261,9 +261,9 @@ def check_resumes(folder: str, read: Iterable[str], found: Companions, shards: b
         )
 
 
-def check_names(written: Iterable[str], found: Companions, folder: str) -> None:
-    """PlanError where a file that comes along has the name of a file that is written."""
-    names = {name.casefold(): name for name in found.files}
+def check_names(written: Iterable[str], files: Iterable[str], folder: str) -> None:
+    """PlanError where one of the `files` that come along has the name of a file that is written."""
+    names = {name.casefold(): name for name in files}
     for name in written:
         if other := names.get(name.casefold()):
             raise PlanError(

@@ -116,7 +116,7 @@ class Work:
         """PlanError where another file of an input folder has the name of a file that is written beside it."""
         for number, one in enumerate(self.inputs):
             written = (name.removeprefix(self.place(number, "")) for name in self.folder(number))
-            check_names(written, brought(one, target), one.path)
+            check_names(written, brought(one, target).files, one.path)
 
     def carry_out(self, target: str, force: bool, verify: bool, progress: Progress) -> tuple[int, bool]:
         """Write, link, read back, and move everything to its place: (bytes in blocks of the inputs, whether linked)."""

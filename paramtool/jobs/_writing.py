@@ -122,7 +122,7 @@ def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> 
     else:
         written = where.writer.lay_out(plan, align)
         outputs = tuple(replace(out, name=MODEL_NAME if where.is_folder else "") for out in written)
-    check_names((out.name for out in outputs), where.companions, where.path)
+    check_names((out.name for out in outputs), where.companions.files, where.path)
     return outputs
 
 

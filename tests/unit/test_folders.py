@@ -476,8 +476,8 @@ def test_names_that_the_output_writes_are_never_companions(folder: Path) -> None
     assert {n for n in found.files if n.lower().startswith("model")} == {"modeling_x.py"}
     found = companions(str(folder), [str(folder / "other.safetensors")], "elsewhere")
     with pytest.raises(PlanError, match=r"'model.safetensors' would come along, and the output writes 'MODEL"):
-        check_names(["other.safetensors", "MODEL.safetensors"], found, "out")
-    check_names(["other.safetensors", "shards/model.safetensors"], found, "out")
+        check_names(["other.safetensors", "MODEL.safetensors"], found.files, "out")
+    check_names(["other.safetensors", "shards/model.safetensors"], found.files, "out")
 
 
 def test_a_written_name_is_refused_before_anything_is_written(
