@@ -64,6 +64,16 @@ def came_along(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
     if names:
         more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
         yield ("with", plural(len(names), "other file"), ", ".join(names[:MANY]) + more)
+        yield from _like_weights(names)
+
+
+def _like_weights(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The row for files that came along under names of weights: they are no smaller than they were."""
+    from paramtool.jobs._companions import other_weights
+
+    if found := other_weights(names):
+        more = f" and {len(found) - MANY} more" if len(found) > MANY else ""
+        yield ("as before", plural(len(found), "file"), ", ".join(found[:MANY]) + more, "may be weights; not read")
 
 
 FILE = click.Path(readable=False)

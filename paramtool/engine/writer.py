@@ -62,8 +62,8 @@ def _write_segments(output: OutputFile, source: Source, sink: Sink) -> None:
         sink.fill(segment.make(crcs), start)
 
 
-def copy_whole(staged: Staged, files: Mapping[str, str]) -> None:
-    """Copy whole regular files into an output folder: {name in it, with `/`: file}.
+def copy_whole(staged: Staged, files: Mapping[str, str], advance: Advance) -> None:
+    """Copy whole regular files into an output folder: {name in it, with `/`: file}; `advance` hears of every byte.
 
     FormatError where a file cannot be read, OutputError where the disk refuses.
     """
@@ -75,7 +75,7 @@ def copy_whole(staged: Staged, files: Mapping[str, str]) -> None:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
             except OSError as error:
                 raise output_error(staged.path, error) from None
-            with Sink(path, staged.path, lambda nbytes: None) as sink:
+            with Sink(path, staged.path, advance) as sink:
                 sink.copy(file, 0, status.nbytes)
     for place in {os.path.dirname(staged.file(name)) for name in files}:
         sync_folder(place)

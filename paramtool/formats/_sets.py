@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from shlex import quote
 
 from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural
+from paramtool.formats._training import is_training_state
 from paramtool.formats._weights import (
     LINKED_PREFIX,
     SUFFIXES,
@@ -36,16 +38,11 @@ from paramtool.model.view import View
 
 MAIN = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 """Suffixes of what PyTorch's libraries load; others hold the same model for other frameworks, under other names."""
-STATE = (
-    "optimizer*", "scheduler*", "rng_state*", "random_states*", "training_args*", "scaler*", "sampler*",
-    "dl_state_dict*", "custom_checkpoint_*", "*optim_states*",
-)  # fmt: skip
-"""Names of files that hold a training's state and no weights: transformers/trainer.py (5.23),
-accelerate/utils/constants.py and checkpointing.py (1.15), deepspeed/runtime/engine.py (0.17)."""
 COPIES = ("onnx", "original", "openvino", "coreml", "gguf", "ggml", "tflite", "*.mlpackage")
 """Folders inside that hold the weights once more, for other programs; patterns of lower-case names."""
 PIPELINE = "model_index.json"
 """What says that a folder is a pipeline of diffusers: `config_name` in pipelines/pipeline_utils.py (0.42)."""
+_SHARD = re.compile(r"-\d+-of-\d+\.")
 MAX_DEPTH = 4
 """So deep below a folder are sets looked for."""
 MAX_WINDOW_NBYTES = 4096
@@ -62,11 +59,12 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
     """
     if choice is not None:
         path = chosen(folder, choice)
-        return Weights(path, read(path), of_file(path))
+        taken = read(path)
+        mine = {path, *(file.path for file in taken.files)}
+        return Weights(path, taken, of_file(path), others=tuple(one for one in _all_files(folder) if one not in mine))
     found = _files(folder)
     if inside := _inner_of_root(folder, found):
         raise _is_root(folder, [os.path.basename(path) for path in found], inside)
-    found = found or _files(folder, state=True)
     if not found:
         raise _nothing(folder)
     if len(found) == 1:
@@ -145,8 +143,15 @@ def _listed(folder: str) -> list[os.DirEntry[str]]:
         raise FormatError(f"{folder}: cannot be read: {error.strerror}") from None
 
 
-def _files(folder: str, state: bool = False) -> list[str]:
-    """The indexes and the weights of a folder that no index lists, best first; `state` adds a training's state.
+def _all_files(folder: str) -> list[str]:
+    """The indexes and the weights of a folder, shards among them."""
+    found = _files(folder)
+    shards = [shard for path in found if is_index_name(path) for shard in sorted(_shards(path))]
+    return [*found, *(os.path.join(folder, shard) for shard in shards)]
+
+
+def _files(folder: str) -> list[str]:
+    """The indexes and the weights of a folder that no index lists, best first; a training's state is none of them.
 
     transformers looks for `model.safetensors`, its index, `pytorch_model.bin` and its index, in this order
     (`_get_resolved_checkpoint_files` in modeling_utils.py).
@@ -155,19 +160,15 @@ def _files(folder: str, state: bool = False) -> list[str]:
     indexes = [name for name in names if is_index_name(name)]
     shards = {shard for name in indexes for shard in _shards(os.path.join(folder, name))}
     files = [n for n in names if n.endswith(SUFFIXES) and n not in shards and not n.startswith(LINKED_PREFIX)]
-    weights = [name for name in files if state or not is_state(name)]
+    weights = [name for name in files if not is_training_state(name)]
     return [os.path.join(folder, name) for name in sorted([*indexes, *weights], key=_order)]
-
-
-def is_state(name: str) -> bool:
-    """Whether a file is called as one that holds a training's state and no weights."""
-    return any(fnmatchcase(name.lower(), pattern) for pattern in STATE)
 
 
 def _order(name: str) -> tuple[object, ...]:
     index = index_parts(name)
     suffix = os.path.splitext(index[0] if index else name)[1]
-    return (not _is_main(name), of_file(name).order[:2], suffix != ".safetensors", index is not None, name)
+    stray = index is None and _SHARD.search(name) is not None
+    return (not _is_main(name), stray, of_file(name).order[:2], suffix != ".safetensors", index is not None, name)
 
 
 def _is_main(path: str) -> bool:

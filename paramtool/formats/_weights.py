@@ -117,6 +117,8 @@ class Weights:
     """What an output folder calls it."""
     copies: tuple[Copy, ...] = ()
     """Other files of the folder that hold the same, as far as their first bytes say."""
+    others: tuple[str, ...] = ()
+    """Files of the folder's other sets, where this one was chosen: they stay out of an output."""
 
 
 def of_file(path: str) -> WeightsName:

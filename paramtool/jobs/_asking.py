@@ -10,6 +10,7 @@ from paramtool import formats
 from paramtool.errors import UsageError
 from paramtool.formats import _hf_config
 from paramtool.formats._sniff import INDEX_SUFFIX, is_index
+from paramtool.formats._training import is_training_state
 from paramtool.jobs._names import STANDARD_INPUT, read_names
 from paramtool.jobs._progress import Path
 from paramtool.passes import select
@@ -85,4 +86,5 @@ def _config(where: str) -> str:
 
 
 def _holds_weights(folder: str) -> bool:
-    return any(name.endswith((*formats.WEIGHTS, INDEX_SUFFIX, ".distcp")) for name in os.listdir(folder))
+    names = [name for name in os.listdir(folder) if not is_training_state(name)]
+    return any(name.endswith((*formats.WEIGHTS, INDEX_SUFFIX, ".distcp")) for name in names)

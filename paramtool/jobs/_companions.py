@@ -1,50 +1,91 @@
 """A folder in, a folder out: the files beside the weights come along, so that loaders open the output as the input.
 
-    config.json, tokenizer.json, README.md, model.py, 1_Pooling/config.json ...    come along
-    weights and indexes, other copies of the weights, what is hidden               stay, and are listed
+    config.json, tokenizer.json, modeling_x.py, 1_Pooling/config.json ...                        come along
+    optimizer.pt, rng_state.pth, training_args.bin, random_states_0.pkl, model_1.safetensors ... come along
+    the weights that were read, and the same weights in other formats                            stay, and are listed
+    folders of exports, other checkpoints of the training, hidden files                          stay, and are listed
 
-What stays is a table, below.  Links are followed as far as a hub's cache needs it: to regular files of the folder
-itself, or of the `blobs` of the cache that it is a snapshot of.  A link to anything else would carry a file out of
-somewhere that nobody named.
+Everything comes along but what is named here, because what a training resumes from is called as weights are
+(`optimizer.bin`, `rng_state.pth`).  A file counts as the same weights by its name: it stands beside the weights that
+were read, with their stem (`model` of `model.fp16.safetensors`) or with another stem under which libraries look for
+the same model (`tf_model.h5`).
+
+Links are followed as far as a hub's cache needs it: to regular files of the folder itself, or of the `blobs` of the
+cache that it is a snapshot of.  A link to anything else would carry a file out of somewhere that nobody named.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from shlex import quote
 
+from paramtool.engine.staging import Staged
+from paramtool.engine.writer import copy_whole
+from paramtool.errors import PlanError
 from paramtool.formats import WEIGHTS
 from paramtool.formats._sets import COPIES
-from paramtool.formats._sniff import INDEX_SUFFIX
+from paramtool.formats._training import is_training_state
+from paramtool.jobs._progress import Progress
 from paramtool.model.plan import Plan
 
-OTHER_WEIGHTS = (
-    ".gguf", ".ggml", ".msgpack", ".ot", ".distcp", ".npy.gz", ".pdparams", ".pdopt", ".pkl", ".pickle", ".pt2", ".pte",
-    ".tflite", ".mlmodel", ".onnx_data", ".onnx.data", ".nemo", ".llamafile", ".engine", ".trt", ".mar",
-)  # fmt: skip
-"""How the names of weights end that are not read here."""
-STAYS = (
-    (
-        "an index of weights",
-        (f"*{INDEX_SUFFIX}", "*.safetensors.index.*.json", "*.bin.index.*.json", "*.ckpt.index", "*.ckpt.meta"),
-    ),
-    ("weights", (*(f"*{suffix}" for suffix in (*WEIGHTS, *OTHER_WEIGHTS)), "*.ckpt.data-*", "consolidated.*")),
+STEMS = (
+    ("model", "pytorch_model", "tf_model", "flax_model", "rust_model", "model_state", "consolidated"),
+    ("diffusion_pytorch_model", "diffusion_flax_model"),
+    ("open_clip_model", "open_clip_pytorch_model"),
 )
-"""(why, patterns of lower-case file names)"""
-STAYING_FOLDERS = (
+"""Stems under which libraries look for one model in several formats.
+
+The first are those of transformers (`utils/__init__.py`; version 5 has no TensorFlow and Flax), rust-bert
+(`rust_model.ot`), PaddleNLP (`utils/env.py`: `model_state.pdparams`), Meta and Mistral (`consolidated.00.pth`); then
+those of diffusers (`utils/constants.py`) and of open_clip (`constants.py`).
+"""
+SAME_SUFFIXES = (*WEIGHTS, ".msgpack", ".ot", ".pdparams")
+"""How the names of a model's weights end, whatever format they are in."""
+INDEX = re.compile(r"\.index(\.[^.]+)?\.json$")
+"""`model.safetensors.index.json`; of a variant `model.safetensors.index.fp16.json` (`_add_variant` of transformers)."""
+SHARD = re.compile(r"-\d+-of-\d+")
+EXPORTS = (
+    (
+        "the weights as another program takes them",
+        (
+            "*.gguf", "*.ggml", "*.llamafile", "*.tflite", "*.mlmodel", "*.pte", "*.pt2", "*.engine", "*.trt", "*.mar",
+            "*.nemo", "*.ot",
+        ),
+    ),
+    (
+        "the weights as ONNX",  # the names of optimum's exports
+        ("model.onnx*", "model_*.onnx*", "encoder_model*.onnx*", "decoder_model*.onnx*", "decoder_with_past_*.onnx*"),
+    ),
+    ("the weights as OpenVINO takes them", ("openvino_*model*.bin", "openvino_*model*.xml")),
+    ("the weights as TensorFlow saves them", ("*.ckpt.index", "*.ckpt.meta", "*.ckpt.data-*")),
+)  # fmt: skip
+"""(why it stays, patterns of lower-case file names); looked for beside the weights only, not in folders inside."""
+EXPORT_FOLDERS = (
     (
         "another copy of the weights",
         COPIES,
     ),
-    ("a checkpoint of its own", ("checkpoint-*", "global_step*")),
+)
+"""(why, patterns of lower-case folder names); looked for beside the weights only."""
+STAYING_FOLDERS = (
+    ("a checkpoint of its own", ("checkpoint-*", "checkpoint_[0-9]*", "global_step*")),
     ("what Python made of its modules", ("__pycache__",)),
 )
-"""(why, patterns of lower-case folder names)"""
+"""(why, patterns of lower-case folder names), at any depth."""
+LATEST = "latest"
+"""DeepSpeed's file with the name of the folder that it resumes from (`load_checkpoint` of its runtime/engine.py)."""
+HIDDEN_DATA = (".metadata", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+"""Hidden files without which others cannot be read: those of torch.distributed.checkpoint (filesystem.py of torch 2.13,
+`_metadata_fn`) and of Zarr, version 2 of its format."""
+ACCELERATE = "random_states_*.pkl"
+"""What accelerate's `save_state` writes for each process (checkpointing.py of 1.15)."""
+FSDP = re.compile(r"pytorch_model_fsdp(_\d+)?(_rank\d+)?\.bin")
+"""The one name under which accelerate looks for FSDP's whole model (utils/fsdp_utils.py of 1.15, `load_fsdp_model`)."""
 MAX_NAMED = 5
 
 
@@ -53,49 +94,84 @@ class Companions:
     """What comes along into an output folder, and what does not."""
 
     files: Mapping[str, str] = field(default_factory=dict)
-    """{name in the output, with `/`: the regular file that it is a copy of}"""
+    """{name in the output, with `/`: the regular file that it is a copy of}: all of them, whole, never opened."""
     left: tuple[str, ...] = ()
     """What stays behind, each with the reason, for people."""
+    same: Mapping[str, str] = field(default_factory=dict)
+    """{name: file} of what stays because its name says that it is the weights that were read, in another format."""
 
 
-def companions(folder: str, read: Iterable[str], output: str) -> Companions:
+def companions(folder: str, read: Iterable[str], output: str, others: Iterable[str] = ()) -> Companions:
     """The other files of an input folder; `read` are the files of its checkpoint, `output` is where it goes.
 
-    OSError where the folder cannot be listed.
+    `others` are weights beside them that were not chosen.
+    The one place where it is decided what comes along.  OSError where the folder cannot be listed.
     """
-    files: dict[str, str] = {}
-    left: list[str] = []
-    mine = {os.path.realpath(path) for path in read}
-    away = os.path.realpath(output)
-    reach = _reach(folder)
-    parts = _parts(folder)
-    hidden: list[str] = []
+    found = _Found(folder, list(read), output, others)
     waiting = [""]
     while waiting:
         place = waiting.pop()
-        for item in sorted(os.scandir(os.path.join(folder, place)), key=lambda item: item.name):
-            name = f"{place}/{item.name}" if place else item.name
-            real = os.path.realpath(item.path)
-            if real in mine or real == away:
-                continue
-            if item.name.startswith("."):
-                hidden.append(name)
-            elif item.is_dir(follow_symlinks=False):
-                if why := _stays(item.name, STAYING_FOLDERS):
-                    left.append(f"folder {name!r}: {why}")
-                else:
-                    waiting.append(name)
-            elif why := _refusal(item, real, reach, name.rpartition("/")[0] in parts):
-                left.append(f"file {name!r}: {why}")
-            else:
-                files[name] = real
-    if hidden:
-        left.append(f"hidden: {_some(hidden)}")
-    return Companions(dict(sorted(files.items())), tuple(left))
+        items = sorted(os.scandir(os.path.join(folder, place)), key=lambda item: item.name)
+        waiting += [name for item in items if (name := found.add(item, place))]
+    if found.hidden:
+        found.left.append(f"hidden: {_some(found.hidden)}")
+    return Companions(dict(sorted(found.files.items())), tuple(found.left), found.same)
 
 
-def _refusal(item: os.DirEntry[str], real: str, reach: tuple[str, ...], part: bool) -> str:
-    """Why a file stays, or nothing."""
+class _Found:
+    """What is found in a folder, one item after the other."""
+
+    def __init__(self, folder: str, read: list[str], output: str, others: Iterable[str]) -> None:
+        self.files: dict[str, str] = {}
+        self.left: list[str] = []
+        self.same: dict[str, str] = {}
+        self.hidden: list[str] = []
+        self._skipped = {os.path.realpath(path) for path in (*read, output)}
+        self._stems = stems(read)
+        self._others = {os.path.realpath(path) for path in others}
+        self._reach = _reach(folder)
+
+    def add(self, item: os.DirEntry[str], place: str) -> str:
+        """Take in one item of the folder `place`; its name where it is a folder to look into, else nothing."""
+        name = f"{place}/{item.name}" if place else item.name
+        real = os.path.realpath(item.path)
+        if real in self._skipped:
+            return ""
+        if item.name.startswith(".") and item.name not in HIDDEN_DATA:
+            self.hidden.append(name)
+        elif item.is_dir(follow_symlinks=False):
+            if not (why := _folder_stays(item, place)):
+                return name
+            self.left.append(f"folder {name!r}: {why}")
+        elif why := _refusal(item, real, self._reach):
+            self.left.append(f"file {name!r}: {why}")
+        elif real in self._others:
+            self.left.append(f"file {name!r}: other weights than those that --weights takes; --each writes them, too")
+        elif not place and (why := same_weights(name, self._stems)):
+            self.left.append(f"file {name!r}: {why}")
+            self.same[name] = real
+        else:
+            self.files[name] = real
+        return ""
+
+
+def _folder_stays(item: os.DirEntry[str], place: str) -> str:
+    """Why a folder stays, or nothing."""
+    why = _matched(item.name, STAYING_FOLDERS) or ("" if place else _matched(item.name, EXPORT_FOLDERS))
+    return "" if why and item.name == _latest(os.path.dirname(item.path)) else why
+
+
+def _latest(folder: str) -> str:
+    """The folder inside that DeepSpeed resumes from, if any: part of this checkpoint, and none of its own."""
+    try:
+        with open(os.path.join(folder, LATEST), encoding="utf-8") as file:
+            return file.read(256).strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _refusal(item: os.DirEntry[str], real: str, reach: tuple[str, ...]) -> str:
+    """Why a file cannot be taken along, or nothing."""
     try:
         status = os.stat(real, follow_symlinks=False)
     except OSError as error:
@@ -106,13 +182,115 @@ def _refusal(item: os.DirEntry[str], real: str, reach: tuple[str, ...], part: bo
         return "no regular file"
     if item.is_symlink() and not any(real.startswith(os.path.join(root, "")) for root in reach):
         return "a link that leads out of the folder, not followed"
-    return "" if part else _stays(item.name, STAYS)
+    return ""
 
 
-def _stays(name: str, table: Iterable[tuple[str, tuple[str, ...]]]) -> str:
+def stems(read: Iterable[str]) -> frozenset[str]:
+    """The stems of the files of a checkpoint, with those under which libraries look for it in other formats.
+
+    >>> sorted(stems(["a/pytorch_lora_weights.safetensors"]))
+    ['pytorch_lora_weights']
+    >>> "tf_model" in stems(["model-00001-of-00002.safetensors"])
+    True
+    """
+    own = {stem for path in read if (stem := _stem(os.path.basename(path)))}
+    return frozenset(own.union(*(group for group in STEMS if own.intersection(group))))
+
+
+def _stem(name: str) -> str:
+    """What of the name of a weights file or index is the same in every format; empty for other names.
+
+    >>> _stem("model-00001-of-00002.fp16.safetensors"), _stem("tf_model.h5.index.json"), _stem("model.json")
+    ('model', 'tf_model', '')
+    """
+    name = name.lower()
+    if not name.endswith(SAME_SUFFIXES) and not INDEX.search(name):
+        return ""
+    return SHARD.sub("", name).split(".")[0]
+
+
+def same_weights(name: str, stems: Iterable[str]) -> str:
+    """Why a file beside weights of these stems is the same weights once more; nothing where it is something else.
+
+    >>> same_weights("flax_model.msgpack", {"model", "flax_model"})
+    'the same weights in another format or variant'
+    >>> same_weights("optimizer.bin", {"model"}), same_weights("model_1.safetensors", {"model"})
+    ('', '')
+    """
+    if _stem(name) not in stems:
+        return _matched(name, EXPORTS)
+    return (
+        "an index of the same weights"
+        if INDEX.search(name.lower())
+        else "the same weights in another format or variant"
+    )
+
+
+def _matched(name: str, table: Iterable[tuple[str, tuple[str, ...]]]) -> str:
     """Why a table keeps a name back, or nothing."""
     name = name.lower()
     return next((why for why, patterns in table if any(fnmatchcase(name, pattern) for pattern in patterns)), "")
+
+
+def bring(staged: Staged, files: Mapping[str, str], progress: Progress) -> None:
+    """Copy what comes along into an output in the making; optimizers can be larger than the weights.
+
+    FormatError where a file cannot be read, OutputError where the disk refuses.
+    """
+    if files:
+        with progress("copy", sum(map(_nbytes, files.values()))) as advance:
+            copy_whole(staged, files, advance)
+
+
+def _nbytes(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0  # copying says why
+
+
+def check_resumes(folder: str, read: Iterable[str], found: Companions, shards: bool) -> None:
+    """PlanError where a run could not resume from the output of a folder; `shards` are more than the input has.
+
+    What comes along is of no use where its library does not find the weights beside it.
+    """
+    names = [os.path.basename(path) for path in read]
+    fsdp = next((name for name in names if FSDP.fullmatch(name)), None)
+    if fsdp is not None:
+        path = quote(os.path.join(folder, fsdp))
+        raise PlanError(
+            f"{folder}: accelerate finds the weights of this FSDP run as {fsdp} alone; beside safetensors it would not "
+            "resume",
+            hint=f"paramtool dedup {path} -o FOLDER/{fsdp} writes that file alone; copy the others beside it",
+        )
+    if shards and any(fnmatchcase(name, ACCELERATE) for name in found.files):
+        raise PlanError(
+            f"{folder}: accelerate's load_state opens weights of one file, and no shards; it would not resume",
+            hint="dedup the folder alone, without --max-shard-size",
+        )
+
+
+def check_names(written: Iterable[str], files: Iterable[str], folder: str) -> None:
+    """PlanError where one of the `files` that come along has the name of a file that is written."""
+    names = {name.casefold(): name for name in files}
+    for name in written:
+        if other := names.get(name.casefold()):
+            raise PlanError(
+                f"{folder}: {other!r} would come along, and the output writes {name!r}",
+                hint="move that file out of the folder, or name the weights file itself: nothing comes along then",
+            )
+
+
+def other_weights(files: Iterable[str]) -> list[str]:
+    """Those of the files that came along that have names of weights: copied as they are, not read, no smaller."""
+    return [name for name in files if name.endswith(WEIGHTS) and not is_training_state(name.rpartition("/")[2])]
+
+
+def optimizer_warnings(files: Iterable[str]) -> Iterator[str]:
+    """Optimizers that came along beside weights that were converted, and are not."""
+    states = [name for name in files if is_training_state(name) and "optimizer" in name]
+    if states:
+        yield f"came along as they are, and do not fit the converted weights: {_some(states)}; a run does not resume"
 
 
 def _reach(folder: str) -> tuple[str, ...]:
@@ -125,16 +303,6 @@ def _reach(folder: str) -> tuple[str, ...]:
     if os.path.basename(snapshots) != "snapshots":
         return (real,)
     return (real, os.path.join(os.path.dirname(snapshots), "blobs"))
-
-
-def _parts(folder: str) -> set[str]:
-    """Folders inside whose weights are further layers and no copy: sentence-transformers' `modules.json` lists them."""
-    try:
-        with open(os.path.join(folder, "modules.json"), encoding="utf-8") as file:
-            listed = json.load(file)
-        return {item["path"].strip("/") for item in listed if item["path"].strip("/")}
-    except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
-        return set()
 
 
 def unseen_warnings(plan: Plan, target: str, tied: Iterable[str] = ()) -> Iterator[str]:

@@ -14,13 +14,13 @@ from paramtool.engine.partition import Window, partition
 from paramtool.engine.source import Source
 from paramtool.engine.staging import Staged
 from paramtool.engine.verify import by_name, by_safetensors
-from paramtool.engine.writer import copy_whole, write
+from paramtool.engine.writer import write
 from paramtool.errors import OutputError, listed
 from paramtool.formats import _index, safetensors
 from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
 from paramtool.formats._weights import LINKED_PREFIX, WeightsName
-from paramtool.jobs._companions import Companions, companions
+from paramtool.jobs._companions import Companions, bring, check_names, check_resumes, companions
 from paramtool.jobs._progress import Advance, Progress
 from paramtool.jobs._writing import NEEDED, SHARD_NBYTES
 from paramtool.jobs.deduping import Options
@@ -115,6 +115,12 @@ class Work:
         found = {self.place(number, s.names[number]): s.file.nbytes for s in self.shards if number in s.names}
         return found | {self.place(number, out.name): out.nbytes for out in self.indexes[number]}
 
+    def check_names(self, target: str) -> None:
+        """PlanError where another file of an input folder has the name of a file that is written beside it."""
+        for number, one in enumerate(self.inputs):
+            written = (name.removeprefix(self.place(number, "")) for name in self.folder(number))
+            check_names(written, brought(one, target).files, one.path)
+
     def carry_out(self, target: str, force: bool, verify: bool, progress: Progress) -> tuple[int, bool]:
         """Write, link, read back, and move everything to its place: (bytes in blocks of the inputs, whether linked)."""
         for name in NEEDED:
@@ -124,7 +130,8 @@ class Work:
         with Staged(target, True, force, files) as staged:
             families.make_folders(staged, folders)
             for one in self.inputs:
-                copy_whole(staged, {f"{one.folder}/{name}": file for name, file in brought(one, target).files.items()})
+                others = {f"{one.folder}/{name}": file for name, file in brought(one, target).files.items()}
+                bring(staged, others, progress)
             with progress("write", sum(part.nbytes for part in self.parts)) as advance:
                 for number, source in enumerate(self.sources):
                     write(staged, self._written(number), source, advance)
@@ -169,6 +176,13 @@ def brought(one: Input, target: str) -> Companions:
     """The other files of an input folder, which come along into its folder of the output."""
     read = [file.path for file in one.whole.files]
     return companions(one.path, read, target) if os.path.isdir(one.path) else Companions()
+
+
+def check_brought(one: Input, target: str) -> None:
+    """PlanError where no run could resume from an input's folder of the output, which holds shards."""
+    if os.path.isdir(one.path):
+        read = [file.path for file in one.whole.files]
+        check_resumes(one.path, read, brought(one, target), not one.whole.format.startswith("sharded"))
 
 
 # --- planning --------------------------------------------------------------------------------------------------

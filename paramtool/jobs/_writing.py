@@ -16,13 +16,13 @@ from paramtool.engine.arithmetic import prove
 from paramtool.engine.source import Source
 from paramtool.engine.staging import NOTHING, Staged, check_apart, check_place
 from paramtool.engine.verify import by_name
-from paramtool.engine.writer import copy_whole, make_folder, write
+from paramtool.engine.writer import make_folder, write
 from paramtool.errors import OutputError, ParamtoolError, UnsafeError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.formats._output import OutputFile
 from paramtool.formats._tree import complete
 from paramtool.formats._weights import Weights, WeightsName, index_parts
-from paramtool.jobs._companions import Companions, companions
+from paramtool.jobs._companions import Companions, bring, check_names, check_resumes, companions
 from paramtool.jobs._progress import Advance, Path, Progress
 from paramtool.jobs._writers import SAFETENSORS, Fitted, Keeping, Writer, is_named_for, writer_for
 from paramtool.jobs.verifying import following, memory_differences, object_differences
@@ -133,7 +133,10 @@ def place(
     read = (*weights, *(os.fspath(other) for other in others), *brings.values())
     if folder and given:
         check_apart(target, [os.fspath(path)])
-    beside = companions(os.fspath(path), weights, target) if folder and given else Companions()
+    beside = companions(os.fspath(path), weights, target, opened.others) if folder and given else Companions()
+    if folder and given:
+        is_cut = max_shard_nbytes is not None and not whole.format.startswith("sharded")
+        check_resumes(os.fspath(path), weights, beside, is_cut)
     if folder:
         beside = replace(beside, files={**beside.files, **brings})
     name = opened.name if given or opened.name.is_usual else WeightsName()
@@ -144,9 +147,15 @@ def place(
 def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> tuple[OutputFile, ...]:
     """The files of an output; a folder of which nothing is stored has one file instead of shards."""
     if where.max_shard_nbytes is not None and plan.targets:
-        return where.placed(safetensors.lay_out_sharded(plan, where.max_shard_nbytes, where.name, align))
-    outputs = where.writer.lay_out(plan, align)
-    return where.placed(replace(out, name=where.name.file) for out in outputs) if where.is_folder else outputs
+        outputs = safetensors.lay_out_sharded(plan, where.max_shard_nbytes, where.name, align)
+    else:
+        outputs = where.writer.lay_out(plan, align)
+        if where.is_folder:
+            outputs = tuple(replace(out, name=where.name.file) for out in outputs)
+    if where.is_folder:
+        outputs = where.placed(outputs)
+        check_names((out.name for out in outputs), where.companions_inside(), where.path)
+    return outputs
 
 
 NEEDED = ("numpy", "ml_dtypes")
@@ -198,7 +207,7 @@ class Work:
         """Prove what the plan requires, write into an output in the making, and read back."""
         with Source(self.checkpoint) as source:
             prove(self.plan.requires, source)
-            copy_whole(staged, self.where.companions_inside())
+            bring(staged, self.where.companions_inside(), progress)
             make_folder(staged, self.where.inside)
             with progress("write", self.plan.nbytes) as advance:
                 write(staged, self.outputs, source, advance)
@@ -259,7 +268,7 @@ def carry_out(
     read = [name for work in works for name in work.where.read]
     cloned = [0]
     with Staged(where.path, where.is_folder, force, read, known, [w.where.name_inside for w in works]) as staged:
-        copy_whole(staged, beside)
+        bring(staged, beside, progress)
         for work in works:
             work.write(staged, verify, progress)
             cloned.append(staged.cloned)

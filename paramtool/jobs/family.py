@@ -18,7 +18,7 @@ from paramtool.formats import _weights, safetensors
 from paramtool.formats._weights import WeightsName
 from paramtool.jobs import declaring
 from paramtool.jobs._companions import unseen_warnings
-from paramtool.jobs._family_work import Input, Work, brought, planned
+from paramtool.jobs._family_work import Input, Work, brought, check_brought, planned
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._sets import opened
 from paramtool.jobs._writers import SAFETENSORS, WRITERS, is_named_for
@@ -121,6 +121,8 @@ def dedup_family(
     files = [file.path for one in inputs for file in one.whole.files]
     check_apart(target, [*(one.path for one in inputs), *files])
     check_place(target, True, options.force, files)
+    for one in inputs:
+        check_brought(one, target)
     cloned, linked = 0, True
     with ExitStack() as stack:
         many = max(1, min(MAX_OPEN_FILES, OPEN_FILES // (2 * len(inputs))))  # each may be open and mapped
@@ -129,6 +131,7 @@ def dedup_family(
         fits = [
             SAFETENSORS.fit(plan, one.taken, keeping(options)) for one, plan in zip(inputs, work.plans, strict=True)
         ]
+        work.check_names(target)
         if not options.dry_run:
             cloned, linked = work.carry_out(target, options.force, options.verify, progress)
     return Family(

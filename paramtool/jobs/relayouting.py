@@ -13,6 +13,7 @@ from paramtool import layouts
 from paramtool.errors import LayoutError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.formats._weights import Weights
+from paramtool.jobs._companions import optimizer_warnings
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._sets import Each, each, opened
 from paramtool.jobs._writing import (
@@ -237,6 +238,7 @@ def _prepared(
             *warnings,
             *outcome.warnings,
             *name_warnings(where),
+            *optimizer_warnings(where.companions.files),
             *flat_pair_warnings(plan, where.writer),
         ),
         verified=options.verify and not options.dry_run,

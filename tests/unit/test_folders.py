@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,8 +15,9 @@ from safetensors.torch import load_file, save_file
 
 import paramtool
 from paramtool import jobs
-from paramtool.errors import FormatError, OutputError
-from paramtool.jobs._companions import companions
+from paramtool.errors import FormatError, OutputError, PlanError, UsageError
+from paramtool.jobs._asking import ask
+from paramtool.jobs._companions import Companions, check_names, companions
 from tests.hostile.command import contents, quick
 
 SMALL = ("1_Pooling/config.json", "README.md", "config.json", "modeling_x.py", "speakers/a.npy", "tokenizer.json",
@@ -35,9 +39,25 @@ def folder(tmp_path: Path) -> Path:
 
 STAYING = [
     "pytorch_model.bin", "model.fp16.safetensors", "tf_model.h5", "flax_model.msgpack", "rust_model.ot", "x.gguf",
-    "__0_0.distcp", "consolidated.00.pth", "pytorch_model.bin.index.json", "model.ckpt.data-00000-of-00001",
-    "model.ckpt.index", "optimizer.pt", "MODEL.SAFETENSORS.BAK.PT", "training_args.bin",
+    "consolidated.00.pth", "pytorch_model.bin.index.json", "model.ckpt.data-00000-of-00001", "model.ckpt.index",
+    "MODEL.SAFETENSORS.BAK.PT", "model-00001-of-00002.safetensors", "tf_model-00001-of-00002.h5",
+    "model_state.pdparams",
+    "flax_model.msgpack.index.json", "model.safetensors.index.fp16.json", "model.fp16-00001-of-00002.safetensors",
+    "model.onnx_data", "decoder_model_merged.onnx", "openvino_model.bin", "openvino_model.xml",
 ]  # fmt: skip
+"""The same weights in other formats, and their indexes."""
+COMING = [
+    "optimizer.pt", "optimizer.bin", "optimizer_1.bin", "rank0-of-2-optimizer.pt", "scheduler.pt", "scheduler.bin",
+    "rng_state.pth", "rng_state_0.pth", "training_args.bin", "scaler.pt", "random_states_0.pkl", "sampler.bin",
+    "dl_state_dict.bin", "custom_checkpoint_0.pkl", "model_1.safetensors", "pytorch_model_1.bin",
+    "adapter_model.safetensors", "adapter_model.bin", "ema_weights.pt", "pytorch_lora_weights.safetensors",
+    "spk_embeddings.npz", "model.pkl", "last.ckpt", "vocab.bin", "vad.onnx", "tokens.msgpack", "x.pdopt",
+    "faiss.index.json", "open_clip_model.safetensors", "latest",
+    "pytorch_model_fsdp_0/__0_0.distcp", "pytorch_model_fsdp_0/.metadata", "optimizer_0/__0_0.distcp", "x/.zarray",
+    "adapters/german/adapter_model.safetensors", "speech_tokenizer/model.safetensors", "vad/onnx/model.onnx",
+    "pytorch_model/mp_rank_00_model_states.pt", "0_Transformer/pytorch_model.bin", "parts/model.safetensors.index.json",
+]  # fmt: skip
+"""What a training resumes from, other weights, parts in folders: nothing of it is what was read."""
 
 
 def test_what_comes_along(folder: Path, tmp_path: Path) -> None:
@@ -65,7 +85,102 @@ def test_other_weights_stay(folder: Path, tmp_path: Path, name: str) -> None:
     assert [text for text in found.left_out if repr(name) in text], found.left_out
 
 
-@pytest.mark.parametrize("name", ["onnx", "original", "openvino", "checkpoint-500", "global_step10", "__pycache__"])
+def test_everything_else_comes_along(folder: Path, tmp_path: Path) -> None:
+    """Byte for byte and never opened: a pickle that calls something is copied like any other bytes."""
+    called = b"cos\nsystem\n(S'exit 1'\ntR."
+    for name in COMING:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(called + name.encode())
+    found = jobs.dedup(folder, tmp_path / "out")
+    assert found.left_out == () and set(found.companions) == {*SMALL, *COMING}
+    before, after = contents(folder), contents(tmp_path / "out")
+    assert {name: after[name] for name in COMING} == {name: before[name] for name in COMING}
+    assert jobs.dedup(folder, tmp_path / "out", force=True).companions == found.companions
+
+
+def test_what_comes_along_is_part_of_the_progress(folder: Path, tmp_path: Path) -> None:
+    """An optimizer can be larger than its weights: every byte is told."""
+    (folder / "optimizer.pt").write_bytes(bytes(100_000))
+    told: dict[str, list[int]] = {}
+
+    @contextmanager
+    def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
+        told[label] = [total, 0]
+        yield lambda nbytes: told[label].__setitem__(1, told[label][1] + nbytes)
+
+    found = jobs.dedup(folder, tmp_path / "out", progress=progress)
+    total = sum((tmp_path / "out" / name).stat().st_size for name in found.companions)
+    assert told["copy"] == [total, total] and total > 100_000
+    jobs.dedup_family([folder, tmp_path / "out"], tmp_path / "many", progress=progress)
+    assert told["copy"] == [total, total]
+
+
+def test_files_that_may_be_weights_are_named(folder: Path, tmp_path: Path) -> None:
+    """They are no smaller than they were; the state of a training is no such file."""
+    for name in ("model_1.safetensors", "optimizer.bin", "a/adapter_model.bin"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"x")
+    ran = quick("dedup", "model", "-o", "out", cwd=tmp_path)
+    assert (
+        ran.code == 0 and "as before  2 files  a/adapter_model.bin, model_1.safetensors  may be weights" in ran.out
+    ), ran
+    (folder / "model_1.safetensors").unlink()
+    (folder / "a" / "adapter_model.bin").unlink()
+    assert "as before" not in quick("dedup", "model", "-o", "out", "--force", cwd=tmp_path).out
+
+
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "pytorch_lora_weights.safetensors", "weights.bin"])
+def test_the_state_of_a_training_is_never_what_is_read(name: str, folder: Path, tmp_path: Path) -> None:
+    """An adapter in a Trainer's folder is its one weights file; a folder with states alone has none."""
+    states = [
+        n for n in COMING if n.startswith(("optimizer", "scheduler", "rng_", "training", "random")) and "/" not in n
+    ]
+    for state in states:
+        (folder / state).write_bytes(b"x")
+    (folder / "model.safetensors").rename(folder / "kept")
+    with pytest.raises(FormatError, match="0 weights files"):
+        paramtool.read(folder)
+    with pytest.raises(UsageError, match="is the config of a model"):
+        ask(folder)
+    (folder / "kept").rename(folder / name)
+    assert paramtool.read(folder).files[0].path == str(folder / name)
+    found = jobs.dedup(folder, tmp_path / "out")
+    assert set(found.companions) == {*SMALL, *states} and found.left_out == ()
+
+
+def test_the_weights_that_were_read_decide_what_is_the_same(folder: Path) -> None:
+    """Beside an adapter the model is something else, and beside the model an adapter is."""
+    names = ("model.safetensors", "adapter_model.safetensors", "adapter_model.bin", "diffusion_flax_model.msgpack")
+    for name in names:
+        (folder / name).write_bytes(b"x")
+    for read, stays in {
+        "model.safetensors": set(),
+        "adapter_model.safetensors": {"adapter_model.bin"},
+        "diffusion_pytorch_model-00001-of-00002.bin": {"diffusion_flax_model.msgpack"},
+    }.items():
+        found = companions(str(folder), [str(folder / read)], "elsewhere")
+        assert set(found.same) == stays and set(found.files) == {*SMALL, *names} - {*stays, read}
+        assert all(path == str((folder / name).resolve()) for name, path in found.same.items())
+
+
+def test_the_folder_that_deepspeed_resumes_from(folder: Path, tmp_path: Path) -> None:
+    """The one that `latest` names is part of this checkpoint; others are older ones."""
+    for step in (5, 10):
+        (folder / f"global_step{step}").mkdir()
+        (folder / f"global_step{step}" / "mp_rank_00_model_states.pt").write_text(str(step))
+    (folder / "latest").write_text("global_step10\n")
+    found = jobs.dedup(folder, tmp_path / "out")
+    assert found.left_out == ("folder 'global_step5': a checkpoint of its own",)
+    assert (tmp_path / "out" / "global_step10" / "mp_rank_00_model_states.pt").read_text() == "10"
+    for text in (b"global_step7", b"\xff", b""):
+        (folder / "latest").write_bytes(text)
+        assert len(jobs.dedup(folder, tmp_path / "out2", dry_run=True).left_out) == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["onnx", "original", "openvino", "checkpoint-500", "checkpoint_0", "global_step10", "__pycache__"],
+)
 def test_other_copies_in_folders_stay(folder: Path, tmp_path: Path, name: str) -> None:
     """The whole folder, and one line for it."""
     (folder / name).mkdir()
@@ -73,20 +188,6 @@ def test_other_copies_in_folders_stay(folder: Path, tmp_path: Path, name: str) -
     found = jobs.dedup(folder, tmp_path / "out")
     assert not (tmp_path / "out" / name).exists()
     assert len(found.left_out) == 1 and repr(name) in found.left_out[0]
-
-
-def test_parts_that_modules_json_lists(folder: Path, tmp_path: Path) -> None:
-    """sentence-transformers: the weights of `2_Dense` are layers of the model, those of another folder are a copy."""
-    for name in ("2_Dense", "other"):
-        (folder / name).mkdir()
-        (folder / name / "model.safetensors").write_bytes(b"layers")
-    (folder / "modules.json").write_text(json.dumps([{"path": ""}, {"path": "1_Pooling"}, {"path": "2_Dense"}]))
-    found = jobs.dedup(folder, tmp_path / "out")
-    assert (tmp_path / "out" / "2_Dense" / "model.safetensors").read_bytes() == b"layers"
-    assert not (tmp_path / "out" / "other").exists() and "'other/model.safetensors'" in found.left_out[0]
-    for text in ("[[", "3", '[{"path": 3}]', '[{"path": "../x"}]', "[" * 100_000):
-        (folder / "modules.json").write_text(text)
-        assert "modules.json" in jobs.dedup(folder, tmp_path / "out2", dry_run=True).companions
 
 
 def test_hidden_files_stay(folder: Path, tmp_path: Path) -> None:
@@ -341,7 +442,7 @@ def test_the_report_says_what_came_along(folder: Path, tmp_path: Path) -> None:
         more = ("--all-names",) if name == "export" else ()
         ran = quick(name, "model", "-o", "out", "--dry-run", *more, cwd=tmp_path)
         assert ran.code == 0 and "with  7 other files  1_Pooling/config.json, README.md" in ran.out, ran
-        assert "left out  file 'x.gguf': weights" in ran.out
+        assert "left out  file 'x.gguf': the weights as another program takes them" in ran.out
     assert contents(tmp_path) == before
 
 
@@ -355,10 +456,46 @@ def test_a_networks_conversion_takes_them_along(folder: Path, tmp_path: Path) ->
     assert ran.code == 0 and "other files" in ran.out and (tmp_path / "model.keras" / "README.md").is_file(), ran
 
 
+def test_an_optimizer_beside_converted_weights(folder: Path, tmp_path: Path) -> None:
+    """It comes along, and a warning says that it is one of the weights before the conversion."""
+    lstm = torch.nn.LSTM(3, 4)
+    save_file({f"rnn.{name}": value for name, value in lstm.state_dict().items()}, folder / "model.safetensors")
+    for name in ("optimizer.pt", "scheduler.pt", "optimizer_0.bin"):
+        (folder / name).write_bytes(b"x")
+    found = jobs.fuse(folder, tmp_path / "out", layout="cudnn")
+    assert (tmp_path / "out" / "optimizer.pt").read_bytes() == b"x"
+    (text,) = [text for text in found.warnings if "optimizer" in text]
+    assert "'optimizer.pt', 'optimizer_0.bin';" in text and "scheduler" not in text
+    assert not [text for text in jobs.dedup(folder, tmp_path / "out2").warnings if "optimizer" in text]
+
+
 def test_names_that_the_output_writes_are_never_companions(folder: Path) -> None:
-    """Whatever a folder holds: an index, shards and the one file are no companions at its top."""
+    """Indexes, shards and other spellings of the file that is read stay; what else has a written name is an error."""
     for name in ("model.safetensors.index.json", "model-00001-of-00002.safetensors", "Model.Safetensors"):
         (folder / name).write_text("x")
-    found = companions(str(folder), [], "elsewhere")
-    assert not [name for name in found.files if name.lower().startswith("model")] or "modeling_x.py" in found.files
+    found = companions(str(folder), [str(folder / "model.safetensors")], "elsewhere")
     assert {n for n in found.files if n.lower().startswith("model")} == {"modeling_x.py"}
+    found = companions(str(folder), [str(folder / "other.safetensors")], "elsewhere")
+    with pytest.raises(PlanError, match=r"'model.safetensors' would come along, and the output writes 'MODEL"):
+        check_names(["other.safetensors", "MODEL.safetensors"], found.files, "out")
+    check_names(["other.safetensors", "shards/model.safetensors"], found.files, "out")
+
+
+def test_a_written_name_is_refused_before_anything_is_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one checkpoint and by a family."""
+    shutil.copytree(folder, tmp_path / "other")
+    before = contents(tmp_path)
+    found = {"modeling_x.py": str(folder / "modeling_x.py"), **{name: str(folder / "README.md") for name in WRITTEN}}
+    for module in ("_writing", "_family_work"):
+        monkeypatch.setattr(f"paramtool.jobs.{module}.companions", lambda *_: Companions(found))
+    for dry_run in (False, True):
+        with pytest.raises(PlanError, match="would come along"):
+            jobs.dedup(folder, tmp_path / "out", dry_run=dry_run)
+        with pytest.raises(PlanError, match="would come along"):
+            jobs.dedup_family([folder, tmp_path / "other"], tmp_path / "out", dry_run=dry_run)
+    assert contents(tmp_path) == before
+
+
+WRITTEN = ("Model.safetensors", "model.safetensors.INDEX.json")

@@ -1,0 +1,32 @@
+"""Files that a training saves beside its weights, under names that end as those of weights do.
+
+They are no candidates where a folder's weights are looked for.  They are never opened for it: the name says it.
+"""
+
+from __future__ import annotations
+
+import re
+
+TRAINING_STATE = re.compile(
+    r"optimizer(_\d+)?(_rank\d+)?\.(pt|bin)"  # Trainer, accelerate
+    r"|rank\d+-of-\d+-optimizer\.pt"  # Trainer, torch_xla with FSDP
+    r"|scheduler(_\d+)?\.(pt|bin)"  # Trainer, accelerate
+    r"|scaler\.pt"  # both
+    r"|rng_state(_\d+)?\.pth"  # Trainer
+    r"|(training_args|user_content)\.(bin|pt)"  # Trainer
+    r"|(sampler|dl_state_dict)(_\d+)?\.bin"  # accelerate
+    r"|(random_states|custom_checkpoint)_\d+\.pkl"  # accelerate
+    r"|.*optim_states\.pt"  # DeepSpeed
+)
+"""Names of transformers 5.23 (trainer.py: `OPTIMIZER_NAME` and what stands beside it, `_save_rng_state`) and of
+accelerate 1.15 (checkpointing.py, `save_accelerator_state` and `save_custom_state`; utils/fsdp_utils.py), and of
+DeepSpeed 0.17 (runtime/engine.py, `_get_zero_ckpt_name`)."""
+
+
+def is_training_state(name: str) -> bool:
+    """Whether a file of this name belongs to the state of a training, and holds no weights.
+
+    >>> [is_training_state(name) for name in ("optimizer.bin", "rng_state_3.pth", "model_1.safetensors")]
+    [True, True, False]
+    """
+    return TRAINING_STATE.fullmatch(name) is not None
