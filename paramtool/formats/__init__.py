@@ -7,15 +7,15 @@ that recognises the first bytes of a file; `FOREIGN` lists what is recognised an
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import NamedTuple
 
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, ParamtoolError, UnsafeError
 from paramtool.formats import _sniff
 from paramtool.formats._files import open_source
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import Checkpoint, Unknown
 from paramtool.model.objects import tensor_names
 
 HEAD_NBYTES = 4096
@@ -67,21 +67,42 @@ FOREIGN = (
 )
 
 
-def read(path: str | os.PathLike[str]) -> Checkpoint:
+def read(path: str | os.PathLike[str], *, allow_class: Sequence[str] = (), allow_unknown: bool = False) -> Checkpoint:
     """Describe the checkpoint at `path`: a file, an index, or a folder that holds one of these.
 
-    No tensor byte is read, nothing that the file names is imported or run.  FormatError or UnsafeError where the file
-    is damaged or refused.
+    No tensor byte is read, nothing that the file names is imported or run.  FormatError where the file is damaged or
+    foreign, and UnsafeError where its pickles call what is not known to hold only data (docs/security.md).
+    `allow_class` names what may be called, or, in patterns, what only holds data; with `allow_unknown` everything is
+    described, without what would have been called.
+    """
+    from paramtool.formats import _policy
+
+    allow_class = _policy.checked(allow_class)
+    found = describe(path, allow_class=allow_class, allow_unknown=allow_unknown)
+    _policy.refuse(found.files[0].path, found.unknown, allow_class, allow_unknown)
+    return found
+
+
+def describe(
+    path: str | os.PathLike[str], *, allow_class: Sequence[str] = (), allow_unknown: bool = False
+) -> Checkpoint:
+    """The same, and whatever its pickles call is only listed in `Checkpoint.unknown`: for looking at a file.
+
+    A file that cannot be described is refused for what it calls, too.
     """
     path = os.fspath(path)
-    if os.path.isdir(path):
-        path = _in_folder(path)
     import gc
 
     collects = gc.isenabled()
     gc.disable()  # all of a description's many objects stay: looking for garbage costs a third of the time
     try:
-        return read_file(path)
+        return read_file(_in_folder(path) if os.path.isdir(path) else path)
+    except ParamtoolError as error:
+        if not error.asked:
+            raise
+        from paramtool.formats import _policy
+
+        raise _policy.judged(path, error, _policy.checked(allow_class), allow_unknown) from None
     finally:
         if collects:
             gc.enable()
@@ -124,15 +145,35 @@ def _head(path: str) -> tuple[bytes, int]:
 
 
 def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
-    """Describe a file by the format that its first bytes show."""
+    """Describe a file by the format that its first bytes show.
+
+    An error of a file that holds pickles says what they ask for: `ParamtoolError.asked`.
+    """
     if not head:
         raise FormatError(f"{path}: is empty; expected a checkpoint")
-    for format_ in FORMATS:
-        if format_.sniff(head, nbytes):
-            return format_.read(path)
+    try:
+        for format_ in FORMATS:
+            if format_.sniff(head, nbytes):
+                return format_.read(path)
+    except (FormatError, UnsafeError) as error:
+        from paramtool.formats import _scan
+
+        error.asked = _scan.scan(path)
+        raise
+    raise _foreign(path, head)
+
+
+def _foreign(path: str, head: bytes) -> FormatError:
+    """What a file is that no reader takes, and what its pickles ask for."""
+    from paramtool.formats import _scan
+
+    scanned = _scan.scan_file(path)
     text = head.lstrip().lower() if head.lstrip()[:1] == b"<" else head
-    foreign = next(foreign for foreign in FOREIGN if text.startswith(foreign.start))
-    raise FormatError(f"{path}: is {foreign.what}", hint=foreign.hint)
+    start = b"\x80" if scanned.is_pickle else text
+    foreign = next(foreign for foreign in FOREIGN if start.startswith(foreign.start))
+    error = FormatError(f"{path}: is {foreign.what}", hint=foreign.hint)
+    error.asked = scanned.unknown
+    return error
 
 
 KNOWN = (_sniff.MODEL_NAME, _sniff.INDEX_NAME, "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -158,13 +199,23 @@ def _in_folder(folder: str) -> str:
     if not indexes and len(weights) == 1:
         return os.path.join(folder, weights[0])
     if any(name.endswith(".distcp") for name in names):
-        raise FormatError(
+        refused = FormatError(
             f"{folder}: is a folder of torch.distributed.checkpoint, which this version does not read",
             hint="torch.distributed.checkpoint.format_utils.dcp_to_torch_save makes one file of it",
         )
+        refused.asked = tuple(_asked(os.path.join(folder, n) for n in names if n.endswith((".distcp", ".metadata"))))
+        raise refused
     found = indexes or weights
     raise FormatError(
         f"{folder}: is a folder with {len(found)} {'indexes' if indexes else 'weights files and no index'}"
         + (": " + ", ".join(found[:5]) if found else ""),
         hint="name the file or the index itself",
     )
+
+
+def _asked(paths: Iterator[str]) -> Iterator[Unknown]:
+    """What the pickles in several files ask for."""
+    from paramtool.formats import _scan
+
+    for path in paths:
+        yield from _scan.scan(path)

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from paramtool.errors import FormatError
 from paramtool.formats import _sniff, _torch_record, _zip
 from paramtool.formats._files import open_source
-from paramtool.formats._pickle_values import Instance, Use
+from paramtool.formats._pickle_values import Instance
 from paramtool.formats._torch_storages import Storages, checkpoint_of
 from paramtool.formats._torch_values import Tensor
 from paramtool.model.checkpoint import Checkpoint
@@ -52,7 +52,6 @@ def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
     script = f"{root}/constants.pkl" in members
     storages = Storages(source)
     values: dict[str, object] = {}
-    uses: list[Use] = []
     for label in ("data", "constants") if script else ("data",):
         member = members.get(f"{root}/{label}.pkl")
         if member is None:
@@ -60,12 +59,13 @@ def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
         storages.folder = f"{label}/"
         result = storages.run(_zip.read_member(file, member, where, MAX_PICKLE_NBYTES), 0, f"{where}: {member.name}")
         values[label] = result.value
-        uses += [use for use in result.uses if not (script and use.path.startswith("__torch__."))]
+    if script:  # classes of the archive's own code, which only torch.jit makes
+        storages.uses = [use for use in storages.uses if not use.path.startswith("__torch__.")]
     swap = _is_big_endian(file, where, members.get(f"{root}/byteorder"))
     backings = {key: _backing(storages, key, members.get(f"{root}/{key}"), swap) for key in storages.sizes}
     notes = [] if any(m.crc32 is not None for m in members.values()) else ["no CRC was computed for any member"]
     value = _with_constants(values["data"], values.get("constants"))
-    found = checkpoint_of("script" if script else "zip", storages, backings, value, uses, notes)
+    found = checkpoint_of("script" if script else "zip", storages, backings, value, notes)
     beside = members.get(f"{root}/{_torch_record.MEMBER}")
     if beside is None:
         return found

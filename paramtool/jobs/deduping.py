@@ -12,7 +12,7 @@ from typing import Any
 from paramtool import formats
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import safetensors
-from paramtool.jobs import declaring
+from paramtool.jobs import _sidecars, declaring
 from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.jobs._writing import (
@@ -116,6 +116,8 @@ class Options:
     """Write the objects of a torch file as dicts, lists, numbers and strings."""
     strict: bool = False
     """Refuse to leave out objects that the output cannot hold."""
+    allow_class: Sequence[str] = ()
+    """Classes that are allowed: exact names for calls, patterns for what only holds data."""
     allow_unknown: bool = False
     verify: bool = True
     dry_run: bool = False
@@ -145,11 +147,11 @@ def dedup(
             hint="leave out --no-equal, or --across-roles, --derive-casts and --fold-constants",
         )
     safetensors.check_align(options.align)
-    whole = formats.read(path)
+    whole = formats.read(path, allow_class=options.allow_class, allow_unknown=options.allow_unknown)
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     if options.ties:
         checkpoint = declaring.with_ties(checkpoint, options.ties)
-    warnings = allow(checkpoint, options.allow_unknown, output)
+    warnings = allow(checkpoint, output)
     if not checkpoint.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
     where = place(path, output, whole, options.max_shard_nbytes, options.force, "dedup", others=options.reads)
@@ -197,6 +199,7 @@ def dedup(
             *warnings,
             *_keep_warnings(joined, options.keep),
             *name_warnings(where),
+            *_sidecars.warnings(where.companions.files, options.allow_class),
             *flat_pair_warnings(plan, writer),
             *(unseen_warnings(plan, where.path) if where.is_folder else ()),
             *tie_warnings,

@@ -14,6 +14,7 @@ from typing import Any
 from paramtool import formats
 from paramtool.errors import PlanError, UsageError, listed, plural
 from paramtool.formats import safetensors
+from paramtool.jobs import _sidecars
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writers import SAFETENSORS, writer_for
 from paramtool.jobs._writing import Work, laid_out, name_warnings, place
@@ -83,6 +84,9 @@ class ExportOptions:
     """Write a folder of shards of at most so many bytes; None follows the input."""
     align: int = safetensors.ALIGN
     """The tensors of a file begin at a multiple of so many bytes."""
+    allow_class: Sequence[str] = ()
+    """Classes that are allowed: exact names for calls, patterns for what only holds data."""
+    allow_unknown: bool = False
     verify: bool = True
     dry_run: bool = False
     force: bool = False
@@ -117,9 +121,10 @@ def export(
         )
     if like is None and options.like_only is not None:
         raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
-    other = None if like is None else formats.read(like)
+    classes, everything = options.allow_class, options.allow_unknown
+    other = None if like is None else formats.read(like, allow_class=classes, allow_unknown=everything)
     wanted, like_section, more_advice = _wanted(names, other, options.like_only)
-    whole = formats.read(path)
+    whole = formats.read(path, allow_class=classes, allow_unknown=everything)
     rules = [rule if isinstance(rule, Rule) else renaming.parse(rule) for rule in options.rename]
     only = options.only
     if only is None and wanted is not None and not options.prefix and not rules:
@@ -151,7 +156,11 @@ def export(
         renamed={new: old[new] for new in plan.order if old.get(new, new) != new},
         left_out=where.companions.left,
         companions=tuple(where.companions.files),
-        warnings=(*_apart(entries, options.ties), *name_warnings(where)),
+        warnings=(
+            *_apart(entries, options.ties),
+            *name_warnings(where),
+            *_sidecars.warnings(where.companions.files, options.allow_class),
+        ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
         cloned_nbytes=cloned,

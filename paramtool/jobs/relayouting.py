@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from paramtool import formats, layouts
 from paramtool.errors import LayoutError, UsageError, listed
 from paramtool.formats import safetensors
+from paramtool.jobs import _sidecars
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writing import (
     Work,
@@ -72,6 +73,8 @@ class RelayoutOptions:
     """Write the objects of a torch file as dicts, lists, numbers and strings."""
     strict: bool = False
     """Refuse to leave out objects that the output cannot hold."""
+    allow_class: Sequence[str] = ()
+    """Classes that are allowed: exact names for calls, patterns for what only holds data."""
     allow_unknown: bool = False
     verify: bool = True
     dry_run: bool = False
@@ -128,9 +131,9 @@ def relayout(
     began = time.monotonic()
     safetensors.check_align(options.align)
     register_files(options.layout_files)
-    whole = formats.read(path)
+    whole = formats.read(path, allow_class=options.allow_class, allow_unknown=options.allow_unknown)
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
-    warnings = allow(checkpoint, options.allow_unknown, output)
+    warnings = allow(checkpoint, output)
     layout_name, _ = layouts.parse(options.target or DEFAULT)
     word = options.word or layout_name.replace(".", "-")
     where = place(path, output, whole, options.max_shard_nbytes, options.force, word, others=options.layout_files)
@@ -168,6 +171,7 @@ def relayout(
             *warnings,
             *outcome.warnings,
             *name_warnings(where),
+            *_sidecars.warnings(where.companions.files, options.allow_class),
             *flat_pair_warnings(plan, where.writer),
         ),
         verified=options.verify and not options.dry_run,
