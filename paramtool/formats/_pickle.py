@@ -87,6 +87,7 @@ def attempt(
 ) -> tuple[tuple[Use, ...], int]:
     """What a pickle asks for up to where it ends or breaks, and the index after its STOP; -1 where it breaks."""
     machine = Machine(data, start, "", constructors, persistent, limits, known)
+    machine.frames = False
     try:
         return (found := machine.run()).uses, found.stop
     except ParamtoolError:
@@ -538,7 +539,7 @@ def _proto(machine: Machine, at: int) -> int:
 @_opcode(b"\x95")
 def _frame(machine: Machine, at: int) -> int:
     """A frame only helps to read ahead; its length must fit."""
-    if U64.unpack_from(machine.data, at)[0] > machine.end - at - 8:
+    if U64.unpack_from(machine.data, at)[0] > machine.end - at - 8 and machine.frames:
         machine.truncated()
     return at + 8
 
@@ -587,7 +588,7 @@ def _getattr(machine: Machine, args: tuple[object, ...]) -> object:
     return machine.unknown("builtins.getattr", args)
 
 
-MEMBER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+MEMBER = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*")
 """The name of a member of an enum."""
 
 

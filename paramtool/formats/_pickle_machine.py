@@ -70,6 +70,7 @@ class Machine:
         "crowds",
         "data",
         "end",
+        "frames",
         "known",
         "limits",
         "memo",
@@ -111,6 +112,8 @@ class Machine:
         self.uses: dict[str, Use] = {}
         self.crowds: dict[tuple[int, int], int] = {}
         self.objects = self.copied = 0
+        self.frames = True
+        """Whether the lengths of frames have to fit."""
 
     # -- running ---------------------------------------------------------------------------------------------
 

@@ -140,7 +140,8 @@ PROTOCOLS = {bytes([number]) for number in range(2, 6)}
 
 
 def _counts(use: Use, sound: bool) -> bool:
-    return bool(NAME.fullmatch(use.path.removesuffix("()"))) and (sound or _policy.is_dangerous(use.path))
+    dangerous = use.called and _policy.is_dangerous(use.path)
+    return bool(NAME.fullmatch(use.path.removesuffix("()"))) and (sound or dangerous)
 
 
 def _unknown(use: Use) -> Unknown:
