@@ -171,7 +171,8 @@ def _foreign(path: str, head: bytes) -> FormatError:
     text = head.lstrip().lower() if head.lstrip()[:1] == b"<" else head
     start = b"\x80" if scanned.is_pickle else text
     foreign = next(foreign for foreign in FOREIGN if start.startswith(foreign.start))
-    error = FormatError(f"{path}: is {foreign.what}", hint=foreign.hint)
+    more = "" if scanned.ended else "; its pickles were not looked through to the end, for their size"
+    error = FormatError(f"{path}: is {foreign.what}{more}", hint=foreign.hint)
     error.asked = scanned.unknown
     return error
 

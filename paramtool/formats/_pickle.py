@@ -22,7 +22,7 @@ from collections.abc import Callable, Container, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from paramtool.errors import ParamtoolError
+from paramtool.errors import ParamtoolError, UnsafeError
 from paramtool.formats._pickle_machine import (
     HANDLERS,
     MAX_DIGITS,
@@ -85,13 +85,16 @@ def attempt(
     limits: Limits = DEFAULT_LIMITS,
     known: Container[str] = (),
 ) -> tuple[tuple[Use, ...], int]:
-    """What a pickle asks for up to where it ends or breaks, and the index after its STOP; -1 where it breaks."""
+    """What a pickle asks for up to where it ends or breaks, and the index after its STOP.
+
+    -1 where it breaks, -2 where the limits end it.
+    """
     machine = Machine(data, start, "", constructors, persistent, limits, known)
     machine.frames = False
     try:
         return (found := machine.run()).uses, found.stop
-    except ParamtoolError:
-        return tuple(machine.uses.values()), -1
+    except ParamtoolError as error:
+        return tuple(machine.uses.values()), -2 if isinstance(error, UnsafeError) else -1
 
 
 # -- opcodes -------------------------------------------------------------------------------------------------

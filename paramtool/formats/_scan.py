@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from paramtool.errors import ParamtoolError
 from paramtool.formats import _policy, _sniff, _zip
@@ -51,6 +51,8 @@ class Scanned(NamedTuple):
     """Names that its pickles ask for and the tables do not know."""
     is_pickle: bool
     """Whether the file itself is a sound pickle."""
+    ended: bool = True
+    """Whether everything was looked through; limits end bombs, and pickles of more than 512 MiB."""
 
 
 NOTHING = Scanned((), False)
@@ -84,13 +86,18 @@ def scan_file(path: str) -> Scanned:
             return _scanned(data, MAX_DEPTH)
 
 
-def _members(file: Any, path: str, members: list[_zip.Member]) -> Iterator[Unknown]:
+def _members(file: BinaryIO, path: str, members: list[_zip.Member]) -> Iterator[Unknown]:
     for member in members:
-        try:
-            data = _zip.read_member(file, member, path, MAX_MEMBER_NBYTES)
-        except ParamtoolError:
-            continue
-        yield from _scanned(data, MAX_DEPTH - 1).unknown
+        yield from scan_member(file, member, path)
+
+
+def scan_member(file: BinaryIO, member: _zip.Member, path: str) -> tuple[Unknown, ...]:
+    """What a member of a sound archive asks for."""
+    try:
+        data = _zip.read_member(file, member, path, MAX_MEMBER_NBYTES)
+    except ParamtoolError:
+        return ()
+    return _scanned(data, MAX_DEPTH - 1).unknown
 
 
 def _scanned(data: Buffer, depth: int) -> Scanned:
@@ -121,7 +128,7 @@ def _merged(found: Iterator[Unknown] | tuple[Unknown, ...]) -> tuple[Unknown, ..
 def _pickles(data: Buffer, at: int, depth: int) -> Scanned:
     """What the pickles ask for that stand one behind the other."""
     found: list[Unknown] = []
-    first = -1
+    first = stop = -1
     for number in range(MAX_PICKLES):
         inner: list[Unknown] = []
         uses, stop = attempt(data, at, _held(inner, depth), _persistent, DEFAULT_LIMITS, KNOWN)
@@ -133,7 +140,7 @@ def _pickles(data: Buffer, at: int, depth: int) -> Scanned:
         if stop <= 0 or stop >= len(data):
             break
         at = stop
-    return Scanned(_merged(tuple(found)), first > 0)
+    return Scanned(_merged(tuple(found)), first > 0, stop != -2)
 
 
 PROTOCOLS = {bytes([number]) for number in range(2, 6)}

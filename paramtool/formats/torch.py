@@ -19,7 +19,7 @@ from typing import BinaryIO
 from paramtool.errors import FormatError
 from paramtool.formats import _sniff, _torch_record, _zip
 from paramtool.formats._files import open_source
-from paramtool.formats._pickle_values import Instance
+from paramtool.formats._pickle_values import Instance, Use
 from paramtool.formats._torch_storages import Storages, checkpoint_of
 from paramtool.formats._torch_values import Tensor
 from paramtool.model.checkpoint import Checkpoint
@@ -61,6 +61,9 @@ def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
         values[label] = result.value
     if script:  # classes of the archive's own code, which only torch.jit makes
         storages.uses = [use for use in storages.uses if not use.path.startswith("__torch__.")]
+    else:
+        others = (m for name, m in members.items() if name.endswith(PICKLES) and name != f"{root}/data.pkl")
+        storages.uses += [use for member in others for use in _uses_beside(file, member, where)]
     swap = _is_big_endian(file, where, members.get(f"{root}/byteorder"))
     backings = {key: _backing(storages, key, members.get(f"{root}/{key}"), swap) for key in storages.sizes}
     notes = [] if any(m.crc32 is not None for m in members.values()) else ["no CRC was computed for any member"]
@@ -70,6 +73,16 @@ def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
     if beside is None:
         return found
     return _torch_record.with_record(found, _zip.read_member(file, beside, where, _torch_record.MAX_NBYTES))
+
+
+PICKLES = (".pkl", ".pickle")
+
+
+def _uses_beside(file: BinaryIO, member: _zip.Member, where: str) -> list[Use]:
+    """What a pickle asks for that torch.save did not put into the archive, and that torch.load does not look at."""
+    from paramtool.formats import _scan
+
+    return [Use(one.path, one.called, one.arguments) for one in _scan.scan_member(file, member, where)]
 
 
 def _root(where: str, members: Mapping[str, _zip.Member]) -> str:

@@ -168,6 +168,9 @@ SHAPES: dict[str, Callable[[], bytes]] = {
     "a torch zip without its storage": lambda: archive(
         Part(b"archive/data.pkl", state(w=tensor(), evil=SYSTEM)), Part(b"archive/version", b"3\n")
     ),
+    "another pickle in a torch zip": lambda: archive(
+        *makers_torch.parts(), Part(makers_torch.parts()[0].name.split(b"/")[0] + b"/evil.pkl", dumped(4))
+    ),
     "a tar": tarred,
     "an array of objects": npy,
     "arrays of objects": lambda: zipped("a.npy", npy()),
@@ -188,7 +191,7 @@ def test_what_it_would_call_is_listed(shape: str, tmp_path: Path) -> None:
     for args in (("inspect", "model.bin"), ("dedup", "model.bin"), ("inspect", "model.bin", "--json")):
         ran = quick(*args, cwd=tmp_path)
         listed = ran.err + ran.out
-        assert ran.code == 4 and "nothing was run" in ran.err and listed.isascii(), ran
+        assert ran.code == 4 and "nothing was run" in ran.err and "\x1b" not in listed, ran
         if shape == "getattr":
             assert "builtins.getattr" in listed
         else:
@@ -281,6 +284,7 @@ def test_a_bomb_is_no_way_past(tmp_path: Path) -> None:
     ran = quick("inspect", "a.bin", cwd=tmp_path)
     assert ran.code == 4 and "os.system" in ran.err, ran
     (tmp_path / "a.bin").write_bytes(PROTO + b"N" * 2_000_000 + SYSTEM + b".")
-    assert quick("inspect", "a.bin", cwd=tmp_path).code in (3, 4)
+    ran = quick("inspect", "a.bin", cwd=tmp_path)
+    assert ran.code == 3 and "not looked through to the end" in ran.err, ran
     with pytest.raises((FormatError, UnsafeError)):
         paramtool.read(tmp_path / "a.bin")
