@@ -59,7 +59,13 @@ def __getattr__(name: str) -> object:
 
 
 def variants(
-    path: Path, against: Sequence[Path], *, only: str | None = None, progress: Progress | None = None
+    path: Path,
+    against: Sequence[Path],
+    *,
+    only: str | None = None,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+    progress: Progress | None = None,
 ) -> tuple[Variant, ...]:
     """What variants of a model make of a checkpoint, before anyone loads it: loads, through aliases, or why not.
 
@@ -69,12 +75,21 @@ def variants(
     `paramtool.torch.variants` takes models themselves.
 
     UsageError where nothing is asked, where a list holds no name, and where a config is asked for and transformers is
-    not there; FormatError where a file or a config is damaged, contradicts itself or cannot be built.
+    not there; FormatError where a file or a config is damaged, contradicts itself or cannot be built.  UnsafeError,
+    `allow_class` and `allow_unknown` as of `read`, for checkpoints among `against`, too.
     """
     from paramtool import jobs
     from paramtool.jobs._progress import silent
 
-    return jobs.variants(path, against, only=only, build=_wanted_from_config, progress=progress or silent)
+    return jobs.variants(
+        path,
+        against,
+        only=only,
+        build=_wanted_from_config,
+        allow_class=allow_class,
+        allow_unknown=allow_unknown,
+        progress=progress or silent,
+    )
 
 
 def _wanted_from_config(path: str) -> tuple[Mapping[str, Wanted], Mapping[str, Wanted]]:

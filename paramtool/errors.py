@@ -19,6 +19,7 @@ A message says where, what was found, what was expected and what to do next.  `h
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 MAX_LISTED = 20
 """So many lines of one kind are shown; the others are counted."""
@@ -57,6 +58,8 @@ class ParamtoolError(Exception):
         super().__init__(message)
         self.hint = hint
         """What to do next; shown on a line of its own."""
+        self.asked: tuple[Any, ...] = ()
+        """What the pickles of a file that cannot be read ask for (`model.checkpoint.Unknown`), as far as it shows."""
 
 
 class UsageError(ParamtoolError):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from paramtool.model.alias import AliasGraph, FusedBlock, Member
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unknown, Unreadable
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool)
     """`paramtool inspect --json`."""
     checkpoint, graph = found.checkpoint, found.graph
     data: dict[str, Any] = {
-        "schema": "paramtool.inspect/3",
+        "schema": "paramtool.inspect/4",
         "path": found.path,
         "format": checkpoint.format,
         "producer": checkpoint.producer,
@@ -40,9 +41,11 @@ def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool)
         "unused": [{"storage": id_, "nbytes": nbytes} for id_, nbytes in graph.unused.items()],
         "unused_nbytes": found.unused_nbytes,
         "duplicate_nbytes": None if found.equal is None else found.duplicate_nbytes,
-        "unknown": [
-            {"path": u.path, "called": u.called, "arguments": u.arguments, "needed_by": list(u.needed_by)}
-            for u in checkpoint.unknown
+        "unsafe": bool(found.unsafe or found.unsafe_sidecars),
+        "unknown": _unknown(checkpoint.unknown, found.unsafe),
+        "sidecars": [
+            {"file": name, "unknown": _unknown(asked, found.unsafe_sidecars.get(name, ()))}
+            for name, asked in found.sidecars.items()
         ],
         "metadata": dict(checkpoint.metadata),
         "notes": list(checkpoint.notes),
@@ -53,6 +56,20 @@ def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool)
     if tensors:
         data["tensor_list"] = [_tensor(name, entry, graph, found) for name, entry in checkpoint.entries.items()]
     return data
+
+
+def _unknown(asked: Iterable[Unknown], unsafe: Collection[Unknown]) -> list[dict[str, Any]]:
+    """Names that pickles ask for; `unsafe` are those that make the file so."""
+    return [
+        {
+            "path": u.path,
+            "called": u.called,
+            "arguments": u.arguments,
+            "needed_by": list(u.needed_by),
+            "unsafe": u in unsafe,
+        }
+        for u in asked
+    ]
 
 
 def _config(found: DeclaredTies) -> dict[str, Any]:

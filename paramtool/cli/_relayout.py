@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from paramtool import jobs
-from paramtool.cli import _each, _render
+from paramtool.cli import _allow, _each, _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._text import FILE, Size, came_along, opens, plural, size, verify_line
 from paramtool.layouts import verified
@@ -42,8 +42,7 @@ OPTIONS = (
     click.option("--plain", is_flag=True, help="In a torch file, write objects as dicts, lists, numbers and strings, "
                  "so that torch.load(weights_only=True) opens it."),
     click.option("--strict", is_flag=True, help="Refuse to leave out objects that the output cannot hold."),
-    click.option("--allow-unknown", is_flag=True,
-                 help="Go on although the pickle calls unknown names (they are not run)."),
+    *_allow.OPTIONS,
     click.option("--no-verify", is_flag=True, help="Do not read the result back."),
     click.option("--dry-run", is_flag=True, help="Say what would be done."),
     click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema)."),
@@ -76,6 +75,7 @@ def options(flags: dict[str, Any]) -> dict[str, Any]:
         "skip_unsupported": flags["skip_unsupported"],
         "plain": flags["plain"],
         "strict": flags["strict"],
+        "allow_class": flags["allow_class"],
         "allow_unknown": flags["allow_unknown"],
         "verify": not flags["no_verify"],
         "dry_run": flags["dry_run"],

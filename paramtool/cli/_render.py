@@ -96,6 +96,11 @@ def lines(found: Iterable[str]) -> None:
         print(shown(line))
 
 
+def flush() -> None:
+    """Put out what was printed, so that it stands before an error."""
+    sys.stdout.flush()
+
+
 def warn(*texts: str) -> None:
     """A line on standard error for each."""
     for text in texts:

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 import click
 
 from paramtool.cli._text import parse_size, size
+from paramtool.formats._policy import is_allowed, told
 from paramtool.jobs import Inspection
 from paramtool.model.dtype import DTYPES
 
@@ -38,6 +39,8 @@ def parse(text: str) -> Rule:
             return Rule(text, lambda found: _over("unused bytes", found.unused_nbytes, limit))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+    if text == "unsafe":
+        return Rule(text, _unsafe)
     if text == "unknown-class":
         return Rule(text, _unknown)
     if text == "config-ties":
@@ -53,7 +56,8 @@ def parse(text: str) -> Rule:
             raise click.BadParameter(f"{right!r} is no dtype; they are called float32, bfloat16, float8_e4m3fn, ...")
         return Rule(text, lambda found: _dtype(found, left, right))
     raise click.BadParameter(
-        f"{text!r} is no rule; the rules are duplicate-bytes>SIZE, unused-bytes>SIZE, unknown-class, not-tied:A=B, "
+        f"{text!r} is no rule; the rules are duplicate-bytes>SIZE, unused-bytes>SIZE, unsafe, unknown-class, "
+        "not-tied:A=B, "
         "dtype:PATTERN=DTYPE, missing:NAME, config-ties"
     )
 
@@ -65,7 +69,16 @@ def _over(what: str, found: int, limit: int) -> Iterator[str]:
 
 def _unknown(found: Inspection) -> Iterator[str]:
     for unknown in found.checkpoint.unknown:
-        yield f"{unknown.path} is {'called' if unknown.called else 'named'} by the file and not known"
+        if not is_allowed(unknown, found.allow_class):
+            yield f"{unknown.path} is {'called' if unknown.called else 'named'} by the file and not known"
+
+
+def _unsafe(found: Inspection) -> Iterator[str]:
+    for unknown in found.unsafe:
+        yield f"{told(unknown)} is {'called' if unknown.called else 'named'} by the file"
+    for name, unsafe in found.unsafe_sidecars.items():
+        for unknown in unsafe:
+            yield f"{told(unknown)} is {'called' if unknown.called else 'named'} by {name!r}"
 
 
 def _config_ties(found: Inspection) -> Iterator[str]:

@@ -10,6 +10,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _config, _each, _render
 from paramtool.cli._align import ALIGN, physical
+from paramtool.cli._allow import allowing
 from paramtool.cli._text import FILE, Size, came_along, opens, plural, quoted, size, verify_line
 from paramtool.jobs import Deduped
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
@@ -58,7 +59,7 @@ RECORD_NBYTES = 10_000
 @click.option("--plain", is_flag=True, help="In a torch file, write objects as dicts, lists, numbers and strings, so "
               "that torch.load(weights_only=True) opens it.")  # fmt: skip
 @click.option("--strict", is_flag=True, help="Refuse to leave out objects that the output cannot hold.")
-@click.option("--allow-unknown", is_flag=True, help="Go on although the pickle calls unknown names (they are not run).")
+@allowing
 @click.option("--no-verify", is_flag=True, help="Do not read the result back.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
@@ -69,7 +70,7 @@ def command(
     max_shard_size: int | None, align: int,
     share_renamed: bool, no_equal: bool, min_equal_bytes: int, across_roles: bool, derive_casts: bool,
     fold_constants: bool, memory: int, skip_unsupported: bool, plain: bool, strict: bool,
-    allow_unknown: bool, no_verify: bool, dry_run: bool,
+    allow_class: tuple[str, ...], allow_unknown: bool, no_verify: bool, dry_run: bool,
     as_json: bool, force: bool,
 ) -> None:  # fmt: skip
     """Write a checkpoint with every byte once and every name recorded.
@@ -105,6 +106,7 @@ def command(
         skip_unsupported=skip_unsupported,
         plain=plain,
         strict=strict,
+        allow_class=allow_class,
         allow_unknown=allow_unknown,
         verify=not no_verify,
         dry_run=dry_run,

@@ -13,6 +13,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _each, _render
 from paramtool.cli._align import ALIGN, physical
+from paramtool.cli._allow import allowing
 from paramtool.cli._config import asked, names_of
 from paramtool.cli._text import FILE, Size, came_along, plural, size, verify_line
 from paramtool.errors import UsageError
@@ -50,6 +51,7 @@ AS_SAVED = (
 @click.option("--max-bytes", type=Size(), default=MAX_EXPANDED_NBYTES, show_default=True,
               help="What one expanded (stride 0) tensor may grow to.")  # fmt: skip
 @ALIGN
+@allowing
 @click.option("--no-verify", is_flag=True, help="Do not read the result back.")
 @click.option("--dry-run", is_flag=True, help="Say what would be written.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")

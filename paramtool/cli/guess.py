@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from paramtool import jobs
 from paramtool.cli import _render
+from paramtool.cli._allow import allowing
 from paramtool.cli._text import FILE, plural, quoted
 
 if TYPE_CHECKING:
@@ -28,8 +29,11 @@ MANY_ALIKE = 4
 @click.option("--no-values", is_flag=True, help="Read no tensor: order the candidates by sizes and names alone.")
 @click.option("--toml", metavar="LAYOUT",
               help="For names that are of no layout: print a --layout-file, with the gates of LAYOUT.")  # fmt: skip
+@allowing
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
-def command(path: str, at: str | None, limit: int, no_values: bool, toml: str | None, as_json: bool) -> int:
+def command(
+    path: str, at: str | None, limit: int, no_values: bool, toml: str | None, as_json: bool, **allowed: Any
+) -> int:
     """List the recurrent networks that tensors could be, each with its reasons and the words to type.
 
     Nothing is decided: a length fits many networks, and no shape shows the order of gates.  Values only change the
@@ -40,9 +44,9 @@ def command(path: str, at: str | None, limit: int, no_values: bool, toml: str | 
     $ paramtool guess old.params --at lstm_parameters --limit 50
     """
     if toml is not None:
-        _render.lines(jobs.guess(path, at, values=False).toml(toml).splitlines())
+        _render.lines(jobs.guess(path, at, values=False, **allowed).toml(toml).splitlines())
         return 0
-    found = jobs.guess(path, at, limit, values=not no_values, progress=_render.progress)
+    found = jobs.guess(path, at, limit, values=not no_values, progress=_render.progress, **allowed)
     if as_json:
         from paramtool.cli import _json_guess
 

@@ -9,11 +9,13 @@ import click
 
 from paramtool import jobs
 from paramtool.cli import _each, _render
+from paramtool.cli._allow import allowing
 from paramtool.cli._text import FILE, count, plural, quoted, size
+from paramtool.formats._policy import is_allowed, is_dangerous
 from paramtool.jobs import Inspection
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES
 from paramtool.model.alias import FusedBlock, Member
-from paramtool.model.checkpoint import PENDING, Compound, Entry, NoData, Unreadable
+from paramtool.model.checkpoint import PENDING, Compound, Entry, NoData, Unknown, Unreadable
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ MANY_BLOCKS = 4
 """Fused blocks have many parts: so many are listed."""
 
 
-@click.command("inspect", epilog="Exit codes: 0 fine, 1 a --fail-on rule did not hold, 3 bad file, 4 unsafe file.")
+@click.command("inspect", epilog="Exit codes: 0 fine, 1 a --fail-on rule did not hold, 3 bad file, 4 unsafe file, of "
+               "which everything is listed first; of several, 4 comes before 3 and 1.")  # fmt: skip
 @click.argument("path", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 @click.option("--tensors", is_flag=True, help="List every tensor.")
@@ -44,13 +47,16 @@ MANY_BLOCKS = 4
               "without PATH the config.json beside the checkpoint.")  # fmt: skip
 @click.option("--fail-on", "rules", multiple=True, metavar="RULE",
               callback=lambda ctx, param, texts: [_rule(text) for text in texts],
-              help="Exit with 1 where the rule does not hold: duplicate-bytes>SIZE, unused-bytes>SIZE, unknown-class, "
+              help="Exit with 1 where the rule does not hold: duplicate-bytes>SIZE, unused-bytes>SIZE, unsafe, "
+              "unknown-class, "
               "not-tied:A=B, dtype:PATTERN=DTYPE, missing:NAME, config-ties.")  # fmt: skip
+@allowing
 def command(
-    path: str, as_json: bool, tensors: bool, digest: bool, weights: str | None, config: str | None, rules: list[Rule]
+    path: str, as_json: bool, tensors: bool, digest: bool, weights: str | None, config: str | None, rules: list[Rule],
+    allow_class: tuple[str, ...], allow_unknown: bool,
 ) -> int:  # fmt: skip
     """Show what is in a checkpoint.  Nothing of it is imported or run, and no tensor is read without --digest or
-    --config.
+    --config.  A file whose pickles call what is not known is unsafe: all of it is listed, and the exit code is 4.
 
     \b
     $ paramtool inspect model.pt
@@ -62,14 +68,9 @@ def command(
     equal = any(rule.needs_content for rule in rules)
     smallest = 1 if equal else MIN_EQUAL_NBYTES  # a rule counts every byte
     found = jobs.inspect(
-        path,
-        digests=digest,
-        equal=equal,
-        min_equal_nbytes=smallest,
-        config=config,
-        weights=weights,
-        progress=_render.progress,
-    )
+        path, digests=digest, equal=equal, min_equal_nbytes=smallest, config=config, weights=weights,
+        allow_class=allow_class, allow_unknown=allow_unknown, progress=_render.progress,
+    )  # fmt: skip
     findings = [{"rule": rule.text, "finding": text} for rule in rules for text in rule.check(found)]
     if as_json:
         from paramtool.cli import _json
@@ -78,6 +79,9 @@ def command(
     else:
         _render.rows(_rows(found, tensors or digest))
         _render.lines(f"finding: {finding['rule']}: {finding['finding']}" for finding in findings)
+    if not allow_unknown:
+        _render.flush()
+        found.refuse()
     return 1 if findings else 0
 
 
@@ -258,21 +262,26 @@ def _unused(found: Inspection) -> Iterator[_render.Row]:
 
 
 def _unknown(found: Inspection) -> Iterator[_render.Row]:
+    unsafe = {unknown.path for unknown in found.unsafe}
     for unknown in found.checkpoint.unknown:
-        if unknown.needed_by:
-            yield (
-                "unsafe",
-                unknown.path,
-                f"needed by {_some(list(unknown.needed_by))}: not run, nothing was imported",
-            )
-        elif unknown.called:
-            yield (
-                "unsafe",
-                unknown.path,
-                f"called by the pickle with {unknown.arguments}: not run, nothing was imported",
-            )
-        else:
-            yield ("unknown", unknown.path, "a class that holds data; not imported")
+        label = (
+            "unsafe" if unknown.path in unsafe else "allowed" if is_allowed(unknown, found.allow_class) else "unknown"
+        )
+        yield (label, unknown.path, _asked(unknown))
+    for name, asked in found.unsafe_sidecars.items():
+        for unknown in asked:
+            yield ("unsafe", name, unknown.path, _asked(unknown))
+
+
+def _asked(unknown: Unknown) -> str:
+    """What a pickle does with a name, for people."""
+    if unknown.needed_by:
+        return f"needed by {_some(list(unknown.needed_by))}: not run, nothing was imported"
+    if unknown.called:
+        return f"called by the pickle with {unknown.arguments}: not run, nothing was imported"
+    if is_dangerous(unknown.path):
+        return "named by the pickle, and runs programs or code: not run, nothing was imported"
+    return "a class that holds data; not imported"
 
 
 def _tensors(found: Inspection) -> Iterator[_render.Row]:
@@ -308,14 +317,13 @@ def _next(found: Inspection) -> Iterator[_render.Row]:
     path, entries = quoted(found.path), found.checkpoint.entries
     if found.weights is not None:
         path += f" --weights {quoted(found.weights)}"
-    needed = {name for unknown in found.checkpoint.unknown for name in unknown.needed_by}
-    if not entries:
+    if not entries or found.unsafe:  # the error says what can be done
         return
     if found.checkpoint.producer == "paramtool":
         yield ("next", f"paramtool export {path} --names names.txt -o plain.safetensors")
-    elif needed:
-        yield ("next", f"dedup refuses the file: {plural(len(needed), 'tensor')} can only be had by calling what is "
-               "never called, and no flag helps")  # fmt: skip
+    elif needed := {name for unknown in found.checkpoint.unknown for name in unknown.needed_by}:
+        yield ("next", f"dedup refuses the file: {plural(len(needed), 'tensor')} cannot be read without running code, "
+               "which is never done, and no flag helps")  # fmt: skip
     else:
         yield from _next_dedup(found, path)
 
@@ -327,14 +335,12 @@ def _next_dedup(found: Inspection, path: str) -> Iterator[_render.Row]:
     if not kept:
         yield ("next", "dedup refuses every tensor: safetensors has no form for them")
         return
-    flags, why = "", ""
+    flags = "".join(f" --allow-class {quoted(name)}" for name in found.allow_class)
+    why = ""
     if refused:
         flags += " --skip-unsupported"
         leaves = "it" if len(refused) == 1 else "them"
         why += f"dedup refuses {plural(len(refused), 'tensor')}: --skip-unsupported leaves {leaves} out; "
-    if any(unknown.called for unknown in found.checkpoint.unknown):
-        flags += " --allow-unknown"
-        why += "--allow-unknown goes on without what the pickle calls; "
     names = "1 name" if len(kept) == 1 else f"{'' if refused else 'all '}{len(kept)} names"
     yield (
         "next",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import paramtool
 from paramtool.cli import _render
+from paramtool.cli._allow import allowing
 from paramtool.cli._text import FILE, plural, quoted
 from paramtool.engine.difference import told
 
@@ -25,8 +26,9 @@ MANY = 8
               help="A variant: names, one a line (- reads standard input); a checkpoint; the config of a model of "
               "transformers; a folder with one of these.  May be repeated.")  # fmt: skip
 @click.option("--only", metavar="SECTION", help="One section of FILE, its prefix stripped.")
+@allowing
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
-def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool) -> int:
+def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool, **allowed: Any) -> int:
     """Say which variants of a model can load a file: all names there, some through aliases, or what is in the way.
 
     Tensors are read only where a variant ties names that the file holds twice.  The model of a config.json is built
@@ -36,7 +38,7 @@ def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool
     $ paramtool variants model.dedup.safetensors --against names.txt
     $ paramtool variants model.dedup.safetensors --against old.pt --against untied/config.json
     """
-    found = paramtool.variants(path, against, only=only, progress=_render.progress)
+    found = paramtool.variants(path, against, only=only, progress=_render.progress, **allowed)
     if as_json:
         from paramtool.cli import _json_variants
 

@@ -7,13 +7,13 @@ that recognises the first bytes of a file; `FOREIGN` lists what is recognised an
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from typing import NamedTuple
 
-from paramtool.errors import FormatError, UsageError
+from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError
 from paramtool.formats import _sniff, _weights
 from paramtool.formats._files import open_source
 from paramtool.formats._weights import Weights
@@ -71,20 +71,66 @@ FOREIGN = (
 )
 
 
-def read(path: str | os.PathLike[str], weights: str | None = None) -> Checkpoint:
+def read(
+    path: str | os.PathLike[str],
+    weights: str | None = None,
+    *,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+) -> Checkpoint:
     """Describe the checkpoint at `path`: a file, an index, or a folder that holds one of these.
 
-    No tensor byte is read, nothing that the file names is imported or run.  FormatError or UnsafeError where the file
-    is damaged or refused.  Of a folder with several sets of weights `weights` names the file that is read; UsageError
-    where they differ and it is not said.  To see that, the first bytes of tensors are read.
+    No tensor byte is read, nothing that the file names is imported or run.  FormatError where the file is damaged or
+    foreign, and UnsafeError where its pickles call what is not known to hold only data (docs/security.md).
+    `allow_class` names what may be called, or, in patterns, what only holds data; with `allow_unknown` everything is
+    described, without what would have been called.  Of a folder with several sets of weights `weights` names the file
+    that is read; UsageError where they differ and it is not said.  To see that, the first bytes of tensors are read.
     """
-    return opened(path, weights).checkpoint
+    return opened(path, weights, allow_class=allow_class, allow_unknown=allow_unknown).checkpoint
 
 
-def opened(path: str | os.PathLike[str], weights: str | None = None) -> Weights:
+def opened(
+    path: str | os.PathLike[str],
+    weights: str | None = None,
+    *,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+) -> Weights:
     """The same, with the name that its weights have in an output folder, and the copies of them beside it."""
+    from paramtool.formats import _policy
+
+    allowed = _policy.checked(allow_class)
+    found = looked_at(path, weights, allow_class=allowed, allow_unknown=allow_unknown)
+    _refuse(found, allowed, allow_unknown)
+    return found
+
+
+def _refuse(found: Weights, allow_class: tuple[str, ...], allow_unknown: bool) -> None:
+    from paramtool.formats import _policy
+
+    _policy.refuse(found.checkpoint.files[0].path, found.checkpoint.unknown, allow_class, allow_unknown)
+
+
+def describe(
+    path: str | os.PathLike[str],
+    weights: str | None = None,
+    *,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+) -> Checkpoint:
+    """As `read`, and whatever its pickles call is only listed in `Checkpoint.unknown`: for looking at a file.
+
+    A file that cannot be described is refused for what it calls, too.
+    """
+    return looked_at(path, weights, allow_class=allow_class, allow_unknown=allow_unknown).checkpoint
+
+
+def looked_at(
+    path: str | os.PathLike[str], weights: str | None, *, allow_class: Sequence[str], allow_unknown: bool
+) -> Weights:
+    """As `opened`, and as `describe`."""
     path = os.fspath(path)
-    with quick():
+    with _judging(path, allow_class, allow_unknown):
         if os.path.isdir(path):
             from paramtool.formats import _sets
 
@@ -94,26 +140,42 @@ def opened(path: str | os.PathLike[str], weights: str | None = None) -> Weights:
         return Weights(path, read_file(path), _weights.of_file(path))
 
 
-def opened_each(folder: str | os.PathLike[str]) -> dict[str, list[Weights]]:
+def opened_each(
+    folder: str | os.PathLike[str], *, allow_class: Sequence[str] = (), allow_unknown: bool = False
+) -> dict[str, list[Weights]]:
     """Every set of weights of a folder and of those inside: {folder inside, empty for itself: sets}."""
+    from paramtool.formats import _policy, _sets
+
     folder = os.fspath(folder)
     if os.path.isfile(folder):
         raise UsageError(f"{folder}: --each is for folders, and this is a file")
-    from paramtool.formats import _sets
-
-    with quick():
-        return _sets.every(folder, read_file)
+    allowed = _policy.checked(allow_class)
+    with _judging(folder, allowed, allow_unknown):
+        found = _sets.every(folder, read_file)
+    for sets in found.values():
+        for one in sets:
+            _refuse(one, allowed, allow_unknown)
+    return found
 
 
 @contextmanager
-def quick() -> Iterator[None]:
-    """No looking for garbage: all of a description's many objects stay, and it costs a third of the time."""
+def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool) -> Iterator[None]:
+    """Errors of reading, judged by what the file asks for as well; and no looking for garbage meanwhile.
+
+    All of a description's many objects stay, and looking for garbage costs a third of the time.
+    """
     import gc
 
     collects = gc.isenabled()
     gc.disable()
     try:
         yield
+    except ParamtoolError as error:
+        if not error.asked:
+            raise
+        from paramtool.formats import _policy
+
+        raise _policy.judged(path, error, _policy.checked(allow_class), allow_unknown) from None
     finally:
         if collects:
             gc.enable()
@@ -156,12 +218,33 @@ def _head(path: str) -> tuple[bytes, int]:
 
 
 def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
-    """Describe a file by the format that its first bytes show."""
+    """Describe a file by the format that its first bytes show.
+
+    An error of a file that holds pickles says what they ask for: `ParamtoolError.asked`.
+    """
     if not head:
         raise FormatError(f"{path}: is empty; expected a checkpoint")
-    for format_ in FORMATS:
-        if format_.sniff(head, nbytes):
-            return format_.read(path)
+    try:
+        for format_ in FORMATS:
+            if format_.sniff(head, nbytes):
+                return format_.read(path)
+    except (FormatError, UnsafeError) as error:
+        from paramtool.formats import _scan
+
+        error.asked = _scan.scan(path)
+        raise
+    raise _foreign(path, head)
+
+
+def _foreign(path: str, head: bytes) -> FormatError:
+    """What a file is that no reader takes, and what its pickles ask for."""
+    from paramtool.formats import _scan
+
+    scanned = _scan.scan_file(path)
     text = head.lstrip().lower() if head.lstrip()[:1] == b"<" else head
-    foreign = next(foreign for foreign in FOREIGN if text.startswith(foreign.start))
-    raise FormatError(f"{path}: is {foreign.what}", hint=foreign.hint)
+    start = b"\x80" if scanned.is_pickle else text
+    foreign = next(foreign for foreign in FOREIGN if start.startswith(foreign.start))
+    more = "" if scanned.ended else "; its pickles were not looked through to the end, for their size"
+    error = FormatError(f"{path}: is {foreign.what}{more}", hint=foreign.hint)
+    error.asked = scanned.unknown
+    return error

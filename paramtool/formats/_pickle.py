@@ -17,10 +17,12 @@ which describes every opcode; behaviour as in Modules/_pickle.c.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from paramtool.errors import ParamtoolError, UnsafeError
 from paramtool.formats._pickle_machine import (
     HANDLERS,
     MAX_DIGITS,
@@ -31,13 +33,17 @@ from paramtool.formats._pickle_machine import (
     Machine,
 )
 from paramtool.formats._pickle_values import (
+    INERT,
     Global,
     Instance,
     Limits,
     Result,
+    Use,
+    preview,
     shown,
     unescape,
 )
+from paramtool.formats._value_classes import VALUE_CLASSES
 
 if TYPE_CHECKING:
     from paramtool.formats._pickle_machine import Buffer
@@ -69,6 +75,26 @@ def load(
     """
     machine = Machine(data, start, where, constructors, persistent, limits, known)
     return machine.run()
+
+
+def attempt(
+    data: Buffer,
+    start: int,
+    constructors: Mapping[str, Callable[..., object]],
+    persistent: Callable[[object], object],
+    limits: Limits = DEFAULT_LIMITS,
+    known: Container[str] = (),
+) -> tuple[tuple[Use, ...], int]:
+    """What a pickle asks for up to where it ends or breaks, and the index after its STOP.
+
+    -1 where it breaks, -2 where the limits end it.
+    """
+    machine = Machine(data, start, "", constructors, persistent, limits, known)
+    machine.frames = False
+    try:
+        return (found := machine.run()).uses, found.stop
+    except ParamtoolError as error:
+        return tuple(machine.uses.values()), -2 if isinstance(error, UnsafeError) else -1
 
 
 # -- opcodes -------------------------------------------------------------------------------------------------
@@ -516,7 +542,7 @@ def _proto(machine: Machine, at: int) -> int:
 @_opcode(b"\x95")
 def _frame(machine: Machine, at: int) -> int:
     """A frame only helps to read ahead; its length must fit."""
-    if U64.unpack_from(machine.data, at)[0] > machine.end - at - 8:
+    if U64.unpack_from(machine.data, at)[0] > machine.end - at - 8 and machine.frames:
         machine.truncated()
     return at + 8
 
@@ -551,7 +577,22 @@ def _reconstructor(machine: Machine, args: tuple[object, ...]) -> object:
     """`copyreg._reconstructor(cls, base, state)`: a bare object, in protocols 0 and 1."""
     if len(args) != 3:
         machine.fail(f"{len(args)} arguments of copyreg._reconstructor", "3")
+    base = machine.callable_path(args[1])
+    if base not in INERT:  # copyreg calls `base.__init__` of any but object
+        machine.use(base, True, f" is the base of an object: {preview(args[2])}")
     return machine.bare(machine.callable_path(args[0]), args[1:], {})
+
+
+def _getattr(machine: Machine, args: tuple[object, ...]) -> object:
+    """`getattr(SchedulerType, "LINEAR")`: how Python 3.11.0 to 3.11.3 pickle a member of an enum."""
+    cls, name = args if len(args) == 2 else (None, None)
+    if type(cls) is Global and cls.path in VALUE_CLASSES and type(name) is str and MEMBER.fullmatch(name):
+        return Instance(f"{cls.path}.{name}", (), False)
+    return machine.unknown("builtins.getattr", args)
+
+
+MEMBER = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*")
+"""The name of a member of an enum."""
 
 
 def _newobj_call(machine: Machine, args: tuple[object, ...]) -> object:
@@ -564,6 +605,7 @@ def _newobj_call(machine: Machine, args: tuple[object, ...]) -> object:
 SPECIAL |= {
     "_codecs.encode": _encode,
     "builtins.bytes": _bytes,
+    "builtins.getattr": _getattr,
     "copyreg._reconstructor": _reconstructor,
     "copyreg.__newobj__": _newobj_call,
 }

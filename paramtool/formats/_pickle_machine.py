@@ -23,6 +23,7 @@ from paramtool.formats._pickle_values import (
     preview,
     shown,
 )  # fmt: skip
+from paramtool.formats._value_classes import VALUE_CLASSES, is_value
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -40,6 +41,10 @@ MAX_CROWD = 64
 LONG_KEY = 256
 """Characters from which on a dict key is work that counts."""
 SPEND_SLACK = 1024
+CALLS_ITS_FIRST = {"torch._tensor._rebuild_from_type_v2", "torch.tensor._rebuild_from_type_v2"}
+"""`f(function, type, arguments, state)`: calls its first argument (torch/_tensor.py; the old name up to torch 1.8)."""
+MAX_HANDED_ON = 64
+"""So often such a function may be handed itself."""
 
 Handler = Callable[["Machine", int], int]
 """Gets the machine and the index after its opcode, gives the index of the next opcode."""
@@ -65,6 +70,7 @@ class Machine:
         "crowds",
         "data",
         "end",
+        "frames",
         "known",
         "limits",
         "memo",
@@ -106,6 +112,8 @@ class Machine:
         self.uses: dict[str, Use] = {}
         self.crowds: dict[tuple[int, int], int] = {}
         self.objects = self.copied = 0
+        self.frames = True
+        """Whether the lengths of frames have to fit."""
 
     # -- running ---------------------------------------------------------------------------------------------
 
@@ -242,7 +250,7 @@ class Machine:
         return made
 
     def is_known(self, path: str) -> bool:
-        return path in self.constructors or path in INERT or path in SPECIAL
+        return path in self.constructors or path in INERT or path in SPECIAL or path in VALUE_CLASSES
 
     def use(self, path: str, called: bool, arguments: str) -> None:
         """Note what is done with an unknown name; a call outweighs a mention."""
@@ -257,6 +265,8 @@ class Machine:
         args = self.arguments(args)
         self.objects += 1
         path = self.callable_path(callee)
+        if path in CALLS_ITS_FIRST:
+            self.use_first(path, args)
         make = self.constructors.get(path)
         if make is not None:
             return self.guard(path, make, args, {})
@@ -265,8 +275,24 @@ class Machine:
             return special(self, args)
         if path in INERT:
             return self.inert(path, args)
+        return self.unknown(path, args)
+
+    def unknown(self, path: str, args: tuple[object, ...]) -> Instance:
+        """A call that nothing here knows: a use, unless it only looks up a value of a class that is known."""
+        if path in VALUE_CLASSES and is_value(args):
+            return Instance(path, args, False)
         self.use(path, True, preview(args))
         return Instance(path, args, True)
+
+    def use_first(self, path: str, args: tuple[object, ...]) -> None:
+        """Note what a function of torch's calls that is handed a function and its arguments."""
+        for _ in range(MAX_HANDED_ON):
+            if path not in CALLS_ITS_FIRST or len(args) < 3 or not isinstance(args[2], (tuple, list)):
+                break
+            path = self.callable_path(args[0])
+            args = tuple(args[2])
+        if path not in self.constructors or path in CALLS_ITS_FIRST:
+            self.use(path, True, preview(args))
 
     def new(self, cls: object, args: object, kwargs: object) -> object:
         """What NEWOBJ pushes: a bare object of class `cls`."""
@@ -345,6 +371,8 @@ class Machine:
         build = getattr(target, "build", None)
         if build is not None:
             self.guard(f"{type(target).__name__}.build", build, (state,), {})
+        elif type(target) is Global:
+            self.use(target.path, True, f" is given attributes: {preview(state)}")
         elif type(target) is not Instance:
             self.fail(f"attributes for a {type(target).__name__}", "an object")
         elif target.state is None:
@@ -364,6 +392,9 @@ class Machine:
             if target.mapping is None:
                 target.mapping = {}
             target = target.mapping
+        if type(target) is Global:
+            self.use(target.path, True, f" is given items: {preview(items)}")
+            return
         if not isinstance(target, dict):
             self.fail(f"items for a {type(target).__name__}", "a dict")
         if len(items) % 2:
@@ -380,6 +411,9 @@ class Machine:
             if target.sequence is None:
                 target.sequence = []
             target = target.sequence
+        if type(target) is Global:
+            self.use(target.path, True, f" is given items: {preview(items)}")
+            return
         if not isinstance(target, list):
             self.fail(f"items for a {type(target).__name__}", "a list")
         target.extend(items)

@@ -344,11 +344,16 @@ def _is_root(folder: str, files: list[str], found: list[str]) -> UsageError:
 
 def _nothing(folder: str) -> FormatError:
     """A folder without weights that can be read."""
+    from paramtool.formats._scan import scan
+
     if any(item.name.endswith(".distcp") for item in _listed(folder)):
-        return FormatError(
+        error = FormatError(
             f"{folder}: is a folder of torch.distributed.checkpoint, which this version does not read",
             hint="torch.distributed.checkpoint.format_utils.dcp_to_torch_save makes one file of it",
         )
+        parts = [item.path for item in _listed(folder) if item.name.endswith((".distcp", ".metadata"))]
+        error.asked = tuple(unknown for path in parts for unknown in scan(path))
+        return error
     return FormatError(
         f"{folder}: is a folder with 0 weights files and no index", hint="name the file or the index itself"
     )

@@ -35,7 +35,7 @@ def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
         keys = storages.run(data, body.stop, f"{source.path}: the list of storages")
         backings, end = _stacked_backings(storages, data, keys)
         notes = [f"{len(data) - end} bytes stand behind the last storage"] if end < len(data) else []
-    return checkpoint_of("stacked pickles", storages, backings, body.value, body.uses, notes)
+    return checkpoint_of("stacked pickles", storages, backings, body.value, notes)
 
 
 def _stacked_backings(storages: Storages, data: mmap, keys: Result) -> tuple[dict[str, Backing], int]:

@@ -10,6 +10,7 @@ from paramtool.errors import Defects, FormatError
 from paramtool.formats import _deepspeed, _tree
 from paramtool.formats._pickle import load
 from paramtool.formats._pickle_values import Result, Use
+from paramtool.formats._policy import merged
 from paramtool.formats._torch_values import CONSTRUCTORS, KNOWN, InlineView, StorageRef, storage_dtype
 from paramtool.formats._walk import walk
 from paramtool.model.checkpoint import Checkpoint, Entry, Unknown, Unreadable
@@ -36,6 +37,8 @@ class Storages:
     inline: dict[int, bytes] = field(default_factory=dict)
     pickle_nbytes: int = 0
     """Bytes of all pickles that were run."""
+    uses: list[Use] = field(default_factory=list)
+    """What they ask for, headers and lists included."""
 
     def persistent(self, pid: object) -> object:
         """`('storage', type, key, location, numel [, view])`, or `('module', class, file, source)`."""
@@ -79,6 +82,7 @@ class Storages:
         where = where or self.source.path
         result = load(data, start, where, CONSTRUCTORS, self.persistent, known=KNOWN)
         self.pickle_nbytes += result.stop - start
+        self.uses += result.uses
         return result
 
 
@@ -87,7 +91,6 @@ def checkpoint_of(
     storages: Storages,
     backings: Mapping[str, Backing],
     value: object,
-    uses: Iterable[Use],
     notes: Iterable[str] = (),
 ) -> Checkpoint:
     """Names, views and storages together; windows that reach outside their storage are gathered and refused."""
@@ -111,7 +114,7 @@ def checkpoint_of(
         objects=tree,
         sections=_tree.sections(tree),
         producer=_producer(storages),
-        unknown=tuple(_unknown(uses, entries)),
+        unknown=merged(_unknown(storages.uses, entries)),
         notes=(*notes, *escapes),
     )
     _check_windows(checkpoint)
@@ -124,7 +127,10 @@ def _producer(storages: Storages) -> str:
 
 
 def _unknown(uses: Iterable[Use], entries: Mapping[str, Entry]) -> Iterator[Unknown]:
-    """Unknown names, with the tensors that cannot be had without them."""
+    """Unknown names, with the tensors that cannot be read without them.
+
+    A tensor may also be of a form that nothing unknown is needed for; that is no call, and the tensor says it.
+    """
     needed: dict[str, list[str]] = {}
     for name, entry in entries.items():
         if isinstance(entry.value, Unreadable):
@@ -132,8 +138,6 @@ def _unknown(uses: Iterable[Use], entries: Mapping[str, Entry]) -> Iterator[Unkn
     for use in uses:
         by = tuple(needed.pop(use.path, ()))
         yield Unknown(use.path, use.called or bool(by), use.arguments, by)
-    for path, names in needed.items():
-        yield Unknown(path, True, "", tuple(names))
 
 
 def _check_windows(checkpoint: Checkpoint) -> None:

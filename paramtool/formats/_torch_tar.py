@@ -42,7 +42,8 @@ def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
 
         body = load(data, places["pickle"][0], source.path, CONSTRUCTORS, persistent, known=KNOWN)
         storages.pickle_nbytes += body.stop - places["pickle"][0]
-    return checkpoint_of("tar", storages, backings, body.value, body.uses)
+        storages.uses += body.uses
+    return checkpoint_of("tar", storages, backings, body.value)
 
 
 def _tar_members(file: BinaryIO, where: str) -> dict[str, tuple[int, int]]:

@@ -71,18 +71,24 @@ def _read_shards(
     folder = os.path.dirname(path)
     defects: list[str] = []
     hints: list[str] = []
+    asked: list[Any] = []
     shards: dict[str, Checkpoint] = {}
     for file in dict.fromkeys([*weight_map.values(), *linked]):
         try:
             shards[file] = read_shard(os.path.join(folder, file))
         except UnsafeError as error:
-            raise UnsafeError(f"{path}: {error}", error.hint) from None
+            refused = UnsafeError(f"{path}: {error}", error.hint)
+            refused.asked = error.asked
+            raise refused from None
         except ParamtoolError as error:
             defects.append(str(error))
             hints.append(error.hint)
+            asked += error.asked
     defects += _name_defects(weight_map, {file: shard for file, shard in shards.items() if file not in linked})
     if defects:
-        raise Defects(path, defects, hint="; ".join(dict.fromkeys(h for h in hints if h)))
+        found = Defects(path, defects, hint="; ".join(dict.fromkeys(h for h in hints if h)))
+        found.asked = (*asked, *(unknown for shard in shards.values() for unknown in shard.unknown))
+        raise found
     return shards
 
 

@@ -52,7 +52,6 @@ def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
     script = f"{root}/constants.pkl" in members
     storages = Storages(source)
     values: dict[str, object] = {}
-    uses: list[Use] = []
     for label in ("data", "constants") if script else ("data",):
         member = members.get(f"{root}/{label}.pkl")
         if member is None:
@@ -60,18 +59,32 @@ def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
         storages.folder = f"{label}/"
         result = storages.run(_zip.read_member(file, member, where, MAX_PICKLE_NBYTES), 0, f"{where}: {member.name}")
         values[label] = result.value
-        uses += [use for use in result.uses if not (script and use.path.startswith("__torch__."))]
+    if script:  # classes of the archive's own code, which only torch.jit makes
+        storages.uses = [use for use in storages.uses if not use.path.startswith("__torch__.")]
+    else:
+        others = (m for name, m in members.items() if name.endswith(PICKLES) and name != f"{root}/data.pkl")
+        storages.uses += [use for member in others for use in _uses_beside(file, member, where)]
     swap = _is_big_endian(file, where, members.get(f"{root}/byteorder"))
     backings = {key: _backing(storages, key, members.get(f"{root}/{key}"), swap) for key in storages.sizes}
     notes = [] if any(m.crc32 is not None for m in members.values()) else ["no CRC was computed for any member"]
     value = _with_constants(values["data"], values.get("constants"))
-    found = checkpoint_of("script" if script else "zip", storages, backings, value, uses, notes)
+    found = checkpoint_of("script" if script else "zip", storages, backings, value, notes)
     beside = members.get(f"{root}/{_sniff.TORCH_RECORD}")
     if beside is None:
         return found
     from paramtool.formats import _torch_record
 
     return _torch_record.with_record(found, _zip.read_member(file, beside, where, _torch_record.MAX_NBYTES))
+
+
+PICKLES = (".pkl", ".pickle")
+
+
+def _uses_beside(file: BinaryIO, member: _zip.Member, where: str) -> list[Use]:
+    """What a pickle asks for that torch.save did not put into the archive, and that torch.load does not look at."""
+    from paramtool.formats import _scan
+
+    return [Use(one.path, one.called, one.arguments) for one in _scan.scan_member(file, member, where)]
 
 
 def _root(where: str, members: Mapping[str, _zip.Member]) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paramtool import formats
 from paramtool.errors import UsageError
-from paramtool.formats import _hf_config
+from paramtool.formats import _hf_config, _scan
 from paramtool.formats._sniff import INDEX_SUFFIX, is_index
 from paramtool.formats._training import is_training_state
 from paramtool.jobs._names import STANDARD_INPUT, read_names
@@ -34,7 +34,7 @@ Build = Callable[[str], tuple[Mapping[str, Wanted], Mapping[str, Wanted]]]
 """What the model of a config.json wants, and what is `saved`; it takes transformers, which jobs know nothing of."""
 
 
-def ask(path: Path, build: Build | None = None) -> Asked:
+def ask(path: Path, build: Build | None = None, allow_class: Sequence[str] = (), allow_unknown: bool = False) -> Asked:
     """The variant that a path stands for, told by content; `build` is needed for a config.
 
     A folder is the checkpoint in it, or its config.json where it holds no weights.  `-` is names on standard input.
@@ -50,7 +50,7 @@ def ask(path: Path, build: Build | None = None) -> Asked:
                 hint="paramtool.variants(...) and paramtool.torch.variants(...) ask it",
             )
         return Asked(where, "config", *build(config))
-    other = formats.read(where)
+    other = formats.read(where, allow_class=allow_class, allow_unknown=allow_unknown)
     section = select.model_section(other, "save the section alone: paramtool dedup FILE --only SECTION")
     return Asked(where, "checkpoint", wanted_by(other if section is None else select.section(other, section)))
 
@@ -65,7 +65,7 @@ def _head(where: str) -> bytes:
 
 
 def _is_names(where: str) -> bool:
-    """Whether a file is text, and none that formats recognise: JSON, a page, a pointer to a file elsewhere.
+    """Whether a file is text, and none that formats recognise: JSON, a page, a pointer to a file elsewhere, a pickle.
 
     Tabs and breaks apart, text has no control characters, and every binary format begins with some.
     """
@@ -73,7 +73,8 @@ def _is_names(where: str) -> bool:
         return False
     head = _head(where)
     known = tuple(foreign.start for foreign in formats.FOREIGN if foreign.start)
-    return not head.lstrip().lower().startswith(known) and all(code >= 32 or code in b"\t\r\n" for code in head)
+    is_text = not head.lstrip().lower().startswith(known) and all(code >= 32 or code in b"\t\r\n" for code in head)
+    return is_text and not _scan.scan(where)  # the first pickles of Python are lines of text
 
 
 def _config(where: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from paramtool import formats
 from paramtool.engine.staging import check_apart, check_place
@@ -35,12 +35,21 @@ class Each(Generic[R]):
     written: bool
 
 
-def opened(path: Path, weights: str | None = None, progress: Progress = silent) -> Weights:
+class Allowing(Protocol):
+    """What the options of every command that reads say of unsafe pickles."""
+
+    @property
+    def allow_class(self) -> Sequence[str]: ...
+    @property
+    def allow_unknown(self) -> bool: ...
+
+
+def opened(path: Path, weights: str | None, progress: Progress, allowing: Allowing) -> Weights:
     """The weights of a file or a folder; of the copies beside them, every byte is compared.
 
     UsageError where a folder holds several sets that differ, and none is named.
     """
-    found = formats.opened(path, weights)
+    found = formats.opened(path, weights, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
     if different := _different(found, progress):
         first = os.path.basename(found.path)
         lines = [first, *(f"{os.path.basename(copy.path)}: {name!r} has other bytes" for copy, name in different)]
@@ -84,6 +93,7 @@ def each(
     verify: bool = True,
     dry_run: bool = False,
     progress: Progress = silent,
+    allowing: Allowing,
 ) -> Each[R]:
     """Do the same with every set of weights of a folder and of those inside, in one output folder.
 
@@ -95,7 +105,9 @@ def each(
     if any(is_named_for(target, writer) for writer in WRITERS):
         stem = os.path.splitext(target)[0]
         raise UsageError(f"{target}: is the name of a file; --each writes a folder", hint=f"-o {stem}")
-    found = _settled(formats.opened_each(folder), progress)
+    found = _settled(
+        formats.opened_each(folder, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown), progress
+    )
     check_apart(target, [folder])
     beside = {place: _beside(folder, place, found, target) for place in {"": None, **found}}
     wheres = [

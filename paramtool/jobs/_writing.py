@@ -20,6 +20,7 @@ from paramtool.engine.writer import make_folder, write
 from paramtool.errors import OutputError, ParamtoolError, UnsafeError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.formats._output import OutputFile
+from paramtool.formats._policy import told
 from paramtool.formats._tree import complete
 from paramtool.formats._weights import Weights, WeightsName, index_parts
 from paramtool.jobs._companions import Companions, bring, check_names, check_resumes, companions
@@ -276,25 +277,22 @@ def carry_out(
     return [after - before for before, after in pairwise(cloned)]
 
 
-def allow(checkpoint: Checkpoint, allow_unknown: bool, output: Path | None = None) -> list[str]:
-    """Warnings for what the output cannot keep as it is; UnsafeError for calls.
+def allow(checkpoint: Checkpoint, output: Path | None = None) -> list[str]:
+    """Warnings for what the output cannot keep as it is; UnsafeError for a tensor that only a call would make.
 
-    These are unknown names that hold data, and ties that a pending sign is in the way of.
+    These are unknown names that were allowed, or hold data, and ties that a pending sign is in the way of.
     """
     where = checkpoint.files[0].path
     needed = [u for u in checkpoint.unknown if u.needed_by]
     if needed:
-        lines = [f"{u.path}, for {', '.join(map(repr, u.needed_by[:3]))}" for u in needed]
         raise UnsafeError(
-            f"{where}: tensors can only be had by calling what is never called: " + "; ".join(lines),
-            hint="paramtool inspect shows the rest of the file",
+            listed(
+                f"{where}: tensors cannot be read without running code from the pickle, which is never done:",
+                [told(one) for one in needed],
+            ),
+            hint="no option helps; `paramtool inspect` shows the rest of the file",
         )
     called = [u for u in checkpoint.unknown if u.called]
-    if called and not allow_unknown:
-        raise UnsafeError(
-            f"{where}: its pickle calls unknown names: " + "; ".join(f"{u.path}{u.arguments}" for u in called),
-            hint="nothing was called, and no tensor needs it: --allow-unknown goes on without",
-        )
     held = [u.path for u in checkpoint.unknown if not u.called]
     warnings = [f"called by the pickle, not run, and left out: {u.path}{u.arguments}" for u in called]
     if held and writer_for(output or "").keeps_foreign_objects:

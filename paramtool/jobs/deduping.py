@@ -13,7 +13,7 @@ from typing import Any
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import safetensors
 from paramtool.formats._weights import Weights
-from paramtool.jobs import declaring
+from paramtool.jobs import _sidecars, declaring
 from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.jobs._sets import Each, each, opened
@@ -122,6 +122,8 @@ class Options:
     """Write the objects of a torch file as dicts, lists, numbers and strings."""
     strict: bool = False
     """Refuse to leave out objects that the output cannot hold."""
+    allow_class: Sequence[str] = ()
+    """Classes that are allowed: exact names for calls, patterns for what only holds data."""
     allow_unknown: bool = False
     verify: bool = True
     dry_run: bool = False
@@ -143,7 +145,7 @@ def dedup(
     """
     options = replace(options or Options(), **more)
     _check(options)
-    found = opened(path, options.weights, progress)
+    found = opened(path, options.weights, progress, options)
 
     def where() -> Destination:
         return place(path, output, found, options.max_shard_nbytes, options.force, "dedup", others=options.reads)
@@ -183,6 +185,7 @@ def dedup_each(
         verify=options.verify,
         dry_run=options.dry_run,
         progress=progress,
+        allowing=options,
     )
 
 
@@ -212,7 +215,7 @@ def _prepared(
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     if options.ties:
         checkpoint = declaring.with_ties(checkpoint, options.ties)
-    warnings = allow(checkpoint, options.allow_unknown, output)
+    warnings = allow(checkpoint, output)
     if not checkpoint.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
     where = choose()
@@ -262,6 +265,7 @@ def _prepared(
             *warnings,
             *_keep_warnings(joined, options.keep),
             *name_warnings(where),
+            *_sidecars.warnings(where.companions.files, options.allow_class),
             *flat_pair_warnings(plan, writer),
             *(unseen_warnings(plan, where.shown(outputs), [*chain(*tied)]) if where.is_folder else ()),
             *tie_warnings,

@@ -15,6 +15,7 @@ from paramtool import formats
 from paramtool.errors import PlanError, UsageError, listed, plural
 from paramtool.formats import safetensors
 from paramtool.formats._weights import Weights
+from paramtool.jobs import _sidecars
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._sets import Each, each, opened
 from paramtool.jobs._writers import SAFETENSORS
@@ -87,6 +88,9 @@ class ExportOptions:
     """Write a folder of shards of at most so many bytes; None follows the input."""
     align: int = safetensors.ALIGN
     """The tensors of a file begin at a multiple of so many bytes."""
+    allow_class: Sequence[str] = ()
+    """Classes that are allowed: exact names for calls, patterns for what only holds data."""
+    allow_unknown: bool = False
     verify: bool = True
     dry_run: bool = False
     force: bool = False
@@ -121,8 +125,12 @@ def export(
         )
     if like is None and options.like_only is not None:
         raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
-    other = None if like is None else formats.read(like)
-    found = opened(path, options.weights, progress)
+    other = (
+        None
+        if like is None
+        else formats.read(like, allow_class=options.allow_class, allow_unknown=options.allow_unknown)
+    )
+    found = opened(path, options.weights, progress, options)
     others = (*options.reads, *(file.path for file in (other.files if other else ())))
 
     def where() -> Destination:
@@ -158,6 +166,7 @@ def export_each(
         verify=options.verify,
         dry_run=options.dry_run,
         progress=progress,
+        allowing=options,
     )
 
 
@@ -198,7 +207,11 @@ def _prepared(
         renamed={new: old[new] for new in plan.order if old.get(new, new) != new},
         left_out=where.companions.left,
         companions=tuple(where.companions.files),
-        warnings=(*_apart(entries, options.ties), *name_warnings(where)),
+        warnings=(
+            *_apart(entries, options.ties),
+            *name_warnings(where),
+            *_sidecars.warnings(where.companions.files, options.allow_class),
+        ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
     )

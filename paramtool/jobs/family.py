@@ -16,7 +16,7 @@ from paramtool.engine.staging import check_apart, check_place
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import _weights, safetensors
 from paramtool.formats._weights import WeightsName
-from paramtool.jobs import declaring
+from paramtool.jobs import _sidecars, declaring
 from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._family_work import Input, Work, brought, check_brought, planned
 from paramtool.jobs._progress import Path, Progress, silent
@@ -155,6 +155,11 @@ def dedup_family(
             *(t for one, fit in zip(inputs, fits, strict=True) for t in lost_warnings(fit, f"{target}/{one.folder}")),
             *(text for one in inputs for text in one.warnings),
             *(
+                f"{one.path}: {text}"
+                for one in inputs
+                for text in _sidecars.warnings(brought(one, target).files, options.allow_class)
+            ),
+            *(
                 text
                 for one, plan in zip(inputs, work.plans, strict=True)
                 for text in unseen_warnings(plan, os.path.join(target, one.folder))
@@ -227,7 +232,7 @@ def _stem(path: str) -> str:
 
 def _described(path: Path, folder: str, options: Options, progress: Progress) -> Input:
     """One input with its graph, by storage and by its own record."""
-    found = opened(path, options.weights if os.path.isdir(path) else None, progress)
+    found = opened(path, options.weights if os.path.isdir(path) else None, progress, options)
     whole = found.checkpoint
     where = os.fspath(path)
     warnings = []
@@ -236,7 +241,7 @@ def _described(path: Path, folder: str, options: Options, progress: Progress) ->
         taken = select.section(whole, options.only)
     elif options.only is not None:
         warnings.append(f"{where}: has no sections; all of it is taken")
-    warnings += allow(taken, options.allow_unknown)
+    warnings += allow(taken)
     warnings += _derived_warnings(where, taken)
     if not taken.entries:
         raise PlanError(f"{where}: holds no tensor; there is nothing to write")

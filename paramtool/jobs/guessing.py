@@ -83,15 +83,23 @@ class Guessed:
 
 
 def guess(
-    path: Path, at: str | None = None, limit: int = 20, *, values: bool = True, progress: Progress = silent
+    path: Path,
+    at: str | None = None,
+    limit: int = 20,
+    *,
+    values: bool = True,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+    progress: Progress = silent,
 ) -> Guessed:
     """Candidates for what the file does not say: flat vectors and sets of matrices, each with its reasons.
 
     `at` is a tensor or a module; without it, all model tensors.  At most `limit` candidates of each place are kept.
     With `values`, tensors of places where several fit are read, and that changes the order: it decides nothing.
-    UsageError where there is no such tensor and no such module.
+    UsageError where there is no such tensor and no such module; UnsafeError, `allow_class` and `allow_unknown` as of
+    `read`.
     """
-    checkpoint = formats.read(path)
+    checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     places = _ranked(checkpoint, _places(checkpoint, at), values, progress)
     kept = [one for _, found in places for one in found[:limit]]
     considered = [replace(place, listed=min(limit, place.fits)) for place, _ in places]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from paramtool import formats
+from paramtool.formats import _policy
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import Checkpoint, Unknown
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -45,8 +46,30 @@ class Inspection:
     """{storage: the recurrent network whose cuDNN buffer it is}."""
     config: DeclaredTies | None = None
     """What a config declares of ties, where one was asked for."""
+    sidecars: Mapping[str, tuple[Unknown, ...]] = field(default_factory=dict)
+    """What the pickles among the other files of a folder ask for: {name: unknown names}."""
+    allow_class: tuple[str, ...] = ()
+    """The names and patterns that were allowed."""
+
     weights: str | None = None
     """The file that was asked for of a folder with several sets of weights."""
+
+    @property
+    def unsafe(self) -> tuple[Unknown, ...]:
+        """What the checkpoint's own pickles ask for and nobody has allowed."""
+        return _policy.unsafe(self.checkpoint.unknown, self.allow_class)
+
+    @property
+    def unsafe_sidecars(self) -> Mapping[str, tuple[Unknown, ...]]:
+        """The same of the other files of a folder."""
+        judged = {name: _policy.unsafe(found, self.allow_class) for name, found in self.sidecars.items()}
+        return {name: found for name, found in judged.items() if found}
+
+    def refuse(self) -> None:
+        """UnsafeError where something is unsafe: for programs that look first, and then go no further."""
+        files = [(self.checkpoint.files[0].path, self.unsafe)]
+        files += [(os.path.join(self.path, name), found) for name, found in self.unsafe_sidecars.items()]
+        _policy.refuse_all(files)
 
     @property
     def equal(self) -> tuple[Equal, ...] | None:
@@ -79,24 +102,36 @@ def inspect(
     min_equal_nbytes: int = MIN_EQUAL_NBYTES,
     config: str | None = None,
     weights: str | None = None,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
     progress: Progress = silent,
 ) -> Inspection:
     """Describe a checkpoint.  Tensor bytes are read only for `digests` and `equal`, and for ties of a `config`.
 
     `config` is the path of a model's config.json, or empty for the one beside the checkpoint.  `weights` is the
     file that is taken of a folder with several sets of weights.
+
+    This is how one looks at an unsafe file: it is described all the same, `Inspection.unsafe` says why it is unsafe,
+    and `Inspection.refuse` raises.  UnsafeError where it is unsafe and cannot be described; `allow_unknown` is for
+    such files alone.
     """
-    checkpoint = formats.read(path, weights)
+    allowed = _policy.checked(allow_class)
+    checkpoint = formats.describe(path, weights, allow_class=allowed, allow_unknown=allow_unknown)
     graph = alias.build(checkpoint)
     fused = _fused(checkpoint, graph)
     ties = None if config is None else _declared(path, config, checkpoint, graph, progress)
+    sidecars = _beside(path, checkpoint)
+    found = Inspection(
+        os.fspath(path), checkpoint, graph, fused=fused, config=ties, sidecars=sidecars, allow_class=allowed,
+        weights=weights,
+    )  # fmt: skip
     if not (digests or equal):
-        return Inspection(os.fspath(path), checkpoint, graph, fused=fused, config=ties, weights=weights)
+        return found
     from paramtool.engine.digest import digest
     from paramtool.engine.source import Source
     from paramtool.jobs.comparing import Looking, compare
 
-    found = compare(checkpoint, graph, Looking(min_equal_nbytes), progress)
+    content = compare(checkpoint, graph, Looking(min_equal_nbytes), progress)
     made: dict[str, str] = {}
     if digests:
         windows = dict(checkpoint.windows())
@@ -109,7 +144,16 @@ def inspect(
                 if view not in known:
                     known[view] = digest(source, view, advance)
                 made[name] = known[view]
-    return Inspection(os.fspath(path), checkpoint, graph, found, made if digests else None, fused, ties, weights)
+    return replace(found, content=content, digests=made if digests else None)
+
+
+def _beside(path: Path, checkpoint: Checkpoint) -> Mapping[str, tuple[Unknown, ...]]:
+    """What the other files of a folder ask for; what scans them is imported for folders only."""
+    if not os.path.isdir(path):
+        return {}
+    from paramtool.jobs import _sidecars
+
+    return _sidecars.beside(path, checkpoint)
 
 
 def _declared(path: Path, config: str, checkpoint: Checkpoint, graph: AliasGraph, progress: Progress) -> DeclaredTies:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from paramtool import formats
@@ -17,14 +18,17 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def load_file(path: Path, *, section: str | None = None) -> dict[str, np.ndarray[Any, Any]]:
+def load_file(
+    path: Path, *, section: str | None = None, allow_class: Sequence[str] = (), allow_unknown: bool = False
+) -> dict[str, np.ndarray[Any, Any]]:
     """Every name of a checkpoint as a writable NumPy array; names that share memory in the source share it here.
 
     Conjugated and negated tensors come resolved, once for each window.  bfloat16 and float8 come as ml_dtypes; packed
     types (float4, float6) as uint8 with the last axis in bytes.  Parts of sparse and quantised tensors come as
-    `name/part`.  FormatError names a tensor that the file has no data for.
+    `name/part`.  FormatError names a tensor that the file has no data for; UnsafeError, `allow_class` and
+    `allow_unknown` as of `read`.
     """
-    checkpoint = formats.read(path)
+    checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     if section is not None:
         checkpoint = select.section(checkpoint, section)
     refuse_dataless(checkpoint)

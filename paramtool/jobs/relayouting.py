@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
@@ -13,6 +13,7 @@ from paramtool import layouts
 from paramtool.errors import LayoutError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.formats._weights import Weights
+from paramtool.jobs import _sidecars
 from paramtool.jobs._companions import optimizer_warnings
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._sets import Each, each, opened
@@ -78,6 +79,8 @@ class RelayoutOptions:
     """Write the objects of a torch file as dicts, lists, numbers and strings."""
     strict: bool = False
     """Refuse to leave out objects that the output cannot hold."""
+    allow_class: Sequence[str] = ()
+    """Classes that are allowed: exact names for calls, patterns for what only holds data."""
     allow_unknown: bool = False
     verify: bool = True
     dry_run: bool = False
@@ -177,13 +180,14 @@ def relayout_each(
         verify=options.verify,
         dry_run=options.dry_run,
         progress=progress,
+        allowing=options,
     )
 
 
 def _opened(path: Path, options: RelayoutOptions, progress: Progress) -> Weights:
     safetensors.check_align(options.align)
     register_files(options.layout_files)
-    return opened(path, options.weights, progress)
+    return opened(path, options.weights, progress, options)
 
 
 def _word(options: RelayoutOptions) -> str:
@@ -202,7 +206,7 @@ def _prepared(
     began = time.monotonic()
     whole = source.checkpoint
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
-    warnings = allow(checkpoint, options.allow_unknown, output)
+    warnings = allow(checkpoint, output)
     where = choose()
     found = _find(checkpoint, options)
     _check_renamed(checkpoint, found, options.rename or {})
@@ -239,6 +243,7 @@ def _prepared(
             *outcome.warnings,
             *name_warnings(where),
             *optimizer_warnings(where.companions.files),
+            *_sidecars.warnings(where.companions.files, options.allow_class),
             *flat_pair_warnings(plan, where.writer),
         ),
         verified=options.verify and not options.dry_run,

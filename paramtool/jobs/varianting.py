@@ -44,6 +44,8 @@ def variants(
     *,
     only: str | None = None,
     build: Build | None = None,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
     progress: Progress = silent,
 ) -> tuple[Variant, ...]:
     """What each variant makes of a checkpoint; tensors are read only where a variant ties what the file holds twice.
@@ -55,8 +57,8 @@ def variants(
     """
     if not against:
         raise UsageError("say which variants: against (--against NAMES|CKPT|config.json), one or several")
-    whole = formats.read(path)
-    asked = [one if isinstance(one, Asked) else ask(one, build) for one in against]
+    whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
+    asked = [one if isinstance(one, Asked) else ask(one, build, allow_class, allow_unknown) for one in against]
     judged = [_best(whole, one, only) for one in asked]
     total = sum(view.nbytes for _, _, questions in judged for question in questions for view in question.found)
     found = []

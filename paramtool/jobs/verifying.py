@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass, replace
 
@@ -41,6 +41,8 @@ def verify(
     only: str | None = None,
     subset: bool = False,
     tensors_only: bool = False,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
     progress: Progress = silent,
 ) -> Verified:
     """Compare two checkpoints of any formats: each tensor's dtype, shape and bytes, which share memory, all objects.
@@ -49,9 +51,10 @@ def verify(
     `tensors_only` compares tensors and ties.  A name that the output's record declares to be another, as
     `dedup --ties-from-config` does, may be missing in `against`; so may the tensors of networks that the output's
     record says were converted, which is a warning.
+    UnsafeError, `allow_class` and `allow_unknown` as of `read`, for both.
     """
-    found = formats.read(output)
-    expected = formats.read(against)
+    found = formats.read(output, allow_class=allow_class, allow_unknown=allow_unknown)
+    expected = formats.read(against, allow_class=allow_class, allow_unknown=allow_unknown)
     if only is not None:
         expected = select.section(expected, only)
     found, made, warnings = _without_made(_without_declared(found, expected), expected)

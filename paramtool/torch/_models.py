@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -49,6 +50,8 @@ def load_model(
     assign: bool = False,
     device: str | torch.device | None = None,
     dtype: torch.dtype | None = None,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
 ) -> Loaded:
     """Fill a model from any readable checkpoint.
 
@@ -68,10 +71,11 @@ def load_model(
 
     TieError where the model ties names that the file holds with different values; PlanError where shapes or types do
     not fit, or where the model has tensors that cannot be filled; UsageError where `device` or `dtype` do not fit the
-    model's own tensors.  Nothing changes before everything was checked.
+    model's own tensors; UnsafeError, `allow_class` and `allow_unknown` as of `paramtool.read`.  Nothing changes before
+    everything was checked.
     """
     tensors = tensors_of(model)
-    whole = formats.read(path)
+    whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     where = whole.files[0].path
     refuse_unfit(where, model, tensors)
     device = None if device is None else torch.device(device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -19,13 +19,21 @@ from paramtool.passes import select
 from paramtool.passes.wanted import as_pairs
 
 
-def load_file(path: Path, *, section: str | None = None, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:
+def load_file(
+    path: Path,
+    *,
+    section: str | None = None,
+    device: str | torch.device = "cpu",
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+) -> dict[str, torch.Tensor]:
     """Every name of a checkpoint as a tensor; names that share memory in the source share it here, equal ones do not.
 
     Conjugated and negated tensors come resolved, once for each window.  Parts of sparse and quantised tensors come as
-    `name/part`.  FormatError names a tensor that has no data.
+    `name/part`.  FormatError names a tensor that has no data; UnsafeError, `allow_class` and `allow_unknown` as of
+    `paramtool.read`.
     """
-    checkpoint = formats.read(path)
+    checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     if section is not None:
         checkpoint = select.section(checkpoint, section)
     refuse_dataless(checkpoint)

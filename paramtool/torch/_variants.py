@@ -18,7 +18,14 @@ from paramtool.torch._transformers import wanted_from_config
 Against = nn.Module | Path
 
 
-def variants(models: Against | Sequence[Against], path: Path, *, only: str | None = None) -> tuple[Variant, ...]:
+def variants(
+    models: Against | Sequence[Against],
+    path: Path,
+    *,
+    only: str | None = None,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+) -> tuple[Variant, ...]:
     """What each model makes of a checkpoint, before it is loaded; nothing in the models changes.
 
     A model is an nn.Module, which may be on the meta device, or whatever `paramtool.variants` takes: a list of names, a
@@ -27,7 +34,9 @@ def variants(models: Against | Sequence[Against], path: Path, *, only: str | Non
     """
     given = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
     asked = [_asked(one) if isinstance(one, nn.Module) else one for one in given]
-    return jobs.variants(path, asked, only=only, build=wanted_from_config)
+    return jobs.variants(
+        path, asked, only=only, build=wanted_from_config, allow_class=allow_class, allow_unknown=allow_unknown
+    )
 
 
 def _asked(model: nn.Module) -> Asked:

@@ -19,7 +19,7 @@ from tests.hostile.makers_torch import HOOKS, call_of, mapping, name, row, state
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-VERSIONS = {"inspect": 3, "dedup": 2, "export": 2, "layouts": 2, "verify": 2}
+VERSIONS = {"inspect": 4, "dedup": 2, "export": 2, "layouts": 2, "verify": 2}
 """Of documents that have changed since their first version."""
 
 
@@ -167,13 +167,14 @@ def test_unknown_names(tmp_path: Path) -> None:
     wrapped = name("torch._utils", "_rebuild_parameter") + row(evil, b"\x89", HOOKS) + b"R"
     space = name("recipes", "Recipe") + b")\x81" + mapping(lr=b"K\x01") + b"b"
     zipped(state(w=tensor(), evil=evil, args=space, u=wrapped))(tmp_path)
-    found = run("inspect", "model.pt", "--tensors", cwd=tmp_path)
+    found = run("inspect", "model.pt", "--tensors", cwd=tmp_path, code=4)
+    assert found["unsafe"] and {item["path"] for item in found["unknown"] if item["unsafe"]} == {"os.system"}
     assert {item["path"] for item in found["unknown"]} == {"os.system", "recipes.Recipe"}
     assert any(item["needed_by"] == ["u"] for item in found["unknown"])
     assert {item["kind"] for item in found["tensor_list"]} == {"tensor", "unreadable"}
     zipped(state(w=tensor(), evil=evil, args=space))(tmp_path)
     found = run("dedup", "model.pt", "--allow-unknown", cwd=tmp_path)
-    assert len(found["warnings"]) == 2
+    assert any("os.system" in text for text in found["warnings"])
 
 
 def test_differences(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 import paramtool
 import paramtool.torch
-from paramtool.errors import FormatError, OutputError, PlanError
+from paramtool.errors import FormatError, OutputError, PlanError, UnsafeError
 
 
 def saved(state: object, folder: Path, name: str = "m.pt") -> Path:
@@ -111,12 +111,14 @@ def test_a_section_has_only_its_own_tensors(tmp_path: Path) -> None:
     assert paramtool.dedup(path, only="a").plan.order == ("c",)
 
 
-def test_a_section_does_not_answer_for_others(tmp_path: Path) -> None:
-    """What another section calls does not stop this one."""
+def test_a_pickle_is_unsafe_as_a_whole(tmp_path: Path) -> None:
+    """What another section calls stops this one, too: loading any of it would call it."""
     import functools
 
     path = saved({"model": {"w": torch.ones(2)}, "cfg": functools.partial(print)}, tmp_path)
-    assert paramtool.dedup(path, only="model").warnings == ()
+    with pytest.raises(UnsafeError, match="partial"):
+        paramtool.dedup(path, only="model")
+    assert paramtool.dedup(path, only="model", allow_unknown=True).warnings == ()
 
 
 def test_a_section_in_a_section(tmp_path: Path) -> None:

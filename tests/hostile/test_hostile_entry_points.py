@@ -1,0 +1,207 @@
+"""An unsafe checkpoint is refused at every door: each command, and each public function of Python."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramtool
+import paramtool.torch
+from paramtool.cli.main import COMMANDS
+from paramtool.errors import ParamtoolError, UnsafeError
+from tests.hostile import makers_torch
+from tests.hostile.command import contents, quick
+from tests.hostile.makers_pickle import text
+from tests.hostile.makers_torch import mapping, name, row, state, tensor
+from tests.hostile.test_hostile_security import call
+
+CALLED = "somelib.schedules.warm"
+HELD = "somelib.schedules.Held"
+EVIL = call("somelib.schedules", "warm", text("x"), text("y"))
+DATA = name("somelib.schedules", "Held") + b")\x81" + mapping(a=b"K\x01") + b"b"
+READ_NONE = {"layouts", "verify-layout"}
+"""Commands that read no checkpoint."""
+DOORS = {
+    "inspect": [("evil.pt",), ("evil.pt", "--json"), ("evil.pt", "--tensors", "--digest"), ("evil",)],
+    "variants": [
+        ("evil.pt", "--against", "names.txt"), ("good.pt", "--against", "evil.pt"), ("good.pt", "--against", "evil")
+    ],
+    "dedup": [
+        ("evil.pt",), ("evil.pt", "-o", "o.pt"), ("evil.pt", "--only", "model"), ("evil.pt", "--dry-run"),
+        ("evil", "-o", "out"), ("evil.pt", "good.pt", "-o", "out"), ("good.pt", "evil", "-o", "out"),
+    ],
+    "export": [
+        ("evil.pt", "--all-names", "-o", "o.safetensors"), ("evil.pt", "--names", "names.txt", "-o", "o.safetensors"),
+        ("good.pt", "--like", "evil.pt", "-o", "o.safetensors"), ("evil", "--all-names", "-o", "out"),
+    ],
+    "convert": [("evil.pt", "-o", "o.safetensors", "--to", "mxnet")],
+    "fuse": [("evil.pt", "--layout", "cudnn")],
+    "unfuse": [("evil.pt",)],
+    "guess": [("evil.pt",), ("evil.pt", "--toml", "torch")],
+    "verify": [("evil.pt", "--against", "good.pt"), ("good.pt", "--against", "evil.pt")],
+}  # fmt: skip
+"""{command: arguments}, each of which reads an unsafe checkpoint."""
+
+
+def _model(path: Path) -> torch.nn.Module:
+    return torch.nn.ParameterDict({"w": torch.zeros(4)})
+
+
+PYTHON: dict[str, Callable[..., object]] = {
+    "read": lambda at, **more: paramtool.read(at / "evil.pt", **more),
+    "load_file": lambda at, **more: paramtool.load_file(at / "evil.pt", **more),
+    "dedup": lambda at, **more: paramtool.dedup(at / "evil.pt", **more),
+    "dedup_family": lambda at, **more: paramtool.dedup_family([at / "good.pt", at / "evil.pt"], at / "out", **more),
+    "export": lambda at, **more: paramtool.export(at / "evil.pt", at / "o.safetensors", all_names=True, **more),
+    "convert": lambda at, **more: paramtool.convert(at / "evil.pt", at / "o.safetensors", target="mxnet", **more),
+    "fuse": lambda at, **more: paramtool.fuse(at / "evil.pt", at / "o.safetensors", layout="cudnn", **more),
+    "unfuse": lambda at, **more: paramtool.unfuse(at / "evil.pt", at / "o.safetensors", **more),
+    "guess": lambda at, **more: paramtool.guess(at / "evil.pt", **more),
+    "variants": lambda at, **more: paramtool.variants(at / "evil.pt", [at / "good.pt"], **more),
+    "verify": lambda at, **more: paramtool.verify(at / "good.pt", at / "evil.pt", **more),
+    "inspect": lambda at, **more: paramtool.inspect(at / "evil.pt", **more).refuse(),
+    "torch.load_file": lambda at, **more: paramtool.torch.load_file(at / "evil.pt", **more),
+    "torch.load_model": lambda at, **more: paramtool.torch.load_model(_model(at), at / "evil.pt", **more),
+    "torch.variants": lambda at, **more: paramtool.torch.variants(_model(at), at / "evil.pt", **more),
+}
+READ_NO_CHECKPOINT = {
+    "__version__", "register_layout", "alias_graph", "torch.Loaded", "torch.verify_layout", "torch.names_from_config",
+}  # fmt: skip
+"""Public names that take no path of a checkpoint; `alias_graph` takes what `read` gave."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """good.pt; evil.pt, whose pickle calls, and a folder `evil` with it; names.txt."""
+    for file, pickle in {
+        "good.pt": state(w=tensor()), "evil.pt": state(model=mapping(w=tensor()), w=tensor(), args=EVIL)
+    }.items():  # fmt: skip
+        (tmp_path / file).write_bytes(makers_torch.archive(*makers_torch.parts(pickle)))
+    (tmp_path / "evil").mkdir()
+    shutil.copy(tmp_path / "evil.pt", tmp_path / "evil" / "model.pt")
+    (tmp_path / "names.txt").write_text("w\n")
+    return tmp_path
+
+
+def test_every_door_is_in_the_tables() -> None:
+    """A new command or function has to say what it makes of an unsafe file."""
+    assert DOORS.keys() | READ_NONE == COMMANDS.keys()
+    public = {*paramtool.__all__, *(f"torch.{name}" for name in paramtool.torch.__all__)}
+    assert PYTHON.keys() | READ_NO_CHECKPOINT == public
+
+
+@pytest.mark.parametrize("args", [(command, *args) for command, rows in DOORS.items() for args in rows], ids=" ".join)
+def test_each_command(args: tuple[str, ...], folder: Path) -> None:
+    """Exit 4, nothing written, and only `inspect` prints; a pattern allows no call; both options let it go on."""
+    before = contents(folder)
+    ran = quick(*args, cwd=folder)
+    assert ran.code == 4 and f"{CALLED}('x', 'y')" in ran.err and "nothing was run" in ran.err, ran
+    assert f"--allow-class {CALLED}" in ran.err and ran.err.index("--allow-class") < ran.err.index("--allow-unknown")
+    assert bool(ran.out) == (args[0] == "inspect") and contents(folder) == before
+    assert quick(*args, "--allow-class", "somelib.*", cwd=folder).code == 4
+    assert quick(*args, "--allow-class", f"{CALLED}er", cwd=folder).code == 4
+    assert contents(folder) == before
+    for allowed in (("--allow-class", CALLED), ("--allow-class", "other.Class", "--allow-class", CALLED),
+                    ("--allow-unknown",)):  # fmt: skip
+        ran = quick(*args, *allowed, cwd=folder)
+        assert ran.code in (0, 1, 2, 5) and "unsafe: " not in ran.err, (allowed, ran)
+        for path in folder.iterdir():
+            if path.name not in {"good.pt", "evil.pt", "evil", "names.txt"}:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@pytest.mark.parametrize("door", PYTHON)
+def test_each_function(door: str, folder: Path) -> None:
+    """The same type of error everywhere, and the same words to go on."""
+    before = contents(folder)
+    for more in ({}, {"allow_class": ["somelib.*"]}):
+        with pytest.raises(UnsafeError, match=CALLED):
+            PYTHON[door](folder, **more)
+    assert contents(folder) == before
+    for more in ({"allow_class": [CALLED]}, {"allow_unknown": True}):
+        if door == "inspect" and "allow_unknown" in more:
+            continue  # looking raises nothing
+        try:
+            PYTHON[door](folder, **more)
+        except UnsafeError:
+            raise
+        except ParamtoolError:
+            pass  # no recurrent network in the file
+
+
+@pytest.mark.parametrize("command", DOORS)
+@pytest.mark.parametrize(
+    "never",
+    ["os.system", "os.*", "builtins.eval", "__builtin__.eval", "posix.*", "nt.system", "subprocess.Popen",
+     "sys.modules", "importlib.import_module", "pickle.loads", "torch.hub.load", "torch.hub.*", "operator.attrgetter",
+     "types.CodeType", "functools.partial", "torch.os.system", "shutil.rmtree", "marshal.loads", "webbrowser.open",
+     "os", ""],
+)  # fmt: skip
+def test_what_can_never_be_allowed(never: str, command: str, folder: Path) -> None:
+    """Exit 2 with the reason, before anything is read; a module and everything in it."""
+    ran = quick(command, *DOORS[command][0], "--allow-class", never, cwd=folder)
+    assert ran.code == 2 and ran.out == "" and "--allow-class" in ran.err, ran
+    assert "never be allowed" in ran.err or not never, ran
+
+
+def test_a_pattern_never_reaches_what_is_dangerous(tmp_path: Path) -> None:
+    """`*` is about classes that hold data: a mention of what runs programs stays unsafe."""
+    pickle = state(w=tensor(), f=name("os", "system"), g=name("torch", "os.system"), h=DATA)
+    makers_torch.zipped(pickle)(tmp_path)
+    for extra in ((), ("--allow-class", "*")):
+        ran = quick("inspect", "model.pt", "--fail-on", "unknown-class", *extra, cwd=tmp_path)
+        assert ran.code == 4 and "os.system, named" in ran.err and "torch.os.system, named" in ran.err, ran
+        assert (f"finding: unknown-class: {HELD}" in ran.out) is not extra, ran
+
+
+def test_a_class_that_holds_data_is_allowed_by_a_pattern(tmp_path: Path) -> None:
+    """It is no call and never was unsafe; allowed, `--fail-on unknown-class` is content with it."""
+    makers_torch.zipped(state(w=tensor(), args=DATA))(tmp_path)
+    ran = quick("inspect", "model.pt", "--fail-on", "unknown-class", cwd=tmp_path)
+    assert ran.code == 1 and f"unknown  {HELD}" in ran.out, ran
+    ran = quick("inspect", "model.pt", "--fail-on", "unknown-class", "--allow-class", "somelib.*", cwd=tmp_path)
+    assert ran.code == 0 and f"allowed  {HELD}" in ran.out, ran
+
+
+def test_unsafe_comes_before_findings(folder: Path) -> None:
+    """4 before 1; the findings are printed all the same."""
+    ran = quick("inspect", "evil.pt", "--fail-on", "missing:x", "--fail-on", "unsafe", cwd=folder)
+    assert ran.code == 4 and ran.out.count("finding: ") == 2, ran
+    assert f"finding: unsafe: {CALLED}('x', 'y') is called by the file" in ran.out, ran
+    assert quick("inspect", "good.pt", "--fail-on", "unsafe", cwd=folder).code == 0
+    ran = quick("inspect", "evil.pt", "--fail-on", "unsafe", "--allow-class", CALLED, cwd=folder)
+    assert (ran.code, ran.err) == (0, ""), ran
+
+
+def test_inspect_recommends_nothing_for_an_unsafe_file(folder: Path) -> None:
+    """The last line of the listing is no step that goes on; the refusal names --allow-unknown last."""
+    ran = quick("inspect", "evil.pt", cwd=folder)
+    assert "next" not in ran.out and "--allow" not in ran.out, ran
+    assert "paramtool inspect" not in ran.err, ran
+    assert "paramtool inspect evil.pt" in quick("dedup", "evil.pt", cwd=folder).err
+
+
+@pytest.mark.parametrize("file", ["notes.bin.txt", "schedule"])
+def test_side_files(file: str, folder: Path) -> None:
+    """A pickle among the other files of a folder decides the exit code of inspect, and is a warning elsewhere."""
+    (folder / "good").mkdir()
+    shutil.copy(folder / "good.pt", folder / "good" / "model.pt")
+    (folder / "good" / file).write_bytes(row(text("x"), EVIL) + b".")
+    (folder / "good" / "README.md").write_text("(import os\nfoo\n tR")
+    ran = quick("inspect", "good", "--fail-on", "unsafe", cwd=folder)
+    assert ran.code == 4 and f"unsafe  {file}  {CALLED}" in ran.out and f"good/{file}" in ran.err, ran
+    assert "README" not in ran.out + ran.err and f"is called by '{file}'" in ran.out, ran
+    assert quick("inspect", "good", "--allow-class", CALLED, cwd=folder).code == 0
+    assert quick("inspect", "good", "--allow-unknown", cwd=folder).code == 0
+    ran = quick("dedup", "good", cwd=folder)
+    assert ran.code == 0 and f"warning: '{file}' comes along and is unsafe" in ran.err, ran
+    ran = quick("export", "good", "--all-names", "-o", "out", cwd=folder)
+    assert ran.code == 0 and f"warning: '{file}' comes along" in ran.err, ran
+    shutil.copytree(folder / "good", folder / "other")
+    ran = quick("dedup", "good", "other", "-o", "both", cwd=folder)
+    assert ran.code == 0 and ran.err.count(f"'{file}' comes along") == 2, ran
+    assert quick("dedup", "good", "-o", "again", "--allow-class", CALLED, cwd=folder).err.count("comes along") == 0
