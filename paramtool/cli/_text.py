@@ -15,6 +15,8 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 
 
+OUTPUT = "Ends in .safetensors, or in .pt, .pth, .bin or .ckpt for torch's format; of a folder, a folder."
+"""What every command says of its output."""
 MANY = 8
 """So many files are named in a row."""
 

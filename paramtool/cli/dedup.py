@@ -10,7 +10,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _config, _each, _render
 from paramtool.cli._align import ALIGN, physical
-from paramtool.cli._text import FILE, Size, came_along, opens, plural, quoted, size, verify_line
+from paramtool.cli._text import FILE, OUTPUT, Size, came_along, opens, plural, quoted, size, verify_line
 from paramtool.jobs import Deduped
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
 from paramtool.model.alias import Member
@@ -23,9 +23,12 @@ RECORD_NBYTES = 10_000
 
 @click.command("dedup", epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
 @click.argument("ckpt", type=FILE, nargs=-1, required=True)
-@click.option("-o", "--output", type=FILE,
-              help="Default: <stem>.dedup.safetensors beside the input; .pt, .pth, .bin, .ckpt: torch's format; of "
-              "several inputs: a folder.")  # fmt: skip
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    help=f"Default: <stem>.dedup.safetensors beside the input. {OUTPUT} Several inputs need a folder.",
+)
 @click.option("--keep", default="first", show_default=True, metavar="first|last|GLOB",
               help="Which name owns what several share, in file order; GLOB is matched as by fnmatch.")  # fmt: skip
 @_each.WEIGHTS

@@ -14,7 +14,7 @@ from paramtool import jobs
 from paramtool.cli import _each, _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._config import asked, names_of
-from paramtool.cli._text import FILE, Size, came_along, plural, size, verify_line
+from paramtool.cli._text import FILE, OUTPUT, Size, came_along, plural, size, verify_line
 from paramtool.errors import UsageError
 from paramtool.formats._hf_config import NAME
 from paramtool.jobs._names import STANDARD_INPUT, read_names
@@ -45,7 +45,7 @@ AS_SAVED = (
 @click.option("--prefix", default="", metavar="P", help="Of FILE the names that begin with P, without it.")
 @click.option("--rename", multiple=True, metavar="FROM=TO",
               help="A name or a pattern, 'bert.*=*'; again for more, which see what it made.")  # fmt: skip
-@click.option("-o", "--output", required=True, type=FILE, help="A file, or a folder where FILE is one.")
+@click.option("-o", "--output", required=True, type=FILE, help=OUTPUT)
 @click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB.")
 @click.option("--max-bytes", type=Size(), default=MAX_EXPANDED_NBYTES, show_default=True,
               help="What one expanded (stride 0) tensor may grow to.")  # fmt: skip

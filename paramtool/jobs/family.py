@@ -21,7 +21,7 @@ from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._family_work import Input, Work, brought, planned
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._sets import opened
-from paramtool.jobs._writers import SAFETENSORS, WRITERS, is_named_for
+from paramtool.jobs._writers import SAFETENSORS, check_name
 from paramtool.jobs._writing import allow, keeping, left_out, lost_warnings, other_sections
 from paramtool.jobs.deduping import Options
 from paramtool.model import alias
@@ -168,9 +168,7 @@ def _check_request(paths: Sequence[Path], target: str, options: Options) -> None
         raise UsageError("a family has two or more checkpoints", hint="paramtool dedup A B -o DIR")
     if not target:
         raise UsageError("the name of the output is empty", hint="-o DIR")
-    if any(is_named_for(target, writer) for writer in WRITERS):
-        stem = os.path.splitext(target)[0]
-        raise UsageError(f"{target}: is the name of a file; several inputs go into a folder", hint=f"-o {quote(stem)}")
+    check_name(target, True)
     if not options.equal:
         raise UsageError("without comparing bytes (--no-equal) checkpoints have nothing in common")
     if options.derive_casts or options.fold_constants:

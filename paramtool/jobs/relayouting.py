@@ -82,7 +82,7 @@ class RelayoutOptions:
     dry_run: bool = False
     force: bool = False
     word: str = ""
-    """What the default output is called: `model.WORD.safetensors`."""
+    """What the default output is called: `model.WORD.safetensors`; without it `model.to-LAYOUT.safetensors`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _opened(path: Path, options: RelayoutOptions, progress: Progress) -> Weights
 
 def _word(options: RelayoutOptions) -> str:
     """What the default output is called after."""
-    return options.word or layouts.parse(options.target or DEFAULT)[0].replace(".", "-")
+    return options.word or f"to-{layouts.parse(options.target or DEFAULT)[0].replace('.', '-')}"
 
 
 def _prepared(
