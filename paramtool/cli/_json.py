@@ -30,8 +30,8 @@ def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool)
         "files": [{"path": file.path, "nbytes": file.nbytes} for file in checkpoint.files],
         "nbytes": sum(file.nbytes for file in checkpoint.files),
         "tensors": len(checkpoint.entries),
-        "distinct": len(graph.owners) - len(graph.derived),
-        "parameters": parameters(found),
+        "distinct": found.distinct,
+        "parameters": found.parameters,
         "dtypes": dtypes(checkpoint),
         "sections": sections(checkpoint),
         "groups": groups(graph),
@@ -73,13 +73,6 @@ def _declared(row: Declared) -> dict[str, Any]:
         "largest_difference": largest,
         "result": row.result,
     }
-
-
-def parameters(found: Inspection) -> int:
-    """Elements of model tensors, shared ones counted once."""
-    graph, entries = found.graph, found.checkpoint.entries
-    owners = {m.owner for n, m in graph.members.items() if n in entries and entries[n].role == "model"}
-    return sum(graph.owners[owner].numel for owner in owners)
 
 
 def dtypes(checkpoint: Checkpoint) -> dict[str, int]:

@@ -49,6 +49,15 @@ def quoted(path: str) -> str:
     return shlex.quote(f"./{path}" if path.startswith("-") else path)
 
 
+def named(name: str) -> str:
+    """A tensor's name as a report shows it: an empty one would not be seen.
+
+    >>> print(named("w"), named(""))
+    w ''
+    """
+    return name or "''"
+
+
 def parse_size(text: str) -> int:
     """Bytes of `5GB`, `512MiB`, `4096`; ValueError otherwise.
 

@@ -10,7 +10,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _config, _each, _render
 from paramtool.cli._align import ALIGN, physical
-from paramtool.cli._text import FILE, OUTPUT, Size, came_along, opens, plural, quoted, size, verify_line
+from paramtool.cli._text import FILE, OUTPUT, Size, came_along, named, opens, plural, quoted, size, verify_line
 from paramtool.jobs import Deduped
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
 from paramtool.model.alias import Member
@@ -235,15 +235,15 @@ def _group(owner: str, members: tuple[Member, ...], found: Deduped) -> Iterator[
         (m.memory for m in members if m.evidence != "content"), members[0].memory
     )
     shared = [member for member in memories.pop(mine) if member.name != owner]
-    what = "one span" if owner in found.graph.anonymous else owner
+    what = "one span" if owner in found.graph.anonymous else named(owner)
     if shared:
         saved = size(sum(min(m.window.nbytes, _span([m])) for m in shared))
-        names = ", ".join(f"{m.name} ({found.graph.relation(m)})" for m in shared[:4]) + _more(len(shared) - 4)
+        names = ", ".join(f"{named(m.name)} ({found.graph.relation(m)})" for m in shared[:4]) + _more(len(shared) - 4)
         yield ("shared", what, names, f"{saved} follow their owner")
     constants = {name for equal in found.equal or () if equal.constant for name in equal.names}
     others = list(memories.values())
     for memory in others[:MANY]:
-        names = f"{memory[0].name} ({len(memory)} names share it)" if len(memory) > 1 else memory[0].name
+        names = named(memory[0].name) + (f" ({len(memory)} names share it)" if len(memory) > 1 else "")
         kind = "constant, " if memory[0].name in constants else ""
         relation = found.graph.relation(memory[0])
         label = relation if relation in ("slice", "transpose", "view") else "equal"

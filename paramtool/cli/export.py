@@ -14,7 +14,7 @@ from paramtool import jobs
 from paramtool.cli import _each, _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._config import asked, names_of
-from paramtool.cli._text import FILE, OUTPUT, Size, came_along, plural, size, verify_line
+from paramtool.cli._text import FILE, OUTPUT, Size, came_along, named, plural, size, verify_line
 from paramtool.errors import UsageError
 from paramtool.formats._hf_config import NAME
 from paramtool.jobs._names import STANDARD_INPUT, read_names
@@ -107,7 +107,7 @@ def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
     yield (what, f"{found.input} -> {found.output}", plural(len(found.names), "name"), size(found.nbytes), whose)
     yield from physical(found.nbytes, found.cloned_nbytes)
     if not found.written:
-        yield from (("name", name, _was(name, found)) for name in found.names)
+        yield from (("name", named(name), _was(name, found)) for name in found.names)
     elif found.renamed:
         yield from (("renamed", name, f"was {old}") for name, old in list(found.renamed.items())[:MANY])
         if len(found.renamed) > MANY:

@@ -9,7 +9,7 @@ import click
 
 from paramtool import jobs
 from paramtool.cli import _each, _render
-from paramtool.cli._text import FILE, count, plural, quoted, size
+from paramtool.cli._text import FILE, count, named, plural, quoted, size
 from paramtool.jobs import Inspection
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES
 from paramtool.model.alias import FusedBlock, Member
@@ -99,16 +99,15 @@ def _rows(found: Inspection, tensors: bool) -> Iterator[_render.Row]:
 
 
 def _head(found: Inspection) -> Iterator[_render.Row]:
-    from paramtool.cli._json import dtypes, parameters, sections
+    from paramtool.cli._json import dtypes, sections
 
     checkpoint = found.checkpoint
     nbytes = sum(file.nbytes for file in checkpoint.files)
-    numbers = parameters(found)
     facts = [
         checkpoint.format,
         size(nbytes),
-        f"{plural(len(checkpoint.entries), 'tensor')}, {len(found.graph.owners) - len(found.graph.derived)} distinct",
-        f"{count(numbers)} parameter{'' if numbers == 1 else 's'}",
+        f"{plural(len(checkpoint.entries), 'tensor')}, {found.distinct} distinct",
+        f"{count(found.parameters)} parameter{'' if found.parameters == 1 else 's'}",
         ", ".join(dtypes(checkpoint)),
     ]
     yield ("file", found.path, " · ".join(fact for fact in facts if fact))
@@ -140,7 +139,7 @@ def _kind(entry: Entry) -> tuple[str, str]:
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return ", ".join(map(named, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _shared(found: Inspection) -> Iterator[_render.Row]:
@@ -152,10 +151,10 @@ def _shared(found: Inspection) -> Iterator[_render.Row]:
         if owner in graph.anonymous:
             yield (label, f"{plural(len(members), 'window')} on one span", _geometry(view), size(view.nbytes))
         else:
-            yield (label, owner, _geometry(view), size(view.nbytes))
+            yield (label, named(owner), _geometry(view), size(view.nbytes))
         others = [member for member in members if member.name != owner]
         for member in others[:MANY]:
-            yield ("", f"  {member.name}", _relation(member, owner, found))
+            yield ("", f"  {named(member.name)}", _relation(member, owner, found))
         if len(others) > MANY:
             yield ("", f"  and {len(others) - MANY} more names")
     if len(shown_groups) > MANY:
@@ -166,7 +165,7 @@ def _shared(found: Inspection) -> Iterator[_render.Row]:
 def _relation(member: Member, owner: str, found: Inspection) -> str:
     relation = found.graph.relation(member)
     words = {"same": "", "slice": "a slice, ", "transpose": "transposed, ", "view": "another view, "}
-    memory = "same memory" if member.evidence != "content" else f"equal bytes, memory of {member.memory}"
+    memory = "same memory" if member.evidence != "content" else f"equal bytes, memory of {named(member.memory)}"
     declared = ", declared" if member.evidence == "declared" else ""
     shape = "" if relation == "same" else f"{_geometry(member.window)}, "
     return f"{shape}{words.get(relation, '')}{memory}{declared}"
@@ -181,7 +180,7 @@ def _equal(found: Inspection) -> Iterator[_render.Row]:
         first = found.graph.members[equal.names[0]].window
         constant = ", constant" if equal.constant else ""
         names = plural(len(equal.names) - 1, "name")
-        yield ("equal", equal.names[0], _geometry(first), size(first.nbytes))
+        yield ("equal", named(equal.names[0]), _geometry(first), size(first.nbytes))
         yield ("", f"  {_some(list(equal.names[1:]))}", f"{names}, equal bytes, separate memory{constant}")
     if found.equal and len(found.equal) > MANY:
         yield ("equal", f"and {len(found.equal) - MANY} more groups", "--json lists them")
@@ -281,10 +280,10 @@ def _tensors(found: Inspection) -> Iterator[_render.Row]:
         match entry.value:
             case View() as view:
                 owner = found.graph.members[name].owner
-                stands = "" if owner == name else f"on {owner}"
+                stands = "" if owner == name else f"on {named(owner)}"
                 yield (
                     "tensor",
-                    name,
+                    named(name),
                     _geometry(view),
                     size(view.nbytes),
                     entry.role,
@@ -292,14 +291,14 @@ def _tensors(found: Inspection) -> Iterator[_render.Row]:
                     digests.get(name, ""),
                 )
             case Compound(kind, parts, _):
-                yield ("tensor", name, kind, "", entry.role)
+                yield ("tensor", named(name), kind, "", entry.role)
                 for label, view in parts.items():
                     part = f"{name}/{label}"
                     yield ("part", part, _geometry(view), size(view.nbytes), "", "", digests.get(part, ""))
             case NoData(dtype, shape, why):
-                yield ("tensor", name, f"{list(shape)} {dtype.name}", "no data", entry.role, why)
+                yield ("tensor", named(name), f"{list(shape)} {dtype.name}", "no data", entry.role, why)
             case Unreadable(needs):
-                yield ("tensor", name, "unreadable", "", entry.role, f"needs {needs}")
+                yield ("tensor", named(name), "unreadable", "", entry.role, f"needs {needs}")
 
 
 def _next(found: Inspection) -> Iterator[_render.Row]:
