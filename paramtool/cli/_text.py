@@ -58,6 +58,22 @@ def named(name: str) -> str:
     return name or "''"
 
 
+def load_line(path: str, prefix: str = "", section: str = "") -> str:
+    """The line of Python that loads a file into a model.
+
+    >>> print(load_line("a.safetensors", prefix="module."))
+    paramtool.torch.load_model(model, 'a.safetensors', prefix='module.')
+    """
+    said = {"section": section, "prefix": prefix}
+    more = "".join(f", {key}={value!r}" for key, value in said.items() if value)
+    return f"paramtool.torch.load_model(model, {path!r}{more})"
+
+
+def wrapped(prefix: str) -> str:
+    """Why a line that loads a file names a prefix."""
+    return f"the names begin with {prefix}, as a wrapper saves them; the model is the one inside" if prefix else ""
+
+
 def parse_size(text: str) -> int:
     """Bytes of `5GB`, `512MiB`, `4096`; ValueError otherwise.
 

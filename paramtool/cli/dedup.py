@@ -10,10 +10,24 @@ import click
 from paramtool import jobs
 from paramtool.cli import _config, _each, _render
 from paramtool.cli._align import ALIGN, physical
-from paramtool.cli._text import FILE, OUTPUT, Size, came_along, named, opens, plural, quoted, size, verify_line
+from paramtool.cli._text import (
+    FILE,
+    OUTPUT,
+    Size,
+    came_along,
+    load_line,
+    named,
+    opens,
+    plural,
+    quoted,
+    size,
+    verify_line,
+    wrapped,
+)
 from paramtool.jobs import Deduped
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
 from paramtool.model.alias import Member
+from paramtool.passes import select
 
 MANY = 8
 """So many groups are listed; --json lists all."""
@@ -180,13 +194,22 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
     if found.written and found.format == "torch":
         yield ("load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True as well")
     elif found.written:
-        sections = [section.name for section in found.checkpoint.sections if section.role == "model"]
-        section = f", section={sections[0]!r}" if sections else ""
-        yield ("load it", f"paramtool.torch.load_model(model, {found.output!r}{section})")
+        section, prefix = _where_in(found)
+        yield ("load it", load_line(found.output, prefix, section), wrapped(prefix))
         yield ("export", f"paramtool export {quoted(found.output)} --names names.txt -o plain.safetensors",
                "for programs without paramtool")  # fmt: skip
     if found.written:
         yield ("next", verify_line(found.output, found.input, found.section))
+
+
+def _where_in(found: Deduped) -> tuple[str, str]:
+    """The section of the model, and what a wrapper put before its names."""
+    names = found.plan.order
+    section = next((section for section in found.checkpoint.sections if section.role == "model"), None)
+    if section is None:
+        return "", select.wrapper(names)
+    inside = [name.removeprefix(section.prefix) for name in names if name.startswith(section.prefix)]
+    return section.name, select.wrapper(inside)
 
 
 def _derived(found: Deduped) -> Iterator[_render.Row]:

@@ -58,6 +58,8 @@ class Member:
     section: str | None
     """The section of the input that was taken."""
     left_out: tuple[str, ...]
+    wrapper: str = ""
+    """What all its names begin with because a module stood around the model when it was saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,4 +312,5 @@ def _member(work: Work, number: int, target: str, options: Options, lost: tuple[
             *lost,
             *others.left,
         ),
+        wrapper=select.wrapper(plan.order),
     )
