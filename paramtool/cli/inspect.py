@@ -156,10 +156,10 @@ def _shared(found: Inspection) -> Iterator[_render.Row]:
         for member in others[:MANY]:
             yield ("", f"  {named(member.name)}", _relation(member, owner, found))
         if len(others) > MANY:
-            yield ("", f"  and {len(others) - MANY} more names")
+            yield ("", f"  and {plural(len(others) - MANY, 'more name')}")
     if len(shown_groups) > MANY:
         names = sum(len(members) for _, members in shown_groups[MANY:])
-        yield ("shared", f"and {len(shown_groups) - MANY} more groups of {names} names", "--json lists them")
+        yield ("shared", f"and {plural(len(shown_groups) - MANY, 'more group')} of {names} names", "--json lists them")
 
 
 def _relation(member: Member, owner: str, found: Inspection) -> str:
@@ -183,7 +183,7 @@ def _equal(found: Inspection) -> Iterator[_render.Row]:
         yield ("equal", named(equal.names[0]), _geometry(first), size(first.nbytes))
         yield ("", f"  {_some(list(equal.names[1:]))}", f"{names}, equal bytes, separate memory{constant}")
     if found.equal and len(found.equal) > MANY:
-        yield ("equal", f"and {len(found.equal) - MANY} more groups", "--json lists them")
+        yield ("equal", f"and {plural(len(found.equal) - MANY, 'more group')}", "--json lists them")
 
 
 def _derived(found: Inspection) -> Iterator[_render.Row]:
@@ -334,7 +334,7 @@ def _next_dedup(found: Inspection, path: str) -> Iterator[_render.Row]:
     if any(unknown.called for unknown in found.checkpoint.unknown):
         flags += " --allow-unknown"
         why += "--allow-unknown goes on without what the pickle calls; "
-    names = "1 name" if len(kept) == 1 else f"{'' if refused else 'all '}{len(kept)} names"
+    names = ("all " if len(kept) > 1 and not refused else "") + plural(len(kept), "name")
     yield (
         "next",
         f"paramtool dedup {path}{flags}",

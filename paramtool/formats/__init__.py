@@ -13,7 +13,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import NamedTuple
 
-from paramtool.errors import FormatError, UsageError
+from paramtool.errors import FormatError, UsageError, plural
 from paramtool.formats import _sniff, _weights
 from paramtool.formats._files import open_source
 from paramtool.formats._weights import Weights
@@ -137,8 +137,8 @@ def _alone(found: Checkpoint) -> Checkpoint:
     if not others:
         return found
     note = (
-        f"its alias record has objects with {len(others)} tensors that it does not hold ({others[0]!r:.200}, ...): "
-        "it is one shard of several, or was changed"
+        f"its alias record has objects with {plural(len(others), 'tensor')} that it does not hold "
+        f"({others[0]!r:.200}, ...): it is one shard of several, or was changed"
     )
     return replace(found, notes=(*found.notes, note))
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Container, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from paramtool.errors import plural
 from paramtool.formats._pickle_machine import (
     HANDLERS,
     MAX_DIGITS,
@@ -550,7 +551,7 @@ def _bytes(machine: Machine, args: tuple[object, ...]) -> object:
 def _reconstructor(machine: Machine, args: tuple[object, ...]) -> object:
     """`copyreg._reconstructor(cls, base, state)`: a bare object, in protocols 0 and 1."""
     if len(args) != 3:
-        machine.fail(f"{len(args)} arguments of copyreg._reconstructor", "3")
+        machine.fail(f"{plural(len(args), 'argument')} of copyreg._reconstructor", "3")
     return machine.bare(machine.callable_path(args[0]), args[1:], {})
 
 

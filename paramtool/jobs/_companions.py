@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from shlex import quote
 
+from paramtool.errors import plural
 from paramtool.formats import WEIGHTS
 from paramtool.formats._sets import COPIES
 from paramtool.formats._sniff import INDEX_SUFFIX
@@ -148,9 +149,10 @@ def unseen_warnings(plan: Plan, target: str, tied: Iterable[str] = ()) -> Iterat
     unseen = [name for name in plan.order if name not in found]
     if unseen:
         mends = f"paramtool export {quote(target)} --all-names -o {quote(f'{target}.plain')}"
+        are = "is" if len(unseen) == 1 else "are"
         yield (
-            f"{len(unseen)} of {len(plan.order)} names stand only in the alias record, which from_pretrained does not "
-            f"read: {_some(unseen)}; with every name: {mends}"
+            f"{len(unseen)} of {plural(len(plan.order), 'name')} {are} in the alias record only, which from_pretrained "
+            f"does not read: {_some(unseen)}; with every name: {mends}"
         )
 
 

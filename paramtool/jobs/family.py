@@ -13,7 +13,7 @@ from typing import Any
 
 from paramtool.engine.source import MAX_OPEN_FILES, Source
 from paramtool.engine.staging import check_apart, check_place
-from paramtool.errors import PlanError, UsageError
+from paramtool.errors import PlanError, UsageError, plural
 from paramtool.formats import _weights, safetensors
 from paramtool.formats._weights import WeightsName
 from paramtool.jobs import declaring
@@ -184,7 +184,8 @@ def _derived_warnings(where: str, taken: Checkpoint) -> Iterator[str]:
     """Names that an input calculates are stored in a family, which takes room."""
     derived = [e for e in taken.entries.values() if isinstance(e.value, View) and _is_calculated(taken, e.value)]
     if derived:
-        yield f"{where}: {len(derived)} of its tensors are calculated on load; a family stores them"
+        count = plural(len(derived), "of its tensors is", "of its tensors are")
+        yield f"{where}: {count} calculated on load; a family stores what is calculated"
 
 
 def _is_calculated(taken: Checkpoint, view: View) -> bool:

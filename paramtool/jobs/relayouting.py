@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Any
 
 from paramtool import layouts
-from paramtool.errors import LayoutError, UsageError, listed
+from paramtool.errors import LayoutError, UsageError, listed, plural
 from paramtool.formats import safetensors
 from paramtool.formats._weights import Weights
 from paramtool.jobs._progress import Path, Progress, silent
@@ -271,12 +271,12 @@ def _unsure(checkpoint: Checkpoint, name: str, facts: Facts) -> LayoutError:
     likely = [c for c in every if all(getattr(spec_of(c.spec), key) == value for key, value in facts.items())]
     if not likely:
         return LayoutError(
-            f"{where}: {name!r} has {length} elements, which is the length of no network that is so",
+            f"{where}: {name!r} has {plural(length, 'element')}; no network with these facts has this length",
             _look_closer(where),
         )
     lines = [f'--spec "{one.spec}"   {"; ".join(one.reasons[:2])}' for one in likely[:LIKELY]]
-    fits = f"{len(likely)} networks" if len(likely) > 1 else "one network"
-    head = f"{where}: {name!r} has {length} elements; that fits {fits}, which has to be said:"
+    fits = plural(len(likely), "network")
+    head = f"{where}: {name!r} has {plural(length, 'element')}; that fits {fits}, which has to be said:"
     return LayoutError(listed(head, lines, len(likely) - len(lines)), _look_closer(where))
 
 

@@ -144,7 +144,7 @@ def test_a_dynamically_quantised_model(tmp_path: Path) -> None:
 FLAT = ("--layout", "cudnn", "--at", "net.v")
 SPECS: dict[str, tuple[int, tuple[str, ...], int, tuple[str, ...]]] = {
     "no spec": (100, FLAT, 5, ("m.pt: 'net.v'", "100 elements", '--spec "', "hint: ")),
-    "half a spec": (100, (*FLAT, "--spec", "gru hidden=2"), 5, ("the length of no network that is so",)),
+    "half a spec": (100, (*FLAT, "--spec", "gru hidden=2"), 5, ("no network with these facts has this length",)),
     "another length": (
         100, (*FLAT, "--spec", "lstm hidden=2 input=3"), 5, ("lstm input=3 hidden=2; 'net.v' is [100], expected [56]",)
     ),
