@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from paramtool.model.plan import Computed
     from paramtool.passes.declared import Declared
     from paramtool.passes.recognise import FusedNetwork
+
+
+MAX_OBJECTS = 10_000
 
 
 def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool) -> dict[str, Any]:
@@ -48,11 +52,20 @@ def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool)
         "notes": list(checkpoint.notes),
         "findings": findings,
     }  # fmt: skip
+    if not found.parameters and (objects := _objects(found)):
+        data["objects"] = objects
     if found.config is not None:
         data["config"] = _config(found.config)
     if tensors:
         data["tensor_list"] = [_tensor(name, entry, graph, found) for name, entry in checkpoint.entries.items()]
     return data
+
+
+def _objects(found: Inspection) -> list[dict[str, str]]:
+    """What a file without a model's tensors holds: the first values, each with its path."""
+    from paramtool.cli._objects import outline
+
+    return [{"path": path, "value": value} for path, value in islice(outline(found.checkpoint.objects), MAX_OBJECTS)]
 
 
 def _config(found: DeclaredTies) -> dict[str, Any]:

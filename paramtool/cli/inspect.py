@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
@@ -29,6 +30,7 @@ def _rule(text: str) -> Rule:
 
 MANY = 8
 """So many groups or names are listed; --tensors and --json list all."""
+MANY_OBJECTS = 40
 MANY_BLOCKS = 4
 """Fused blocks have many parts: so many are listed."""
 
@@ -92,6 +94,7 @@ def _rows(found: Inspection, tensors: bool) -> Iterator[_render.Row]:
     yield from _repeated(found)
     yield from _fused_blocks(found)
     yield from _config_rows(found)
+    yield from _objects(found)
     yield from (("note", note) for note in found.checkpoint.notes)
     if tensors:
         yield from _tensors(found)
@@ -216,6 +219,18 @@ def _repeated(found: Inspection) -> Iterator[_render.Row]:
         yield ("constant", _some(constants), f"{plural(len(constants), 'tensor')} of one value each")
 
 
+def _objects(found: Inspection) -> Iterator[_render.Row]:
+    """What the file of an optimizer, a scheduler or random states holds: where no tensor is a model's."""
+    if found.parameters:
+        return
+    from paramtool.cli._objects import outline
+
+    lines = list(islice(outline(found.checkpoint.objects), MANY_OBJECTS + 1))
+    yield from (("object", path, value) for path, value in lines[:MANY_OBJECTS])
+    if len(lines) > MANY_OBJECTS:
+        yield ("object", "and more", "--json lists them")
+
+
 def _config_rows(found: Inspection) -> Iterator[_render.Row]:
     if found.config is not None:
         from paramtool.cli._config_rows import rows
@@ -302,7 +317,7 @@ def _tensors(found: Inspection) -> Iterator[_render.Row]:
 
 
 def _next(found: Inspection) -> Iterator[_render.Row]:
-    if found.equal is None:
+    if found.equal is None and found.checkpoint.entries:
         yield ("not done", "equal bytes under different names were not looked for: --digest does")
     path, entries = quoted(found.path), found.checkpoint.entries
     if found.weights is not None:

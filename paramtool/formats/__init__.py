@@ -122,6 +122,11 @@ def quick() -> Iterator[None]:
 def read_file(path: str) -> Checkpoint:
     """Describe one file, or the shards of one index."""
     head, nbytes = _head(path)
+    if os.path.basename(path).endswith(_sniff.DISTRIBUTED):
+        raise FormatError(
+            f"{path}: is a part of a folder of torch.distributed.checkpoint, which this version does not read",
+            hint=_sniff.one_file(os.path.dirname(path)),
+        )
     if not _sniff.is_index(head, path):
         return _alone(_read_as(path, head, nbytes))
     from paramtool.formats import sharded

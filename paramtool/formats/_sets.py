@@ -19,6 +19,7 @@ from fnmatch import fnmatchcase
 from shlex import quote
 
 from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural
+from paramtool.formats import _sniff
 from paramtool.formats._weights import (
     LINKED_PREFIX,
     SUFFIXES,
@@ -346,7 +347,7 @@ def _nothing(folder: str) -> FormatError:
     if any(item.name.endswith(".distcp") for item in _listed(folder)):
         return FormatError(
             f"{folder}: is a folder of torch.distributed.checkpoint, which this version does not read",
-            hint="torch.distributed.checkpoint.format_utils.dcp_to_torch_save makes one file of it",
+            hint=_sniff.one_file(folder),
         )
     return FormatError(
         f"{folder}: is a folder with 0 weights files and no index", hint="name the file or the index itself"
