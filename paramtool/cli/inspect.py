@@ -54,6 +54,9 @@ def command(
     """Show what is in a checkpoint.  Nothing of it is imported or run, and no tensor is read without --digest or
     --config.
 
+    Parameters are the elements of the model's floating-point and complex tensors, and of integers called weight; masks
+    are none, and what several names share counts once.  A file without any lists its objects.
+
     \b
     $ paramtool inspect model.pt
     $ paramtool inspect model.pt --fail-on 'unused-bytes>1MB' --fail-on not-tied:lm_head.weight=wte.weight
