@@ -25,9 +25,13 @@ MAX_LISTED = 20
 """So many lines of one kind are shown; the others are counted."""
 
 
-def plural(number: int, word: str) -> str:
-    """`1 name`, `2 names`."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+def plural(number: int, one: str, many: str = "") -> str:
+    """A number with its word, and with the verb that follows where both forms are given.
+
+    >>> plural(1, "name"), plural(0, "name"), plural(12000, "tensor does", "tensors do")
+    ('1 name', '0 names', '12000 tensors do')
+    """
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def listed(head: str, lines: Sequence[str], more: int = 0) -> str:
@@ -79,7 +83,7 @@ class Defects(FormatError):
 
     def __init__(self, where: str, defects: Sequence[str], hint: str = "", more: int = 0) -> None:
         count = len(defects) + more
-        head = f"{where}: {count} defects" if count > 1 else f"{where}: 1 defect"
+        head = f"{where}: {plural(count, 'defect')}"
         super().__init__(listed(head, defects, more), hint)
         self.defects = _first(defects, more)
 

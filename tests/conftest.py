@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from paramtool import layouts
 
 SAMPLES = Path(__file__).resolve().parents[2] / "shared" / "samples"
 """Real checkpoints of other people; see the README there.  Not a part of the repository."""
+
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
+"""No law depends on how busy the machine is; this comes before any test module makes settings of its own."""
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import physical
-from paramtool.cli._text import plural, size, verify_line
+from paramtool.cli._text import load_line, plural, size, verify_line, wrapped
 from paramtool.jobs import Family, Options
 
 MANY = 8
@@ -47,8 +47,9 @@ def _rows(found: Family) -> Iterator[_render.Row]:
     yield from _renamed(found)
     yield ("not done", "slices, transposes and casts of tensors were not looked for")
     if found.written:
-        yield ("load it", f"paramtool.torch.load_model(model, {found.members[0].folder!r})")
-        yield ("next", verify_line(found.members[0].folder, found.members[0].input, found.members[0].section))
+        first = found.members[0]
+        yield ("load it", load_line(first.folder, first.wrapper), wrapped(first.wrapper))
+        yield ("next", verify_line(first.folder, first.input, first.section))
 
 
 def _renamed(found: Family) -> Iterator[_render.Row]:

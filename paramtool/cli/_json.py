@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from paramtool.passes.recognise import FusedNetwork
 
 
+MAX_OBJECTS = 10_000
+
+
 def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool) -> dict[str, Any]:
     """`paramtool inspect --json`."""
     checkpoint, graph = found.checkpoint, found.graph
@@ -31,8 +35,8 @@ def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool)
         "files": [{"path": file.path, "nbytes": file.nbytes} for file in checkpoint.files],
         "nbytes": sum(file.nbytes for file in checkpoint.files),
         "tensors": len(checkpoint.entries),
-        "distinct": len(graph.owners) - len(graph.derived),
-        "parameters": parameters(found),
+        "distinct": found.distinct,
+        "parameters": found.parameters,
         "dtypes": dtypes(checkpoint),
         "sections": sections(checkpoint),
         "groups": groups(graph),
@@ -51,6 +55,8 @@ def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool)
         "notes": list(checkpoint.notes),
         "findings": findings,
     }  # fmt: skip
+    if not found.parameters and (objects := _objects(found)):
+        data["objects"] = objects
     if found.config is not None:
         data["config"] = _config(found.config)
     if tensors:
@@ -72,6 +78,13 @@ def _unknown(asked: Iterable[Unknown], unsafe: Collection[Unknown]) -> list[dict
     ]
 
 
+def _objects(found: Inspection) -> list[dict[str, str]]:
+    """What a file without a model's tensors holds: the first values, each with its path."""
+    from paramtool.cli._objects import outline
+
+    return [{"path": path, "value": value} for path, value in islice(outline(found.checkpoint.objects), MAX_OBJECTS)]
+
+
 def _config(found: DeclaredTies) -> dict[str, Any]:
     return {"path": found.path, "ties": [_declared(row) for row in found.rows]}
 
@@ -90,13 +103,6 @@ def _declared(row: Declared) -> dict[str, Any]:
         "largest_difference": largest,
         "result": row.result,
     }
-
-
-def parameters(found: Inspection) -> int:
-    """Elements of model tensors, shared ones counted once."""
-    graph, entries = found.graph, found.checkpoint.entries
-    owners = {m.owner for n, m in graph.members.items() if n in entries and entries[n].role == "model"}
-    return sum(graph.owners[owner].numel for owner in owners)
 
 
 def dtypes(checkpoint: Checkpoint) -> dict[str, int]:

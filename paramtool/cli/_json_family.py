@@ -11,8 +11,11 @@ if TYPE_CHECKING:
 
 def family(found: Family) -> dict[str, Any]:
     """`paramtool dedup --json` of several inputs."""
+    data = asdict(found)
+    for member in data["members"]:
+        del member["wrapper"]  # of the line that loads it
     return {
         "schema": "paramtool.dedup-family/1",
-        **asdict(found),
+        **data,
         "seconds": round(found.seconds, 3),
     }

@@ -15,6 +15,8 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 
 
+OUTPUT = "Ends in .safetensors, or in .pt, .pth, .bin or .ckpt for torch's format; of a folder, a folder."
+"""What every command says of its output."""
 MANY = 8
 """So many files are named in a row."""
 
@@ -45,6 +47,31 @@ def quoted(path: str) -> str:
     a.pt 'my model.pt' ./-x.pt
     """
     return shlex.quote(f"./{path}" if path.startswith("-") else path)
+
+
+def named(name: str) -> str:
+    """A tensor's name as a report shows it: an empty one would not be seen.
+
+    >>> print(named("w"), named(""))
+    w ''
+    """
+    return name or "''"
+
+
+def load_line(path: str, prefix: str = "", section: str = "") -> str:
+    """The line of Python that loads a file into a model.
+
+    >>> print(load_line("a.safetensors", prefix="module."))
+    paramtool.torch.load_model(model, 'a.safetensors', prefix='module.')
+    """
+    said = {"section": section, "prefix": prefix}
+    more = "".join(f", {key}={value!r}" for key, value in said.items() if value)
+    return f"paramtool.torch.load_model(model, {path!r}{more})"
+
+
+def wrapped(prefix: str) -> str:
+    """Why a line that loads a file names a prefix."""
+    return f"the names begin with {prefix}, as a wrapper saves them; the model is the one inside" if prefix else ""
 
 
 def parse_size(text: str) -> int:

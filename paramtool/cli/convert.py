@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from paramtool.cli import _relayout
-from paramtool.cli._text import FILE
+from paramtool.cli._text import FILE, OUTPUT
 
 
 @click.command("convert", epilog=_relayout.EPILOG)
 @click.argument("path", metavar="SRC", type=FILE)
-@click.option("-o", "--output", type=FILE, metavar="DST", required=True)
+@click.option("-o", "--output", type=FILE, metavar="DST", required=True, help=OUTPUT)
 @click.option("--from", "source", metavar="LAYOUT",
               help="As `paramtool layouts` lists them; default: what the file says, else torch. "
                    "Options follow a colon: tf1.basic:forget_bias=0.")  # fmt: skip

@@ -11,10 +11,24 @@ from paramtool import jobs
 from paramtool.cli import _config, _each, _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._allow import allowing
-from paramtool.cli._text import FILE, Size, came_along, opens, plural, quoted, size, verify_line
+from paramtool.cli._text import (
+    FILE,
+    OUTPUT,
+    Size,
+    came_along,
+    load_line,
+    named,
+    opens,
+    plural,
+    quoted,
+    size,
+    verify_line,
+    wrapped,
+)
 from paramtool.jobs import Deduped
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
 from paramtool.model.alias import Member
+from paramtool.passes import select
 
 MANY = 8
 """So many groups are listed; --json lists all."""
@@ -24,9 +38,12 @@ RECORD_NBYTES = 10_000
 
 @click.command("dedup", epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
 @click.argument("ckpt", type=FILE, nargs=-1, required=True)
-@click.option("-o", "--output", type=FILE,
-              help="Default: <stem>.dedup.safetensors beside the input; .pt, .pth, .bin, .ckpt: torch's format; of "
-              "several inputs: a folder.")  # fmt: skip
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    help=f"Default: <stem>.dedup.safetensors beside the input. {OUTPUT} Several inputs need a folder.",
+)
 @click.option("--keep", default="first", show_default=True, metavar="first|last|GLOB",
               help="Which name owns what several share, in file order; GLOB is matched as by fnmatch.")  # fmt: skip
 @_each.WEIGHTS
@@ -179,13 +196,22 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
     if found.written and found.format == "torch":
         yield ("load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True as well")
     elif found.written:
-        sections = [section.name for section in found.checkpoint.sections if section.role == "model"]
-        section = f", section={sections[0]!r}" if sections else ""
-        yield ("load it", f"paramtool.torch.load_model(model, {found.output!r}{section})")
+        section, prefix = _where_in(found)
+        yield ("load it", load_line(found.output, prefix, section), wrapped(prefix))
         yield ("export", f"paramtool export {quoted(found.output)} --names names.txt -o plain.safetensors",
                "for programs without paramtool")  # fmt: skip
     if found.written:
         yield ("next", verify_line(found.output, found.input, found.section))
+
+
+def _where_in(found: Deduped) -> tuple[str, str]:
+    """The section of the model, and what a wrapper put before its names."""
+    names = found.plan.order
+    section = next((section for section in found.checkpoint.sections if section.role == "model"), None)
+    if section is None:
+        return "", select.wrapper(names)
+    inside = [name.removeprefix(section.prefix) for name in names if name.startswith(section.prefix)]
+    return section.name, select.wrapper(inside)
 
 
 def _derived(found: Deduped) -> Iterator[_render.Row]:
@@ -234,15 +260,15 @@ def _group(owner: str, members: tuple[Member, ...], found: Deduped) -> Iterator[
         (m.memory for m in members if m.evidence != "content"), members[0].memory
     )
     shared = [member for member in memories.pop(mine) if member.name != owner]
-    what = "one span" if owner in found.graph.anonymous else owner
+    what = "one span" if owner in found.graph.anonymous else named(owner)
     if shared:
         saved = size(sum(min(m.window.nbytes, _span([m])) for m in shared))
-        names = ", ".join(f"{m.name} ({found.graph.relation(m)})" for m in shared[:4]) + _more(len(shared) - 4)
+        names = ", ".join(f"{named(m.name)} ({found.graph.relation(m)})" for m in shared[:4]) + _more(len(shared) - 4)
         yield ("shared", what, names, f"{saved} follow their owner")
     constants = {name for equal in found.equal or () if equal.constant for name in equal.names}
     others = list(memories.values())
     for memory in others[:MANY]:
-        names = f"{memory[0].name} ({len(memory)} names share it)" if len(memory) > 1 else memory[0].name
+        names = named(memory[0].name) + (f" ({len(memory)} names share it)" if len(memory) > 1 else "")
         kind = "constant, " if memory[0].name in constants else ""
         relation = found.graph.relation(memory[0])
         label = relation if relation in ("slice", "transpose", "view") else "equal"

@@ -15,7 +15,7 @@ from paramtool.cli import _each, _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._allow import allowing
 from paramtool.cli._config import asked, names_of
-from paramtool.cli._text import FILE, Size, came_along, plural, size, verify_line
+from paramtool.cli._text import FILE, OUTPUT, Size, came_along, named, plural, size, verify_line
 from paramtool.errors import UsageError
 from paramtool.formats._hf_config import NAME
 from paramtool.jobs._names import STANDARD_INPUT, read_names
@@ -46,7 +46,7 @@ AS_SAVED = (
 @click.option("--prefix", default="", metavar="P", help="Of FILE the names that begin with P, without it.")
 @click.option("--rename", multiple=True, metavar="FROM=TO",
               help="A name or a pattern, 'bert.*=*'; again for more, which see what it made.")  # fmt: skip
-@click.option("-o", "--output", required=True, type=FILE, help="A file, or a folder where FILE is one.")
+@click.option("-o", "--output", required=True, type=FILE, help=OUTPUT)
 @click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB.")
 @click.option("--max-bytes", type=Size(), default=MAX_EXPANDED_NBYTES, show_default=True,
               help="What one expanded (stride 0) tensor may grow to.")  # fmt: skip
@@ -109,7 +109,7 @@ def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
     yield (what, f"{found.input} -> {found.output}", plural(len(found.names), "name"), size(found.nbytes), whose)
     yield from physical(found.nbytes, found.cloned_nbytes)
     if not found.written:
-        yield from (("name", name, _was(name, found)) for name in found.names)
+        yield from (("name", named(name), _was(name, found)) for name in found.names)
     elif found.renamed:
         yield from (("renamed", name, f"was {old}") for name, old in list(found.renamed.items())[:MANY])
         if len(found.renamed) > MANY:

@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from paramtool.cli import _relayout
-from paramtool.cli._text import FILE
+from paramtool.cli._text import FILE, OUTPUT
 
 
 @click.command("fuse", epilog=_relayout.EPILOG)
 @click.argument("path", metavar="FILE", type=FILE)
-@click.option("-o", "--output", type=FILE, help="Default: <stem>.fused.safetensors beside the input.")
+@click.option("-o", "--output", type=FILE, help=f"Default: <stem>.fused.safetensors beside the input. {OUTPUT}")
 @click.option(
     "--layout", required=True, metavar="LAYOUT", help="cudnn, mxnet.flat, mxnet.v2, ...: see `paramtool layouts`."
 )

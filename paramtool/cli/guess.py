@@ -73,7 +73,7 @@ def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
 
 
 def _place(place: Considered, candidates: tuple[Candidate, ...], found: Guessed) -> Iterator[_render.Row]:
-    fits = "1 network fits" if place.fits == 1 else f"{place.fits} networks fit"
+    fits = plural(place.fits, "network fits", "networks fit")
     if place.fits > place.listed:
         fits += f", {place.listed} listed: --limit lists more"
     yield (place.what, place.at or "(top)", _shape(place, found), fits)

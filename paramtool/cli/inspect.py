@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +11,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _each, _render
 from paramtool.cli._allow import allowing
-from paramtool.cli._text import FILE, count, plural, quoted, size
+from paramtool.cli._text import FILE, count, named, plural, quoted, size
 from paramtool.formats._policy import is_allowed, is_dangerous
 from paramtool.jobs import Inspection
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES
@@ -31,6 +32,7 @@ def _rule(text: str) -> Rule:
 
 MANY = 8
 """So many groups or names are listed; --tensors and --json list all."""
+MANY_OBJECTS = 40
 MANY_BLOCKS = 4
 """Fused blocks have many parts: so many are listed."""
 
@@ -57,6 +59,9 @@ def command(
 ) -> int:  # fmt: skip
     """Show what is in a checkpoint.  Nothing of it is imported or run, and no tensor is read without --digest or
     --config.  A file whose pickles call what is not known is unsafe: all of it is listed, and the exit code is 4.
+
+    Parameters are the elements of the model's floating-point and complex tensors, and of integers called weight; masks
+    are none, and what several names share counts once.  A file without any lists its objects.
 
     \b
     $ paramtool inspect model.pt
@@ -96,6 +101,7 @@ def _rows(found: Inspection, tensors: bool) -> Iterator[_render.Row]:
     yield from _repeated(found)
     yield from _fused_blocks(found)
     yield from _config_rows(found)
+    yield from _objects(found)
     yield from (("note", note) for note in found.checkpoint.notes)
     if tensors:
         yield from _tensors(found)
@@ -103,16 +109,15 @@ def _rows(found: Inspection, tensors: bool) -> Iterator[_render.Row]:
 
 
 def _head(found: Inspection) -> Iterator[_render.Row]:
-    from paramtool.cli._json import dtypes, parameters, sections
+    from paramtool.cli._json import dtypes, sections
 
     checkpoint = found.checkpoint
     nbytes = sum(file.nbytes for file in checkpoint.files)
-    numbers = parameters(found)
     facts = [
         checkpoint.format,
         size(nbytes),
-        f"{plural(len(checkpoint.entries), 'tensor')}, {len(found.graph.owners) - len(found.graph.derived)} distinct",
-        f"{count(numbers)} parameter{'' if numbers == 1 else 's'}",
+        f"{plural(len(checkpoint.entries), 'tensor')}, {found.distinct} distinct",
+        f"{count(found.parameters)} parameter{'' if found.parameters == 1 else 's'}",
         ", ".join(dtypes(checkpoint)),
     ]
     yield ("file", found.path, " · ".join(fact for fact in facts if fact))
@@ -144,7 +149,7 @@ def _kind(entry: Entry) -> tuple[str, str]:
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return ", ".join(map(named, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _shared(found: Inspection) -> Iterator[_render.Row]:
@@ -156,21 +161,21 @@ def _shared(found: Inspection) -> Iterator[_render.Row]:
         if owner in graph.anonymous:
             yield (label, f"{plural(len(members), 'window')} on one span", _geometry(view), size(view.nbytes))
         else:
-            yield (label, owner, _geometry(view), size(view.nbytes))
+            yield (label, named(owner), _geometry(view), size(view.nbytes))
         others = [member for member in members if member.name != owner]
         for member in others[:MANY]:
-            yield ("", f"  {member.name}", _relation(member, owner, found))
+            yield ("", f"  {named(member.name)}", _relation(member, owner, found))
         if len(others) > MANY:
-            yield ("", f"  and {len(others) - MANY} more names")
+            yield ("", f"  and {plural(len(others) - MANY, 'more name')}")
     if len(shown_groups) > MANY:
         names = sum(len(members) for _, members in shown_groups[MANY:])
-        yield ("shared", f"and {len(shown_groups) - MANY} more groups of {names} names", "--json lists them")
+        yield ("shared", f"and {plural(len(shown_groups) - MANY, 'more group')} of {names} names", "--json lists them")
 
 
 def _relation(member: Member, owner: str, found: Inspection) -> str:
     relation = found.graph.relation(member)
     words = {"same": "", "slice": "a slice, ", "transpose": "transposed, ", "view": "another view, "}
-    memory = "same memory" if member.evidence != "content" else f"equal bytes, memory of {member.memory}"
+    memory = "same memory" if member.evidence != "content" else f"equal bytes, memory of {named(member.memory)}"
     declared = ", declared" if member.evidence == "declared" else ""
     shape = "" if relation == "same" else f"{_geometry(member.window)}, "
     return f"{shape}{words.get(relation, '')}{memory}{declared}"
@@ -185,10 +190,10 @@ def _equal(found: Inspection) -> Iterator[_render.Row]:
         first = found.graph.members[equal.names[0]].window
         constant = ", constant" if equal.constant else ""
         names = plural(len(equal.names) - 1, "name")
-        yield ("equal", equal.names[0], _geometry(first), size(first.nbytes))
+        yield ("equal", named(equal.names[0]), _geometry(first), size(first.nbytes))
         yield ("", f"  {_some(list(equal.names[1:]))}", f"{names}, equal bytes, separate memory{constant}")
     if found.equal and len(found.equal) > MANY:
-        yield ("equal", f"and {len(found.equal) - MANY} more groups", "--json lists them")
+        yield ("equal", f"and {plural(len(found.equal) - MANY, 'more group')}", "--json lists them")
 
 
 def _derived(found: Inspection) -> Iterator[_render.Row]:
@@ -219,6 +224,18 @@ def _repeated(found: Inspection) -> Iterator[_render.Row]:
         yield ("", f"and {more} more of these", "--json lists them")
     if constants := list(found.content.constants):
         yield ("constant", _some(constants), f"{plural(len(constants), 'tensor')} of one value each")
+
+
+def _objects(found: Inspection) -> Iterator[_render.Row]:
+    """What the file of an optimizer, a scheduler or random states holds: where no tensor is a model's."""
+    if found.parameters:
+        return
+    from paramtool.cli._objects import outline
+
+    lines = list(islice(outline(found.checkpoint.objects), MANY_OBJECTS + 1))
+    yield from (("object", path, value) for path, value in lines[:MANY_OBJECTS])
+    if len(lines) > MANY_OBJECTS:
+        yield ("object", "and more", "--json lists them")
 
 
 def _config_rows(found: Inspection) -> Iterator[_render.Row]:
@@ -290,10 +307,10 @@ def _tensors(found: Inspection) -> Iterator[_render.Row]:
         match entry.value:
             case View() as view:
                 owner = found.graph.members[name].owner
-                stands = "" if owner == name else f"on {owner}"
+                stands = "" if owner == name else f"on {named(owner)}"
                 yield (
                     "tensor",
-                    name,
+                    named(name),
                     _geometry(view),
                     size(view.nbytes),
                     entry.role,
@@ -301,18 +318,18 @@ def _tensors(found: Inspection) -> Iterator[_render.Row]:
                     digests.get(name, ""),
                 )
             case Compound(kind, parts, _):
-                yield ("tensor", name, kind, "", entry.role)
+                yield ("tensor", named(name), kind, "", entry.role)
                 for label, view in parts.items():
                     part = f"{name}/{label}"
                     yield ("part", part, _geometry(view), size(view.nbytes), "", "", digests.get(part, ""))
             case NoData(dtype, shape, why):
-                yield ("tensor", name, f"{list(shape)} {dtype.name}", "no data", entry.role, why)
+                yield ("tensor", named(name), f"{list(shape)} {dtype.name}", "no data", entry.role, why)
             case Unreadable(needs):
-                yield ("tensor", name, "unreadable", "", entry.role, f"needs {needs}")
+                yield ("tensor", named(name), "unreadable", "", entry.role, f"needs {needs}")
 
 
 def _next(found: Inspection) -> Iterator[_render.Row]:
-    if found.equal is None:
+    if found.equal is None and found.checkpoint.entries:
         yield ("not done", "equal bytes under different names were not looked for: --digest does")
     path, entries = quoted(found.path), found.checkpoint.entries
     if found.weights is not None:
@@ -341,7 +358,7 @@ def _next_dedup(found: Inspection, path: str) -> Iterator[_render.Row]:
         flags += " --skip-unsupported"
         leaves = "it" if len(refused) == 1 else "them"
         why += f"dedup refuses {plural(len(refused), 'tensor')}: --skip-unsupported leaves {leaves} out; "
-    names = "1 name" if len(kept) == 1 else f"{'' if refused else 'all '}{len(kept)} names"
+    names = ("all " if len(kept) > 1 and not refused else "") + plural(len(kept), "name")
     yield (
         "next",
         f"paramtool dedup {path}{flags}",

@@ -9,7 +9,7 @@ import click
 
 from paramtool import jobs
 from paramtool.cli import _render
-from paramtool.cli._text import FILE
+from paramtool.cli._text import FILE, plural
 from paramtool.layouts import verified
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _show(layout: Layout) -> Iterator[_render.Row]:
     yield ("layout", layout.name, layout.title)
     for form in layout.forms:
         yield from _form(form)
-    yield ("names", f"module {layout.separator} tensor", f"{layout.max_directions} directions")
+    yield ("names", f"module {layout.separator} tensor", plural(layout.max_directions, "direction"))
     if layout.always_biases:
         yield ("biases", "always stored: zeros where the network has none")
     for option in layout.options:

@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from paramtool.cli import _relayout
-from paramtool.cli._text import FILE
+from paramtool.cli._text import FILE, OUTPUT
 
 
 @click.command("unfuse", epilog=_relayout.EPILOG)
 @click.argument("path", metavar="FILE", type=FILE)
-@click.option("-o", "--output", type=FILE, help="Default: <stem>.unfused.safetensors beside the input.")
+@click.option("-o", "--output", type=FILE, help=f"Default: <stem>.unfused.safetensors beside the input. {OUTPUT}")
 @click.option("--layout", "source", metavar="LAYOUT",
               help="How they are fused: cudnn, mxnet, tf1.opaque, ...; default: what the file says.")  # fmt: skip
 @click.option("--to", "target", metavar="LAYOUT", help="Default: torch, or torch.cell for what was fused from cells.")

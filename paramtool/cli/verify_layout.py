@@ -124,7 +124,8 @@ def _rows(found: Mapping[str, Any], output: str | None, library: str | None) -> 
 
 def _verdict(found: Mapping[str, Any], library: str | None) -> str:
     if found["findings_count"]:
-        return f"{found['findings_count']:,} times something else: the table does not hold here"
+        count = found["findings_count"]
+        return f"{count:,} {'time' if count == 1 else 'times'} something else: the table does not hold here"
     if empty := _empty(found):
         return f"nothing of {' and '.join(empty)} is supported here: no proof"
     if library is not None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import NamedTuple
 
-from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError
+from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural
 from paramtool.formats import _sniff, _weights
 from paramtool.formats._files import open_source
 from paramtool.formats._weights import Weights
@@ -184,6 +184,11 @@ def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool) -> Iter
 def read_file(path: str) -> Checkpoint:
     """Describe one file, or the shards of one index."""
     head, nbytes = _head(path)
+    if os.path.basename(path).endswith(_sniff.DISTRIBUTED):
+        raise FormatError(
+            f"{path}: is a part of a folder of torch.distributed.checkpoint, which this version does not read",
+            hint=_sniff.one_file(os.path.dirname(path)),
+        )
     if not _sniff.is_index(head, path):
         return _alone(_read_as(path, head, nbytes))
     from paramtool.formats import sharded
@@ -199,8 +204,8 @@ def _alone(found: Checkpoint) -> Checkpoint:
     if not others:
         return found
     note = (
-        f"its alias record has objects with {len(others)} tensors that it does not hold ({others[0]!r:.200}, ...): "
-        "it is one shard of several, or was changed"
+        f"its alias record has objects with {plural(len(others), 'tensor')} that it does not hold "
+        f"({others[0]!r:.200}, ...): it is one shard of several, or was changed"
     )
     return replace(found, notes=(*found.notes, note))
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from paramtool.errors import plural
 from paramtool.formats import _tree
 from paramtool.model import alias, objects
 from paramtool.model.checkpoint import Checkpoint
@@ -73,9 +74,10 @@ def _partitioned(checkpoint: Checkpoint, shapes: Node | None) -> Iterator[str]:
         if isinstance(shape, objects.Sequence) and Leaf(0) not in shape.items
     ]
     if names:
+        count = plural(len(names), "of its tensors is", "of its tensors are")
         yield (
-            f"{len(names)} of its tensors are empty: ZeRO stage 3 keeps their values in parts, in the "
-            "*_optim_states.pt files beside it; DeepSpeed's zero_to_fp32.py puts them together"
+            f"{count} empty: ZeRO stage 3 keeps their values in parts, in the *_optim_states.pt files beside it; "
+            "DeepSpeed's zero_to_fp32.py puts them together"
         )
 
 

@@ -82,10 +82,31 @@ class Part(io.RawIOBase):
 
 
 @contextmanager
+def _processor_unasked() -> Iterator[None]:
+    """Let an import read `platform.uname()` without starting a program.
+
+    Its field `processor` runs `uname -p` when it is first looked at (platform.py, `uname_result`, Python 3.9 and
+    later), and h5py 3.16 looks at all fields when `h5py.h5t` is imported, for the machine alone.  The field is filled
+    for that time and emptied afterwards, so that `platform.processor()` answers as ever.
+    """
+    import platform
+
+    fields = vars(platform.uname())
+    known = "processor" in fields
+    fields.setdefault("processor", "")
+    try:
+        yield
+    finally:
+        if not known:
+            fields.pop("processor", None)
+
+
+@contextmanager
 def opened(file: BinaryIO, start: int, stop: int, where: str) -> Iterator[h5py.File]:
     """The HDF5 file that a range of an open file holds; FormatError for what h5py cannot read in it."""
     try:
-        import h5py
+        with _processor_unasked():
+            import h5py
     except ImportError:
         hint = "pip install 'paramtool[keras]'"
         raise FormatError(f"{where}: is an HDF5 file, and h5py, which reads those, is not installed", hint) from None

@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from paramtool.errors import FormatError, UnsafeError
+from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats import record
 from paramtool.formats._files import open_source
 from paramtool.formats._output import OutputFile
@@ -145,7 +145,7 @@ def plain_names(path: str, names: object) -> list[str]:
     outside = sorted({name for name in names if not is_plain_name(name)})
     if outside:
         raise UnsafeError(
-            f"{path}: names {len(outside)} files outside its own folder or with odd names: "
+            f"{path}: names {plural(len(outside), 'file')} outside its own folder or with odd names: "
             + ", ".join(repr(name) for name in outside[:5]),
             hint="an index may only name files that stand beside it",
         )

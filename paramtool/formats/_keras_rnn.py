@@ -205,7 +205,7 @@ def _said(layer: Layer, proven: Proven, directions: int, config: Config) -> Iter
     if CLASSES[found.class_name] != proven.kind or (layer is found) != (directions == 1):
         raise ValueError(f"is a {found.class_name} by its configuration, and {proven.kind} by its shapes")
     if said.get("units", proven.hidden) != proven.hidden:
-        raise ValueError(f"has {said['units']} units by its configuration, and {proven.hidden} by its shapes")
+        raise ValueError(f"has units={said['units']!r:.40} by its configuration, and {proven.hidden} by its shapes")
     if directions == 2 and (said.get("go_backwards") or _differs(layer.backward, found)):
         raise ValueError("has directions that differ in more than their weights")
     if found.class_name.startswith("CuDNN"):

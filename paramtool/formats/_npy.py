@@ -18,7 +18,7 @@ from math import prod
 from struct import Struct
 from typing import NamedTuple
 
-from paramtool.errors import UnsafeError
+from paramtool.errors import UnsafeError, plural
 from paramtool.model.checkpoint import Compound
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.view import MAX_EXTENT, View
@@ -60,7 +60,7 @@ def header_nbytes(first: bytes) -> int:
         raise ValueError(f"is of version {first[6]}.{first[7]}; expected 1.0, 2.0 or 3.0")
     start = len(MAGIC) + 2 + numbers.size
     if len(first) < start:
-        raise ValueError(f"has {len(first)} bytes, less than a header: it is truncated")
+        raise ValueError(f"has {plural(len(first), 'byte')}, less than a header: it is truncated")
     (length,) = numbers.unpack_from(first, len(MAGIC) + 2)
     if length > MAX_HEADER_NBYTES:
         raise ValueError(f"has a header of {length} bytes; expected at most {MAX_HEADER_NBYTES}")

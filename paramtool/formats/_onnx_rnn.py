@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from paramtool.errors import plural
 from paramtool.formats._protobuf import Message, Reader
 from paramtool.model.checkpoint import Module
 
@@ -127,7 +128,7 @@ def _activations(node: Node, kind: str, directions: int) -> Iterator[str]:
     usual = USUAL[kind] * directions
     names = node.words("activations") or usual
     if len(names) != len(usual):
-        raise ValueError(f"has {len(names)} activations; expected {len(usual)}")
+        raise ValueError(f"has {plural(len(names), 'activation')}; expected {len(usual)}")
     alphas, betas = iter(node.numbers("activation_alpha")), iter(node.numbers("activation_beta"))
     made = []
     for name in names:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
 
-from paramtool.errors import FormatError, UnsafeError
+from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats._files import open_source
 from paramtool.formats._onnx_proto import ENTRY, EXTERNAL, PACKED, STRING, TENSOR, TYPED_FIELDS, TYPES
 from paramtool.formats._protobuf import Message, Reader, Span, signed
@@ -125,7 +125,7 @@ class Tensors:
                 raise ValueError(f"{name} holds {value}, which {size} bytes cannot")
             made += (value & (1 << 8 * size) - 1).to_bytes(size, "little")
         if len(made) != nbytes:
-            raise ValueError(f"{name} has {len(made) // size} values; its shape asks for {nbytes // size}")
+            raise ValueError(f"{name} has {plural(len(made) // size, 'value')}; its shape asks for {nbytes // size}")
         return Inline(bytes(made))
 
     def _unpack(self, nbytes: int) -> Unreadable | None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Container, Mapping
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from paramtool.errors import ParamtoolError, UnsafeError
+from paramtool.errors import ParamtoolError, UnsafeError, plural
 from paramtool.formats._pickle_machine import (
     HANDLERS,
     MAX_DIGITS,
@@ -576,7 +576,7 @@ def _bytes(machine: Machine, args: tuple[object, ...]) -> object:
 def _reconstructor(machine: Machine, args: tuple[object, ...]) -> object:
     """`copyreg._reconstructor(cls, base, state)`: a bare object, in protocols 0 and 1."""
     if len(args) != 3:
-        machine.fail(f"{len(args)} arguments of copyreg._reconstructor", "3")
+        machine.fail(f"{plural(len(args), 'argument')} of copyreg._reconstructor", "3")
     base = machine.callable_path(args[1])
     if base not in INERT:  # copyreg calls `base.__init__` of any but object
         machine.use(base, True, f" is the base of an object: {preview(args[2])}")

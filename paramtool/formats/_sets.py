@@ -20,6 +20,7 @@ from fnmatch import fnmatchcase
 from shlex import quote
 
 from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural
+from paramtool.formats import _sniff
 from paramtool.formats._training import is_training_state
 from paramtool.formats._weights import (
     LINKED_PREFIX,
@@ -349,7 +350,7 @@ def _nothing(folder: str) -> FormatError:
     if any(item.name.endswith(".distcp") for item in _listed(folder)):
         error = FormatError(
             f"{folder}: is a folder of torch.distributed.checkpoint, which this version does not read",
-            hint="torch.distributed.checkpoint.format_utils.dcp_to_torch_save makes one file of it",
+            hint=_sniff.one_file(folder),
         )
         parts = [item.path for item in _listed(folder) if item.name.endswith((".distcp", ".metadata"))]
         error.asked = tuple(unknown for path in parts for unknown in scan(path))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from shlex import quote
+
 from paramtool.formats._weights import is_index_name
 
 STACKED_MAGIC = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
@@ -18,6 +21,10 @@ KERAS_MEMBERS = (b"metadata.json", b"config.json", b"model.weights.h5")
 """What a `.keras` archive holds, in this order (keras/src/saving/saving_lib.py)."""
 MAX_SAFETENSORS_HEADER = 100_000_000
 INDEX_SUFFIX = ".index.json"
+
+DISTRIBUTED = (".distcp", ".metadata")
+"""What torch.distributed.checkpoint calls its files (torch/distributed/checkpoint/filesystem.py); several archives of
+torch.save stand in each behind each other."""
 
 
 def is_zip(head: bytes) -> bool:
@@ -81,3 +88,9 @@ def is_onnx(head: bytes, nbytes: int) -> bool:
 def is_index(head: bytes, path: str) -> bool:
     """Whether a file is the index of a sharded checkpoint: JSON that says so, or is called so."""
     return head.lstrip()[:1] == b"{" and (b'"weight_map"' in head or is_index_name(path))
+
+
+def one_file(folder: str) -> str:
+    """How a folder of torch.distributed.checkpoint becomes a file (`dcp_to_torch_save`; torch 2.3 and later)."""
+    convert = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
+    return f"with torch: {convert} {quote(folder or os.curdir)} model.pt"

@@ -49,7 +49,7 @@ class Storages:
         _, type_, key, location, numel, *view = pid
         dtype = storage_dtype(type_)
         if not isinstance(key, (str, int)) or type(numel) is not int or not 0 <= numel < 1 << 60:
-            raise ValueError(f"storage {key!r:.40} of {numel!r:.40} elements")
+            raise ValueError(f"storage {key!r:.40} of length {numel!r:.40}")
         return self.ref(f"{self.folder}{key}", dtype, numel, str(location), view[0] if view else None)
 
     def ref(self, key: str, dtype: DType | None, numel: int, location: str, view: object = None) -> StorageRef:

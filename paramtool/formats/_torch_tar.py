@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from struct import Struct, unpack_from
 from typing import TYPE_CHECKING, BinaryIO
 
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, plural
 from paramtool.formats._pickle import load
 from paramtool.formats._torch_storages import Storages, checkpoint_of
 from paramtool.formats._torch_values import CONSTRUCTORS, KNOWN, StorageRef, Tensor, storage_dtype
@@ -109,7 +109,7 @@ class _Reader:
     def as_row(self, found: object, length: int) -> tuple[object, ...]:
         """A value that must be a tuple of that length."""
         if not isinstance(found, (tuple, list)) or len(found) != length:
-            raise FormatError(f"{self.storages.source.path}: {self.label}: expected {length} values in a row")
+            raise FormatError(f"{self.storages.source.path}: {self.label}: expected {plural(length, 'value')} in a row")
         return tuple(found)
 
 
@@ -158,7 +158,8 @@ def _tar_tensors(storages: Storages, data: mmap, place: Places, refs: Mapping[st
         key, storage, _type = reader.row(3)
         axes, _unused = reader.numbers("<ii")
         if not 0 <= axes <= 64 or str(storage) not in refs:
-            raise FormatError(f"{storages.source.path}: tensors: {key!r:.40}: {axes} axes on storage {storage!r:.40}")
+            count = plural(axes, "axis", "axes")
+            raise FormatError(f"{storages.source.path}: tensors: {key!r:.40}: {count} on storage {storage!r:.40}")
         shape, strides = reader.numbers(f"<{axes}q"), reader.numbers(f"<{axes}q")
         (offset,) = reader.numbers("<q")
         try:

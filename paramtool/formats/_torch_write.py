@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from paramtool.errors import PlanError, listed
+from paramtool.errors import PlanError, listed, plural
 from paramtool.formats import _torch_record
 from paramtool.formats._numpy_values import DTYPE, TEXT_OF, state_of
 from paramtool.formats._output import OutputFile
@@ -98,7 +98,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
     """One torch file for a plan; PlanError where something has no form in it."""
     if refused := refusals(plan):
         lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
-        head = f"{plan.source}: no form in a torch file for {len(refused)} of its tensors:"
+        head = f"{plan.source}: no form in a torch file for {plural(len(refused), 'tensor')}:"
         raise PlanError(listed(head, lines), hint="dedup --skip-unsupported leaves them out")
     found = fit(plan, DTYPE_WORDS.values())
     refuse(plan, found)

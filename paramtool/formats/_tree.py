@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from paramtool.errors import plural
 from paramtool.model.checkpoint import Entry, Section
 from paramtool.model.objects import (
     MAX_DEPTH,
@@ -81,7 +82,9 @@ class _Run:
     def step(self, count: int) -> tuple[str, ...]:
         """Step over so many names; ValueError where there are no more so many."""
         if not 0 < count <= len(self.order) - self.at:
-            raise ValueError(f"has a run of {count} tensors; {len(self.order) - self.at} of the file's are left there")
+            raise ValueError(
+                f"has a run of {plural(count, 'tensor')}; {len(self.order) - self.at} of the file's are left there"
+            )
         self.counted = True
         self.at += count
         return self.order[self.at - count : self.at]

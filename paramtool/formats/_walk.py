@@ -35,6 +35,8 @@ MIN_PLACES = 100_000
 PLACES_PER_BYTE = 4
 """Containers that several places refer to are walked at each.  A pickle refers in a few bytes; one that unfolds to more
 places than this allows repeats itself as no checkpoint does."""
+BARE = "tensor"
+"""The name of a tensor that is the whole value of a file; one under the key "" is called just that."""
 _MODULE_PARTS = ("_parameters", "_buffers", "_modules")
 _SEQUENCES = SEQUENCES | {"torch.Size"}
 _CHANGING = MAPPINGS | {
@@ -284,7 +286,7 @@ def names_of(paths: list[Path]) -> tuple[list[str], bool]:
     >>> names_of([("a", "b"), ("c",)]), names_of([("a.b",), ("a", "b")])
     ((['a.b', 'c'], False), (['a\\\\.b', 'a.b'], True))
     """
-    plain = [unescaped_name(path) or "tensor" for path in paths]
+    plain = [unescaped_name(path) if path else BARE for path in paths]
     collide = len(set(plain)) < len(plain)
     return (list(_distinct(plain, paths)) if collide else plain), collide
 

@@ -182,7 +182,7 @@ def _locate(descriptor: int, where: str) -> _Directory:
     if disk or first_disk or here != count:
         raise FormatError(f"{where}: found a part of a multi-disk archive; expected one whole file")
     if count > MAX_ENTRIES or nbytes > MAX_DIRECTORY_NBYTES:
-        found = f"found a directory of {count:,} entries and {nbytes:,} bytes"
+        found = f"found a directory of {count:,} {'entry' if count == 1 else 'entries'} and {nbytes:,} bytes"
         raise UnsafeError(f"{where}: {found}; expected at most {MAX_ENTRIES:,} and {MAX_DIRECTORY_NBYTES:,}")
     _check_directory_place(byte_start, nbytes, at, where)
     return _Directory(_pread(descriptor, byte_start, nbytes, where), count, byte_start)

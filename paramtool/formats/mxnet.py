@@ -29,7 +29,7 @@ from math import prod
 from struct import Struct
 from typing import BinaryIO
 
-from paramtool.errors import Defects, FormatError, UnsafeError
+from paramtool.errors import Defects, FormatError, UnsafeError, plural
 from paramtool.formats import _mxnet_symbol
 from paramtool.formats._files import open_source
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Value
@@ -204,7 +204,7 @@ class _Reader:
         try:
             (found,) = self.take(U64)
             if found not in (0, count):
-                raise ValueError(f"{found} names; expected {count}, or none")
+                raise ValueError(f"{plural(found, 'name')}; expected {count}, or none")
             names = [self.name() for _ in range(found)]
         except ValueError as error:
             raise FormatError(f"{path}: the names, at byte {start}: {error}") from None

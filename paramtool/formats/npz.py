@@ -69,7 +69,8 @@ def _members(file: BinaryIO, source: SourceFile) -> dict[str, _zip.Member]:
     members = _zip.read_directory(file, source.path, case_matters=True)
     others = [f"{member.name!r:.200}" for member in members if not member.name.endswith(SUFFIX)]
     if others:
-        head = f"{source.path}: {len(others)} of its {len(members)} members are no arrays; expected only *{SUFFIX}:"
+        count = plural(len(members), "member is", "members are")
+        head = f"{source.path}: {len(others)} of its {count} no array; expected only *{SUFFIX}:"
         raise FormatError(listed(head, others))
     return {member.name.removesuffix(SUFFIX): member for member in members}
 

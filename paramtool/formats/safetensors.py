@@ -16,7 +16,7 @@ from struct import Struct
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from paramtool.errors import Defects, FormatError, PlanError, UsageError, listed
+from paramtool.errors import Defects, FormatError, PlanError, UsageError, listed, plural
 from paramtool.formats import _index, _json, _tree, record
 from paramtool.formats._codes import CODE_OF, DTYPE_CODES
 from paramtool.formats._files import open_source
@@ -70,7 +70,9 @@ def _read_header(file: BinaryIO, source: SourceFile) -> tuple[dict[str, Any], in
     path = source.path
     start = file.read(HEADER_LENGTH.size)
     if len(start) < HEADER_LENGTH.size:
-        raise FormatError(f"{path}: has {len(start)} bytes; a safetensors file begins with 8 bytes of header length")
+        raise FormatError(
+            f"{path}: has {plural(len(start), 'byte')}; a safetensors file begins with 8 bytes of header length"
+        )
     (length,) = HEADER_LENGTH.unpack(start)
     if length > MAX_SAFETENSORS_HEADER:
         raise FormatError(f"{path}: byte 0: header length {length}; the specification allows {MAX_SAFETENSORS_HEADER}")
@@ -254,7 +256,7 @@ def refuse(plan: Plan) -> None:
     """PlanError where a plan holds what this format has no form for."""
     if refused := refusals(plan):
         lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
-        head = f"{plan.source}: no form in safetensors for {len(refused)} of its tensors:"
+        head = f"{plan.source}: no form in safetensors for {plural(len(refused), 'tensor')}:"
         hint = "dedup --skip-unsupported leaves them out; -o NAME.pt has a form for every type of torch"
         raise PlanError(listed(head, lines), hint=hint)
 

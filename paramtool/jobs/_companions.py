@@ -26,7 +26,7 @@ from shlex import quote
 
 from paramtool.engine.staging import Staged
 from paramtool.engine.writer import copy_whole
-from paramtool.errors import PlanError
+from paramtool.errors import PlanError, plural
 from paramtool.formats import WEIGHTS
 from paramtool.formats._sets import COPIES
 from paramtool.formats._training import is_training_state
@@ -316,9 +316,10 @@ def unseen_warnings(plan: Plan, target: str, tied: Iterable[str] = ()) -> Iterat
     unseen = [name for name in plan.order if name not in found]
     if unseen:
         mends = f"paramtool export {quote(target)} --all-names -o {quote(f'{target}.plain')}"
+        are = "is" if len(unseen) == 1 else "are"
         yield (
-            f"{len(unseen)} of {len(plan.order)} names stand only in the alias record, which from_pretrained does not "
-            f"read: {_some(unseen)}; with every name: {mends}"
+            f"{len(unseen)} of {plural(len(plan.order), 'name')} {are} in the alias record only, which from_pretrained "
+            f"does not read: {_some(unseen)}; with every name: {mends}"
         )
 
 

@@ -9,12 +9,11 @@ from typing import Generic, Protocol, TypeVar
 
 from paramtool import formats
 from paramtool.engine.staging import check_apart, check_place
-from paramtool.errors import UsageError
 from paramtool.formats import _sets
 from paramtool.formats._weights import Copy, Weights, of_file
 from paramtool.jobs._companions import Companions, companions
 from paramtool.jobs._progress import Path, Progress, silent
-from paramtool.jobs._writers import WRITERS, is_named_for
+from paramtool.jobs._writers import check_name
 from paramtool.jobs._writing import SHARD_NBYTES, Destination, Work, carry_out, default_output
 
 R = TypeVar("R")
@@ -102,9 +101,7 @@ def each(
     """
     folder = os.fspath(path)
     target = os.fspath(output) if output is not None else default_output(path, True, word)
-    if any(is_named_for(target, writer) for writer in WRITERS):
-        stem = os.path.splitext(target)[0]
-        raise UsageError(f"{target}: is the name of a file; --each writes a folder", hint=f"-o {stem}")
+    check_name(target, True)
     found = _settled(
         formats.opened_each(folder, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown), progress
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from shlex import quote
 
 from paramtool.engine.source import Source
 from paramtool.engine.verify import Advance, by_safetensors, by_zipfile
@@ -155,3 +156,39 @@ def writer_for(output: Path, sharded: bool = False) -> Writer:
 def is_named_for(output: Path, writer: Writer) -> bool:
     """Whether a file's suffix is one of the format's."""
     return os.path.splitext(os.fspath(output))[1].lower() in writer.suffixes
+
+
+OTHER_SUFFIXES = frozenset({
+    ".onnx", ".ort", ".h5", ".hdf5", ".keras", ".params", ".npz", ".npy", ".jld2", ".gguf", ".ggml", ".msgpack", ".pkl",
+    ".pickle", ".joblib", ".dill", ".pb", ".tflite", ".mlmodel", ".mlpackage", ".caffemodel", ".pdparams", ".pdopt",
+    ".pdiparams", ".nemo", ".mar", ".pt2", ".pte", ".ptl", ".t7", ".ot", ".trt", ".bson", ".mat", ".distcp", ".json",
+    ".tar", ".zip", ".gz", ".zst", ".xz", ".bz2",
+})  # fmt: skip
+"""What files are called that are not written: no folder is called so either, since other programs take it for such a
+file."""
+
+
+def check_name(output: str, is_folder: bool) -> None:
+    """UsageError where the name of an output says another thing than what will be written.
+
+    A file ends in a suffix of its format; a folder does not end as a file of weights does.
+    """
+    stem, suffix = os.path.splitext(output.rstrip(os.sep))
+    written = [suffix for writer in WRITERS for suffix in writer.suffixes]
+    known = suffix.lower() in OTHER_SUFFIXES or suffix.lower() in written
+    if is_folder and known:
+        raise UsageError(f"{output}: is the name of a file ({suffix}); the output is a folder", f"-o {quote(stem)}")
+    is_no_file = output.endswith(os.sep) or (os.path.lexists(output) and not os.path.isfile(output))
+    if is_folder or suffix.lower() in written or not output or is_no_file:
+        return  # `check_place` refuses names that are no files'
+    ends = f"ends in {suffix}" if suffix else "has no suffix, which says the format"
+    raise UsageError(
+        f"{output}: {ends}; what paramtool writes ends in {SAFETENSORS.suffixes[0]}, or in {_listed(TORCH.suffixes)} "
+        "for torch's format",
+        hint=f"-o {quote((stem if known else output) + SAFETENSORS.suffixes[0])}",
+    )
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    """`.a, .b or .c`."""
+    return f"{', '.join(words[:-1])} or {words[-1]}"

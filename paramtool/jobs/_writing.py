@@ -25,7 +25,7 @@ from paramtool.formats._tree import complete
 from paramtool.formats._weights import Weights, WeightsName, index_parts
 from paramtool.jobs._companions import Companions, bring, check_names, check_resumes, companions
 from paramtool.jobs._progress import Advance, Path, Progress
-from paramtool.jobs._writers import SAFETENSORS, Fitted, Keeping, Writer, is_named_for, writer_for
+from paramtool.jobs._writers import Fitted, Keeping, Writer, check_name, is_named_for, writer_for
 from paramtool.jobs.verifying import following, memory_differences, object_differences
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
@@ -128,6 +128,7 @@ def place(
         if asked:
             raise UsageError(f"{target}: shards need a folder", hint=f"-o {quote(os.path.splitext(target)[0])}")
         folder = False
+    check_name(target, folder)
     if folder and not asked and whole.format.startswith("sharded"):
         max_shard_nbytes = SHARD_NBYTES
     weights = [file.path for file in whole.files]
@@ -364,9 +365,7 @@ def why_not_plain(entry: Entry) -> str:
 
 
 def name_warnings(where: Destination) -> Iterator[str]:
-    """A name that loaders will not take for what it is."""
-    if not where.is_folder and where.writer is SAFETENSORS and not where.path.endswith(SAFETENSORS.suffixes):
-        yield f"{where.path}: safetensors is written under this name; loaders expect it to end in .safetensors"
+    """A name inside a folder that its loader does not look for."""
     if where.is_folder and where.name.stem.endswith("_model_states"):  # deepspeed/runtime/engine.py, _get_ckpt_name
         yield f"{where.path}: DeepSpeed resumes from {where.name.stem}.pt alone; it does not read {where.name.file}"
 

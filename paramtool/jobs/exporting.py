@@ -303,7 +303,7 @@ def _check_shapes(where: str, entries: Mapping[str, Entry], shapes: Shapes, max_
                 f"{name!r}: is expanded and would grow to {value.nbytes} bytes; --max-bytes allows {max_bytes}"
             )
     if wrong:
-        raise PlanError(listed(f"{where}: {len(wrong)} tensors do not fit:", wrong))
+        raise PlanError(listed(f"{where}: {plural(len(wrong), 'tensor does', 'tensors do')} not fit:", wrong))
 
 
 def _plan(chosen: Checkpoint) -> Plan:

@@ -13,7 +13,7 @@ from typing import Any
 
 from paramtool.engine.source import MAX_OPEN_FILES, Source
 from paramtool.engine.staging import check_apart, check_place
-from paramtool.errors import PlanError, UsageError
+from paramtool.errors import PlanError, UsageError, plural
 from paramtool.formats import _weights, safetensors
 from paramtool.formats._weights import WeightsName
 from paramtool.jobs import _sidecars, declaring
@@ -21,7 +21,7 @@ from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._family_work import Input, Work, brought, check_brought, planned
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._sets import opened
-from paramtool.jobs._writers import SAFETENSORS, WRITERS, is_named_for
+from paramtool.jobs._writers import SAFETENSORS, check_name
 from paramtool.jobs._writing import allow, keeping, left_out, lost_warnings, other_sections
 from paramtool.jobs.deduping import Options
 from paramtool.model import alias
@@ -58,6 +58,8 @@ class Member:
     section: str | None
     """The section of the input that was taken."""
     left_out: tuple[str, ...]
+    wrapper: str = ""
+    """What all its names begin with because a module stood around the model when it was saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +178,7 @@ def _check_request(paths: Sequence[Path], target: str, options: Options) -> None
         raise UsageError("a family has two or more checkpoints", hint="paramtool dedup A B -o DIR")
     if not target:
         raise UsageError("the name of the output is empty", hint="-o DIR")
-    if any(is_named_for(target, writer) for writer in WRITERS):
-        stem = os.path.splitext(target)[0]
-        raise UsageError(f"{target}: is the name of a file; several inputs go into a folder", hint=f"-o {quote(stem)}")
+    check_name(target, True)
     if not options.equal:
         raise UsageError("without comparing bytes (--no-equal) checkpoints have nothing in common")
     if options.derive_casts or options.fold_constants:
@@ -192,7 +192,8 @@ def _derived_warnings(where: str, taken: Checkpoint) -> Iterator[str]:
     """Names that an input calculates are stored in a family, which takes room."""
     derived = [e for e in taken.entries.values() if isinstance(e.value, View) and _is_calculated(taken, e.value)]
     if derived:
-        yield f"{where}: {len(derived)} of its tensors are calculated on load; a family stores them"
+        count = plural(len(derived), "of its tensors is", "of its tensors are")
+        yield f"{where}: {count} calculated on load; a family stores what is calculated"
 
 
 def _is_calculated(taken: Checkpoint, view: View) -> bool:
@@ -320,4 +321,5 @@ def _member(work: Work, number: int, target: str, options: Options, lost: tuple[
             *lost,
             *others.left,
         ),
+        wrapper=select.wrapper(plan.order),
     )

@@ -12,7 +12,7 @@ from paramtool.formats import _policy
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
-from paramtool.model.checkpoint import Checkpoint, Unknown
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, pending
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -77,6 +77,20 @@ class Inspection:
         return None if self.content is None else self.content.equal
 
     @property
+    def distinct(self) -> int:
+        """Tensors without those that repeat another's bytes or are calculated; one of several parts counts once."""
+        found = {_identity(name, entry, self.graph) for name, entry in self.checkpoint.entries.items()}
+        return len(found - self.graph.derived.keys())
+
+    @property
+    def parameters(self) -> int:
+        """Elements of the tensors that can be parameters; what several names share counts once."""
+        members, owners = self.graph.members, self.graph.owners
+        windows = {name: view for name, entry in self.checkpoint.entries.items() if (view := _parameter(name, entry))}
+        found = {members[label].owner for name in windows for label in (name, f"{name}/data") if label in members}
+        return sum(owners[owner].numel for owner in found)
+
+    @property
     def unused_nbytes(self) -> int:
         """Bytes of storages that no tensor looks at."""
         return sum(self.graph.unused.values())
@@ -92,6 +106,39 @@ class Inspection:
             for found in self.content.equal
         )
         return equal + sum(members[m.name].window.nbytes for m in self.content.matches if m.relation != "cast")
+
+
+def _identity(name: str, entry: Entry, graph: AliasGraph) -> object:
+    """What an entry has in common with its aliases: the owner of its window, or the owners of all its parts."""
+    if isinstance(entry.value, Compound):
+        parts = tuple((part, graph.members[f"{name}/{part}"].window) for part in entry.value.parts)
+        return (entry.value.kind, parts) if parts else name
+    return graph.members[name].owner if name in graph.members else name
+
+
+def _parameter(name: str, entry: Entry) -> View | None:
+    """The window of a tensor that can be a parameter; None of what is none.
+
+    Parameters that are trained are floats or complex (torch/nn/parameter.py); integers are counted where they are
+    called `weight`, as those of quantised layers are.  Masks are no parameters, whatever their type.
+    """
+    waiting = pending(entry.value)
+    view = waiting[1] if waiting else entry.value
+    if entry.role != "model" or not isinstance(view, View):
+        return None
+    last = name.rsplit(".", 1)[-1]
+    is_number = view.dtype.name.startswith(("float", "bfloat", "complex")) or last == "weight"
+    return view if is_number and not _is_mask(last, view) else None
+
+
+def _is_mask(last: str, view: View) -> bool:
+    """Whether a tensor is a mask: by its type, by its name, or the lower triangle of GPT-2 and its kin.
+
+    That one is a buffer `bias` of shape (1, 1, n, n): modeling_gpt2.py of transformers 4, model.py of nanoGPT.
+    """
+    if view.dtype.name == "bool" or last == "mask" or last.endswith("_mask"):
+        return True
+    return last == "bias" and len(view.shape) == 4 and view.shape[:2] == (1, 1) and view.shape[2] == view.shape[3] > 1
 
 
 def inspect(

@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Any
 
 from paramtool import layouts
-from paramtool.errors import LayoutError, UsageError, listed
+from paramtool.errors import LayoutError, UsageError, listed, plural
 from paramtool.formats import safetensors
 from paramtool.formats._weights import Weights
 from paramtool.jobs import _sidecars
@@ -86,7 +86,7 @@ class RelayoutOptions:
     dry_run: bool = False
     force: bool = False
     word: str = ""
-    """What the default output is called: `model.WORD.safetensors`."""
+    """What the default output is called: `model.WORD.safetensors`; without it `model.to-LAYOUT.safetensors`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def _opened(path: Path, options: RelayoutOptions, progress: Progress) -> Weights
 
 def _word(options: RelayoutOptions) -> str:
     """What the default output is called after."""
-    return options.word or layouts.parse(options.target or DEFAULT)[0].replace(".", "-")
+    return options.word or f"to-{layouts.parse(options.target or DEFAULT)[0].replace('.', '-')}"
 
 
 def _prepared(
@@ -278,12 +278,12 @@ def _unsure(checkpoint: Checkpoint, name: str, facts: Facts) -> LayoutError:
     likely = [c for c in every if all(getattr(spec_of(c.spec), key) == value for key, value in facts.items())]
     if not likely:
         return LayoutError(
-            f"{where}: {name!r} has {length} elements, which is the length of no network that is so",
+            f"{where}: {name!r} has {plural(length, 'element')}; no network with these facts has this length",
             _look_closer(where),
         )
     lines = [f'--spec "{one.spec}"   {"; ".join(one.reasons[:2])}' for one in likely[:LIKELY]]
-    fits = f"{len(likely)} networks" if len(likely) > 1 else "one network"
-    head = f"{where}: {name!r} has {length} elements; that fits {fits}, which has to be said:"
+    fits = plural(len(likely), "network")
+    head = f"{where}: {name!r} has {plural(length, 'element')}; that fits {fits}, which has to be said:"
     return LayoutError(listed(head, lines, len(likely) - len(lines)), _look_closer(where))
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from paramtool.errors import plural
 from paramtool.layouts.spec import GATES, Spec, parse
 
 SURE = ("said", "names and shapes", "shapes only", "possible")
@@ -200,7 +201,7 @@ def _fits_beside(spec: Spec, hints: Hints) -> bool:
 def _candidate(one: Reading, length: int, hints: Hints, count: int) -> Candidate:
     score, reasons = plausibility(one.spec, hints)
     layout = f"{hints.layout}:{one.variant.options}" if one.variant.options else hints.layout
-    only = "" if count > 1 else f"no other network that was looked for has {length} elements"
+    only = "" if count > 1 else f"no other network that was looked for has {plural(length, 'element')}"
     return Candidate(
         at=hints.at,
         layout=layout,
@@ -270,7 +271,11 @@ def _words(spec: Spec, hints: Hints) -> Iterator[tuple[float, str]]:
     if hints.bidirectional:
         yield (SAID / 2, "the name says both directions") if spec.bidirectional else (-SAID / 2, "")
     if hints.layers:
-        yield (SAID / 2, f"the name says {hints.layers} layers") if hints.layers == spec.layers else (-SAID / 2, "")
+        yield (
+            (SAID / 2, f"the name says {plural(hints.layers, 'layer')}")
+            if hints.layers == spec.layers
+            else (-SAID / 2, "")
+        )
 
 
 def _neighbours(spec: Spec, hints: Hints) -> Iterator[tuple[float, str]]:

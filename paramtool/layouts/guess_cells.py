@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from paramtool import layouts
-from paramtool.errors import LayoutError, UsageError
+from paramtool.errors import LayoutError, UsageError, plural
 from paramtool.layouts.guess import Candidate, Hints, own_name, plausibility, spec_of
 from paramtool.layouts.guess_names import gate_orders
 from paramtool.layouts.guess_vectors import Shapes
@@ -97,12 +97,12 @@ def _one_order(form: Form, found: Sequence[Fit]) -> list[str]:
 
 def _why(cell: Cell, shapes: Shapes) -> Iterator[str]:
     gates = len(GATES[cell.kind])
-    blocks = f"{gates} blocks of {cell.hidden}" if gates > 1 else f"{cell.hidden} rows"
+    blocks = f"{gates} blocks of {cell.hidden}" if gates > 1 else plural(cell.hidden, "row")
     if cell.W == cell.R:
-        yield f"{cell.W!r} {list(shapes[cell.W])} has {blocks} for {cell.input} inputs and {cell.hidden} of h"
+        yield f"{cell.W!r} {list(shapes[cell.W])} has {blocks} for {plural(cell.input, 'input')} and {cell.hidden} of h"
     else:
         pair = (f"{name!r} {list(shapes[name])}" for name in (cell.W, cell.R))
-        yield f"{' and '.join(pair)} have {blocks} for {cell.input} inputs and {cell.hidden} of h"
+        yield f"{' and '.join(pair)} have {blocks} for {plural(cell.input, 'input')} and {cell.hidden} of h"
     if cell.biases:
         yield f"{' and '.join(map(repr, cell.biases))} {'are' if len(cell.biases) > 1 else 'is'} as long as its biases"
     if cell.is_open:

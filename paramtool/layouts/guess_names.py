@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool import layouts
-from paramtool.errors import LayoutError, UsageError
+from paramtool.errors import LayoutError, UsageError, plural
 from paramtool.layouts import names, networks
 from paramtool.layouts.guess import Candidate
 from paramtool.layouts.guess_vectors import Shapes
@@ -123,7 +123,9 @@ def _candidate(alike: list[Network], specs: int) -> Candidate:
     """One candidate of the layouts that read the same tensors as the same network; `specs` networks fit in all."""
     first = min(alike, key=lambda network: not network.layout.telling)
     others = list(dict.fromkeys(n.layout.name for n in alike if n.layout.name != first.layout.name))
-    reasons = [f"{len(first.tensors)} tensors have the names and shapes of layout {first.layout.name}"]
+    reasons = [
+        f"{plural(len(first.tensors), 'tensor has', 'tensors have')} the names and shapes of layout {first.layout.name}"
+    ]
     if others:
         reasons.append(f"{' and '.join(others)} would have the same names and shapes")
     reasons += gate_orders({n.layout.name: n.form.gates for n in alike})

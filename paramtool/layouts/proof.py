@@ -15,7 +15,7 @@ from dataclasses import fields
 from itertools import product
 from math import isfinite, prod
 
-from paramtool.errors import LayoutError, UsageError
+from paramtool.errors import LayoutError, UsageError, plural
 from paramtool.layouts import pattern
 from paramtool.layouts.layout import CAN_BE_SAID, Form, Layout, Stored, Tensor, check_tiling, refusals, stored
 from paramtool.layouts.networks import network
@@ -178,7 +178,7 @@ def _check_repeats(items: pattern.Items, around: frozenset[str]) -> None:
 
 def _check_block(block: pattern.Block, row: Tensor, form: Form, options: Mapping[str, str]) -> None:
     if not 0 <= row.along < len(block.axes):
-        raise LayoutError(f"along {row.along}; a block has {len(block.axes)} axes")
+        raise LayoutError(f"along {row.along}; a block has {plural(len(block.axes), 'axis', 'axes')}")
     for word in (word for group in block.axes for word in group if word.isdigit()):
         if not 1 <= int(word) <= MAX_NUMBER:
             raise LayoutError(f"an axis of length {word[:20]}; expected 1 to {MAX_NUMBER}")
@@ -282,7 +282,10 @@ def _check_shapes(tensors: list[Stored], shapes: Mapping[str, str]) -> None:
         text = shapes[tensor.row.name]
         said, found = declared(text, tensor), tensor.shape
         if len(said) != len(found):
-            raise LayoutError(f"{tensor.name!r}: its shape {text!r} has {len(said)} axes, its blocks have {len(found)}")
+            raise LayoutError(
+                f"{tensor.name!r}: its shape {text!r} has {plural(len(said), 'axis', 'axes')}, "
+                f"its blocks have {len(found)}"
+            )
         for axis, (wanted, there) in enumerate(zip(said, found, strict=True)):
             if wanted != there:
                 where = [min(wanted, there) if k == axis else 0 for k in range(len(said))]

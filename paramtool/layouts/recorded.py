@@ -84,14 +84,15 @@ class Record:
 
     def _against(self) -> Iterator[str]:
         if count := self.data["findings_count"]:
-            yield f"{count:,} differences"
+            yield f"{count:,} difference{'' if count == 1 else 's'}"
         if self.data["grid"] != "full":
             yield "of the quick grid"
         if not self.parts or (self.machine["device"] and not self.is_of_a_gpu):
             yield "of a proof that was not ended"
         for name, part in self.parts.items():
             if part["counts"]["differs"]:
-                yield f"{part['counts']['differs']:,} networks differ"
+                differs = part["counts"]["differs"]
+                yield f"{differs:,} {'network differs' if differs == 1 else 'networks differ'}"
             if lacking := sorted(set(product(KINDS, PLAIN_TYPES)) - _agreed(part)):
                 yield f"{name}: no {' in '.join(lacking[0])} that agrees"
         for dtype, errors in self.parts.get("ran", {}).get("errors", {}).items():

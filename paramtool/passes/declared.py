@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.config import SHARE, SIDES, TEXT, WORDS, Config
+from paramtool.passes import select
 from paramtool.passes._tie_defaults import TIED, UNTIED, VERSION
 from paramtool.passes.tied_names import Tie, layers, ties
 
@@ -36,8 +37,6 @@ RESULTS: Mapping[tuple[bool | None, str], str] = {
     **{(says, UNKNOWN): "not-compared" for says in (True, False, None)},
 }  # fmt: skip
 """{(what the config says, what the file says): what comes of it}."""
-WRAPPERS = ("module.", "_orig_mod.")
-"""Modules that stand around a model: DistributedDataParallel, torch.compile."""
 BROKEN = {"diverged", "shared-though-denied"}
 """Results in which the file is not what its config says."""
 
@@ -121,7 +120,7 @@ def expected(config: Config, names: Iterable[str], prefix: str = "") -> list[Dec
     [(False, 'tie_word_embeddings is false')]
     """
     inner = [name.removeprefix(prefix) for name in names]
-    if wrapper := next((one for one in WRAPPERS if inner and all(name.startswith(one) for name in inner)), ""):
+    if wrapper := select.wrapper(inner):
         inner, prefix = [name.removeprefix(wrapper) for name in inner], prefix + wrapper
     rows = []
     for tie in ties(inner):

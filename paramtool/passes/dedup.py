@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from paramtool.errors import PlanError, listed
+from paramtool.errors import PlanError, listed, plural
 from paramtool.model.alias import AliasGraph, Member
 from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unreadable, Value, pending
 from paramtool.model.plan import Alias, Computed, Plan, Target, resolved, whole
@@ -24,8 +24,9 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
     """
     refused = [reason for name, entry in checkpoint.entries.items() if (reason := _refusal(name, entry.value))]
     if refused and not skip_unsupported:
+        count = plural(len(refused), "tensor has", "tensors have")
         raise PlanError(
-            listed(f"{checkpoint.files[0].path}: {len(refused)} tensors have no form in the output:", refused),
+            listed(f"{checkpoint.files[0].path}: {count} no form in the output:", refused),
             hint="dedup --skip-unsupported leaves them out",
         )
     stored = {owner: whole(owner, view) for owner, view in graph.owners.items() if owner not in graph.derived}
@@ -68,7 +69,8 @@ def plain(checkpoint: Checkpoint, names: Collection[str]) -> Plan:
     """
     refused = [reason for name in names if (reason := _refusal(name, checkpoint.entries[name].value))]
     if refused:
-        raise PlanError(listed(f"{checkpoint.files[0].path}: {len(refused)} tensors have no plain form:", refused))
+        count = plural(len(refused), "tensor has", "tensors have")
+        raise PlanError(listed(f"{checkpoint.files[0].path}: {count} no plain form:", refused))
     stored = tuple(_plain_target(name, checkpoint.entries[name]) for name in names)
     order = tuple(target.name for target in stored)
     return Plan(

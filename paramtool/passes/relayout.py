@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from paramtool import layouts
-from paramtool.errors import LayoutError
+from paramtool.errors import LayoutError, plural
 from paramtool.layouts.layout import Form, Layout, Option, Place, Stored, Tensor, refusals, stored
 from paramtool.layouts.networks import Network, as_stored
 from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec
@@ -172,7 +172,9 @@ def convert(
     cells.changes += _told(layout, options, network.spec)
     kept = tuple(_kept(network, at, lossy, cells, dtype)) if keep_split and lossy else ()
     if kept:
-        cells.changes.append(Change("kept", f"{len(kept)} tensors {KEPT_PREFIX}... hold the biases as they were"))
+        hold = "holds" if len(kept) == 1 else "hold"
+        what = f"{plural(len(kept), 'tensor')} {KEPT_PREFIX}... {hold} the biases as they were"
+        cells.changes.append(Change("kept", what))
     return Converted(
         source=network,
         at=at,

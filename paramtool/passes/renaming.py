@@ -133,7 +133,7 @@ def _check_distinct(old: list[str], new: list[str]) -> None:
     first: dict[str, str] = {}
     clashes = []
     for before, after in zip(old, new, strict=True):
-        if not after:
+        if before and not after:
             raise UsageError(f"{before!r}: nothing is left of its name", hint="keep some of it: --rename FROM=TO")
         if first.setdefault(after, before) != before:
             clashes.append(f"{first[after]!r} and {before!r} would both be {after!r}")

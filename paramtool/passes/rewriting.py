@@ -311,8 +311,9 @@ def _lost(checkpoint: Checkpoint, consumed: set[str], made: Shared, whole: Alias
     memories = {whole.members[name].memory for name in consumed if name in whole.members}
     apart = [n for n, m in whole.members.items() if n not in consumed and m.memory in memories]
     if apart:
-        what = "other names share" if len(apart) > 1 else "other name shares"
-        yield f"{len(apart)} {what} memory with converted tensors and keep the old ones, untied: {_some(apart)}"
+        share, keep = ("shares", "keeps") if len(apart) == 1 else ("share", "keep")
+        names = plural(len(apart), "other name")
+        yield f"{names} {share} memory with converted tensors and {keep} the old ones, untied: {_some(apart)}"
     if lost := list(dict.fromkeys(made.lost)):
         yield f"untied, because they go to different places of the new tensors: {_some(lost)}"
     if consumed and any(

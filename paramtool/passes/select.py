@@ -10,6 +10,24 @@ from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.objects import EMPTY, Opaque, map_tensors, rebased, subtree, tensor_names, walk
 from paramtool.model.storage import Cast
 
+WRAPPERS = ("module.", "_orig_mod.")
+"""Modules around a model: DataParallel, DistributedDataParallel and AveragedModel; torch.compile."""
+OF_WRAPPERS = "n_averaged"
+"""A buffer of AveragedModel's own (torch/optim/swa_utils.py)."""
+
+
+def wrapper(names: Collection[str]) -> str:
+    """What all names of a model begin with because it was saved with a wrapper around it; empty without one.
+
+    >>> wrapper(["module._orig_mod.a.weight", "module._orig_mod.module.bias"]), wrapper(["module.a", "head.a"])
+    ('module._orig_mod.', '')
+    """
+    inner = [name for name in names if name != OF_WRAPPERS]
+    found = ""
+    while one := next((one for one in WRAPPERS if inner and all(name.startswith(one) for name in inner)), ""):
+        found, inner = found + one, [name.removeprefix(one) for name in inner]
+    return found
+
 
 def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
     """One section alone, its prefix stripped from every name; UsageError where there is none of that name."""

@@ -221,4 +221,5 @@ def _advice(lacks: Sequence[str], part: Checkpoint) -> str:
 
 
 def _of(count: int, lacks: Sequence[str]) -> str:
-    return "what is lacking has" if count == len(lacks) else f"{count} of {len(lacks)} lacking names have"
+    have = "has" if count == 1 else "have"
+    return "what is lacking has" if count == len(lacks) else f"{count} of {len(lacks)} lacking names {have}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from paramtool import layouts
-from paramtool.errors import FormatError, LayoutError, UsageError
+from paramtool.errors import FormatError, LayoutError, UsageError, plural
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network, modules, named, network
 from paramtool.layouts.spec import Facts, merged, parse
@@ -107,7 +107,7 @@ def _vectors(
     fit = [one for one in found if len(found) == 1 or _reads(one, checkpoint, facts)]
     if len(fit) != 1:
         there = ", ".join(f"{name!r} ({length})" for name, length in list(lengths.items())[:8])
-        what = f"{len(fit)} vectors fit" if fit else "no vector fits"
+        what = plural(len(fit), "vector fits", "vectors fit") if fit else "no vector fits"
         raise LayoutError(f"{where}: {what} as a network of layout {flat[0].name}; vectors: {there}", "--at says which")
     return fit
 

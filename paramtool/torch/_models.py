@@ -121,8 +121,8 @@ def _refuse_clashes(where: str, verdict: Verdict) -> None:
     ]
     wrong += [f"{c.name!r}: is {c.found} in the file; the model wants {c.wanted}" for c in verdict.types]
     if wrong:
-        do = "do" if len(wrong) > 1 else "does"
-        raise PlanError(listed(f"{where}: {plural(len(wrong), 'tensor')} {do} not fit the model:", wrong))
+        count = plural(len(wrong), "tensor does", "tensors do")
+        raise PlanError(listed(f"{where}: {count} not fit the model:", wrong))
 
 
 def _explain(verdict: Verdict) -> str:

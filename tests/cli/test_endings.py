@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -15,7 +14,8 @@ import torch
 
 from paramtool.cli import main as cli_main
 from paramtool.cli.main import Interrupted, main
-from tests.hostile.command import command
+from tests.hostile.command import WRITING, command, interrupted
+from tests.patience import PATIENCE
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 PROGRAM = [sys.executable, "-m", "paramtool"]
@@ -31,14 +31,8 @@ def model(tmp_path: Path) -> Path:
 def test_a_signal_while_writing_leaves_nothing(number: int, tmp_path: Path) -> None:
     """Exit 128 + n without a word, and no temporary file."""
     torch.save({str(k): torch.full((8_000_000,), float(k)) for k in range(8)}, tmp_path / "model.pt")
-    with subprocess.Popen([*PROGRAM, "dedup", "model.pt"], cwd=tmp_path, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE) as process:  # fmt: skip
-        until = time.monotonic() + 30
-        while time.monotonic() < until and not any(path.stat().st_size for path in tmp_path.glob(".*.tmp")):
-            time.sleep(0.001)
-        process.send_signal(number)
-        out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err) == (128 + number, b"", b"")
+    ran = interrupted(number, WRITING, "dedup", "model.pt", cwd=tmp_path)
+    assert ran == (128 + number, "", "")
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
 
 
@@ -62,7 +56,7 @@ main()
 def test_a_signal_that_an_import_swallows(number: signal.Signals, model: Path, tmp_path: Path) -> None:
     """A C extension turns it into an ImportError; it is a signal all the same."""
     done = subprocess.run([sys.executable, "-c", STRIKE.format(number.name), "dedup", model.name], cwd=tmp_path,
-                          capture_output=True, timeout=60)  # fmt: skip
+                          capture_output=True, timeout=PATIENCE)  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (128 + number, b"", b"")
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
 
@@ -102,7 +96,7 @@ def run(**more):
     return kept(**more)
 main.cli.main = run
 main.main()
-"""], cwd=tmp_path, capture_output=True, timeout=60)  # fmt: skip
+"""], cwd=tmp_path, capture_output=True, timeout=PATIENCE)  # fmt: skip
     assert done.returncode == 0 and done.stdout.startswith(b"file"), done
 
 
@@ -111,7 +105,7 @@ ARGS = [("inspect", "model.pt"), ("inspect", "model.pt", "--json"), ("dedup", "m
 
 
 def shell(text: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["bash", "-c", text], cwd=cwd, capture_output=True, text=True, timeout=60)
+    return subprocess.run(["bash", "-c", text], cwd=cwd, capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
@@ -136,15 +130,15 @@ def test_a_pipe_that_nobody_reads(args: tuple[str, ...], model: Path, tmp_path: 
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "wb") as pipe:
-        done = subprocess.run([*PROGRAM, *args], cwd=tmp_path, stdout=pipe, stderr=subprocess.PIPE, timeout=60)
+        done = subprocess.run([*PROGRAM, *args], cwd=tmp_path, stdout=pipe, stderr=subprocess.PIPE, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_no_encoding_can_fail(tmp_path: Path) -> None:
     """Characters that a stream lacks are written out."""
     torch.save({"gewicht.ü.重": torch.ones(3)}, tmp_path / "model.pt")
-    done = subprocess.run([*PROGRAM, "inspect", "--tensors", "model.pt"], cwd=tmp_path, capture_output=True, timeout=60,
-                          env={**os.environ, "PYTHONIOENCODING": "ascii"})  # fmt: skip
+    done = subprocess.run([*PROGRAM, "inspect", "--tensors", "model.pt"], cwd=tmp_path, capture_output=True,
+                          timeout=PATIENCE, env={**os.environ, "PYTHONIOENCODING": "ascii"})  # fmt: skip
     assert done.returncode == 0 and rb"gewicht.\xfc.\u91cd" in done.stdout, done
 
 

@@ -183,13 +183,6 @@ def test_a_dry_run_looks_at_the_place(output: str, tmp_path: Path) -> None:
     assert dry == refused(quick, *args, cwd=tmp_path, code=7)
 
 
-def test_a_name_without_its_ending(tmp_path: Path) -> None:
-    """A warning, no error."""
-    save(tmp_path, w=torch.ones(3))
-    ran = quick("dedup", "m.pt", "-o", "out.dat", cwd=tmp_path)
-    assert ran.code == 0 and ran.err.startswith("warning: out.dat: safetensors is written"), ran
-
-
 @pytest.mark.parametrize(
     "path, cwd", [(".", "in"), ("..", "in/sub"), ("in/sub/..", "."), ("sub/..", "in"), ("in/", ".")]
 )

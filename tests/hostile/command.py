@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paramtool.cli.main import main
+from tests.patience import PATIENCE
 
 
 class Ran(NamedTuple):
@@ -39,7 +40,7 @@ class Hostile:
 
 
 def command(
-    *args: object, cwd: Path, env: Mapping[str, str] | None = None, stdin: str = "", timeout: float = 60
+    *args: object, cwd: Path, env: Mapping[str, str] | None = None, stdin: str = "", timeout: float = PATIENCE
 ) -> Ran:
     """`python -m paramtool ARGS` in a process of its own."""
     done = subprocess.run(
@@ -47,6 +48,38 @@ def command(
         capture_output=True, text=True, encoding="utf-8", env={**os.environ, **(env or {})},
     )  # fmt: skip
     return Ran(done.returncode, done.stdout, done.stderr)
+
+
+WRITING = ("paramtool.engine.sink", "Sink", "_wrote")
+COMPARING = ("paramtool.engine.streams", "Stream", "into")
+"""Methods that are called when some bytes were written, or read to be compared."""
+SUSPEND = """
+import importlib, os, signal, sys
+module, kind, name = sys.argv[1:4]
+kind = getattr(importlib.import_module(module), kind)
+kept = getattr(kind, name)
+def suspended(*args):
+    found = kept(*args)
+    setattr(kind, name, kept)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return found
+setattr(kind, name, suspended)
+sys.argv = ["paramtool", *sys.argv[4:]]
+from paramtool.cli.main import main
+main()
+"""
+
+
+def interrupted(number: int, where: tuple[str, str, str], *args: object, cwd: Path) -> Ran:
+    """A signal in the middle of a command, which stops for it when it has called a method: no race with its end."""
+    words = [sys.executable, "-c", SUSPEND, *where, *map(str, args)]
+    with subprocess.Popen(words, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        ended = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert ended is not None and ended.si_code == os.CLD_STOPPED, "it was done before it could be interrupted"
+        process.send_signal(number)
+        process.send_signal(signal.SIGCONT)
+        out, err = process.communicate(timeout=PATIENCE)
+    return Ran(process.returncode, out, err)
 
 
 def quick(*args: object, cwd: Path) -> Ran:

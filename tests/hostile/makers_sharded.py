@@ -40,7 +40,7 @@ def indexed(weight_map: object) -> Callable[[Path], Path]:
 
 def reaching(file: str) -> Hostile:
     """An index that names a file elsewhere; one of that name is there where it can be."""
-    return Hostile(indexed({**MAP, "x": file}), ("1 files outside",), inspect=4)
+    return Hostile(indexed({**MAP, "x": file}), ("1 file outside",), inspect=4)
 
 
 def instead(data: bytes | None) -> Callable[[Path], Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import paramtool
 from paramtool.errors import FormatError, UnsafeError
 from tests.hostile.command import Hostile, check, command, quick
 from tests.hostile.makers_onnx import HONEST, PLACES, RAW, TENSORS, WIRE, build, graph, made, nested, tensor
+from tests.patience import calls
 
 
 @pytest.mark.parametrize("key", WIRE)
@@ -62,6 +62,6 @@ def test_every_flipped_bit_is_an_error_or_a_model(tmp_path: Path) -> None:
 def test_many_small_fields_take_no_time(tmp_path: Path) -> None:
     """A megabyte of empty fields is stepped over."""
     path = made(build(graph(HONEST)) + b"\xfa\x07\0" * 400_000)(tmp_path)
-    began = time.monotonic()
-    assert quick("inspect", path.name, cwd=tmp_path).code == 0
-    assert time.monotonic() - began < 10
+    ran = []
+    assert calls(lambda: ran.append(quick("inspect", path.name, cwd=tmp_path))) < 20 * 400_000
+    assert ran[0].code == 0

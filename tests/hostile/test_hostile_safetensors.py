@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import time
 from pathlib import Path
 
 import pytest
@@ -30,6 +29,7 @@ from tests.hostile.makers_safetensors import (
     named,
     recorded,
 )
+from tests.patience import calls
 
 
 @pytest.mark.parametrize("key", HEADERS)
@@ -48,9 +48,9 @@ def test_a_header_of_nearly_a_hundred_million_blanks_is_read(tmp_path: Path) -> 
     """The specification allows blanks behind the object; it costs no more than reading them."""
     header = json.dumps({"w": item()}).encode()
     path = made(lambda: build(header + b" " * (99_999_000 - len(header))))(tmp_path)
-    began = time.monotonic()
-    assert quick("inspect", path.name, cwd=tmp_path).code == 0
-    assert time.monotonic() - began < 10
+    ran = []
+    assert calls(lambda: ran.append(quick("inspect", path.name, cwd=tmp_path))) < 100_000
+    assert ran[0].code == 0
 
 
 @pytest.mark.parametrize("key", RECORDS)
@@ -71,13 +71,11 @@ def test_so_it_is_by_the_library(key: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", BOMBS)
 def test_a_record_that_derives_far_more_than_its_file_is_a_bomb(key: str, tmp_path: Path) -> None:
     """Exit 4 at once, from the command line and the library."""
-    began = time.monotonic()
-    check(BOMBS[key], tmp_path)
+    assert calls(lambda: check(BOMBS[key], tmp_path)) < 1_000_000
     path = BOMBS[key].make(tmp_path)
     for load in (paramtool.load_file, paramtool.torch.load_file):
         with pytest.raises(UnsafeError, match="derives"):
             load(path)
-    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("evidence", ["storage", "content"])
@@ -87,7 +85,6 @@ def test_an_expanded_alias_costs_what_it_spans(evidence: str, tmp_path: Path) ->
         **ALIAS, "shape": [2**50, 1], "strides": [0, 0], "evidence": evidence,
         "memory": "w" if evidence == "storage" else "a"}}}  # fmt: skip
     path = made(recorded(record))(tmp_path)
-    began = time.monotonic()
     check(Hostile(lambda _: path, inspect=0), tmp_path)
     assert quick("verify", "made.safetensors", "--against", path.name, cwd=tmp_path).code == 0
     assert paramtool.load_file(path)["a"].strides[0] == 0
@@ -97,7 +94,6 @@ def test_an_expanded_alias_costs_what_it_spans(evidence: str, tmp_path: Path) ->
     with pytest.raises(FormatError, match="'a': NumPy has no arrays"):
         paramtool.load_file(path)
     assert paramtool.torch.load_file(path)["a"].shape == (2**31, 2**31)
-    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("key", FUZZ)

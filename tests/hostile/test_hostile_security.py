@@ -14,6 +14,7 @@ from tests.hostile import makers_torch
 from tests.hostile.command import Hostile, Ran, check, command, quick, refused
 from tests.hostile.makers_pickle import CALLERS, PROTO, text
 from tests.hostile.makers_torch import HOOKS, mapping, name, numbers, row, state, storage, tensor
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = "paramtool_hostile_marker"
@@ -55,7 +56,7 @@ def run(*args: object, cwd: Path) -> Ran:
         "main()"
     )
     done = subprocess.run([sys.executable, "-c", script, *map(str, args)], cwd=cwd, capture_output=True, text=True,
-                          timeout=30, env={"PYTHONPATH": os.pathsep.join((str(cwd), str(ROOT)))})  # fmt: skip
+                          timeout=PATIENCE, env={"PYTHONPATH": os.pathsep.join((str(cwd), str(ROOT)))})  # fmt: skip
     modules = json.loads((cwd / "modules.json").read_text())
     (cwd / "modules.json").unlink()
     (cwd / f"{MODULE}.py").unlink()

@@ -34,7 +34,7 @@ def test_a_hostile_file_is_refused(key: str, tmp_path: Path) -> None:
 def test_containers_that_hold_each_other_exponentially_are_refused_soon(tmp_path: Path) -> None:
     """Two kilobytes with 2**60 paths to one tensor."""
     path = makers_torch.EXPONENTIAL.make(tmp_path)
-    ran = command("inspect", path.name, cwd=tmp_path, timeout=8)
+    ran = command("inspect", path.name, cwd=tmp_path)
     assert (ran.code, ran.out) == (4, ""), ran
 
 
@@ -75,10 +75,10 @@ def test_ten_million_million_elements_that_are_one_number(tmp_path: Path) -> Non
     path = makers_torch.expanded(tmp_path)
     assert quick("inspect", "--digest", makers_torch.overlapping_windows(tmp_path).name, cwd=tmp_path).code == 0
     makers_torch.expanded(tmp_path)
-    assert command("inspect", path.name, cwd=tmp_path, timeout=20).code == 0
-    assert command("dedup", path.name, "-o", "out.safetensors", cwd=tmp_path, timeout=20).code == 0
+    assert command("inspect", path.name, cwd=tmp_path).code == 0
+    assert command("dedup", path.name, "-o", "out.safetensors", cwd=tmp_path).code == 0
     assert (tmp_path / "out.safetensors").stat().st_size < 4096
-    assert command("verify", "out.safetensors", "--against", path.name, cwd=tmp_path, timeout=20).code == 0
+    assert command("verify", "out.safetensors", "--against", path.name, cwd=tmp_path).code == 0
     (tmp_path / "names.txt").write_text("w\n")
     refused(command, "export", path.name, "--names", "names.txt", "-o", "plain.safetensors", cwd=tmp_path, code=6,
             says=("model.pt", "'w'", "--max-bytes"))  # fmt: skip
@@ -87,7 +87,7 @@ def test_ten_million_million_elements_that_are_one_number(tmp_path: Path) -> Non
 def test_digests_of_an_expanded_tensor_end(tmp_path: Path) -> None:
     """`--digest` of ten million million elements on sixteen bytes ends soon, whatever it says of them."""
     path = makers_torch.expanded(tmp_path)
-    ran = command("inspect", "--digest", path.name, cwd=tmp_path, timeout=10)
+    ran = command("inspect", "--digest", path.name, cwd=tmp_path)
     assert ran.code in (0, 4, 6), ran
 
 

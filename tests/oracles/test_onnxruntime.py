@@ -19,6 +19,7 @@ import numpy as np
 from tests.laws.conversions import Held, held, move
 from tests.oracles.equations import HIDDEN, INPUT, Array, Arrays, Network
 from tests.oracles.test_equations import FAR, by_reference, expected, inputs, onnx_lstm, reset_before, weights
+from tests.patience import PATIENCE
 
 FRAMEWORKS = Path(__file__).parent / "frameworks"
 TIGHT = 1e-5
@@ -60,7 +61,7 @@ def write_case(folder: Path, network: Network, layout: str, tensors: Arrays) -> 
 def run(script: str, root: Path, **environment: str) -> None:
     """Run a script on a folder of cases."""
     command = [sys.executable, str(FRAMEWORKS / script), str(root)]
-    ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=300)
+    ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=PATIENCE)
     assert ran.returncode == 0, ran.stderr[-2000:]
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = str(ROOT / "benchmarks")
 sys.path.insert(0, BENCHMARKS)  # its scripts are run from a tree where nothing is installed, and so are no package
@@ -89,4 +91,4 @@ def script(words: Sequence[str], stdout: Any, before: str = "") -> subprocess.Co
     text = f"import runpy, sys; sys.path.insert(0, {BENCHMARKS!r}); sys.path.insert(1, {str(ROOT)!r})\n{before}\n"
     text += f"sys.argv[1:] = {list(words)!r}\nrunpy.run_path({BENCHMARKS + '/gpu_fused.py'!r}, run_name='__main__')"
     command = [sys.executable, "-c", text]
-    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60)
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)

@@ -452,8 +452,8 @@ def test_a_networks_conversion_takes_them_along(folder: Path, tmp_path: Path) ->
     save_file({f"rnn.{name}": value for name, value in lstm.state_dict().items()}, folder / "model.safetensors")
     found = jobs.convert(folder, tmp_path / "out", target="keras", keep_split=True)
     assert (tmp_path / "out" / "model.safetensors").is_file() and "config.json" in found.companions
-    ran = quick("convert", "model", "--to", "keras", "--keep-split", "-o", "model.keras", cwd=tmp_path)
-    assert ran.code == 0 and "other files" in ran.out and (tmp_path / "model.keras" / "README.md").is_file(), ran
+    ran = quick("convert", "model", "--to", "keras", "--keep-split", "-o", "in-keras", cwd=tmp_path)
+    assert ran.code == 0 and "other files" in ran.out and (tmp_path / "in-keras" / "README.md").is_file(), ran
 
 
 def test_an_optimizer_beside_converted_weights(folder: Path, tmp_path: Path) -> None:

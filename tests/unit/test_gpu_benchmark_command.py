@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.patience import PATIENCE
 from tests.unit.gpu_benchmark import (
     BENCHMARKS,
     FOUR,
@@ -98,7 +99,11 @@ class TestCommand:
         script += f"sys.argv[1:] = {[*SMALL, '--kinds', 'lstm', '--dtypes', 'float32']!r}\n"
         script += f"runpy.run_path({BENCHMARKS + '/gpu_fused.py'!r}, run_name='__main__')\n"
         done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120
+            [sys.executable, "-W", "error", "-c", script],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
         )
         assert done.returncode == 0, done.stderr
         assert "| lstm | float32 | 4 | 1 | 1 | " in done.stdout

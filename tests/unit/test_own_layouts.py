@@ -198,7 +198,7 @@ def test_an_option_that_switches_blocks_is_tried_both_ways() -> None:
         ("(4 hidden) (in + rec)", ""),
         ("(gate hidden) in", "element [0, 4] of 'w0' lies outside: its shape '(gate hidden) in' is [12, 4]"),
         ("(5 hidden) in + rec", "element [12, 0] of 'w0' is missing: its shape '(5 hidden) in + rec' is [15, 7]"),
-        ("(gate hidden)", "'w0': its shape '(gate hidden)' has 1 axes, its blocks have 2"),
+        ("(gate hidden)", "'w0': its shape '(gate hidden)' has 1 axis, its blocks have 2"),
         ("(gate hidden) inn", "'inn' is no axis"),
         ("(gate hidden) in - rec", "cannot be read"),
         ("", "has 0 axes"),

@@ -620,9 +620,10 @@ def test_default_outputs(tmp_path: Path) -> None:
     assert jobs.fuse(path, layout="cudnn").output == str(tmp_path / "m.fused.safetensors")
     fused = tmp_path / "m.fused.safetensors"
     assert jobs.unfuse(fused).output == str(tmp_path / "m.fused.unfused.safetensors")
-    assert jobs.relayout(path, target="flax.linen").output == str(tmp_path / "m.flax-linen.safetensors")
+    assert jobs.relayout(path, target="flax.linen").output == str(tmp_path / "m.to-flax-linen.safetensors")
     jobs.fuse(path, tmp_path / "dir", layout="cudnn", max_shard_nbytes=10**6)
     assert jobs.unfuse(tmp_path / "dir").output == str(tmp_path / "dir.unfused")
+    assert jobs.relayout(tmp_path / "dir", target="keras").output == str(tmp_path / "dir.to-keras")
 
 
 def test_names_can_be_changed(tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+"""Reading a checkpoint starts no program: libraries on the way there are kept from it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contracts.makers import CASES, Case
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+CODE = {".py", ".md", ".json", ".pyc"}
+SUFFIXES = {".pt", ".params", ".npz", ".npy", ".onnx", ".h5", ".keras", ".jld2"}
+FILES = sorted(path for path in FIXTURES.rglob("*") if path.suffix in SUFFIXES)
+HOOK = """
+import json, sys
+started = []
+STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn",
+          "os.startfile", "pty.spawn", "_winapi.CreateProcess"}
+sys.addaudithook(lambda event, args: started.append([event, repr(args)[:200]]) if event in STARTS else None)
+"""
+"""Python's audit events of starting a process: the table of audit events in Python 3.13's documentation."""
+READ = (
+    HOOK
+    + """
+import paramtool
+from paramtool.errors import ParamtoolError
+refused = ""
+try:
+    paramtool.inspect(sys.argv[1], digests=True)
+    paramtool.load_file(sys.argv[1])
+    paramtool.dedup(sys.argv[1], sys.argv[2], skip_unsupported=True, allow_unknown=True)
+except ParamtoolError as error:
+    refused = str(error)
+print(json.dumps({"started": started, "refused": refused}))
+"""
+)
+
+
+def ran(script: str, *args: object) -> dict[str, Any]:
+    """What a script in a process of its own printed."""
+    done = subprocess.run([sys.executable, "-c", script, *map(str, args)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_every_file_of_the_fixtures_is_read() -> None:
+    """A fixture of a new suffix is added above, or is none of a checkpoint."""
+    others = {path.suffix for path in FIXTURES.rglob("*") if path.is_file()} - SUFFIXES - CODE
+    assert others == {".bin"}, "the external data of an ONNX model"
+
+
+def test_the_hook_sees_a_process() -> None:
+    """The check can fail."""
+    script = f"{HOOK}\nimport subprocess\nsubprocess.run([sys.executable, '-c', ''])\nprint(json.dumps([started]))"
+    assert ran(script) != [[]]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FIXTURES)))
+def test_fixtures_start_no_process(path: Path, tmp_path: Path) -> None:
+    """Describing, comparing, loading and writing each file that the fixtures have."""
+    assert ran(READ, path, tmp_path / "out.safetensors") == {"started": [], "refused": ""}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.format} {case.name}")
+def test_formats_start_no_process(case: Case, tmp_path: Path) -> None:
+    """The same of each form of each format."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    found = ran(READ, case.make(folder), tmp_path / "out" if case.format == "sharded" else tmp_path / "out.safetensors")
+    assert found["started"] == []
+
+
+def test_the_processor_can_be_asked_afterwards() -> None:
+    """What keeps an import from asking for the processor is gone when the file is read."""
+    script = """
+import json, platform, sys
+import paramtool
+paramtool.inspect(sys.argv[1])
+print(json.dumps({"processor": platform.processor()}))
+"""
+    path = next(path for path in FILES if path.suffix == ".h5")
+    assert ran(script, path)["processor"] == platform.processor()
