@@ -59,7 +59,7 @@ def check_attributes(objects: Node) -> None:
     """ValueError where the attributes of a mapping are one plain value: no pickle with such a mapping opens."""
     for node in walk(objects):
         if isinstance(node, Mapping) and isinstance(node.attributes, (Leaf, Array, TensorRef)):
-            found = type(node.attributes).__name__.lower()
+            found = "tensor" if isinstance(node.attributes, TensorRef) else "value"
             raise ValueError(f"a {node.kind} has a {found} for its attributes; expected a mapping")
 
 

@@ -59,7 +59,7 @@ def test_what_torch_takes_is_read(odd: Any, tmp_path: Path) -> None:
 def test_a_record(odd: Any, tmp_path: Path) -> None:
     """Exit 3, and no file that torch.load cannot open."""
     record = {**makers_safetensors.RECORD, "aliases": {}, "objects": {
-        "map": "collections.OrderedDict", "items": [1], "attributes": odd}}  # fmt: skip
+        "map": "collections.OrderedDict", "items": [2], "attributes": odd}}  # fmt: skip
     path = makers_safetensors.made(makers_safetensors.recorded(record))(tmp_path)
     for command in (("inspect", path.name), ("dedup", path.name, "-o", "out.pt")):
         refused(run, *command, cwd=tmp_path, code=3, says=(path.name, "attributes; expected a mapping"))
@@ -70,5 +70,5 @@ def test_the_finding(tmp_path: Path) -> None:
     path = Path(__file__).parents[3] / "shared" / "findings" / "attr.safetensors"
     if not path.exists():
         pytest.skip(f"{path} is not there")
-    with pytest.raises(FormatError, match="has a leaf for its attributes; expected a mapping"):
+    with pytest.raises(FormatError, match="has a value for its attributes; expected a mapping"):
         paramtool.dedup(path, tmp_path / "out.pt")
