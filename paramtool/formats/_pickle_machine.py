@@ -375,6 +375,8 @@ class Machine:
             self.use(target.path, True, f" is given attributes: {preview(state)}")
         elif type(target) is not Instance:
             self.fail(f"attributes for a {type(target).__name__}", "an object")
+        elif target.path in MAPPINGS and isinstance(state, (int, float, complex, str, bytes)):
+            self.fail(f"{type(state).__name__} as the attributes of {shown(target.path)}", "a dict")
         elif target.state is None:
             target.state = state
         elif type(target.state) is dict and type(state) is dict:

@@ -55,6 +55,14 @@ def is_flat(objects: Node, order: tuple[str, ...]) -> bool:
     )
 
 
+def check_attributes(objects: Node) -> None:
+    """ValueError where the attributes of a mapping are one plain value: no pickle with such a mapping opens."""
+    for node in walk(objects):
+        if isinstance(node, Mapping) and isinstance(node.attributes, (Leaf, Array, TensorRef)):
+            found = "tensor" if isinstance(node.attributes, TensorRef) else "value"
+            raise ValueError(f"a {node.kind} has a {found} for its attributes; expected a mapping")
+
+
 def left_out(objects: Node) -> Iterator[str]:
     """What `encode` leaves out of a tree, for people."""
     for node in walk(objects):

@@ -268,7 +268,9 @@ def decode_document(
 
 def _objects(data: Any, names: Iterable[str], whole: bool) -> Node:
     try:
-        return _tree.decode(data, tuple(names), whole)
+        found = _tree.decode(data, tuple(names), whole)
+        _tree.check_attributes(found)
+        return found
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"objects: {error}") from None
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from struct import pack
 
+from paramtool.errors import plural
 from paramtool.model.objects import (
     Again,
     Array,
@@ -113,7 +114,7 @@ class Comparison:
 
     def _all(self, found: tuple[Node, ...], expected: tuple[Node, ...], path: str) -> None:
         if len(found) != len(expected):
-            self._differ(path, f"has {len(found)} arguments; the source has {len(expected)}")
+            self._differ(path, f"has {plural(len(found), 'argument')}; the source has {len(expected)}")
             return
         for mine, theirs in zip(found, expected, strict=True):
             self._node(mine, theirs, path)
