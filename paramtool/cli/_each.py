@@ -23,7 +23,7 @@ def report(
     found: Each[R], as_json: bool, document: Callable[[R], dict[str, Any]], rows: Callable[[R], Iterable[_render.Row]]
 ) -> None:
     """Print what was done with each set."""
-    _render.warn(*(text for one in found.members for text in getattr(one, "warnings", ())))
+    _render.warn(*(text for one in found.members for text in getattr(one, "warnings", ())), *found.warnings)
     if as_json:
         _render.json_text(_document(found, document))
     else:

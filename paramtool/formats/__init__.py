@@ -106,9 +106,11 @@ def opened(
 
 
 def _refuse(found: Weights, allow_class: tuple[str, ...], allow_unknown: bool) -> None:
+    """UnsafeError where a set of weights is unsafe, or a copy beside it, which is read to compare it."""
     from paramtool.formats import _policy
 
-    _policy.refuse(found.checkpoint.files[0].path, found.checkpoint.unknown, allow_class, allow_unknown)
+    for read in (found.checkpoint, *(copy.checkpoint for copy in found.copies)):
+        _policy.refuse(read.files[0].path, read.unknown, allow_class, allow_unknown)
 
 
 def describe(

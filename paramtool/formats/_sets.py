@@ -72,7 +72,9 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
         return Weights(found[0], read(found[0]), of_file(found[0]))
     sets, differences = _grouped(found, read)
     if len(sets) > 1:
-        raise _several(folder, sets, differences)
+        error = _several(folder, sets, differences)
+        error.asked = tuple(unknown for one in sets for unknown in one.checkpoint.unknown)
+        raise error
     return sets[0]
 
 

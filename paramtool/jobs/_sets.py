@@ -11,6 +11,7 @@ from paramtool import formats
 from paramtool.engine.staging import check_apart, check_place
 from paramtool.formats import _sets
 from paramtool.formats._weights import Copy, Weights, of_file
+from paramtool.jobs import _sidecars
 from paramtool.jobs._companions import Companions, companions
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writers import check_name
@@ -32,6 +33,8 @@ class Each(Generic[R]):
     """The other files of folders that hold no weights themselves, by their names in the output."""
     left_out: tuple[str, ...]
     written: bool
+    warnings: tuple[str, ...] = ()
+    """Of those other files."""
 
 
 class Allowing(Protocol):
@@ -133,7 +136,8 @@ def each(
         cloned = carry_out([work for _, work in prepared], force, verify, progress, rest.files)
         counted = zip(reports, cloned, strict=True)
         reports = [replace(one, cloned_nbytes=nbytes) for one, nbytes in counted]  # type: ignore[type-var]
-    return Each(folder, target, tuple(reports), tuple(rest.files), rest.left, written=not dry_run)
+    warnings = tuple(_sidecars.warnings(rest.files, allowing.allow_class))
+    return Each(folder, target, tuple(reports), tuple(rest.files), rest.left, not dry_run, warnings)
 
 
 def _settled(found: dict[str, list[Weights]], progress: Progress) -> dict[str, list[Weights]]:
