@@ -356,11 +356,11 @@ def pickled(model: Any, folder: Path, together: bool, first: str = "") -> Path:
     return folder
 
 
-TIED = ["gpt2 tied", "llama tied"]
+TIED_KEYS = ["gpt2 tied", "llama tied"]
 
 
 @pytest.mark.parametrize("how", ["together", "head first", "embeddings first"])
-@pytest.mark.parametrize("key", TIED)
+@pytest.mark.parametrize("key", TIED_KEYS)
 def test_a_tied_pickle_in_shards_is_stored_once(key: str, how: str, tmp_path: Path) -> None:
     """`from_pretrained` finds every name by the tie, computes the same, and complains of nothing."""
     family = FAMILIES[key]

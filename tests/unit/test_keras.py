@@ -320,7 +320,7 @@ CONFIGS: list[tuple[str, dict[str, Any], Sequence[int] | None, str, str]] = [
 ]  # fmt: skip
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (layer("GRU"), "is a GRU by its configuration, and lstm by its shapes"),
-    (layer("LSTM", units=5), "5 units"),
+    (layer("LSTM", units=5), "units=5"),
     (layer("LSTM", activation={"class_name": "function", "config": "mine"}), "activation of its own"),
     ({"class_name": "Bidirectional", "config": {"name": "rec", "layer": layer("LSTM")}}, "is a LSTM"),
 ]
