@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from shlex import quote
@@ -62,7 +62,7 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
         path = chosen(folder, choice)
         taken = read(path)
         mine = {path, *(file.path for file in taken.files)}
-        return Weights(path, taken, of_file(path), others=tuple(one for one in _all_files(folder) if one not in mine))
+        return Weights(path, taken, of_file(path), others=tuple(_others(folder, mine, read)))
     found = _files(folder)
     if inside := _inner_of_root(folder, found):
         raise _is_root(folder, [os.path.basename(path) for path in found], inside)
@@ -146,11 +146,26 @@ def _listed(folder: str) -> list[os.DirEntry[str]]:
         raise FormatError(f"{folder}: cannot be read: {error.strerror}") from None
 
 
-def _all_files(folder: str) -> list[str]:
-    """The indexes and the weights of a folder, shards among them."""
-    found = _files(folder)
-    shards = [shard for path in found if is_index_name(path) for shard in sorted(_shards(path))]
-    return [*found, *(os.path.join(folder, shard) for shard in shards)]
+def _others(folder: str, mine: Collection[str], read: Read) -> Iterator[str]:
+    """The files of the other weights of a folder, shards among them, where `mine` were chosen.
+
+    A file that only is called as weights are, such as a vocabulary in `vocab.bin`, is none of them.
+    """
+    for path in _files(folder):
+        if path in mine:
+            continue
+        try:
+            is_set = is_index_name(path) or _holds_weights(read(path))
+        except FormatError:
+            continue
+        except ParamtoolError:  # nobody chose it, so that nobody has to allow it
+            is_set = True
+        shards = [os.path.join(folder, name) for name in sorted(_shards(path))] if is_index_name(path) else []
+        yield from (one for one in (path, *shards) if is_set and one not in mine)
+
+
+def _holds_weights(checkpoint: Checkpoint) -> bool:
+    return not checkpoint.entries or any(entry.role != "optimizer" for entry in checkpoint.entries.values())
 
 
 def _files(folder: str) -> list[str]:
@@ -208,7 +223,7 @@ def _grouped(files: Sequence[str], read: Read) -> tuple[list[Weights], dict[str,
                 error.hint = "; ".join(text for text in (error.hint, also) if text)
                 raise
             continue
-        if sets and all(entry.role == "optimizer" for entry in checkpoint.entries.values()):
+        if sets and not _holds_weights(checkpoint):
             continue
         mine = Weights(path, checkpoint, of_file(path))
         for k, one in enumerate(sets):

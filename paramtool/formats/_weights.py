@@ -120,6 +120,11 @@ class Weights:
     others: tuple[str, ...] = ()
     """Files of the folder's other sets, where this one was chosen: they stay out of an output."""
 
+    @property
+    def twins(self) -> tuple[str, ...]:
+        """The files of copies that have tensors in common with this set; other copies may be something else."""
+        return tuple(file.path for copy in self.copies if copy.pairs for file in copy.checkpoint.files)
+
 
 def of_file(path: str) -> WeightsName:
     """What an output is called whose input is the weights file or the index at `path`.

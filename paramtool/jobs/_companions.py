@@ -1,14 +1,14 @@
 """A folder in, a folder out: the files beside the weights come along, so that loaders open the output as the input.
 
     config.json, tokenizer.json, modeling_x.py, 1_Pooling/config.json ...                        come along
-    optimizer.pt, rng_state.pth, training_args.bin, random_states_0.pkl, model_1.safetensors ... come along
+    optimizer.pt, rng_state.pth, training_args.bin, random_states_0.pkl, german/adapter_model.bin  come along
     the weights that were read, and the same weights in other formats                            stay, and are listed
     folders of exports, other checkpoints of the training, hidden files                          stay, and are listed
 
 Everything comes along but what is named here, because what a training resumes from is called as weights are
-(`optimizer.bin`, `rng_state.pth`).  A file counts as the same weights by its name: it stands beside the weights that
-were read, with their stem (`model` of `model.fp16.safetensors`) or with another stem under which libraries look for
-the same model (`tf_model.h5`).
+(`optimizer.bin`, `rng_state.pth`).  A file holds the same weights if it was compared (formats/_sets.py), or if its name
+says so: it is beside the weights that were read, with their stem (`model` of `model.msgpack`) or with another under
+which libraries look for the same model (`tf_model.h5`).
 
 Links are followed as far as a hub's cache needs it: to regular files of the folder itself, or of the `blobs` of the
 cache that it is a snapshot of.  A link to anything else would carry a file out of somewhere that nobody named.
@@ -86,6 +86,8 @@ ACCELERATE = "random_states_*.pkl"
 """What accelerate's `save_state` writes for each process (checkpointing.py of 1.15)."""
 FSDP = re.compile(r"pytorch_model_fsdp(_\d+)?(_rank\d+)?\.bin")
 """The one name under which accelerate looks for FSDP's whole model (utils/fsdp_utils.py of 1.15, `load_fsdp_model`)."""
+NOT_CHOSEN = "other weights than those that --weights takes; --each writes them, too"
+TWIN = "the same weights once more"
 MAX_NAMED = 5
 
 
@@ -98,16 +100,19 @@ class Companions:
     left: tuple[str, ...] = ()
     """What stays behind, each with the reason, for people."""
     same: Mapping[str, str] = field(default_factory=dict)
-    """{name: file} of what stays because its name says that it is the weights that were read, in another format."""
+    """{name: file} of what stays because it is the weights that were read, by its name or because it was compared."""
 
 
-def companions(folder: str, read: Iterable[str], output: str, others: Iterable[str] = ()) -> Companions:
+def companions(
+    folder: str, read: Iterable[str], output: str, twins: Iterable[str] = (), others: Iterable[str] = ()
+) -> Companions:
     """The other files of an input folder; `read` are the files of its checkpoint, `output` is where it goes.
 
-    `others` are weights beside them that were not chosen.
+    `twins` are files that hold the same once more, as comparing showed, and `others` weights that were not chosen.
     The one place where it is decided what comes along.  OSError where the folder cannot be listed.
     """
-    found = _Found(folder, list(read), output, others)
+    known = dict.fromkeys(map(os.path.realpath, others), NOT_CHOSEN)
+    found = _Found(folder, list(read), output, known | dict.fromkeys(map(os.path.realpath, twins), TWIN))
     waiting = [""]
     while waiting:
         place = waiting.pop()
@@ -121,14 +126,14 @@ def companions(folder: str, read: Iterable[str], output: str, others: Iterable[s
 class _Found:
     """What is found in a folder, one item after the other."""
 
-    def __init__(self, folder: str, read: list[str], output: str, others: Iterable[str]) -> None:
+    def __init__(self, folder: str, read: list[str], output: str, known: Mapping[str, str]) -> None:
         self.files: dict[str, str] = {}
         self.left: list[str] = []
         self.same: dict[str, str] = {}
         self.hidden: list[str] = []
         self._skipped = {os.path.realpath(path) for path in (*read, output)}
         self._stems = stems(read)
-        self._others = {os.path.realpath(path) for path in others}
+        self._known = known
         self._reach = _reach(folder)
 
     def add(self, item: os.DirEntry[str], place: str) -> str:
@@ -140,19 +145,22 @@ class _Found:
         if item.name.startswith(".") and item.name not in HIDDEN_DATA:
             self.hidden.append(name)
         elif item.is_dir(follow_symlinks=False):
-            if not (why := _folder_stays(item, place)):
+            if not (why := _folder_stays(item, place)) or self._is_read_from(real):
                 return name
             self.left.append(f"folder {name!r}: {why}")
         elif why := _refusal(item, real, self._reach):
             self.left.append(f"file {name!r}: {why}")
-        elif real in self._others:
-            self.left.append(f"file {name!r}: other weights than those that --weights takes; --each writes them, too")
-        elif not place and (why := same_weights(name, self._stems)):
+        elif why := self._known.get(real, "") or ("" if place else same_weights(name, self._stems)):
             self.left.append(f"file {name!r}: {why}")
-            self.same[name] = real
+            if why != NOT_CHOSEN:
+                self.same[name] = real
         else:
             self.files[name] = real
         return ""
+
+    def _is_read_from(self, folder: str) -> bool:
+        """Whether something inside a folder is read: then it is no other checkpoint."""
+        return any(path.startswith(os.path.join(folder, "")) for path in self._skipped)
 
 
 def _folder_stays(item: os.DirEntry[str], place: str) -> str:

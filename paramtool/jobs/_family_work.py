@@ -19,7 +19,7 @@ from paramtool.errors import OutputError, listed
 from paramtool.formats import _index, safetensors
 from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
-from paramtool.formats._weights import LINKED_PREFIX, WeightsName
+from paramtool.formats._weights import LINKED_PREFIX, Weights, WeightsName
 from paramtool.jobs._companions import Companions, bring, check_names, check_resumes, companions
 from paramtool.jobs._progress import Advance, Progress
 from paramtool.jobs._writing import NEEDED, SHARD_NBYTES
@@ -46,6 +46,7 @@ class Input:
     """The name of its folder in the output."""
     name: WeightsName
     """What its weights are called there."""
+    opened: Weights
     whole: Checkpoint
     taken: Checkpoint
     """All of it, or its one section."""
@@ -174,8 +175,10 @@ class Work:
 
 def brought(one: Input, target: str) -> Companions:
     """The other files of an input folder, which come along into its folder of the output."""
+    if not os.path.isdir(one.path):
+        return Companions()
     read = [file.path for file in one.whole.files]
-    return companions(one.path, read, target) if os.path.isdir(one.path) else Companions()
+    return companions(one.path, read, target, one.opened.twins, one.opened.others)
 
 
 def check_brought(one: Input, target: str) -> None:

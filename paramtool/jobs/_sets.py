@@ -12,7 +12,7 @@ from paramtool.engine.staging import check_apart, check_place
 from paramtool.formats import _sets
 from paramtool.formats._weights import Copy, Weights, of_file
 from paramtool.jobs import _sidecars
-from paramtool.jobs._companions import Companions, companions
+from paramtool.jobs._companions import Companions, check_names, check_resumes, companions
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writers import check_name
 from paramtool.jobs._writing import SHARD_NBYTES, Destination, Work, carry_out, default_output
@@ -130,7 +130,11 @@ def each(
     whole = {name: file for where in wheres for name, file in where.companions_inside().items()} | dict(rest.files)
     check_place(target, True, force, read, whole, [where.name_inside for where in wheres])
     pairs = [(os.path.join(folder, place) if place else folder, one) for place, sets in found.items() for one in sets]
+    for (at, one), where in zip(pairs, wheres, strict=True):
+        is_cut = where.max_shard_nbytes is not None and not one.checkpoint.format.startswith("sharded")
+        check_resumes(at, [file.path for file in one.checkpoint.files], beside[where.inside], is_cut)
     prepared = [prepare(at, one, where) for (at, one), where in zip(pairs, wheres, strict=True)]
+    check_names((out.name for _, work in prepared for out in work.outputs), whole, target)
     reports = [report for report, _ in prepared]
     if not dry_run:
         cloned = carry_out([work for _, work in prepared], force, verify, progress, rest.files)
@@ -159,4 +163,5 @@ def _beside(folder: str, place: str, found: Mapping[str, list[Weights]], target:
     prefix = f"{place}/" if place else ""
     read = [file.path for one in found.get(place, ()) for file in one.checkpoint.files]
     inside = [os.path.join(folder, other) for other in found if other != place and other.startswith(prefix)]
-    return companions(os.path.join(folder, place) if place else folder, [*read, *inside], target)
+    twins = [path for one in found.get(place, ()) for path in one.twins]
+    return companions(os.path.join(folder, place) if place else folder, [*read, *inside], target, twins)

@@ -135,8 +135,9 @@ def place(
     read = (*weights, *(os.fspath(other) for other in others), *brings.values())
     if folder and given:
         check_apart(target, [os.fspath(path)])
-    beside = companions(os.fspath(path), weights, target, opened.others) if folder and given else Companions()
+    beside = Companions()
     if folder and given:
+        beside = companions(os.fspath(path), weights, target, opened.twins, opened.others)
         is_cut = max_shard_nbytes is not None and not whole.format.startswith("sharded")
         check_resumes(os.fspath(path), weights, beside, is_cut)
     if folder:

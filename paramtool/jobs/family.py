@@ -256,7 +256,7 @@ def _described(path: Path, folder: str, options: Options, progress: Progress) ->
         checkpoint = replace(checkpoint, entries={n: e for n, e in checkpoint.entries.items() if n in fit})
         graph = _graph(checkpoint, options.keep)
     called = found.name if os.path.isdir(path) or found.name.is_usual else WeightsName()
-    return Input(where, folder, called, whole, taken, checkpoint, graph, (*taken.notes, *warnings))
+    return Input(where, folder, called, found, whole, taken, checkpoint, graph, (*taken.notes, *warnings))
 
 
 def _graph(checkpoint: Checkpoint, keep: str) -> AliasGraph:

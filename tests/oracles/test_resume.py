@@ -286,16 +286,14 @@ def test_accelerate_goes_on(names: tuple[str, ...], safe: bool, tmp_path: Path) 
     if len(names) > 1:
         with pytest.raises(UsageError, match="2 sets of weights that differ"):
             jobs.dedup(tmp_path / "state", tmp_path / "ours")
-        jobs.dedup_each(tmp_path / "state", tmp_path / "ours")
-        assert the_same(resumed_run(tmp_path / "ours", names), whole)
-        return
-    found = jobs.dedup(tmp_path / "state", tmp_path / "ours")
-    assert found.left_out == () and found.format == "safetensors"
-    source = "model.safetensors" if safe else "pytorch_model.bin"
-    before, after = contents(tmp_path / "state"), contents(tmp_path / "ours")
-    assert {n: b for n, b in before.items() if n != source} == {n: b for n, b in after.items() if n != found.files[0]
-                                                               and n != "model.safetensors"}  # fmt: skip
-    assert "custom_checkpoint_0.pkl" in found.companions and "random_states_0.pkl" in found.companions
+        each = jobs.dedup_each(tmp_path / "state", tmp_path / "ours")
+        assert each.left_out == () and {name for found in each.members for name in found.left_out} == set()
+    else:
+        assert jobs.dedup(tmp_path / "state", tmp_path / "ours").left_out == ()
+    models = {"model.safetensors", "model_1.safetensors"} if len(names) > 1 else {"model.safetensors"}
+    assert {path.name for path in (tmp_path / "ours").glob("*model*")} == models
+    assert beside(tmp_path / "ours") == beside(tmp_path / "state")
+    assert {"custom_checkpoint_0.pkl", "random_states_0.pkl"} <= beside(tmp_path / "ours").keys()
     assert the_same(resumed_run(tmp_path / "ours", names), whole)
 
 
@@ -323,6 +321,8 @@ def test_what_accelerate_would_not_open_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="load_state opens weights of one file, and no shards"):
         jobs.dedup(tmp_path / "a", tmp_path / "out", max_shard_nbytes=1000)
     with pytest.raises(PlanError, match="load_state opens weights of one file, and no shards"):
+        jobs.dedup_each(tmp_path / "a", tmp_path / "out", max_shard_nbytes=1000)
+    with pytest.raises(PlanError, match="load_state opens weights of one file, and no shards"):
         jobs.dedup_family([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
     assert contents(tmp_path) == before
     jobs.dedup(tmp_path / "a" / "model.safetensors", tmp_path / "out", max_shard_nbytes=1000)
@@ -340,6 +340,8 @@ def test_the_whole_state_of_fsdp_is_refused(tmp_path: Path) -> None:
     half_way(tmp_path / "state", ("own tied",), safe_serialization=False)
     weights = tmp_path / "state" / f"{FSDP_MODEL_NAME}.bin"
     (tmp_path / "state" / "pytorch_model.bin").rename(weights)
+    with pytest.raises(PlanError, match="finds the weights of this FSDP run"):
+        jobs.dedup_each(tmp_path / "state", tmp_path / "out")
     with pytest.raises(PlanError, match="finds the weights of this FSDP run") as error:
         jobs.dedup(tmp_path / "state", tmp_path / "out")
     assert str(weights) in error.value.hint and not (tmp_path / "out").exists()

@@ -17,7 +17,7 @@ import paramtool
 from paramtool import jobs
 from paramtool.errors import FormatError, OutputError, PlanError, UsageError
 from paramtool.jobs._asking import ask
-from paramtool.jobs._companions import Companions, check_names, companions
+from paramtool.jobs._companions import NOT_CHOSEN, Companions, check_names, companions
 from tests.hostile.command import contents, quick
 
 SMALL = ("1_Pooling/config.json", "README.md", "config.json", "modeling_x.py", "speakers/a.npy", "tokenizer.json",
@@ -161,6 +161,52 @@ def test_the_weights_that_were_read_decide_what_is_the_same(folder: Path) -> Non
         found = companions(str(folder), [str(folder / read)], "elsewhere")
         assert set(found.same) == stays and set(found.files) == {*SMALL, *names} - {*stays, read}
         assert all(path == str((folder / name).resolve()) for name, path in found.same.items())
+
+
+def test_weights_that_were_compared_or_not_chosen_stay(folder: Path, tmp_path: Path) -> None:
+    """Whatever they are called, and they are named; what only has a name of weights comes along in each case."""
+    shutil.copy(folder / "model.safetensors", folder / "again.safetensors")
+    (folder / "vocab.bin").write_bytes(b"words")
+    found = jobs.dedup(folder, tmp_path / "out")
+    assert found.left_out == ("file 'again.safetensors': the same weights once more",)
+    assert "vocab.bin" in found.companions
+    family = jobs.dedup_family([folder, tmp_path / "out"], tmp_path / "many")
+    assert family.members[0].left_out == found.left_out
+    save_file({"a": torch.ones(3)}, folder / "ema.safetensors", {"format": "pt"})
+    with pytest.raises(UsageError, match="2 sets of weights that differ"):
+        jobs.dedup(folder, tmp_path / "one")
+    found = jobs.dedup(folder, tmp_path / "one", weights="ema.safetensors")
+    assert [text.split("'")[1] for text in found.left_out] == ["again.safetensors", "model.safetensors"]
+    assert all(text.endswith(f": {NOT_CHOSEN}") for text in found.left_out)
+    assert set(found.companions) == {*SMALL, "vocab.bin"}
+    family = jobs.dedup_family([folder, tmp_path / "out"], tmp_path / "more", weights="model.safetensors")
+    assert f"file 'ema.safetensors': {NOT_CHOSEN}" in family.members[0].left_out
+    each = jobs.dedup_each(folder, tmp_path / "each")
+    assert {"vocab.bin", "ema.safetensors", "model.safetensors"} <= contents(tmp_path / "each").keys()
+    left = [text for member in each.members for text in member.left_out]
+    assert left == ["file 'again.safetensors': the same weights once more"]
+
+
+def test_the_state_beside_sets_in_a_checkpoints_folder(folder: Path, tmp_path: Path) -> None:
+    """`--each` of a run whose checkpoints have their weights in folders inside, as scripts of diffusers save them."""
+    for name in ("checkpoint-5", "checkpoint-9"):
+        (folder / name / "unet").mkdir(parents=True)
+        (folder / name / "optimizer.bin").write_bytes(name.encode())
+    shutil.copy(folder / "model.safetensors", folder / "checkpoint-5" / "unet" / "diffusion_pytorch_model.safetensors")
+    jobs.dedup_each(folder, tmp_path / "out")
+    assert (tmp_path / "out" / "checkpoint-5" / "unet" / "diffusion_pytorch_model.safetensors").is_file()
+    assert (tmp_path / "out" / "checkpoint-5" / "optimizer.bin").read_bytes() == b"checkpoint-5"
+    assert not (tmp_path / "out" / "checkpoint-9").exists()
+
+
+def test_a_companion_with_the_name_of_another_set(folder: Path, tmp_path: Path) -> None:
+    """`--each` writes safetensors for a pickle; a file of that name that is no weights is not lost under it."""
+    torch.save({"x": torch.ones(3)}, folder / "pytorch_model_1.bin")
+    (folder / "model_1.safetensors").write_bytes(b"something else")
+    before = contents(tmp_path)
+    with pytest.raises(PlanError, match=r"'model_1\.safetensors' would come along"):
+        jobs.dedup_each(folder, tmp_path / "out")
+    assert contents(tmp_path) == before
 
 
 def test_the_folder_that_deepspeed_resumes_from(folder: Path, tmp_path: Path) -> None:
