@@ -114,6 +114,7 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
         yield ("network", f"and {plural(len(found.converted) - MANY, 'more network')}", "--json lists them")
     yield from came_along(found.companions)
     yield from (("left out", text) for text in found.left_out)
+    yield from (("plain", text) for text in found.changed)
     yield from opens(found.needs)
     yield ("untouched", f"{plural(found.untouched, 'other tensor')}, as they were, aliases included")
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)}")
@@ -124,7 +125,9 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     for layout in {layout.name: layout for layout in sides}.values():
         yield ("evidence", layout.name, "; ".join(verified.evidence(layout)))
     if found.written:
-        yield ("next", verify_line(found.output, found.input, found.section, subset=not found.keeps_names))
+        renamed = any(one.at != one.source.at for one in found.converted)
+        flag = "--subset" if renamed else "" if found.keeps_objects else "--tensors-only"
+        yield ("next", verify_line(found.output, found.input, found.section, flag))
 
 
 def _network(one: Converted) -> Iterator[_render.Row]:

@@ -122,10 +122,10 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
             self.fail(str(error), param, ctx)
 
 
-def verify_line(output: str, source: str, only: str | None = None, subset: bool = False) -> str:
-    """The command that compares an output with what it was made from."""
+def verify_line(output: str, source: str, only: str | None = None, flag: str = "") -> str:
+    """The command that compares an output with what it was made from; `flag` says what it does not hold."""
     section = f" --only {quoted(only)}" if only is not None else ""
-    return f"paramtool verify {quoted(output)} --against {quoted(source)}{section}{' --subset' if subset else ''}"
+    return f"paramtool verify {quoted(output)} --against {quoted(source)}{section}{f' {flag}' if flag else ''}"
 
 
 def opens(needs: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -192,6 +192,7 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
     )
     if found.equal is None:
         yield ("not done", "equal bytes under different names were not looked for (--no-equal)")
+    yield from (("plain", text) for text in found.changed)
     yield from opens(found.needs)
     if found.written and found.format == "torch":
         yield ("load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True as well")
@@ -201,7 +202,9 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         yield ("export", f"paramtool export {quoted(found.output)} --names names.txt -o plain.safetensors",
                "for programs without paramtool")  # fmt: skip
     if found.written:
-        yield ("next", verify_line(found.output, found.input, found.section))
+        lacking = found.checkpoint.entries.keys() - set(found.plan.order)
+        flag = "--subset" if lacking else "" if found.keeps_objects else "--tensors-only"
+        yield ("next", verify_line(found.output, found.input, found.section, flag))
 
 
 def _where_in(found: Deduped) -> tuple[str, str]:

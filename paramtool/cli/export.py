@@ -120,7 +120,7 @@ def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
         return
     yield ("verified", "all read back and equal") if found.verified else ("not done", "not verified (--no-verify)")
     if not found.renamed:
-        yield ("next", verify_line(found.output, found.input, found.section, subset=True))
+        yield ("next", verify_line(found.output, found.input, found.section, "--subset"))
 
 
 def _was(name: str, found: Exported) -> str:

@@ -22,6 +22,7 @@ from shlex import quote
 from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural
 from paramtool.formats import _sniff
 from paramtool.formats._training import is_training_state
+from paramtool.formats._tree import is_flat
 from paramtool.formats._weights import (
     LINKED_PREFIX,
     SUFFIXES,
@@ -34,6 +35,7 @@ from paramtool.formats._weights import (
     of_file,
 )
 from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.objects import EMPTY
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 
@@ -165,7 +167,7 @@ def _others(folder: str, mine: Collection[str], read: Read) -> Iterator[str]:
 
 
 def _holds_weights(checkpoint: Checkpoint) -> bool:
-    return not checkpoint.entries or any(entry.role != "optimizer" for entry in checkpoint.entries.values())
+    return any(entry.role not in ("optimizer", "other") for entry in checkpoint.entries.values())
 
 
 def _files(folder: str) -> list[str]:
@@ -231,7 +233,8 @@ def _grouped(files: Sequence[str], read: Read) -> tuple[list[Weights], dict[str,
             if isinstance(pairs, str):
                 differences.setdefault(path, pairs)
                 continue
-            sets[k] = replace(one, copies=(*one.copies, Copy(path, checkpoint, pairs)))
+            if is_flat(checkpoint.objects, tuple(checkpoint.entries)) or checkpoint.objects == EMPTY:
+                sets[k] = replace(one, copies=(*one.copies, Copy(path, checkpoint, pairs)))
             differences.pop(path, None)
             break
         else:

@@ -25,6 +25,8 @@ from paramtool.model.objects import Array, Leaf, Mapping, Node, Opaque, Sequence
 
 ARRAYS = frozenset(f"{spelling}._reconstruct" for spelling in SPELLINGS)
 SCALARS = frozenset(f"{spelling}.scalar" for spelling in SPELLINGS)
+VERSION = "torch.torch_version.TorchVersion"
+"""What `torch.__version__` is: a string of its own class (torch/torch_version.py)."""
 FACTORIES = frozenset(f"builtins.{name}" for name in ("list", "dict", "int", "set", "float"))
 """What a defaultdict may be made with."""
 
@@ -231,6 +233,7 @@ FORMS: dict[str, Form] = {
     "builtins.bytearray": Form(_buffer, _as_it_is, weights_only=True),
     "torch.device": Form(_device, _as_it_is, weights_only=True),
     LAYOUT: Form(_are(str), _as_it_is, weights_only=True),
+    VERSION: Form(_are(str), _as_first, new=True),
 }
 """Objects by their class."""
 

@@ -5,7 +5,8 @@
 `aliases` is the alias record without objects, where a tie was declared and not seen in a storage; `layouts` is the
 record of layouts; `metadata` are the strings that a safetensors input carried for its user.  A part that says nothing
 is absent, and so is a member without parts.  torch.load asks an archive for the members that it knows by name and looks
-at no others (caffe2/serialize/inline_container.cc); tests open such files with the oldest and newest torch at hand.
+at no others (caffe2/serialize/inline_container.cc); torch 1.6, the first that writes zip files, and 2.13 open such
+files, mapped or not where they can map.
 """
 
 from __future__ import annotations

@@ -322,6 +322,7 @@ LAYOUT = "torch.serialization._get_layout"
 
 _INERT = (
     "torch.device",
+    "torch.torch_version.TorchVersion",
     "torch.Generator",
     "torch.distributed.tensor.placement_types.Shard",
     "torch.distributed.tensor.placement_types.Replicate",

@@ -320,7 +320,7 @@ class _Pickling:
         self.marked: dict[int, object] = {}
         """Objects that several places refer to, by their marks."""
         self.once: dict[object, Call] = {}
-        """Parameters and arrays, by where they are: names of one are one object."""
+        """Tensors that train, parameters and arrays, by where they are: names of one are one object."""
 
     def value(self, node: Node, path: tuple[str, ...]) -> object:
         """The value that stands for a node."""
@@ -374,9 +374,11 @@ class _Pickling:
         trains = name in self.plan.trainable and word.startswith(("float", "bfloat", "complex"))
         is_parameter = kind == "parameter" or (trains and memory.dtype is None)
         if memory.dtype is not None:
-            data = Call(REBUILD_V2, (*window, trains and not is_parameter, Call(ORDERED_DICT)))
+            data = Call(REBUILD_V2, (*window, trains and not is_parameter, Call(ORDERED_DICT)), shared=trains)
         else:
             data = Call(REBUILD_V3, (*window, False, Call(ORDERED_DICT), Name("torch", word)))
+        if trains and not is_parameter:
+            return self.once.setdefault((memory, place.view), data)
         if not is_parameter:
             return data
         made = Call(REBUILD_PARAMETER, (data, trains, Call(ORDERED_DICT)), shared=True)
@@ -436,8 +438,14 @@ class _Pickling:
         made = Call(name, tuple(self.value(arg, path) for arg in args_of(node)), new=form.new)
         if (state := parts.get("state")) is not None:
             self.open[".".join(path)] = made
-            made.state = self.value(state, path)
+            made.state = self.attributes(state, path)
         return made
+
+    def attributes(self, state: Node, path: tuple[str, ...]) -> object:
+        """The attributes of an object, whose place they share: what refers to that place refers to the object."""
+        if not isinstance(state, objects.Mapping):
+            return self.value(state, path)
+        return Dict([(self.key(key), self.value(child, (*path, objects.word(key)))) for key, child in state.items])
 
     def array(self, node: Opaque) -> Call:
         """An array or a scalar of NumPy's, with its bytes in the pickle."""

@@ -70,6 +70,8 @@ class Fitted:
     tree: Node
     left_out: tuple[str, ...]
     """What it does not hold, for people."""
+    changed: tuple[str, ...]
+    """What it holds as plain values, for people."""
     refused: tuple[str, ...]
     """What stops it from being written, for people."""
     needs: tuple[str, ...]
@@ -86,7 +88,13 @@ def fit(plan: Plan, dtypes: Collection[str], how: How = How()) -> Fitted:
             why = "the nesting of the checkpoint, because names in it collide: tensors are written flat, by their names"
             pruning.lose((), why)
         tree = _flat(plan.order)
-    return Fitted(tree, tuple(pruning.left_out), tuple(pruning.refused), tuple(dict.fromkeys(_needs(tree))))
+    return Fitted(
+        tree,
+        tuple(pruning.left_out),
+        tuple(pruning.changed),
+        tuple(pruning.refused),
+        tuple(dict.fromkeys(_needs(tree))),
+    )
 
 
 def _needs(tree: Node) -> Iterator[str]:
@@ -153,6 +161,7 @@ class _Pruning:
     dtypes: frozenset[str]
     how: How
     left_out: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
     """The places of the containers around; a container may hold one of these again."""
@@ -187,6 +196,9 @@ class _Pruning:
     def _say(self, path: Path, what: str) -> None:
         self.left_out.append(f"{unescaped_name(path) or 'the top'!r}: {what}")
 
+    def _change(self, path: Path, what: str) -> None:
+        self.changed.append(f"{unescaped_name(path) or 'the top'!r}: {what}")
+
     def _fits(self, value: Scalar, path: Path) -> bool:
         if type(value) is int and value.bit_length() > MAX_INT_BITS:
             self.lose(path, f"a number of {value.bit_length()} bits")
@@ -198,7 +210,11 @@ class _Pruning:
         if kind in known and not (self.how.plain and kind in _PLAINLY):
             return kind
         made = _PLAINLY.get(kind, otherwise)
-        self.lose(path, f"{spoken_class(kind)}, written as a {made}")
+        what = f"{spoken_class(kind)}, written as a {made}"
+        if self.how.plain:
+            self._change(path, what)
+        else:
+            self.lose(path, what)
         return made
 
     def _sequence(self, node: Sequence, path: Path) -> Node:
@@ -279,7 +295,7 @@ class _Pruning:
         if plain is None:
             self.lose(path, f"{spoken_class(node.path)}, which has no plain form")
             return None
-        self._say(path, f"{spoken_class(node.path)}, written as {_spoken(plain)}")
+        self._change(path, f"{spoken_class(node.path)}, written as {_spoken(plain)}")
         return plain if isinstance(plain, Opaque) else self.node(plain, path)
 
     def _made(self, node: Opaque, path: Path) -> Node | None:
@@ -299,7 +315,7 @@ class _Pruning:
         """An object of a class outside the table: its tensors as a state dict, and its data plainly where asked."""
         if self.how.plain and not self._inside(node):
             plain = _data_of(node)
-            self._say(path, f"{why}, written as {_spoken(plain)}")
+            self._change(path, f"{why}, written as {_spoken(plain)}")
             return self.node(plain, path)
         inside = self._tensors(node, path)
         self.lose(path, why + (", except its tensors, which are written as a state dict" if inside else ""))
@@ -390,7 +406,8 @@ def _spoken(node: Node) -> str:
         case TensorRef():
             return "a tensor"
         case Leaf(value):
-            return "a string" if isinstance(value, str) else f"a {type(value).__name__}"
+            words = {str: "a string", int: "a number", float: "a number", bool: "a truth value"}
+            return words.get(type(value), f"{type(value).__name__}")
     return "plain data"
 
 

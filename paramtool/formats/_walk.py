@@ -232,6 +232,7 @@ def _attributes(state: object) -> object:
 def shared_ids(value: object) -> frozenset[int]:
     """The ids of the objects that more than one place refers to and that could change; linear in the value's size."""
     seen: set[int] = set()
+    again: set[int] = set()
     shared: set[int] = set()
     todo = [value]
     while todo:
@@ -242,6 +243,9 @@ def shared_ids(value: object) -> frozenset[int]:
             fixed = isinstance(one, (tuple, Tensor)) or (isinstance(one, Instance) and one.path in _VALUES)
             if not fixed and not (isinstance(one, NumpyArray) and one.element):
                 shared.add(id(one))
+            elif fixed and id(one) not in again:  # what is inside it has several places, too
+                again.add(id(one))
+                todo.extend(_inside(one))
             continue
         seen.add(id(one))
         todo.extend(_inside(one))

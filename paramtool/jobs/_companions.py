@@ -28,7 +28,7 @@ from paramtool.engine.staging import Staged
 from paramtool.engine.writer import copy_whole
 from paramtool.errors import PlanError, plural
 from paramtool.formats import WEIGHTS
-from paramtool.formats._sets import COPIES
+from paramtool.formats._sets import COPIES, MAIN
 from paramtool.formats._training import is_training_state
 from paramtool.jobs._progress import Progress
 from paramtool.model.plan import Plan
@@ -220,6 +220,9 @@ def _stem(name: str) -> str:
 def same_weights(name: str, stems: Iterable[str]) -> str:
     """Why a file beside weights of these stems is the same weights once more; nothing where it is something else.
 
+    Of files that are read here the name says nothing: those that hold the same were compared, and are known.  Shards
+    and indexes are parts of what was not read.
+
     >>> same_weights("flax_model.msgpack", {"model", "flax_model"})
     'the same weights in another format or variant'
     >>> same_weights("optimizer.bin", {"model"}), same_weights("model_1.safetensors", {"model"})
@@ -227,6 +230,8 @@ def same_weights(name: str, stems: Iterable[str]) -> str:
     """
     if _stem(name) not in stems:
         return _matched(name, EXPORTS)
+    if name.lower().endswith(MAIN) and not SHARD.search(name):
+        return ""
     return (
         "an index of the same weights"
         if INDEX.search(name.lower())

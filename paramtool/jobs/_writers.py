@@ -9,7 +9,7 @@ from shlex import quote
 
 from paramtool.engine.source import Source
 from paramtool.engine.verify import Advance, by_safetensors, by_zipfile
-from paramtool.errors import PlanError, UsageError, listed, plural
+from paramtool.errors import PlanError, UsageError, listed
 from paramtool.formats import _torch_write, safetensors
 from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
@@ -40,6 +40,8 @@ class Fitted:
     """What it does not hold, for people."""
     needs: tuple[str, ...] = ()
     """Classes that `torch.load(weights_only=True)` refuses."""
+    changed: tuple[str, ...] = ()
+    """Objects that it holds as plain values, since that was asked for; for people."""
     lost: tuple[str, ...] = ()
     """What nobody asked to leave out, and is: the first line of the report."""
 
@@ -78,9 +80,11 @@ def _fit_safetensors(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fi
     """Objects go into the metadata, but for what that cannot hold."""
     lost = tuple(safetensors.left_out_objects(plan))
     laid = tuple(_torch_write.memory_formats(plan))
-    if lost and keeping.strict:
-        head = f"{plan.source}: no room in the metadata of safetensors for {plural(len(lost), 'object')}:"
-        raise PlanError(listed(head, lost), hint="-o NAME.pt holds them; without --strict they are left out and named")
+    if (lost or laid) and keeping.strict:
+        head = f"{plan.source}: no room in safetensors for what follows:"
+        raise PlanError(
+            listed(head, (*lost, *laid)), hint="-o NAME.pt holds them; without --strict they are left out and named"
+        )
     return Fitted(plan, (*lost, *laid), lost=lost)
 
 
@@ -95,7 +99,7 @@ def _fit_torch(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
         views = checkpoint.views()
         with Source(checkpoint) as source:
             content = {name: source.array(views[name]).tobytes(order) for name, order in inside.items()}
-    return Fitted(replace(plan, objects=found.tree, inline=content), found.left_out, found.needs)
+    return Fitted(replace(plan, objects=found.tree, inline=content), found.left_out, found.needs, found.changed)
 
 
 def _by_safetensors(path: str, output: OutputFile, source: Source, advance: Advance) -> Iterable[str]:

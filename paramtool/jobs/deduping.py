@@ -76,6 +76,10 @@ class Deduped:
     """The other files of an input folder that came along, by their names in the output."""
     section: str | None = None
     """The section of the input that was asked for."""
+    changed: tuple[str, ...] = ()
+    """Objects of a torch output that are plain values now, since that was asked for."""
+    keeps_objects: bool = True
+    """Whether every object of the input is there as what it was."""
     needs: tuple[str, ...] = ()
     """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
     tied: tuple[tuple[str, ...], ...] = ()
@@ -258,6 +262,8 @@ def _prepared(
             *where.companions.left,
         ),
         section=options.only,
+        changed=fitted.changed,
+        keeps_objects=not fitted.changed and (bool(fitted.lost) or not fitted.left_out),
         needs=fitted.needs,
         warnings=(
             *lost_warnings(fitted, where.path),

@@ -14,12 +14,14 @@ from typing import Any
 from paramtool import formats
 from paramtool.errors import PlanError, UsageError, listed, plural
 from paramtool.formats import safetensors
+from paramtool.formats._tree import is_flat
 from paramtool.formats._weights import Weights
 from paramtool.jobs import _sidecars
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._sets import Each, each, opened
 from paramtool.jobs._writers import SAFETENSORS
 from paramtool.jobs._writing import Destination, Work, laid_out, name_warnings, place
+from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.plan import Plan, check
 from paramtool.model.view import View
@@ -205,7 +207,7 @@ def _prepared(
         section=only,
         like_section=like_section,
         renamed={new: old[new] for new in plan.order if old.get(new, new) != new},
-        left_out=where.companions.left,
+        left_out=(*_objects_left(checkpoint), *where.companions.left),
         companions=tuple(where.companions.files),
         warnings=(
             *_apart(entries, options.ties),
@@ -216,6 +218,20 @@ def _prepared(
         written=not options.dry_run,
     )
     return report, Work(chosen, plan, outputs, where, windows=entries)
+
+
+def _objects_left(checkpoint: Checkpoint) -> Iterator[str]:
+    """What an export leaves out by its nature: everything that is not a tensor."""
+    tree = checkpoint.objects
+    if not isinstance(tree, objects.Mapping) or is_flat(tree, tuple(checkpoint.entries)):
+        return
+    held = [objects.word(key) for key, child in tree.items if not any(objects.tensor_names(child))]
+    if held:
+        more = f" and {len(held) - MANY} more" if len(held) > MANY else ""
+        yield f"objects {', '.join(map(repr, held[:MANY]))}{more}: an export has tensors alone"
+
+
+MANY = 5
 
 
 def _wanted(

@@ -114,8 +114,10 @@ class Relayouted:
     """Bytes of the output that share their blocks with the input."""
     section: str | None = None
     """The section of the input that was asked for."""
-    keeps_names: bool = False
-    """Whether the output has every name of the input, as windows on the new tensors."""
+    changed: tuple[str, ...] = ()
+    """Objects of a torch output that are plain values now, since that was asked for."""
+    keeps_objects: bool = True
+    """Whether every object of the input is there as what it was."""
     needs: tuple[str, ...] = ()
     """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
 
@@ -234,7 +236,8 @@ def _prepared(
             *where.companions.left,
         ),
         section=options.only,
-        keeps_names=options.keep_names,
+        changed=fitted.changed,
+        keeps_objects=not fitted.changed and (bool(fitted.lost) or not fitted.left_out),
         needs=fitted.needs,
         warnings=(
             *lost_warnings(fitted, where.path),

@@ -18,6 +18,7 @@ from paramtool.model.objects import EMPTY, Mapping, Node, word
 from paramtool.model.view import View
 from paramtool.passes import select
 from paramtool.passes.objects_differ import Comparison, without
+from paramtool.passes.relayout import kept_off
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,9 @@ def verify(
     expected = formats.read(against, allow_class=allow_class, allow_unknown=allow_unknown)
     if only is not None:
         expected = select.section(expected, only)
-    found, made, warnings = _without_made(_without_declared(found, expected), expected)
+    whole = expected
+    parts = _converted(_without_declared(found, expected), expected)
+    found, expected, warnings = parts.found, parts.expected, list(parts.notes)
     if subset:
         expected = replace(expected, entries={n: e for n, e in expected.entries.items() if n in found.entries})
     total = sum(view.nbytes for _, view in expected.windows())
@@ -67,7 +70,7 @@ def verify(
     if not subset:
         apart = _stored_apart(output, against, expected)
         warnings += [f"{name!r}: stored for itself: the model of config.json does not tie it" for name in sorted(apart)]
-        loose = _untied_from(made, expected)
+        loose = _untied_from(parts.windows, whole)
         if loose:
             warnings.append(f"{plural(len(loose), 'name')} no longer tied to converted tensors: {_some(loose)}")
         differences += list(memory_differences(found, expected, apart | loose))
@@ -162,31 +165,49 @@ def _some(names: Collection[str]) -> str:
     return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
-def _without_made(found: Checkpoint, expected: Checkpoint) -> tuple[Checkpoint, set[str], list[str]]:
-    """What was found, but for tensors of converted networks that the source never had, which the record names.
+@dataclass(frozen=True, slots=True)
+class _Converted:
+    """What a conversion that the output's record names did to names."""
 
-    With the names of the source that are windows on such tensors now, and a warning.
-    """
+    found: Checkpoint
+    """The output without the tensors that the source never had."""
+    expected: Checkpoint
+    """The source without the tensors that these were made from, but for those that are windows on them now."""
+    windows: frozenset[str] = frozenset()
+    """Names of the source that are windows on new tensors."""
+    notes: tuple[str, ...] = ()
+
+
+def _converted(found: Checkpoint, expected: Checkpoint) -> _Converted:
+    """What of two checkpoints can be compared where networks were converted; what cannot is a note."""
     modules = [module for module in found.modules if module not in expected.modules]
     more = [name for name in found.entries if name not in expected.entries]
-    made = [name for name in more if any(_is_of(name, module) for module in modules)]
+    made = {name for name in more if any(_is_of(name, module) for module in modules)}
     if not made:
-        return found, set(), []
+        return _Converted(found, expected)
     memories = _memories(found)
     there = {memories[name] for name in made if name in memories}
-    windows = {name for name, memory in memories.items() if memory in there and name in expected.entries}
-    kept = {name: entry for name, entry in found.entries.items() if name not in set(made)}
-    objects = without(found.objects, set(made))
+    windows = frozenset(name for name, memory in memories.items() if memory in there and name in expected.entries)
+    lacking = [name for name in expected.entries if name not in found.entries]
+    ats = {module.at for module in modules}
+    old = {name for module in expected.modules if module.at in ats for name in module.tensors.values()}
+    gone = {name for name in lacking if name in old or any(_is_of(name, module) for module in modules)}
     places = ", ".join(sorted({f"{module.at or 'the top'} ({module.layout})" for module in modules}))
-    note = (
-        f"{plural(len(made), 'tensor')} of converted networks, which the source does not have: {places}; not compared"
+    counts = f"{plural(len(made), 'tensor')} of the output" + (f" and {len(gone)} of the source" if gone else "")
+    return _Converted(
+        _lacking(found, made), _lacking(expected, gone), windows, (f"converted: {places}: {counts}; not compared",)
     )
-    return replace(found, entries=kept, objects=objects), windows, [note]
+
+
+def _lacking(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
+    """A checkpoint without some of its tensors."""
+    entries = {name: entry for name, entry in checkpoint.entries.items() if name not in names}
+    return replace(checkpoint, entries=entries, objects=without(checkpoint.objects, names))
 
 
 def _is_of(name: str, module: Module) -> bool:
     """Whether a tensor is one of a recorded network's."""
-    if name in module.tensors.values() or name == module.at:
+    if name in module.tensors.values() or name == module.at or kept_off(module.at, name) is not None:
         return True
     if not module.at:
         return "." not in name

@@ -39,6 +39,9 @@ COMMANDS: dict[str, list[str]] = {
     "unfuse": ["unfuse", "IN", "-o", "out.safetensors"],
     "convert": ["convert", "IN", "--to", "onnx", "-o", "out.safetensors"],
     "convert.pt": ["convert", "IN", "--to", "keras", "-o", "out.pt"],
+    "dedup --plain": ["dedup", "IN", "-o", "out.pt", "--plain"],
+    "dedup --skip-unsupported": ["dedup", "IN", "-o", "out.pt", "--skip-unsupported"],
+    "convert --keep-split": ["convert", "IN", "--to", "keras", "--keep-split", "-o", "out.safetensors"],
     "shards": ["dedup", "IN", "--max-shard-size", "2kB", "-o", "out"],
     "family": ["dedup", "IN", "TWIN", "-o", "family"],
 }
