@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +16,20 @@ SAMPLES = Path(__file__).resolve().parents[2] / "shared" / "samples"
 """Real checkpoints of other people; see the README there.  Not a part of the repository."""
 
 
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+# the same examples in every run: `HYPOTHESIS_PROFILE=search` looks for new ones
+settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None
+)
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "untimed"))
 """No law depends on how busy the machine is; this comes before any test module makes settings of its own."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible() -> None:
     """Ctrl-C ends what the tests start, also where a shell started the tests in the background and ignores it."""
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -48,6 +48,8 @@ SAME_SUFFIXES = (*WEIGHTS, ".msgpack", ".ot", ".pdparams")
 """How the names of a model's weights end, whatever format they are in."""
 INDEX = re.compile(r"\.index(\.[^.]+)?\.json$")
 """`model.safetensors.index.json`; of a variant `model.safetensors.index.fp16.json` (`_add_variant` of transformers)."""
+VARIANT = re.compile(r"\d+|fp16|bf16|fp32|float16|bfloat16|float32|ema|non_ema")
+"""What libraries put between the stem and the suffix: `consolidated.00.pth`; variants as those of hubs are called."""
 SHARD = re.compile(r"-\d+-of-\d+")
 EXPORTS = (
     (
@@ -220,8 +222,7 @@ def _stem(name: str) -> str:
 def same_weights(name: str, stems: Iterable[str]) -> str:
     """Why a file beside weights of these stems is the same weights once more; nothing where it is something else.
 
-    Of files that are read here the name says nothing: those that hold the same were compared, and are known.  Shards
-    and indexes are parts of what was not read.
+    `model.optim.pt` is something else: a name of weights has no more than a number or a variant behind its stem.
 
     >>> same_weights("flax_model.msgpack", {"model", "flax_model"})
     'the same weights in another format or variant'
@@ -230,13 +231,23 @@ def same_weights(name: str, stems: Iterable[str]) -> str:
     """
     if _stem(name) not in stems:
         return _matched(name, EXPORTS)
-    if name.lower().endswith(MAIN) and not SHARD.search(name):
+    if name.lower().endswith(MAIN) and not SHARD.search(name) and not _is_plain(name):
         return ""
     return (
         "an index of the same weights"
         if INDEX.search(name.lower())
         else "the same weights in another format or variant"
     )
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name has nothing between its stem and its suffix but a number or the name of a variant.
+
+    >>> [_is_plain(name) for name in ("model.bin", "model.fp16.safetensors", "consolidated.00.pth", "model.optim.pt")]
+    [True, True, True, False]
+    """
+    _, *between, _ = name.lower().split(".")
+    return len(between) < 2 and all(VARIANT.fullmatch(word) for word in between)
 
 
 def _matched(name: str, table: Iterable[tuple[str, tuple[str, ...]]]) -> str:

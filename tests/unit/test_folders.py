@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 STAYING = [
     "pytorch_model.bin", "model.fp16.safetensors", "tf_model.h5", "flax_model.msgpack", "rust_model.ot", "x.gguf",
     "consolidated.00.pth", "pytorch_model.bin.index.json", "model.ckpt.data-00000-of-00001", "model.ckpt.index",
-    "MODEL.SAFETENSORS.BAK.PT", "model-00001-of-00002.safetensors", "tf_model-00001-of-00002.h5",
+    "model-00001-of-00002.safetensors", "tf_model-00001-of-00002.h5",
     "model_state.pdparams",
     "flax_model.msgpack.index.json", "model.safetensors.index.fp16.json", "model.fp16-00001-of-00002.safetensors",
     "model.onnx_data", "decoder_model_merged.onnx", "openvino_model.bin", "openvino_model.xml",
@@ -52,7 +52,7 @@ COMING = [
     "dl_state_dict.bin", "custom_checkpoint_0.pkl", "model_1.safetensors", "pytorch_model_1.bin",
     "adapter_model.safetensors", "adapter_model.bin", "ema_weights.pt", "pytorch_lora_weights.safetensors",
     "spk_embeddings.npz", "model.pkl", "last.ckpt", "vocab.bin", "vad.onnx", "tokens.msgpack", "x.pdopt",
-    "faiss.index.json", "open_clip_model.safetensors", "latest",
+    "faiss.index.json", "model.optim.pt", "open_clip_model.safetensors", "latest",
     "pytorch_model_fsdp_0/__0_0.distcp", "pytorch_model_fsdp_0/.metadata", "optimizer_0/__0_0.distcp", "x/.zarray",
     "adapters/german/adapter_model.safetensors", "speech_tokenizer/model.safetensors", "vad/onnx/model.onnx",
     "pytorch_model/mp_rank_00_model_states.pt", "0_Transformer/pytorch_model.bin", "parts/model.safetensors.index.json",

@@ -207,6 +207,7 @@ def test_a_choice_that_is_none(tmp_path: Path) -> None:
         paramtool.read(tmp_path / "in", "none.bin")
 
 
+@pytest.mark.filterwarnings("ignore:OMP_NUM_THREADS")
 def test_models_of_accelerate(tmp_path: Path) -> None:
     """Two models of one shape, saved by accelerate: both are written, and accelerate loads both."""
     accelerator = Accelerator(cpu=True)
