@@ -32,7 +32,7 @@ AS_SAVED = (
 )
 
 
-@click.command("export", epilog="Exit codes: 0 fine, 2 a name is missing, 3 bad file, 4 unsafe file, 6 no plain form, 7 output.")
+@click.command("export", epilog="Exit codes: 0 fine, 2 name missing, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
 @click.argument("path", metavar="FILE", type=FILE)
 @click.option("--names", type=FILE, metavar="NAMES.txt", help="One name a line; - reads standard input.")
 @click.option("--like", type=FILE, metavar="OTHER_CKPT", help="Take the names, and check the shapes, of another.")
