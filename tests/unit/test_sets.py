@@ -211,7 +211,7 @@ def test_a_choice_that_is_none(tmp_path: Path) -> None:
 def test_models_of_accelerate(tmp_path: Path) -> None:
     """Two models of one shape, saved by accelerate: both are written, and accelerate loads both."""
     accelerator = Accelerator(cpu=True)
-    models = [accelerator.prepare(torch.nn.Linear(4, 4)) for _ in range(2)]
+    models = [accelerator.unwrap_model(accelerator.prepare(torch.nn.Linear(4, 4))) for _ in range(2)]
     saved = [{name: tensor.clone() for name, tensor in model.state_dict().items()} for model in models]
     accelerator.save_state(str(tmp_path / "in"))
     assert quick("dedup", "in", cwd=tmp_path).code == 2
