@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 
 from paramtool.formats._pickle_write import MAX_INT_BITS
 from paramtool.formats._torch_objects import ARRAYS, FACTORIES, FORMS, as_plain, spoken_class, takes_weights_only, unfit
-from paramtool.formats._tree import LEFT_OUT
 from paramtool.formats._walk import Path, names_of
 from paramtool.model.checkpoint import unescaped_name
 from paramtool.model.objects import (
+    LEFT_OUT,
     Again,
     Array,
     Key,

@@ -22,6 +22,7 @@ from typing import Any
 from paramtool.errors import plural
 from paramtool.model.checkpoint import Entry, Section
 from paramtool.model.objects import (
+    LEFT_OUT,
     MAX_DEPTH,
     Again,
     Array,
@@ -40,8 +41,6 @@ from paramtool.model.objects import (
 
 MAX_ARRAY_NBYTES = 64 << 10
 """Larger arrays that are not tensors (strings, dates, records) are left out of the record, and the record says so."""
-LEFT_OUT = "paramtool.left_out"
-"""Stands in the tree where something was not recorded."""
 _DICTS = {"dict", "collections.OrderedDict"}
 
 

@@ -94,6 +94,8 @@ class Opaque:
 Node = Leaf | TensorRef | Array | Again | Sequence | Mapping | Opaque
 
 EMPTY = Mapping("dict", ())
+LEFT_OUT = "paramtool.left_out"
+"""The class of an object that a record had no room for."""
 
 
 def complex_number(value: complex) -> Opaque:

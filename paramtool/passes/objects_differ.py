@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from struct import pack
 
 from paramtool.errors import plural
 from paramtool.model.objects import (
+    LEFT_OUT,
     Again,
     Array,
     Key,
@@ -30,7 +31,6 @@ SAME = {
     "builtins.xrange": "builtins.range",  # protocol 2 and later ones
 }
 """Spellings of one class, the second of which stands for both."""
-LEFT_OUT = "paramtool.left_out"
 MAX_SHOWN = 60
 
 
@@ -254,8 +254,3 @@ def _spoken(node: Node) -> str:
         case Array(dtype, shape):
             return f"array {dtype} {list(shape)}"
     return "a container that holds itself"
-
-
-def differences(found: Node, expected: Node) -> Iterator[str]:
-    """What differs between two trees."""
-    yield from Comparison().run(found, expected).differences
