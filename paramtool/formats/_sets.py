@@ -4,7 +4,9 @@
     model.safetensors, model.fp16.safetensors   two sets: what opens one does not open the other
     model.safetensors, model_1.safetensors      two sets: accelerate saves one for each model
     unet/..., vae/..., model_index.json         sets in folders inside: a pipeline
-    optimizer.pt, scheduler.pt, rng_state.pth   no weights
+    optimizer.pt, scheduler.pt, rng_state.pth   no weights, by their names
+    model.safetensors, stats.pt                 one set, and a file that no library looks for, with names of its own
+    model.safetensors, model.bin                one set, if model.bin holds no tensors, or more than tensors
 
 Two sets that differ are never mixed up in silence: whoever wants one has to say which.
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from shlex import quote
@@ -36,6 +38,7 @@ from paramtool.formats._weights import (
 )
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.objects import EMPTY
+from paramtool.model.objects import Mapping as ObjectMapping
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 
@@ -62,9 +65,9 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
     """
     if choice is not None:
         path = chosen(folder, choice)
-        taken = read(path)
-        mine = {path, *(file.path for file in taken.files)}
-        return Weights(path, taken, of_file(path), others=tuple(_others(folder, mine, read)))
+        taken = Weights(path, read(path), of_file(path))
+        others, more = _beside(folder, taken, read)
+        return replace(taken, others=tuple(others), more=tuple(more))
     found = _files(folder)
     if inside := _inner_of_root(folder, found):
         raise _is_root(folder, [os.path.basename(path) for path in found], inside)
@@ -148,26 +151,49 @@ def _listed(folder: str) -> list[os.DirEntry[str]]:
         raise FormatError(f"{folder}: cannot be read: {error.strerror}") from None
 
 
-def _others(folder: str, mine: Collection[str], read: Read) -> Iterator[str]:
-    """The files of the other weights of a folder, shards among them, where `mine` were chosen.
+def _beside(folder: str, taken: Weights, read: Read) -> tuple[list[str], list[str]]:
+    """The files of the other weights of a folder, shards among them, where one set was chosen; and what is no weights.
 
     A file that only is called as weights are, such as a vocabulary in `vocab.bin`, is none of them.
     """
+    mine = {taken.path, *(file.path for file in taken.checkpoint.files)}
+    others: list[str] = []
+    more: list[str] = []
     for path in _files(folder):
         if path in mine:
             continue
-        try:
-            is_set = is_index_name(path) or _holds_weights(read(path))
-        except FormatError:
-            continue
-        except ParamtoolError:  # nobody chose it, so that nobody has to allow it
-            is_set = True
         shards = [os.path.join(folder, name) for name in sorted(_shards(path))] if is_index_name(path) else []
-        yield from (one for one in (path, *shards) if is_set and one not in mine)
+        files = [one for one in (path, *shards) if one not in mine]
+        try:
+            other = Weights(path, read(path), of_file(path))
+        except FormatError:
+            others += files if is_index_name(path) else []
+        except ParamtoolError:  # nobody chose it, so that nobody has to allow it
+            others += files
+        else:
+            (more if _is_something_else(taken, other) else others).extend(files)
+    return others, more
+
+
+def _is_something_else(one: Weights, other: Weights) -> bool:
+    """Whether a file beside a set of weights is no other set: it holds no weights, or no library looks for it."""
+    if not _holds_weights(other.checkpoint):
+        return True
+    if not one.name.is_usual or other.name.is_usual or is_index_name(other.path):
+        return False
+    return not one.checkpoint.entries.keys() & other.checkpoint.entries.keys()
 
 
 def _holds_weights(checkpoint: Checkpoint) -> bool:
     return any(entry.role not in ("optimizer", "other") for entry in checkpoint.entries.values())
+
+
+def _holds_more(checkpoint: Checkpoint) -> bool:
+    """Whether a checkpoint holds anything but tensors, and the versions of modules that a state dict brings."""
+    objects = checkpoint.objects
+    if isinstance(objects, ObjectMapping):
+        objects = replace(objects, attributes=None)
+    return objects != EMPTY and not is_flat(objects, tuple(checkpoint.entries))
 
 
 def _files(folder: str) -> list[str]:
@@ -210,8 +236,8 @@ def _shards(path: str) -> set[str]:
 def _grouped(files: Sequence[str], read: Read) -> tuple[list[Weights], dict[str, str]]:
     """The sets of a folder, each with its copies, and {path of a set: how it differs from the first}.
 
-    The first is always read, and its errors are raised.  Another that cannot be read, or holds no weights, is no set:
-    nothing that opens the folder can use it either.
+    The first is always read, and its errors are raised.  Another that cannot be read is no set: nothing that opens the
+    folder can use it either.
     """
     sets: list[Weights] = []
     differences: dict[str, str] = {}
@@ -225,15 +251,18 @@ def _grouped(files: Sequence[str], read: Read) -> tuple[list[Weights], dict[str,
                 error.hint = "; ".join(text for text in (error.hint, also) if text)
                 raise
             continue
-        if sets and not _holds_weights(checkpoint):
-            continue
         mine = Weights(path, checkpoint, of_file(path))
+        if sets and _is_something_else(sets[0], mine):
+            sets[0] = replace(sets[0], more=(*sets[0].more, path))
+            continue
         for k, one in enumerate(sets):
             pairs = _compared(one, mine)
             if isinstance(pairs, str):
                 differences.setdefault(path, pairs)
                 continue
-            if is_flat(checkpoint.objects, tuple(checkpoint.entries)) or checkpoint.objects == EMPTY:
+            if _holds_more(checkpoint):
+                sets[k] = replace(one, more=(*one.more, path))
+            else:
                 sets[k] = replace(one, copies=(*one.copies, Copy(path, checkpoint, pairs)))
             differences.pop(path, None)
             break

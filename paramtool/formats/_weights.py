@@ -119,6 +119,8 @@ class Weights:
     """Other files of the folder that hold the same, as far as their first bytes say."""
     others: tuple[str, ...] = ()
     """Files of the folder's other sets, where this one was chosen: they stay out of an output."""
+    more: tuple[str, ...] = ()
+    """Files of the folder that are called as weights are, and hold something else: they come along."""
 
     @property
     def twins(self) -> tuple[str, ...]:

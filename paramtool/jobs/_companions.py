@@ -2,13 +2,14 @@
 
     config.json, tokenizer.json, modeling_x.py, 1_Pooling/config.json ...                        come along
     optimizer.pt, rng_state.pth, training_args.bin, random_states_0.pkl, german/adapter_model.bin  come along
+    original/params.json, onnx/tokenizer.json                                                    come along
     the weights that were read, and the same weights in other formats                            stay, and are listed
-    folders of exports, other checkpoints of the training, hidden files                          stay, and are listed
+    other checkpoints of the training, hidden files                                              stay, and are listed
 
 Everything comes along but what is named here, because what a training resumes from is called as weights are
-(`optimizer.bin`, `rng_state.pth`).  A file holds the same weights if it was compared (formats/_sets.py), or if its name
-says so: it is beside the weights that were read, with their stem (`model` of `model.msgpack`) or with another under
-which libraries look for the same model (`tf_model.h5`).
+(`optimizer.bin`, `rng_state.pth`).  A file holds the same weights if it was compared (formats/_sets.py), or, where it
+cannot be read, if its name says so: it is beside the weights that were read, with their stem (`model` of
+`model.msgpack`) or with another under which libraries look for the same model (`tf_model.h5`).
 
 Links are followed as far as a hub's cache needs it: to regular files of the folder itself, or of the `blobs` of the
 cache that it is a snapshot of.  A link to anything else would carry a file out of somewhere that nobody named.
@@ -56,7 +57,7 @@ EXPORTS = (
         "the weights as another program takes them",
         (
             "*.gguf", "*.ggml", "*.llamafile", "*.tflite", "*.mlmodel", "*.pte", "*.pt2", "*.engine", "*.trt", "*.mar",
-            "*.nemo", "*.ot",
+            "*.nemo",
         ),
     ),
     (
@@ -67,18 +68,15 @@ EXPORTS = (
     ("the weights as TensorFlow saves them", ("*.ckpt.index", "*.ckpt.meta", "*.ckpt.data-*")),
 )  # fmt: skip
 """(why it stays, patterns of lower-case file names); looked for beside the weights only, not in folders inside."""
-EXPORT_FOLDERS = (
-    (
-        "another copy of the weights",
-        COPIES,
-    ),
-)
-"""(why, patterns of lower-case folder names); looked for beside the weights only."""
-STAYING_FOLDERS = (
-    ("a checkpoint of its own", ("checkpoint-*", "checkpoint_[0-9]*", "global_step*")),
-    ("what Python made of its modules", ("__pycache__",)),
-)
-"""(why, patterns of lower-case folder names), at any depth."""
+COPY = "another copy of the weights"
+EXPORT_DATA = ("*.onnx_data*", "*.onnx.data", "*.xml", "*.mlmodelc", "*.pb")
+"""What holds weights, or their graph, in the folders of exports alone; patterns of lower-case file names."""
+PACKAGES = ("*.mlpackage", "*.mlmodelc")
+"""Folders that are one file to the program that opens them."""
+CHECKPOINTS = ("checkpoint-*", "checkpoint_[0-9]*", "global_step*")
+"""How a training calls the folders of its checkpoints; one without weights or the state of a training is none."""
+CACHES = ("__pycache__",)
+"""What Python makes of its modules."""
 LATEST = "latest"
 """DeepSpeed's file with the name of the folder that it resumes from (`load_checkpoint` of its runtime/engine.py)."""
 HIDDEN_DATA = (".metadata", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
@@ -90,6 +88,8 @@ FSDP = re.compile(r"pytorch_model_fsdp(_\d+)?(_rank\d+)?\.bin")
 """The one name under which accelerate looks for FSDP's whole model (utils/fsdp_utils.py of 1.15, `load_fsdp_model`)."""
 NOT_CHOSEN = "other weights than those that --weights takes; --each writes them, too"
 TWIN = "the same weights once more"
+MORE = ""
+"""Called as weights are, and something else."""
 MAX_NAMED = 5
 
 
@@ -106,20 +106,28 @@ class Companions:
 
 
 def companions(
-    folder: str, read: Iterable[str], output: str, twins: Iterable[str] = (), others: Iterable[str] = ()
+    folder: str,
+    read: Iterable[str],
+    output: str,
+    twins: Iterable[str] = (),
+    others: Iterable[str] = (),
+    more: Iterable[str] = (),
 ) -> Companions:
     """The other files of an input folder; `read` are the files of its checkpoint, `output` is where it goes.
 
-    `twins` are files that hold the same once more, as comparing showed, and `others` weights that were not chosen.
+    `twins` are files that hold the same once more, as comparing showed, `others` weights that were not chosen, and
+    `more` files that are only called as weights are.
     The one place where it is decided what comes along.  OSError where the folder cannot be listed.
     """
-    known = dict.fromkeys(map(os.path.realpath, others), NOT_CHOSEN)
-    found = _Found(folder, list(read), output, known | dict.fromkeys(map(os.path.realpath, twins), TWIN))
+    settled = ((more, MORE), (others, NOT_CHOSEN), (twins, TWIN))
+    known = {os.path.realpath(path): why for paths, why in settled for path in paths}
+    found = _Found(folder, list(read), output, known)
     waiting = [""]
     while waiting:
         place = waiting.pop()
         items = sorted(os.scandir(os.path.join(folder, place)), key=lambda item: item.name)
         waiting += [name for item in items if (name := found.add(item, place))]
+    found.left += (f"in folder {place!r}: {COPY}: {_some(names)}" for place, names in found.copies.items())
     if found.hidden:
         found.left.append(f"hidden: {_some(found.hidden)}")
     return Companions(dict(sorted(found.files.items())), tuple(found.left), found.same)
@@ -133,6 +141,8 @@ class _Found:
         self.left: list[str] = []
         self.same: dict[str, str] = {}
         self.hidden: list[str] = []
+        self.copies: dict[str, list[str]] = {}
+        """{folder of exports: names of the weights in it}"""
         self._skipped = {os.path.realpath(path) for path in (*read, output)}
         self._stems = stems(read)
         self._known = known
@@ -147,12 +157,14 @@ class _Found:
         if item.name.startswith(".") and item.name not in HIDDEN_DATA:
             self.hidden.append(name)
         elif item.is_dir(follow_symlinks=False):
-            if not (why := _folder_stays(item, place)) or self._is_read_from(real):
+            if self._is_read_from(real) or not (why := _folder_stays(item, _top(place))):
                 return name
             self.left.append(f"folder {name!r}: {why}")
         elif why := _refusal(item, real, self._reach):
             self.left.append(f"file {name!r}: {why}")
-        elif why := self._known.get(real, "") or ("" if place else same_weights(name, self._stems)):
+        elif _is_of_exports(_top(place)) and _is_export(item.name):
+            self.copies.setdefault(_top(place), []).append(name)
+        elif why := self._known[real] if real in self._known else "" if place else same_weights(name, self._stems):
             self.left.append(f"file {name!r}: {why}")
             if why != NOT_CHOSEN:
                 self.same[name] = real
@@ -165,10 +177,39 @@ class _Found:
         return any(path.startswith(os.path.join(folder, "")) for path in self._skipped)
 
 
-def _folder_stays(item: os.DirEntry[str], place: str) -> str:
-    """Why a folder stays, or nothing."""
-    why = _matched(item.name, STAYING_FOLDERS) or ("" if place else _matched(item.name, EXPORT_FOLDERS))
-    return "" if why and item.name == _latest(os.path.dirname(item.path)) else why
+def _top(place: str) -> str:
+    """The first folder of a path with `/`."""
+    return place.partition("/")[0]
+
+
+def _folder_stays(item: os.DirEntry[str], top: str) -> str:
+    """Why a folder stays, or nothing; `top` is the folder beside the weights that it is in, if any."""
+    if _is_any(item.name, CACHES):
+        return "what Python made of its modules"
+    if _is_any(item.name, PACKAGES) and (not top or _is_of_exports(top)):
+        return COPY
+    is_checkpoint = _is_any(item.name, CHECKPOINTS) and item.name != _latest(os.path.dirname(item.path))
+    return "a checkpoint of its own" if is_checkpoint and _holds_state(item.path) else ""
+
+
+def _holds_state(folder: str) -> bool:
+    """Whether a folder, or one inside, has files with names of weights or of a training's state."""
+    files = (name for _, _, names in os.walk(folder) for name in names)
+    return any(name.lower().endswith((*SAME_SUFFIXES, ".distcp")) or is_training_state(name) for name in files)
+
+
+def _is_of_exports(top: str) -> bool:
+    return bool(top) and _is_any(top, COPIES)
+
+
+def _is_export(name: str) -> bool:
+    """Whether a file in a folder of exports holds the weights there, as its name says."""
+    is_weights = name.lower().endswith(SAME_SUFFIXES) or INDEX.search(name.lower()) is not None
+    return is_weights or bool(_matched(name, EXPORTS)) or _is_any(name, EXPORT_DATA)
+
+
+def _is_any(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name.lower(), pattern) for pattern in patterns)
 
 
 def _latest(folder: str) -> str:
@@ -252,8 +293,7 @@ def _is_plain(name: str) -> bool:
 
 def _matched(name: str, table: Iterable[tuple[str, tuple[str, ...]]]) -> str:
     """Why a table keeps a name back, or nothing."""
-    name = name.lower()
-    return next((why for why, patterns in table if any(fnmatchcase(name, pattern) for pattern in patterns)), "")
+    return next((why for why, patterns in table if _is_any(name, patterns)), "")
 
 
 def bring(staged: Staged, files: Mapping[str, str], progress: Progress) -> None:

@@ -178,7 +178,7 @@ def brought(one: Input, target: str) -> Companions:
     if not os.path.isdir(one.path):
         return Companions()
     read = [file.path for file in one.whole.files]
-    return companions(one.path, read, target, one.opened.twins, one.opened.others)
+    return companions(one.path, read, target, one.opened.twins, one.opened.others, one.opened.more)
 
 
 def check_brought(one: Input, target: str) -> None:

@@ -164,4 +164,5 @@ def _beside(folder: str, place: str, found: Mapping[str, list[Weights]], target:
     read = [file.path for one in found.get(place, ()) for file in one.checkpoint.files]
     inside = [os.path.join(folder, other) for other in found if other != place and other.startswith(prefix)]
     twins = [path for one in found.get(place, ()) for path in one.twins]
-    return companions(os.path.join(folder, place) if place else folder, [*read, *inside], target, twins)
+    more = [path for one in found.get(place, ()) for path in one.more]
+    return companions(os.path.join(folder, place) if place else folder, [*read, *inside], target, twins, more=more)

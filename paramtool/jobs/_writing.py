@@ -137,7 +137,7 @@ def place(
         check_apart(target, [os.fspath(path)])
     beside = Companions()
     if folder and given:
-        beside = companions(os.fspath(path), weights, target, opened.twins, opened.others)
+        beside = companions(os.fspath(path), weights, target, opened.twins, opened.others, opened.more)
         is_cut = max_shard_nbytes is not None and not whole.format.startswith("sharded")
         check_resumes(os.fspath(path), weights, beside, is_cut)
     if folder:

@@ -93,7 +93,7 @@ def folder(tmp_path: Path) -> Path:
         shutil.copy(tmp_path / file, tmp_path / place / "model.pt")
     (tmp_path / "copies").mkdir()
     save_file({"w": torch.tensor([1.0, 2, 3, 4])}, tmp_path / "copies" / "model.safetensors")
-    pickle = state(w=tensor(), args=EVIL)
+    pickle = EVIL + b"0" + state(w=tensor())  # what it called is dropped: nothing but the tensor is left
     (tmp_path / "copies" / "pytorch_model.bin").write_bytes(makers_torch.archive(*makers_torch.parts(pickle)))
     return tmp_path
 
@@ -201,7 +201,7 @@ def test_sets_that_differ(folder: Path) -> None:
     (folder / "two").mkdir()
     shutil.copy(folder / "good.pt", folder / "two" / "model.pt")
     pickle = state(v=tensor(), args=EVIL)
-    (folder / "two" / "other.pt").write_bytes(makers_torch.archive(*makers_torch.parts(pickle)))
+    (folder / "two" / "model_1.pt").write_bytes(makers_torch.archive(*makers_torch.parts(pickle)))
     ran = quick("inspect", "two", cwd=folder)
     assert ran.code == 4 and CALLED in ran.err and "2 sets of weights" in ran.err, ran
     assert quick("inspect", "two", "--allow-class", CALLED, cwd=folder).code == 2

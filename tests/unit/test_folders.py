@@ -225,15 +225,68 @@ def test_the_folder_that_deepspeed_resumes_from(folder: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "name",
-    ["onnx", "original", "openvino", "checkpoint-500", "checkpoint_0", "global_step10", "__pycache__"],
+    ["checkpoint-500", "checkpoint_0", "checkpoint-best", "global_step10", "coreml/text.mlpackage", "__pycache__"],
 )
-def test_other_copies_in_folders_stay(folder: Path, tmp_path: Path, name: str) -> None:
+def test_other_checkpoints_stay(folder: Path, tmp_path: Path, name: str) -> None:
     """The whole folder, and one line for it."""
-    (folder / name).mkdir()
+    (folder / name).mkdir(parents=True)
     (folder / name / "params.json").write_text("{}")
+    (folder / name / "optimizer.bin").write_bytes(b"x")
     found = jobs.dedup(folder, tmp_path / "out")
     assert not (tmp_path / "out" / name).exists()
     assert len(found.left_out) == 1 and repr(name) in found.left_out[0]
+
+
+EXPORTED = {
+    "onnx": (["model.onnx", "model_q4.onnx_data", "quantised/decoder.onnx"], ["tokenizer.json", "config.json"]),
+    "original": (["consolidated.00.pth", "model.safetensors.index.json"], ["params.json", "tokenizer.model"]),
+    "openvino": (["openvino_model.xml", "openvino_model.bin"], ["README.md", "parts/notes.txt"]),
+}
+
+
+@pytest.mark.parametrize("name", EXPORTED)
+def test_copies_in_folders_stay_and_what_is_beside_them_comes_along(folder: Path, tmp_path: Path, name: str) -> None:
+    """One line for a folder, that names the files."""
+    staying, coming = EXPORTED[name]
+    for file in (*staying, *coming):
+        (folder / name / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name / file).write_bytes(file.encode())
+    found = jobs.dedup(folder, tmp_path / "out")
+    there = {n.removeprefix(f"{name}/") for n, what in contents(tmp_path / "out").items()
+             if what != "folder" and n.startswith(name)}  # fmt: skip
+    assert there == set(coming)
+    assert len(found.left_out) == 1 and all(repr(f"{name}/{file}") in found.left_out[0] for file in staying)
+
+
+def test_a_folder_that_is_only_called_as_a_checkpoint(folder: Path, tmp_path: Path) -> None:
+    """Without weights and without the state of a training it comes along."""
+    (folder / "checkpoint-tokenizer").mkdir()
+    (folder / "checkpoint-tokenizer" / "tokenizer.json").write_text("{}")
+    (folder / "vocab.ot").write_bytes(b"words")
+    found = jobs.dedup(folder, tmp_path / "out")
+    assert found.left_out == () and {"checkpoint-tokenizer/tokenizer.json", "vocab.ot"} <= set(found.companions)
+
+
+NO_WEIGHTS = {
+    "no tensors": ("model_state.pt", {"step": 3}),
+    "more than tensors": ("pytorch_model.bin", {"a": torch.zeros(2), "epoch": 3}),
+    "names of its own": ("stats.pt", {"mean": torch.ones(4)}),
+    "an optimizer and a tensor": ("optim.pt", {"state": {0: {"exp_avg": torch.ones(2)}}, "loss": torch.ones(1)}),
+}
+
+
+@pytest.mark.parametrize("key", NO_WEIGHTS)
+def test_what_only_is_called_as_weights_are_comes_along(key: str, folder: Path, tmp_path: Path) -> None:
+    """A file that can be read is judged by what it holds, and not by its name."""
+    name, held = NO_WEIGHTS[key]
+    if "a" in held:
+        held = {**load_file(folder / "model.safetensors"), "epoch": 3}
+    torch.save(held, folder / name)
+    for run in (jobs.dedup, jobs.dedup_each):
+        run(folder, tmp_path / "out", force=True)  # type: ignore[operator]
+        assert (tmp_path / "out" / name).read_bytes() == (folder / name).read_bytes()
+    ran = quick("dedup", "model", "-o", "two", "--weights", "model.safetensors", cwd=tmp_path)
+    assert ran.code == 0 and ((tmp_path / "two" / name).exists() or f"file {name!r}: {NOT_CHOSEN}" in ran.out), ran
 
 
 def test_hidden_files_stay(folder: Path, tmp_path: Path) -> None:

@@ -142,7 +142,6 @@ DIFFERENT = {
     "another dtype": ("pytorch_model.bin", {name: tensor.half() for name, tensor in state().items()}),
     "another shape": ("pytorch_model.bin", {**state(), "b.weight": torch.zeros(4)}),
     "more weights": ("pytorch_model.bin", {**state(), "c.weight": torch.ones(7)}),
-    "no common name": ("other.pt", {"x": torch.ones(7)}),
     "a variant": ("model.fp16.safetensors", state()),
     "another model": ("model_1.safetensors", state()),
 }  # fmt: skip
@@ -190,6 +189,14 @@ def same(found: State, expected: State) -> None:
     assert all(
         torch.equal(found[name], tensor) and found[name].dtype == tensor.dtype for name, tensor in expected.items()
     )
+
+
+def test_two_files_of_names_that_nobody_looks_for(tmp_path: Path) -> None:
+    """Neither is the one that a library would open."""
+    put(tmp_path / "in", "a.pt", state())
+    put(tmp_path / "in", "b.pt", {"x": torch.ones(7)})
+    ran = quick("dedup", "in", cwd=tmp_path)
+    assert ran.code == 2 and "b.pt: 1 tensor; no name in common with a.pt" in ran.err, ran
 
 
 def test_a_choice_that_is_none(tmp_path: Path) -> None:
