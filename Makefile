@@ -61,7 +61,7 @@ demo: $(VENV)/stamp-paramtool
 	$(BIN)/python docs/examples/load_variants.py build/demo.safetensors
 
 test: $(VENV)/stamp-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
 # The type checker sees torch, so that paramtool/torch is checked against it.
 check: $(VENV)/stamp-check

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from paramtool.cli import _render
-from paramtool.cli._text import came_along, plural
+from paramtool.cli._text import NEXT, came_along, plural, verify_line
 
 if TYPE_CHECKING:
     from paramtool.jobs import Each
@@ -20,14 +20,18 @@ EACH = click.option("--each", is_flag=True,
 
 
 def report(
-    found: Each[R], as_json: bool, document: Callable[[R], dict[str, Any]], rows: Callable[[R], Iterable[_render.Row]]
+    found: Each[R],
+    as_json: bool,
+    document: Callable[[R], dict[str, Any]],
+    rows: Callable[[R], Iterable[_render.Row]],
+    flag: Callable[[R], str],
 ) -> None:
-    """Print what was done with each set."""
+    """Print what was done with each set; `flag` is what `verify` needs to know of one."""
     _render.warn(*(text for one in found.members for text in getattr(one, "warnings", ())), *found.warnings)
     if as_json:
         _render.json_text(_document(found, document))
     else:
-        _render.rows(_rows(found, rows))
+        _render.rows(_rows(found, rows, flag))
 
 
 def _document(found: Each[R], document: Callable[[R], dict[str, Any]]) -> dict[str, Any]:
@@ -42,10 +46,16 @@ def _document(found: Each[R], document: Callable[[R], dict[str, Any]]) -> dict[s
     }
 
 
-def _rows(found: Each[R], rows: Callable[[R], Iterable[_render.Row]]) -> Iterator[_render.Row]:
+def _rows(
+    found: Each[R], rows: Callable[[R], Iterable[_render.Row]], flag: Callable[[R], str]
+) -> Iterator[_render.Row]:
     what = "each" if found.written else "dry run"
     yield (what, f"{found.input} -> {found.output}", f"{plural(len(found.members), 'set')} of weights")
     yield from came_along(found.companions)
     yield from (("left out", text) for text in found.left_out)
     for one in found.members:
-        yield from rows(one)
+        yield from (row for row in rows(one) if row[0] != NEXT)
+    if found.written:
+        flags = {flag(one) for one in found.members}
+        weakest = next((one for one in ("--subset", "--tensors-only") if one in flags), "")
+        yield (NEXT, verify_line(found.output, found.input, flag=weakest, each=True))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import physical
-from paramtool.cli._text import load_line, plural, size, verify_line, wrapped
+from paramtool.cli._text import NEXT, load_line, plural, size, verify_line, wrapped
 from paramtool.jobs import Family, Options
 
 MANY = 8
@@ -49,7 +49,7 @@ def _rows(found: Family) -> Iterator[_render.Row]:
     if found.written:
         first = found.members[0]
         yield ("load it", load_line(first.folder, first.wrapper), wrapped(first.wrapper))
-        yield ("next", verify_line(first.folder, first.input, first.section))
+        yield (NEXT, verify_line(first.folder, first.input, first.section))
 
 
 def _renamed(found: Family) -> Iterator[_render.Row]:

@@ -10,7 +10,7 @@ import click
 from paramtool import jobs
 from paramtool.cli import _allow, _each, _render
 from paramtool.cli._align import ALIGN, physical
-from paramtool.cli._text import FILE, Size, came_along, opens, plural, size, verify_line
+from paramtool.cli._text import FILE, NEXT, Size, came_along, opens, plural, size, verify_line
 from paramtool.layouts import verified
 
 if TYPE_CHECKING:
@@ -125,9 +125,13 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     for layout in {layout.name: layout for layout in sides}.values():
         yield ("evidence", layout.name, "; ".join(verified.evidence(layout)))
     if found.written:
-        renamed = any(one.at != one.source.at for one in found.converted)
-        flag = "--subset" if renamed else "" if found.keeps_objects else "--tensors-only"
-        yield ("next", verify_line(found.output, found.input, found.section, flag))
+        yield (NEXT, verify_line(found.output, found.input, found.section, _flag(found)))
+
+
+def _flag(found: Relayouted) -> str:
+    """What `verify` needs to know of an output that does not hold everything, or not under the same names."""
+    renamed = any(one.at != one.source.at for one in found.converted)
+    return "--subset" if renamed else "" if found.keeps_objects else "--tensors-only"
 
 
 def _network(one: Converted) -> Iterator[_render.Row]:
@@ -151,7 +155,7 @@ def run(path: str, output: str | None, command: str, flags: dict[str, Any], **mo
         from paramtool.cli import _json_layouts
 
         together = jobs.relayout_each(path, output, progress=_render.progress, **options(flags), **more)
-        _each.report(together, flags["as_json"], _json_layouts.relayouted, partial(_rows, command=command))
+        _each.report(together, flags["as_json"], _json_layouts.relayouted, partial(_rows, command=command), _flag)
         return
     found = jobs.relayout(path, output, progress=_render.progress, **options(flags), **more)
     report(found, flags["as_json"], command)

@@ -17,6 +17,8 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 
 OUTPUT = "Ends in .safetensors, or in .pt, .pth, .bin or .ckpt for torch's format; of a folder, a folder."
 """What every command says of its output."""
+NEXT = "next"
+"""The row with the command that comes next."""
 MANY = 8
 """So many files are named in a row."""
 
@@ -122,10 +124,20 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
             self.fail(str(error), param, ctx)
 
 
-def verify_line(output: str, source: str, only: str | None = None, flag: str = "") -> str:
-    """The command that compares an output with what it was made from; `flag` says what it does not hold."""
-    section = f" --only {quoted(only)}" if only is not None else ""
-    return f"paramtool verify {quoted(output)} --against {quoted(source)}{section}{f' {flag}' if flag else ''}"
+def verify_line(output: str, source: str, only: str | None = None, flag: str = "", each: bool = False) -> str:
+    """The command that compares an output with what it was made from; `flag` says what it does not hold.
+
+    What the user allowed, and which weights of a folder were taken, is said again.
+    """
+    given = context.params if (context := click.get_current_context(silent=True)) else {}
+    words = ["paramtool verify", quoted(output), "--against", quoted(source)]
+    words += ["--only", quoted(only)] if only is not None else []
+    words += ["--weights", quoted(given["weights"])] if given.get("weights") and not each else []
+    words += ["--each"] if each else []
+    words += [flag] if flag else []
+    words += (f"--allow-class {shlex.quote(name)}" for name in given.get("allow_class", ()))
+    words += ["--allow-unknown"] if given.get("allow_unknown") else []
+    return " ".join(words)
 
 
 def opens(needs: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -13,6 +13,7 @@ from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._allow import allowing
 from paramtool.cli._text import (
     FILE,
+    NEXT,
     OUTPUT,
     Size,
     came_along,
@@ -145,7 +146,7 @@ def command(
         from paramtool.cli import _json
 
         together = jobs.dedup_each(ckpt[0], output, options, progress=_render.progress)
-        _each.report(together, as_json, _json.deduped, _rows)
+        _each.report(together, as_json, _json.deduped, _rows, _flag)
         return
     found = jobs.dedup(ckpt[0], output, options, progress=_render.progress)
     _render.warn(*found.warnings)
@@ -202,9 +203,13 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         yield ("export", f"paramtool export {quoted(found.output)} --names names.txt -o plain.safetensors",
                "for programs without paramtool")  # fmt: skip
     if found.written:
-        lacking = found.checkpoint.entries.keys() - set(found.plan.order)
-        flag = "--subset" if lacking else "" if found.keeps_objects else "--tensors-only"
-        yield ("next", verify_line(found.output, found.input, found.section, flag))
+        yield (NEXT, verify_line(found.output, found.input, found.section, _flag(found)))
+
+
+def _flag(found: Deduped) -> str:
+    """What `verify` needs to know of an output that does not hold everything."""
+    lacking = found.checkpoint.entries.keys() - set(found.plan.order)
+    return "--subset" if lacking else "" if found.keeps_objects else "--tensors-only"
 
 
 def _where_in(found: Deduped) -> tuple[str, str]:

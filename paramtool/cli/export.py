@@ -15,7 +15,7 @@ from paramtool.cli import _each, _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._allow import allowing
 from paramtool.cli._config import asked, names_of
-from paramtool.cli._text import FILE, OUTPUT, Size, came_along, named, plural, size, verify_line
+from paramtool.cli._text import FILE, NEXT, OUTPUT, Size, came_along, named, plural, size, verify_line
 from paramtool.errors import UsageError
 from paramtool.formats._hf_config import NAME
 from paramtool.jobs._names import STANDARD_INPUT, read_names
@@ -81,7 +81,13 @@ def command(
         from paramtool.cli import _json
 
         del options["like_only"]
-        _each.report(jobs.export_each(path, output, **options), as_json, _json.exported, partial(_rows, like=None))
+        _each.report(
+            jobs.export_each(path, output, **options),
+            as_json,
+            _json.exported,
+            partial(_rows, like=None),
+            lambda found: "--subset",
+        )
         return
     run = partial(jobs.export, path, output, **options)
     if config is not None:
@@ -120,7 +126,7 @@ def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
         return
     yield ("verified", "all read back and equal") if found.verified else ("not done", "not verified (--no-verify)")
     if not found.renamed:
-        yield ("next", verify_line(found.output, found.input, found.section, "--subset"))
+        yield (NEXT, verify_line(found.output, found.input, found.section, "--subset"))
 
 
 def _was(name: str, found: Exported) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -16,21 +18,35 @@ from paramtool.cli._text import FILE, plural
 @click.argument("out", type=FILE)
 @click.option("--against", required=True, type=FILE, metavar="CKPT", help="What it was made from.")
 @click.option("--only", metavar="SECTION", help="Compare with one section of CKPT, its prefix stripped.")
-@click.option("--subset", is_flag=True, help="OUT may lack names and objects, as an export does.")
-@click.option("--tensors-only", is_flag=True, help="Compare tensors and ties, and no other objects.")
+@click.option("--subset", is_flag=True, help="OUT may lack names, objects and files, as an export does.")
+@click.option("--tensors-only", is_flag=True, help="Compare tensors and ties, and no other objects and files.")
+@click.option("--weights", metavar="FILE", help="Of a folder CKPT with several sets of weights: compare with this one.")
+@click.option("--each", is_flag=True, help="Of two folders: compare every set of weights, those of folders inside too.")
 @allowing
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 def command(
-    out: str, against: str, only: str | None, subset: bool, tensors_only: bool, as_json: bool, **allowed: Any
+    out: str,
+    against: str,
+    only: str | None,
+    subset: bool,
+    tensors_only: bool,
+    weights: str | None,
+    each: bool,
+    as_json: bool,
+    **allowed: Any,
 ) -> int:
     """Compare two checkpoints: each tensor's dtype, shape and bytes, which names share memory, and all other objects.
+
+    Of two folders the other files are compared as well.
 
     \b
     $ paramtool verify model.dedup.safetensors --against model.pt
     """
-    found = jobs.verify(
-        out, against, only=only, subset=subset, tensors_only=tensors_only, progress=_render.progress, **allowed
-    )
+    run: Callable[..., jobs.Verified]
+    if each and (weights is not None or only is not None):
+        raise click.UsageError("--weights and --only are for one set of weights, and --each compares all")
+    run = jobs.verify_each if each else partial(jobs.verify, only=only, weights=weights)
+    found = run(out, against, subset=subset, tensors_only=tensors_only, progress=_render.progress, **allowed)
     _render.warn(*found.warnings)
     if as_json:
         from paramtool.cli import _json

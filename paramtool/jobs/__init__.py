@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from paramtool.jobs.loading import load_file
     from paramtool.jobs.relayouting import Relayouted, RelayoutOptions, convert, fuse, relayout, relayout_each, unfuse
     from paramtool.jobs.varianting import Variant, variants
-    from paramtool.jobs.verifying import Verified, verify
+    from paramtool.jobs.verifying import Verified, verify, verify_each
     from paramtool.jobs.verifying_layouts import ask_library, check_record_place, to_verify, write_record
 
 PLACES = {
@@ -31,7 +31,7 @@ PLACES = {
     "_sets": ("Each",),
     "family": ("Family", "dedup_family"),
     "exporting": ("ExportOptions", "Exported", "export", "export_each"),
-    "verifying": ("Verified", "verify"),
+    "verifying": ("Verified", "verify", "verify_each"),
     "verifying_layouts": ("ask_library", "check_record_place", "to_verify", "write_record"),
     "varianting": ("Variant", "variants"),
     "guessing": ("Guessed", "guess"),
@@ -43,7 +43,8 @@ __all__ = [
     "Deduped", "Each", "ExportOptions", "Exported", "Family", "Guessed", "Inspection", "Options", "RelayoutOptions",
     "Relayouted", "Variant", "Verified", "alias_graph", "ask_library", "check_record_place", "convert", "dedup",
     "dedup_each", "dedup_family", "default_output", "export", "export_each", "fuse", "guess", "inspect", "layouts",
-    "load_file", "relayout", "relayout_each", "to_verify", "unfuse", "variants", "verify", "write_record",
+    "load_file", "relayout", "relayout_each", "to_verify", "unfuse", "variants", "verify", "verify_each",
+    "write_record",
 ]  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from paramtool.errors import PlanError, plural
 from paramtool.formats import WEIGHTS
 from paramtool.formats._sets import COPIES, MAIN
 from paramtool.formats._training import is_training_state
+from paramtool.formats._weights import Weights
 from paramtool.jobs._progress import Progress
 from paramtool.model.plan import Plan
 
@@ -91,6 +92,8 @@ TWIN = "the same weights once more"
 MORE = ""
 """Called as weights are, and something else."""
 MAX_NAMED = 5
+Sets = Mapping[str, list[Weights]]
+"""{folder inside, with `/`, or empty for the folder itself: its sets of weights}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,22 @@ def companions(
     if found.hidden:
         found.left.append(f"hidden: {_some(found.hidden)}")
     return Companions(dict(sorted(found.files.items())), tuple(found.left), found.same)
+
+
+def of_place(folder: str, place: str, sets: Sets, output: str) -> Companions:
+    """The files that come along from one place of a folder with several, without those of the places inside it."""
+    prefix = f"{place}/" if place else ""
+    mine = sets.get(place, [])
+    read = [file.path for one in mine for file in one.checkpoint.files]
+    inside = [os.path.join(folder, other) for other in sets if other != place and other.startswith(prefix)]
+    return companions(
+        os.path.join(folder, place) if place else folder,
+        [*read, *inside],
+        output,
+        [path for one in mine for path in one.twins],
+        [path for one in mine for path in one.others],
+        [path for one in mine for path in one.more],
+    )
 
 
 class _Found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -12,7 +12,7 @@ from paramtool.engine.staging import check_apart, check_place
 from paramtool.formats import _sets
 from paramtool.formats._weights import Copy, Weights, of_file
 from paramtool.jobs import _sidecars
-from paramtool.jobs._companions import Companions, check_names, check_resumes, companions
+from paramtool.jobs._companions import Companions, check_names, check_resumes, of_place
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writers import check_name
 from paramtool.jobs._writing import SHARD_NBYTES, Destination, Work, carry_out, default_output
@@ -109,7 +109,7 @@ def each(
         formats.opened_each(folder, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown), progress
     )
     check_apart(target, [folder])
-    beside = {place: _beside(folder, place, found, target) for place in {"": None, **found}}
+    beside = {place: of_place(folder, place, found, target) for place in {"": None, **found}}
     wheres = [
         Destination(
             target,
@@ -156,13 +156,3 @@ def _settled(found: dict[str, list[Weights]], progress: Progress) -> dict[str, l
             mine += (Weights(copy.path, copy.checkpoint, of_file(copy.path)) for copy in others)
         settled[place] = _sets.with_names(mine)
     return settled
-
-
-def _beside(folder: str, place: str, found: Mapping[str, list[Weights]], target: str) -> Companions:
-    """The files that come along into one place, without those of the places inside it."""
-    prefix = f"{place}/" if place else ""
-    read = [file.path for one in found.get(place, ()) for file in one.checkpoint.files]
-    inside = [os.path.join(folder, other) for other in found if other != place and other.startswith(prefix)]
-    twins = [path for one in found.get(place, ()) for path in one.twins]
-    more = [path for one in found.get(place, ()) for path in one.more]
-    return companions(os.path.join(folder, place) if place else folder, [*read, *inside], target, twins, more=more)

@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 from paramtool import formats
 from paramtool.engine.verify import by_name
 from paramtool.errors import plural
+from paramtool.formats._sets import with_names
 from paramtool.formats._tree import is_flat
+from paramtool.formats._weights import Weights
+from paramtool.jobs._companions import Sets
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
@@ -32,7 +35,21 @@ class Verified:
     warnings: tuple[str, ...] = ()
     """What was not compared, and why: ties across a sign, and what the output's format or its writer does not keep."""
     compared: tuple[str, ...] = ()
-    """What was compared: `tensors`, `ties`, `objects`, `gradients`."""
+    """What was compared: `tensors`, `ties`, `objects`, `gradients`, `files`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What of two checkpoints is compared."""
+
+    only: str | None = None
+    subset: bool = False
+    tensors_only: bool = False
+
+    @property
+    def all(self) -> bool:
+        """Whether everything is, or only tensors."""
+        return not (self.subset or self.tensors_only)
 
 
 def verify(
@@ -42,32 +59,102 @@ def verify(
     only: str | None = None,
     subset: bool = False,
     tensors_only: bool = False,
+    weights: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     progress: Progress = silent,
 ) -> Verified:
     """Compare two checkpoints of any formats: each tensor's dtype, shape and bytes, which share memory, all objects.
 
-    `only` compares one section of `against`, its prefix stripped; `subset` lets `output` lack names and objects;
-    `tensors_only` compares tensors and ties.  A name that the output's record declares to be another, as
-    `dedup --ties-from-config` does, may be missing in `against`; so may the tensors of networks that the output's
-    record says were converted, which is a warning.
-    UnsafeError, `allow_class` and `allow_unknown` as of `read`, for both.
+    Of two folders the other files are compared, too.  `only` compares one section of `against`, its prefix stripped;
+    `subset` lets `output` lack names, objects and files; `tensors_only` compares tensors and ties; `weights` names the
+    file of `against`, a folder with several sets of weights, that is compared.  A name that the output's record
+    declares to be another, as `dedup --ties-from-config` does, may be missing in `against`; so may the tensors of
+    networks that the output's record says were converted, which is a warning.
+    UsageError where a folder has several sets of weights and none is named.  UnsafeError, `allow_class` and
+    `allow_unknown` as of `read`, for both.
     """
-    found = formats.read(output, allow_class=allow_class, allow_unknown=allow_unknown)
-    expected = formats.read(against, allow_class=allow_class, allow_unknown=allow_unknown)
-    if only is not None:
-        expected = select.section(expected, only)
+    found = formats.opened(output, allow_class=allow_class, allow_unknown=allow_unknown)
+    expected = formats.opened(against, weights, allow_class=allow_class, allow_unknown=allow_unknown)
+    asked = _Asked(only, subset, tensors_only)
+    result = _compared(found.checkpoint, expected.checkpoint, output, against, asked, progress)
+    return _with_files(result, {"": [found]}, {"": [expected]}, asked, progress)
+
+
+def verify_each(
+    output: Path,
+    against: Path,
+    *,
+    subset: bool = False,
+    tensors_only: bool = False,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+    progress: Progress = silent,
+) -> Verified:
+    """The same of two folders, with every set of weights of the folder and of those inside, each by its own name."""
+    found = formats.opened_each(output, allow_class=allow_class, allow_unknown=allow_unknown)
+    expected = formats.opened_each(against, allow_class=allow_class, allow_unknown=allow_unknown)
+    asked = _Asked(None, subset, tensors_only)
+    mine, theirs = _by_name(found), _by_name(expected)
+    result = Verified(os.fspath(output), os.fspath(against), 0, ())
+    for (place, name), other in theirs.items():
+        label = f"{place}/{name}" if place else name
+        if (place, name) not in mine:
+            lacking = f"weights {label!r}: are missing; the source has {other.path}"
+            result = replace(result, differences=(*result.differences, lacking))
+            continue
+        there, here = os.path.join(output, place), os.path.join(against, place)
+        one = _compared(mine[place, name].checkpoint, other.checkpoint, there, here, asked, progress)
+        result = Verified(
+            result.output,
+            result.against,
+            result.names + one.names,
+            (*result.differences, *(f"{label}: {text}" for text in one.differences)),
+            (*result.warnings, *(f"{label}: {text}" for text in one.warnings)),
+            one.compared,
+        )
+    more = [os.path.join(place, name) for place, name in mine if (place, name) not in theirs]
+    differences = (*result.differences, *(f"weights {label!r}: the source does not have them" for label in more))
+    result = replace(result, differences=differences)
+    return _with_files(result, found, expected, asked, progress)
+
+
+def _by_name(found: Sets) -> dict[tuple[str, str], Weights]:
+    """{(folder inside, what an output calls a set of weights there): the set}"""
+    return {(place, one.name.file): one for place, sets in found.items() for one in with_names(sets)}
+
+
+def _with_files(result: Verified, found: Sets, expected: Sets, asked: _Asked, progress: Progress) -> Verified:
+    """A result with what the files beside the weights say, where two folders are compared as a whole."""
+    if not (asked.all and os.path.isdir(result.output) and os.path.isdir(result.against)):
+        return result
+    from paramtool.jobs import _files_differ
+
+    files = _files_differ.beside(result.output, found, result.against, expected, progress)
+    return replace(
+        result,
+        differences=(*result.differences, *files.differences),
+        warnings=tuple(dict.fromkeys((*result.warnings, *files.notes))),
+        compared=(*result.compared, "files"),
+    )
+
+
+def _compared(
+    found: Checkpoint, expected: Checkpoint, output: Path, against: Path, asked: _Asked, progress: Progress
+) -> Verified:
+    """Two checkpoints, without what is beside them."""
+    if asked.only is not None:
+        expected = select.section(expected, asked.only)
     whole = expected
     parts = _converted(_without_declared(found, expected), expected)
     found, expected, warnings = parts.found, parts.expected, list(parts.notes)
-    if subset:
+    if asked.subset:
         expected = replace(expected, entries={n: e for n, e in expected.entries.items() if n in found.entries})
     total = sum(view.nbytes for _, view in expected.windows())
     with progress("verify", total) as advance:
         differences = list(by_name(found, expected, (), advance))
     compared = ["tensors"]
-    if not subset:
+    if not asked.subset:
         apart = _stored_apart(output, against, expected)
         warnings += [f"{name!r}: stored for itself: the model of config.json does not tie it" for name in sorted(apart)]
         loose = _untied_from(parts.windows, whole)
@@ -77,7 +164,7 @@ def verify(
         warnings += _not_compared(found, os.fspath(output), expected, os.fspath(against))
         warnings += _not_compared(expected, os.fspath(against), found, os.fspath(output))
         compared.append("ties")
-    if not (subset or tensors_only):
+    if asked.all:
         objects = object_differences(found, expected)
         gradients = mark_differences(found, expected)
         differences += [*objects.differences, *gradients.differences]

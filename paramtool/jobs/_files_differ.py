@@ -1,0 +1,73 @@
+"""The files beside the weights of two folders, compared byte by byte: optimizer.pt, scheduler.pt, config.json."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from paramtool.errors import FormatError
+from paramtool.jobs._companions import Companions, Sets, of_place
+from paramtool.jobs._progress import Advance, Progress
+
+CHUNK_NBYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What differs between the files beside the weights of two folders."""
+
+    differences: tuple[str, ...]
+    notes: tuple[str, ...]
+    """What stays behind when the second folder is written again, and why."""
+
+
+def beside(output: str, found: Sets, against: str, expected: Sets, progress: Progress) -> Beside:
+    """Compare every file that comes along from `against`, and look for others in `output`.
+
+    FormatError where a file or a folder cannot be read.
+    """
+    try:
+        mine, theirs = _all(output, found, against), _all(against, expected, output)
+    except OSError as error:
+        raise FormatError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    total = sum(os.path.getsize(path) for name, path in theirs.files.items() if name in mine.files)
+    with progress("files", total) as advance:
+        differences = tuple(_differences(mine.files, theirs.files, advance))
+    notes = tuple(f"not compared: {text}" for text in theirs.left if text not in mine.left)
+    return Beside(differences, notes)
+
+
+def _all(folder: str, sets: Sets, elsewhere: str) -> Companions:
+    """What comes along from a folder and from the folders inside that hold weights, by its name there."""
+    files: dict[str, str] = {}
+    left: list[str] = []
+    for place in {"": None, **sets}:
+        one = of_place(folder, place, sets, elsewhere)
+        files |= {f"{place}/{name}" if place else name: path for name, path in one.files.items()}
+        left += one.left
+    return Companions(files, tuple(left))
+
+
+def _differences(mine: Mapping[str, str], theirs: Mapping[str, str], advance: Advance) -> Iterator[str]:
+    for name, path in theirs.items():
+        if name not in mine:
+            yield f"file {name!r}: is missing"
+        elif not _same(mine[name], path, advance):
+            yield f"file {name!r}: has other bytes"
+    yield from (f"file {name!r}: the source does not have it" for name in mine if name not in theirs)
+
+
+def _same(one: str, other: str, advance: Advance) -> bool:
+    """Whether two files hold the same bytes."""
+    try:
+        with open(one, "rb") as a, open(other, "rb") as b:
+            if os.fstat(a.fileno()).st_size != os.fstat(b.fileno()).st_size:
+                return False
+            while chunk := a.read(CHUNK_NBYTES):
+                if b.read(CHUNK_NBYTES) != chunk:
+                    return False
+                advance(len(chunk))
+    except OSError as error:
+        raise FormatError(f"{error.filename}: cannot be read: {error.strerror}") from None
+    return True
