@@ -87,9 +87,9 @@ def arrays(tree: Node) -> dict[str, Literal["C", "F"]]:
 
 def memory_formats(plan: Plan) -> Iterator[str]:
     """Dense tensors whose axes lie in another order in memory, which only a torch file keeps; for people."""
-    names = [target.name for target in plan.targets if _as_it_lies(target, [target.view])]
-    inside = arrays(plan.objects)
-    if names := [name for name in names if name not in inside]:
+    kept = arrays(plan.objects)
+    names = [one.name for one in plan.targets if one.name not in kept and _as_it_lies(one, [one.view])]
+    if names:
         some = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         yield f"the memory format of {some} (such as channels_last): stored row by row"
 
@@ -211,13 +211,11 @@ def _as_it_lies(target: Target, views: list[View]) -> tuple[Target, list[View]] 
     if copy is None or not copy.is_plain or copy.destination != target.view or any(v != target.view for v in views):
         return None
     source = copy.terms[0][1]
-    if source.is_contiguous or not source.numel or source.dtype.block_elements > 1:
+    axes = source.dense_axes
+    if source.is_contiguous or not source.numel or axes is None:
         return None
-    axes = sorted(range(len(source.shape)), key=lambda k: (source.shape[k] > 1, -source.strides[k], k))
     shape = tuple(source.shape[k] for k in axes)
     dense = contiguous_strides(shape)
-    if any(size > 1 and source.strides[k] != step for k, size, step in zip(axes, shape, dense, strict=True)):
-        return None
     run = contiguous(source.storage, source.dtype, shape, source.offset)
     copies = (Copy(contiguous(target.name, target.dtype, shape), ((1, run),)),)
     content = Target(target.name, target.dtype, shape, copies)

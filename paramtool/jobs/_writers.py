@@ -78,14 +78,11 @@ class Writer:
 
 def _fit_safetensors(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
     """Objects go into the metadata, but for what that cannot hold."""
-    lost = tuple(safetensors.left_out_objects(plan))
-    laid = tuple(_torch_write.memory_formats(plan))
-    if (lost or laid) and keeping.strict:
+    lost = (*safetensors.left_out_objects(plan), *_torch_write.memory_formats(plan))
+    if lost and keeping.strict:
         head = f"{plan.source}: no room in safetensors for what follows:"
-        raise PlanError(
-            listed(head, (*lost, *laid)), hint="-o NAME.pt holds them; without --strict they are left out and named"
-        )
-    return Fitted(plan, (*lost, *laid), lost=lost)
+        raise PlanError(listed(head, lost), hint="-o NAME.pt holds them; without --strict they are left out and named")
+    return Fitted(plan, lost, lost=lost)
 
 
 def _fit_torch(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:

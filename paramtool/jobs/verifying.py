@@ -163,6 +163,7 @@ def _compared(
         differences += list(memory_differences(found, expected, apart | loose))
         warnings += _not_compared(found, os.fspath(output), expected, os.fspath(against))
         warnings += _not_compared(expected, os.fspath(against), found, os.fspath(output))
+        warnings += _laid_otherwise(found, expected)
         compared.append("ties")
     if asked.all:
         objects = object_differences(found, expected)
@@ -178,6 +179,24 @@ def _compared(
         tuple(dict.fromkeys(warnings)),
         tuple(compared),
     )
+
+
+def _laid_otherwise(found: Checkpoint, expected: Checkpoint) -> Iterator[str]:
+    """Dense tensors whose axes lie in another order in memory: the same values, with other strides."""
+    names = [
+        name
+        for name, entry in expected.entries.items()
+        if name in found.entries and _is_laid_otherwise(found.entries[name].value, entry.value)
+    ]
+    if names:
+        yield f"the same values in another memory format (such as channels_last) than the source: {_some(names)}"
+
+
+def _is_laid_otherwise(one: object, other: object) -> bool:
+    if not (isinstance(one, View) and isinstance(other, View)) or one.shape != other.shape or not one.numel:
+        return False
+    mine, theirs = one.dense_axes, other.dense_axes
+    return mine is not None and theirs is not None and mine != theirs
 
 
 def object_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:

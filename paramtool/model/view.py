@@ -105,6 +105,20 @@ class View:
         return self.strides == contiguous_strides(self.shape)
 
     @property
+    def dense_axes(self) -> tuple[int, ...] | None:
+        """The axes from the outermost in memory to the innermost, those of length 1 first; None where there are gaps.
+
+        `(0, 2, 3, 1)` of a tensor of PyTorch's that is channels_last.
+        """
+        if self.dtype.block_elements > 1:
+            return tuple(range(len(self.shape))) if self.is_contiguous else None
+        long = [k for k, size in enumerate(self.shape) if size > 1]
+        found = [k for k in range(len(self.shape)) if k not in long] + sorted(long, key=lambda k: -self.strides[k])
+        dense = contiguous_strides(tuple(self.shape[k] for k in found))
+        gaps = any(self.shape[k] > 1 and self.strides[k] != step for k, step in zip(found, dense, strict=True))
+        return None if gaps else tuple(found)
+
+    @property
     def is_injective(self) -> bool:
         """Whether no element is met twice, as far as that can be seen from nested strides.
 

@@ -20,6 +20,7 @@ import paramtool
 from paramtool import jobs
 from paramtool.errors import FormatError, PlanError
 from paramtool.model.checkpoint import Compound, NoData
+from tests.hostile.command import quick
 from tests.laws.sharing import described, partition, raw, same_values
 
 PLAIN = [
@@ -209,6 +210,22 @@ def test_channels_last(tmp_path: Path) -> None:
     for found in round_trip(tmp_path, state):
         assert same_values(state, found)
         assert partition(state) == partition(found)
+
+
+def test_a_memory_format_that_is_not_kept_is_named(tmp_path: Path) -> None:
+    """By safetensors in the first line; a torch file keeps it, and a span that a slice shares keeps it in both."""
+    w, v = (torch.arange(120.0).view(2, 3, 4, 5).to(memory_format=torch.channels_last) for _ in range(2))
+    torch.save({"alone": w, "shared": v, "slice": v[1]}, tmp_path / "in.pt")
+    ran = quick("dedup", "in.pt", "-o", "out.safetensors", cwd=tmp_path)
+    assert ran.code == 0 and ran.err.startswith("warning: out.safetensors does not hold the memory format of 'alone' ")
+    again = quick("verify", "out.safetensors", "--against", "in.pt", cwd=tmp_path)
+    assert again.code == 0 and "another memory format (such as channels_last) than the source: 'alone'\n" in again.err
+    assert quick("dedup", "in.pt", "-o", "strict.safetensors", "--strict", cwd=tmp_path).code == 6
+    ran = quick("dedup", "in.pt", "-o", "out.pt", "--strict", cwd=tmp_path)
+    again = quick("verify", "out.pt", "--against", "in.pt", cwd=tmp_path)
+    assert (ran.code, ran.err, again.code, again.err) == (0, "", 0, "")
+    kept = torch.load(tmp_path / "out.pt")
+    assert all(kept[name].is_contiguous(memory_format=torch.channels_last) for name in ("alone", "shared"))
 
 
 def test_views_of_other_dtypes(tmp_path: Path) -> None:
