@@ -215,8 +215,20 @@ def rebased(node: Node, prefix: str) -> Node:
 def swap(node: Node, swaps: dict[str, tuple[str, ...]]) -> Node:
     """The same tree with tensors taken out and others put where they stood: {old name: new names}.
 
-    In a mapping the new keys are the new names without what the old name has before its own key.
+    In a mapping the new keys are the new names without what the old name has before its own key; a new name that does
+    not begin so comes to the top, where that is a mapping, as readers find it there.
     """
+    if not isinstance(node, Mapping):
+        return _swap(node, swaps, False)
+    found = _swap(node, swaps, True)
+    there = set(tensor_names(found))
+    added = dict.fromkeys(name for old in tensor_names(node) for name in swaps.get(old, ()) if name not in there)
+    assert isinstance(found, Mapping)
+    return replace(found, items=(*found.items, *((name, TensorRef(name)) for name in added)))
+
+
+def _swap(node: Node, swaps: dict[str, tuple[str, ...]], inside: bool) -> Node:
+    """`swap`; with `inside` names that belong elsewhere stand nowhere in the result."""
     match node:
         case Sequence(_, items):
             found: list[Node] = []
@@ -224,17 +236,20 @@ def swap(node: Node, swaps: dict[str, tuple[str, ...]]) -> Node:
                 if isinstance(item, TensorRef) and item.name in swaps:
                     found += [TensorRef(name) for name in swaps[item.name]]
                 else:
-                    found.append(swap(item, swaps))
+                    found.append(_swap(item, swaps, inside))
             return replace(node, items=tuple(found))
         case Mapping(_, pairs, attributes):
             changed: list[tuple[Key, Node]] = []
             for key, child in pairs:
                 if isinstance(child, TensorRef) and child.name in swaps:
                     before = child.name.removesuffix(word(key))
-                    changed += [(name.removeprefix(before), TensorRef(name)) for name in swaps[child.name]]
+                    stray = inside and before != child.name
+                    names = (n for n in swaps[child.name] if not stray or n.startswith(before))
+                    changed += ((name.removeprefix(before), TensorRef(name)) for name in names)
                 else:
-                    changed.append((key, swap(child, swaps)))
-            return replace(node, items=tuple(changed), attributes=attributes and swap(attributes, swaps))
+                    changed.append((key, _swap(child, swaps, inside)))
+            attributes = attributes and _swap(attributes, swaps, inside)
+            return replace(node, items=tuple(changed), attributes=attributes)
         case Opaque(_, parts):
-            return replace(node, parts=tuple((label, swap(child, swaps)) for label, child in parts))
+            return replace(node, parts=tuple((label, _swap(child, swaps, inside)) for label, child in parts))
     return node

@@ -42,6 +42,7 @@ COMMANDS: dict[str, list[str]] = {
     "dedup --plain": ["dedup", "IN", "-o", "out.pt", "--plain"],
     "dedup --skip-unsupported": ["dedup", "IN", "-o", "out.pt", "--skip-unsupported"],
     "convert --keep-split": ["convert", "IN", "--to", "keras", "--keep-split", "-o", "out.safetensors"],
+    "convert.pt --keep-split": ["convert", "IN", "--to", "keras", "--keep-split", "-o", "out.pt"],
     "shards": ["dedup", "IN", "--max-shard-size", "2kB", "-o", "out"],
     "family": ["dedup", "IN", "TWIN", "-o", "family"],
 }
