@@ -147,7 +147,7 @@ def _hint(bad: Sequence[Unknown], advice: str) -> str:
 
 
 MANY = 6
-"""So many names are written out as options."""
+"""The most names that a hint writes out as options."""
 
 
 def judged(

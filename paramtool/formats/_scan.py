@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from paramtool.formats._pickle_machine import Buffer
 
 MAX_PICKLES = 1000
-"""So many pickles one behind the other are run."""
+"""The most consecutive pickles of a file that are run."""
 MAX_HEADERS = 20_000
-"""So many members of a damaged archive are looked at."""
+"""The most members of a damaged archive that are looked at."""
 MAX_EXPANDED_NBYTES = 64 << 20
 MAX_MEMBER_NBYTES = 512 << 20
 MAX_WALKED_NBYTES = 1 << 30

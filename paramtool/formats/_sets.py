@@ -119,7 +119,7 @@ def chosen(folder: str, choice: str) -> str:
         return os.path.join(folder, os.path.basename(path))
     names = ", ".join(os.path.basename(one) for one in _files(folder)) or "none"
     where = f"; {quote(os.path.dirname(path) or '.')} is a folder of its own" if os.path.isfile(path) else ""
-    raise UsageError(f"{folder}: --weights {choice!r} is no file of this folder; its weights: {names}{where}")
+    raise UsageError(f"{folder}: has no file {choice!r} (--weights); its weights: {names}{where}")
 
 
 def inner(folder: str) -> list[str]:

@@ -350,6 +350,8 @@ _COPIES = ("momentum_encoder", "momentum_encoders", "target_net", "target_nets",
 _MASTERS = ("master_weights", "master_params", "fp32_groups", "fp32_from_fp16_groups", "fp32_flat_groups",
             "single_partition_of_fp32_groups", "fp32_from_float16_groups", "fp32_from_fp16_params")  # fmt: skip
 """Keys under which mixed-precision optimizers keep float32 copies of the weights (apex, Megatron-LM, DeepSpeed)."""
+_OPTIMIZER = {"state", "param_groups"}
+"""Keys of every state dict of torch's optimizers (torch/optim/optimizer.py)."""
 _SLOTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "acc_delta"}
 """Names that torch's optimizers give to their state (torch/optim/*.py)."""
 _BUFFERS = (
@@ -415,7 +417,7 @@ def roles(objects: Node) -> dict[str, str]:
                 todo.extend((item, role) for item in items)
             case Mapping(_, pairs, attributes):
                 keys = {key for key, _ in pairs if isinstance(key, str)}
-                role = "optimizer" if {"state", "param_groups"} <= keys else role
+                role = "optimizer" if keys >= _OPTIMIZER else role
                 for key, child in pairs:
                     if isinstance(key, TensorRef):
                         found.setdefault(key.name, "model")
@@ -439,6 +441,8 @@ def with_roles(entries: dict[str, Entry], objects: Node) -> dict[str, Entry]:
 def sections(objects: Node) -> tuple[Section, ...]:
     """The top-level keys that hold tensors, where the file is nested; where there is just one, also those in it."""
     found = _sections(objects, "")
+    if isinstance(objects, Mapping) and {key for key, _ in objects.items if isinstance(key, str)} >= _OPTIMIZER:
+        return tuple(replace(section, role="optimizer") for section in found)
     if len(found) == 1 and isinstance(objects, Mapping):
         inner = next(child for key, child in objects.items if word(key) == found[0].name)
         if found[0].role != "optimizer":
@@ -463,4 +467,4 @@ def _section_role(key: str, child: Node) -> str:
     keys = {k for k, _ in child.items if isinstance(k, str)} if isinstance(child, Mapping) else set()
     if "other" in (held := set(roles(child).values())) and len(held) == 1:
         return "other"
-    return "optimizer" if {"state", "param_groups"} <= keys else role_of(key, "model")
+    return "optimizer" if keys >= _OPTIMIZER else role_of(key, "model")

@@ -19,7 +19,7 @@ from paramtool.jobs._writing import SHARD_NBYTES, Destination, Work, carry_out, 
 
 R = TypeVar("R")
 Prepare = Callable[[str, Weights, Destination], tuple[R, Work]]
-"""What a command makes of one set that stands in a folder and goes to a place: its report, and the work."""
+"""Plan one set of weights: (folder, set, destination) -> (report, work)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def each(
 ) -> Each[R]:
     """Do the same with every set of weights of a folder and of those inside, in one output folder.
 
-    Each stands in the same place of the output as in the input, under its own name, and all other files come along:
+    Each keeps its folder and its name in the output, and all other files come along:
     what opens the input folder opens the output.  Nothing is written where one of them is refused.
     """
     folder = os.fspath(path)

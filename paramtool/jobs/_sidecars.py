@@ -46,4 +46,4 @@ def warnings(files: Mapping[str, str], allow_class: Sequence[str] = ()) -> Itera
 
 
 MANY = 3
-"""So many calls of a file are told."""
+"""The most calls that a warning lists for a file."""

@@ -197,6 +197,8 @@ def _check(options: Options) -> None:
     """UsageError where options contradict each other."""
     if not options.keep:
         raise UsageError("keep is empty; expected first, last or a pattern of names")
+    if options.memory_nbytes < 1:
+        raise UsageError(f"memory (--memory) is {options.memory_nbytes} bytes; expected 1 or more")
     if not options.equal and (options.across_roles or options.derive_casts or options.fold_constants):
         raise UsageError(
             "without comparing bytes (--no-equal) nothing is joined across roles, derived or folded",

@@ -241,6 +241,8 @@ def _wanted(
     if other is None:
         return (None if names is None else _shapes(names)), None, ""
     section, shapes = _names_like(other, like_only)
+    if not shapes:
+        raise UsageError(f"{other.files[0].path}: holds no tensor, so it names none to export; expected a checkpoint")
     more = "; --like-only SECTION takes the names of one section" if other.sections and section is None else ""
     return shapes, section, more
 

@@ -53,12 +53,15 @@ def variants(
     A variant is a list of names (one a line), any checkpoint, or a config.json of transformers, for which `build` is
     needed; a folder is the checkpoint in it, or the config where it holds no weights.  `only` names the section of the
     checkpoint to load; without it, each variant takes the one whose names it wants.
-    UsageError where nothing is asked; errors of reading as of `read`.
+    UsageError where nothing is asked, or a variant has no names; errors of reading as of `read`.
     """
     if not against:
         raise UsageError("say which variants: against (--against NAMES|CKPT|config.json), one or several")
     whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     asked = [one if isinstance(one, Asked) else ask(one, build, allow_class, allow_unknown) for one in against]
+    for one in asked:
+        if not one.wanted:
+            raise UsageError(f"{one.against}: names no tensor, so it is no variant; expected a checkpoint or names")
     judged = [_best(whole, one, only) for one in asked]
     total = sum(view.nbytes for _, _, questions in judged for question in questions for view in question.found)
     found = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shlex
 import subprocess
@@ -77,6 +78,18 @@ def test_dedup_says_that_there_is_no_tensor(key: str, tmp_path: Path) -> None:
     torch.save(FILES[key][0](), tmp_path / "m.pt")
     for output in ("o.safetensors", "o.pt"):
         refused(quick, "dedup", "m.pt", "-o", output, cwd=tmp_path, code=6, says=("m.pt", "holds no tensor"))
+
+
+def test_an_optimizer_alone_is_no_model(tmp_path: Path) -> None:
+    """Its state is of a training, section by section."""
+    model = torch.nn.Linear(3, 4)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(3)).sum().backward()
+    optimizer.step()
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
+    found = json.loads(quick("inspect", "optimizer.pt", "--json", cwd=tmp_path).out)
+    assert [(one["name"], one["role"]) for one in found["sections"]] == [("state", "optimizer")]
+    assert found["parameters"] == 0
 
 
 def test_models_are_listed_without_their_objects(tmp_path: Path) -> None:

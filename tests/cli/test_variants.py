@@ -148,6 +148,18 @@ def test_wrong_ways_to_ask(folder: Path) -> None:
     refused(quick, "variants", "ghost.pt", "--against", "names.txt", cwd=folder, code=3, says=("ghost.pt",))
 
 
+def test_an_empty_checkpoint_is_no_variant(tmp_path: Path) -> None:
+    """Nothing is wanted, so that anything would do; export takes no names from it, and names that file."""
+    torch.save({}, tmp_path / "empty.pt")
+    torch.save({"a": torch.ones(3)}, tmp_path / "one.pt")
+    ran = quick("variants", "one.pt", "--against", "empty.pt", cwd=tmp_path)
+    assert (ran.code, ran.out) == (2, "") and "empty.pt: names no tensor" in ran.err
+    ran = quick("export", "one.pt", "--like", "empty.pt", "-o", "out.safetensors", cwd=tmp_path)
+    assert ran.code == 2 and "empty.pt: holds no tensor" in ran.err
+    ran = quick("dedup", "one.pt", "--memory", "0", "-o", "out.safetensors", cwd=tmp_path)
+    assert ran.code == 2 and "expected 1 or more" in ran.err and not (tmp_path / "out.safetensors").exists()
+
+
 def test_a_terminal_cannot_be_tricked(tmp_path: Path) -> None:
     """Escapes in names are shown."""
     torch.save({"w": W}, tmp_path / "m.pt")
