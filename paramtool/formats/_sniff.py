@@ -23,8 +23,8 @@ MAX_SAFETENSORS_HEADER = 100_000_000
 INDEX_SUFFIX = ".index.json"
 
 DISTRIBUTED = (".distcp", ".metadata")
-"""What torch.distributed.checkpoint calls its files (torch/distributed/checkpoint/filesystem.py); several archives of
-torch.save stand in each behind each other."""
+"""What torch.distributed.checkpoint calls its files (torch/distributed/checkpoint/filesystem.py); each
+holds several archives of torch.save in a row."""
 
 
 def is_zip(head: bytes) -> bool:

@@ -173,24 +173,28 @@ def subtree(node: Node, path: str) -> Node:
     return EMPTY
 
 
+def map_children(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The same node with everything that it holds changed; keys of mappings stay."""
+    match node:
+        case Sequence(_, items, args):
+            return replace(node, items=tuple(map(change, items)), args=tuple(map(change, args)))
+        case Mapping(_, pairs, attributes, args):
+            changed = tuple((key, change(child)) for key, child in pairs)
+            extra = None if attributes is None else change(attributes)
+            return replace(node, items=changed, attributes=extra, args=tuple(map(change, args)))
+        case Opaque(_, parts):
+            return replace(node, parts=tuple((label, change(child)) for label, child in parts))
+    return node
+
+
 def map_tensors(node: Node, change: Callable[[str], str]) -> Node:
     """The same tree with every tensor's name changed."""
-    match node:
-        case TensorRef(name):
-            return TensorRef(change(name))
-        case Sequence(_, items):
-            return replace(node, items=tuple(map_tensors(item, change) for item in items))
-        case Mapping(_, pairs, attributes):
-            changed = tuple(
-                (
-                    TensorRef(change(key.name)) if isinstance(key, TensorRef) else key,
-                    map_tensors(child, change),
-                )
-                for key, child in pairs
-            )
-            return replace(node, items=changed, attributes=attributes and map_tensors(attributes, change))
-        case Opaque(_, parts):
-            return replace(node, parts=tuple((label, map_tensors(child, change)) for label, child in parts))
+    if isinstance(node, TensorRef):
+        return TensorRef(change(node.name))
+    node = map_children(node, lambda child: map_tensors(child, change))
+    if isinstance(node, Mapping) and any(isinstance(key, TensorRef) for key, _ in node.items):
+        keys = (TensorRef(change(key.name)) if isinstance(key, TensorRef) else key for key, _ in node.items)
+        return replace(node, items=tuple((key, child) for key, (_, child) in zip(keys, node.items, strict=True)))
     return node
 
 
@@ -199,17 +203,9 @@ def rebased(node: Node, prefix: str) -> Node:
 
     `prefix` is that place and a dot: `Again("model.a")` below `model.` becomes `Again("a")`.
     """
-    match node:
-        case Again(path):
-            return Again(f"{path}.".removeprefix(prefix).removesuffix("."))
-        case Sequence(_, items):
-            return replace(node, items=tuple(rebased(item, prefix) for item in items))
-        case Mapping(_, pairs, attributes):
-            changed = tuple((key, rebased(child, prefix)) for key, child in pairs)
-            return replace(node, items=changed, attributes=attributes and rebased(attributes, prefix))
-        case Opaque(_, parts):
-            return replace(node, parts=tuple((label, rebased(child, prefix)) for label, child in parts))
-    return node
+    if isinstance(node, Again):
+        return Again(f"{node.path}.".removeprefix(prefix).removesuffix("."))
+    return map_children(node, lambda child: rebased(child, prefix))
 
 
 def swap(node: Node, swaps: dict[str, tuple[str, ...]]) -> Node:

@@ -21,6 +21,7 @@ from paramtool.model.objects import (
     Sequence,
     TensorRef,
     complex_number,
+    map_children,
     walk,
     word,
 )
@@ -155,16 +156,14 @@ class Comparison:
 
 def without(node: Node, names: Collection[str]) -> Node:
     """A tree without the tensors of some names."""
-    match node:
-        case Mapping(_, pairs, attributes):
-            kept = tuple((k, without(c, names)) for k, c in pairs if not (isinstance(c, TensorRef) and c.name in names))
-            return replace(node, items=kept, attributes=attributes and without(attributes, names))
-        case Sequence(_, items):
-            left = (item for item in items if not (isinstance(item, TensorRef) and item.name in names))
-            return replace(node, items=tuple(without(item, names) for item in left))
-        case Opaque(_, parts):
-            return replace(node, parts=tuple((label, without(child, names)) for label, child in parts))
-    return node
+
+    def is_kept(child: Node) -> bool:
+        return not (isinstance(child, TensorRef) and child.name in names)
+
+    node = map_children(node, lambda child: without(child, names))
+    if isinstance(node, Mapping):
+        return replace(node, items=tuple(pair for pair in node.items if is_kept(pair[1])))
+    return replace(node, items=tuple(filter(is_kept, node.items))) if isinstance(node, Sequence) else node
 
 
 def _without_lone_marks(node: Node) -> Node:
@@ -174,17 +173,10 @@ def _without_lone_marks(node: Node) -> Node:
 
 
 def _unmarked(node: Node, marks: set[int]) -> Node:
-    match node:
-        case Mapping(_, pairs, attributes):
-            items = tuple((key, _unmarked(child, marks)) for key, child in pairs)
-            node = replace(node, items=items, attributes=attributes and _unmarked(attributes, marks))
-        case Sequence(_, items):
-            node = replace(node, items=tuple(_unmarked(item, marks) for item in items))
-        case Opaque(_, parts):
-            node = replace(node, parts=tuple((label, _unmarked(child, marks)) for label, child in parts))
-        case _:
-            return node
-    return replace(node, mark=0) if node.mark in marks else node
+    node = map_children(node, lambda child: _unmarked(child, marks))
+    if isinstance(node, (Sequence, Mapping, Opaque)) and node.mark in marks:
+        return replace(node, mark=0)
+    return node
 
 
 def _spelled(node: Node) -> Node:
