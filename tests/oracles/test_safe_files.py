@@ -11,12 +11,15 @@ import pytest
 import torch
 
 import paramtool
+from paramtool import jobs
 from paramtool.errors import FormatError, UnsafeError
 from paramtool.formats import _scan, describe
 from paramtool.formats._value_classes import VALUE_CLASSES
 from paramtool.model.objects import Opaque, walk
 from tests.hostile.command import quick
 from tests.hostile.test_hostile_pickles import Call
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +95,19 @@ def test_a_state_of_accelerate(tmp_path: Path) -> None:
         is_clean(tmp_path / "state" / name)
     ran = quick("inspect", tmp_path / "state", "--fail-on", "unsafe", cwd=tmp_path)
     assert (ran.code, ran.err) == (0, ""), ran
+
+
+def test_a_checkpoint_of_lightning(tmp_path: Path) -> None:
+    """Lightning's own Trainer wrote it, with a config of omegaconf and callbacks: nothing in it is a call."""
+    path = ROOT / "fixtures" / "lightning" / "run" / "run.ckpt"
+    is_clean(path)
+    held = {unknown.path for unknown in paramtool.read(path).unknown}
+    assert {"omegaconf.dictconfig.DictConfig", "omegaconf.nodes.AnyNode"} <= held
+    jobs.dedup(path, tmp_path / "out.ckpt", plain=True)
+    found = torch.load(tmp_path / "out.ckpt", weights_only=True)
+    assert found["hyper_parameters"]["config"]["_content"]["words"]["_val"] == 5
+    assert found["state_dict"]["head.weight"].data_ptr() == found["state_dict"]["emb.weight"].data_ptr()
+    assert found["callbacks"]["Timer"]["time_elapsed"].keys() >= {"train", "validate"}
 
 
 def _found(path: str) -> type:
