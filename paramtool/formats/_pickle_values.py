@@ -24,18 +24,18 @@ class Limits:
 class Global:
     """A name that the pickle mentions; never looked up.
 
-    Old names are told as the new ones: `__builtin__` is `builtins`, `copy_reg` is `copyreg`.
+    Old names are told as the new ones: `__builtin__` is `builtins`, `copy_reg` is `copyreg`, `long` is `int`.
 
-    >>> Global("__builtin__", "set").path
-    'builtins.set'
+    >>> Global("__builtin__", "set").path, Global("__builtin__", "long").path
+    ('builtins.set', 'builtins.int')
     """
 
     __slots__ = ("module", "name", "path")
 
     def __init__(self, module: str, name: str) -> None:
         self.module = RENAMED.get(module, module)
-        self.name = name
-        self.path = f"{self.module}.{name}"
+        self.name = RENAMED_TYPES.get(name, name) if self.module == "builtins" else name
+        self.path = f"{self.module}.{self.name}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Global) and other.path == self.path
@@ -91,6 +91,8 @@ class Result:
 
 
 RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+RENAMED_TYPES = {"long": "int", "unicode": "str"}
+"""What protocols 0 to 2 call the types of Python 3, in both directions (`NAME_MAPPING` in Lib/_compat_pickle.py)."""
 
 MAPPINGS = frozenset({"collections.OrderedDict", "collections.defaultdict", "collections.Counter"})
 """Filled like a dict."""

@@ -28,6 +28,7 @@ from paramtool.errors import PlanError, listed, plural
 from paramtool.formats import _torch_record
 from paramtool.formats._numpy_values import DTYPE, TEXT_OF, state_of
 from paramtool.formats._output import OutputFile
+from paramtool.formats._pickle_values import RENAMED_TYPES
 from paramtool.formats._pickle_write import Call, Dict, Name, Persistent, dumps
 from paramtool.formats._sniff import TORCH_RECORD
 from paramtool.formats._torch_objects import ARRAYS, FORMS, SCALARS, args_of
@@ -483,4 +484,6 @@ class _Pickling:
 def _name(path: str) -> Name:
     """A class or function by the name that protocol 2 has for it."""
     module, _, name = path.rpartition(".")
-    return Name("__builtin__" if module == "builtins" else module, name)
+    if module != "builtins":
+        return Name(module, name)
+    return Name("__builtin__", next((old for old, new in RENAMED_TYPES.items() if new == name), name))

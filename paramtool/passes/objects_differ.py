@@ -30,6 +30,8 @@ SAME = {
     "numpy.core.": "numpy._core.",  # NumPy 1 and 2
     "pathlib._local.": "pathlib.",  # Python 3.13 and others
     "builtins.xrange": "builtins.range",  # protocol 2 and later ones
+    "builtins.long": "builtins.int",  # in records of versions 1 and 2
+    "builtins.unicode": "builtins.str",
 }
 """Spellings of one class, the second of which stands for both."""
 MAX_SHOWN = 60

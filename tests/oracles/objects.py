@@ -45,6 +45,8 @@ TABLE: dict[str, Any] = {
     "frozen": frozenset({1, (2, "x")}), "set": {1, (2, 3)}, "deque": collections.deque([1, [2]]),
     "ring": collections.deque([1, 2], 3), "lazy": collections.defaultdict(list, {"a": [1]}),
     "no factory": collections.defaultdict(None, {1: 2}), "counter": collections.Counter("aab"),
+    **{f"lazy {kind.__name__}": collections.defaultdict(kind, {"a": kind()}) for kind in (dict, int, set, float)},
+    "types": [int, str, float, bool, bytes, list, dict, set, tuple, complex],
     "ordered": collections.OrderedDict(b=1, a=2), "complex": 1 - 2j, "bytes": b"\0\xff", "bytearray": bytearray(b"ab"),
     "size": torch.Size([1, 2]), "device": torch.device("cuda", 1), "torch dtype": torch.bfloat16,
     "layout": torch.strided, "scheme": torch.per_tensor_affine,
