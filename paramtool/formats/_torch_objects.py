@@ -239,14 +239,15 @@ FORMS: dict[str, Form] = {
 
 NAMES = frozenset(
     {f"builtins.{n}" for n in ("list", "dict", "int", "set", "float", "str", "bool", "tuple", "bytes", "complex")}
-    | {"numpy.ndarray", DTYPE}
+    | {f"collections.{name}" for name in ("OrderedDict", "defaultdict", "deque", "Counter")}
+    | {"numpy.ndarray", "torch.Size", "builtins.frozenset", DTYPE}
 )
 """Classes that may be named, and not called; beside those of torch and NumPy in `KNOWN`."""
 
 
 def is_name(path: str) -> bool:
     """Whether a class or word may be written by its name alone."""
-    return path in NAMES or path in KNOWN
+    return path in NAMES or path in KNOWN or path in FORMS
 
 
 def spoken_class(path: str) -> str:
@@ -264,9 +265,11 @@ def unfit(node: Opaque) -> str:
         return _unfit_array(node)
     if node.path == DTYPE:
         return "" if _is_dtype(node) else "a numpy.dtype of an unknown form"
+    if not node.parts:
+        return "" if is_name(node.path) else f"the class {node.path}"
     form = FORMS.get(node.path)
     if form is None:
-        return "" if not node.parts and is_name(node.path) else f"object of {node.path}"
+        return f"object of {node.path}"
     if set(dict(node.parts)) - {"args", "state"} or not form.fits(args_of(node)):
         return f"{node.path} with other arguments than it takes"
     state = dict(node.parts).get("state")
@@ -322,10 +325,17 @@ def _is_dtype_state(node: Node) -> bool:
     return False
 
 
+ALLOWED_NAMES = frozenset({"collections.OrderedDict", "collections.Counter", "builtins.bytearray", "builtins.complex",
+                           "builtins.set", "torch.device"})  # fmt: skip
+"""Classes that `torch.load(weights_only=True)` takes by name; so are those of torch that have no row above."""
+
+
 def takes_weights_only(node: Opaque) -> bool:
     """Whether `torch.load(weights_only=True)` takes an object that fits."""
+    if not node.parts:  # `_get_allowed_globals` in torch/_weights_only_unpickler.py of 2.13
+        return node.path in ALLOWED_NAMES or (node.path.startswith("torch.") and node.path not in FORMS)
     form = FORMS.get(node.path)
-    return form.weights_only if form else not node.parts and node.path.startswith("torch.")
+    return form is not None and form.weights_only
 
 
 def as_plain(node: Opaque) -> Node | None:
@@ -338,10 +348,10 @@ def as_plain(node: Opaque) -> Node | None:
     if node.path == DTYPE:
         parts = dict(node.parts)
         return parts.get("text") or Leaf(str(_values(node)[0]))
+    if not node.parts:
+        return node if takes_weights_only(node) else Leaf(node.path)
     form = FORMS.get(node.path)
-    if form is not None:
-        return form.plain(node)
-    return node if takes_weights_only(node) else Leaf(node.path)
+    return form.plain(node) if form else Leaf(node.path)
 
 
 def _dates(node: Array, dtype: Node) -> Node | None:

@@ -432,7 +432,7 @@ class _Pickling:
             return self.dtype(node)
         name = _name(node.path)
         form = FORMS.get(node.path)
-        if form is None:
+        if form is None or not parts:  # a class, and no object of it
             return name
         made = Call(name, tuple(self.value(arg, path) for arg in args_of(node)), new=form.new)
         if (state := parts.get("state")) is not None:

@@ -182,7 +182,8 @@ class Walk:
         if value.path in _SEQUENCES and value.state is None:
             items = value.args if value.sequence is None else value.sequence
             return Sequence(value.path, self._items(items, path), self._made_from(value, path))
-        return Opaque(value.path, tuple(self._instance_parts(value, path)))
+        parts = tuple(self._instance_parts(value, path))
+        return Opaque(value.path, parts or (("args", Sequence("tuple", ())),))  # without parts it would be the class
 
     def _made_from(self, value: Instance, path: Path) -> tuple[Node, ...]:
         """Arguments of a container that are not its items: a factory, a greatest length."""

@@ -46,6 +46,11 @@ TABLE: dict[str, Any] = {
     "ring": collections.deque([1, 2], 3), "lazy": collections.defaultdict(list, {"a": [1]}),
     "no factory": collections.defaultdict(None, {1: 2}), "counter": collections.Counter("aab"),
     **{f"lazy {kind.__name__}": collections.defaultdict(kind, {"a": kind()}) for kind in (dict, int, set, float)},
+    **{f"class {kind.__name__}": kind for kind in (
+        argparse.Namespace, pathlib.PurePosixPath, uuid.UUID, datetime.date, range, slice, collections.OrderedDict,
+        collections.Counter, collections.deque, collections.defaultdict, frozenset, bytearray, complex, set, torch.Size,
+        torch.device, np.ndarray)},
+    "empty": [argparse.Namespace(), bytearray(), frozenset(), 0j],
     "types": [int, str, float, bool, bytes, list, dict, set, tuple, complex],
     "ordered": collections.OrderedDict(b=1, a=2), "complex": 1 - 2j, "bytes": b"\0\xff", "bytearray": bytearray(b"ab"),
     "size": torch.Size([1, 2]), "device": torch.device("cuda", 1), "torch dtype": torch.bfloat16,
