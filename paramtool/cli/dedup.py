@@ -176,7 +176,8 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         )
         yield ("equal", f"{size(found.repeated_nbytes)} stored again", why)
     if not (groups or found.repeated_nbytes or found.unused_nbytes or found.plan.computed):
-        equal = "" if found.equal is None else ", no equal bytes were found"
+        least = f" in tensors of {size(found.min_equal_nbytes)} or more" if found.min_equal_nbytes > 1 else ""
+        equal = "" if found.equal is None else f", no equal bytes were found{least}"
         yield ("note", f"Nothing to deduplicate: no names share bytes{equal}, and no byte is unused")
     if found.unused_nbytes:
         yield ("unused", size(found.unused_nbytes), "that no tensor uses, left behind")

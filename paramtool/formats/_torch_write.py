@@ -36,6 +36,7 @@ from paramtool.formats._torch_values import STORAGE_DTYPES
 from paramtool.formats._torch_write_tree import ATTRIBUTED, DEFAULTDICT, DEQUE, FROZENSET, SET, Fitted, How, fit
 from paramtool.formats._zip_write import ALIGNMENT, archive
 from paramtool.model import objects
+from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import Key, Leaf, Node, Opaque, Sequence, TensorRef
 from paramtool.model.plan import Copy, Plan, Target
@@ -86,10 +87,15 @@ def arrays(tree: Node) -> dict[str, Literal["C", "F"]]:
     return found
 
 
-def memory_formats(plan: Plan) -> Iterator[str]:
-    """Dense tensors whose axes lie in another order in memory, which only a torch file keeps; for people."""
-    kept = arrays(plan.objects)
-    names = [one.name for one in plan.targets if one.name not in kept and _as_it_lies(one, [one.view])]
+def memory_formats(plan: Plan, checkpoint: Checkpoint) -> Iterator[str]:
+    """Dense tensors whose axes lie in another order in the source's memory, for people; only a torch file keeps it."""
+    stored = {target.name for target in plan.targets} - arrays(plan.objects).keys()
+    held = ((name, entry.value) for name, entry in checkpoint.entries.items() if name in stored)
+    names = [
+        name
+        for name, view in held
+        if isinstance(view, View) and view.numel and not view.is_contiguous and view.dense_axes is not None
+    ]
     if names:
         some = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         yield f"the memory format of {some} (such as channels_last): stored row by row"
@@ -135,8 +141,8 @@ def refuse(plan: Plan, found: Fitted) -> None:
         head = f"{plan.source}: no form in a torch file for {len(found.refused)} of its objects:"
         more = len(found.refused) - MAX_NAMED
         hint = (
-            "--skip-unsupported leaves them out, --plain writes the data of each as dicts, lists, numbers and strings, "
-            "and -o NAME.safetensors keeps that data in the file's metadata"
+            "--skip-unsupported leaves them out, --plain writes the data of each as dicts, lists, numbers and strings "
+            "(of modules the tensors alone), and -o NAME.safetensors keeps that data in the file's metadata"
         )
         raise PlanError(listed(head, found.refused[:MAX_NAMED], max(more, 0)), hint=hint)
 

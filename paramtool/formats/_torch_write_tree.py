@@ -312,11 +312,16 @@ class _Pruning:
         return replace(node, parts=tuple((n, kept if n == "state" and kept else part) for n, part in node.parts))
 
     def _foreign(self, node: Opaque, why: str, path: Path) -> Node | None:
-        """An object of a class outside the table: its tensors as a state dict, and its data plainly where asked."""
-        if self.how.plain and not self._inside(node):
-            plain = _data_of(node)
-            self._change(path, f"{why}, written as {_spoken(plain)}")
-            return self.node(plain, path)
+        """An object of a class outside the table: its tensors as a state dict, and its data plainly where asked.
+
+        The tensors keep their names, so that the data of a module, whose tensors have the names of its state dict, has
+        no plain form beside them.
+        """
+        if self.how.plain:
+            for plain in (_data_of(node), _parts_of(node)):
+                if all(unescaped_name(place) == name for place, name in _places(plain, path)):
+                    self._change(path, f"{why}, written as {_spoken(plain)}")
+                    return self.node(plain, path)
         inside = self._tensors(node, path)
         self.lose(path, why + (", except its tensors, which are written as a state dict" if inside else ""))
         return inside
@@ -394,6 +399,15 @@ def _data_of(node: Opaque) -> Node:
     if set(parts) == {"items"}:
         return parts["items"]
     return Mapping("dict", node.parts) if parts else Leaf(node.path)
+
+
+def _parts_of(node: Opaque) -> Node:
+    """The same with all parts by their names, with which the names of tensors in it begin; attributes have none."""
+    parts = dict(node.parts)
+    state = parts.pop("state", None)
+    items = state.items if isinstance(state, Mapping) else ()
+    listed = ((k, replace(v, kind="list") if isinstance(v, Sequence) else v) for k, v in parts.items())
+    return Mapping("dict", (*listed, *items))
 
 
 def _spoken(node: Node) -> str:

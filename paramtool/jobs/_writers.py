@@ -78,7 +78,7 @@ class Writer:
 
 def _fit_safetensors(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
     """Objects go into the metadata, but for what that cannot hold."""
-    lost = (*safetensors.left_out_objects(plan), *_torch_write.memory_formats(plan))
+    lost = (*safetensors.left_out_objects(plan), *_torch_write.memory_formats(plan, checkpoint))
     if lost and keeping.strict:
         head = f"{plan.source}: no room in safetensors for what follows:"
         raise PlanError(listed(head, lost), hint="-o NAME.pt holds them; without --strict they are left out and named")

@@ -64,6 +64,8 @@ class Deduped:
     """Bytes that the input carried and no tensor uses."""
     repeated_nbytes: int
     """Equal bytes that stand more than once because the output's format would tie their names."""
+    min_equal_nbytes: int
+    """Tensors of so many bytes or more were compared."""
     left_out: tuple[str, ...]
     """What the output does not hold, each with the reason."""
     warnings: tuple[str, ...]
@@ -257,6 +259,7 @@ def _prepared(
         nbytes_after=sum(out.nbytes for out in outputs),
         unused_nbytes=sum(graph.unused.values()),
         repeated_nbytes=repeated_nbytes,
+        min_equal_nbytes=options.min_equal_nbytes,
         left_out=(
             *other_sections(whole, options.only),
             *left_out(checkpoint, plan),
@@ -315,9 +318,10 @@ def _planned(
     repeated_nbytes = 0
     if writer.ties_what_stands_once or (where.is_of_folder and not options.share_renamed):
         casts = tuple(match for match in content.matches if match.relation == "cast")
+        once = dedup_pass.plan(checkpoint, _joined(graph, content, options, tied), options.skip_unsupported)
         graph = _joined(graph, replace(content, equal=(), matches=casts), options, tied)
         each = dedup_pass.plan(checkpoint, graph, options.skip_unsupported)
-        plan, joined, repeated_nbytes = each, graph, each.nbytes - plan.nbytes
+        plan, joined, repeated_nbytes = each, graph, each.nbytes - once.nbytes
     plan = replace(plan, aliases=tuple(replace(a, constant=a.name in content.constants) for a in plan.aliases))
     check(plan, plan.order, checkpoint.storages)
     return plan, joined, repeated_nbytes

@@ -186,7 +186,9 @@ def _laid_otherwise(found: Checkpoint, expected: Checkpoint) -> Iterator[str]:
     names = [
         name
         for name, entry in expected.entries.items()
-        if name in found.entries and _is_laid_otherwise(found.entries[name].value, entry.value)
+        if name in found.entries
+        and "other" not in (entry.role, found.entries[name].role)  # arrays of NumPy's are compared with the objects
+        and _is_laid_otherwise(found.entries[name].value, entry.value)
     ]
     if names:
         yield f"the same values in another memory format (such as channels_last) than the source: {_some(names)}"

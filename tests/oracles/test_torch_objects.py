@@ -293,3 +293,40 @@ def test_a_fused_torch_file_says_what_it_is(tmp_path: Path) -> None:
     again.load_state_dict(torch.load(tmp_path / "back.pt", weights_only=True))
     x = torch.randn(3, 2, 5)
     assert torch.equal(lstm(x)[0], again(x)[0])
+
+
+Pair = collections.namedtuple("Pair", "first second")
+
+
+class Trained:
+    """A class of somebody's own that holds a tensor and numbers."""
+
+    def __init__(self) -> None:
+        self.best, self.lr, self.names = torch.arange(3.0), 0.5, ["x"]
+
+
+def test_plain_keeps_the_data_beside_tensors(tmp_path: Path) -> None:
+    """The tensors under their names, everything else as dicts, lists and numbers."""
+    torch.save({"pair": Pair(torch.ones(2), 2), "own": Trained(), "row": [Trained()]}, tmp_path / "in.pt")
+    found = jobs.dedup(tmp_path / "in.pt", tmp_path / "out.pt", plain=True)
+    again = torch.load(tmp_path / "out.pt", weights_only=True)
+    assert found.left_out == () and list(found.plan.order) == list(paramtool.read(tmp_path / "in.pt").entries)
+    assert again["pair"]["args"][1] == 2 and torch.equal(again["pair"]["args"][0], torch.ones(2))
+    for held in (again["own"], again["row"][0]):
+        assert (held["lr"], held["names"]) == (0.5, ["x"]) and torch.equal(held["best"], torch.arange(3.0))
+
+
+def test_a_conversion_loses_no_memory_format(tmp_path: Path) -> None:
+    """It transposes what it writes; nothing of the source is lost by that, and --strict takes it."""
+    lstm = torch.nn.LSTM(3, 4, 2)
+    torch.save({f"rnn.{name}": tensor for name, tensor in lstm.state_dict().items()}, tmp_path / "in.pt")
+    jobs.convert(tmp_path / "in.pt", tmp_path / "keras.safetensors", target="keras", keep_split=True)
+    found = jobs.convert(tmp_path / "keras.safetensors", tmp_path / "out.safetensors", target="torch", strict=True)
+    assert not [text for text in (*found.warnings, *found.left_out) if "memory format" in text]
+
+
+def test_a_fortran_array_is_no_other_memory_format(tmp_path: Path) -> None:
+    """The record holds its order."""
+    torch.save({"w": torch.ones(2), "a": np.asfortranarray(np.arange(6.0).reshape(2, 3))}, tmp_path / "in.pt")
+    jobs.dedup(tmp_path / "in.pt", tmp_path / "out.safetensors", strict=True)
+    assert jobs.verify(tmp_path / "out.safetensors", tmp_path / "in.pt").warnings == ()

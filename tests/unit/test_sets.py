@@ -11,6 +11,7 @@ import torch
 from accelerate import Accelerator
 from jsonschema import Draft202012Validator
 from safetensors.torch import load_file, save_file
+from transformers import GPT2Config, GPT2LMHeadModel
 
 import paramtool
 from paramtool import jobs
@@ -300,3 +301,26 @@ def test_nothing_to_deduplicate(tmp_path: Path) -> None:
     said = {name: "Nothing to deduplicate" in quick("dedup", f"{name}.pt", cwd=tmp_path).out
             for name in ("plain", "shared", "unused", "equal")}  # fmt: skip
     assert said == {"plain": True, "shared": False, "unused": False, "equal": False}
+    ran = quick("dedup", "plain.pt", "--force", cwd=tmp_path)
+    assert "no equal bytes were found in tensors of 4.10 kB or more" in ran.out
+
+
+def test_a_small_tie_of_a_sharded_folder(tmp_path: Path) -> None:
+    """Smaller than what is compared, and stored once because config.json ties it: nothing is stored again."""
+    config = GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50, n_positions=8)
+    model = GPT2LMHeadModel(config)
+    config.save_pretrained(tmp_path / "in")
+    names = dict(model.state_dict())
+    names["lm_head.weight"] = names["lm_head.weight"].clone()
+    shards = {
+        "pytorch_model-00001-of-00002.bin": list(names)[:-1],
+        "pytorch_model-00002-of-00002.bin": list(names)[-1:],
+    }
+    for file, held in shards.items():
+        torch.save({name: names[name] for name in held}, tmp_path / "in" / file)
+    index = {"metadata": {}, "weight_map": {name: file for file, held in shards.items() for name in held}}
+    (tmp_path / "in" / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    found = jobs.dedup(tmp_path / "in", tmp_path / "out")
+    assert found.repeated_nbytes == 0 and found.tied and found.content.equal == ()
+    again = GPT2LMHeadModel.from_pretrained(tmp_path / "out")
+    assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in names.items())
