@@ -17,7 +17,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from shlex import quote
 
@@ -49,10 +49,17 @@ COPIES = ("onnx", "original", "openvino", "coreml", "gguf", "ggml", "tflite", "*
 PIPELINE = "model_index.json"
 """What says that a folder is a pipeline of diffusers: `config_name` in pipelines/pipeline_utils.py (0.42)."""
 _SHARD = re.compile(r"-\d+-of-\d+\.")
+MADE_AGAIN = ("position_ids", "token_type_ids", "inv_freq", "masked_bias", "relative_position_index")
+"""Buffers that transformers' models make when they are built; files of older versions have them, newer ones do not."""
+MASKS = ("bias", "mask", "attn_mask", "causal_mask")
+"""What causal masks are called (`attn.bias` of GPT-2), whose dtype is bool or uint8."""
 MAX_DEPTH = 4
 """So deep below a folder are sets looked for."""
 MAX_WINDOW_NBYTES = 4096
 """So much of each tensor is read to see that two sets differ."""
+
+VARIANT = re.compile(r"\d+|fp16|bf16|fp32|float16|bfloat16|float32|ema|non_ema")
+"""Variants as the files of hubs are called, and the numbers of Meta's and Mistral's: `consolidated.00.pth`."""
 
 Read = Callable[[str], Checkpoint]
 
@@ -69,33 +76,35 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
         others, more = _beside(folder, taken, read)
         return replace(taken, others=tuple(others), more=tuple(more))
     found = _files(folder)
-    if inside := _inner_of_root(folder, found):
+    inside = inner(folder) if _is_pipeline(folder) else []
+    grouped = _Grouped([], {}, None) if inside else _grouped(found, read)
+    if inside := inside or _inner_of_root(folder, grouped.sets):
         raise _is_root(folder, [os.path.basename(path) for path in found], inside)
-    if not found:
-        raise _nothing(folder)
-    if len(found) == 1:
-        return Weights(found[0], read(found[0]), of_file(found[0]))
-    sets, differences = _grouped(found, read)
-    if len(sets) > 1:
-        error = _several(folder, sets, differences)
-        error.asked = tuple(unknown for one in sets for unknown in one.checkpoint.unknown)
+    if not grouped.sets:
+        raise grouped.error or _nothing(folder)
+    if len(grouped.sets) > 1:
+        error = _several(folder, grouped.sets, grouped.differences)
+        error.asked = tuple(unknown for one in grouped.sets for unknown in one.checkpoint.unknown)
         raise error
-    return sets[0]
+    return grouped.sets[0]
 
 
 def every(folder: str, read: Read) -> dict[str, list[Weights]]:
     """{folder inside, with `/`, or empty for the folder itself: its sets}.
 
-    FormatError where there is none.
+    Where a library looks for some of them, files that none looks for are no sets.  FormatError where there is none.
     """
     found: dict[str, list[Weights]] = {}
+    error: ParamtoolError | None = None
     for place in ("", *inner(folder)):
-        files = _files(os.path.join(folder, place))
-        if sets := _grouped(files, read)[0]:
-            found[place] = sets
+        grouped = _grouped(_files(os.path.join(folder, place)), read)
+        error = error or grouped.error
+        if grouped.sets:
+            found[place] = grouped.sets
     if not found:
-        raise _nothing(folder)
-    return found
+        raise error or _nothing(folder)
+    usual = {place: sets for place, sets in found.items() if any(one.name.is_usual for one in sets)}
+    return usual or found
 
 
 def with_names(sets: Iterable[Weights]) -> list[Weights]:
@@ -176,12 +185,24 @@ def _beside(folder: str, taken: Weights, read: Read) -> tuple[list[str], list[st
 
 
 def _is_something_else(one: Weights, other: Weights) -> bool:
-    """Whether a file beside a set of weights is no other set: it holds no weights, or no library looks for it."""
+    """Whether a file beside a set of weights is neither another set nor a copy.
+
+    It holds no weights; or it has no name in common with the set, and no library looks for it, or it is much smaller
+    than the set, as a scaler in `model.npz` is: other formats have other names for the same tensors.  What ONNX files
+    are called says more than their tensors, whose names an exporter makes up.
+    """
     if not _holds_weights(other.checkpoint):
         return True
-    if not one.name.is_usual or other.name.is_usual or is_index_name(other.path):
+    if one.checkpoint.entries.keys() & other.checkpoint.entries.keys():
         return False
-    return not one.checkpoint.entries.keys() & other.checkpoint.entries.keys()
+    if not _is_main(other.path):
+        return not other.path.endswith(".onnx") and 2 * _numel(other.checkpoint) < _numel(one.checkpoint)
+    is_looked_for = other.name.is_usual and (not other.name.variant or VARIANT.fullmatch(other.name.variant))
+    return one.name.is_usual and not is_looked_for and not is_index_name(other.path)
+
+
+def _numel(checkpoint: Checkpoint) -> int:
+    return sum(view.numel for _, view in checkpoint.windows())
 
 
 def _holds_weights(checkpoint: Checkpoint) -> bool:
@@ -203,7 +224,7 @@ def _files(folder: str) -> list[str]:
     (`_get_resolved_checkpoint_files` in modeling_utils.py).
     """
     names = [item.name for item in _listed(folder) if not item.name.startswith(".")]
-    indexes = [name for name in names if is_index_name(name)]
+    indexes = [name for name in names if is_index(os.path.join(folder, name))]
     shards = {shard for name in indexes for shard in _shards(os.path.join(folder, name))}
     files = [n for n in names if n.endswith(SUFFIXES) and n not in shards and not n.startswith(LINKED_PREFIX)]
     weights = [name for name in files if not is_training_state(name)]
@@ -221,6 +242,18 @@ def _is_main(path: str) -> bool:
     return path.endswith(MAIN) or is_index_name(path)
 
 
+def is_index(path: str) -> bool:
+    """Whether a file is an index of shards, or is called so and damaged: another program's has no `weight_map`."""
+    if not is_index_name(path):
+        return False
+    try:
+        with open(path, encoding="utf-8") as file:
+            held = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return True
+    return isinstance(held, dict) and "weight_map" in held
+
+
 def _shards(path: str) -> set[str]:
     """The files that an index lists, as far as it can be read: what is wrong with it is said where it is read."""
     try:
@@ -233,42 +266,65 @@ def _shards(path: str) -> set[str]:
 # --- comparing -------------------------------------------------------------------------------------------------
 
 
-def _grouped(files: Sequence[str], read: Read) -> tuple[list[Weights], dict[str, str]]:
-    """The sets of a folder, each with its copies, and {path of a set: how it differs from the first}.
+@dataclass(frozen=True, slots=True)
+class _Grouped:
+    """The sets of a folder, each with its copies."""
 
-    The first is always read, and its errors are raised.  Another that cannot be read is no set: nothing that opens the
-    folder can use it either.
+    sets: list[Weights]
+    differences: dict[str, str]
+    """{path of a set: how it differs from the first}"""
+    error: ParamtoolError | None
+    """Why there is no set, where a file cannot be read."""
+
+
+def _grouped(files: Sequence[str], read: Read) -> _Grouped:
+    """The sets of a folder.
+
+    What a library looks for has to be readable, where nothing better is: its errors are raised.  Another file that
+    cannot be read is no set, and neither is one without weights, unless there is nothing else.
     """
     sets: list[Weights] = []
     differences: dict[str, str] = {}
+    without: list[Weights] = []
+    failed: ParamtoolError | None = None
     for path in files:  # a set can only be the copy of one that comes before it
         try:
-            checkpoint = read(path)
+            mine = Weights(path, read(path), of_file(path))
         except ParamtoolError as error:
-            if not sets:
-                others = ", ".join(os.path.basename(one) for one in files if one != path)
-                also = f"the folder also holds {others}: name that itself to take it" if others else ""
-                error.hint = "; ".join(text for text in (error.hint, also) if text)
+            others = ", ".join(os.path.basename(one) for one in files if one != path)
+            also = f"the folder also holds {others}: name that itself to take it" if others else ""
+            error.hint = "; ".join(text for text in (error.hint, also) if text)
+            if not sets and of_file(path).is_usual and _is_main(path):
                 raise
+            failed = failed or error
             continue
-        mine = Weights(path, checkpoint, of_file(path))
-        if sets and _is_something_else(sets[0], mine):
+        if not _holds_weights(mine.checkpoint):
+            without.append(mine)
+        elif sets and _is_something_else(sets[0], mine):
             sets[0] = replace(sets[0], more=(*sets[0].more, path))
-            continue
-        for k, one in enumerate(sets):
-            pairs = _compared(one, mine)
-            if isinstance(pairs, str):
-                differences.setdefault(path, pairs)
-                continue
-            if _holds_more(checkpoint):
-                sets[k] = replace(one, more=(*one.more, path))
-            else:
-                sets[k] = replace(one, copies=(*one.copies, Copy(path, checkpoint, pairs)))
-            differences.pop(path, None)
-            break
-        else:
+        elif not _take_as_copy(sets, mine, differences):
             sets.append(mine)
-    return sets, differences
+    if sets:
+        sets[0] = replace(sets[0], more=(*sets[0].more, *(one.path for one in without)))
+    elif without and not failed:
+        sets = [replace(without[0], more=tuple(one.path for one in without[1:]))]
+    return _Grouped(sets, differences, failed)
+
+
+def _take_as_copy(sets: list[Weights], mine: Weights, differences: dict[str, str]) -> bool:
+    """Put a set with the one that it is a copy of, if any; else it is told how it differs from the first."""
+    for k, one in enumerate(sets):
+        pairs = _compared(one, mine)
+        if isinstance(pairs, str):
+            differences.setdefault(mine.path, pairs)
+            continue
+        if _holds_more(mine.checkpoint):
+            sets[k] = replace(one, more=(*one.more, mine.path))
+        else:
+            sets[k] = replace(one, copies=(*one.copies, Copy(mine.path, mine.checkpoint, pairs)))
+        differences.pop(mine.path, None)
+        return True
+    return False
 
 
 def _compared(one: Weights, other: Weights) -> tuple[Pair, ...] | str:
@@ -288,7 +344,7 @@ def _compared(one: Weights, other: Weights) -> tuple[Pair, ...] | str:
         if _starts_differ(one.checkpoint, mine[name], other.checkpoint, theirs[name]):
             return f"{name!r} has other bytes than in {first}"
     pairs = [(name, name) for name in common]
-    for name in (name for name in theirs if name not in mine):
+    for name in (name for name in theirs if name not in mine and not other.path.endswith(".onnx")):
         twin = _twin(one.checkpoint, other.checkpoint, name, common)
         if twin is None:
             return f"{name!r} is not in {first}"
@@ -308,16 +364,17 @@ def _difference(name: str, mine: Entry, theirs: Entry, first: str) -> str:
 
 
 def _twin(one: Checkpoint, other: Checkpoint, name: str, common: Iterable[str]) -> str | None:
-    """The name in a first set that a tensor of another set is tied to; empty for a buffer, which is no weight.
+    """The name in a first set that a tensor of another set is tied to; empty for what a model makes itself.
 
     None where it is neither: then only the other set has it.
     """
     value = other.entries[name].value
-    if other.entries[name].role == "buffer":
+    last = name.rpartition(".")[2]
+    if last in MADE_AGAIN:
         return ""
     if not isinstance(value, View):
         return None
-    if value.dtype.name in ("bool", "uint8"):  # masks
+    if value.dtype.name in ("bool", "uint8") and last in MASKS:
         return ""
     for known in common:
         entry = one.entries[known]
@@ -364,8 +421,8 @@ def differing(folder: str, lines: list[str], first: str) -> UsageError:
     path = quote(os.path.join(folder, first))
     return UsageError(
         listed(f"{folder}: holds {len(lines)} sets of weights that differ; say which:", lines),
-        hint=f"--weights {quote(first)} takes one and leaves the others out; --each of dedup, export, convert, fuse "
-        f"and unfuse writes each under its own name; other commands take the file itself: {path}",
+        hint=f"--weights {quote(first)} takes one and leaves the others out; --each of dedup, export, convert, fuse, "
+        f"unfuse and verify takes each under its own name; other commands take the file itself: {path}",
     )
 
 
@@ -374,17 +431,32 @@ def _line(one: Weights, difference: str) -> str:
     return f"{os.path.basename(one.path)}: {count}" + (f"; {difference}" if difference else "")
 
 
-def _inner_of_root(folder: str, found: list[str]) -> list[str]:
-    """The folders inside that hold the weights, where the folder itself is only the root of them."""
-    if found and not os.path.isfile(os.path.join(folder, PIPELINE)):
+def _is_pipeline(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, PIPELINE))
+
+
+def _inner_of_root(folder: str, sets: Iterable[Weights]) -> list[str]:
+    """The folders inside that hold the weights, where the folder itself is only the root of them.
+
+    It is where it has no weights, or only some that no library looks for, while the folders inside have others.
+    """
+    sets = list(sets)
+    if any(one.name.is_usual for one in sets):
         return []
-    return inner(folder)
+    inside = inner(folder)
+    if not sets:
+        return inside
+    return [place for place in inside if any(map(_is_looked_for, _files(os.path.join(folder, place))))]
+
+
+def _is_looked_for(path: str) -> bool:
+    return _is_main(path) and of_file(path).is_usual
 
 
 def _is_root(folder: str, files: list[str], found: list[str]) -> UsageError:
     """The refusal of a folder whose weights are in folders inside."""
     lines = [*(f"{name}/" for name in found), *files]
-    what = "is a pipeline, whose weights are" if os.path.isfile(os.path.join(folder, PIPELINE)) else "has its weights"
+    what = "is a pipeline, whose weights are" if _is_pipeline(folder) else "has its weights"
     return UsageError(
         listed(f"{folder}: {what} in {plural(len(found), 'folder')} inside; say which:", lines),
         hint=f"name one: {quote(os.path.join(folder, found[0]))}; --each of dedup, export, convert, fuse and unfuse "

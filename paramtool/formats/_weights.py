@@ -9,6 +9,7 @@ An output keeps the stem of its input, because libraries look for weights by nam
     model_1, model_2         accelerate: the models after the first (`load_accelerator_state` in checkpointing.py, 1.15)
     diffusion_pytorch_model  diffusers: `SAFETENSORS_WEIGHTS_NAME` in utils/constants.py (0.42)
     adapter_model            PEFT: `SAFETENSORS_WEIGHTS_NAME` in utils/constants.py (0.21)
+    pytorch_lora_weights     diffusers: `LORA_WEIGHT_NAME_SAFE` in loaders/lora_base.py (0.42)
     open_clip_model          open_clip: `HF_SAFE_WEIGHTS_NAME` in constants.py (3.3)
     consolidated             mistral-inference: `Transformer.from_folder` in transformer.py
 
@@ -39,7 +40,7 @@ SAFE_STEMS = (
     (r"consolidated\.00", r"consolidated"),  # the other name that mistral-inference looks for
 )
 """(the stem of a pickle, the stem that the same library looks for in safetensors)"""
-STEMS = ("model", "diffusion_pytorch_model", "adapter_model", "open_clip_model", "consolidated")
+STEMS = ("model", "diffusion_pytorch_model", "adapter_model", "open_clip_model", "consolidated", "pytorch_lora_weights")
 """The stems above, the usual ones first."""
 LINKED_PREFIX = "paramtool.linked-"
 """How files are called that hold tensors for a record in an index, and no weights under their own names."""

@@ -29,7 +29,7 @@ from paramtool.engine.staging import Staged
 from paramtool.engine.writer import copy_whole
 from paramtool.errors import PlanError, plural
 from paramtool.formats import WEIGHTS
-from paramtool.formats._sets import COPIES, MAIN
+from paramtool.formats._sets import COPIES, MAIN, VARIANT, is_index
 from paramtool.formats._training import is_training_state
 from paramtool.formats._weights import Weights
 from paramtool.jobs._progress import Progress
@@ -50,8 +50,6 @@ SAME_SUFFIXES = (*WEIGHTS, ".msgpack", ".ot", ".pdparams")
 """How the names of a model's weights end, whatever format they are in."""
 INDEX = re.compile(r"\.index(\.[^.]+)?\.json$")
 """`model.safetensors.index.json`; of a variant `model.safetensors.index.fp16.json` (`_add_variant` of transformers)."""
-VARIANT = re.compile(r"\d+|fp16|bf16|fp32|float16|bfloat16|float32|ema|non_ema")
-"""What libraries put between the stem and the suffix: `consolidated.00.pth`; variants as those of hubs are called."""
 SHARD = re.compile(r"-\d+-of-\d+")
 EXPORTS = (
     (
@@ -70,8 +68,8 @@ EXPORTS = (
 )  # fmt: skip
 """(why it stays, patterns of lower-case file names); looked for beside the weights only, not in folders inside."""
 COPY = "another copy of the weights"
-EXPORT_DATA = ("*.onnx_data*", "*.onnx.data", "*.xml", "*.mlmodelc", "*.pb")
-"""What holds weights, or their graph, in the folders of exports alone; patterns of lower-case file names."""
+EXPORT_DATA = ("*.onnx", "*.onnx_data*", "*.onnx.data")
+"""What holds weights in the folders of exports, whatever it is called; patterns of lower-case file names."""
 PACKAGES = ("*.mlpackage", "*.mlmodelc")
 """Folders that are one file to the program that opens them."""
 CHECKPOINTS = ("checkpoint-*", "checkpoint_[0-9]*", "global_step*")
@@ -87,8 +85,9 @@ ACCELERATE = "random_states_*.pkl"
 """What accelerate's `save_state` writes for each process (checkpointing.py of 1.15)."""
 FSDP = re.compile(r"pytorch_model_fsdp(_\d+)?(_rank\d+)?\.bin")
 """The one name under which accelerate looks for FSDP's whole model (utils/fsdp_utils.py of 1.15, `load_fsdp_model`)."""
-NOT_CHOSEN = "other weights than those that --weights takes; --each writes them, too"
+NOT_CHOSEN = "other weights than those that --weights takes"
 TWIN = "the same weights once more"
+NOT_FOLLOWED = "not followed"
 MORE = ""
 """Called as weights are, and something else."""
 MAX_NAMED = 5
@@ -183,13 +182,17 @@ class _Found:
             self.left.append(f"file {name!r}: {why}")
         elif _is_of_exports(_top(place)) and _is_export(item.name):
             self.copies.setdefault(_top(place), []).append(name)
-        elif why := self._known[real] if real in self._known else "" if place else same_weights(name, self._stems):
+        elif why := self._known[real] if real in self._known else "" if place else self._named_as_weights(name, real):
             self.left.append(f"file {name!r}: {why}")
             if why != NOT_CHOSEN:
                 self.same[name] = real
         else:
             self.files[name] = real
         return ""
+
+    def _named_as_weights(self, name: str, path: str) -> str:
+        """Why a file beside the weights stays by its name alone, or nothing."""
+        return "" if INDEX.search(name.lower()) and not is_index(path) else same_weights(name, self._stems)
 
     def _is_read_from(self, folder: str) -> bool:
         """Whether something inside a folder is read: then it is no other checkpoint."""
@@ -222,9 +225,11 @@ def _is_of_exports(top: str) -> bool:
 
 
 def _is_export(name: str) -> bool:
-    """Whether a file in a folder of exports holds the weights there, as its name says."""
-    is_weights = name.lower().endswith(SAME_SUFFIXES) or INDEX.search(name.lower()) is not None
-    return is_weights or bool(_matched(name, EXPORTS)) or _is_any(name, EXPORT_DATA)
+    """Whether a file in a folder of exports holds the weights there, as its name says.
+
+    The stems are those of models: `original/consolidated.00.pth` is one, and `onnx/calibration.npz` is something else.
+    """
+    return any(_stem(name) in group for group in STEMS) or bool(_matched(name, EXPORTS)) or _is_any(name, EXPORT_DATA)
 
 
 def _is_any(name: str, patterns: Iterable[str]) -> bool:
@@ -247,12 +252,21 @@ def _refusal(item: os.DirEntry[str], real: str, reach: tuple[str, ...]) -> str:
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     if stat.S_ISDIR(status.st_mode):
-        return "a link to a folder, not followed"
+        return f"a link to a folder, {NOT_FOLLOWED}"
     if not stat.S_ISREG(status.st_mode):
         return "no regular file"
-    if item.is_symlink() and not any(real.startswith(os.path.join(root, "")) for root in reach):
-        return "a link that leads out of the folder, not followed"
+    if item.is_symlink() and not (_is_blob(real) or any(real.startswith(os.path.join(root, "")) for root in reach)):
+        return f"a link that leads out of the folder, {NOT_FOLLOWED}"
     return ""
+
+
+def _is_blob(path: str) -> bool:
+    """Whether a file is in a hub's cache: `models--x--y/blobs/HASH`.
+
+    huggingface_hub before 0.23 made folders of links there (`local_dir_use_symlinks` of `snapshot_download`).
+    """
+    *_, repository, blobs, _ = ["", "", *path.split(os.sep)]
+    return blobs == "blobs" and repository.startswith("models--")
 
 
 def stems(read: Iterable[str]) -> frozenset[str]:
@@ -330,6 +344,26 @@ def _nbytes(path: str) -> int:
         return os.path.getsize(path)
     except OSError:
         return 0  # copying says why
+
+
+ONE_FILE = {"adapter_model": "PEFT", "pytorch_lora_weights": "diffusers", "open_clip_model": "open_clip"}
+"""Stems of weights whose library opens one file of that name, and no index: `load_peft_weights` in
+utils/save_and_load.py of PEFT 0.21, `_best_guess_weight_name` in loaders/lora_base.py of diffusers 0.42, and
+`download_pretrained_from_hf` in pretrained.py of open_clip 3.3."""
+
+
+def link_warnings(found: Companions) -> Iterator[str]:
+    """Links that did not come along: what opened the folder may miss what they lead to."""
+    yield from (f"left out: {text}" for text in found.left if text.endswith(NOT_FOLLOWED))
+
+
+def check_one_file(folder: str, stem: str, shards: bool) -> None:
+    """PlanError where weights would become shards that their own library does not open."""
+    if shards and (library := ONE_FILE.get(stem.rpartition("/")[2])):
+        raise PlanError(
+            f"{folder}: {library} opens {stem}.safetensors alone, and no shards of it",
+            hint="dedup each folder alone, without --max-shard-size",
+        )
 
 
 def check_resumes(folder: str, read: Iterable[str], found: Companions, shards: bool) -> None:

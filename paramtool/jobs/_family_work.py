@@ -20,11 +20,11 @@ from paramtool.formats import _index, safetensors
 from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
 from paramtool.formats._weights import LINKED_PREFIX, Weights, WeightsName
-from paramtool.jobs._companions import Companions, bring, check_names, check_resumes, companions
+from paramtool.jobs._companions import Companions, bring, check_names, check_one_file, check_resumes, companions
+from paramtool.jobs._differing import memory_differences
 from paramtool.jobs._progress import Advance, Progress
 from paramtool.jobs._writing import NEEDED, SHARD_NBYTES
 from paramtool.jobs.deduping import Options
-from paramtool.jobs.verifying import memory_differences
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, Target, check
@@ -182,7 +182,8 @@ def brought(one: Input, target: str) -> Companions:
 
 
 def check_brought(one: Input, target: str) -> None:
-    """PlanError where no run could resume from an input's folder of the output, which holds shards."""
+    """PlanError where nothing could open an input's folder of the output, which holds shards, or resume from it."""
+    check_one_file(one.path, one.opened.name.stem, not one.whole.format.startswith("sharded"))
     if os.path.isdir(one.path):
         read = [file.path for file in one.whole.files]
         check_resumes(one.path, read, brought(one, target), not one.whole.format.startswith("sharded"))

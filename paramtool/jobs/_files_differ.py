@@ -19,7 +19,7 @@ class Beside:
 
     differences: tuple[str, ...]
     notes: tuple[str, ...]
-    """What stays behind when the second folder is written again, and why."""
+    """What does not come along when one of the folders is written again, and why."""
 
 
 def beside(output: str, found: Sets, against: str, expected: Sets, progress: Progress) -> Beside:
@@ -34,8 +34,9 @@ def beside(output: str, found: Sets, against: str, expected: Sets, progress: Pro
     total = sum(os.path.getsize(path) for name, path in theirs.files.items() if name in mine.files)
     with progress("files", total) as advance:
         differences = tuple(_differences(mine.files, theirs.files, advance))
-    notes = tuple(f"not compared: {text}" for text in theirs.left if text not in mine.left)
-    return Beside(differences, notes)
+    notes = [f"not compared: {text}" for text in theirs.left]
+    notes += (f"not compared, and in the output alone: {text}" for text in mine.left if text not in theirs.left)
+    return Beside(differences, tuple(notes))
 
 
 def _all(folder: str, sets: Sets, elsewhere: str) -> Companions:

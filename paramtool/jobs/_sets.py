@@ -12,7 +12,7 @@ from paramtool.engine.staging import check_apart, check_place
 from paramtool.formats import _sets
 from paramtool.formats._weights import Copy, Weights, of_file
 from paramtool.jobs import _sidecars
-from paramtool.jobs._companions import Companions, check_names, check_resumes, of_place
+from paramtool.jobs._companions import Companions, check_names, check_one_file, check_resumes, link_warnings, of_place
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writers import check_name
 from paramtool.jobs._writing import SHARD_NBYTES, Destination, Work, carry_out, default_output
@@ -46,6 +46,14 @@ class Allowing(Protocol):
     def allow_unknown(self) -> bool: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The same as plain values."""
+
+    allow_class: Sequence[str] = ()
+    allow_unknown: bool = False
+
+
 def opened(path: Path, weights: str | None, progress: Progress, allowing: Allowing) -> Weights:
     """The weights of a file or a folder; of the copies beside them, every byte is compared.
 
@@ -57,6 +65,12 @@ def opened(path: Path, weights: str | None, progress: Progress, allowing: Allowi
         lines = [first, *(f"{os.path.basename(copy.path)}: {name!r} has other bytes" for copy, name in different)]
         raise _sets.differing(os.fspath(path), lines, first)
     return found
+
+
+def opened_each(folder: Path, progress: Progress, allowing: Allowing) -> dict[str, list[Weights]]:
+    """Every set of weights of a folder and of those inside; what only looked like a copy is a set of its own."""
+    found = formats.opened_each(folder, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
+    return _settled(found, progress)
 
 
 def _different(found: Weights, progress: Progress) -> list[tuple[Copy, str]]:
@@ -105,9 +119,7 @@ def each(
     folder = os.fspath(path)
     target = os.fspath(output) if output is not None else default_output(path, True, word)
     check_name(target, True)
-    found = _settled(
-        formats.opened_each(folder, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown), progress
-    )
+    found = opened_each(folder, progress, allowing)
     check_apart(target, [folder])
     beside = {place: of_place(folder, place, found, target) for place in {"": None, **found}}
     wheres = [
@@ -133,6 +145,7 @@ def each(
     for (at, one), where in zip(pairs, wheres, strict=True):
         is_cut = where.max_shard_nbytes is not None and not one.checkpoint.format.startswith("sharded")
         check_resumes(at, [file.path for file in one.checkpoint.files], beside[where.inside], is_cut)
+        check_one_file(target, where.name.stem, is_cut)
     prepared = [prepare(at, one, where) for (at, one), where in zip(pairs, wheres, strict=True)]
     check_names((out.name for _, work in prepared for out in work.outputs), whole, target)
     reports = [report for report, _ in prepared]
@@ -140,7 +153,7 @@ def each(
         cloned = carry_out([work for _, work in prepared], force, verify, progress, rest.files)
         counted = zip(reports, cloned, strict=True)
         reports = [replace(one, cloned_nbytes=nbytes) for one, nbytes in counted]  # type: ignore[type-var]
-    warnings = tuple(_sidecars.warnings(rest.files, allowing.allow_class))
+    warnings = (*link_warnings(rest), *_sidecars.warnings(rest.files, allowing.allow_class))
     return Each(folder, target, tuple(reports), tuple(rest.files), rest.left, not dry_run, warnings)
 
 

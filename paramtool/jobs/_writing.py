@@ -23,10 +23,18 @@ from paramtool.formats._output import OutputFile
 from paramtool.formats._policy import told
 from paramtool.formats._tree import complete
 from paramtool.formats._weights import Weights, WeightsName, index_parts
-from paramtool.jobs._companions import Companions, bring, check_names, check_resumes, companions
+from paramtool.jobs._companions import (
+    Companions,
+    bring,
+    check_names,
+    check_one_file,
+    check_resumes,
+    companions,
+    link_warnings,
+)
+from paramtool.jobs._differing import following, memory_differences, object_differences
 from paramtool.jobs._progress import Advance, Path, Progress
 from paramtool.jobs._writers import Fitted, Keeping, Writer, check_name, is_named_for, writer_for
-from paramtool.jobs.verifying import following, memory_differences, object_differences
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
 from paramtool.model.plan import Plan
@@ -143,6 +151,8 @@ def place(
     if folder:
         beside = replace(beside, files={**beside.files, **brings})
     name = opened.name if given or opened.name.is_usual else WeightsName()
+    if folder:
+        check_one_file(target, name.stem, max_shard_nbytes is not None and not whole.format.startswith("sharded"))
     check_place(target, folder, force, read, beside.files, (name,))
     return Destination(target, folder, max_shard_nbytes, beside, folder and given, read, name)
 
@@ -366,7 +376,8 @@ def why_not_plain(entry: Entry) -> str:
 
 
 def name_warnings(where: Destination) -> Iterator[str]:
-    """A name inside a folder that its loader does not look for."""
+    """A name inside a folder that its loader does not look for, and links that lead nowhere in the output."""
+    yield from link_warnings(where.companions)
     if where.is_folder and where.name.stem.endswith("_model_states"):  # deepspeed/runtime/engine.py, _get_ckpt_name
         yield f"{where.path}: DeepSpeed resumes from {where.name.stem}.pt alone; it does not read {where.name.file}"
 

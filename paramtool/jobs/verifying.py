@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Sequence
-from collections.abc import Mapping as Dict
 from dataclasses import dataclass, replace
 
-from paramtool import formats
 from paramtool.engine.verify import by_name
 from paramtool.errors import plural
 from paramtool.formats._sets import with_names
-from paramtool.formats._tree import is_flat
-from paramtool.formats._weights import Weights
+from paramtool.formats._weights import Weights, of_file
 from paramtool.jobs._companions import Sets
+from paramtool.jobs._differing import (
+    following,
+    laid_otherwise,
+    mark_differences,
+    memories,
+    memory_differences,
+    object_differences,
+    some,
+)
 from paramtool.jobs._progress import Path, Progress, silent
+from paramtool.jobs._sets import Allowed, opened, opened_each
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
-from paramtool.model.objects import EMPTY, Mapping, Node, word
-from paramtool.model.view import View
 from paramtool.passes import select
-from paramtool.passes.objects_differ import Comparison, without
+from paramtool.passes.objects_differ import without
 from paramtool.passes.relayout import kept_off
 
 
@@ -74,8 +79,9 @@ def verify(
     UsageError where a folder has several sets of weights and none is named.  UnsafeError, `allow_class` and
     `allow_unknown` as of `read`, for both.
     """
-    found = formats.opened(output, allow_class=allow_class, allow_unknown=allow_unknown)
-    expected = formats.opened(against, weights, allow_class=allow_class, allow_unknown=allow_unknown)
+    allowed = Allowed(allow_class, allow_unknown)
+    found = opened(output, _same_choice(output, weights), progress, allowed)
+    expected = opened(against, weights, progress, allowed)
     asked = _Asked(only, subset, tensors_only)
     result = _compared(found.checkpoint, expected.checkpoint, output, against, asked, progress)
     return _with_files(result, {"": [found]}, {"": [expected]}, asked, progress)
@@ -92,8 +98,8 @@ def verify_each(
     progress: Progress = silent,
 ) -> Verified:
     """The same of two folders, with every set of weights of the folder and of those inside, each by its own name."""
-    found = formats.opened_each(output, allow_class=allow_class, allow_unknown=allow_unknown)
-    expected = formats.opened_each(against, allow_class=allow_class, allow_unknown=allow_unknown)
+    allowed = Allowed(allow_class, allow_unknown)
+    found, expected = (opened_each(path, progress, allowed) for path in (output, against))
     asked = _Asked(None, subset, tensors_only)
     mine, theirs = _by_name(found), _by_name(expected)
     result = Verified(os.fspath(output), os.fspath(against), 0, ())
@@ -117,6 +123,12 @@ def verify_each(
     differences = (*result.differences, *(f"weights {label!r}: the source does not have them" for label in more))
     result = replace(result, differences=differences)
     return _with_files(result, found, expected, asked, progress)
+
+
+def _same_choice(output: Path, weights: str | None) -> str | None:
+    """The file of an output that was made of the weights that were chosen, where it holds several files."""
+    names = (weights, of_file(weights).file) if weights is not None else ()
+    return next((name for name in names if os.path.isfile(os.path.join(output, name))), None)
 
 
 def _by_name(found: Sets) -> dict[tuple[str, str], Weights]:
@@ -159,11 +171,11 @@ def _compared(
         warnings += [f"{name!r}: stored for itself: the model of config.json does not tie it" for name in sorted(apart)]
         loose = _untied_from(parts.windows, whole)
         if loose:
-            warnings.append(f"{plural(len(loose), 'name')} no longer tied to converted tensors: {_some(loose)}")
+            warnings.append(f"{plural(len(loose), 'name')} no longer tied to converted tensors: {some(loose)}")
         differences += list(memory_differences(found, expected, apart | loose))
         warnings += _not_compared(found, os.fspath(output), expected, os.fspath(against))
         warnings += _not_compared(expected, os.fspath(against), found, os.fspath(output))
-        warnings += _laid_otherwise(found, expected)
+        warnings += laid_otherwise(found, expected)
         compared.append("ties")
     if asked.all:
         objects = object_differences(found, expected)
@@ -181,96 +193,11 @@ def _compared(
     )
 
 
-def _laid_otherwise(found: Checkpoint, expected: Checkpoint) -> Iterator[str]:
-    """Dense tensors whose axes lie in another order in memory: the same values, with other strides."""
-    names = [
-        name
-        for name, entry in expected.entries.items()
-        if name in found.entries
-        and "other" not in (entry.role, found.entries[name].role)  # arrays of NumPy's are compared with the objects
-        and _is_laid_otherwise(found.entries[name].value, entry.value)
-    ]
-    if names:
-        yield f"the same values in another memory format (such as channels_last) than the source: {_some(names)}"
-
-
-def _is_laid_otherwise(one: object, other: object) -> bool:
-    if not (isinstance(one, View) and isinstance(other, View)) or one.shape != other.shape or not one.numel:
-        return False
-    mine, theirs = one.dense_axes, other.dense_axes
-    return mine is not None and theirs is not None and mine != theirs
-
-
-def object_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
-    """What differs in everything that is not a tensor; notes say what the format of `found` has no room for."""
-    comparison = Comparison()
-    mine, theirs = _objects(found), _objects(expected)
-    if mine == EMPTY and theirs != EMPTY and not found.format.startswith("torch"):
-        kinds = ", ".join(repr(word(key)) for key, _ in theirs.items[:5]) if isinstance(theirs, Mapping) else "objects"
-        comparison.notes.append(
-            f"the source's objects ({kinds}) are not in the output, whose format has no room for them"
-        )
-    elif theirs == EMPTY and mine != EMPTY and not expected.format.startswith("torch"):
-        comparison.differences.append("objects: the output has some, and the source has none")
-    elif (mine, theirs) != (EMPTY, EMPTY):
-        comparison.run(found.objects, expected.objects)
-    for key in {**expected.metadata, **found.metadata}:
-        one, other = found.metadata.get(key), expected.metadata.get(key)
-        if one != other and key != "format":
-            comparison.differences.append(f"metadata {key!r}: is {one!r:.60}; the source has {other!r:.60}")
-    return comparison
-
-
-def _objects(checkpoint: Checkpoint) -> Node:
-    """The tree; an empty one where it says nothing but the names, as formats without objects do."""
-    return EMPTY if is_flat(checkpoint.objects, tuple(checkpoint.entries)) else checkpoint.objects
-
-
-def mark_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
-    """Which tensors ask for gradients, and which are parameters or storages of torch's, where both checkpoints say."""
-    comparison = Comparison()
-    says = any(entry.requires_grad is not None or entry.kind for entry in found.entries.values())
-    unsaid = []
-    for name, entry in expected.entries.items():
-        if name not in found.entries:
-            continue
-        mine = found.entries[name]
-        marked = entry.requires_grad or bool(entry.kind)
-        if not says:
-            unsaid += [name] if marked else []
-            continue
-        if expected.format.startswith("torch") or entry.requires_grad is not None:
-            if bool(mine.requires_grad) != bool(entry.requires_grad) and _may_train(entry):
-                where = "output" if mine.requires_grad else "source"
-                comparison.differences.append(f"{name!r}: asks for gradients in the {where} only")
-            elif mine.kind != entry.kind and not (mine.kind == "parameter" and mine.requires_grad and not entry.kind):
-                comparison.differences.append(f"{name!r}: is {_kind(mine)}; the source has {_kind(entry)}")
-    if unsaid:
-        what = "the output does not say which tensors ask for gradients or are parameters"
-        comparison.notes.append(f"{what}: {_some(unsaid)}")
-    return comparison
-
-
-def _may_train(entry: Entry) -> bool:
-    """Whether torch lets a tensor ask for gradients: only numbers with a fraction do."""
-    dtype = entry.value.dtype.name if isinstance(entry.value, View) else ""
-    return dtype.startswith(("float", "bfloat", "complex"))
-
-
-def _kind(entry: Entry) -> str:
-    return f"a {entry.kind}" if entry.kind else "a plain tensor"
-
-
 def _untied_from(made: Collection[str], expected: Checkpoint) -> set[str]:
     """Names that share memory with converted ones in the source, and keep their own bytes in the output."""
-    memories = _memories(expected)
-    converted = {memories[name] for name in made if name in memories}
-    return {name for name, memory in memories.items() if memory in converted and name not in made}
-
-
-def _some(names: Collection[str]) -> str:
-    shown = ", ".join(map(repr, sorted(names)[:_SHOWN]))
-    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    held = memories(expected)
+    converted = {held[name] for name in made if name in held}
+    return {name for name, memory in held.items() if memory in converted and name not in made}
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,9 +220,9 @@ def _converted(found: Checkpoint, expected: Checkpoint) -> _Converted:
     made = {name for name in more if any(_is_of(name, module) for module in modules)}
     if not made:
         return _Converted(found, expected)
-    memories = _memories(found)
-    there = {memories[name] for name in made if name in memories}
-    windows = frozenset(name for name, memory in memories.items() if memory in there and name in expected.entries)
+    held = memories(found)
+    there = {held[name] for name in made if name in held}
+    windows = frozenset(name for name, memory in held.items() if memory in there and name in expected.entries)
     lacking = [name for name in expected.entries if name not in found.entries]
     ats = {module.at for module in modules}
     old = {name for module in expected.modules if module.at in ats for name in module.tensors.values()}
@@ -343,21 +270,6 @@ def _not_compared(one: Checkpoint, path: str, other: Checkpoint, elsewhere: str)
         yield f"{text} in {path}, conjugated or negated, and apart from it in {elsewhere}; only values were compared"
 
 
-def following(ties: Dict[str, str]) -> Iterator[str]:
-    """Who follows whom, for people; a text for each that is followed."""
-    followers: dict[str, list[str]] = {}
-    for name, base in ties.items():
-        followers.setdefault(base, []).append(name)
-    for base, names in followers.items():
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        verb = "follow" if len(names) > 1 else "follows"
-        yield f"{', '.join(map(repr, names[:_SHOWN]))}{more} {verb} {base!r}"
-
-
-_SHOWN = 4
-"""So many of the names that follow another are listed."""
-
-
 def _without_declared(found: Checkpoint, expected: Checkpoint) -> Checkpoint:
     """What was found, but for names that are declared to be others and that the source never had."""
     kept = {n: e for n, e in found.entries.items() if n in expected.entries or not _is_declared(e)}
@@ -366,25 +278,3 @@ def _without_declared(found: Checkpoint, expected: Checkpoint) -> Checkpoint:
 
 def _is_declared(entry: Entry) -> bool:
     return entry.link is not None and bool(entry.link.owner) and entry.link.evidence == "declared"
-
-
-def memory_differences(found: Checkpoint, expected: Checkpoint, apart: Collection[str] = ()) -> Iterator[str]:
-    """Names that share memory in one checkpoint and not in the other, but for those that are stored `apart`."""
-    mine, theirs = (
-        {name: memory for name, memory in _memories(checkpoint).items() if name in found.entries and name not in apart}
-        for checkpoint in (found, expected)
-    )
-    both = [name for name in theirs if name in mine]
-    pairs: dict[str, str] = {}
-    back: dict[str, str] = {}
-    for name in both:
-        if pairs.setdefault(theirs[name], mine[name]) != mine[name]:
-            yield f"{name!r}: shares memory with {theirs[name]!r} in the source and not in the output"
-        elif back.setdefault(mine[name], theirs[name]) != theirs[name]:
-            yield f"{name!r}: shares memory with {mine[name]!r} in the output and not in the source"
-
-
-def _memories(checkpoint: Checkpoint) -> dict[str, str]:
-    """{name: the first name of its memory}, of what a pending sign makes of a window too."""
-    graph = alias.build(checkpoint, parts=False)
-    return {**{name: member.memory for name, member in graph.members.items()}, **graph.pending}
