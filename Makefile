@@ -3,7 +3,7 @@
 #   make demo     inspect and dedup a small checkpoint, then load it into three variants of its model
 #   make test     every test; those of reflinks only where mkfs.xfs (xfsprogs) is and a loop may be mounted
 #   make oracles  other libraries' verdicts: each framework runs what was converted for it, in an environment of its own
-#                 (9 of them, 13 GB), and docs/proofs.md tells of it; cuDNN is asked too, see `make cudnn`
+#                 (10 of them, 14 GB), and docs/proofs.md tells of it; cuDNN is asked too, see `make cudnn`
 #   make cudnn    the table of the layout `cudnn` beside what 5 versions of cuDNN say without a GPU (4 GB)
 #   make gpu      on a machine with a CUDA GPU whose Python has torch, click, numpy, ml_dtypes, safetensors and
 #                 matplotlib: the proof of that layout on the GPU (gpu-proof), and what fusing is worth there (gpu-bench);
@@ -19,7 +19,7 @@ BIN = $(VENV)/bin
 # one. Installed before all else, so that nothing else that wants torch chooses another.
 TORCH = torch==2.13.0
 ORACLE_PYTHON ?= $(if $(shell python3.11 --version 2>&1 | grep '^Python 3.11'),python3.11,$(PYTHON))
-ORACLES = jax tf keras mxnet1 mxnet2 paddle chainer coreml oldest
+ORACLES = jax tf keras mxnet1 mxnet2 paddle chainer coreml oldest lightning
 ENVIRONMENTS = $(VENV)-oracles
 FIXTURE = fixtures/torch/tied_flattened/tied_flattened.pt
 BENCHMARKS = inspect_startup dedup_copy content_reads content_search many_tensors relayout_speed

@@ -143,6 +143,6 @@ def verify_line(output: str, source: str, only: str | None = None, flag: str = "
 def opens(needs: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """The row for classes in a torch file that `torch.load(weights_only=True)` refuses."""
     if needs:
-        shown = ", ".join(needs[:6]) + (f" and {len(needs) - 6} more" if len(needs) > 6 else "")
+        shown = ", ".join(needs[:6]) + (f" and {len(needs) - 6} more (--json lists them)" if len(needs) > 6 else "")
         yield ("opens", f"with torch.load(weights_only=False), as its source does, because of {shown}",
                "--plain writes these as dicts, lists, numbers and strings")  # fmt: skip

@@ -116,7 +116,7 @@ def test_the_page_has_the_records_as_they_are() -> None:
 def test_every_script_is_run() -> None:
     """Each script beside prove.py has a row there, each environment its requirements and its target in the Makefile."""
     assert {path.name for path in HERE.glob("run_*.py")} == {runner.script for runner in prove.RUNNERS}
-    environments = set(prove.ENVIRONMENTS) - {prove.MAIN} | {"oldest"}  # that of tests/oracles/test_older_torch.py
+    environments = set(prove.ENVIRONMENTS) - {prove.MAIN} | {"oldest", "lightning"}  # of tests/oracles/test_*.py
     assert {path.stem.removeprefix("requirements-") for path in HERE.glob("requirements-*.txt")} == environments
     made = re.search(r"^ORACLES = (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert made

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import os
 import pickle
+import subprocess
 from importlib import import_module
 from pathlib import Path
 
@@ -108,6 +110,36 @@ def test_a_checkpoint_of_lightning(tmp_path: Path) -> None:
     assert found["hyper_parameters"]["config"]["_content"]["words"]["_val"] == 5
     assert found["state_dict"]["head.weight"].data_ptr() == found["state_dict"]["emb.weight"].data_ptr()
     assert found["callbacks"]["Timer"]["time_elapsed"].keys() >= {"train", "validate"}
+
+
+LIGHTNING = ROOT / ".venv-oracles" / "lightning" / "bin" / "python"
+"""Made by `make oracles`."""
+OF_LIGHTNING = ("lightning.", "pytorch_lightning.", "torchmetrics.", "omegaconf.")
+
+
+@pytest.mark.skipif(not LIGHTNING.exists(), reason="make oracles makes the environment with Lightning and omegaconf")
+def test_what_lightning_writes(tmp_path: Path) -> None:
+    """Its enums, those of its metrics and configs; a checkpoint of its Trainer, and its module loaded from our output."""
+    paths = sorted(path for path in VALUE_CLASSES if path.startswith(OF_LIGHTNING))
+    script = ROOT / "tests" / "oracles" / "enums.py"
+    ran = subprocess.run([LIGHTNING, script, tmp_path, *paths], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == paths
+    files = sorted(tmp_path.glob("*.pt"))
+    assert len(files) > len(paths)
+    for file in files:
+        is_clean(file)
+    make = ROOT / "fixtures" / "lightning" / "run"
+    subprocess.run([LIGHTNING, make / "make.py", tmp_path], capture_output=True, check=True)
+    is_clean(tmp_path / "run.ckpt")
+    jobs.dedup(tmp_path / "run.ckpt", tmp_path / "out.ckpt", plain=True)
+    load = (
+        "import make, sys; from omegaconf import OmegaConf\n"
+        "found = make.Tied.load_from_checkpoint('out.ckpt', config=OmegaConf.create({'words': 5}))\n"
+        "assert found.head.weight is found.emb.weight\n"
+        "assert found.emb.weight.equal(make.pattern(found.emb.weight.shape, 0))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(make)}
+    subprocess.run([LIGHTNING, "-c", load], cwd=tmp_path, env=environment, capture_output=True, check=True)
 
 
 def _found(path: str) -> type:
