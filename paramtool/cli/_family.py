@@ -58,4 +58,4 @@ def _renamed(found: Family) -> Iterator[_render.Row]:
                "programs that do not read it miss these names")  # fmt: skip
     elif found.renamed_nbytes:
         yield ("not done", f"{size(found.renamed_nbytes)} are equal under different names",
-               "--share-renamed stores them once, for paramtool alone; ties of config.json count in one folder")  # fmt: skip
+               "--share-renamed stores them once, for paramtool alone; config.json ties one folder only")  # fmt: skip
