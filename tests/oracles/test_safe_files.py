@@ -119,7 +119,7 @@ OF_LIGHTNING = ("lightning.", "pytorch_lightning.", "torchmetrics.", "omegaconf.
 
 @pytest.mark.skipif(not LIGHTNING.exists(), reason="make oracles makes the environment with Lightning and omegaconf")
 def test_what_lightning_writes(tmp_path: Path) -> None:
-    """Enums, those of its metrics and configs too; a checkpoint of its Trainer, and its module loaded from our output."""
+    """Enums, also of metrics and configs; a checkpoint of its Trainer, and its module loaded from our output."""
     paths = sorted(path for path in VALUE_CLASSES if path.startswith(OF_LIGHTNING))
     script = ROOT / "tests" / "oracles" / "enums.py"
     ran = subprocess.run([LIGHTNING, script, tmp_path, *paths], capture_output=True, text=True, check=True)
