@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -65,6 +65,14 @@ def opened(path: Path, weights: str | None, progress: Progress, allowing: Allowi
         lines = [first, *(f"{os.path.basename(copy.path)}: {name!r} has other bytes" for copy, name in different)]
         raise _sets.differing(os.fspath(path), lines, first)
     return found
+
+
+def _renamed(found: Mapping[str, Sequence[Weights]]) -> Iterator[str]:
+    """Sets whose usual name in an output another set of the same folder has."""
+    for one in (one for sets in found.values() for one in sets):
+        usual = of_file(one.path)
+        if one.name != usual:
+            yield f"{one.path}: written as {one.name.file}, since another set is {usual.file}; no library looks for it"
 
 
 def opened_each(folder: Path, progress: Progress, allowing: Allowing) -> dict[str, list[Weights]]:
@@ -153,7 +161,7 @@ def each(
         cloned = carry_out([work for _, work in prepared], force, verify, progress, rest.files)
         counted = zip(reports, cloned, strict=True)
         reports = [replace(one, cloned_nbytes=nbytes) for one, nbytes in counted]  # type: ignore[type-var]
-    warnings = (*link_warnings(rest), *_sidecars.warnings(rest.files, allowing.allow_class))
+    warnings = (*_renamed(found), *link_warnings(rest), *_sidecars.warnings(rest.files, allowing.allow_class))
     return Each(folder, target, tuple(reports), tuple(rest.files), rest.left, not dry_run, warnings)
 
 
