@@ -49,8 +49,6 @@ COPIES = ("onnx", "original", "openvino", "coreml", "gguf", "ggml", "tflite", "*
 PIPELINE = "model_index.json"
 """What says that a folder is a pipeline of diffusers: `config_name` in pipelines/pipeline_utils.py (0.42)."""
 _SHARD = re.compile(r"-\d+-of-\d+\.")
-MADE_AGAIN = ("position_ids", "token_type_ids", "inv_freq", "masked_bias", "relative_position_index")
-"""Buffers that transformers' models make when they are built; files of older versions have them, newer ones do not."""
 MASKS = ("bias", "mask", "attn_mask", "causal_mask")
 """What causal masks are called (`attn.bias` of GPT-2), whose dtype is bool or uint8."""
 MAX_DEPTH = 4
@@ -137,11 +135,12 @@ def inner(folder: str) -> list[str]:
     waiting = [("", 0)]
     while waiting:
         place, depth = waiting.pop()
+        is_beside = any(map(_is_looked_for, _files(os.path.join(folder, place))))
         for item in _listed(os.path.join(folder, place)):
             name = f"{place}/{item.name}" if place else item.name
             if not item.is_dir(follow_symlinks=False) or item.name.startswith((".", "__")):
                 continue
-            if any(fnmatchcase(item.name.lower(), pattern) for pattern in COPIES):
+            if is_beside and any(fnmatchcase(item.name.lower(), pattern) for pattern in COPIES):
                 continue
             if any(_is_main(path) for path in _files(item.path)):
                 found.append(name)
@@ -209,11 +208,16 @@ def _holds_weights(checkpoint: Checkpoint) -> bool:
     return any(entry.role not in ("optimizer", "other") for entry in checkpoint.entries.values())
 
 
-def _holds_more(checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint holds anything but tensors, and the versions of modules that a state dict brings."""
+def _holds_more(checkpoint: Checkpoint, first: Checkpoint) -> bool:
+    """Whether a copy holds anything but the tensors: objects, or metadata that the first set does not have.
+
+    The versions of modules that a state dict brings, and the `format` of safetensors, count for nothing.
+    """
+    if any(first.metadata.get(key) != text for key, text in checkpoint.metadata.items() if key != "format"):
+        return True
     objects = checkpoint.objects
-    if isinstance(objects, ObjectMapping):
-        objects = replace(objects, attributes=None)
+    if isinstance(objects, ObjectMapping) and isinstance(extra := objects.attributes, ObjectMapping):
+        objects = replace(objects, attributes=None) if [key for key, _ in extra.items] == ["_metadata"] else objects
     return objects != EMPTY and not is_flat(objects, tuple(checkpoint.entries))
 
 
@@ -318,7 +322,7 @@ def _take_as_copy(sets: list[Weights], mine: Weights, differences: dict[str, str
         if isinstance(pairs, str):
             differences.setdefault(mine.path, pairs)
             continue
-        if _holds_more(mine.checkpoint):
+        if _holds_more(mine.checkpoint, one.checkpoint):
             sets[k] = replace(one, more=(*one.more, mine.path))
         else:
             sets[k] = replace(one, copies=(*one.copies, Copy(mine.path, mine.checkpoint, pairs)))
@@ -369,20 +373,36 @@ def _twin(one: Checkpoint, other: Checkpoint, name: str, common: Iterable[str]) 
     None where it is neither: then only the other set has it.
     """
     value = other.entries[name].value
-    last = name.rpartition(".")[2]
-    if last in MADE_AGAIN:
-        return ""
     if not isinstance(value, View):
         return None
-    if value.dtype.name in ("bool", "uint8") and last in MASKS:
+    if _is_made_again(name.rpartition(".")[2], value, _start(other, other.entries[name])):
         return ""
+    alike = []
     for known in common:
         entry = one.entries[known]
         if isinstance(entry.value, View) and (entry.value.dtype, entry.value.shape) == (value.dtype, value.shape):
-            same = other.entries[known].value == value
-            if same or _starts_differ(one, entry, other, other.entries[name]) is False:
-                return known
-    return None
+            alike.append(known)
+    for known in alike:
+        if other.entries[known].value == value:
+            return known
+    same = (known for known in alike if _starts_differ(one, one.entries[known], other, other.entries[name]) is False)
+    return next(same, None)
+
+
+def _is_made_again(last: str, view: View, start: bytes | None) -> bool:
+    """Whether a tensor that is called so, and begins so, is one that transformers' models make when they are built."""
+    if start is None or not view.shape:
+        return last == "masked_bias" and view.numel == 1
+    width, size = view.shape[-1], view.dtype.block_bytes
+    is_whole = view.dtype.name.startswith(("int", "uint"))
+    numbers = [int.from_bytes(start[k : k + size], "little") for k in range(0, len(start) - size + 1, size)]
+    if last == "position_ids":
+        return is_whole and all(number == k % width for k, number in enumerate(numbers))
+    if last == "token_type_ids":
+        return is_whole and not any(numbers)
+    if last in MASKS and view.dtype.name in ("bool", "uint8") and view.shape[-2:] == (width, width):
+        return all(number == (k % width <= k // width % width) for k, number in enumerate(numbers))
+    return (last == "inv_freq" and len(view.shape) == 1) or (last == "relative_position_index" and is_whole)
 
 
 def _starts_differ(one: Checkpoint, mine: Entry, other: Checkpoint, theirs: Entry) -> bool | None:

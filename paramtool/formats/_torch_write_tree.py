@@ -318,8 +318,10 @@ class _Pruning:
         no plain form beside them.
         """
         if self.how.plain:
-            for plain in (_data_of(node), _parts_of(node)):
-                if all(unescaped_name(place) == name for place, name in _places(plain, path)):
+            is_known = bool(node.parts) or " " not in node.path  # an array of Python objects is told by words alone
+            for plain in (_data_of(node), _parts_of(node)) if is_known else ():
+                places = {name: unescaped_name(place) for place, name in _places(plain, path)}
+                if all(places.get(name) == name for name in self._inside(node)):
                     self._change(path, f"{why}, written as {_spoken(plain)}")
                     return self.node(plain, path)
         inside = self._tensors(node, path)
@@ -392,8 +394,12 @@ def _is_factory(args: tuple[Node, ...]) -> bool:
 def _data_of(node: Opaque) -> Node:
     """The data of an object whose class is not written: its attributes, its one argument, or all of its parts."""
     parts = dict(node.parts)
-    if set(parts) == {"state"} and isinstance(parts["state"], Mapping):
-        return Mapping("dict", parts["state"].items)
+    if set(parts) == {"state"}:
+        match parts["state"]:
+            case Mapping(_, items):
+                return Mapping("dict", items)
+            case Sequence(_, items):
+                return Sequence("list", items)
     if set(parts) == {"args"} and isinstance(args := parts["args"], Sequence):
         return args.items[0] if len(args.items) == 1 else Sequence("list", args.items)
     if set(parts) == {"items"}:

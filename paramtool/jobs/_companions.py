@@ -122,7 +122,7 @@ def companions(
     The one place where it is decided what comes along.  OSError where the folder cannot be listed.
     """
     settled = ((more, MORE), (others, NOT_CHOSEN), (twins, TWIN))
-    known = {os.path.realpath(path): why for paths, why in settled for path in paths}
+    known = {os.path.abspath(path): why for paths, why in settled for path in paths}
     found = _Found(folder, list(read), output, known)
     waiting = [""]
     while waiting:
@@ -161,7 +161,9 @@ class _Found:
         self.hidden: list[str] = []
         self.copies: dict[str, list[str]] = {}
         """{folder of exports: names of the weights in it}"""
-        self._skipped = {os.path.realpath(path) for path in (*read, output)}
+        self._skipped = {os.path.abspath(path) for path in (*read, output)} | {os.path.realpath(output)}
+        self._is_beside = any(os.path.dirname(path) == os.path.abspath(folder) for path in self._skipped)
+        """Whether the weights that are read stand in the folder itself."""
         self._stems = stems(read)
         self._known = known
         self._reach = _reach(folder)
@@ -169,20 +171,20 @@ class _Found:
     def add(self, item: os.DirEntry[str], place: str) -> str:
         """Take in one item of the folder `place`; its name where it is a folder to look into, else nothing."""
         name = f"{place}/{item.name}" if place else item.name
-        real = os.path.realpath(item.path)
-        if real in self._skipped:
+        path, real = os.path.abspath(item.path), os.path.realpath(item.path)
+        if path in self._skipped or (real in self._skipped and not item.is_symlink()):
             return ""
         if item.name.startswith(".") and item.name not in HIDDEN_DATA:
             self.hidden.append(name)
         elif item.is_dir(follow_symlinks=False):
-            if self._is_read_from(real) or not (why := _folder_stays(item, _top(place))):
+            if self._is_read_from(path) or not (why := self._folder_stays(item, place)):
                 return name
             self.left.append(f"folder {name!r}: {why}")
         elif why := _refusal(item, real, self._reach):
             self.left.append(f"file {name!r}: {why}")
-        elif _is_of_exports(_top(place)) and _is_export(item.name):
+        elif self._is_beside and _is_of_exports(_top(place)) and _is_export(item.name):
             self.copies.setdefault(_top(place), []).append(name)
-        elif why := self._known[real] if real in self._known else "" if place else self._named_as_weights(name, real):
+        elif why := self._known[path] if path in self._known else "" if place else self._named_as_weights(name, path):
             self.left.append(f"file {name!r}: {why}")
             if why != NOT_CHOSEN:
                 self.same[name] = real
@@ -191,8 +193,19 @@ class _Found:
         return ""
 
     def _named_as_weights(self, name: str, path: str) -> str:
-        """Why a file beside the weights stays by its name alone, or nothing."""
+        """Why a file beside the weights stays by its name alone, or nothing; also a link to weights that are read."""
+        if os.path.realpath(path) in map(os.path.realpath, self._skipped):
+            return TWIN
         return "" if INDEX.search(name.lower()) and not is_index(path) else same_weights(name, self._stems)
+
+    def _folder_stays(self, item: os.DirEntry[str], place: str) -> str:
+        """Why a folder stays, or nothing."""
+        if _is_any(item.name, CACHES):
+            return "what Python made of its modules"
+        if self._is_beside and _is_any(item.name, PACKAGES) and (not place or _is_of_exports(_top(place))):
+            return COPY
+        is_checkpoint = _is_any(item.name, CHECKPOINTS) and item.name != _latest(os.path.dirname(item.path))
+        return "a checkpoint of its own" if is_checkpoint and _holds_state(item.path) else ""
 
     def _is_read_from(self, folder: str) -> bool:
         """Whether something inside a folder is read: then it is no other checkpoint."""
@@ -202,16 +215,6 @@ class _Found:
 def _top(place: str) -> str:
     """The first folder of a path with `/`."""
     return place.partition("/")[0]
-
-
-def _folder_stays(item: os.DirEntry[str], top: str) -> str:
-    """Why a folder stays, or nothing; `top` is the folder beside the weights that it is in, if any."""
-    if _is_any(item.name, CACHES):
-        return "what Python made of its modules"
-    if _is_any(item.name, PACKAGES) and (not top or _is_of_exports(top)):
-        return COPY
-    is_checkpoint = _is_any(item.name, CHECKPOINTS) and item.name != _latest(os.path.dirname(item.path))
-    return "a checkpoint of its own" if is_checkpoint and _holds_state(item.path) else ""
 
 
 def _holds_state(folder: str) -> bool:
@@ -287,7 +290,6 @@ def _stem(name: str) -> str:
     >>> _stem("model-00001-of-00002.fp16.safetensors"), _stem("tf_model.h5.index.json"), _stem("model.json")
     ('model', 'tf_model', '')
     """
-    name = name.lower()
     if not name.endswith(SAME_SUFFIXES) and not INDEX.search(name):
         return ""
     return SHARD.sub("", name).split(".")[0]
@@ -299,7 +301,7 @@ def same_weights(name: str, stems: Iterable[str]) -> str:
     `model.optim.pt` is something else: a name of weights has no more than a number or a variant behind its stem.
 
     >>> same_weights("flax_model.msgpack", {"model", "flax_model"})
-    'the same weights in another format or variant'
+    'the same weights in another format or variant, by its name'
     >>> same_weights("optimizer.bin", {"model"}), same_weights("model_1.safetensors", {"model"})
     ('', '')
     """
@@ -308,9 +310,9 @@ def same_weights(name: str, stems: Iterable[str]) -> str:
     if name.lower().endswith(MAIN) and not SHARD.search(name) and not _is_plain(name):
         return ""
     return (
-        "an index of the same weights"
+        "an index of the same weights, by its name"
         if INDEX.search(name.lower())
-        else "the same weights in another format or variant"
+        else "the same weights in another format or variant, by its name"
     )
 
 
@@ -362,7 +364,7 @@ def check_one_file(folder: str, stem: str, shards: bool) -> None:
     if shards and (library := ONE_FILE.get(stem.rpartition("/")[2])):
         raise PlanError(
             f"{folder}: {library} opens {stem}.safetensors alone, and no shards of it",
-            hint="dedup each folder alone, without --max-shard-size",
+            hint="take each folder alone, without --max-shard-size",
         )
 
 

@@ -305,6 +305,48 @@ class Trained:
         self.best, self.lr, self.names = torch.arange(3.0), 0.5, ["x"]
 
 
+class Tupled(Trained):
+    """One whose state is a tuple."""
+
+    def __getstate__(self) -> tuple[object, ...]:
+        return self.best, 77
+
+    def __setstate__(self, state: tuple[object, ...]) -> None:
+        self.best, self.lr = state  # type: ignore[assignment]
+
+
+class Slotted:
+    """One without a dict."""
+
+    __slots__ = ("best", "count")
+
+    def __init__(self) -> None:
+        self.best, self.count = torch.arange(3.0), 42
+
+
+class Row(list):  # type: ignore[type-arg]
+    """A list of somebody's own."""
+
+
+class Easy(dict):  # type: ignore[type-arg]
+    """A dict of somebody's own."""
+
+
+def test_plain_keeps_every_kind_of_state(tmp_path: Path) -> None:
+    """Tuples, slots, items of lists and dicts; an array of Python objects has no plain form, and is named."""
+    best = torch.arange(3.0)
+    held = {"tupled": Tupled(), "slotted": Slotted(), "row": Row([best, 1, "two"]), "easy": Easy(x=best, n=5),
+            "objects": np.array([1, "a", None], dtype=object)}  # fmt: skip
+    torch.save(held, tmp_path / "in.pt")
+    found = jobs.dedup(tmp_path / "in.pt", tmp_path / "out.pt", plain=True)
+    again = torch.load(tmp_path / "out.pt", weights_only=True)
+    plain = {"tupled": [best, 77], "slotted": [None, {"best": best, "count": 42}], "row": [best, 1, "two"],
+             "easy": {"x": best, "n": 5}}  # fmt: skip
+    assert repr(again) == repr(plain)
+    assert len(found.left_out) == 1 and "'objects'" in found.left_out[0], found.left_out
+    assert list(found.plan.order) == list(paramtool.read(tmp_path / "in.pt").entries)
+
+
 def test_plain_keeps_the_data_beside_tensors(tmp_path: Path) -> None:
     """The tensors under their names, everything else as dicts, lists and numbers."""
     torch.save({"pair": Pair(torch.ones(2), 2), "own": Trained(), "row": [Trained()]}, tmp_path / "in.pt")

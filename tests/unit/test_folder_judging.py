@@ -204,3 +204,86 @@ def test_a_family_of_adapters_is_refused(tmp_path: Path) -> None:
     again = peft.PeftModel.from_pretrained(torch.nn.Sequential(torch.nn.Linear(8, 8)), tmp_path / "out")
     held = load_file(tmp_path / "one" / "adapter_model.safetensors")
     assert all(torch.equal(tensor, held[name]) for name, tensor in peft.get_peft_model_state_dict(again).items())
+
+
+def test_links_to_the_weights_inside_folders(tmp_path: Path) -> None:
+    """A hub's cache has one blob for equal files: what is in a folder inside comes along, as a file would."""
+    folder = model(tmp_path / "in")
+    (folder / "0_Transformer").mkdir()
+    (folder / "0_Transformer" / "model.safetensors").symlink_to("../model.safetensors")
+    (folder / "pytorch_model.safetensors").symlink_to("model.safetensors")
+    found = jobs.dedup(folder, tmp_path / "out")
+    inside = tmp_path / "out" / "0_Transformer" / "model.safetensors"
+    assert inside.read_bytes() == (folder / "model.safetensors").read_bytes() and not inside.is_symlink()
+    assert found.left_out == ("file 'pytorch_model.safetensors': the same weights once more",)
+
+
+def test_a_folder_called_original_without_weights_beside_it(tmp_path: Path) -> None:
+    """It is a copy of nothing: `--each` writes it like any other."""
+    model(tmp_path / "in" / "original")
+    model(tmp_path / "in" / "finetuned", seed=1)
+    ran = quick("dedup", "in", cwd=tmp_path)
+    assert ran.code == 2 and "original/" in ran.err and "finetuned/" in ran.err
+    assert quick("dedup", "in", "-o", "out", "--each", cwd=tmp_path).code == 0
+    assert contents(tmp_path / "out").keys() == contents(tmp_path / "in").keys()
+
+
+def test_names_in_other_letters(tmp_path: Path) -> None:
+    """No library looks for them, and nobody compared them: they come along."""
+    folder = model(tmp_path / "in")
+    torch.save(weights(1), folder / "PYTORCH_MODEL.BIN")
+    assert "PYTORCH_MODEL.BIN" in jobs.dedup(folder, tmp_path / "out").companions
+
+
+NOT_MADE = {
+    "a pruning mask": {"fc.mask": torch.ones(64, 64, dtype=torch.bool)},
+    "packed bias": {"q.bias": torch.full((64,), 7, dtype=torch.uint8)},
+    "trained positions": {"emb.position_ids": torch.randn(1, 512)},
+    "other positions": {"emb.position_ids": torch.arange(512).flip(0)[None]},
+}
+
+
+@pytest.mark.parametrize("key", NOT_MADE)
+def test_what_only_is_called_as_a_buffer_is(key: str, tmp_path: Path) -> None:
+    """Masks, positions and the like are excused for what they hold."""
+    torch.save(weights() | NOT_MADE[key], model(tmp_path / "in") / "pytorch_model.bin")
+    ran = quick("dedup", "in", "-o", "out", cwd=tmp_path)
+    assert ran.code == 2 and "is not in model.safetensors" in ran.err, ran
+
+
+def test_real_buffers_of_older_transformers(tmp_path: Path) -> None:
+    """A causal mask, positions, token types, rotary frequencies: models make them again."""
+    made = {
+        "h.0.attn.bias": torch.ones(1, 1, 96, 96, dtype=torch.bool).tril(), "h.0.attn.masked_bias": torch.tensor(-1e4),
+        "emb.position_ids": torch.arange(512)[None], "emb.token_type_ids": torch.zeros(1, 512, dtype=torch.long),
+        "rotary.inv_freq": 1 / 10000 ** (torch.arange(0, 64, 2) / 64),
+    }  # fmt: skip
+    torch.save(weights() | made, model(tmp_path / "in") / "pytorch_model.bin")
+    found = jobs.dedup(tmp_path / "in", tmp_path / "out")
+    assert found.left_out == ("file 'pytorch_model.bin': the same weights once more",)
+
+
+def test_a_copy_with_metadata_of_its_own_comes_along(tmp_path: Path) -> None:
+    """As trainers of LoRA write it; the metadata stands nowhere else."""
+    folder = model(tmp_path / "in")
+    save_file(weights(), folder / "copy.safetensors", {"format": "pt", "ss_network_alpha": "8"})
+    assert "copy.safetensors" in jobs.dedup(folder, tmp_path / "out").companions
+
+
+def test_what_cannot_be_read_is_told_by_its_name(tmp_path: Path) -> None:
+    """Nobody compared it, and the report says so."""
+    folder = model(tmp_path / "in")
+    (folder / "pytorch_model.bin").write_bytes(b"junk")
+    left = jobs.dedup(folder, tmp_path / "out").left_out
+    assert left == ("file 'pytorch_model.bin': the same weights in another format or variant, by its name",)
+
+
+def test_a_tie_beside_a_tensor_that_begins_alike(tmp_path: Path) -> None:
+    """The tensor that it is tied to counts before one whose first bytes are the same."""
+    a, b = torch.randn(3, 2048), torch.randn(3, 2048)
+    a[0], b[0] = 0, 0
+    folder = tmp_path / "in"
+    folder.mkdir()
+    save_file({"a": a, "b": b}, folder / "model.safetensors", {"format": "pt"})
+    torch.save({"a": a, "b": b, "c": b}, folder / "pytorch_model.bin")
+    assert len(jobs.dedup(folder, tmp_path / "out").left_out) == 1

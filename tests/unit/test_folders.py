@@ -569,8 +569,8 @@ def test_an_optimizer_beside_converted_weights(folder: Path, tmp_path: Path) -> 
 
 
 def test_names_that_the_output_writes_are_never_companions(folder: Path) -> None:
-    """Indexes, shards and other spellings of the file that is read stay; what else has a written name is an error."""
-    for name in ("model.safetensors.index.json", "model-00001-of-00002.safetensors", "Model.Safetensors"):
+    """Indexes and shards of the file that is read stay; what else has a written name is an error."""
+    for name in ("model.safetensors.index.json", "model-00001-of-00002.safetensors"):
         (folder / name).write_text("x")
     found = companions(str(folder), [str(folder / "model.safetensors")], "elsewhere")
     assert {n for n in found.files if n.lower().startswith("model")} == {"modeling_x.py"}

@@ -127,7 +127,7 @@ def test_other_names_are_no_earlier_output(tmp_path: Path) -> None:
 
 def test_copies_are_read_once(tmp_path: Path) -> None:
     """The same tensors in another format; a tied name, a mask and a known buffer may be in one of them only."""
-    more = {"tied.weight": state()["a.weight"], "h.0.attn.bias": torch.ones(2, 2, dtype=torch.uint8),
+    more = {"tied.weight": state()["a.weight"], "h.0.attn.bias": torch.ones(2, 2).tril().to(torch.uint8),
             "position_ids": torch.arange(3)}  # fmt: skip
     put(tmp_path / "in", "model.safetensors", state())
     put(tmp_path / "in", "pytorch_model.bin", state() | more)
