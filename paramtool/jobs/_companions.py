@@ -29,7 +29,8 @@ from paramtool.engine.staging import Staged
 from paramtool.engine.writer import copy_whole
 from paramtool.errors import PlanError, plural
 from paramtool.formats import WEIGHTS
-from paramtool.formats._sets import COPIES, MAIN, VARIANT, is_index
+from paramtool.formats._copies import MAIN, VARIANT
+from paramtool.formats._sets import COPIES, is_index
 from paramtool.formats._training import is_training_state
 from paramtool.formats._weights import Weights
 from paramtool.jobs._progress import Progress
@@ -162,6 +163,7 @@ class _Found:
         self.copies: dict[str, list[str]] = {}
         """{folder of exports: names of the weights in it}"""
         self._skipped = {os.path.abspath(path) for path in (*read, output)} | {os.path.realpath(output)}
+        self._real = set(map(os.path.realpath, self._skipped))
         self._is_beside = any(os.path.dirname(path) == os.path.abspath(folder) for path in self._skipped)
         """Whether the weights that are read stand in the folder itself."""
         self._stems = stems(read)
@@ -194,7 +196,7 @@ class _Found:
 
     def _named_as_weights(self, name: str, path: str) -> str:
         """Why a file beside the weights stays by its name alone, or nothing; also a link to weights that are read."""
-        if os.path.realpath(path) in map(os.path.realpath, self._skipped):
+        if os.path.realpath(path) in self._real:
             return TWIN
         return "" if INDEX.search(name.lower()) and not is_index(path) else same_weights(name, self._stems)
 
