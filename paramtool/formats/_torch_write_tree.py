@@ -427,7 +427,7 @@ def _spoken(node: Node) -> str:
             return "a tensor"
         case Leaf(value):
             words = {str: "a string", int: "a number", float: "a number", bool: "a truth value"}
-            return words.get(type(value), f"{type(value).__name__}")
+            return words.get(type(value), type(value).__name__)
     return "plain data"
 
 

@@ -165,7 +165,7 @@ class _Found:
         self._skipped = {os.path.abspath(path) for path in (*read, output)} | {os.path.realpath(output)}
         self._real = set(map(os.path.realpath, self._skipped))
         self._is_beside = any(os.path.dirname(path) == os.path.abspath(folder) for path in self._skipped)
-        """Whether the weights that are read stand in the folder itself."""
+        """Whether the weights that are read are in the folder itself."""
         self._stems = stems(read)
         self._known = known
         self._reach = _reach(folder)

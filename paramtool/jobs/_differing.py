@@ -132,4 +132,4 @@ def some(names: Collection[str]) -> str:
 
 
 MANY = 4
-"""So many of the names that follow another are listed."""
+"""The most names that a message lists."""

@@ -65,7 +65,7 @@ class Deduped:
     repeated_nbytes: int
     """Equal bytes that stand more than once because the output's format would tie their names."""
     min_equal_nbytes: int
-    """Tensors of so many bytes or more were compared."""
+    """The size of the smallest tensors that were compared."""
     left_out: tuple[str, ...]
     """What the output does not hold, each with the reason."""
     warnings: tuple[str, ...]

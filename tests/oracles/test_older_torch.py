@@ -66,7 +66,7 @@ def test_the_oldest_torch_opens_our_files_as_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not OLDEST.exists(), reason="make oracles makes the environment with torch 2.1 and NumPy 1")
 def test_the_oldest_torch_does_not_look_at_the_record(tmp_path: Path) -> None:
-    """A fused network, whose record stands in a member of the archive."""
+    """A fused network, whose record is a member of the archive."""
     torch.save(torch.nn.LSTM(4, 5, 2).state_dict(), tmp_path / "in.pt")
     jobs.fuse(tmp_path / "in.pt", tmp_path / "fused.pt", layout="cudnn")
     with zipfile.ZipFile(tmp_path / "fused.pt") as archive:

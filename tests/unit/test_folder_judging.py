@@ -219,7 +219,7 @@ def test_links_to_the_weights_inside_folders(tmp_path: Path) -> None:
 
 
 def test_a_folder_called_original_without_weights_beside_it(tmp_path: Path) -> None:
-    """It is a copy of nothing: `--each` writes it like any other."""
+    """It is not a copy of anything, so `--each` writes it like any other folder."""
     model(tmp_path / "in" / "original")
     model(tmp_path / "in" / "finetuned", seed=1)
     ran = quick("dedup", "in", cwd=tmp_path)
