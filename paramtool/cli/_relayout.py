@@ -27,6 +27,8 @@ OPTIONS = (
                  help='What the file does not say: "lstm layers=2 hidden=128 input=18 bidirectional".'),
     click.option("--at", multiple=True, metavar="MODULE",
                  help="A module, a pattern that matches one, or a flat tensor. Again for more; without it, all."),
+    click.option("--ignore", multiple=True, metavar="PATTERN",
+                 help="Tensors beside a network, such as 'rnn.ln_*', that it is converted without. Again for more."),
     click.option("--rename", multiple=True, metavar="OLD=NEW", help="Put module OLD under the name NEW."),
     click.option("--keep-split", is_flag=True,
                  help="Also write what the conversion loses, so that the way back gives the same bytes."),
@@ -64,6 +66,7 @@ def options(flags: dict[str, Any]) -> dict[str, Any]:
     return {
         "spec": flags["spec"],
         "at": tuple(flags["at"]),
+        "ignore": tuple(flags["ignore"]),
         "rename": _renamed(flags["rename"]),
         "keep_split": flags["keep_split"],
         "drop_kept": flags["drop_kept"],

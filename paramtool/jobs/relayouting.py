@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
@@ -58,6 +58,8 @@ class RelayoutOptions:
     """What the file does not say of the networks."""
     at: tuple[str, ...] = ()
     """Modules, or patterns that each match one; empty for every network that is found."""
+    ignore: tuple[str, ...] = ()
+    """Patterns of tensors that may stand beside a network without being a part of it; they stay as they are."""
     rename: Mapping[str, str] | None = None
     """{module: its name in the output}."""
     keep_names: bool = False
@@ -244,6 +246,7 @@ def _prepared(
             *checkpoint.notes,
             *warnings,
             *outcome.warnings,
+            *_ignored(found),
             *name_warnings(where),
             *optimizer_warnings(where.companions.files),
             *_sidecars.warnings(where.companions.files, options.allow_class),
@@ -299,8 +302,21 @@ def _look_closer(where: str) -> str:
     return f"paramtool guess {quote(where)} looks at the values, too"
 
 
+def _ignored(found: list[Found]) -> Iterator[str]:
+    """What stands beside the networks and was said not to matter."""
+    for one in found:
+        if one.ignored:
+            names, at = ", ".join(map(repr, one.ignored[:IGNORED])), one.network.at
+            more = f" and {len(one.ignored) - IGNORED} more" if len(one.ignored) > IGNORED else ""
+            yield f"{repr(at) if at else 'the network'}: converted without {names}{more}, as --ignore says"
+
+
+IGNORED = 8
+"""So many ignored names are written out."""
+
+
 def _wanted(options: RelayoutOptions) -> Wanted:
-    return Wanted(options.source, parse(options.spec), options.at, options.described)
+    return Wanted(options.source, parse(options.spec), options.at, options.described, options.ignore)
 
 
 def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> Converted:

@@ -7,7 +7,7 @@ forget bias, the sizes behind a flat vector) has to be said by the file or by th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from math import prod
 from typing import Any
 
@@ -30,6 +30,8 @@ class Network:
     options: Mapping[str, str]
     tensors: Mapping[str, str]
     """{the layout's name of a tensor: its name in the checkpoint}."""
+    raw: Mapping[str, str] = field(default_factory=dict)
+    """{the name of one of its tensors: the name that it is read under}; what the checkpoint has there is stale."""
     assumed: tuple[tuple[str, str], ...] = ()
     """(fact, how to say another): what nothing said, and is taken to be the default."""
 

@@ -73,7 +73,8 @@ class Change:
     """What a conversion does beside moving bytes, for people and for the record."""
 
     kind: str
-    """`summed`, `shifted`, `negated`, `split`, `made`, `dropped`, `kept`; `needs` and `unproved` for what to know."""
+    """`summed`, `shifted`, `negated`, `split`, `made`, `dropped`, `kept`, `taken`; `needs` and `unproved` for what to
+    know."""
     what: str
 
 
@@ -170,6 +171,10 @@ def convert(
         targets.append(target)
         lossy |= lost
     cells.changes += _told(layout, options, network.spec)
+    cells.changes += (
+        Change("taken", f"{raw!r} is read as {name!r}, which weight dropout makes of it")
+        for raw, name in network.raw.items()
+    )
     kept = tuple(_kept(network, at, lossy, cells, dtype)) if keep_split and lossy else ()
     if kept:
         hold = "holds" if len(kept) == 1 else "hold"

@@ -54,7 +54,8 @@ def together(
     converted = [one for one, is_there in zip(everything, stays, strict=True) if not is_there]
     whole = alias.build(checkpoint, parts=False)
     old = {name for one in converted for name in one.source.tensors.values()}
-    consumed = old | _kept(checkpoint, converted) | _replaced(converted, whole)
+    stale = {name for one in converted for name in one.source.raw.values() if name in checkpoint.entries}
+    consumed = old | stale | _kept(checkpoint, converted) | _replaced(converted, whole)
     _refuse_clashes(checkpoint, converted, consumed - old if keep_names else consumed)
     windows = {name: entry for name, entry in checkpoint.entries.items() if keep_names and name in old}
     firsts = _firsts(checkpoint, converted)

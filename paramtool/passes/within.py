@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from paramtool import layouts
@@ -13,6 +13,7 @@ from paramtool.layouts.networks import Network, modules, named, network
 from paramtool.layouts.spec import Facts, merged, parse
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Module, NoData, Unreadable
+from paramtool.passes import beside
 from paramtool.passes.recognise import BUFFER, PARTS, fused_networks
 from paramtool.passes.relayout import kept_off
 
@@ -29,6 +30,8 @@ class Wanted:
     """Modules, or patterns that match one each; empty for all."""
     described: bool = False
     """Where the file describes networks itself, only these."""
+    ignore: tuple[str, ...] = ()
+    """Patterns of names that may stand beside a network and belong to nothing that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Found:
     network: Network
     parts: str = ""
     """The layout of the parts that it was fused from, as the file says."""
+    ignored: tuple[str, ...] = ()
+    """Names beside it that it is converted without, since that was asked for."""
 
     def is_kept(self, name: str) -> bool:
         """Whether a tensor holds what an earlier conversion of this network kept."""
@@ -45,10 +50,30 @@ class Found:
 
 
 def find(checkpoint: Checkpoint, wanted: Wanted) -> list[Found]:
-    """The networks that are asked for; LayoutError or UsageError says what was not found, or fits several times."""
+    """The networks that are asked for; LayoutError or UsageError says what was not found, or fits several times.
+
+    So it does of a tensor beside a network that nothing accounts for.
+    """
+    seen = beside.unwrapped(checkpoint)
+    found, candidates = _find(seen.checkpoint, wanted)
+    networks = [seen.in_file(one.network) for one in found]
+    others = [(one.layout, one.at) for one in candidates]
+    taken = {name for one in networks for name in (*one.tensors.values(), *one.raw.values())}
+    if unused := [p for p in wanted.ignore if not any(fnmatchcase(name, p) for name in checkpoint.entries)]:
+        raise UsageError(f"{checkpoint.files[0].path}: --ignore {unused[0]!r} matches no tensor")
+    return [
+        replace(one, network=made, ignored=tuple(beside.ignored(checkpoint, made, taken, others, wanted.ignore)))
+        for one, made in zip(found, networks, strict=True)
+    ]
+
+
+def _find(checkpoint: Checkpoint, wanted: Wanted) -> tuple[list[Found], list[_Candidate]]:
+    """The networks that are asked for, and every module that could be one."""
     where = checkpoint.files[0].path
     family, options = _family(wanted.layout)
     candidates = _candidates(checkpoint, family, options, wanted)
+    if any(layout.name in beside.WRAPPED for layout in family):
+        beside.refuse_wrapped(checkpoint, wanted.at, wanted.ignore)
     if wanted.at:
         chosen = [_match(where, pattern, candidates, checkpoint, family, options) for pattern in wanted.at]
     else:
@@ -68,7 +93,7 @@ def find(checkpoint: Checkpoint, wanted: Wanted) -> list[Found]:
             raise type(error)(f"{where}: {error}{one.notes(checkpoint)}", error.hint) from None
         _refuse_shared(where, one, made.network, owner)
         found.setdefault(tuple(sorted(made.network.tensors.values())), made)
-    return list(found.values())
+    return list(found.values()), candidates
 
 
 def _refuse_halves(where: str, checkpoint: Checkpoint, candidates: list[_Candidate], wanted: Wanted) -> None:
