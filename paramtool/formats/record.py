@@ -161,7 +161,7 @@ def encode_modules(modules: Iterable[Module]) -> str:
 
 
 LAYOUTS_VERSION = 1
-_MODULE_KEYS = ("at", "layout", "spec", "tensors", "options", "source", "parts", "evidence")
+_MODULE_KEYS = ("at", "layout", "spec", "tensors", "options", "source", "parts", "shapes", "stacked", "evidence")
 
 
 def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...]:
@@ -181,13 +181,17 @@ def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...
 
 
 def _module(item: Mapping[str, Any]) -> Module:
-    """One network; ValueError where a text is no text, or a mapping no mapping of texts."""
+    """One network; ValueError where a text is no text, or a mapping no mapping of texts or shapes."""
     found = {key: item[key] for key in _MODULE_KEYS if key in item}
+    shapes = {name: tuple(shape) for name, shape in found.pop("shapes", {}).items()}
+    stacked = tuple(found.pop("stacked", ()))
+    if not all(type(size) is int and size >= 0 for shape in shapes.values() for size in shape):
+        raise ValueError("shapes is not made of sizes")
     for key, value in found.items():
         texts = [text for pair in value.items() for text in pair] if key in ("tensors", "options") else [value]
-        if not all(isinstance(text, str) for text in texts):
+        if not all(isinstance(text, str) for text in (*texts, *stacked)):
             raise ValueError(f"{key} is not made of texts")
-    return Module(**{"at": "", **found})
+    return Module(**{"at": "", **found, "shapes": shapes, "stacked": stacked})
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from paramtool.layouts.spec import Facts, parse
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, check
 from paramtool.passes import relayout as relayout_pass
-from paramtool.passes import select
+from paramtool.passes import select, stacking
 from paramtool.passes.relayout import Converted
 from paramtool.passes.rewriting import together
 from paramtool.passes.within import Found, Wanted, find
@@ -60,6 +60,8 @@ class RelayoutOptions:
     """Modules, or patterns that each match one; empty for every network that is found."""
     ignore: tuple[str, ...] = ()
     """Patterns of tensors that may stand beside a network without being a part of it; they stay as they are."""
+    stack: tuple[str, ...] = ()
+    """`enc0,enc1=enc` puts networks together as the layers of one, `enc=enc0,enc1` takes one apart."""
     rename: Mapping[str, str] | None = None
     """{module: its name in the output}."""
     keep_names: bool = False
@@ -212,7 +214,7 @@ def _prepared(
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, output)
     where = choose()
-    found = _find(checkpoint, options)
+    found = _stacked(checkpoint, _find(checkpoint, options), options)
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
     apart = where.writer.ties_what_stands_once
@@ -273,6 +275,24 @@ def _find(checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
         raise _unsure(checkpoint, vectors[0], parse(options.spec)) from None
 
 
+def _stacked(checkpoint: Checkpoint, found: list[Found], options: RelayoutOptions) -> list[Found]:
+    """The networks with layers put together or taken apart."""
+    stacks = [stacking.parse(text) for text in options.stack]
+    by_name = {one.network.at: one for one in found}
+    where = checkpoint.files[0].path
+    made = stacking.stacked(where, [one.network for one in found], stacks)
+    old = [by_name[at] for one in made for at in one.stacked]
+    if kept := [name for name in checkpoint.entries if not options.drop_kept and any(o.is_kept(name) for o in old)]:
+        raise LayoutError(
+            f"{where}: {kept[0]!r} holds biases of a network that --stack takes layers of",
+            hint="--drop-kept goes on without them, or convert first and stack the result",
+        )
+    return [
+        replace(by_name[one.stacked[0]], network=one, shapes={}, ignored=()) if one.stacked else by_name[one.at]
+        for one in made
+    ]
+
+
 def _unsure(checkpoint: Checkpoint, name: str, facts: Facts) -> LayoutError:
     """A flat vector fits many networks; the first that are plausible, each with the words to type."""
     from paramtool.layouts import guess_vectors
@@ -326,8 +346,11 @@ def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> 
     network = found.network
     at = (options.rename or {}).get(network.at, network.at)
     views = {name: view for name, view in checkpoint.views().items() if not (options.drop_kept and found.is_kept(name))}
+    shapes = found.shapes if name == found.parts else {}
+    if name == network.layout.name and options.target is None:
+        shapes = {own: views[tensor].shape for own, tensor in network.tensors.items()}
     try:
-        return relayout_pass.convert(network, views, layout, chosen, at, options.keep_split)
+        return relayout_pass.convert(network, views, layout, chosen, at, options.keep_split, shapes)
     except LayoutError as error:
         where, module, text = checkpoint.files[0].path, repr(network.at), str(error)
         named = text if text.startswith(module) or not network.at else f"{module}: {text}"

@@ -24,7 +24,7 @@ from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._sets import Allowed, opened, opened_each
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
-from paramtool.passes import select
+from paramtool.passes import beside, select
 from paramtool.passes.objects_differ import without
 from paramtool.passes.relayout import kept_off
 
@@ -224,8 +224,10 @@ def _converted(found: Checkpoint, expected: Checkpoint) -> _Converted:
     there = {held[name] for name in made if name in held}
     windows = frozenset(name for name, memory in held.items() if memory in there and name in expected.entries)
     lacking = [name for name in expected.entries if name not in found.entries]
-    ats = {module.at for module in modules}
+    ats = {at for module in modules for at in (module.at, *module.stacked)}
     old = {name for module in expected.modules if module.at in ats for name in module.tensors.values()}
+    raw = beside.unwrapped(expected).names.items()
+    old |= {name for seen, name in raw if any(_is_of(seen, module) for module in modules)}
     gone = {name for name in lacking if name in old or any(_is_of(name, module) for module in modules)}
     places = ", ".join(sorted({f"{module.at or 'the top'} ({module.layout})" for module in modules}))
     counts = f"{plural(len(made), 'tensor')} of the output" + (f" and {len(gone)} of the source" if gone else "")
@@ -242,11 +244,15 @@ def _lacking(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
 
 def _is_of(name: str, module: Module) -> bool:
     """Whether a tensor is one of a recorded network's."""
-    if name in module.tensors.values() or name == module.at or kept_off(module.at, name) is not None:
+    return name in module.tensors.values() or any(_is_below(name, at) for at in (module.at, *module.stacked))
+
+
+def _is_below(name: str, at: str) -> bool:
+    if name == at or kept_off(at, name) is not None:
         return True
-    if not module.at:
+    if not at:
         return "." not in name
-    return name.startswith(module.at) and name[len(module.at)] in _SEPARATORS
+    return name.startswith(at) and name[len(at)] in _SEPARATORS
 
 
 _SEPARATORS = "./_:"

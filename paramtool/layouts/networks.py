@@ -32,6 +32,8 @@ class Network:
     """{the layout's name of a tensor: its name in the checkpoint}."""
     raw: Mapping[str, str] = field(default_factory=dict)
     """{the name of one of its tensors: the name that it is read under}; what the checkpoint has there is stale."""
+    stacked: tuple[str, ...] = ()
+    """The modules of the checkpoint that it was put together from, or that it is a layer of; `at` is none of them."""
     assumed: tuple[tuple[str, str], ...] = ()
     """(fact, how to say another): what nothing said, and is taken to be the default."""
 
@@ -289,7 +291,7 @@ def _proved(
         if actual is None:
             if not tensor.row.optional:
                 wrong.append(f"{tensor.name!r} {list(tensor.shape)} is missing")
-        elif _squeezed(shapes[actual]) != _squeezed(tensor.shape):
+        elif squeezed(shapes[actual]) != squeezed(tensor.shape):
             wrong.append(f"{actual!r} is {list(shapes[actual])}, expected {list(tensor.shape)}")
         else:
             tensors[tensor.name] = actual
@@ -299,7 +301,7 @@ def _proved(
     return Network(at, layout, form, spec, options, tensors)
 
 
-def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+def squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
     """A shape without its axes of length 1: old files have biases of [1, 400]."""
     return tuple(size for size in shape if size != 1)
 

@@ -139,6 +139,10 @@ class Module:
     """A fact that the file does not say and that has to be said, with the words for it: `gate_activation=...`."""
     parts: str = ""
     """The layout of the parts that it was fused from, where that is known."""
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """{the name of a part: its shape}, of those that had axes of length 1 more or less than that layout has."""
+    stacked: tuple[str, ...] = ()
+    """The modules that it was put together from, or that it is a layer of, before a conversion."""
     evidence: str = ""
     """Of a layout of GPUs, whether it was verified on one, as it was known when the file was written."""
 

@@ -212,8 +212,11 @@ def swap(node: Node, swaps: dict[str, tuple[str, ...]]) -> Node:
     """The same tree with tensors taken out and others put where they stood: {old name: new names}.
 
     In a mapping the new keys are the new names without what the old name has before its own key; a new name that does
-    not begin so comes to the top, where that is a mapping, as readers find it there.
+    not begin so comes to the top, where that is a mapping, as readers find it there.  A tensor that is all of the tree
+    becomes a mapping of the new ones.
     """
+    if isinstance(node, TensorRef) and swaps.get(node.name, (node.name,)) != (node.name,):
+        return Mapping("dict", tuple((name, TensorRef(name)) for name in swaps[node.name]))
     if not isinstance(node, Mapping):
         return _swap(node, swaps, False)
     found = _swap(node, swaps, True)

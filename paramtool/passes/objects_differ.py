@@ -9,6 +9,7 @@ from struct import pack
 
 from paramtool.errors import plural
 from paramtool.model.objects import (
+    EMPTY,
     LEFT_OUT,
     Again,
     Array,
@@ -157,12 +158,14 @@ class Comparison:
 
 
 def without(node: Node, names: Collection[str]) -> Node:
-    """A tree without the tensors of some names."""
+    """A tree without the tensors of some names; nothing is left where it is just one of them."""
 
     def is_kept(child: Node) -> bool:
         return not (isinstance(child, TensorRef) and child.name in names)
 
-    node = map_children(node, lambda child: without(child, names))
+    if not is_kept(node):
+        return EMPTY
+    node = map_children(node, lambda child: without(child, names) if is_kept(child) else child)
     if isinstance(node, Mapping):
         return replace(node, items=tuple(pair for pair in node.items if is_kept(pair[1])))
     return replace(node, items=tuple(filter(is_kept, node.items))) if isinstance(node, Sequence) else node

@@ -9,14 +9,14 @@ be equal.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, plural
 from paramtool.layouts.layout import Form, Layout, Option, Place, Stored, Tensor, refusals, stored
-from paramtool.layouts.networks import Network, as_stored
+from paramtool.layouts.networks import Network, as_stored, squeezed
 from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec
 from paramtool.model.dtype import DType
 from paramtool.model.plan import Copy, Requirement, Target
@@ -73,8 +73,8 @@ class Change:
     """What a conversion does beside moving bytes, for people and for the record."""
 
     kind: str
-    """`summed`, `shifted`, `negated`, `split`, `made`, `dropped`, `kept`, `taken`; `needs` and `unproved` for what to
-    know."""
+    """`summed`, `shifted`, `negated`, `split`, `made`, `dropped`, `kept`, `taken`, `stacked`, `shaped`; `needs` and
+    `unproved` for what to know."""
     what: str
 
 
@@ -148,11 +148,14 @@ def convert(
     options: Mapping[str, str],
     at: str,
     keep_split: bool = False,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Converted:
     """A network in another layout.
 
     `views` holds the windows of the network's tensors, and of those that an earlier conversion kept, by their names in
-    the checkpoint.  LayoutError where the layout cannot hold the network; what depends on the bytes is in `requires`.
+    the checkpoint; `shapes` those of tensors that shall have axes of length 1 more or less than the layout has, by
+    their names in the layout.  LayoutError where the layout cannot hold the network; what depends on the bytes is in
+    `requires`.
     """
     options = layout.chosen(options)
     form = _form(layout, network.spec, options)
@@ -168,13 +171,14 @@ def convert(
     for tensor in tensors:
         name = f"{at}{separator}{tensor.name}"
         target, lost = _target(name, tensor, cells, dtype)
-        targets.append(target)
+        targets.append(_shaped(target, (shapes or {}).get(tensor.name, tensor.shape)))
         lossy |= lost
-    cells.changes += _told(layout, options, network.spec)
+    cells.changes += [*_put_together(network), *_told(layout, options, network.spec)]
     cells.changes += (
         Change("taken", f"{raw!r} is read as {name!r}, which weight dropout makes of it")
         for raw, name in network.raw.items()
     )
+    cells.changes += _reshaped(network, views, layout, targets)
     kept = tuple(_kept(network, at, lossy, cells, dtype)) if keep_split and lossy else ()
     if kept:
         hold = "holds" if len(kept) == 1 else "hold"
@@ -193,6 +197,28 @@ def convert(
         requires=tuple(cells.requires),
         changes=tuple(dict.fromkeys(cells.changes)),
     )
+
+
+def _put_together(network: Network) -> Iterator[Change]:
+    """What a network's layers come from, where that is not the module alone."""
+    if len(network.stacked) > 1:
+        yield Change(
+            "stacked", f"its layers are {', '.join(map(repr, network.stacked))}; what stood between them is not"
+        )
+    elif network.stacked:
+        yield Change("stacked", f"a layer of {network.stacked[0]!r}")
+
+
+def _reshaped(
+    network: Network, views: Mapping[str, View], layout: Layout, targets: Iterable[Target]
+) -> Iterator[Change]:
+    """Tensors that stay in their layout and lose, or get, axes of length 1."""
+    if layout == network.layout:
+        for old, new in zip((network.tensors[tensor.name] for tensor in network.stored()), targets, strict=False):
+            if views[old].shape != new.shape:
+                yield Change(
+                    "shaped", f"{old!r} {list(views[old].shape)} is {list(new.shape)} now, as the layout has it"
+                )
 
 
 def _told(layout: Layout, options: Mapping[str, str], spec: Spec) -> Iterator[Change]:
@@ -371,6 +397,13 @@ def _target(name: str, tensor: Stored, cells: _Cells, default: DType) -> tuple[T
         if made and (len(made[0].terms) > 1 or (made[0].shift and made[0].terms)):
             lost.update(cell for _, cell in place.terms)
     return Target(name, dtype, tensor.shape, tuple(coalesced(copies))), lost
+
+
+def _shaped(target: Target, shape: tuple[int, ...]) -> Target:
+    """A target with axes of length 1 put in or left out."""
+    if squeezed(shape) != squeezed(target.shape):
+        raise LayoutError(f"{target.name!r}: {list(shape)} is not the shape {list(target.shape)} of its layout")
+    return replace(target, shape=shape)
 
 
 def _copies(place: Place, cells: _Cells) -> Iterator[Copy]:

@@ -159,7 +159,7 @@ def _new(converted: Converted) -> list[str]:
 
 def _kept(checkpoint: Checkpoint, converted: list[Converted]) -> set[str]:
     """What earlier conversions kept for these networks."""
-    ats = {one.source.at for one in converted}
+    ats = {at for one in converted for at in (one.source.at, *one.source.stacked)}
     return {name for name in checkpoint.entries if any(kept_off(at, name) is not None for at in ats)}
 
 
@@ -252,7 +252,7 @@ def _sorted(targets: list[Target], aliases: Iterable[Alias], position: Mapping[s
 
 def _other_modules(checkpoint: Checkpoint, converted: list[Converted]) -> Iterator[Module]:
     """What the file says of networks that stay as they are."""
-    gone = {one.source.at for one in converted}
+    gone = {at for one in converted for at in (one.source.at, *one.source.stacked)}
     yield from (module for module in checkpoint.modules if module.at not in gone)
 
 
@@ -266,11 +266,30 @@ def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
     source = f"converted from {one.source.layout.name}" + (f": {changes}" if changes else "")
     unseen = [fact for fact in (*one.layout.unsaid, *one.layout.must_say) if one.spec.kind != "rnn"]
     parts = one.source.layout.name if one.source.layout.name in PARTS else ""
+    shapes: Mapping[str, tuple[int, ...]] = _own_shapes(one.source, checkpoint) if parts else {}
     if stays:
         before = next((module for module in checkpoint.modules if module.at == one.at), None)
-        source, parts = (before.source, before.parts) if before else ("", "")
-    said, options = text(one.spec, unseen), dict(one.options)
-    return Module(one.at, one.layout.name, said, {}, options, source, parts=parts, evidence=verified.on_gpu(one.layout))
+        source, parts, shapes = (before.source, before.parts, before.shapes) if before else ("", "", {})
+    said, options, evidence = text(one.spec, unseen), dict(one.options), verified.on_gpu(one.layout)
+    return Module(
+        one.at,
+        one.layout.name,
+        said,
+        {},
+        options,
+        source,
+        parts=parts,
+        shapes=shapes,
+        stacked=one.source.stacked,
+        evidence=evidence,
+    )
+
+
+def _own_shapes(one: Network, checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+    """The shapes of a network's tensors that are not just their layout's."""
+    views = checkpoint.views()
+    found = {tensor.name: (views[one.tensors[tensor.name]].shape, tensor.shape) for tensor in one.stored()}
+    return {name: shape for name, (shape, usual) in found.items() if shape != usual}
 
 
 def _where(one: Converted) -> str:

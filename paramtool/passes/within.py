@@ -9,10 +9,12 @@ from fnmatch import fnmatchcase
 from paramtool import layouts
 from paramtool.errors import FormatError, LayoutError, UsageError, plural
 from paramtool.layouts.layout import Layout
-from paramtool.layouts.networks import Network, modules, named, network
+from paramtool.layouts.networks import Network, modules, named, network, squeezed
 from paramtool.layouts.spec import Facts, merged, parse
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Module, NoData, Unreadable
+from paramtool.model.objects import TensorRef
+from paramtool.model.view import View
 from paramtool.passes import beside
 from paramtool.passes.recognise import BUFFER, PARTS, fused_networks
 from paramtool.passes.relayout import kept_off
@@ -41,6 +43,8 @@ class Found:
     network: Network
     parts: str = ""
     """The layout of the parts that it was fused from, as the file says."""
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """As `Module.shapes`."""
     ignored: tuple[str, ...] = ()
     """Names beside it that it is converted without, since that was asked for."""
 
@@ -81,7 +85,12 @@ def _find(checkpoint: Checkpoint, wanted: Wanted) -> tuple[list[Found], list[_Ca
         if wanted.described and wanted.layout is None:
             chosen = [one for one in chosen if one.module] or chosen
         _refuse_halves(where, checkpoint, candidates, wanted)
-        chosen = chosen or _in_buffers(checkpoint, family) or _vectors(where, checkpoint, family, options, wanted.facts)
+        chosen = (
+            chosen
+            or _in_buffers(checkpoint, family)
+            or _separate(where, checkpoint, family, wanted.described)
+            or _vectors(where, checkpoint, family, options, wanted.facts)
+        )
     if not chosen:
         raise LayoutError(_nothing(checkpoint, wanted, family, candidates), hint=_how_to_say(checkpoint, candidates))
     found: dict[tuple[str, ...], Found] = {}
@@ -120,15 +129,32 @@ def _in_buffers(checkpoint: Checkpoint, family: list[Layout]) -> list[_Candidate
     return [_Candidate(one.at, layouts.find(PARTS), {}) for one in found.values()]
 
 
+def _separate(where: str, checkpoint: Checkpoint, family: list[Layout], unfusing: bool) -> list[_Candidate]:
+    """Networks that stand as separate tensors already, where a layout of flat vectors is asked for and no vector is."""
+    layout = layouts.find(PARTS)
+    shapes = {name: view.shape for name, view in checkpoint.views().items()}
+    found = modules(layout, {}, shapes) if _of_one_tensor(family) else []
+    vectors = (name for name, view in checkpoint.views().items() if _is_vector(view))
+    if not found or not all(named(layout, name) & set(found) for name in vectors):
+        return []
+    if not unfusing:
+        there = ", ".join(repr(at) if at else "the network at the top" for at in found[:8])
+        raise LayoutError(
+            f"{where}: no flat vector of layout {family[0].name} is there: {there} stands as separate tensors",
+            hint=f"--from {PARTS}, or without --from",
+        )
+    return [_Candidate(at, layout, {}) for at in found]
+
+
 def _vectors(
     where: str, checkpoint: Checkpoint, family: list[Layout], options: Mapping[str, str], facts: Facts
 ) -> list[_Candidate]:
     """The one flat vector under a name of its own that a layout of flat vectors can mean."""
     flat = _of_one_tensor(family)
-    lengths = {name: view.numel for name, view in checkpoint.views().items() if len(view.shape) == 1}
+    lengths = {name: view.numel for name, view in checkpoint.views().items() if _is_vector(view)}
     if not flat or not lengths:
         return []
-    found = [_vector(name, flat[0], options) for name in lengths]
+    found = [_vector(name, flat[0], options, checkpoint) for name in lengths]
     fit = [one for one in found if len(found) == 1 or _reads(one, checkpoint, facts)]
     if len(fit) != 1:
         there = ", ".join(f"{name!r} ({length})" for name, length in list(lengths.items())[:8])
@@ -142,10 +168,27 @@ def _of_one_tensor(family: list[Layout]) -> list[Layout]:
     return [layout for layout in family if len({row.name for form in layout.forms for row in form.tensors}) == 1]
 
 
-def _vector(name: str, layout: Layout, options: Mapping[str, str]) -> _Candidate:
+def _is_vector(view: View) -> bool:
+    """Whether a tensor has one axis, axes of length 1 apart."""
+    return bool(view.shape) and len(squeezed(view.shape)) <= 1
+
+
+VECTORS = frozenset(
+    ("weights", "weight", "flat_weights", "_flat_weights", "flat_weight", "flat", "params", "param", "parameters")
+)
+"""What a network's one flat vector is called inside its module.  The last of these is MXNet's, `_flat_weights` torch's
+attribute; the others are names that programs choose."""
+
+
+def _vector(name: str, layout: Layout, options: Mapping[str, str], checkpoint: Checkpoint) -> _Candidate:
     """A flat vector as a network of a layout that has one tensor."""
     own = layout.forms[0].tensors[0].name
-    at = name.removesuffix(own)[: -len(layout.separator)] if name.endswith(own) else name
+    words = [word for word in (own, *VECTORS) if name == word or name.endswith((f".{word}", f"/{word}"))]
+    if name.endswith(layout.separator + own):
+        words.insert(0, own)
+    at = name.removesuffix(words[0])[:-1] if words else name
+    if isinstance(checkpoint.objects, TensorRef):  # a file that is just this tensor has no name for it
+        at = ""
     return _Candidate(at, layout, options, None, {own: name})
 
 
@@ -207,7 +250,7 @@ class _Candidate:
                 hint="--from LAYOUT:OPTION=VALUE says it rightly" if self.layout.options else "",
             )
         made = network(self.layout, options, self.at, shapes, everything, tensors)
-        return Found(made, self.module.parts if self.module else "")
+        return Found(made, self.module.parts, self.module.shapes) if self.module else Found(made)
 
     def _said(self) -> Facts:
         """What the file says of it; FormatError where that is no spec."""
@@ -293,7 +336,7 @@ def _match(
     if matched:
         return min(matched, key=lambda one: (one.module is None, not one.layout.telling))
     if pattern in checkpoint.entries and (flat := _of_one_tensor(family)):  # a flat vector under a name of its own
-        return _vector(pattern, flat[0], options)
+        return _vector(pattern, flat[0], options, checkpoint)
     for layout in family:  # a part of a network is there: what is missing can be said
         if any(pattern in named(layout, name) for name in checkpoint.entries):
             return _Candidate(pattern, layout, {k: v for k, v in options.items() if k in layout.chosen({})})
@@ -306,7 +349,7 @@ def _match(
 
 def _nothing(checkpoint: Checkpoint, wanted: Wanted, family: list[Layout], candidates: list[_Candidate]) -> str:
     """What was looked for, and what is there instead."""
-    where, layout = checkpoint.files[0].path, wanted.layout or "torch"
+    where, layout = checkpoint.files[0].path, wanted.layout or PARTS
     if candidates:
         ats = ", ".join(dict.fromkeys(repr(one.at) for one in candidates))
         return f"{where}: the names of layout {layout} do not show which modules are recurrent; they could be {ats}"
@@ -317,7 +360,16 @@ def _nothing(checkpoint: Checkpoint, wanted: Wanted, family: list[Layout], candi
     there += [f"{n!r} is {e.value.kind}" for n, e in checkpoint.entries.items() if isinstance(e.value, Compound)]
     there += [note for note in checkpoint.notes if note.endswith("is not listed")]
     more = "".join(f"; {text}" for text in there[:3])
+    if wanted.layout is None:
+        return f"{where}: no recurrent network was found: the file describes none, and {_NOT_TORCH[bool(parts)]}{more}"
     return f"{where}: no recurrent network of layout {layout} was found: {why}{more}"
+
+
+_NOT_TORCH = {
+    False: "no names are those of PyTorch's layers",
+    True: "no module has both the input and the recurrent weights of PyTorch's layers",
+}
+"""Why nothing is found where nobody says a layout, by whether some of torch's names occur."""
 
 
 def _how_to_say(checkpoint: Checkpoint, candidates: list[_Candidate]) -> str:

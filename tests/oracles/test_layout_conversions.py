@@ -84,6 +84,24 @@ class TestSilero:
             for own in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
                 assert raw(found[f"{node}.{own}_l0"]) == raw(pair[0][f"_model1.lstm.{own}_l{layer}"])
 
+    def test_two_nodes_become_one_network(self, pair: tuple[Arrays, Arrays], samples: Path, tmp_path: Path) -> None:
+        """Stacked, the nodes are the TorchScript file's LSTM of two layers, byte for byte."""
+        path, stack = tmp_path / "t.safetensors", ("LSTM_589,LSTM_600=_model1.lstm",)
+        jobs.convert(samples / SILERO_ONNX, path, target="torch", stack=stack)
+        own = below(paramtool.load_file(path), "_model1.lstm")
+        expected = below(pair[0], "_model1.lstm")
+        assert own.keys() == {name for name in expected if not name.startswith("_flat")}
+        assert all(raw(value) == raw(expected[name]) for name, value in own.items())
+
+    def test_one_network_becomes_two_nodes(self, pair: tuple[Arrays, Arrays], samples: Path, tmp_path: Path) -> None:
+        """And the other way round, byte for byte what the exporter wrote."""
+        path, stack = tmp_path / "o.safetensors", ("_model1.lstm=LSTM_589,LSTM_600",)
+        jobs.convert(samples / SILERO_TORCH, path, target="onnx", stack=stack)
+        found = paramtool.load_file(path)
+        for node, names in zip(self.NODES, [("929", "930", "931"), ("949", "950", "951")], strict=True):
+            for own, name in zip("WRB", names, strict=True):
+                assert raw(found[f"{node}.{own}"]) == raw(pair[1][name])
+
     def test_the_model_runs_it(self, pair: tuple[Arrays, Arrays], samples: Path, tmp_path: Path) -> None:
         """What goes through the LSTM inside the ONNX model, torch's LSTM with converted weights makes the same of."""
         model = onnx.load(samples / SILERO_ONNX)

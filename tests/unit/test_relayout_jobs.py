@@ -212,11 +212,12 @@ def test_torch_to_torch_is_the_same_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_new_shape_is_a_change(tmp_path: Path) -> None:
-    """Old files have biases of [1, 400]; written again they are what the layout says."""
+    """Old files have biases of [1, 400]; written again they are what the layout says, and that is told."""
     module = nn.LSTMCell(3, 4)
     tensors = {n: t[None] if "bias" in n else t for n, t in state(module, "cell").items()}
-    jobs.convert(save(tmp_path, tensors), tmp_path / A, target="torch.cell")
+    found = jobs.convert(save(tmp_path, tensors), tmp_path / A, target="torch.cell")
     assert raw(load(tmp_path / A)) == raw(state(module, "cell"))
+    assert [change.kind for change in found.converted[0].changes] == ["shaped", "shaped"]
 
 
 # --- ties ------------------------------------------------------------------------------------------------------------

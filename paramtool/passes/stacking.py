@@ -1,0 +1,142 @@
+"""Networks of one layer put together as the layers of one network, and networks of several layers taken apart.
+
+Keras and ONNX have a module for each layer where PyTorch has one for all of them.  A stack is a network in the source's
+own layout, which has names for layers: `layer0/kernel` is `enc0/kernel`, so nothing else has to know of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from paramtool.errors import LayoutError, UsageError
+from paramtool.layouts.layout import Stored, stored
+from paramtool.layouts.networks import Network
+from paramtool.layouts.spec import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Modules that become one, or one that becomes several; in the order of the layers."""
+
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{','.join(self.old)}={','.join(self.new)}"
+
+
+def parse(text: str) -> Stack:
+    """`enc0,enc1=enc` or `enc=enc0,enc1`; UsageError for anything else.
+
+    >>> parse("enc0,enc1=enc").old
+    ('enc0', 'enc1')
+    """
+    old, _, new = text.partition("=")
+    stack = Stack(tuple(old.split(",")), tuple(new.split(",")))
+    several = max(stack.old, stack.new, key=len)
+    if not all((*stack.old, *stack.new)) or {len(stack.old), len(stack.new)} != {1, len(several)} or len(several) < 2:
+        raise UsageError(f"--stack {text!r}: expected MODULE,MODULE,...=MODULE, or MODULE=MODULE,MODULE,...")
+    if len(set(several)) < len(several):
+        raise UsageError(f"--stack {text!r}: a module is named twice")
+    return stack
+
+
+def stacked(where: str, networks: Sequence[Network], stacks: Iterable[Stack]) -> list[Network]:
+    """The networks with some put together and others taken apart, where the first of them stood.
+
+    UsageError where a module is no network that is converted, LayoutError where layers do not fit each other.
+    """
+    found = list(networks)
+    for stack in stacks:
+        by_name = {one.at: one for one in found}
+        if unknown := [at for at in stack.old if at not in by_name]:
+            there = ", ".join(map(repr, by_name))
+            raise UsageError(
+                f"{where}: --stack {stack}: {unknown[0]!r} is no network that is converted; these are: {there}"
+            )
+        parts = [by_name[at] for at in stack.old]
+        try:
+            made = [_joined(parts, stack.new[0])] if len(parts) > 1 else _apart(parts[0], stack.new)
+        except LayoutError as error:
+            raise LayoutError(f"{where}: --stack {stack}: {error}", error.hint) from None
+        first = found.index(parts[0])
+        found = [
+            *(one for one in found[:first] if one not in parts),
+            *made,
+            *(o for o in found[first:] if o not in parts),
+        ]
+    return found
+
+
+def _joined(parts: Sequence[Network], at: str) -> Network:
+    """One network with the layers of several."""
+    first = parts[0]
+    for before, one in pairwise(parts):
+        if (one.layout, one.options) != (first.layout, first.options):
+            raise LayoutError(
+                f"{first.at!r} is {first.layout.name}, {one.at!r} is {one.layout.name}; expected one layout"
+            )
+        width = before.spec.recurrent * before.spec.directions
+        if one.spec.input != width:
+            raise LayoutError(f"{one.at!r} takes {one.spec.input} values; {before.at!r} gives {width}")
+        alike = replace(one.spec, input=first.spec.input, layers=first.spec.layers, bias=first.spec.bias)
+        if alike != first.spec:
+            raise LayoutError(
+                f"{one.at!r} is {one.spec}; the layers of one network are alike, and {first.at!r} is {first.spec}"
+            )
+    _refuse_backward(first)
+    bias = any(one.spec.bias for one in parts)
+    spec = replace(first.spec, layers=sum(one.spec.layers for one in parts), bias=bias)
+    places = [(one, tensor) for one in parts for tensor in _tensors(one, replace(one.spec, bias=bias))]
+    tensors = {
+        new.name: one.tensors[old.name]
+        for (one, old), new in zip(places, _tensors(first, spec, len(places)), strict=True)
+        if old.name in one.tensors
+    }
+    raw = {seen: name for one in parts for seen, name in one.raw.items()}
+    assumed = tuple(dict.fromkeys(fact for one in parts for fact in one.assumed))
+    return replace(
+        first, at=at, spec=spec, tensors=tensors, raw=raw, assumed=assumed, stacked=tuple(p.at for p in parts)
+    )
+
+
+def _apart(whole: Network, ats: Sequence[str]) -> list[Network]:
+    """A network for each layer of one."""
+    if len(ats) != whole.spec.layers:
+        raise LayoutError(f"{whole.at!r} is {whole.spec}; expected {len(ats)} layers")
+    _refuse_backward(whole)
+    specs = [replace(whole.spec, layers=1, input=whole.spec.sizes(layer)["in"]) for layer in range(len(ats))]
+    places = [(k, tensor) for k, spec in enumerate(specs) for tensor in _tensors(whole, spec)]
+    found: list[dict[str, str]] = [{} for _ in ats]
+    for (k, new), old in zip(places, _tensors(whole, whole.spec, len(places)), strict=True):
+        if old.name in whole.tensors:
+            found[k][new.name] = whole.tensors[old.name]
+    return [
+        replace(
+            whole,
+            at=at,
+            spec=spec,
+            tensors=own,
+            raw={seen: name for seen, name in whole.raw.items() if seen in own.values()},
+            stacked=(whole.at,),
+        )
+        for at, spec, own in zip(ats, specs, found, strict=True)
+    ]
+
+
+def _tensors(one: Network, spec: Spec, count: int | None = None) -> list[Stored]:
+    """The tensors of a network in the layout of another, layer by layer; `count` is how many the single layers have."""
+    found = stored(one.layout, one.form, spec, one.options)
+    if count not in (None, len(found)):
+        raise LayoutError(
+            f"layout {one.layout.name} has all layers of a network in the same tensors",
+            hint="unfuse the network first, and stack the result",
+        )
+    return found
+
+
+def _refuse_backward(one: Network) -> None:
+    if one.spec.backward:
+        raise LayoutError(f"{one.at!r} runs backward: what the next layer gets is not what a stack's next layer gets")
