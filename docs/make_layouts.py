@@ -12,6 +12,7 @@ from itertools import groupby, product
 
 from paramtool import layouts
 from paramtool.layouts import verified
+from paramtool.layouts.extras import EXTRAS
 from paramtool.layouts.layout import Form, Layout, Place, Stored, stored
 from paramtool.layouts.spec import Spec
 from paramtool.model.dtype import DTYPES
@@ -67,7 +68,32 @@ Reading it needs nothing but JSON; `paramtool unfuse` needs no flags then.  `evi
 forget bias that was taken off are not: the function is kept, the bytes are not, and the report says so.
 `--keep-split` writes the biases as they were beside the others (`paramtool.kept/MODULE/bias_ih_l0`), so that the way
 back gives the same bytes; it is refused where the sums do not fit any more.
+
+**What stands beside a network.**  A network is converted only if every tensor under its module is accounted for: it is
+one of the layout's, it belongs to a network further inside, or it is in the table below.  Anything else (a layer norm
+inside the cell, a trained initial state, one bias more) is exit code 5, which names the tensor and the layouts that
+would have a place for it; `--ignore 'rnn.ln_*'` converts the network without it and leaves the tensor as it is.  At the
+top of a file, where a name could belong to any module, only names that extend the network's own, initial states and
+what another layout takes count.
+
+EXTRAS
+
+**Stacks.**  Keras and ONNX have a module for each layer where PyTorch has one for all.  `--stack enc0,enc1=enc` puts
+modules together as the layers of one network, `--stack enc=enc0,enc1` takes one apart.  Layers have to be alike, and the
+input of each as wide as the output of the one before; what a program does between them is not in the file's tensors
+and is not looked for.
 """
+
+
+def _extras() -> str:
+    """The table of what libraries put beside weights."""
+    lines = ["| names | what | then | source |", "|---|---|---|---|"]
+    for extra in EXTRAS:
+        names = ", ".join(f"`{name}`" for name in extra.names)
+        lines.append(
+            f"| {names} | {extra.what} | {extra.then}{f': {extra.hint}' if extra.hint else ''} | {extra.source} |"
+        )
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -81,7 +107,7 @@ def main() -> None:
 def document() -> str:
     """The whole text."""
     built_in = list(layouts.built_in().values())
-    lines = [INTRO, "| layout | what | holds | evidence |", "|---|---|---|---|"]
+    lines = [INTRO.replace("EXTRAS", _extras()), "| layout | what | holds | evidence |", "|---|---|---|---|"]
     for layout in built_in:
         holds = ", ".join(layout.holds())
         link = f"[`{layout.name}`](#{layout.name.replace('.', '')})"
