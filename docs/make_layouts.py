@@ -79,8 +79,8 @@ what another layout takes count.
 EXTRAS
 
 **Stacks.**  Keras and ONNX have a module for each layer where PyTorch has one for all.  `--stack enc0,enc1=enc` puts
-modules together as the layers of one network, `--stack enc=enc0,enc1` takes one apart.  Layers have to be alike, and the
-input of each as wide as the output of the one before; what a program does between them is not in the file's tensors
+modules together as the layers of one network, `--stack enc=enc0,enc1` takes one apart.  Layers have to be alike, and
+the input of each as wide as the output of the one before; what a program does between them is not in the tensors
 and is not looked for.
 """
 
