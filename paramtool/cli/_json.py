@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 MAX_OBJECTS = 10_000
 
 
-def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool) -> dict[str, Any]:
-    """`paramtool inspect --json`."""
+def inspection(found: Inspection, findings: list[dict[str, str]], notes: list[str], tensors: bool) -> dict[str, Any]:
+    """`paramtool inspect --json`; `notes` are those that the checkpoint itself does not have."""
     checkpoint, graph = found.checkpoint, found.graph
     data: dict[str, Any] = {
         "schema": "paramtool.inspect/4",
@@ -52,9 +52,11 @@ def inspection(found: Inspection, findings: list[dict[str, str]], tensors: bool)
             for name, asked in found.sidecars.items()
         ],
         "metadata": dict(checkpoint.metadata),
-        "notes": list(checkpoint.notes),
+        "notes": [*checkpoint.notes, *notes],
         "findings": findings,
     }  # fmt: skip
+    if found.section is not None:
+        data["section"] = found.section
     if not found.parameters and (objects := _objects(found)):
         data["objects"] = objects
     if found.config is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 
@@ -10,10 +9,8 @@ import click
 
 from paramtool.cli._streams import shown as shown
 from paramtool.errors import plural as plural
-
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-         "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
-
+from paramtool.jobs.sizes import parse_size as parse_size
+from paramtool.jobs.sizes import size as size
 
 OUTPUT = "Ends in .safetensors, or in .pt, .pth, .bin or .ckpt for torch's format; of a folder, a folder."
 """What every command says of its output."""
@@ -21,20 +18,6 @@ NEXT = "next"
 """The row with the command that comes next."""
 MANY = 8
 """So many files are named in a row."""
-
-
-def size(nbytes: int) -> str:
-    """Bytes in decimal units with three digits.
-
-    >>> size(999), size(154_389_504), size(1_000_000_000)
-    ('999 B', '154 MB', '1.00 GB')
-    """
-    number = float(nbytes)
-    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
-        if number < 999.5 or unit == "PB":
-            break
-        number /= 1000
-    return f"{nbytes} B" if unit == "B" else f"{number:.{max(0, 2 - len(str(int(number))) + 1)}f} {unit}"
 
 
 def count(number: int) -> str:
@@ -74,18 +57,6 @@ def load_line(path: str, prefix: str = "", section: str = "") -> str:
 def wrapped(prefix: str) -> str:
     """Why a line that loads a file names a prefix."""
     return f"the names begin with {prefix}, as a wrapper saves them; the model is the one inside" if prefix else ""
-
-
-def parse_size(text: str) -> int:
-    """Bytes of `5GB`, `512MiB`, `4096`; ValueError otherwise.
-
-    >>> parse_size("5GB"), parse_size("1.5 KiB"), parse_size("0")
-    (5000000000, 1536, 0)
-    """
-    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]*)\s*", text)
-    if not found or found[2].upper() not in UNITS:
-        raise ValueError(f"{text!r} is no size; write 4096, 5GB or 512MiB")
-    return int(float(found[1]) * UNITS[found[2].upper()])
 
 
 def came_along(names: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -1,396 +1,221 @@
-"""`paramtool inspect`: what a file is, what it shares, what it wastes, and what can be done about it."""
+"""`paramtool inspect`: what files are, and which rules they do not keep."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import click
 
 from paramtool import jobs
 from paramtool.cli import _each, _render
 from paramtool.cli._allow import allowing
-from paramtool.cli._text import FILE, count, named, plural, quoted, size
-from paramtool.formats._policy import is_allowed, is_dangerous
+from paramtool.cli._endings import Failure, failure
+from paramtool.cli._text import FILE, plural
+from paramtool.errors import MAX_LISTED, UnsafeError, UsageError
 from paramtool.jobs import Inspection
+from paramtool.jobs import rules as ruling
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES
-from paramtool.model.alias import FusedBlock, Member
-from paramtool.model.checkpoint import PENDING, Compound, Entry, NoData, Unknown, Unreadable
-from paramtool.model.view import View
+from paramtool.jobs.rules import KINDS, Finding, Rule
 
-if TYPE_CHECKING:
-    from paramtool.cli._rules import Rule
-    from paramtool.passes.recognise import FusedNetwork
-
-
-def _rule(text: str) -> Rule:
-    from paramtool.cli._rules import parse
-
-    return parse(text)
+EPILOG = (
+    "\b\nRules, and what each finds:\n"
+    + "".join(f"  {kind.id}{kind.form}\n      {kind.words}\n" for kind in KINDS)
+    + "\nExit codes: 0 fine, 1 a --fail-on rule found something, 2 usage, 3 bad file, 4 unsafe file, of which "
+    "everything is listed first; of several, in one file or in many, the highest."
+)  # fmt: skip
 
 
-MANY = 8
-"""So many groups or names are listed; --tensors and --json list all."""
-MANY_OBJECTS = 40
-MANY_BLOCKS = 4
-"""Fused blocks have many parts: so many are listed."""
+def _parsed(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> list[Rule]:
+    try:
+        return [ruling.parse(text) for text in texts]
+    except UsageError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
-@click.command("inspect", epilog="Exit codes: 0 fine, 1 a --fail-on rule did not hold, 3 bad file, 4 unsafe file, of "
-               "which everything is listed first; of several, 4 comes before 3 and 1.")  # fmt: skip
-@click.argument("path", type=FILE)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One of the paths, and what became of it."""
+
+    path: str
+    found: Inspection | None
+    """None where it cannot be described."""
+    findings: list[Finding]
+    notes: list[str]
+    """What the rules assume."""
+    failure: Failure | None = None
+
+    @property
+    def code(self) -> int:
+        """The exit code that it has alone."""
+        return self.failure.code if self.failure else 1 if self.findings else 0
+
+
+@click.command("inspect", epilog=EPILOG)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=FILE)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schemas).")
+@click.option("--quiet", is_flag=True, help="Print findings alone; errors are on standard error, as always.")
 @click.option("--tensors", is_flag=True, help="List every tensor.")
 @click.option("--digest", is_flag=True, help="Read everything: a digest for each tensor, and which are equal.")
+@click.option("--only", metavar="SECTION", help="Look at this section of a training checkpoint, its prefix stripped.")
 @_each.WEIGHTS
 @click.option("--config", is_flag=False, flag_value="", metavar="[PATH]",
               help="Compare the ties that a config.json declares with those of the file, reading what they name; "
               "without PATH the config.json beside the checkpoint.")  # fmt: skip
-@click.option("--fail-on", "rules", multiple=True, metavar="RULE",
-              callback=lambda ctx, param, texts: [_rule(text) for text in texts],
-              help="Exit with 1 where the rule does not hold: duplicate-bytes>SIZE, unused-bytes>SIZE, unsafe, "
-              "unknown-class, "
-              "not-tied:A=B, dtype:PATTERN=DTYPE, missing:NAME, config-ties.")  # fmt: skip
+@click.option("--fail-on", "rules", multiple=True, metavar="RULE", callback=_parsed,
+              help="Exit with 1 where the rule finds something; they are listed below.  Repeatable.")  # fmt: skip
 @allowing
 def command(
-    path: str, as_json: bool, tensors: bool, digest: bool, weights: str | None, config: str | None, rules: list[Rule],
-    allow_class: tuple[str, ...], allow_unknown: bool,
+    paths: tuple[str, ...], as_json: bool, quiet: bool, tensors: bool, digest: bool, only: str | None,
+    weights: str | None, config: str | None, rules: list[Rule], allow_class: tuple[str, ...], allow_unknown: bool,
 ) -> int:  # fmt: skip
-    """Show what is in a checkpoint.  Nothing of it is imported or run, and no tensor is read without --digest or
-    --config.  A file whose pickles call what is not known is unsafe: all of it is listed, and the exit code is 4.
+    """Show what is in checkpoints.  Nothing of them is imported or run, and no tensor is read without --digest or
+    --config.  A file whose pickles call what is not known is unsafe: all of it is listed, and the exit code is 4.  Of
+    several files one that cannot be read does not stop the others.
 
     Parameters are the elements of the model's floating-point and complex tensors, and of integers called weight; masks
     are none, and what several names share counts once.  A file without any lists its objects.
 
     \b
     $ paramtool inspect model.pt
-    $ paramtool inspect model.pt --fail-on 'unused-bytes>1MB' --fail-on not-tied:lm_head.weight=wte.weight
+    $ paramtool inspect *.pt --quiet --fail-on 'unused-bytes>1MB' --fail-on untied:lm_head.weight=wte.weight
     $ paramtool inspect ./gpt2 --config --fail-on config-ties
     """
-    if config is None and any(rule.needs_config for rule in rules):
+    if quiet and as_json:
+        raise UsageError("--quiet is for lines of text, and --json prints one document: give one of the two")
+    if config is None and any(rule.kind.needs_config for rule in rules):
         config = ""
-    equal = any(rule.needs_content for rule in rules)
+    equal = any(rule.kind.needs_content for rule in rules)
     smallest = 1 if equal else MIN_EQUAL_NBYTES  # a rule counts every byte
-    found = jobs.inspect(
-        path, digests=digest, equal=equal, min_equal_nbytes=smallest, config=config, weights=weights,
-        allow_class=allow_class, allow_unknown=allow_unknown, progress=_render.progress,
-    )  # fmt: skip
-    findings = [{"rule": rule.text, "finding": text} for rule in rules for text in rule.check(found)]
-    if as_json:
+
+    def look(path: str) -> _Seen:
+        found = jobs.inspect(
+            path, digests=digest, equal=equal, min_equal_nbytes=smallest, config=config, weights=weights, only=only,
+            allow_class=allow_class, allow_unknown=allow_unknown, progress=_render.progress,
+        )  # fmt: skip
+        notes = [text for rule in rules for text in rule.assumptions(found)]
+        unsafe = None if allow_unknown else _refused(found)
+        return _Seen(path, found, ruling.judged(rules, found), notes, unsafe)
+
+    how = _How(as_json, quiet, tensors or digest)
+    return _one(look(paths[0]), how) if len(paths) == 1 else _many(paths, look, how)
+
+
+def _refused(found: Inspection) -> Failure | None:
+    """Why a file is unsafe that was listed all the same."""
+    try:
+        found.refuse()
+    except UnsafeError as error:
+        return failure(error)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """What is printed of each file."""
+
+    as_json: bool
+    quiet: bool
+    tensors: bool
+
+    def document(self, seen: _Seen) -> dict[str, Any] | None:
+        """`paramtool.inspect/4`; None for a file that cannot be described."""
         from paramtool.cli import _json
 
-        _render.json_text(_json.inspection(found, findings, tensors or digest))
+        if seen.found is None:
+            return None
+        findings = [{"rule": finding.rule, "finding": finding.text} for finding in seen.findings]
+        return _json.inspection(seen.found, findings, seen.notes, self.tensors)
+
+    def text(self, seen: _Seen, where: str = "") -> None:
+        """The listing and the findings, which say `where` if that is not plain."""
+        if seen.found is not None and not self.quiet:
+            from paramtool.cli._inspect_rows import rows
+
+            _render.rows(rows(seen.found, seen.notes, self.tensors))
+        _render.lines(f"finding: {where}{line}" for line in _capped(seen.findings))
+
+
+def _capped(findings: list[Finding]) -> Iterator[str]:
+    """The lines of findings; of one rule the first, and how many more there are."""
+    for rule, group in groupby(findings, key=lambda finding: finding.rule):
+        texts = [finding.text for finding in group]
+        yield from (f"{rule}: {text}" for text in texts[:MAX_LISTED])
+        if more := len(texts[MAX_LISTED:]):
+            yield f"{rule}: and {more} more; --json lists them"
+
+
+def _one(seen: _Seen, how: _How) -> int:
+    """One path: its document or its listing, and then why it is unsafe, if it is."""
+    if how.as_json:
+        _render.json_text(how.document(seen) or {})
     else:
-        _render.rows(_rows(found, tensors or digest))
-        _render.lines(f"finding: {finding['rule']}: {finding['finding']}" for finding in findings)
-    if not allow_unknown:
-        _render.flush()
-        found.refuse()
-    return 1 if findings else 0
+        how.text(seen)
+    _complain(seen)
+    return seen.code
 
 
-def _rows(found: Inspection, tensors: bool) -> Iterator[_render.Row]:
-    yield from _head(found)
-    yield from _kinds(found)
-    yield from _unknown(found)
-    yield from _unused(found)
-    yield from _shared(found)
-    yield from _equal(found)
-    yield from _derived(found)
-    yield from _repeated(found)
-    yield from _fused_blocks(found)
-    yield from _config_rows(found)
-    yield from _objects(found)
-    yield from (("note", note) for note in found.checkpoint.notes)
-    if tensors:
-        yield from _tensors(found)
-    yield from _next(found)
-
-
-def _head(found: Inspection) -> Iterator[_render.Row]:
-    from paramtool.cli._json import dtypes, sections
-
-    checkpoint = found.checkpoint
-    nbytes = sum(file.nbytes for file in checkpoint.files)
-    facts = [
-        checkpoint.format,
-        size(nbytes),
-        f"{plural(len(checkpoint.entries), 'tensor')}, {found.distinct} distinct",
-        f"{count(found.parameters)} parameter{'' if found.parameters == 1 else 's'}",
-        ", ".join(dtypes(checkpoint)),
-    ]
-    yield ("file", found.path, " · ".join(fact for fact in facts if fact))
-    if checkpoint.producer:
-        yield ("written by", checkpoint.producer)
-    for section in sections(checkpoint):
-        yield ("section", section["name"], f"{plural(section['tensors'], 'tensor')}, {section['role']}")
-
-
-def _kinds(found: Inspection) -> Iterator[_render.Row]:
-    """Tensors that are no plain windows: what cannot be written, and what only waits for a sign."""
-    kinds: dict[tuple[str, str], list[str]] = {}
-    for name, entry in found.checkpoint.entries.items():
-        if not isinstance(entry.value, View):
-            kinds.setdefault(_kind(entry), []).append(name)
-    for (label, kind), names in kinds.items():
-        yield (label, _some(names), kind)
-
-
-def _kind(entry: Entry) -> tuple[str, str]:
-    match entry.value:
-        case Compound(kind=kind):
-            return ("pending" if kind in PENDING else "unsupported", kind)
-        case NoData(why=why):
-            return ("unsupported", f"no data ({why})")
-        case Unreadable(needs=needs):
-            return ("unsupported", f"unreadable, needs {needs}")
-    return ("tensor", "")
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(map(named, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _shared(found: Inspection) -> Iterator[_render.Row]:
-    graph = found.graph
-    shown_groups = list(graph.groups())
-    for owner, members in shown_groups[:MANY]:
-        view = graph.owners[owner]
-        label = "shared" if len({m.memory for m in members}) == 1 else "equal"
-        if owner in graph.anonymous:
-            yield (label, f"{plural(len(members), 'window')} on one span", _geometry(view), size(view.nbytes))
+def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _How) -> int:
+    """Every path in its turn, whatever became of those before it; the exit code is the highest of theirs."""
+    items: list[dict[str, Any]] = []
+    codes: list[int] = []
+    for path in paths:
+        seen = _looked(path, look)
+        codes.append(seen.code)
+        if how.as_json:
+            items.append(_item(seen, how))
         else:
-            yield (label, named(owner), _geometry(view), size(view.nbytes))
-        others = [member for member in members if member.name != owner]
-        for member in others[:MANY]:
-            yield ("", f"  {named(member.name)}", _relation(member, owner, found))
-        if len(others) > MANY:
-            yield ("", f"  and {plural(len(others) - MANY, 'more name')}")
-    if len(shown_groups) > MANY:
-        names = sum(len(members) for _, members in shown_groups[MANY:])
-        yield ("shared", f"and {plural(len(shown_groups) - MANY, 'more group')} of {names} names", "--json lists them")
+            _listed(seen, how)
+        _complain(seen)
+    if how.as_json:
+        _render.json_text({"schema": "paramtool.inspect-files/1", "exit_code": max(codes), "files": items})
+    elif not how.quiet:
+        _render.rows([_total(codes)])
+    return max(codes)
 
 
-def _relation(member: Member, owner: str, found: Inspection) -> str:
-    relation = found.graph.relation(member)
-    words = {"same": "", "slice": "a slice, ", "transpose": "transposed, ", "view": "another view, "}
-    memory = "same memory" if member.evidence != "content" else f"equal bytes, memory of {named(member.memory)}"
-    declared = ", declared" if member.evidence == "declared" else ""
-    shape = "" if relation == "same" else f"{_geometry(member.window)}, "
-    return f"{shape}{words.get(relation, '')}{memory}{declared}"
+def _looked(path: str, look: Callable[[str], _Seen]) -> _Seen:
+    """One of several paths; an error of its own stays with it, and says which path it is of."""
+    try:
+        return look(path)
+    except Exception as error:
+        failed = failure(error)
+        if failed is None:
+            raise
+        if not failed.message.startswith(path):
+            failed = Failure(failed.code, f"{path}: {failed.message}", failed.hint)
+        return _Seen(path, None, [], [], failed)
 
 
-def _geometry(view: View) -> str:
-    return f"{list(view.shape)} {view.dtype.name}"
+def _item(seen: _Seen, how: _How) -> dict[str, Any]:
+    """One of `files` of the document of several paths."""
+    return {
+        "path": seen.path,
+        "exit_code": seen.code,
+        "inspection": how.document(seen),
+        "error": seen.failure and seen.failure.document(),
+    }
 
 
-def _equal(found: Inspection) -> Iterator[_render.Row]:
-    for equal in (found.equal or ())[:MANY]:
-        first = found.graph.members[equal.names[0]].window
-        constant = ", constant" if equal.constant else ""
-        names = plural(len(equal.names) - 1, "name")
-        yield ("equal", named(equal.names[0]), _geometry(first), size(first.nbytes))
-        yield ("", f"  {_some(list(equal.names[1:]))}", f"{names}, equal bytes, separate memory{constant}")
-    if found.equal and len(found.equal) > MANY:
-        yield ("equal", f"and {plural(len(found.equal) - MANY, 'more group')}", "--json lists them")
+def _listed(seen: _Seen, how: _How) -> None:
+    """The listing of one of several, with an empty line after it."""
+    if seen.found is None and not how.quiet:
+        _render.rows([("file", seen.path, f"not listed: error with exit code {seen.code}")])
+    how.text(seen, f"{seen.path}: ")
+    if not how.quiet:
+        _render.lines([""])
 
 
-def _derived(found: Inspection) -> Iterator[_render.Row]:
-    """Names that the file does not store: loading calculates them."""
-    for name, how in list(found.graph.derived.items())[:MANY]:
-        view = found.graph.owners[name]
-        what = f"a cast of {how.window.storage}" if how.window else "one value"
-        yield ("calculated", name, what, _geometry(view), "on load, by readers of the alias record")
-    if (more := len(found.graph.derived) - MANY) > 0:
-        yield ("calculated", f"and {plural(more, 'more name')}")
+def _complain(seen: _Seen) -> None:
+    """The error of a path, after what was printed of it."""
+    if seen.failure is not None:
+        _render.flush()
+        seen.failure.complain()
 
 
-def _repeated(found: Inspection) -> Iterator[_render.Row]:
-    """Tensors that others hold in part, in another order or in another type, and tensors of one value."""
-    if found.content is None:
-        return
-    words = {
-        "view": "is, in another shape,", "slice": "is a slice of", "transpose": "is the transpose of",
-        "cast": "is a cast of",
-    }  # fmt: skip
-    for match in found.content.matches[:MANY]:
-        view = found.graph.members[match.name].window
-        rounded = "" if match.lossless else ", rounded to nearest even"
-        where = f"from element {match.window.offset} on" if match.relation == "slice" else ""
-        yield (match.relation, match.name, f"{words[match.relation]} {match.owner}", f"{_geometry(view)}{rounded}",
-               where or size(view.nbytes))  # fmt: skip
-    if (more := len(found.content.matches) - MANY) > 0:
-        yield ("", f"and {more} more of these", "--json lists them")
-    if constants := list(found.content.constants):
-        yield ("constant", _some(constants), f"{plural(len(constants), 'tensor')} of one value each")
-
-
-def _objects(found: Inspection) -> Iterator[_render.Row]:
-    """What the file of an optimizer, a scheduler or random states holds: where no tensor is a model's."""
-    if found.parameters:
-        return
-    from paramtool.cli._objects import outline
-
-    lines = list(islice(outline(found.checkpoint.objects), MANY_OBJECTS + 1))
-    yield from (("object", path, value) for path, value in lines[:MANY_OBJECTS])
-    if len(lines) > MANY_OBJECTS:
-        yield ("object", "and more", "--json lists them")
-
-
-def _config_rows(found: Inspection) -> Iterator[_render.Row]:
-    if found.config is not None:
-        from paramtool.cli._config_rows import rows
-
-        yield from rows(found.config, MANY)
-
-
-def _fused_blocks(found: Inspection) -> Iterator[_render.Row]:
-    blocks = found.graph.fused
-    for block in blocks[:MANY_BLOCKS]:
-        yield from _fused(block, found.fused.get(block.storage))
-    if rest := blocks[MANY_BLOCKS:]:
-        tensors = plural(sum(len(block.parts) for block in rest), "tensor")
-        yield ("fused", f"and {plural(len(rest), 'more block')} of {tensors}", "--json lists them")
-
-
-def _fused(block: FusedBlock, network: FusedNetwork | None) -> Iterator[_render.Row]:
-    names = [name for name, _, _ in block.parts]
-    gaps = plural(len(block.gaps), "gap") if block.gaps else "no gap"
-    tail = f", {size(block.tail)} unused at the end" if block.tail else ""
-    yield ("fused", f"{plural(len(names), 'tensor')} on one buffer", f"{size(block.nbytes)}, {gaps}{tail}")
-    if network is not None:
-        what = f"{network.layout} order: {network.spec}"
-        yield ("", f"  {network.at or 'the network'}", what, "; ".join(network.proof))
-    for name, start, stop in block.parts[:MANY]:
-        yield ("", f"  {name}", f"bytes {start}-{stop}")
-    if len(names) > MANY:
-        yield ("", f"  and {len(names) - MANY} more")
-
-
-def _unused(found: Inspection) -> Iterator[_render.Row]:
-    if found.unused_nbytes:
-        storages = plural(len(found.graph.unused), "storage")
-        yield (
-            "unused",
-            size(found.unused_nbytes),
-            f"of {storages} belong to no tensor; dedup leaves them behind",
-        )
-
-
-def _unknown(found: Inspection) -> Iterator[_render.Row]:
-    unsafe = {unknown.path for unknown in found.unsafe}
-    for unknown in found.checkpoint.unknown:
-        label = (
-            "unsafe" if unknown.path in unsafe else "allowed" if is_allowed(unknown, found.allow_class) else "unknown"
-        )
-        yield (label, unknown.path, _asked(unknown))
-    for name, asked in found.unsafe_sidecars.items():
-        for unknown in asked:
-            yield ("unsafe", name, unknown.path, _asked(unknown))
-
-
-def _asked(unknown: Unknown) -> str:
-    """What a pickle does with a name, for people."""
-    if unknown.needed_by:
-        return f"needed by {_some(list(unknown.needed_by))}: not run, nothing was imported"
-    if unknown.called:
-        return f"called by the pickle with {unknown.arguments}: not run, nothing was imported"
-    if is_dangerous(unknown.path):
-        return "named by the pickle, and runs programs or code: not run, nothing was imported"
-    return "a class that holds data; not imported"
-
-
-def _tensors(found: Inspection) -> Iterator[_render.Row]:
-    digests = found.digests or {}
-    for name, entry in found.checkpoint.entries.items():
-        match entry.value:
-            case View() as view:
-                owner = found.graph.members[name].owner
-                stands = "" if owner == name else f"on {named(owner)}"
-                yield (
-                    "tensor",
-                    named(name),
-                    _geometry(view),
-                    size(view.nbytes),
-                    entry.role,
-                    stands,
-                    digests.get(name, ""),
-                )
-            case Compound(kind, parts, _):
-                yield ("tensor", named(name), kind, "", entry.role)
-                for label, view in parts.items():
-                    part = f"{name}/{label}"
-                    yield ("part", part, _geometry(view), size(view.nbytes), "", "", digests.get(part, ""))
-            case NoData(dtype, shape, why):
-                yield ("tensor", named(name), f"{list(shape)} {dtype.name}", "no data", entry.role, why)
-            case Unreadable(needs):
-                yield ("tensor", named(name), "unreadable", "", entry.role, f"needs {needs}")
-
-
-def _next(found: Inspection) -> Iterator[_render.Row]:
-    if found.equal is None and found.checkpoint.entries:
-        yield ("not done", "equal bytes under different names were not looked for: --digest does")
-    path, entries = quoted(found.path), found.checkpoint.entries
-    if found.weights is not None:
-        path += f" --weights {quoted(found.weights)}"
-    if not entries or found.unsafe:  # the error says what can be done
-        return
-    if found.checkpoint.producer == "paramtool":
-        yield ("next", f"paramtool export {path} --names names.txt -o plain.safetensors")
-    elif needed := {name for unknown in found.checkpoint.unknown for name in unknown.needed_by}:
-        yield ("next", f"dedup refuses the file: {plural(len(needed), 'tensor')} cannot be read without running code, "
-               "which is never done, and no flag helps")  # fmt: skip
-    else:
-        yield from _next_dedup(found, path)
-
-
-def _next_dedup(found: Inspection, path: str) -> Iterator[_render.Row]:
-    """What dedup would do, with the flags that it asks for."""
-    refused = _refused(found)
-    kept = [name for name in found.checkpoint.entries if name not in refused]
-    if not kept:
-        yield ("next", "dedup refuses every tensor: safetensors has no form for them")
-        return
-    flags = "".join(f" --allow-class {quoted(name)}" for name in found.allow_class)
-    why = ""
-    if refused:
-        flags += " --skip-unsupported"
-        leaves = "it" if len(refused) == 1 else "them"
-        why += f"dedup refuses {plural(len(refused), 'tensor')}: --skip-unsupported leaves {leaves} out; "
-    names = ("all " if len(kept) > 1 and not refused else "") + plural(len(kept), "name")
-    yield (
-        "next",
-        f"paramtool dedup {path}{flags}",
-        f"{why}would write about {size(_stored(found, kept))} and keep {names}",
-    )
-
-
-def _refused(found: Inspection) -> set[str]:
-    """Tensors that dedup cannot write to safetensors."""
-    from paramtool.formats._codes import CODE_OF
-
-    refused = set()
-    for name, entry in found.checkpoint.entries.items():
-        view = _window(entry)
-        member = found.graph.members.get(name)
-        dtypes = {view.dtype.name} if view else set()
-        if member:
-            dtypes.add(found.graph.owners[member.owner].dtype.name)
-        if view is None or not dtypes <= CODE_OF.keys():
-            refused.add(name)
-    return refused
-
-
-def _window(entry: Entry) -> View | None:
-    """The one window that a tensor is written from."""
-    if isinstance(entry.value, Compound):
-        return entry.value.parts["data"] if entry.value.kind in PENDING else None
-    return entry.value if isinstance(entry.value, View) else None
-
-
-def _stored(found: Inspection, kept: list[str]) -> int:
-    """About what dedup would store: every owner once, without what is known to be equal."""
-    members = found.graph.members
-    owners = {members[label].owner for name in kept for label in (name, f"{name}/data") if label in members}
-    return max(0, sum(found.graph.owners[owner].nbytes for owner in owners) - found.duplicate_nbytes)
+def _total(codes: list[int]) -> _render.Row:
+    fine, findings = codes.count(0), codes.count(1)
+    words = [f"{fine} fine", f"{findings} with findings", f"{len(codes) - fine - findings} with errors"]
+    return ("total", plural(len(codes), "file"), ", ".join(words))

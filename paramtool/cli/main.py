@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import click
 
 from paramtool import __version__
-from paramtool.cli._streams import prepare_streams, shown
-from paramtool.errors import ParamtoolError
+from paramtool.cli._endings import ClosedPipe, Failure, Interrupted, caught, failure
+from paramtool.cli._streams import prepare_streams
 
 COMMANDS = {
     "inspect": "look",
@@ -58,29 +58,9 @@ EXAMPLES = {
         "paramtool verify-layout cudnn -o record.json",
     ),
 }
-INTERNAL_ERROR = 70
-"""A defect of ours; EX_SOFTWARE of sysexits.h."""
-
-
 CLOSED_PIPE = 141
 """What a shell shows for a program that SIGPIPE ended."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class ClosedPipe(Exception):
-    """Whoever read standard output has stopped."""
-
-
-class Interrupted(BaseException):
-    """A signal asked for the end; it unwinds through every `except Exception`, so that temporary files are removed."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-_caught: list[int] = []
-"""Signals that came: whatever exception arrives after one is its echo."""
 
 
 class Lazy(click.Group):
@@ -136,7 +116,7 @@ def cli() -> None:
 def main() -> NoReturn:
     """Run a command; print its error, if any, and exit with the code of its class."""
     prepare_streams()
-    _caught.clear()
+    caught.clear()
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup's choice stays
             signal.signal(number, _interrupt)
@@ -151,71 +131,52 @@ def main() -> NoReturn:
 
 def _interrupt(number: int, frame: object) -> NoReturn:
     """SIGINT, SIGTERM and SIGHUP unwind like an exception, so that temporary files are removed."""
-    _caught.append(number)
+    caught.append(number)
     raise Interrupted(number)
 
 
 def _code_of(error: BaseException) -> int:
-    """The exit code of what ended a command, once its message is printed; what is nobody's error is raised again."""
-    if _caught:
-        return 128 + _caught[0]
+    """The exit code of what ended a command, once it is said; what is nobody's error is raised again."""
+    if caught:
+        return 128 + caught[0]
+    if (failed := failure(error)) is not None:
+        failed.complain()
+        if _wants_json():
+            _print_document(failed)
+        return failed.code
     match error:
         case click.exceptions.Abort() | KeyboardInterrupt():
             return 128 + signal.SIGINT
         case Interrupted(number=number):
             return 128 + number
-        case click.ClickException(exit_code=code):
-            with suppress(OSError):
-                error.show()
-            return code
-        case ParamtoolError(exit_code=code, hint=hint):
-            _complain(str(error), hint)
-            return code
         case ClosedPipe() | BrokenPipeError():
             _silence()
             return CLOSED_PIPE
-        case MemoryError() | RecursionError():
-            _complain(
-                f"out of {'memory' if isinstance(error, MemoryError) else 'stack'}",
-                "the file may be a bomb, or the machine's memory is limited",
-            )
-            return 3
-        case OSError():
-            return _system_error(error)
-        case Exception():
-            return _internal_error(error)
+        case OSError(filename=None):
+            _silence()
+            Failure(7, f"standard output: {error.strerror or type(error).__name__}").complain()
+            return 7
     raise error
 
 
-def _system_error(error: OSError) -> int:
-    """What the system refused: a file, or else our own standard output, which is full or gone."""
-    reason = error.strerror or type(error).__name__
-    if error.filename is not None:
-        _complain(f"{os.fsdecode(error.filename)}: {reason}", "")
-        return 3
-    _silence()
-    _complain(f"standard output: {reason}", "")
-    return 7
+def _wants_json() -> bool:
+    """Whether the command line has --json, also where it is wrong in another place."""
+    words = sys.argv[1:]
+    return "--json" in words[: words.index("--") if "--" in words else None]
 
 
-def _internal_error(error: Exception) -> int:
-    if os.environ.get("PARAMTOOL_DEBUG"):
-        raise error
-    _complain(
-        f"internal error: {type(error).__name__}: {error}",
-        "this is a defect of paramtool; PARAMTOOL_DEBUG=1 shows where. Please report it",
-    )
-    return INTERNAL_ERROR
+def _print_document(failed: Failure) -> None:
+    """The error as the one document of a command that printed none; nobody may listen any more."""
+    from paramtool.cli import _render
+
+    try:
+        _render.json_text(failed.document())
+        _render.flush()
+    except (OSError, ValueError):
+        _silence()
 
 
 def _silence() -> None:
     """Send what is left of standard output to nowhere: Python would try again at its end, and complain."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _complain(message: str, hint: str) -> None:
-    with suppress(OSError):
-        click.echo(f"error: {shown(message, lines=True)}", err=True)
-        if hint:
-            click.echo(f"hint: {shown(hint, lines=True)}", err=True)

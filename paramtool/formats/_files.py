@@ -21,6 +21,12 @@ def open_source(path: str) -> tuple[BinaryIO, SourceFile]:
             raise FormatError(f"{path}: is {kind}; expected a checkpoint file")
         file = open(path, "rb")
     except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+        raise FormatError(f"{path}: cannot be read: {error.strerror}", _hint(path, error)) from None
     status = os.fstat(file.fileno())
     return file, SourceFile(path, status.st_size, status.st_mtime_ns)
+
+
+def _hint(path: str, error: OSError) -> str:
+    """A shell hands on a pattern that matches no file as it was written."""
+    is_pattern = isinstance(error, FileNotFoundError) and any(sign in path for sign in "*?[")
+    return "the pattern matches no file, so the shell passed it on as it stands" if is_pattern else ""

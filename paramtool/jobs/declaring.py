@@ -41,6 +41,15 @@ def read_config(path: Path, given: str) -> Config:
     return _hf_config.read(_hf_config.place(os.fspath(path), given))
 
 
+def config_beside(path: Path) -> Config | None:
+    """The config in a folder, or beside a file; None where there is none.  FormatError where it cannot be read."""
+    try:
+        place = _hf_config.place(os.fspath(path))
+    except UsageError:
+        return None
+    return _hf_config.read(place)
+
+
 def declared_ties(
     config: Config, checkpoint: Checkpoint, graph: AliasGraph, progress: Progress = silent, all_rows: bool = True
 ) -> DeclaredTies:

@@ -17,6 +17,7 @@ from paramtool.model.view import View
 
 if TYPE_CHECKING:
     from paramtool.jobs.declaring import DeclaredTies
+    from paramtool.model.config import Config
     from paramtool.model.match import Content, Equal
     from paramtool.passes.recognise import FusedNetwork
 
@@ -53,6 +54,10 @@ class Inspection:
 
     weights: str | None = None
     """The file that was asked for of a folder with several sets of weights."""
+    section: str | None = None
+    """The section that was asked for: `checkpoint` holds it alone, without its prefix, and `unknown` of the whole."""
+    settings: Config | None = None
+    """The config that was asked for."""
 
     @property
     def unsafe(self) -> tuple[Unknown, ...]:
@@ -149,6 +154,7 @@ def inspect(
     min_equal_nbytes: int = MIN_EQUAL_NBYTES,
     config: str | None = None,
     weights: str | None = None,
+    only: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     progress: Progress = silent,
@@ -156,21 +162,23 @@ def inspect(
     """Describe a checkpoint.  Tensor bytes are read only for `digests` and `equal`, and for ties of a `config`.
 
     `config` is the path of a model's config.json, or empty for the one beside the checkpoint.  `weights` is the
-    file that is taken of a folder with several sets of weights.
+    file that is taken of a folder with several sets of weights.  `only` describes one section of a training checkpoint,
+    its prefix stripped from every name; UsageError where there is none of that name.  What the pickles of the file call
+    counts as a whole.
 
     This is how one looks at an unsafe file: it is described all the same, `Inspection.unsafe` says why it is unsafe,
     and `Inspection.refuse` raises.  UnsafeError where it is unsafe and cannot be described; `allow_unknown` is for
     such files alone.
     """
     allowed = _policy.checked(allow_class)
-    checkpoint = formats.describe(path, weights, allow_class=allowed, allow_unknown=allow_unknown)
+    whole = formats.describe(path, weights, allow_class=allowed, allow_unknown=allow_unknown)
+    checkpoint = whole if only is None else _section(whole, only)
     graph = alias.build(checkpoint)
-    fused = _fused(checkpoint, graph)
-    ties = None if config is None else _declared(path, config, checkpoint, graph, progress)
-    sidecars = _beside(path, checkpoint)
+    settings = None if config is None else _settings(path, config)
     found = Inspection(
-        os.fspath(path), checkpoint, graph, fused=fused, config=ties, sidecars=sidecars, allow_class=allowed,
-        weights=weights,
+        os.fspath(path), checkpoint, graph, fused=_fused(checkpoint, graph),
+        config=None if settings is None else _declared(settings, checkpoint, graph, progress),
+        sidecars=_beside(path, whole), allow_class=allowed, weights=weights, section=only, settings=settings,
     )  # fmt: skip
     if not (digests or equal):
         return found
@@ -203,11 +211,25 @@ def _beside(path: Path, checkpoint: Checkpoint) -> Mapping[str, tuple[Unknown, .
     return _sidecars.beside(path, checkpoint)
 
 
-def _declared(path: Path, config: str, checkpoint: Checkpoint, graph: AliasGraph, progress: Progress) -> DeclaredTies:
-    """The table of a config's ties; what is needed for it is imported here."""
+def _section(whole: Checkpoint, name: str) -> Checkpoint:
+    """One section alone; its file is as safe as all of its pickles."""
+    from paramtool.passes import select
+
+    return replace(select.section(whole, name), unknown=whole.unknown)
+
+
+def _settings(path: Path, config: str) -> Config:
+    """What a config says; what is needed for it is imported here."""
     from paramtool.jobs import declaring
 
-    return declaring.declared_ties(declaring.read_config(path, config), checkpoint, graph, progress)
+    return declaring.read_config(path, config)
+
+
+def _declared(settings: Config, checkpoint: Checkpoint, graph: AliasGraph, progress: Progress) -> DeclaredTies:
+    """The table of a config's ties."""
+    from paramtool.jobs import declaring
+
+    return declaring.declared_ties(settings, checkpoint, graph, progress)
 
 
 def _fused(checkpoint: Checkpoint, graph: AliasGraph) -> Mapping[int, FusedNetwork]:

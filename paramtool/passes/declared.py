@@ -92,6 +92,25 @@ def untied(config: Config, checkpoint: Checkpoint, graph: AliasGraph) -> set[str
     return {name for name in loose if graph.relation(graph.members[name]) == "same"}
 
 
+def between(config: Config, checkpoint: Checkpoint, a: str, b: str) -> tuple[Declared, ...]:
+    """The ties that lead from one name to another, in a model that has both, whichever of them the file lacks.
+
+    The config declares the two tied where each of these `says` so; empty where no table of names ties them.  Names of
+    two sections are never tied.  `file` and what follows from it is not looked at.
+    """
+    parts = list(_parts(checkpoint))
+    places = {name: next(prefix for prefix, _ in parts if name.startswith(prefix)) for name in (a, b)}
+    if places[a] != places[b]:
+        return ()
+    prefix, names = next(part for part in parts if part[0] == places[a])
+    rows = expected(config, dict.fromkeys([*names, a, b]), prefix)
+    for chosen in ([row for row in rows if row.says], rows):
+        for chain in _chains(row.tie for row in chosen):
+            if chain.issuperset((a, b)):
+                return tuple(row for row in chosen if chain.issuperset(row.tie.names))
+    return ()
+
+
 def _chains(found: Iterable[Tie]) -> list[set[str]]:
     """The names of ties, those of ties with a name in common together."""
     chains: list[set[str]] = []

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
 
 from tests.contracts.makers import CASES, Case
 from tests.hostile.command import quick
@@ -32,10 +33,16 @@ def schema(command: str) -> dict[str, Any]:
     return found
 
 
+def validator(command: str) -> Draft202012Validator:
+    """A schema, with those that it refers to by the name of their file."""
+    others = ((path.name, Resource.from_contents(json.loads(path.read_text()))) for path in DOCS.glob("schema/*.json"))
+    return Draft202012Validator(schema(command), registry=Registry().with_resources(others))
+
+
 def validate(command: str, text: str) -> Any:
     """The document, proved against its schema."""
     found = json.loads(text)
-    Draft202012Validator(schema(command)).validate(found)
+    validator(command).validate(found)
     assert found["schema"] == f"paramtool.{command}/{version(command)}"
     assert text.isascii()
     return found
@@ -61,7 +68,7 @@ def objects(part: Any) -> Iterator[dict[str, Any]]:
 
 SCHEMAS = [
     "inspect", "variants", "dedup", "dedup-family", "export", "verify", "guess", "relayout", "layouts", "layout-record",
-    "each",
+    "each", "inspect-files", "error",
 ]  # fmt: skip
 
 

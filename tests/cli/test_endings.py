@@ -69,7 +69,7 @@ def test_whatever_comes_after_a_signal_is_its_echo(
     """Its own exit code, and not a word."""
 
     def run(*args: object, **more: object) -> None:
-        cli_main._caught.append(signal.SIGTERM)
+        cli_main.caught.append(signal.SIGTERM)
         raise error
 
     before = [signal.getsignal(number) for number in SIGNALS]
@@ -78,7 +78,7 @@ def test_whatever_comes_after_a_signal_is_its_echo(
         with pytest.raises(SystemExit) as ended:
             main()
     finally:
-        cli_main._caught.clear()
+        cli_main.caught.clear()
         for number, handler in zip(SIGNALS, before, strict=True):
             signal.signal(number, handler)
     assert ended.value.code == 143 and capsys.readouterr() == ("", "")

@@ -128,7 +128,7 @@ def counted_by_hand() -> Iterator[str]:
 
 ALWAYS_SEVERAL = {
     "cli/dedup.py: {len(memory)} names",
-    "cli/inspect.py: {names} names",
+    "cli/_inspect_rows.py: {names} names",
     "formats/_walk.py: {self.max_places} places",
     "formats/mxnet.py: {count} arrays",
     "formats/mxnet.py: {count} times",

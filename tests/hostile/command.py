@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import json
 import os
 import signal
 import stat
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from paramtool.cli._streams import shown
 from paramtool.cli.main import main
 from tests.patience import PATIENCE
 
@@ -124,12 +126,23 @@ MAX_MESSAGE = 16_000
 MAX_LINE = 2_000
 
 
+def assert_error_document(ran: Ran) -> None:
+    """With --json an error is one document, which says what standard error says."""
+    found = json.loads(ran.out)
+    assert ran.out.isascii() and found.keys() == {"schema", "exit_code", "message", "hint"}, ran
+    assert (found["schema"], found["exit_code"]) == ("paramtool.error/1", ran.code), ran
+    assert shown(found["message"], lines=True) in ran.err and shown(found["hint"], lines=True) in ran.err, ran
+
+
 def refused(run: Callable[..., Ran], *args: object, cwd: Path, code: int, says: tuple[str, ...] = ()) -> Ran:
     """Run and check what every refusal keeps to; `code` is its class's, `says` what its message must hold."""
     before = contents(cwd)
     ran = run(*args, cwd=cwd)
     assert ran.code == code, ran
-    assert ran.out == "", ran
+    if "--json" in args:
+        assert_error_document(ran)
+    else:
+        assert ran.out == "", ran
     for word in ("Traceback", "internal error"):
         assert word not in ran.err, ran
     assert ran.err.count("\nerror: ") + ran.err.startswith(("error: ", "Usage: ")) == 1, ran

@@ -69,6 +69,20 @@ def test_a_refusal_imports_nothing_heavy(tmp_path: Path) -> None:
     assert not HEAVY & modules(tmp_path, "inspect", "model.pt", code=3)
 
 
+RULES = ("--fail-on", "untied:lm_head.weight=w", "--fail-on", "missing:w", "--fail-on", "wrong-dtype:w=float32",
+         "--fail-on", "unsafe", "--fail-on", "unused-bytes>1GB")  # fmt: skip
+"""All kinds that read no tensor; the first finds something, and looks for a config and for names like it."""
+
+
+@pytest.mark.parametrize("flags", [("--quiet",), ("--json",), ("--only", "model")], ids=" ".join)
+def test_rules_of_several_files_import_no_library(flags: tuple[str, ...], tmp_path: Path) -> None:
+    """Names and memories are compared without reading a tensor, also where one file cannot be read."""
+    makers_torch.zipped(makers_torch.state(model=makers_torch.mapping(w=makers_torch.tensor())))(tmp_path)
+    found = modules(tmp_path, "inspect", "model.pt", "ghost.pt", "model.pt", *RULES, *flags, code=3)
+    assert not (HEAVY - {"paramtool.passes"}) & found, HEAVY & found
+    assert not modules(tmp_path, "inspect", "ghost.pt", "--json", code=3) & HEAVY
+
+
 @pytest.mark.parametrize("args", [("--help",), ("--version",)])
 def test_help_imports_no_command(args: tuple[str, ...], tmp_path: Path) -> None:
     """The list of commands needs none of them."""

@@ -1,0 +1,104 @@
+"""How a command fails: the exit code, what is said on standard error, and the same as a JSON document."""
+
+from __future__ import annotations
+
+import io
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from paramtool.cli._streams import shown
+from paramtool.errors import ParamtoolError
+
+INTERNAL_ERROR = 70
+"""A defect of ours; EX_SOFTWARE of sysexits.h."""
+
+
+class ClosedPipe(Exception):
+    """Whoever read standard output has stopped."""
+
+
+class Interrupted(BaseException):
+    """A signal asked for the end; it unwinds through every `except Exception`, so that temporary files are removed."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+caught: list[int] = []
+"""Signals that came: whatever exception arrives after one is its echo."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error that ends a command, or the work on one of its files."""
+
+    code: int
+    """The exit code."""
+    message: str
+    hint: str = ""
+    """What to do next; may be empty."""
+    text: str = ""
+    """What a terminal shows instead of message and hint: click's own words for a wrong command line."""
+
+    def document(self) -> dict[str, Any]:
+        """`paramtool.error/1` of docs/json.md."""
+        return {
+            "schema": "paramtool.error/1",
+            "exit_code": self.code,
+            "message": self.message,
+            "hint": self.hint,
+        }
+
+    def complain(self) -> None:
+        """Say it on standard error."""
+        lines = f"error: {shown(self.message, lines=True)}\n"
+        if self.hint:
+            lines += f"hint: {shown(self.hint, lines=True)}\n"
+        with suppress(OSError):
+            click.echo(self.text or lines, err=True, nl=False)
+
+
+def failure(error: BaseException) -> Failure | None:
+    """What an error comes to; None for what is no error of the work.
+
+    These are signals and their echoes, a standard output that nobody reads or that is full, and, for whoever debugs,
+    our own defects.
+    """
+    if caught:
+        return None
+    match error:
+        case ClosedPipe() | BrokenPipeError():
+            return None
+        case click.ClickException(exit_code=code):
+            return Failure(code, error.format_message(), _help(error), _shown_by_click(error))
+        case ParamtoolError(exit_code=code, hint=hint):
+            return Failure(code, str(error), hint)
+        case MemoryError() | RecursionError():
+            what = "memory" if isinstance(error, MemoryError) else "stack"
+            return Failure(3, f"out of {what}", "the file may be a bomb, or the machine's memory is limited")
+        case OSError(filename=None):
+            return None
+        case OSError():
+            return Failure(3, f"{os.fsdecode(error.filename)}: {error.strerror or type(error).__name__}")
+        case click.exceptions.Abort() | click.exceptions.Exit():
+            return None
+        case Exception() if not os.environ.get("PARAMTOOL_DEBUG"):
+            hint = "this is a defect of paramtool; PARAMTOOL_DEBUG=1 shows where. Please report it"
+            return Failure(INTERNAL_ERROR, f"internal error: {type(error).__name__}: {error}", hint)
+    return None
+
+
+def _help(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{context.command_path} --help" if context else ""
+
+
+def _shown_by_click(error: click.ClickException) -> str:
+    text = io.StringIO()
+    error.show(file=text)
+    return text.getvalue()

@@ -1,0 +1,335 @@
+"""The listing of `paramtool inspect`: what a file is, what it shares, what it wastes, and what can be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from paramtool.cli import _render
+from paramtool.cli._text import count, named, plural, quoted, size
+from paramtool.formats._policy import is_allowed, is_dangerous
+from paramtool.jobs import Inspection
+from paramtool.model.alias import FusedBlock, Member
+from paramtool.model.checkpoint import PENDING, Compound, Entry, NoData, Unknown, Unreadable
+from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    from paramtool.passes.recognise import FusedNetwork
+
+MANY = 8
+"""So many groups or names are listed; --tensors and --json list all."""
+MANY_OBJECTS = 40
+MANY_BLOCKS = 4
+"""Fused blocks have many parts: so many are listed."""
+
+
+def rows(found: Inspection, notes: list[str], tensors: bool) -> Iterator[_render.Row]:
+    """All rows of a checkpoint; `notes` are those that the checkpoint itself does not have."""
+    yield from _head(found)
+    yield from _kinds(found)
+    yield from _unknown(found)
+    yield from _unused(found)
+    yield from _shared(found)
+    yield from _equal(found)
+    yield from _derived(found)
+    yield from _repeated(found)
+    yield from _fused_blocks(found)
+    yield from _config_rows(found)
+    yield from _objects(found)
+    yield from (("note", note) for note in (*found.checkpoint.notes, *notes))
+    if tensors:
+        yield from _tensors(found)
+    yield from _next(found)
+
+
+def _head(found: Inspection) -> Iterator[_render.Row]:
+    from paramtool.cli._json import dtypes, sections
+
+    checkpoint = found.checkpoint
+    nbytes = sum(file.nbytes for file in checkpoint.files)
+    facts = [
+        checkpoint.format,
+        size(nbytes),
+        f"{plural(len(checkpoint.entries), 'tensor')}, {found.distinct} distinct",
+        f"{count(found.parameters)} parameter{'' if found.parameters == 1 else 's'}",
+        ", ".join(dtypes(checkpoint)),
+    ]
+    yield ("file", found.path, " · ".join(fact for fact in facts if fact))
+    if checkpoint.producer:
+        yield ("written by", checkpoint.producer)
+    if found.section is not None:
+        yield ("only", found.section, "this section alone, its prefix stripped from every name")
+    for section in sections(checkpoint):
+        yield ("section", section["name"], f"{plural(section['tensors'], 'tensor')}, {section['role']}")
+
+
+def _kinds(found: Inspection) -> Iterator[_render.Row]:
+    """Tensors that are no plain windows: what cannot be written, and what only waits for a sign."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for name, entry in found.checkpoint.entries.items():
+        if not isinstance(entry.value, View):
+            kinds.setdefault(_kind(entry), []).append(name)
+    for (label, kind), names in kinds.items():
+        yield (label, _some(names), kind)
+
+
+def _kind(entry: Entry) -> tuple[str, str]:
+    match entry.value:
+        case Compound(kind=kind):
+            return ("pending" if kind in PENDING else "unsupported", kind)
+        case NoData(why=why):
+            return ("unsupported", f"no data ({why})")
+        case Unreadable(needs=needs):
+            return ("unsupported", f"unreadable, needs {needs}")
+    return ("tensor", "")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(map(named, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _shared(found: Inspection) -> Iterator[_render.Row]:
+    graph = found.graph
+    shown_groups = list(graph.groups())
+    for owner, members in shown_groups[:MANY]:
+        view = graph.owners[owner]
+        label = "shared" if len({m.memory for m in members}) == 1 else "equal"
+        if owner in graph.anonymous:
+            yield (label, f"{plural(len(members), 'window')} on one span", _geometry(view), size(view.nbytes))
+        else:
+            yield (label, named(owner), _geometry(view), size(view.nbytes))
+        others = [member for member in members if member.name != owner]
+        for member in others[:MANY]:
+            yield ("", f"  {named(member.name)}", _relation(member, owner, found))
+        if len(others) > MANY:
+            yield ("", f"  and {plural(len(others) - MANY, 'more name')}")
+    if len(shown_groups) > MANY:
+        names = sum(len(members) for _, members in shown_groups[MANY:])
+        yield ("shared", f"and {plural(len(shown_groups) - MANY, 'more group')} of {names} names", "--json lists them")
+
+
+def _relation(member: Member, owner: str, found: Inspection) -> str:
+    relation = found.graph.relation(member)
+    words = {"same": "", "slice": "a slice, ", "transpose": "transposed, ", "view": "another view, "}
+    memory = "same memory" if member.evidence != "content" else f"equal bytes, memory of {named(member.memory)}"
+    declared = ", declared" if member.evidence == "declared" else ""
+    shape = "" if relation == "same" else f"{_geometry(member.window)}, "
+    return f"{shape}{words.get(relation, '')}{memory}{declared}"
+
+
+def _geometry(view: View) -> str:
+    return f"{list(view.shape)} {view.dtype.name}"
+
+
+def _equal(found: Inspection) -> Iterator[_render.Row]:
+    for equal in (found.equal or ())[:MANY]:
+        first = found.graph.members[equal.names[0]].window
+        constant = ", constant" if equal.constant else ""
+        names = plural(len(equal.names) - 1, "name")
+        yield ("equal", named(equal.names[0]), _geometry(first), size(first.nbytes))
+        yield ("", f"  {_some(list(equal.names[1:]))}", f"{names}, equal bytes, separate memory{constant}")
+    if found.equal and len(found.equal) > MANY:
+        yield ("equal", f"and {plural(len(found.equal) - MANY, 'more group')}", "--json lists them")
+
+
+def _derived(found: Inspection) -> Iterator[_render.Row]:
+    """Names that the file does not store: loading calculates them."""
+    for name, how in list(found.graph.derived.items())[:MANY]:
+        view = found.graph.owners[name]
+        what = f"a cast of {how.window.storage}" if how.window else "one value"
+        yield ("calculated", name, what, _geometry(view), "on load, by readers of the alias record")
+    if (more := len(found.graph.derived) - MANY) > 0:
+        yield ("calculated", f"and {plural(more, 'more name')}")
+
+
+def _repeated(found: Inspection) -> Iterator[_render.Row]:
+    """Tensors that others hold in part, in another order or in another type, and tensors of one value."""
+    if found.content is None:
+        return
+    words = {
+        "view": "is, in another shape,", "slice": "is a slice of", "transpose": "is the transpose of",
+        "cast": "is a cast of",
+    }  # fmt: skip
+    for match in found.content.matches[:MANY]:
+        view = found.graph.members[match.name].window
+        rounded = "" if match.lossless else ", rounded to nearest even"
+        where = f"from element {match.window.offset} on" if match.relation == "slice" else ""
+        yield (match.relation, match.name, f"{words[match.relation]} {match.owner}", f"{_geometry(view)}{rounded}",
+               where or size(view.nbytes))  # fmt: skip
+    if (more := len(found.content.matches) - MANY) > 0:
+        yield ("", f"and {more} more of these", "--json lists them")
+    if constants := list(found.content.constants):
+        yield ("constant", _some(constants), f"{plural(len(constants), 'tensor')} of one value each")
+
+
+def _objects(found: Inspection) -> Iterator[_render.Row]:
+    """What the file of an optimizer, a scheduler or random states holds: where no tensor is a model's."""
+    if found.parameters:
+        return
+    from paramtool.cli._objects import outline
+
+    lines = list(islice(outline(found.checkpoint.objects), MANY_OBJECTS + 1))
+    yield from (("object", path, value) for path, value in lines[:MANY_OBJECTS])
+    if len(lines) > MANY_OBJECTS:
+        yield ("object", "and more", "--json lists them")
+
+
+def _config_rows(found: Inspection) -> Iterator[_render.Row]:
+    if found.config is not None:
+        from paramtool.cli._config_rows import rows
+
+        yield from rows(found.config, MANY)
+
+
+def _fused_blocks(found: Inspection) -> Iterator[_render.Row]:
+    blocks = found.graph.fused
+    for block in blocks[:MANY_BLOCKS]:
+        yield from _fused(block, found.fused.get(block.storage))
+    if rest := blocks[MANY_BLOCKS:]:
+        tensors = plural(sum(len(block.parts) for block in rest), "tensor")
+        yield ("fused", f"and {plural(len(rest), 'more block')} of {tensors}", "--json lists them")
+
+
+def _fused(block: FusedBlock, network: FusedNetwork | None) -> Iterator[_render.Row]:
+    names = [name for name, _, _ in block.parts]
+    gaps = plural(len(block.gaps), "gap") if block.gaps else "no gap"
+    tail = f", {size(block.tail)} unused at the end" if block.tail else ""
+    yield ("fused", f"{plural(len(names), 'tensor')} on one buffer", f"{size(block.nbytes)}, {gaps}{tail}")
+    if network is not None:
+        what = f"{network.layout} order: {network.spec}"
+        yield ("", f"  {network.at or 'the network'}", what, "; ".join(network.proof))
+    for name, start, stop in block.parts[:MANY]:
+        yield ("", f"  {name}", f"bytes {start}-{stop}")
+    if len(names) > MANY:
+        yield ("", f"  and {len(names) - MANY} more")
+
+
+def _unused(found: Inspection) -> Iterator[_render.Row]:
+    if found.unused_nbytes:
+        storages = plural(len(found.graph.unused), "storage")
+        yield (
+            "unused",
+            size(found.unused_nbytes),
+            f"of {storages} belong to no tensor; dedup leaves them behind",
+        )
+
+
+def _unknown(found: Inspection) -> Iterator[_render.Row]:
+    unsafe = {unknown.path for unknown in found.unsafe}
+    for unknown in found.checkpoint.unknown:
+        label = (
+            "unsafe" if unknown.path in unsafe else "allowed" if is_allowed(unknown, found.allow_class) else "unknown"
+        )
+        yield (label, unknown.path, _asked(unknown))
+    for name, asked in found.unsafe_sidecars.items():
+        for unknown in asked:
+            yield ("unsafe", name, unknown.path, _asked(unknown))
+
+
+def _asked(unknown: Unknown) -> str:
+    """What a pickle does with a name, for people."""
+    if unknown.needed_by:
+        return f"needed by {_some(list(unknown.needed_by))}: not run, nothing was imported"
+    if unknown.called:
+        return f"called by the pickle with {unknown.arguments}: not run, nothing was imported"
+    if is_dangerous(unknown.path):
+        return "named by the pickle, and runs programs or code: not run, nothing was imported"
+    return "a class that holds data; not imported"
+
+
+def _tensors(found: Inspection) -> Iterator[_render.Row]:
+    digests = found.digests or {}
+    for name, entry in found.checkpoint.entries.items():
+        match entry.value:
+            case View() as view:
+                owner = found.graph.members[name].owner
+                stands = "" if owner == name else f"on {named(owner)}"
+                yield (
+                    "tensor",
+                    named(name),
+                    _geometry(view),
+                    size(view.nbytes),
+                    entry.role,
+                    stands,
+                    digests.get(name, ""),
+                )
+            case Compound(kind, parts, _):
+                yield ("tensor", named(name), kind, "", entry.role)
+                for label, view in parts.items():
+                    part = f"{name}/{label}"
+                    yield ("part", part, _geometry(view), size(view.nbytes), "", "", digests.get(part, ""))
+            case NoData(dtype, shape, why):
+                yield ("tensor", named(name), f"{list(shape)} {dtype.name}", "no data", entry.role, why)
+            case Unreadable(needs):
+                yield ("tensor", named(name), "unreadable", "", entry.role, f"needs {needs}")
+
+
+def _next(found: Inspection) -> Iterator[_render.Row]:
+    if found.equal is None and found.checkpoint.entries:
+        yield ("not done", "equal bytes under different names were not looked for: --digest does")
+    path, entries = quoted(found.path), found.checkpoint.entries
+    if found.weights is not None:
+        path += f" --weights {quoted(found.weights)}"
+    if found.section is not None:
+        path += f" --only {quoted(found.section)}"
+    if not entries or found.unsafe:  # the error says what can be done
+        return
+    if found.checkpoint.producer == "paramtool":
+        yield ("next", f"paramtool export {path} --names names.txt -o plain.safetensors")
+    elif needed := {name for unknown in found.checkpoint.unknown for name in unknown.needed_by}:
+        yield ("next", f"dedup refuses the file: {plural(len(needed), 'tensor')} cannot be read without running code, "
+               "which is never done, and no flag helps")  # fmt: skip
+    else:
+        yield from _next_dedup(found, path)
+
+
+def _next_dedup(found: Inspection, path: str) -> Iterator[_render.Row]:
+    """What dedup would do, with the flags that it asks for."""
+    refused = _refused(found)
+    kept = [name for name in found.checkpoint.entries if name not in refused]
+    if not kept:
+        yield ("next", "dedup refuses every tensor: safetensors has no form for them")
+        return
+    flags = "".join(f" --allow-class {quoted(name)}" for name in found.allow_class)
+    why = ""
+    if refused:
+        flags += " --skip-unsupported"
+        leaves = "it" if len(refused) == 1 else "them"
+        why += f"dedup refuses {plural(len(refused), 'tensor')}: --skip-unsupported leaves {leaves} out; "
+    names = ("all " if len(kept) > 1 and not refused else "") + plural(len(kept), "name")
+    yield (
+        "next",
+        f"paramtool dedup {path}{flags}",
+        f"{why}would write about {size(_stored(found, kept))} and keep {names}",
+    )
+
+
+def _refused(found: Inspection) -> set[str]:
+    """Tensors that dedup cannot write to safetensors."""
+    from paramtool.formats._codes import CODE_OF
+
+    refused = set()
+    for name, entry in found.checkpoint.entries.items():
+        view = _window(entry)
+        member = found.graph.members.get(name)
+        dtypes = {view.dtype.name} if view else set()
+        if member:
+            dtypes.add(found.graph.owners[member.owner].dtype.name)
+        if view is None or not dtypes <= CODE_OF.keys():
+            refused.add(name)
+    return refused
+
+
+def _window(entry: Entry) -> View | None:
+    """The one window that a tensor is written from."""
+    if isinstance(entry.value, Compound):
+        return entry.value.parts["data"] if entry.value.kind in PENDING else None
+    return entry.value if isinstance(entry.value, View) else None
+
+
+def _stored(found: Inspection, kept: list[str]) -> int:
+    """About what dedup would store: every owner once, without what is known to be equal."""
+    members = found.graph.members
+    owners = {members[label].owner for name in kept for label in (name, f"{name}/data") if label in members}
+    return max(0, sum(found.graph.owners[owner].nbytes for owner in owners) - found.duplicate_nbytes)
