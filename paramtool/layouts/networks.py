@@ -224,7 +224,7 @@ def _unfolded(group: _Group) -> Iterator[tuple[Rows, int]]:
 def _counted(
     layout: Layout, form: Form, options: Mapping[str, str], rows: Rows, directions: int, shapes: Shapes, facts: Facts
 ) -> Iterator[Facts]:
-    """The facts, with the layers that follow from the length of a flat vector; LayoutError where no number of them fits.
+    """The facts, with the layers that follow from the length of a flat vector; LayoutError where no number fits.
 
     Nothing for directions that are said to be others: one direction is never taken for granted.
     """

@@ -762,9 +762,7 @@ def flat_of(rnn: torch.nn.RNNBase) -> torch.Tensor:
         ((18, 32, 1), "lstm hidden=32 input=18 bidirectional=no", "lstm input=18 hidden=32"),
     ],
 )
-def test_layers_follow_from_the_length(
-    made: tuple[int, int, int], spec: str, whole: str, tmp_path: Path
-) -> None:
+def test_layers_follow_from_the_length(made: tuple[int, int, int], spec: str, whole: str, tmp_path: Path) -> None:
     """Where just one number of layers fits; the network is torch's, number by number."""
     rnn = torch.nn.LSTM(*made, bidirectional="bidirectional" in whole)
     torch.save({"x": flat_of(rnn), "other": torch.zeros(7)}, tmp_path / "m.pt")
