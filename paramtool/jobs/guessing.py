@@ -222,11 +222,9 @@ def _said(module: Module, shapes: guess_vectors.Shapes, facts: Facts) -> Candida
         told = merged(("the file", whole(parse(module.spec))), ("--spec", facts))
         read = network(layout, mine, module.at, shapes, told, module.tensors)
         spec, tensors = str(read.spec), dict(read.tensors)
-        unshown = tuple(
-            f"{fact} or another: the network's code says which; {how} says it" for fact, how in read.assumed
-        )
-        if module.unsure and module.unsure.partition("=")[0] not in told:
-            unshown = (*unshown, f"{module.unsure} or another: the network's code says which; --spec says it")
+        unshown = tuple(guess_decide.unshown(fact, how) for fact, how in read.assumed)
+        if module.unsure and (fact := module.unsure.partition("=")[0]) not in told:
+            unshown = tuple(dict.fromkeys((*unshown, guess_decide.unshown(module.unsure, f'--spec "{fact}=..."'))))
     except (LayoutError, UsageError) as error:
         reasons.append(f"it cannot be read as it stands: {error}")
     return Candidate(

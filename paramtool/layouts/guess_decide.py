@@ -7,7 +7,6 @@ is named that would decide: a size, a direction, an option that no tensor shows,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
 
 from paramtool.errors import UsageError, plural
 from paramtool.layouts import layout as tables
@@ -30,7 +29,7 @@ FLAT = {"mxnet": "mxnet.flat"}
 """The layout of flat vectors under names of their own, of libraries that have another one than cuDNN's."""
 FEW = 4
 """So many candidates are told apart one by one."""
-FACTS = ("kind", "hidden", "layers", "bidirectional", "input", "projection", "bias", "reset", "activation",
+FACTS = ("kind", "hidden", "input", "layers", "bidirectional", "bias", "projection", "reset", "activation",
          "gate_activation", "cell_clip", "clip", "peephole", "initial_state", "coupled", "backward")  # fmt: skip
 """Fields of a spec, those first that a network's code says first."""
 
@@ -97,7 +96,7 @@ def deciding(found: Sequence[Candidate]) -> list[str]:
     where = "the program that wrote the file" if names == ["layout"] else "the network's code"
     if len(found) <= FEW:
         return [f"{' or '.join(_apart(facts, names) for facts in said)}: {where} says which"]
-    chosen = _fewest([name for name in names if name != "layout"], said)
+    chosen = _telling([name for name in names if name != "layout"], said)
     return [
         f"{plural(len(found), 'network fits', 'networks fit')}: {', '.join(chosen)} would decide, which {where} says"
     ]
@@ -115,6 +114,20 @@ def _facts(one: Candidate) -> dict[str, str]:
 _DEFAULTS = {name: getattr(Spec("lstm", 1, 1), name) for name in FACTS[2:]}
 
 
+OTHERS = {"gate_activation": "gate_activation=sigmoid or gate_activation=hard_sigmoid(0.2,0.5)"}
+"""Of facts that no tensor shows, what they usually are; none is the likelier one."""
+
+
+def unshown(fact: str, how: str) -> str:
+    """A fact that was taken for granted, as a question, with how to say it.
+
+    >>> unshown("forget_bias=1.0", "--from tf1.basic:forget_bias=...")
+    "forget_bias=1.0 or another: the network's code says which; --from tf1.basic:forget_bias=... says it"
+    """
+    either = OTHERS.get(fact.partition("=")[0], f"{fact} or another")
+    return f"{either}: the network's code says which; {how} says it"
+
+
 def _word(value: object) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
@@ -125,14 +138,15 @@ def _apart(facts: Mapping[str, str], names: Sequence[str]) -> str:
     return " and ".join(f"{name}={facts[name] or 'not said'}" for name in said or names[:1] if name in facts)
 
 
-def _fewest(names: Sequence[str], said: Sequence[Mapping[str, str]]) -> Sequence[str]:
-    """The fewest facts that tell all candidates apart; all of them where no three do."""
-    most = len({tuple(facts.get(name) for name in names) for facts in said})
-    for count in (1, 2, 3):
-        for chosen in combinations(names, count):
-            if len({tuple(facts.get(name) for name in chosen) for facts in said}) == most:
-                return chosen
-    return names
+def _telling(names: Sequence[str], said: Sequence[Mapping[str, str]]) -> Sequence[str]:
+    """Facts that tell the candidates apart, each of which tells more apart than those before it."""
+    chosen: list[str] = []
+    apart = 1
+    for name in names:
+        more = len({tuple(facts.get(one) for one in (*chosen, name)) for facts in said})
+        if more > apart:
+            chosen, apart = [*chosen, name], more
+    return chosen
 
 
 def narrowed(found: Sequence[Candidate], facts: Facts) -> Iterator[Candidate]:

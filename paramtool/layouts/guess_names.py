@@ -9,7 +9,7 @@ from paramtool import layouts
 from paramtool.errors import LayoutError, UsageError, plural
 from paramtool.layouts import names, networks
 from paramtool.layouts.guess import Candidate
-from paramtool.layouts.guess_decide import is_at_home, meaning
+from paramtool.layouts.guess_decide import is_at_home, meaning, unshown
 from paramtool.layouts.guess_vectors import Shapes, home_of
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network
@@ -85,8 +85,8 @@ def _could_be_dense(network: Network, shapes: Shapes) -> bool:
     library = network.layout.name.split(".")[0]
     if not joined and not (library == "haiku" and network.spec.kind == "rnn"):
         return False
-    known = JOINED.get(library)
-    if known is None or not all(known.search(name) for name in rows):
+    said = [JOINED[library].search(name) for name in rows] if library in JOINED else [None]
+    if not all(match and network.spec.kind in match[0] for match in said):
         return True
     beside = (name for name in shapes if name.startswith(network.at) and name[len(network.at) :][:1] in ("/", "."))
     return library == "haiku" and set(beside) != set(network.tensors.values())
@@ -127,8 +127,8 @@ def _of_layout(layout: Layout, by_end: Mapping[str, list[str]]) -> list[str]:
 
 
 _PARTS = re.compile(r"(?<=[./])")
-_NUMBER = re.compile(r"(?<!\d)\d+(?=[./])")
-"""Of a layer or a cell; the last part of a name keeps its numbers."""
+_NUMBER = re.compile(r"(?<!\d)\d{2,}(?=[./])")
+"""Of a layer or a cell; the last part of a name keeps its numbers, and so does `linear_1` of Haiku."""
 
 
 def _ends(layout: Layout, tail: str) -> Iterator[tuple[int, frozenset[str]]]:
@@ -169,12 +169,19 @@ def _facts(layout: Layout) -> Iterator[Facts]:
 
 
 def _largest(found: Mapping[Key, list[Network]]) -> list[Key]:
-    """Without the networks that leave out tensors which another reading has a place for."""
+    """Without the networks that leave out tensors which another reading has a place for.
+
+    Of readings of the same tensors that one is kept whose names explain more: its module has the shorter name.
+    """
     by_tensor: dict[str, list[Key]] = {}
     for key in found:
         for name in key[0]:
             by_tensor.setdefault(name, []).append(key)
-    return [key for key in found if not any(key[0] < other[0] for other in by_tensor[next(iter(key[0]))])]
+    kept = [key for key in found if not any(key[0] < other[0] for other in by_tensor[next(iter(key[0]))])]
+    shortest: dict[frozenset[str], int] = {}
+    for tensors, at, _ in kept:
+        shortest[tensors] = min(len(at), shortest.get(tensors, len(at)))
+    return [key for key in kept if len(key[1]) == shortest[key[0]]]
 
 
 def _candidate(alike: list[Network], every: list[Network], specs: int, shapes: Shapes) -> Candidate:
@@ -194,9 +201,9 @@ def _candidate(alike: list[Network], every: list[Network], specs: int, shapes: S
     if specs > 1:
         reasons.append(f"names and shapes leave {specs} networks open")
     reasons += [f"assumed {fact}, which no tensor shows; {other} says otherwise" for fact, other in first.assumed]
-    unshown = [f"{fact} or another: the network's code says which; {other} says it" for fact, other in first.assumed]
+    granted = [unshown(fact, other) for fact, other in first.assumed]
     if _could_be_dense(first, shapes):
-        unshown.append("a cell or a dense layer, which has the same shapes: the network's code says which")
+        granted.append("a cell or a dense layer, which has the same shapes: the network's code says which")
     return Candidate(
         at=first.at,
         layout=first.layout.name + _said(first),
@@ -206,7 +213,7 @@ def _candidate(alike: list[Network], every: list[Network], specs: int, shapes: S
         score=NAMED + first.layout.telling,
         alike=tuple(others),
         tensors=first.tensors,
-        unshown=tuple(unshown),
+        unshown=tuple(granted),
     )
 
 

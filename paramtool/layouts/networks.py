@@ -163,7 +163,7 @@ def _refuse_unsaid(found: Network, facts: Facts) -> None:
 def _assumed(layout: Layout, spec: Spec, said: Mapping[str, str], facts: Facts) -> Iterator[tuple[str, str]]:
     """(fact, how to say another) for what no tensor shows and nobody said."""
     for option in layout.options:
-        if option.name not in said and not option.shown:
+        if option.name not in said and not option.shown and spec.kind == "lstm":
             yield f"{option.name}={option.default}", f"--from {layout.name}:{option.name}=..."
     for fact in layout.unsaid:
         if fact not in facts and spec.kind != "rnn":
