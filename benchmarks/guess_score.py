@@ -114,19 +114,15 @@ def page(text: str, made: Sequence[Row], others: Sequence[Row]) -> str:
     old, after = rest.split(END)
     second = "\n".join(["", *HEAD, *map(str, others), ""]) if others else old
     whole = [*map(str, made), *second.strip().splitlines()[2:]]
-    frameworks = {re.split(r" (?=\d)", line.split("|")[2].strip())[0] for line in whole}
-    networks = [line for line in whole if "| none |" not in line.rpartition("| none |")[0] + "|"]
+    frameworks = {re.split(r"[ ,]", line.split("|")[2].strip())[0] for line in whole}
     counts = {name: sum(line.endswith(f"| {name} |") for line in whole) for name in VERDICTS}
-    lines = [
-        "",
-        f"{len(networks)} rows from {len(frameworks)} frameworks: "
-        + ", ".join(f"{name} {count}" for name, count in counts.items())
-        + ".",
-        "",
-        *HEAD,
-        *map(str, made),
-        "",
-    ]
+    known = len(whole) - counts[NONE]
+    told = ", ".join(f"{name} {count}" for name, count in counts.items() if name != NONE)
+    summary = (
+        f"{known} networks from {len(frameworks)} frameworks ({', '.join(sorted(frameworks))}): {told}.  "
+        f"And {counts[NONE]} files without a network of a known layout, for which no line was printed."
+    )
+    lines = ["", summary, "", *HEAD, *map(str, made), ""]
     return f"{before}{BEGIN}" + "\n".join(lines) + f"\n{MIDDLE}{second}{END}{after}"
 
 

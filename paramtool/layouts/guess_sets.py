@@ -110,7 +110,8 @@ def _cells(at: str, members: Sequence[str], shapes: Shapes, asked: bool) -> list
 def _is_lstm(at: str, members: Sequence[str]) -> bool:
     """Whether a module says that it is an LSTM and holds one matrix and one bias: more is a cell and other things."""
     last = re.split(r"[./]", at)[-1]
-    return bool(LSTM.search(last)) and not DENSE.search(last) and len(members) == 2
+    words = [last, *(name[len(at) :] for name in members)]
+    return bool(LSTM.search(last)) and len(members) == 2 and not any(map(DENSE.search, words))
 
 
 def _paired(at: str, kind: str, side: int, free: Sequence[str], shapes: Shapes, bare: bool) -> Iterator[Cell]:
