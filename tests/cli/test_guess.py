@@ -61,7 +61,7 @@ def test_candidates_are_listed_with_what_to_type(model: Path) -> None:
     for reason in ("embedding emb.weight [50, 28] gives 28", "fc.weight [10, 100] takes 100", "1/sqrt(100)"):
         assert reason in listed[0]
     assert ran.out.splitlines()[-2:] == [
-        "decide  enc.flat  1627 networks fit: kind, hidden, input, layers, bidirectional, bias would decide, "
+        "decide  enc.flat  1627 networks fit: kind, hidden, input, layers, bias would decide, "
         "which the network's code says",
         'then  enc.flat  guess --at enc.flat --spec "..." lists what agrees with it',
     ]
@@ -99,11 +99,11 @@ def test_names_of_ones_own_have_a_layout_file_and_no_line(model: Path, lstm: tor
 
 
 def test_a_bare_vector_has_a_line_that_works(tmp_path: Path, lstm: torch.nn.LSTM) -> None:
-    """`torch.save(flat)`: the file is one tensor."""
+    """`torch.save(flat)`: the file is one tensor; the line is tried, and nothing written."""
     torch.save(torch.cat([parameter.detach().reshape(-1) for parameter in lstm.parameters()]), tmp_path / "m.pt")
     ran = quick("guess", "m.pt", "--spec", "lstm hidden=100 input=28 bias=yes", cwd=tmp_path)
     (line,) = rows(ran, "next")
-    typed(line, tmp_path)
+    typed(f"{line} --dry-run", tmp_path)
 
 
 def test_all_networks_of_a_file_are_in_one_line(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_the_score_of_other_peoples_files(name: str, samples: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(TRUTH))
 def test_the_score_of_what_frameworks_made(name: str, tmp_path: Path) -> None:
-    """The row of each file is that of the page; each line runs beside a copy of it, and gives networks that it holds."""
+    """The row of each file is that of the page; each line runs beside a copy, and gives what it holds."""
     judged(name, guess_score.TRUTH.parent / name, TRUTH[name])
     shutil.copy(guess_score.TRUTH.parent / name, tmp_path / name)
     found = json.loads(quick("guess", name, "--json", cwd=tmp_path).out)

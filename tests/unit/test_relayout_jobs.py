@@ -794,7 +794,7 @@ def test_the_arithmetic_is_shown(at: tuple[str, ...], beside: dict[str, torch.Te
     """What length the spec has, whether the vector was named or not, alone or not."""
     torch.save({"x": flat_of(torch.nn.LSTM(8, 16)), **beside}, tmp_path / "m.pt")
     for spec, expected in (
-        ("lstm hidden=16 input=8 layers=2 bidirectional=no", "expected 3,840 elements: 2 layers of lstm input=8 hidden=16"),
+        ("lstm hidden=16 input=8 layers=2 bidirectional=no", "expected 3,840 elements: 2 layers of lstm input=8"),
         ("lstm hidden=16 input=9", "expected 1,728 elements: 1 layer of lstm input=9 hidden=16, 2,176 more for each"),
     ):  # fmt: skip
         with pytest.raises(LayoutError) as caught:

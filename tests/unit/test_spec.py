@@ -106,14 +106,14 @@ def test_any_text_is_read_or_refused(words: str) -> None:
 @pytest.mark.parametrize(
     ("words", "own"),
     [
-        ("LSTM hidden_size=128 input_size=18 num_layers=2 bidirectional=True", "lstm hidden=128 input=18 layers=2 bidirectional"),
+        ("LSTM hidden_size=8 num_layers=2 bidirectional=True", "lstm hidden=8 layers=2 bidirectional"),
         ("torch.nn.RNN nonlinearity=relu", "rnn activation=relu"),
         ("rnn relu", "rnn activation=relu"),
         ("rnn_tanh", "rnn activation=tanh"),
         ("mode=rnn_relu state_size=4 projection_size=2", "rnn activation=relu hidden=4 projection=2"),
         ("GRU units=8 reset_after=True use_bias=False", "gru hidden=8 reset=after bias=no"),
         ("GRU linear_before_reset=0 hidden_size=8", "gru reset=before hidden=8"),
-        ("GRU reset_after=False recurrent_activation=hard_sigmoid(0.2,0.5)", "gru reset=before gate_activation=hard_sigmoid(0.2,0.5)"),
+        ("GRU reset_after=False recurrent_activation=sigmoid", "gru reset=before gate_activation=sigmoid"),
         ("LSTMCell num_units=7 num_proj=3 use_peepholes=True", "lstm hidden=7 projection=3 peephole"),
         ("--hidden-size=4 num_directions=2 bias=True", "hidden=4 bidirectional bias"),
         ("direction=bidirectional SimpleRNN", "bidirectional rnn"),
