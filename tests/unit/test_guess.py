@@ -589,7 +589,7 @@ def test_a_fact_that_is_said_is_not_asked_for(tmp_path: Path) -> None:
     assert some.considered[0].decide == ("bidirectional=yes or layers=2: the network's code says which",)
     one = guess(path, spec="lstm hidden=8 input=8 layers=2 bias=yes")
     assert one.commands == (f'paramtool unfuse {path} --layout cudnn --spec "lstm hidden=8 input=8 layers=2 bias=yes"',)
-    assert guess(path, spec="lstm hidden=9").candidates == ()
+    assert guess(path, spec="lstm hidden=11").candidates == ()
 
 
 def test_the_vectors_of_an_mxnet_file_are_mxnets(tmp_path: Path) -> None:
