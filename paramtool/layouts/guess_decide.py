@@ -7,6 +7,7 @@ is named that would decide: a size, a direction, an option that no tensor shows,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from paramtool.errors import UsageError, plural
 from paramtool.layouts import layout as tables
@@ -32,6 +33,10 @@ FEW = 4
 FACTS = ("kind", "hidden", "input", "layers", "bidirectional", "bias", "projection", "reset", "activation",
          "gate_activation", "cell_clip", "clip", "peephole", "initial_state", "coupled", "backward")  # fmt: skip
 """Fields of a spec, those first that a network's code says first."""
+
+
+UNSHOWN = {"activation", "gate_activation", "cell_clip", "clip", "coupled", "backward"}
+"""Facts that no shape shows."""
 
 
 def homes(format: str) -> tuple[str, ...]:
@@ -151,8 +156,6 @@ def _telling(names: Sequence[str], said: Sequence[Mapping[str, str]]) -> Sequenc
 
 def narrowed(found: Sequence[Candidate], facts: Facts) -> Iterator[Candidate]:
     """The candidates that agree with what is said; of facts that no tensor shows they say it from then on."""
-    from dataclasses import replace
-
     for one in found:
         try:
             own = parse(one.spec)
@@ -167,7 +170,3 @@ def narrowed(found: Sequence[Candidate], facts: Facts) -> Iterator[Candidate]:
             continue
         if all(getattr(told, name) == value for name, value in facts.items()):
             yield replace(one, spec=str(told))
-
-
-UNSHOWN = {"activation", "gate_activation", "cell_clip", "clip", "coupled", "backward"}
-"""Facts that no shape shows."""
