@@ -13,26 +13,28 @@ if TYPE_CHECKING:
 def guessed(found: Guessed, at: str | None) -> dict[str, Any]:
     """`paramtool guess --json`."""
     return {
-        "schema": "paramtool.guess/1",
+        "schema": "paramtool.guess/2",
         "path": found.path,
         "format": found.checkpoint.format,
         "at": at,
-        "places": [_place(place, candidates, found.path) for place, candidates in found.places()],
+        "commands": list(found.commands),
+        "places": [_place(place, candidates) for place, candidates in found.places()],
     }
 
 
-def _place(place: Considered, candidates: tuple[Candidate, ...], path: str) -> dict[str, Any]:
+def _place(place: Considered, candidates: tuple[Candidate, ...]) -> dict[str, Any]:
     return {
         "at": place.at,
         "what": place.what,
         "tensors": list(place.tensors),
         "fits": place.fits,
         "looked": place.looked,
-        "candidates": [_candidate(one, path) for one in candidates],
+        "decide": list(place.decide),
+        "candidates": [_candidate(one) for one in candidates],
     }
 
 
-def _candidate(one: Candidate, path: str) -> dict[str, Any]:
+def _candidate(one: Candidate) -> dict[str, Any]:
     return {
         "layout": one.layout,
         "alike": list(one.alike),
@@ -42,5 +44,4 @@ def _candidate(one: Candidate, path: str) -> dict[str, Any]:
         "reasons": list(one.reasons),
         "tensors": dict(one.tensors),
         "own_names": bool(one.cell),
-        "command": one.command(path),
     }

@@ -24,6 +24,7 @@ MANY_ALIKE = 4
 @click.command("guess", epilog="Exit codes: 0 found, 1 none fits, 2 usage, 3 bad file, 4 unsafe file, 5 --toml cannot.")
 @click.argument("path", metavar="FILE", type=FILE)
 @click.option("--at", metavar="NAME", help="One tensor or module; without it, all tensors of the model.")
+@click.option("--spec", default="", metavar="WORDS", help='List what agrees with this: "lstm hidden=128 layers=2".')
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N",
               help="List at most so many candidates of each place.")  # fmt: skip
 @click.option("--no-values", is_flag=True, help="Read no tensor: order the candidates by sizes and names alone.")
@@ -32,21 +33,29 @@ MANY_ALIKE = 4
 @allowing
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 def command(
-    path: str, at: str | None, limit: int, no_values: bool, toml: str | None, as_json: bool, **allowed: Any
+    path: str,
+    at: str | None,
+    spec: str,
+    limit: int,
+    no_values: bool,
+    toml: str | None,
+    as_json: bool,
+    **allowed: Any,
 ) -> int:
-    """List the recurrent networks that tensors could be, each with its reasons and the words to type.
+    """List the recurrent networks that tensors could be, each with its reasons.
 
-    Nothing is decided: a length fits many networks, and no shape shows the order of gates.  Values only change the
-    order of the list.
+    Where one network fits and nothing has to be assumed, the last row is the line to type, which was tried; where
+    several fit, a row says the fact that would decide between them.  A length fits many networks, and no shape shows
+    the order of gates.  Values only change the order of the list.
 
     \b
     $ paramtool guess flat.pt
-    $ paramtool guess old.params --at lstm_parameters --limit 50
+    $ paramtool guess old.params --at lstm_parameters --spec "lstm hidden=100"
     """
     if toml is not None:
         _render.lines(jobs.guess(path, at, values=False, **allowed).toml(toml).splitlines())
         return 0
-    found = jobs.guess(path, at, limit, values=not no_values, progress=_render.progress, **allowed)
+    found = jobs.guess(path, at, limit, spec=spec, values=not no_values, progress=_render.progress, **allowed)
     if as_json:
         from paramtool.cli import _json_guess
 
@@ -69,7 +78,7 @@ def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
     if unread:
         why = "--no-values" if no_values else "too large"
         yield ("not done", f"values were not read ({why}): {', '.join(unread[:3])}{' ...' if unread[3:] else ''}")
-    yield from (("next", line) for line in [one.command(found.path) for one in found.candidates][:1] if line)
+    yield from (("next", line) for line in found.commands)
 
 
 def _place(place: Considered, candidates: tuple[Candidate, ...], found: Guessed) -> Iterator[_render.Row]:
@@ -80,6 +89,19 @@ def _place(place: Considered, candidates: tuple[Candidate, ...], found: Guessed)
     for one in candidates:
         alike = f"or {', '.join(one.alike[:MANY_ALIKE])}{' ...' if one.alike[MANY_ALIKE:] else ''}" if one.alike else ""
         yield ("candidate", f'--layout {one.layout} --spec "{one.spec}"', one.sure, "; ".join(one.reasons), alike)
+    yield from (("decide", place.at or "(top)", fact) for fact in place.decide)
+    if place.decide:
+        yield ("then", place.at or "(top)", _then(place, candidates, found.path))
+
+
+def _then(place: Considered, candidates: tuple[Candidate, ...], path: str) -> str:
+    """What to do with the fact that decides."""
+    at = f"--at{'=' if place.at.startswith('-') else ' '}{quoted(place.at)}"
+    if any(one.cell for one in candidates):
+        return f"guess {at} --toml LAYOUT prints a layout file for unfuse, with that layout's gates"
+    if place.fits > MANY_ALIKE:
+        return f'guess {at} --spec "..." lists what agrees with it'
+    return f"unfuse {at}, with --layout and --spec of its row"
 
 
 def _shape(place: Considered, found: Guessed) -> str:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paramtool import formats, layouts
 from paramtool.errors import LayoutError, UsageError
+from paramtool.jobs._guess_command import Tries
 from paramtool.jobs._progress import Path, Progress, silent
-from paramtool.layouts import guess_vectors, pattern
+from paramtool.layouts import guess_decide, guess_vectors, pattern
 from paramtool.layouts.guess import Candidate, flat, spec_of
 from paramtool.layouts.guess_cells import as_toml
 from paramtool.layouts.guess_names import by_names
 from paramtool.layouts.guess_sets import by_shapes
 from paramtool.layouts.layout import Stored, stored
 from paramtool.layouts.networks import network
-from paramtool.layouts.spec import parse
+from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.view import View
 
@@ -51,6 +53,8 @@ class Considered:
     """How many of these are among the candidates."""
     looked: bool
     """Whether values were read."""
+    decide: tuple[str, ...] = ()
+    """What has to be known before one of its networks can be taken; empty where one fits and nothing is assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class Guessed:
     """Place by place, the best first."""
     considered: tuple[Considered, ...]
     """In the order of the candidates."""
+    commands: tuple[str, ...] = ()
+    """Lines to type for the places where nothing is left to decide: one for all, where one can."""
 
     def places(self) -> Iterator[tuple[Considered, tuple[Candidate, ...]]]:
         """Each place with its candidates."""
@@ -87,6 +93,7 @@ def guess(
     at: str | None = None,
     limit: int = 20,
     *,
+    spec: str = "",
     values: bool = True,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
@@ -94,40 +101,68 @@ def guess(
 ) -> Guessed:
     """Candidates for what the file does not say: flat vectors and sets of matrices, each with its reasons.
 
-    `at` is a tensor or a module; without it, all model tensors.  At most `limit` candidates of each place are kept.
-    With `values`, tensors of places where several fit are read, and that changes the order: it decides nothing.
-    UsageError where there is no such tensor and no such module; UnsafeError, `allow_class` and `allow_unknown` as of
-    `read`.
+    `at` is a tensor or a module; without it, all model tensors.  At most `limit` candidates of each place are kept, of
+    those that agree with `spec`.  With `values`, tensors of places where several fit are read, and that changes the
+    order: it decides nothing.  A line to type is given where one candidate is left, nothing is assumed, and the line
+    was tried.  UsageError where there is no such tensor and no such module; UnsafeError, `allow_class` and
+    `allow_unknown` as of `read`.
     """
+    facts = parse(spec)
     checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
-    places = _ranked(checkpoint, _places(checkpoint, at), values, progress)
+    places = _ranked(checkpoint, _places(checkpoint, at, facts), values, progress)
+    places = [(replace(place, decide=_decide(found, checkpoint.format)), found) for place, found in places]
+    decided = [found[0] for place, found in places if found and not place.decide]
+    tried = Tries(path, checkpoint, spec, values, allow_class, allow_unknown).all(decided)
+    places = [(_refused(place, found, tried.refused), found) for place, found in places]
     kept = [one for _, found in places for one in found[:limit]]
     considered = [replace(place, listed=min(limit, place.fits)) for place, _ in places]
-    return Guessed(os.fspath(path), checkpoint, tuple(kept), tuple(considered))
+    flags = [f"--allow-class {shlex.quote(name)}" for name in allow_class] + ["--allow-unknown"] * allow_unknown
+    lines = tuple(line.text(os.fspath(path), flags) for line in tried.lines)
+    return Guessed(os.fspath(path), checkpoint, tuple(kept), tuple(considered), lines)
+
+
+def _decide(found: Sequence[Candidate], format: str) -> tuple[str, ...]:
+    """What would decide which network a place is; nothing where one candidate is left that assumes nothing."""
+    facts = guess_decide.deciding(found)
+    if found:
+        facts += found[0].unshown
+        facts += filter(None, [guess_decide.stranger(found[0], format)])
+    if len(found) == 1 and not found[0].tensors:
+        facts.append("where its tensors are: the file tells of the network, and not of them")
+    return tuple(dict.fromkeys(facts))
+
+
+def _refused(place: Considered, found: Sequence[Candidate], refused: Mapping[str, str]) -> Considered:
+    """A place that no line gives says why."""
+    if place.decide or not found or found[0].at not in refused:
+        return place
+    return replace(place, decide=(f"unfuse refuses it: {refused[found[0].at]}",))
 
 
 Places = list[tuple[Considered, list[Candidate]]]
 
 
-def _places(checkpoint: Checkpoint, at: str | None) -> Places:
-    """Candidates by place: what the file says, then names, then shapes, then vectors."""
+def _places(checkpoint: Checkpoint, at: str | None, facts: Facts) -> Places:
+    """Candidates by place: what the file says, then names, then shapes, then vectors, as far as they agree."""
     views = _views(checkpoint, at)
     shapes = {name: view.shape for name, view in views.items()}
     asked = at is not None
     modules = [one for one in checkpoint.modules if at is None or one.at == at or set(one.tensors.values()) & {*shapes}]
     everything = {name: view.shape for name, view in checkpoint.views().items()}
-    said = [_said(module, everything) for module in modules]
-    found = said + by_names(_without(shapes, said, views), asked)
+    homes = guess_decide.homes(checkpoint.format)
+    said = [_said(module, everything, facts) for module in modules]
+    found = said + by_names(_without(shapes, said, views), asked, homes, facts)
     found += by_shapes(_without(shapes, found, views), asked)
     places: dict[tuple[str, ...], list[Candidate]] = {}
-    for one in found:
+    for one in guess_decide.narrowed(found, facts):
         places.setdefault((one.at, *sorted(one.tensors.values())), []).append(one)
     made = [(Considered(key[0], "module", key[1:], len(ones), 0, False), ones) for key, ones in places.items()]
     made.sort(key=lambda place: not place[0].tensors)  # what cannot be typed stands behind what can
     rest = _without(shapes, found, views)
     for name in guess_vectors.vectors(rest, everything, asked and at in shapes):
-        hints = guess_vectors.hints(name, everything)
-        ones = [replace(one, tensors=_own(one.layout, name)) for one in flat(shapes[name][0], hints)]
+        hints = guess_vectors.hints(name, everything, guess_decide.flat_layout(checkpoint.format))
+        fit = guess_decide.narrowed(flat(shapes[name][0], hints), facts)
+        ones = [replace(one, tensors=_own(one.layout, name), unshown=_other_orders(one, homes)) for one in fit]
         made.append((Considered(name, "vector", (name,), len(ones), 0, False), ones))
     return made
 
@@ -167,17 +202,29 @@ def _without(
     return {name: shape for name, shape in shapes.items() if name not in names and views[name] not in windows}
 
 
-def _said(module: Module, shapes: guess_vectors.Shapes) -> Candidate:
+def _other_orders(one: Candidate, homes: Sequence[str]) -> tuple[str, ...]:
+    """Whose order of gates a vector of cuDNN's length could have, where the file may be of any library."""
+    if homes or not one.layout.startswith("cudnn") or spec_of(one.spec).kind == "rnn" or one.layout.endswith("input"):
+        return ()
+    return ("i f g o and r z n (cudnn) or i f o g and z r n (miopen): whose GPU wrote the vector says which",)
+
+
+def _said(module: Module, shapes: guess_vectors.Shapes, facts: Facts) -> Candidate:
     """What the file says of a network, with what its shapes add."""
     by_shape = module.source == "names and shapes"
     reasons = [f"from {module.source or 'the record in the file'}: {module.spec or module.layout}"]
     spec, tensors = module.spec, dict(module.tensors)
+    unshown: tuple[str, ...] = ()
     try:
         layout = layouts.find(module.layout)
         options = {option.name for option in layout.options}
         mine = {key: value for key, value in module.options.items() if key in options}
-        read = network(layout, mine, module.at, shapes, parse(module.spec), module.tensors)
+        told = merged(("the file", whole(parse(module.spec))), ("--spec", facts))
+        read = network(layout, mine, module.at, shapes, told, module.tensors)
         spec, tensors = str(read.spec), dict(read.tensors)
+        unshown = tuple(guess_decide.unshown(fact, how) for fact, how in read.assumed)
+        if module.unsure and (fact := module.unsure.partition("=")[0]) not in told:
+            unshown = tuple(dict.fromkeys((*unshown, guess_decide.unshown(module.unsure, f'--spec "{fact}=..."'))))
     except (LayoutError, UsageError) as error:
         reasons.append(f"it cannot be read as it stands: {error}")
     return Candidate(
@@ -188,6 +235,7 @@ def _said(module: Module, shapes: guess_vectors.Shapes) -> Candidate:
         sure="names and shapes" if by_shape else "said",
         score=SAID,
         tensors=tensors,
+        unshown=unshown,
     )
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, UsageError, listed, plural
@@ -39,6 +39,9 @@ from paramtool.passes import select, stacking
 from paramtool.passes.relayout import Converted
 from paramtool.passes.rewriting import together
 from paramtool.passes.within import Found, Wanted, find
+
+if TYPE_CHECKING:
+    from paramtool.layouts.guess import Candidate
 
 DEFAULT = "torch"
 """What is written where nobody says another layout."""
@@ -272,7 +275,7 @@ def _find(checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
         vectors = [name for name in named if len(views[name].shape) == 1]
         if "cannot be seen" not in str(error) or not vectors or len(named) > len(vectors):
             raise
-        raise _unsure(checkpoint, vectors[0], parse(options.spec)) from None
+        raise _unsure(checkpoint, vectors[0], parse(options.spec), options.source) from None
 
 
 def _stacked(checkpoint: Checkpoint, found: list[Found], options: RelayoutOptions) -> list[Found]:
@@ -293,24 +296,29 @@ def _stacked(checkpoint: Checkpoint, found: list[Found], options: RelayoutOption
     ]
 
 
-def _unsure(checkpoint: Checkpoint, name: str, facts: Facts) -> LayoutError:
+def _unsure(checkpoint: Checkpoint, name: str, facts: Facts, source: str | None) -> LayoutError:
     """A flat vector fits many networks; the first that are plausible, each with the words to type."""
     from paramtool.layouts import guess_vectors
     from paramtool.layouts.guess import flat, spec_of
 
     shapes = {other: view.shape for other, view in checkpoint.views().items()}
     where, (length,) = checkpoint.files[0].path, shapes[name]
-    every = flat(length, guess_vectors.hints(name, shapes))
+    every = flat(length, guess_vectors.hints(name, shapes, layouts.parse(source or "")[0]))
     likely = [c for c in every if all(getattr(spec_of(c.spec), key) == value for key, value in facts.items())]
     if not likely:
         return LayoutError(
             f"{where}: {name!r} has {plural(length, 'element')}; no network with these facts has this length",
             _look_closer(where),
         )
-    lines = [f'--spec "{one.spec}"   {"; ".join(one.reasons[:2])}' for one in likely[:LIKELY]]
+    lines = [f"{_words(one)}   {'; '.join(one.reasons[:2])}" for one in likely[:LIKELY]]
     fits = plural(len(likely), "network")
     head = f"{where}: {name!r} has {plural(length, 'element')}; that fits {fits}, which has to be said:"
     return LayoutError(listed(head, lines, len(likely) - len(lines)), _look_closer(where))
+
+
+def _words(one: Candidate) -> str:
+    """What to type for a candidate; the layout only where its options have to be said."""
+    return f'{f"--layout {one.layout} " if ":" in one.layout else ""}--spec "{one.spec}"'
 
 
 LIKELY = 5

@@ -9,7 +9,6 @@ words in the name, and by the widths of the tensors around.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -45,18 +44,8 @@ class Candidate:
     """{the layout's name of a tensor: its name in the file}."""
     cell: int = 0
     """Where names are those of no layout: which network of the module it is, from 1."""
-
-    def command(self, path: str) -> str:
-        """The line to type for having it unfused; empty where its tensors are not known."""
-        if not self.tensors:
-            return ""
-        file, at, spec = _quoted(path), _flag(self.at), f'--spec "{self.spec}"' if self.spec else ""
-        if self.cell:
-            made = f"paramtool guess {file} {at} --toml {self.layout} > guessed.toml && "
-            own = f"--layout-file guessed.toml --layout {own_name(self.cell)}"
-        else:
-            made, own = "", f"--layout {self.layout}"
-        return f"{made}paramtool unfuse {file} {own} {at} {spec}".rstrip()
+    unshown: tuple[str, ...] = ()
+    """What it takes for granted and no tensor shows, each with how to say it: none where it is known."""
 
 
 def spec_of(text: str) -> Spec:
@@ -76,14 +65,6 @@ def own_name(cell: int) -> str:
     ('guessed', 'guessed2')
     """
     return "guessed" if cell == 1 else f"guessed{cell}"
-
-
-def _quoted(path: str) -> str:
-    return shlex.quote(f"./{path}" if path.startswith("-") else path)
-
-
-def _flag(at: str) -> str:
-    return f"--at={shlex.quote(at)}" if at.startswith("-") else f"--at {shlex.quote(at)}"
 
 
 class Width(NamedTuple):
@@ -209,7 +190,6 @@ def _candidate(one: Reading, length: int, hints: Hints, count: int) -> Candidate
         reasons=tuple(filter(None, (only, one.variant.reason, *reasons))) or ("its length fits",),
         sure="possible" if count > 1 else "shapes only",
         score=round(score + one.variant.score, 3),
-        alike=("miopen",) if layout in ("cudnn", "cudnn:tail=no") and not one.spec.projection else (),
     )
 
 

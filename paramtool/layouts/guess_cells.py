@@ -10,6 +10,7 @@ from typing import NamedTuple
 from paramtool import layouts
 from paramtool.errors import LayoutError, UsageError, plural
 from paramtool.layouts.guess import Candidate, Hints, own_name, plausibility, spec_of
+from paramtool.layouts.guess_decide import meaning
 from paramtool.layouts.guess_names import gate_orders
 from paramtool.layouts.guess_vectors import Shapes
 from paramtool.layouts.layout import Form, Layout, Stored, refusals, stored
@@ -71,9 +72,11 @@ def candidates(cell: Cell, found: Sequence[Fit], shapes: Shapes) -> Iterator[Can
     """A candidate for each order of gates that a layout of these shapes has, the commonest first."""
     orders = {fit.layout.name: fit.form.gates for fit in found}
     names = (cell.W, cell.R, *cell.biases)
-    alike: dict[tuple[str, str], list[Fit]] = {}
+    alike: dict[object, list[Fit]] = {}
     for fit in found:
-        alike.setdefault((fit.form.gates, fit.form.reset), []).append(fit)
+        tensors = {own: names[n] for own, n in fit.tensors.items()}
+        key = meaning(fit.layout, fit.form, fit.spec, {**fit.layout.chosen({}), **fit.form.when}, tensors)
+        alike.setdefault((key, fit.spec), []).append(fit)
     for k, (first, *others) in enumerate(alike.values()):
         yield Candidate(
             at=cell.at,
@@ -85,6 +88,7 @@ def candidates(cell: Cell, found: Sequence[Fit], shapes: Shapes) -> Iterator[Can
             alike=tuple(dict.fromkeys(fit.layout.name for fit in others if fit.layout != first.layout)),
             tensors={own: names[n] for own, n in first.tensors.items()},
             cell=cell.number,
+            unshown=("whose gates the names stand for, which no shape shows: the network's code says",),
         )
 
 

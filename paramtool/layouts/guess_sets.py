@@ -26,6 +26,11 @@ HIDDEN_SIDE = re.compile(r"hh(?![a-z])|h2h|h_to_h|rec|hid|(?:^|[._/])(?:u|wh|w_h
 """Words for the matrix that takes h."""
 PART = re.compile(r"(?:weight|bias|kernel|w|b)(?::0)?", re.IGNORECASE)
 """Last words of names that say nothing by themselves: the cell is one level further up."""
+LSTM = re.compile(r"lstm", re.IGNORECASE)
+DENSE = re.compile(
+    r"dense|linear|fc|proj|head|out|logit|softmax|classif|decode|embed|attn|query|key|value", re.IGNORECASE
+)
+"""Words of modules that are dense layers."""
 MIN_HIDDEN = 2
 
 
@@ -96,10 +101,17 @@ def _cells(at: str, members: Sequence[str], shapes: Shapes, asked: bool) -> list
                 free = [name for name in free if name not in (cell.W, cell.R, *cell.biases)]
                 found.append(cell)
     if hinted and not found:
-        found = list(_joined(at, free, shapes))
+        found = list(_joined(at, free, shapes)) if asked or _is_lstm(at, members) else []
     order = {name: k for k, name in enumerate(members)}
     found.sort(key=lambda cell: order[cell.W])
     return [replace(cell, number=number) for number, cell in enumerate(found, 1)]
+
+
+def _is_lstm(at: str, members: Sequence[str]) -> bool:
+    """Whether a module says that it is an LSTM and holds one matrix and one bias: more is a cell and other things."""
+    last = re.split(r"[./]", at)[-1]
+    words = [last, *(name[len(at) :] for name in members)]
+    return bool(LSTM.search(last)) and len(members) == 2 and not any(map(DENSE.search, words))
 
 
 def _paired(at: str, kind: str, side: int, free: Sequence[str], shapes: Shapes, bare: bool) -> Iterator[Cell]:

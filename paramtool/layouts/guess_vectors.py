@@ -73,9 +73,12 @@ def vectors(shapes: Shapes, everything: Shapes, asked: bool = False) -> list[str
     return found
 
 
-def hints(name: str, shapes: Shapes) -> Hints:
-    """What the name of a vector, and the tensors around it, say of it; `shapes` are in the order of the file."""
-    layout, at = flat_layout(name) or ("cudnn", name)
+def hints(name: str, shapes: Shapes, own: str = "") -> Hints:
+    """What the name of a vector, and the tensors around it, say of it; `shapes` are in the order of the file.
+
+    `own` is the layout of vectors under names that are those of no layout: that of the file's library, or what is said.
+    """
+    layout, at = flat_layout(name) or (own if own in ORDER_P else "cudnn", name)
     order = list(shapes)
     here = order.index(name)
     before = [n for n in order[:here] if len(shapes[n]) == 2]

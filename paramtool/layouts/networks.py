@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from math import prod
 from typing import Any
 
-from paramtool.errors import LayoutError, UsageError
+from paramtool.errors import LayoutError, UsageError, plural
 from paramtool.layouts import names, pattern
 from paramtool.layouts.layout import Form, Layout, Stored, Tensor, refusals, stored
 from paramtool.layouts.spec import Facts, Spec, text
@@ -167,7 +167,7 @@ def _refuse_unsaid(found: Network, facts: Facts) -> None:
 def _assumed(layout: Layout, spec: Spec, said: Mapping[str, str], facts: Facts) -> Iterator[tuple[str, str]]:
     """(fact, how to say another) for what no tensor shows and nobody said."""
     for option in layout.options:
-        if option.name not in said and not option.shown:
+        if option.name not in said and not option.shown and spec.kind == "lstm":
             yield f"{option.name}={option.default}", f"--from {layout.name}:{option.name}=..."
     for fact in layout.unsaid:
         if fact not in facts and spec.kind != "rnn":
@@ -201,8 +201,9 @@ def _read(
     done = False
     for rows, directions in _unfolded(group):
         try:
-            yield _network(layout, form, options, group.at, rows, directions, shapes, facts)
-            done = True
+            for said in _counted(layout, form, options, rows, directions, shapes, facts):
+                yield _network(layout, form, options, group.at, rows, directions, shapes, said)
+                done = True
         except (LayoutError, UsageError) as error:
             failed = failed or error
     if failed and not done:
@@ -222,6 +223,72 @@ def _unfolded(group: _Group) -> Iterator[tuple[Rows, int]]:
         return
     for directions in (1, 2):
         yield {(k, *divmod(c, directions), gate): name for (k, c, gate), name in group.cells.items()}, directions
+
+
+def _counted(
+    layout: Layout, form: Form, options: Mapping[str, str], rows: Rows, directions: int, shapes: Shapes, facts: Facts
+) -> Iterator[Facts]:
+    """The facts, with the layers that follow from the length of a flat vector; LayoutError where no number fits.
+
+    Nothing for directions that are said to be others: one direction is never taken for granted.
+    """
+    flat = [name for (k, *_), name in rows.items() if _is_flat(form.tensors[k])]
+    if not flat:
+        yield facts
+    elif facts.get("bidirectional", directions == 2) == (directions == 2):
+        said = {**facts, "kind": form.kind, "bidirectional": directions == 2}
+        if "layers" in facts or not {"hidden", "input"} <= facts.keys():
+            yield said
+            return
+        first, further = flat_lengths(layout, form, options, said)
+        total = sum(prod(shapes[name]) for name in flat)
+        layers, rest = divmod(total - first, further)
+        if rest or not 0 <= layers < names.MAX_LAYERS:
+            words = arithmetic(layout, options, {**facts, "kind": form.kind})
+            raise LayoutError(f"{flat[0]!r} has {total:,} elements, {words}")
+        yield {**said, "layers": layers + 1}
+
+
+def flat_lengths(layout: Layout, form: Form, options: Mapping[str, str], facts: Facts) -> tuple[int, int]:
+    """How many elements one layer has in a flat layout, and how many each further layer adds; the sizes are said."""
+    said: dict[str, Any] = {name: value for name, value in facts.items() if name in _DEFAULTS}
+    said |= {"reset": form.reset, "bias": facts.get("bias", bool(form.kinds() & {"bW", "bR"}))}
+    if form.kind == "rnn" and len(form.activations) == 1:
+        said["activation"] = form.activations[0]
+    one, two = (
+        sum(prod(tensor.shape) for tensor in stored(layout, form, Spec(**{**said, "layers": layers}), options))
+        for layers in (1, 2)
+    )
+    return one, two - one
+
+
+def arithmetic(layout: Layout, options: Mapping[str, str], facts: Facts) -> str:
+    """How many elements a flat network would have by what is said of it, in words; empty where that says no length."""
+    if not {"kind", "input", "hidden"} <= facts.keys():
+        return ""
+    both = facts.get("bidirectional")
+    found = []
+    try:
+        chosen = layout.chosen(options)
+        form = next(layout.forms_of(facts["kind"], chosen))
+        for directions in (False, True) if both is None else (both,):
+            lengths = flat_lengths(layout, form, chosen, {**facts, "bidirectional": directions})
+            found.append(_lengths_in_words(lengths, {**facts, "bidirectional": directions}))
+    except (LayoutError, UsageError, StopIteration):
+        return ""
+    return f"expected {', or '.join(found)}"
+
+
+def _lengths_in_words(lengths: tuple[int, int], facts: Facts) -> str:
+    first, further = lengths
+    sizes = f"{facts['kind']} input={facts['input']} hidden={facts['hidden']}"
+    sizes += " in both directions" if facts["bidirectional"] else ""
+    layers = int(str(facts.get("layers", 1)))
+    total = f"{first + (layers - 1) * further:,} elements"
+    if "layers" not in facts:
+        return f"{total}: 1 layer of {sizes}, {further:,} more for each further layer"
+    more = f", {first:,} for the first and {further:,} for each further layer" if layers > 1 else ""
+    return f"{total}: {plural(layers, 'layer')} of {sizes}{more}"
 
 
 def _network(
@@ -292,13 +359,23 @@ def _proved(
             if not tensor.row.optional:
                 wrong.append(f"{tensor.name!r} {list(tensor.shape)} is missing")
         elif squeezed(shapes[actual]) != squeezed(tensor.shape):
-            wrong.append(f"{actual!r} is {list(shapes[actual])}, expected {list(tensor.shape)}")
+            wrong.append(_mismatch(actual, shapes[actual], tensor, spec, layout, options))
         else:
             tensors[tensor.name] = actual
     wrong += [f"{name!r} has no place in it" for name in by_name.values()]
     if wrong:
         raise LayoutError(f"it would be {text(spec)}; {', '.join(wrong[:4])}{' ...' if len(wrong) > 4 else ''}")
     return Network(at, layout, form, spec, options, tensors)
+
+
+def _mismatch(
+    name: str, shape: tuple[int, ...], wanted: Stored, spec: Spec, layout: Layout, options: Mapping[str, str]
+) -> str:
+    """What is wrong with the shape of a tensor: of a whole network in one vector, the arithmetic."""
+    if _is_flat(wanted.row) and len(wanted.form.tensors) == 1:
+        facts = {field.name: getattr(spec, field.name) for field in fields(Spec)}
+        return f"{name!r} has {prod(shape):,} elements, {arithmetic(layout, options, facts)}"
+    return f"{name!r} is {list(shape)}, expected {list(wanted.shape)}"
 
 
 def squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from paramtool.errors import UsageError
+from paramtool.layouts import spec_words
 
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
 """Gates in torch's letters and order: input, forget, candidate, output; reset, update, candidate; the one of an RNN."""
@@ -169,36 +170,46 @@ Facts = Mapping[str, object]
 
 
 def parse(text: str) -> dict[str, object]:
-    """The fields that a text says; UsageError names the word that is wrong.
+    """The fields that a text says, in words of its own or of other libraries; UsageError names the word that is wrong.
 
-    >>> parse("lstm hidden=4 bidirectional")
-    {'kind': 'lstm', 'hidden': 4, 'bidirectional': True}
+    >>> parse("lstm hidden=4 bidirectional"), parse("LSTM hidden_size=4")
+    ({'kind': 'lstm', 'hidden': 4, 'bidirectional': True}, {'kind': 'lstm', 'hidden': 4})
     """
     facts: dict[str, object] = {}
-    for word in re.findall(r"[^\s(]+(?:\([^)]*\))?|\S+", text):
-        name, value = _fact(word)
-        if name in facts and facts[name] != value:
-            raise UsageError(f"{name} is said twice in {text!r}")
-        facts[name] = value
+    for written in re.findall(r"[^\s(]+(?:\([^)]*\))?|\S+", text):
+        for word in spec_words.same(written):
+            name, value = _fact(word, written)
+            if name in facts and facts[name] != value:
+                raise UsageError(f"{name} is said twice in {text!r}")
+            facts[name] = value
     return facts
+
+
+def whole(facts: Facts) -> Facts:
+    """What the text of a whole network says: where it has the sizes, layers and directions that it leaves out, too.
+
+    >>> whole(parse("lstm input=3 hidden=4"))["layers"], whole(parse("lstm hidden=4"))
+    (1, {'kind': 'lstm', 'hidden': 4})
+    """
+    return {"layers": 1, "bidirectional": False, **facts} if {"kind", "input", "hidden"} <= facts.keys() else facts
 
 
 TYPES = {field.name: field.type for field in fields(Spec)}
 
 
-def _fact(word: str) -> tuple[str, object]:
-    """One word of a spec: a kind, a flag or `name=value`."""
+def _fact(word: str, written: str) -> tuple[str, object]:
+    """One word of a spec: a kind, a flag or `name=value`; an error quotes it as it was `written`."""
     if word in GATES:
         return "kind", word
     name, equals, value = word.partition("=")
     kind = TYPES.get(name)
     if kind is None or name == "kind" or (not equals and kind != "bool"):
-        known = ", ".join(n if t == "bool" else f"{n}=..." for n, t in TYPES.items() if n != "kind")
-        raise UsageError(f"{word!r} is no word of a spec", hint=f"lstm, gru or rnn, then {known}")
+        known = {n: n if t == "bool" else f"{n}=..." for n, t in TYPES.items() if n != "kind"}
+        raise UsageError(f"{written!r} is no word of a spec", hint=spec_words.near(written, known))
     try:
         return name, _value(str(kind), value, bool(equals))
     except ValueError:
-        raise UsageError(f"{word!r}: expected {_EXPECTED[str(kind)]}") from None
+        raise UsageError(f"{written!r}: expected {_EXPECTED[str(kind)]}") from None
 
 
 _EXPECTED = {"bool": "yes or no", "int": "a whole number", "float": "a number", "str": "a word"}

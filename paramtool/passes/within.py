@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from paramtool import layouts
 from paramtool.errors import FormatError, LayoutError, UsageError, plural
 from paramtool.layouts.layout import Layout
-from paramtool.layouts.networks import Network, modules, named, network, squeezed
-from paramtool.layouts.spec import Facts, merged, parse
+from paramtool.layouts.networks import Network, arithmetic, modules, named, network, squeezed
+from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Module, NoData, Unreadable
 from paramtool.model.objects import TensorRef
@@ -159,7 +159,9 @@ def _vectors(
     if len(fit) != 1:
         there = ", ".join(f"{name!r} ({length})" for name, length in list(lengths.items())[:8])
         what = plural(len(fit), "vector fits", "vectors fit") if fit else "no vector fits"
-        raise LayoutError(f"{where}: {what} as a network of layout {flat[0].name}; vectors: {there}", "--at says which")
+        counted = f": {words}" if (words := arithmetic(flat[0], options, facts)) else ""
+        message = f"{where}: {what} as a network of layout {flat[0].name}{counted}; vectors: {there}"
+        raise LayoutError(message, "--at says which")
     return fit
 
 
@@ -257,7 +259,7 @@ class _Candidate:
         if self.module is None:
             return {}
         try:
-            return parse(self.module.spec)
+            return whole(parse(self.module.spec))
         except UsageError as error:
             raise FormatError(f"{self.at!r}: what the file says of it is no spec: {error}", error.hint) from None
 

@@ -19,7 +19,7 @@ from paramtool import layouts
 from tests.hostile.command import Ran, command, contents, quick, refused
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-SCHEMA: dict[str, Any] = json.loads((DOCS / "schema" / "guess-1.json").read_text())
+SCHEMA: dict[str, Any] = json.loads((DOCS / "schema" / "guess-2.json").read_text())
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def typed(line: str, folder: Path) -> None:
 
 
 def test_candidates_are_listed_with_what_to_type(model: Path) -> None:
-    """One row a candidate: layout and spec as they are typed, how sure, and why; the last row is a whole command."""
+    """One row a candidate: layout and spec as they are typed, how sure, and why; then what would decide."""
     ran = quick("guess", "m.pt", "--at", "enc.flat", "--limit", "3", cwd=model.parent)
     assert (ran.code, ran.err) == (0, "")
     (vector,) = rows(ran, "vector")
@@ -60,28 +60,72 @@ def test_candidates_are_listed_with_what_to_type(model: Path) -> None:
     assert listed[0].startswith('--layout cudnn --spec "lstm input=28 hidden=100"  possible  ')
     for reason in ("embedding emb.weight [50, 28] gives 28", "fc.weight [10, 100] takes 100", "1/sqrt(100)"):
         assert reason in listed[0]
-    assert ran.out.splitlines()[-1] == (
-        'next  paramtool unfuse m.pt --layout cudnn --at enc.flat --spec "lstm input=28 hidden=100"'
-    )
+    assert ran.out.splitlines()[-2:] == [
+        "decide  enc.flat  1627 networks fit: kind, hidden, input, layers, bias would decide, "
+        "which the network's code says",
+        'then  enc.flat  guess --at enc.flat --spec "..." lists what agrees with it',
+    ]
+    assert not rows(ran, "next")
 
 
-@pytest.mark.parametrize("at", ["enc.flat", "a"])
-def test_the_next_line_gives_the_network(at: str, model: Path, lstm: torch.nn.LSTM) -> None:
-    """Typed as it stands, for a vector and for names of one's own."""
-    ran = quick("guess", "m.pt", "--at", at, cwd=model.parent)
+def given(model: Path, at: str, lstm: torch.nn.LSTM) -> bool:
+    """Whether the output of unfuse has the network under that name."""
+    made = load_file(model.parent / "m.unfused.safetensors")
+    return all(torch.equal(made[f"{at}.{name}"], value) for name, value in lstm.state_dict().items())
+
+
+def test_the_next_line_gives_the_network(model: Path, lstm: torch.nn.LSTM) -> None:
+    """Typed as it stands, once what would decide is said."""
+    spec = "LSTM input_size=28 hidden_size=100 num_layers=1 bias=True"
+    ran = quick("guess", "m.pt", "--at", "enc.flat", "--spec", spec, cwd=model.parent)
+    assert len(rows(ran, "candidate")) == 1 and not rows(ran, "decide")
     (line,) = rows(ran, "next")
     typed(line, model.parent)
-    made = load_file(model.parent / "m.unfused.safetensors")
-    for name, value in lstm.state_dict().items():
-        assert torch.equal(made[f"{at}.{name}"], value)
+    assert given(model, "enc.flat", lstm)
 
 
-def test_every_listed_line_is_taken_by_unfuse(model: Path) -> None:
-    """As a dry run: each candidate's command fits the file."""
+def test_names_of_ones_own_have_a_layout_file_and_no_line(model: Path, lstm: torch.nn.LSTM) -> None:
+    """No shape shows the order of gates: what to type leaves the layout open, and works with the right one."""
+    ran = quick("guess", "m.pt", "--at", "a", cwd=model.parent)
+    assert not rows(ran, "next") and "no shape shows" in rows(ran, "decide")[0]
+    assert rows(ran, "then") == [
+        "a  guess --at a --toml LAYOUT prints a layout file for unfuse, with that layout's gates"
+    ]
+    own = quick("guess", "m.pt", "--at", "a", "--toml", "torch", cwd=model.parent).out
+    (model.parent / "own.toml").write_text(own)
+    line = 'paramtool unfuse m.pt --layout-file own.toml --layout guessed --at a --spec "lstm input=28 hidden=100"'
+    typed(line, model.parent)
+    assert given(model, "a", lstm)
+
+
+def test_a_bare_vector_has_a_line_that_works(tmp_path: Path, lstm: torch.nn.LSTM) -> None:
+    """`torch.save(flat)`: the file is one tensor; the line is tried, and nothing written."""
+    torch.save(torch.cat([parameter.detach().reshape(-1) for parameter in lstm.parameters()]), tmp_path / "m.pt")
+    ran = quick("guess", "m.pt", "--spec", "lstm hidden=100 input=28 bias=yes", cwd=tmp_path)
+    (line,) = rows(ran, "next")
+    typed(f"{line} --dry-run", tmp_path)
+
+
+def test_all_networks_of_a_file_are_in_one_line(tmp_path: Path) -> None:
+    """With no --at where the layout finds them all; only those where nothing is left to decide."""
+    encoder, decoder = torch.nn.LSTM(3, 4, bidirectional=True), torch.nn.GRUCell(5, 6)
+    tensors = {f"enc.{name}": value for name, value in encoder.state_dict().items()}
+    tensors |= {f"dec.{name}": value for name, value in decoder.state_dict().items()}
+    torch.save(tensors, tmp_path / "m.pt")
+    assert rows(quick("guess", "m.pt", cwd=tmp_path), "next") == ["paramtool unfuse m.pt --layout torch"]
+    torch.save({**tensors, "flat.weights": torch.randn(52000)}, tmp_path / "m.pt")
+    ran = quick("guess", "m.pt", cwd=tmp_path)
+    assert rows(ran, "next") == ["paramtool unfuse m.pt --layout torch"] and len(rows(ran, "decide")) == 1
+
+
+def test_every_listed_candidate_is_taken_by_unfuse(model: Path) -> None:
+    """As a dry run: layout and spec of each candidate fit the file."""
     found = json.loads(quick("guess", "m.pt", "--at", "enc.flat", "--limit", "40", "--json", cwd=model.parent).out)
+    assert found["commands"] == []
     for one in found["places"][0]["candidates"]:
-        ran = quick(*shlex.split(one["command"])[1:], "--dry-run", cwd=model.parent)
-        if "bias=no" in one["spec"] and "tail=no" not in one["command"]:  # the room for biases is looked at
+        args = ("--layout", one["layout"], "--at", "enc.flat", "--spec", one["spec"], "--dry-run")
+        ran = quick("unfuse", "m.pt", *args, cwd=model.parent)
+        if "bias=no" in one["spec"] and "tail=no" not in one["layout"]:  # the room for biases is looked at
             assert ran.code == 5 and "is not zero" in ran.err, (one, ran)
         else:
             assert ran.code == 0, (one, ran)
@@ -185,7 +229,7 @@ def validate(text: str) -> Any:
 def test_the_schema_is_closed() -> None:
     """Draft 2020-12; a member too many, too few or of a wrong type does not pass."""
     Draft202012Validator.check_schema(SCHEMA)
-    assert SCHEMA["$id"] == "guess-1.json"
+    assert SCHEMA["$id"] == "guess-2.json"
     (example,) = examples()
     place = example["places"][0]
     for bad in (
@@ -198,7 +242,7 @@ def test_the_schema_is_closed() -> None:
 
 def examples() -> list[Any]:
     blocks = re.findall(r"```json\n(.*?)```", (DOCS / "json.md").read_text(), re.S)
-    return [validate(block) for block in blocks if json.loads(block)["schema"] == "paramtool.guess/1"]
+    return [validate(block) for block in blocks if json.loads(block)["schema"] == "paramtool.guess/2"]
 
 
 def test_the_example_of_the_documentation_validates() -> None:

@@ -21,7 +21,8 @@ from paramtool.engine.plausible import Region, Sketch, Stats, judge, survey
 from paramtool.engine.source import Source
 from paramtool.errors import FormatError, LayoutError, UsageError
 from paramtool.jobs import Guessed, guess
-from paramtool.layouts.guess import MAX_HIDDEN, MAX_LAYERS, SURE, Candidate, Hints, Width, flat, readings, spec_of
+from paramtool.jobs._guess_command import Line
+from paramtool.layouts.guess import MAX_HIDDEN, MAX_LAYERS, SURE, Hints, Width, flat, readings, spec_of
 from paramtool.layouts.guess_cells import as_toml
 from paramtool.layouts.guess_names import by_names
 from paramtool.layouts.guess_sets import by_shapes
@@ -388,6 +389,7 @@ def test_odd_names_are_found_by_shapes(tmp_path: Path, monkeypatch: pytest.Monke
     found = guessed(tmp_path, **dict(zip(["a__w1", "a__w2", "a__b1", "a__b2"], lstm.parameters(), strict=True)))
     (one,) = found.candidates
     assert (one.at, one.spec, one.sure) == ("a", "lstm input=10 hidden=20", "shapes only")
+    assert found.commands == () and "no shape shows" in found.considered[0].decide[0]
     assert one.layout == "torch" and "mxnet" in one.alike
     assert any("shapes cannot tell the order of gates" in reason for reason in one.reasons)
     (tmp_path / "own.toml").write_text(found.toml("torch"))
@@ -437,8 +439,13 @@ def test_a_joined_kernel_needs_a_word_or_a_question() -> None:
     shapes = {"dense.w": (30, 80), "dense.b": (80,)}
     assert by_shapes(shapes) == []
     asked = by_shapes(shapes, asked=True)
-    assert [(one.layout, one.spec) for one in asked] == [("tf1.basic", "lstm input=10 hidden=20")]
+    assert [(one.layout, one.spec) for one in asked] == [
+        ("tf1.basic", "lstm input=10 hidden=20"), ("tf1.canonical", "lstm input=10 hidden=20"),
+    ]  # fmt: skip
     assert by_shapes({"my_lstm.w": (30, 80), "my_lstm.b": (80,)})[0].spec == "lstm input=10 hidden=20"
+    for name in ("lstm_fc", "lstm.out", "rnn_head", "my_lstm_dense"):
+        assert by_shapes({f"{name}.w": (30, 80), f"{name}.b": (80,)}) == []
+    assert by_shapes({"lstm.w": (30, 80), "lstm.b": (80,), "lstm.scale": (3,)}) == [], "a module of more than a cell"
 
 
 @pytest.mark.parametrize("asked", [False, True])
@@ -535,9 +542,61 @@ def test_everyday_names_need_a_word_or_a_question() -> None:
     dense = {"dense/kernel": (30, 80), "dense/bias": (80,)}
     assert by_names(dense) == []
     assert "tf1.basic" in [one.layout for one in by_names(dense, asked=True)]
+    for name in ("lstm/dense", "my_lstm", "rnn_head", "lstm_out/linear", "rnn/lstm"):
+        assert by_names({f"{name}/kernel": (30, 80), f"{name}/bias": (80,)}) == []
     cell = by_names({"rnn/lstm_cell/kernel": (30, 80), "rnn/lstm_cell/bias": (80,)})
-    assert cell[0].layout == "tf1.basic"
+    assert [(one.layout, one.spec) for one in cell] == [
+        ("tf1.basic", "lstm input=10 hidden=20"), ("tf1.block", "lstm input=10 hidden=20 cell_clip=3.0"),
+    ]  # fmt: skip
     assert any("forget_bias=1.0, which no tensor shows" in reason for reason in cell[0].reasons)
+
+
+def test_haikus_gru_is_known_by_its_names() -> None:
+    """Whatever the module is called, with slashes or dots; a dense layer has a `w` and a `b`, too."""
+    for mark in "/.":
+        found = by_names({f"enc{mark}w_i": (10, 60), f"enc{mark}w_h": (20, 60), f"enc{mark}b": (60,)})
+        assert [(one.layout, one.spec) for one in found] == [("haiku", "gru input=10 hidden=20 reset=before")]
+    assert by_names({"enc/linear/w": (30, 80), "enc/linear/b": (80,)}) == []
+
+
+def test_haikus_lstm_is_all_that_its_module_has() -> None:
+    """Its matrix is that of a dense layer; beside another cell it is the model's head."""
+    cell = {"lstm/linear/w": (30, 80), "lstm/linear/b": (80,)}
+    assert [(one.layout, one.spec, one.unshown) for one in by_names(cell)] == [("haiku", "lstm input=10 hidden=20", ())]
+    assert by_names(cell | {"lstm/~/embed/embeddings": (9, 30)}) == []
+    (asked,) = [one for one in by_names({"core/linear/w": (30, 80), "core/linear/b": (80,)}, asked=True)
+                if one.layout == "haiku"]  # fmt: skip
+    assert "a cell or a dense layer" in asked.unshown[0]
+
+
+def test_names_of_several_libraries_are_those_of_the_files_own() -> None:
+    """Without biases PyTorch's cell has the names of Equinox and Core ML; nobody's file leaves them both."""
+    shapes = {"cell.weight_ih": (60, 10), "cell.weight_hh": (60, 20)}
+    assert [one.layout for one in by_names(shapes, homes=("torch", "cudnn"))] == ["torch.cell"]
+    assert [one.layout for one in by_names(shapes)] == ["torch.cell", "coreml"]
+    assert by_names(shapes)[0].alike == ("equinox",)
+
+
+def test_a_fact_that_is_said_is_not_asked_for(tmp_path: Path) -> None:
+    """Each narrows what fits; with all of them one is left, and the line is printed."""
+    path = tmp_path / "m.pt"
+    torch.save({"x": in_order_p(torch.nn.LSTM(8, 8, 2))}, path)
+    assert guess(path).commands == ()
+    some = guess(path, spec="LSTM hidden_size=8 input_size=8 bias=True")
+    assert {one.spec for one in some.candidates} == {
+        "lstm input=8 hidden=8 layers=2", "lstm input=8 hidden=8 bidirectional",
+    }  # fmt: skip
+    assert some.considered[0].decide == ("bidirectional=yes or layers=2: the network's code says which",)
+    one = guess(path, spec="lstm hidden=8 input=8 layers=2 bias=yes")
+    assert one.commands == (f'paramtool unfuse {path} --layout cudnn --spec "lstm hidden=8 input=8 layers=2 bias=yes"',)
+    assert guess(path, spec="lstm hidden=11").candidates == ()
+
+
+def test_the_vectors_of_an_mxnet_file_are_mxnets(tmp_path: Path) -> None:
+    """Under any name; MXNet always stores both biases."""
+    found = guess(ROOT / "fixtures" / "guess" / "mxnet1_flat_renamed.params", limit=10**6)
+    assert {one.layout for one in found.candidates} == {"mxnet.flat"}
+    assert not any("bias=no" in one.spec for one in found.candidates)
 
 
 # --- whole checkpoints ------------------------------------------------------------------------------------------------
@@ -613,19 +672,20 @@ def test_large_tensors_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_candidates_say_how_sure_they_are(tmp_path: Path) -> None:
-    """In one of four words, with at least one reason, and with a line that names the file."""
+    """In one of four words, with at least one reason; the line is for the network that is sure."""
     lstm = torch.nn.LSTM(10, 20)
     names = {f"lstm.{name}": value for name, value in lstm.state_dict().items()}
     torch.save({**names, "x": torch.randn(800)}, tmp_path / "m.pt")
     found = guess(tmp_path / "m.pt")
     assert {one.sure for one in found.candidates} == {"names and shapes", "possible"} <= set(SURE)
-    assert all(one.reasons and "m.pt" in one.command(found.path) for one in found.candidates)
+    assert all(one.reasons for one in found.candidates)
+    assert found.commands == (f"paramtool unfuse {tmp_path / 'm.pt'} --layout torch",)
 
 
 def test_a_line_can_be_typed_whatever_the_names_are() -> None:
     """A shell and a parser of flags take each word as one."""
-    one = Candidate("-a b", "cudnn", "lstm input=3 hidden=4", ("x",), "possible", 0.0, tensors={"flat_weights": "-a b"})
-    assert one.command("-m x.pt") == (
+    one = Line("cudnn", None, ("-a b",), "lstm input=3 hidden=4")
+    assert one.text("-m x.pt") == (
         "paramtool unfuse './-m x.pt' --layout cudnn --at='-a b' --spec \"lstm input=3 hidden=4\""
     )
 
@@ -659,8 +719,8 @@ def test_an_old_onnx_file(samples: Path) -> None:
     by_shape = [one for one in found.candidates if one.sure == "shapes only"]
     assert [one.spec for one in by_shape] == ["lstm input=10 hidden=20", "lstm input=20 hidden=20"]
     said = [one for one in found.candidates if one.sure == "said"]
-    assert len(said) == 2 and {one.command("x.onnx") for one in said} == {""}
-    assert found.candidates[0].sure == "shapes only", "what can be typed stands first"
+    assert len(said) == 2 and found.commands == () and all(place.decide for place in found.considered)
+    assert found.candidates[0].sure == "shapes only", "what has tensors stands first"
 
 
 def test_a_pickle_of_arrays(samples: Path) -> None:

@@ -743,3 +743,61 @@ def test_very_many_layers_are_refused_and_not_cut(tmp_path: Path) -> None:
     with pytest.raises((LayoutError, UsageError)):
         jobs.convert(save(tmp_path, {**tensors, **more}), tmp_path / A, target="cudnn")
     assert not (tmp_path / A).exists()
+
+
+# --- what a spec need not say, and what it must ----------------------------------------------------------------------
+
+
+def flat_of(rnn: torch.nn.RNNBase) -> torch.Tensor:
+    """All its matrices, then all its biases."""
+    named = dict(rnn.named_parameters())
+    order = sorted(named, key=lambda name: name.startswith("bias"))
+    return torch.cat([named[name].detach().reshape(-1) for name in order])
+
+
+@pytest.mark.parametrize(
+    ("made", "spec", "whole"),
+    [
+        ((18, 32, 2), "LSTM hidden_size=32 input_size=18", "lstm input=18 hidden=32 layers=2"),
+        ((18, 32, 3), "lstm hidden=32 input=18 bidirectional", "lstm input=18 hidden=32 layers=3 bidirectional"),
+        ((18, 32, 1), "lstm hidden=32 input=18 bidirectional=no", "lstm input=18 hidden=32"),
+    ],
+)
+def test_layers_follow_from_the_length(made: tuple[int, int, int], spec: str, whole: str, tmp_path: Path) -> None:
+    """Where just one number of layers fits; the network is torch's, number by number."""
+    rnn = torch.nn.LSTM(*made, bidirectional="bidirectional" in whole)
+    torch.save({"x": flat_of(rnn), "other": torch.zeros(7)}, tmp_path / "m.pt")
+    for at in ((), ("x",)):
+        found = jobs.unfuse(tmp_path / "m.pt", tmp_path / "o.safetensors", layout="cudnn", spec=spec, at=at, force=True)
+        assert [str(one.spec) for one in found.converted] == [whole]
+        written = load_plain(tmp_path / "o.safetensors")
+        assert all(np.array_equal(written[f"x.{name}"], value) for name, value in rnn.state_dict().items())
+
+
+@pytest.mark.parametrize("at", [(), ("x",)])
+def test_one_direction_is_never_taken_for_granted(at: tuple[str, ...], tmp_path: Path) -> None:
+    """Two layers and two directions can have one length: it has to be said which."""
+    torch.save({"x": flat_of(torch.nn.LSTM(8, 8, 2))}, tmp_path / "m.pt")
+    with pytest.raises(LayoutError, match="fits 2 networks of layout cudnn") as caught:
+        jobs.unfuse(tmp_path / "m.pt", layout="cudnn", spec="lstm hidden=8 input=8", at=at, dry_run=True)
+    assert '--spec "lstm input=8 hidden=8 bidirectional"' in caught.value.hint
+    assert '--spec "lstm input=8 hidden=8 layers=2"' in caught.value.hint
+    for said, whole in (("layers=2", "layers=2"), ("bidirectional", "bidirectional"), ("layers=1", "bidirectional")):
+        found = jobs.unfuse(
+            tmp_path / "m.pt", layout="cudnn", spec=f"lstm hidden=8 input=8 {said}", at=at, dry_run=True
+        )
+        assert str(found.converted[0].spec) == f"lstm input=8 hidden=8 {whole}"
+
+
+@pytest.mark.parametrize("beside", [{}, {"y": torch.zeros(100)}])
+@pytest.mark.parametrize("at", [(), ("x",)])
+def test_the_arithmetic_is_shown(at: tuple[str, ...], beside: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    """What length the spec has, whether the vector was named or not, alone or not."""
+    torch.save({"x": flat_of(torch.nn.LSTM(8, 16)), **beside}, tmp_path / "m.pt")
+    for spec, expected in (
+        ("lstm hidden=16 input=8 layers=2 bidirectional=no", "expected 3,840 elements: 2 layers of lstm input=8"),
+        ("lstm hidden=16 input=9", "expected 1,728 elements: 1 layer of lstm input=9 hidden=16, 2,176 more for each"),
+    ):  # fmt: skip
+        with pytest.raises(LayoutError) as caught:
+            jobs.unfuse(tmp_path / "m.pt", layout="cudnn", spec=spec, at=at, dry_run=True)
+        assert expected in str(caught.value), caught.value

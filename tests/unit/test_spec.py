@@ -80,9 +80,9 @@ def test_what_words_say(words: str, facts: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "word",
     [
-        "lstn", "LSTM", "hidden", "hidden=", "hidden=four", "hidden=-4", "hidden=4.0", "hidden=1e3",
+        "lstn", "hidden", "hidden=", "hidden=four", "hidden=-4", "hidden=4.0", "hidden=1e3",
         "hidden=9999999999", "input=0x10",
-        "layers=٣٤x", "size=4", "kind=lstm", "=4", "bias=maybe", "bias=", "peephole=2", "cell_clip=-1",
+        "layers=٣٤x", "size=4", "kind=lstn", "=4", "bias=maybe", "bias=", "peephole=2", "cell_clip=-1",
         "cell_clip=nan", "cell_clip=inf", "cell_clip=three", "gate_activation=", "gate_activation=a;b",
         "gate_activation=hard_sigmoid(x)", "reset", "--spec", "hidden==4",
     ],
@@ -103,10 +103,55 @@ def test_any_text_is_read_or_refused(words: str) -> None:
         assert str(error)
 
 
+@pytest.mark.parametrize(
+    ("words", "own"),
+    [
+        ("LSTM hidden_size=8 num_layers=2 bidirectional=True", "lstm hidden=8 layers=2 bidirectional"),
+        ("torch.nn.RNN nonlinearity=relu", "rnn activation=relu"),
+        ("rnn relu", "rnn activation=relu"),
+        ("rnn_tanh", "rnn activation=tanh"),
+        ("mode=rnn_relu state_size=4 projection_size=2", "rnn activation=relu hidden=4 projection=2"),
+        ("GRU units=8 reset_after=True use_bias=False", "gru hidden=8 reset=after bias=no"),
+        ("GRU linear_before_reset=0 hidden_size=8", "gru reset=before hidden=8"),
+        ("GRU reset_after=False recurrent_activation=sigmoid", "gru reset=before gate_activation=sigmoid"),
+        ("LSTMCell num_units=7 num_proj=3 use_peepholes=True", "lstm hidden=7 projection=3 peephole"),
+        ("--hidden-size=4 num_directions=2 bias=True", "hidden=4 bidirectional bias"),
+        ("direction=bidirectional SimpleRNN", "bidirectional rnn"),
+        ("kind=LSTM hidden=3", "lstm hidden=3"),
+    ],
+)  # fmt: skip
+def test_other_libraries_words_are_understood(words: str, own: str) -> None:
+    """They say what paramtool's own words say."""
+    assert parse(words) == parse(own)
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("hiden=4", "do you mean hidden=...?"),
+        ("hidden_size", "do you mean hidden=...?"),
+        ("hidden_sizes=4", "do you mean hidden=...?"),
+        ("LSTMS", "do you mean lstm?"),
+        ("nonlinearities=relu", "do you mean activation=...?"),
+        ("bidirection=yes", "do you mean bidirectional?"),
+        ("dropout=0.5", "leave it out: dropout does not change which weights there are"),
+        ("batch_first=True", "leave it out: batch_first"),
+        ("colour=red", "lstm, gru or rnn, then input=..."),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_right_one(word: str, hint: str) -> None:
+    """The nearest word of a spec, also where that of another library was meant; else all there are."""
+    with pytest.raises(UsageError) as caught:
+        parse(f"lstm {word}")
+    assert repr(word) in str(caught.value) and hint in caught.value.hint
+
+
 def test_two_values_for_one_word_are_refused() -> None:
     """The word is named."""
     with pytest.raises(UsageError, match="hidden is said twice"):
         parse("hidden=4 hidden=5")
+    with pytest.raises(UsageError, match="hidden is said twice"):
+        parse("hidden=4 hidden_size=5")
     with pytest.raises(UsageError, match="kind is said twice"):
         parse("lstm gru")
 
