@@ -14,6 +14,7 @@ from paramtool.layouts.guess_decide import meaning
 from paramtool.layouts.guess_names import gate_orders
 from paramtool.layouts.guess_vectors import Shapes
 from paramtool.layouts.layout import Form, Layout, Stored, refusals, stored
+from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import GATES, Spec
 
 SHAPED = 10.0
@@ -147,7 +148,7 @@ def _assigned(cell: _Shaped, wanted: list[Stored]) -> dict[str, int] | None:
             if tensor.row.optional:
                 continue
             return None
-        if _squeezed(shapes[n] or ()) != _squeezed(tensor.shape):
+        if squeezed(shapes[n] or ()) != squeezed(tensor.shape):
             return None
         left.remove(n)
         found[tensor.name] = n
@@ -162,10 +163,6 @@ def _number(tensor: Stored, joined: bool, biases: list[int]) -> int:
     if kinds == {"R"}:
         return 1
     return biases.pop(0) if kinds and kinds <= {"bW", "bR"} and biases else -1
-
-
-def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(size for size in shape if size != 1)
 
 
 # --- a layout file for names of one's own -----------------------------------------------------------------------------

@@ -111,8 +111,8 @@ def test_a_flat_vector(tmp_path: Path) -> None:
     save(tmp_path, {"rnn.weights": vector}, "flat.pt")
     spec = "lstm layers=2 hidden=16 input=18"
     ran = run("unfuse", "flat.pt", "--layout", "cudnn", "--at", "rnn.weights", "--spec", spec, cwd=tmp_path)
-    assert rows(ran, "network") == ["rnn.weights  cudnn -> torch  lstm input=18 hidden=16 layers=2"]
-    assert raw(load(tmp_path / "flat.unfused.safetensors")) == raw(state(module, "rnn.weights"))
+    assert rows(ran, "network") == ["rnn  cudnn -> torch  lstm input=18 hidden=16 layers=2"]
+    assert raw(load(tmp_path / "flat.unfused.safetensors")) == raw(state(module, "rnn"))
 
 
 def test_convert_from_one_library_to_another(tmp_path: Path) -> None:
