@@ -81,7 +81,7 @@ def test_the_next_line_gives_the_network(model: Path, lstm: torch.nn.LSTM) -> No
     assert len(rows(ran, "candidate")) == 1 and not rows(ran, "decide")
     (line,) = rows(ran, "next")
     typed(line, model.parent)
-    assert given(model, "enc.flat", lstm)
+    assert given(model, "enc", lstm)
 
 
 def test_names_of_ones_own_have_a_layout_file_and_no_line(model: Path, lstm: torch.nn.LSTM) -> None:
