@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from paramtool import layouts
 from paramtool.errors import FormatError, LayoutError, UsageError, plural
 from paramtool.layouts.layout import Layout
-from paramtool.layouts.networks import Network, modules, named, network
+from paramtool.layouts.networks import Network, modules, named, network, refuse_unsaid
 from paramtool.layouts.spec import Facts, merged, parse
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Module, NoData, Unreadable
@@ -38,6 +38,8 @@ class Found:
     network: Network
     parts: str = ""
     """The layout of the parts that it was fused from, as the file says."""
+    zeros: tuple[str, ...] = ()
+    """Tensors that must be zero for the network to be this one, as the file says."""
 
     def is_kept(self, name: str) -> bool:
         """Whether a tensor holds what an earlier conversion of this network kept."""
@@ -163,13 +165,11 @@ class _Candidate:
 
     def read(self, checkpoint: Checkpoint, facts: Facts) -> Found:
         """The network; LayoutError where it is none."""
+        if self.module and self.module.refused:
+            raise LayoutError(f"{self.at!r}: {self.module.refused}", hint="--at MODULE converts others")
         everything = merged(("the file", self._said()), ("--spec", facts))
         options = {**(self.module.options if self.module else {}), **self.options}
-        if self.module and self.module.unsure and self.module.unsure.partition("=")[0] not in everything:
-            raise LayoutError(
-                f"{self.at!r}: nothing in the file says its {self.module.unsure.partition('=')[0]}",
-                hint=f'--spec "{self.module.unsure}" if it was not chosen',
-            )
+        _refuse_unsure(self.at, self.module, everything)
         shapes = {name: view.shape for name, view in checkpoint.views().items()}
         _refuse_others(self.at, self.layout, checkpoint)
         tensors = (self.module.tensors if self.module else {}) or self.tensors
@@ -182,7 +182,9 @@ class _Candidate:
                 hint="--from LAYOUT:OPTION=VALUE says it rightly" if self.layout.options else "",
             )
         made = network(self.layout, options, self.at, shapes, everything, tensors)
-        return Found(made, self.module.parts if self.module else "")
+        _refuse_parts_of_refused(checkpoint, made)
+        refuse_unsaid(made)
+        return Found(made, self.module.parts if self.module else "", self.module.zeros if self.module else ())
 
     def _said(self) -> Facts:
         """What the file says of it; FormatError where that is no spec."""
@@ -197,6 +199,24 @@ class _Candidate:
         """What the reader noticed about this module, to put behind an error: why it has no tensors, for one."""
         source = self.module.source if self.module else ""
         return "".join(f"; {note}" for note in checkpoint.notes if source and note.startswith(f"{source}: "))
+
+
+def _refuse_unsure(at: str, module: Module | None, said: Facts) -> None:
+    """LayoutError where a fact that the file leaves open was not said."""
+    words = [word for word in module.unsure if word.partition("=")[0] not in said] if module else []
+    if words:
+        hint = f'--spec "{words[0]}" if it was not chosen'
+        if len(words) > 1:
+            hint = " or ".join(f'--spec "{word}"' for word in words) + ", as it was when the network was trained"
+        raise LayoutError(f"{at!r}: nothing in the file says its {words[0].partition('=')[0]}", hint=hint)
+
+
+def _refuse_parts_of_refused(checkpoint: Checkpoint, made: Network) -> None:
+    """LayoutError where names look like a network of which the file itself says what no spec can."""
+    names = set(made.tensors.values())
+    for module in checkpoint.modules:
+        if module.refused and names & set(module.tensors.values()):
+            raise LayoutError(f"{module.at!r}: {module.refused}", hint="--at MODULE converts others")
 
 
 def _refuse_others(at: str, layout: Layout, checkpoint: Checkpoint) -> None:
@@ -290,7 +310,6 @@ def _nothing(checkpoint: Checkpoint, wanted: Wanted, family: list[Layout], candi
     there = [f"{at!r} has some of its names" for at in parts]
     there += [f"the file says that {module.at!r} is {module.layout}" for module in checkpoint.modules]
     there += [f"{n!r} is {e.value.kind}" for n, e in checkpoint.entries.items() if isinstance(e.value, Compound)]
-    there += [note for note in checkpoint.notes if note.endswith("is not listed")]
     more = "".join(f"; {text}" for text in there[:3])
     return f"{where}: no recurrent network of layout {layout} was found: {why}{more}"
 
