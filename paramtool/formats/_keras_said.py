@@ -194,4 +194,4 @@ def _activation(value: object, config: Config) -> str:
 
 
 def _a(name: str) -> str:
-    return f"{'an' if name[:1] in 'AEIOU' else 'a'} {name!s:.100}"
+    return f"{'an' if name.startswith((*'AEIOU', 'LSTM', 'RNN')) else 'a'} {name:.100}"

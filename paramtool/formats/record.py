@@ -164,7 +164,7 @@ def _plain(value: object) -> object:
 
 
 LAYOUTS_VERSION = 1
-_MAPPINGS, _LISTS = ("tensors", "options"), ("unsure", "zeros")
+_MAPPINGS, _LISTS = ("tensors", "options"), ("unsure",)
 _MODULE_KEYS = ("at", "layout", "spec", *_MAPPINGS, "source", "parts", "evidence", *_LISTS, "refused")
 
 

@@ -17,7 +17,7 @@ from paramtool.layouts.guess_cells import as_toml
 from paramtool.layouts.guess_names import by_names
 from paramtool.layouts.guess_sets import by_shapes
 from paramtool.layouts.layout import Stored, stored
-from paramtool.layouts.networks import network
+from paramtool.layouts.networks import network, to_be_said
 from paramtool.layouts.spec import parse
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.view import View
@@ -111,10 +111,12 @@ Places = list[tuple[Considered, list[Candidate]]]
 
 def _places(checkpoint: Checkpoint, at: str | None) -> Places:
     """Candidates by place: what the file says, then names, then shapes, then vectors."""
-    views = _views(checkpoint, at)
+    refused = {name for one in checkpoint.modules if one.refused for name in one.tensors.values()}
+    views = {name: view for name, view in _views(checkpoint, at).items() if name not in refused}
     shapes = {name: view.shape for name, view in views.items()}
     asked = at is not None
-    modules = [one for one in checkpoint.modules if at is None or one.at == at or set(one.tensors.values()) & {*shapes}]
+    described = [one for one in checkpoint.modules if not one.refused]
+    modules = [one for one in described if at is None or one.at == at or set(one.tensors.values()) & {*shapes}]
     everything = {name: view.shape for name, view in checkpoint.views().items()}
     said = [_said(module, everything) for module in modules]
     found = said + by_names(_without(shapes, said, views), asked)
@@ -171,13 +173,15 @@ def _said(module: Module, shapes: guess_vectors.Shapes) -> Candidate:
     """What the file says of a network, with what its shapes add."""
     by_shape = module.source == "names and shapes"
     reasons = [f"from {module.source or 'the record in the file'}: {module.spec or module.layout}"]
-    spec, tensors = module.spec, dict(module.tensors)
+    spec, tensors, is_open = module.spec, dict(module.tensors), bool(module.unsure)
+    reasons += [f"the file leaves open what it is: {' or '.join(module.unsure)}"] * is_open
     try:
         layout = layouts.find(module.layout)
         options = {option.name for option in layout.options}
         mine = {key: value for key, value in module.options.items() if key in options}
         read = network(layout, mine, module.at, shapes, parse(module.spec), module.tensors)
-        spec, tensors = str(read.spec), dict(read.tensors)
+        spec, tensors, is_open = str(read.spec), dict(read.tensors), is_open or bool(read.lacking)
+        reasons += [f"no tensor shows {what}: {how}" for what, how in to_be_said(read)]
     except (LayoutError, UsageError) as error:
         reasons.append(f"it cannot be read as it stands: {error}")
     return Candidate(
@@ -188,6 +192,7 @@ def _said(module: Module, shapes: guess_vectors.Shapes) -> Candidate:
         sure="names and shapes" if by_shape else "said",
         score=SAID,
         tensors=tensors,
+        is_open=is_open,
     )
 
 

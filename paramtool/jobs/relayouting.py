@@ -311,7 +311,7 @@ def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> 
     at = (options.rename or {}).get(network.at, network.at)
     views = {name: view for name, view in checkpoint.views().items() if not (options.drop_kept and found.is_kept(name))}
     try:
-        return relayout_pass.convert(network, views, layout, chosen, at, options.keep_split, found.zeros)
+        return relayout_pass.convert(network, views, layout, chosen, at, options.keep_split)
     except LayoutError as error:
         where, module, text = checkpoint.files[0].path, repr(network.at), str(error)
         named = text if text.startswith(module) or not network.at else f"{module}: {text}"

@@ -43,12 +43,14 @@ class Candidate:
     """Other layouts that the same tensors fit."""
     tensors: Mapping[str, str] = field(default_factory=dict)
     """{the layout's name of a tensor: its name in the file}."""
+    is_open: bool = False
+    """Whether something has to be said that no tensor shows."""
     cell: int = 0
     """Where names are those of no layout: which network of the module it is, from 1."""
 
     def command(self, path: str) -> str:
-        """The line to type for having it unfused; empty where its tensors are not known."""
-        if not self.tensors:
+        """The line that unfuses it; empty where its tensors are not known, or where something has to be said."""
+        if not self.tensors or self.is_open:
             return ""
         file, at, spec = _quoted(path), _flag(self.at), f'--spec "{self.spec}"' if self.spec else ""
         if self.cell:

@@ -132,6 +132,7 @@ def _candidate(alike: list[Network], specs: int) -> Candidate:
     if specs > 1:
         reasons.append(f"names and shapes leave {specs} networks open")
     reasons += [f"assumed {fact}, which no tensor shows; {other} says otherwise" for fact, other in first.assumed]
+    reasons += [f"no tensor shows {what}: {how}" for what, how in networks.to_be_said(first)]
     return Candidate(
         at=first.at,
         layout=first.layout.name + _said(first),
@@ -141,6 +142,7 @@ def _candidate(alike: list[Network], specs: int) -> Candidate:
         score=NAMED + first.layout.telling,
         alike=tuple(others),
         tensors=first.tensors,
+        is_open=bool(first.lacking),
     )
 
 

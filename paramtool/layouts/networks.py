@@ -154,9 +154,13 @@ def network(
 
 def refuse_unsaid(found: Network) -> None:
     """LayoutError for what no tensor shows, nobody said, and must not be assumed."""
-    for fact in found.lacking:
-        what, how = _TO_BE_SAID[fact]
+    for what, how in to_be_said(found):
         raise LayoutError(f"{found.at!r}: no tensor of layout {found.layout.name} shows {what}", hint=how)
+
+
+def to_be_said(found: Network) -> list[tuple[str, str]]:
+    """[(a fact in words, how to say it)] of all that is never assumed."""
+    return [_TO_BE_SAID[fact] for fact in found.lacking]
 
 
 _TO_BE_SAID = {

@@ -139,8 +139,6 @@ class Module:
     """What a fact can be that the file leaves open and that has to be said: words of a spec, `gate_activation=...`."""
     refused: str = ""
     """Why no spec can say what the file says of it: it is not converted."""
-    zeros: tuple[str, ...] = ()
-    """Names of tensors that must be zero for the network to be what the spec says."""
     parts: str = ""
     """The layout of the parts that it was fused from, where that is known."""
     evidence: str = ""

@@ -9,7 +9,7 @@ be equal.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -147,20 +147,17 @@ def convert(
     options: Mapping[str, str],
     at: str,
     keep_split: bool = False,
-    zeros: Iterable[str] = (),
 ) -> Converted:
     """A network in another layout.
 
-    `views` holds the windows of the network's tensors, of those that an earlier conversion kept, and of `zeros`, which
-    must be zero for the network to be what it is taken for, by their names in the checkpoint.  LayoutError where the
-    layout cannot hold the network; what depends on the bytes is in `requires`.
+    `views` holds the windows of the network's tensors, and of those that an earlier conversion kept, by their names in
+    the checkpoint.  LayoutError where the layout cannot hold the network; what depends on the bytes is in `requires`.
     """
     options = layout.chosen(options)
     form = _form(layout, network.spec, options)
     cells = _cells(network, views)
     _take_kept(cells, network, views)
     _check_placed(cells, network, layout, form)
-    cells.requires += _zeros(cells.where, views, zeros)
     tensors = stored(layout, form, network.spec, options)
     if not tensors:
         raise LayoutError(f"{network.at!r}: layout {layout.name} has no tensor for {network.spec}")
@@ -191,16 +188,6 @@ def convert(
         requires=tuple(cells.requires),
         changes=tuple(dict.fromkeys(cells.changes)),
     )
-
-
-def _zeros(where: str, views: Mapping[str, View], names: Iterable[str]) -> Iterator[Requirement]:
-    """Tensors that stand for nothing as long as they are zero."""
-    for name in names:
-        message = f"{where}: begins with the stored {name!r}, which is not zero and has a batch of its own"
-        hint = "no layout has a place for it: take it out of the model, and give it to the network when it runs"
-        if name not in views:
-            raise LayoutError(f"{message}, as far as can be seen: it is no plain tensor", hint)
-        yield Requirement(views[name], (), 0.0, message, hint)
 
 
 def _told(layout: Layout, options: Mapping[str, str], spec: Spec) -> Iterator[Change]:

@@ -66,11 +66,7 @@ def _cut(prefix: str) -> Callable[[Module], Module | None]:
         if not all(f"{name}.".startswith(prefix) for name in names):
             return None
         tensors = {own: name.removeprefix(prefix) for own, name in module.tensors.items()}
-        at, zeros = (
-            module.at.removeprefix(prefix.rstrip(".")).lstrip("."),
-            (n.removeprefix(prefix) for n in module.zeros),
-        )
-        return replace(module, at=at, tensors=tensors, zeros=tuple(zeros))
+        return replace(module, at=module.at.removeprefix(prefix.rstrip(".")).lstrip("."), tensors=tensors)
 
     return cut
 

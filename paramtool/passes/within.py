@@ -38,8 +38,6 @@ class Found:
     network: Network
     parts: str = ""
     """The layout of the parts that it was fused from, as the file says."""
-    zeros: tuple[str, ...] = ()
-    """Tensors that must be zero for the network to be this one, as the file says."""
 
     def is_kept(self, name: str) -> bool:
         """Whether a tensor holds what an earlier conversion of this network kept."""
@@ -184,7 +182,7 @@ class _Candidate:
         made = network(self.layout, options, self.at, shapes, everything, tensors)
         _refuse_parts_of_refused(checkpoint, made)
         refuse_unsaid(made)
-        return Found(made, self.module.parts if self.module else "", self.module.zeros if self.module else ())
+        return Found(made, self.module.parts if self.module else "")
 
     def _said(self) -> Facts:
         """What the file says of it; FormatError where that is no spec."""
@@ -197,7 +195,7 @@ class _Candidate:
 
     def notes(self, checkpoint: Checkpoint) -> str:
         """What the reader noticed about this module, to put behind an error: why it has no tensors, for one."""
-        source = self.module.source if self.module else ""
+        source = self.module.source if self.module and not self.module.refused else ""
         return "".join(f"; {note}" for note in checkpoint.notes if source and note.startswith(f"{source}: "))
 
 
