@@ -140,15 +140,26 @@ def _other_sides(home: str) -> Iterator[str]:
 
 
 def _pairs(cells: Mapping[str, Cell]) -> Iterator[tuple[str, tuple[Cell, ...]]]:
-    """(group, directions) of each layer; the directions of a Bidirectional stand side by side in one group."""
+    """(group, directions) of each layer; the directions of a Bidirectional stand side by side in one group.
+
+    A backward layer that was given on its own has another name than the forward one, and in Keras 3 no side in it.
+    """
+    groups: dict[str, list[str]] = {}
+    for home in cells:
+        groups.setdefault(home.rpartition("/")[0], []).append(home)
+    seconds: dict[str, str] = {}
+    for parent, homes in groups.items():
+        for home in homes:
+            side, _, rest = home.removeprefix(parent).lstrip("/").partition("_")
+            same = f"{parent}/backward_{rest}".lstrip("/")
+            others = [same] if same in cells else [other for other in homes if other != home]
+            if side == "forward" and len(others) == 1:
+                seconds[home] = others[0]
     for home, cell in cells.items():
-        parent, _, last = home.rpartition("/")
-        other = SIDES.get(last.partition("_")[0], "")
-        partner = cells.get(f"{parent}/{other}_{last.partition('_')[2]}".lstrip("/")) if other else None
-        if partner is None:
+        if home in seconds:
+            yield home.rpartition("/")[0], (cell, cells[seconds[home]])
+        elif home not in seconds.values():
             yield home, (cell,)
-        elif other == "backward":
-            yield parent, (cell, partner)
 
 
 def shapes_prove(shapes: tuple[tuple[int, ...], ...]) -> Proven | None:

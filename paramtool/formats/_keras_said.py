@@ -77,16 +77,16 @@ def described(at: str, is_vars: bool, config: Config) -> Described | None:
         found = [one for layer in config.layers for one in _parts(layer) if _is_path(one, at)]
         return found[0] if len(found) == 1 else None
     path = at.split("/")
-    depths = [(_depth(outer, path), outer, wrapper) for outer, wrapper in map(_unwrapped, config.layers)]
-    deepest = max((depth for depth, _, _ in depths), default=0)
-    layers = [(outer, wrapper) for depth, outer, wrapper in depths if depth and depth == deepest]
+    depths = [(_depth(layer, path), layer) for layer in config.layers]
+    deepest = max((depth for depth, _ in depths), default=0)
+    layers = [layer for depth, layer in depths if depth and depth == deepest]
     if len(layers) != 1:
         return None
-    parts = list(_parts(*layers[0]))
+    parts = list(_parts(layers[0]))
     if len(parts) > 1 and (inside := [one for one in parts if one.cell.name == path[-1]]):
         return inside[0]
     if len(parts) > 1:
-        raise ValueError(f"is in {layers[0][0].name!r:.200} by its path, which has no cell {path[-1]!r:.200}")
+        raise ValueError(f"is in {layers[0].name!r:.200} by its path, which has no cell {path[-1]!r:.200}")
     return parts[0]
 
 
@@ -99,12 +99,12 @@ def _unwrapped(layer: Layer) -> tuple[Layer, str]:
     return layer, wrapper
 
 
-def _parts(layer: Layer, wrapper: str = "") -> Iterator[Described]:
+def _parts(layer: Layer) -> Iterator[Described]:
     """What of a layer has weights of its own: itself, or each cell of a stack."""
-    outer, around = _unwrapped(layer)
+    outer, wrapper = _unwrapped(layer)
     run = outer.inner if outer.class_name == "Bidirectional" and outer.inner is not None else outer
     for cell in run.cells or (run,):
-        yield Described(outer, run, cell, wrapper or around)
+        yield Described(outer, run, cell, wrapper)
 
 
 def _is_path(one: Described, at: str) -> bool:
@@ -116,10 +116,9 @@ def _is_path(one: Described, at: str) -> bool:
 
 
 def _depth(layer: Layer, path: Sequence[str]) -> int:
-    """How deep in a path the name of a layer stands; 0 where it does not, or where the weights are not its own."""
-    if not layer.name or layer.name not in path:
-        return 0
-    depth = len(path) - path[::-1].index(layer.name)
+    """How deep in a path the name of a layer stands, or of what it wraps; 0 where the weights there are not its own."""
+    names = {layer.name, _unwrapped(layer)[0].name} - {""}
+    depth = max((k for k, name in enumerate(path, 1) if name in names), default=0)
     is_known = any(one.kind or one.run.cells for one in _parts(layer))
     return depth if is_known or depth == len(path) else 0
 
@@ -154,7 +153,10 @@ def _check(found: Described, proven: Proven, directions: int) -> None:
         raise ValueError(f"is {_a(name)} by its configuration, which is no recurrent layer or cell of Keras' own")
     if found.is_both and len(found.run.cells) > 1:
         raise ValueError("is a stack of cells in a Bidirectional, whose cells see only one direction each")
-    if found.kind != proven.kind or found.is_both != (directions == 2):
+    if found.is_both != (directions == 2):
+        count = "one direction" if directions == 1 else "two directions"
+        raise ValueError(f"is {_a(found.outer.class_name)} by its configuration, and has {count} by its names")
+    if found.kind != proven.kind:
         raise ValueError(f"is {_a(name)} by its configuration, and {proven.kind} by its shapes")
     if said.get("units", proven.hidden) != proven.hidden:
         raise ValueError(f"has units={said['units']!r:.40} by its configuration, and {proven.hidden} by its shapes")

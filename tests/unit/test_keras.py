@@ -331,7 +331,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (layer("LSTM", use_bias=False), "use_bias=False by its configuration, and a bias"),
     (layer("LSTM", activation={"class_name": "function", "config": "mine"}), "activation of its own"),
     (layer("LSTM", recurrent_activation="pkg>mine"), "activation of its own"),
-    ({"class_name": "Bidirectional", "config": {"name": "rec", "layer": layer("LSTM")}}, "is an LSTM"),
+    (
+        {"class_name": "Bidirectional", "config": {"name": "rec", "layer": layer("LSTM")}},
+        "is a Bidirectional by its configuration, and has one direction by its names",
+    ),
     (layer("MyLSTM"), "is a MyLSTM by its configuration, which is no recurrent layer or cell of Keras' own"),
     ({**layer("LSTM"), "module": "mine.layers"}, "is a mine.layers.LSTM"),
     ({**layer("LSTM"), "registered_name": "mine>LSTM"}, "is a mine>LSTM"),
