@@ -42,6 +42,15 @@ def samples() -> Path:
     return SAMPLES
 
 
+@pytest.fixture(scope="session")
+def findings() -> Path:
+    """The folder of small files that went wrong once; the test is skipped where it is not there."""
+    folder = SAMPLES.with_name("findings")
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is not there")
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def own_layouts() -> Iterator[None]:
     """Layouts that a test registers, or reads from a file, are gone after it."""

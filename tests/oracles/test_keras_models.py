@@ -9,7 +9,7 @@ is refused by name.  A few models here, all of them, and those of tf_keras, in `
 from __future__ import annotations
 
 import os
-import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ import torch
 
 import paramtool
 from paramtool import jobs
-from paramtool.errors import LayoutError
+from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts.spec import Spec, parse
 from tests.oracles.running import run_torch
 from tests.patience import PATIENCE
@@ -53,7 +53,7 @@ class Expected:
     """Why it is, whatever is said, where only weights are there."""
 
 
-OWN = "which is no recurrent layer or cell of Keras' own"
+OWN = r"which is no recurrent layer or cell of Keras' own"
 BACK = {"said": "backward=yes", "is_torch": False, "is_flipped": True}
 HARD = {"keras": "hard_sigmoid(0.16666667,0.5)", "tf_keras": "hard_sigmoid(0.2,0.5)"}
 MODELS = {
@@ -87,106 +87,145 @@ MODELS = {
     "in_time": Expected(),
     "conv": Expected(refused="no recurrent network of layout", refused_alone="no recurrent network of layout"),
 }
-FEW = ("merge_sum", "merge_none", "merge_in_a_row", "stack", "cell_of_gru", "own_cell", "backwards", "activations")
+FEW = ("merge_sum", "merge_none", "both_given", "stack", "cell_of_gru", "own_cell", "backwards", "activations")
 """Of these, Keras 3 makes the files in `make test`, too."""
+FORMS = ("keras", "h5", "weights.h5", "legacy.h5")
+
+
+def make(library: str, folder: Path, *names: str) -> None:
+    """Have a library make the files of its models."""
+    command = [PYTHONS[library], SCRIPT, library, folder, *names]
+    environment = {**os.environ, "KERAS_BACKEND": "torch", "TF_USE_LEGACY_KERAS": "1"}
+    ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment, timeout=PATIENCE)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+
+
+@pytest.mark.skipif(EVERY, reason="every model is converted below")
+def test_a_few_models(tmp_path: Path) -> None:
+    """Files of Keras 3: what they say is used or refused, and what weights alone do not say has to be said."""
+    make("keras", tmp_path, *FEW)
+    for name in FEW:
+        for form in FORMS[:3]:
+            check("keras", tmp_path / f"{name}.{form}", tmp_path)
+    check_controls(tmp_path)
 
 
 @pytest.fixture(scope="module", params=["keras", "tf_keras"])
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """(the library, a folder of its models)."""
     library = str(request.param)
-    if library == "tf_keras" and not EVERY:
-        pytest.skip("make oracles runs it, in its environment with tf_keras")
+    if not PYTHONS[library].exists():
+        pytest.skip("make oracles makes the environment with tf_keras")
     folder = tmp_path_factory.mktemp(library)
-    command = [PYTHONS[library], SCRIPT, library, folder, *([] if EVERY else FEW)]
-    environment = {**os.environ, "KERAS_BACKEND": "torch", "TF_USE_LEGACY_KERAS": "1"}
-    ran = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment, timeout=PATIENCE)
-    assert ran.returncode == 0, ran.stderr[-2000:]
+    make(library, folder)
     return library, folder
 
 
-CASES = [name for name in MODELS if EVERY or name in FEW]
-FORMS = ["keras", "h5", "weights.h5", "legacy.h5"]
+@pytest.mark.skipif(not EVERY, reason="make oracles converts every model")
+class TestEveryModel:
+    """All models, in every form that the libraries write."""
+
+    @pytest.mark.parametrize("name", MODELS)
+    @pytest.mark.parametrize("form", FORMS)
+    def test_model(self, made: tuple[str, Path], name: str, form: str, tmp_path: Path) -> None:
+        """The same output, or an error that names what cannot be."""
+        library, folder = made
+        if library == "keras" and (form == "legacy.h5" or name == "both_backwards"):
+            pytest.skip("Keras 3 writes no such file")
+        check(library, folder / f"{name}.{form}", tmp_path)
+
+    def test_controls(self, made: tuple[str, Path]) -> None:
+        """The bound means something."""
+        check_controls(made[1])
 
 
-def given(made: tuple[str, Path], name: str, form: str) -> Path:
-    """The file of a model; the test is skipped where the library has no such form, or no such model."""
-    library, folder = made
-    if library == "keras" and (form == "legacy.h5" or name == "both_backwards"):
-        pytest.skip("Keras 3 writes no such file")
-    return folder / f"{name}.{form}"
-
-
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("form", FORMS[:2])
-class TestConfigured:
-    """Files with a configuration."""
-
-    def test_runs_or_is_refused(self, made: tuple[str, Path], name: str, form: str, tmp_path: Path) -> None:
-        """Nothing has to be said: the same output, or an error that names what cannot be."""
-        path, expected = given(made, name, form), MODELS[name]
-        if expected.refused:
-            for target in ("torch", "onnx", "keras"):
-                with pytest.raises(LayoutError, match=re.escape(expected.refused)):
-                    jobs.convert(path, tmp_path / "o.safetensors", target=target)
-            assert not (tmp_path / "o.safetensors").exists()
-            return
-        compare(path, expected, "", tmp_path)
-
-
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("form", FORMS[2:])
-class TestWeightsAlone:
-    """Files without one."""
-
-    def test_runs_where_it_is_said(self, made: tuple[str, Path], name: str, form: str, tmp_path: Path) -> None:
-        """Direction and merge mode have to be said, activations are assumed by name; with them it computes the same."""
-        path, expected = given(made, name, form), MODELS[name]
-        said = expected.said.replace("HARD", HARD[made[0]])
-        if expected.refused_alone:
-            for spec in ("", said):
-                with pytest.raises(LayoutError):
-                    jobs.convert(path, tmp_path / "o.safetensors", target="onnx", spec=spec)
-            return
-        with pytest.raises(LayoutError, match=r"no tensor of layout keras|fits 2 networks"):
-            jobs.convert(path, tmp_path / "o.safetensors", target="onnx")
+def check(library: str, path: Path, folder: Path) -> None:
+    """One file of a model: with a configuration nothing has to be said; without one, what no tensor shows."""
+    name, _, form = path.name.partition(".")
+    expected, output = MODELS[name], folder / "o.safetensors"
+    said = expected.said.replace("HARD", HARD[library])
+    if form in FORMS[:2]:
+        if not expected.refused:
+            compare(path, expected, "", output)
+        for target in ("torch", "onnx", "keras") if expected.refused else ():
+            refused(path, expected.refused, target, "", output)
+    elif expected.refused_alone:
+        refused(path, "", "onnx", "", output)
+        refused(path, expected.refused_alone, "onnx", said, output)
+    else:
+        refused(path, "no tensor of layout keras|fits 2 networks", "onnx", "", output)
+        check_assumed(path, expected, output)
         if not expected.refused:  # what weights alone do not show is for the user to know
-            compare(path, expected, said, tmp_path)
-
-    def test_what_is_assumed_is_named(self, made: tuple[str, Path], name: str, form: str, tmp_path: Path) -> None:
-        """Every activation that nobody said is in a warning, by name."""
-        path, expected = given(made, name, form), MODELS[name]
-        if expected.refused_alone or "merge_then" in name:
-            pytest.skip("it is refused, whatever is said")
-        words = " ".join(word for word in expected.said.split() if "activation" not in word)
-        report = jobs.convert(path, tmp_path / "o.safetensors", target="onnx", spec=words)
-        for one in report.converted:
-            lines = [line for line in report.warnings if line.startswith(repr(one.source.at))]
-            facts = ("activation=tanh", "gate_activation=sigmoid") if one.spec.kind != "rnn" else ()
-            assert all(any(f"assumed {fact}," in line for line in lines) for fact in facts), lines
-            assert one.spec.kind != "rnn" or any("tanh or relu" in line for line in lines)
+            compare(path, expected, said, output)
 
 
-def test_a_wrong_word_is_far_off(made: tuple[str, Path], tmp_path: Path) -> None:
-    """What has to be said matters: the other direction, another merge mode and the usual activations compute others."""
+def refused(path: Path, says: str, target: str, said: str, output: Path) -> None:
+    """It is, with exit code 5 and these words, and nothing is written."""
+    output.unlink(missing_ok=True)
+    with pytest.raises(LayoutError, match=says):
+        jobs.convert(path, output, target=target, spec=said)
+    assert not output.exists()
+
+
+def check_assumed(path: Path, expected: Expected, output: Path) -> None:
+    """Every activation that nobody said is in a warning, by name."""
+    words = " ".join(word for word in expected.said.split() if "activation" not in word)
+    report = jobs.convert(path, output, target="onnx", spec=words, force=True)
+    for one in report.converted:
+        lines = [line for line in report.warnings if line.startswith(repr(one.source.at))]
+        facts = ("activation=tanh", "gate_activation=sigmoid") if one.spec.kind != "rnn" else ()
+        assert all(any(f"assumed {fact}," in line for line in lines) for fact in facts), lines
+        assert one.spec.kind != "rnn" or any("tanh or relu" in line for line in lines)
+
+
+def check_controls(folder: Path) -> None:
+    """What has to be said matters: the other direction, another merge mode, the usual activations compute others."""
     for name, said in (("backwards", "backward=no"), ("merge_sum", "merge=mul"), ("activations", "backward=no")):
-        x, wanted = arrays(made[1] / f"{name}.weights.h5")
-        found = run(made[1] / f"{name}.weights.h5", "onnx", said, tmp_path / f"{name}.safetensors", x)
-        assert np.abs(found - wanted).max() > FAR, name
+        path = folder / f"{name}.weights.h5"
+        x, wanted = arrays(path)
+        assert np.abs(run(path, "onnx", said, folder / "control.safetensors", x) - wanted).max() > FAR, name
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "expected"),
+    [
+        ("k_back.weights.h5", "backward=yes", Expected(is_torch=False, is_flipped=True)),
+        ("k_bisum.keras", "", Expected()),
+        ("k_stacked.h5", "", Expected()),
+        ("k_cell.keras", "", Expected()),
+    ],
+)
+def test_findings(findings: Path, tmp_path: Path, name: str, said: str, expected: Expected) -> None:
+    """Files that were converted wrongly once, with the outputs that Keras gave."""
+    shutil.copy(findings / name, tmp_path)
+    shutil.copy(findings / f"{name.partition('.')[0]}.io.npz", tmp_path / f"{name.partition('.')[0]}.npz")
+    if said:
+        refused(tmp_path / name, "which way it runs in time", "torch", "", tmp_path / "o.safetensors")
+    compare(tmp_path / name, expected, said, tmp_path / "o.safetensors")
+
+
+def test_the_way_back_has_its_merge_mode(findings: Path, tmp_path: Path) -> None:
+    """From Keras to torch and back: the record has kept what torch has no place for."""
+    there, back = tmp_path / "t.safetensors", tmp_path / "k.safetensors"
+    jobs.convert(findings / "k_bisum.keras", there, target="torch")
+    report = jobs.convert(there, back, target="keras")
+    (module,) = paramtool.read(back).modules
+    assert "merge=sum" in module.spec.split()
+    assert not [line for line in report.warnings if "merge" in line]
+    with pytest.raises(UsageError, match="merge=sum, --spec says merge=concat"):
+        jobs.convert(there, tmp_path / "x.safetensors", target="keras", spec="merge=concat")
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
 
 
-def compare(path: Path, expected: Expected, said: str, folder: Path) -> None:
+def compare(path: Path, expected: Expected, said: str, output: Path) -> None:
     """ONNX Runtime, and torch where it can, compute what Keras did; a target that cannot hold it refuses it."""
     x, wanted = arrays(path)
     wanted = wanted[:, ::-1] if expected.is_flipped else wanted
     for target in ("onnx", "torch"):
-        output = folder / f"{target}.safetensors"
         if target == "torch" and not expected.is_torch:
-            with pytest.raises(LayoutError, match="layout torch cannot hold it"):
-                jobs.convert(path, output, target=target, spec=said)
+            refused(path, "layout torch cannot hold it", target, said, output)
             continue
         found = run(path, target, said, output, x)
         assert found.shape == wanted.shape

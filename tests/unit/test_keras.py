@@ -8,6 +8,7 @@ import re
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ import numpy as np
 import pytest
 
 import paramtool
-from paramtool import jobs
+from paramtool import jobs, layouts
 from paramtool.errors import Defects, FormatError, LayoutError
 from paramtool.formats import _hdf5
 from paramtool.layouts import spec as specs
+from paramtool.layouts.layout import stored
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Unreadable
 from paramtool.model.storage import ByteRange, Encoded, Inline
@@ -465,6 +467,26 @@ class TestRecurrentLayers:
         twice = {"class_name": "Sequential", "config": {"name": "in", "layers": [layer("LSTM", activation="relu")] * 2}}
         (found,) = layer_file(tmp_path, "rec/rec/", weights("LSTM", (8,)), "3.1", twice).modules
         assert (found.spec, found.source) == ("lstm input=3 hidden=2", "names and shapes")
+
+
+@pytest.mark.parametrize("merge", ["concat", "sum"])
+def test_a_merge_mode_inside_a_stack(tmp_path: Path, merge: str) -> None:
+    """The second layer is given what was made of the outputs of the first: that is no function of torch's."""
+    layout, spec = layouts.find("keras"), specs.Spec("lstm", 3, 2, 2, True, merge=merge)
+    named = {f"enc/{t.name}": np.ones(t.shape, "f4") for t in stored(layout, layout.form(spec, {}), spec, {})}
+    assert named["enc/layer1/forward_layer/kernel"].shape == ((4 if merge == "concat" else 2), 8)
+    path, output = h5(tmp_path / "m.h5", named), tmp_path / "o.safetensors"
+    words = ("lstm", "merge=sum" if merge == "concat" else "merge=concat")
+    with pytest.raises(LayoutError, match="expected"):
+        jobs.convert(path, output, source="keras", target="keras.vars", at=("enc",), spec=" ".join(words))
+    convert = partial(jobs.convert, path, output, source="keras", at=("enc",), spec=f"lstm merge={merge}")
+    if merge == "concat":
+        assert convert(target="torch").converted[0].spec.layers == 2
+        return
+    with pytest.raises(LayoutError, match="layout torch cannot hold it: it has no merge=sum") as error:
+        convert(target="torch")
+    assert error.value.hint == "layouts that hold it: keras, keras.vars, keras.cudnn"
+    assert convert(target="keras.vars").converted[0].spec == spec
 
 
 class TestJulia:
