@@ -52,6 +52,13 @@ A picture shows one layer and one direction with hidden = 2 and in = 3, each nam
 that inner bR, it must be zero, and the tool proves it before it writes.  `reset=before`: n = tanh(W x + R (r * h) + b).
 Neither becomes the other.
 
+**What no tensor shows** is said by the file or by `--spec`.  Some of it is assumed aloud, each fact by name: the
+activations of a Keras layer, a forget bias.  Some is never assumed, since another value is another function: in Keras'
+layouts the direction in time (`backward=no`, or `backward` for go_backwards) and, of two directions, what becomes of
+their outputs (`merge=concat`, `sum`, `ave`, `mul`, `none`).  A merge mode other than concat is outside of the last
+layer: layouts without a word for it hold such a layer, with a warning, and the record keeps the mode for the way back.
+Between the layers of a stack it is inside, and only Keras' layouts hold that.
+
 **Evidence.**  `oracle` means that the framework itself ran converted weights (`docs/proofs.md` has versions and
 errors); `equations` that its equations, written down from its source, ran in NumPy; `files` that real files agree;
 `source only` that its source says so; `asked` that a library itself answered where it keeps what, without a GPU.
@@ -62,7 +69,9 @@ verified on a GPU".
 `paramtool.layouts`: `{"version": 1, "modules": [{"at": "encoder", "layout": "cudnn", "spec": "lstm input=18
 hidden=128", "options": {}, "source": "converted from torch"}]}`.
 Reading it needs nothing but JSON; `paramtool unfuse` needs no flags then.  `evidence` stands there for layouts of GPUs:
-`verified on cuDNN ..., ...` or `not verified on a GPU`, as it was known when the file was written.
+`verified on cuDNN ..., ...` or `not verified on a GPU`, as it was known when the file was written.  `unsure` lists what
+a fact can be that the source leaves open and that has to be said; a network with `refused` is one of which the source
+says what no spec can, and the text says why it is not converted.
 
 **What is lost, and how not to lose it.**  Permutations, transposes and signs are exact.  A sum of two biases and a
 forget bias that was taken off are not: the function is kept, the bytes are not, and the report says so.

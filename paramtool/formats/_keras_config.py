@@ -18,7 +18,10 @@ from paramtool.formats import _json
 VERSION = "keras_version"
 SOURCES = ("config.json", "model_config")
 """Where a configuration stands: a member of a `.keras` zip, an attribute of an `.h5`."""
-WRAPPED = ("layer", "forward_layer", "backward_layer")
+FORWARD, BACKWARD = "forward_layer", "backward_layer"
+STACK = "StackedRNNCells"
+OWN = ("keras", "tf_keras", "tensorflow")
+"""Packages whose classes are Keras' own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +31,14 @@ class Layer:
     path: str
     """The group that Keras 3 keeps its weights in."""
     class_name: str
+    """With its package, where that is not Keras: `my_package>LSTM`, `my_module.LSTM`."""
     config: Mapping[str, Any]
     inner: Layer | None = None
     """What a wrapper wraps: the forward layer of a Bidirectional."""
     backward: Layer | None = None
     """The backward layer of a Bidirectional, where it was given on its own."""
+    cells: tuple[Layer, ...] = ()
+    """What an RNN runs: one cell, or those of a StackedRNNCells one after another."""
 
     @property
     def name(self) -> str:
@@ -80,23 +86,48 @@ def _layers(model: Mapping[str, Any], path: str) -> Iterator[Layer]:
     """The layers of a model, each before those inside it."""
     config = model.get("config")
     found = config.get("layers") if isinstance(config, dict) else config
-    used: dict[str, int] = {}
-    for item in found if isinstance(found, list) else ():
-        if not isinstance(item, dict):
-            continue
-        word = snake_case(str(item.get("class_name", "")))
-        used[word] = used.get(word, -1) + 1
-        place = f"{path}layers/{word}{f'_{used[word]}' if used[word] else ''}"
+    for item, place in _placed(found, f"{path}layers/"):
         yield _layer(item, place)
         yield from _layers(item, f"{place}/")
+
+
+def _placed(items: object, path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """The objects of a list with their paths: after their classes, and numbered from the second of a class."""
+    used: dict[str, int] = {}
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, dict):
+            word = snake_case(str(item.get("class_name", "")))
+            used[word] = used.get(word, -1) + 1
+            yield item, f"{path}{word}{f'_{used[word]}' if used[word] else ''}"
 
 
 def _layer(item: Mapping[str, Any], path: str) -> Layer:
     config = item.get("config")
     config = config if isinstance(config, dict) else {}
-    inner = {key: _layer(config[key], f"{path}/{key}") for key in WRAPPED if isinstance(config.get(key), dict)}
-    forward = inner.get("layer") or inner.get("forward_layer")
-    return Layer(path, str(item.get("class_name", "")), config, forward, inner.get("backward_layer"))
+    class_name = _class(item)
+    first = FORWARD if class_name == "Bidirectional" else "layer"
+    inner = {key: _layer(config[key], f"{path}/{place}") for key, place in (("layer", first), (FORWARD, FORWARD),
+             (BACKWARD, BACKWARD)) if isinstance(config.get(key), dict)}  # fmt: skip
+    cells = tuple(_cells(config["cell"], f"{path}/cell")) if isinstance(config.get("cell"), dict) else ()
+    return Layer(path, class_name, config, inner.get("layer") or inner.get(FORWARD), inner.get(BACKWARD), cells)
+
+
+def _cells(item: Mapping[str, Any], path: str) -> Iterator[Layer]:
+    """A cell, or the cells of a stack."""
+    cell = _layer(item, path)
+    if cell.class_name != STACK:
+        yield cell
+        return
+    for inside, place in _placed(cell.config.get("cells"), f"{path}/cells/"):
+        yield from _cells(inside, place)
+
+
+def _class(item: Mapping[str, Any]) -> str:
+    """The class of an object; of one that is not Keras' own, as it was registered or with its module."""
+    name, module, registered = (str(item.get(key) or "") for key in ("class_name", "module", "registered_name"))
+    if ">" in registered:
+        return registered
+    return f"{module}.{name}" if module and module.partition(".")[0] not in OWN else name
 
 
 def snake_case(name: str) -> str:

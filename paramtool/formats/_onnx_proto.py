@@ -25,6 +25,8 @@ MODEL = {
 GRAPH = {
     1: Field("node", BYTES, many=True),
     5: Field("initializer", BYTES, many=True),
+    11: Field("input", BYTES, many=True),
+    13: Field("value_info", BYTES, many=True),
     15: Field("sparse_initializer", BYTES, many=True),
 }
 FUNCTION = {1: Field("name", BYTES), 7: Field("node", BYTES, many=True), 13: Field("overload", BYTES)}
@@ -65,6 +67,11 @@ TENSOR = {
     14: Field("data_location", VARINT),
 }
 SPARSE_TENSOR = {1: Field("values", BYTES), 2: Field("indices", BYTES), 3: Field("dims", VARINT, many=True)}
+VALUE_INFO = {1: Field("name", BYTES), 2: Field("type", BYTES)}
+TYPE = {1: Field("tensor_type", BYTES)}
+TENSOR_TYPE = {2: Field("shape", BYTES)}
+SHAPE = {1: Field("dim", BYTES, many=True)}
+DIMENSION = {1: Field("dim_value", VARINT), 2: Field("dim_param", BYTES)}
 ENTRY = {1: Field("key", BYTES), 2: Field("value", BYTES)}
 """StringStringEntryProto."""
 

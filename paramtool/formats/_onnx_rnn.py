@@ -53,6 +53,11 @@ class Node:
     inputs: tuple[str, ...]
     attributes: Mapping[str, Message]
 
+    @property
+    def source(self) -> str:
+        """What it is called where somebody asks where a fact is from."""
+        return f"{self.operator} node {self.label!r}"
+
     def given(self, name: str) -> str:
         """What is connected to an input; empty where nothing is."""
         place = INPUTS.index(name)
@@ -104,7 +109,7 @@ def describe(node: Node, at: str, tensors: Mapping[str, str], shapes: Mapping[st
     words += ["coupled"] * bool(kind == "lstm" and node.whole("input_forget"))
     words += ["initial_state"] * any(name in tensors for name in STATES)
     words += [direction] * (direction == "backward")
-    return Module(at, "onnx", " ".join(words), dict(tensors), source=f"{node.operator} node {node.label!r}")
+    return Module(at, "onnx", " ".join(words), dict(tensors), source=node.source)
 
 
 def _check(shapes: Mapping[str, tuple[int, ...]], directions: int, gates: int, hidden: int) -> None:

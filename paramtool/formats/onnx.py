@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
+from paramtool.formats import _onnx_given, _onnx_rnn, _tree
 from paramtool.formats import _onnx_proto as proto
-from paramtool.formats import _onnx_rnn, _tree
 from paramtool.formats._files import open_source
 from paramtool.formats._onnx_tensor import Found, Stored, Tensors, dims
 from paramtool.formats._protobuf import Message, Reader, Span
@@ -85,6 +85,10 @@ class _Walk:
     found: dict[str, Found | Sparse] = field(default_factory=dict)
     modules: list[Module] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    sizes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
+    """{place of a graph + name of a value in it: its shape, as the graph says it}."""
+    spread: dict[str, str] = field(default_factory=dict)
+    """{place of a graph + name of a value in it: the stored tensor whose numbers it has}."""
     defects: list[str] = field(default_factory=list)
     more: int = 0
     """Defects that are only counted."""
@@ -112,6 +116,7 @@ class _Walk:
         for place in graph.get("sparse_initializer", ()):
             values = self.reader.message(place, proto.SPARSE_TENSOR).get("values", ())
             self.sparse(place, self.tensors.name(values[0]) if values else "", prefix, scope)
+        self.sizes |= {prefix + name: shape for name, shape in _onnx_given.sizes(self.reader, graph).items()}
         self.nodes(graph.get("node", ()), prefix, scope, depth)
 
     def nodes(self, spans: Sequence[Span], prefix: str, scope: Scope, depth: int) -> None:
@@ -146,8 +151,11 @@ class _Walk:
         inputs = tuple(self.reader.texts(node, "input"))
         if operator == "Identity" and inputs and inputs[0] in scope and outputs:
             scope[outputs[0]] = scope[inputs[0]]
+        source = scope.get(inputs[0]) or self.spread.get(prefix + inputs[0]) if inputs else None
+        if operator in _onnx_given.SPREADING and source and outputs:
+            self.spread[prefix + outputs[0]] = source
         if operator in _onnx_rnn.KINDS:
-            self.recurrent(_onnx_rnn.Node(self.reader, operator, label, inputs, attributes), prefix + label, scope)
+            self.recurrent(_onnx_rnn.Node(self.reader, operator, label, inputs, attributes), prefix, scope)
 
     def tensor(self, span: Span, name: str, prefix: str, scope: Scope) -> None:
         """A tensor and its name in the graph."""
@@ -179,29 +187,50 @@ class _Walk:
         self.found[full] = found
         scope[name] = full
 
-    def recurrent(self, node: _onnx_rnn.Node, at: str, scope: Scope) -> None:
+    def recurrent(self, node: _onnx_rnn.Node, prefix: str, scope: Scope) -> None:
         """What a recurrent node says; a note where it cannot be said, or where the graph computes its weights."""
         given = {name: node.given(name) for name in _onnx_rnn.WEIGHTS if node.given(name)}
         tensors = {name: scope[value] for name, value in given.items() if value in scope}
         states = {name: scope[value] for name in _onnx_rnn.STATES if (value := node.given(name)) in scope}
-        tensors |= {name: value for name, value in states.items() if self.is_for_any_batch(value)}
+        tensors |= {name: value for name, value in states.items() if self.is_for_any_batch(value, node)}
         stored = {name: self.found[value] for name, value in tensors.items()}
         shapes = {name: value.shape for name, value in stored.items() if isinstance(value, Stored)}
+        at = prefix + node.label
         where = f"{node.operator} node {at!r:.200}"
         if computed := sorted(given.keys() - tensors.keys()):
             self.notes.append(f"{where}: the graph computes {', '.join(computed)}: no stored tensor is that")
         if batched := [value for name, value in states.items() if name not in tensors]:
             names = ", ".join(map(repr, batched))
             self.notes.append(f"{where}: begins with the stored {names}, of one batch: give it to the network")
+        for name in _onnx_rnn.STATES:
+            source = self.spread.get(prefix + node.given(name), "") if node.given(name) not in scope else ""
+            if source and any(_onnx_given.content(self.reader, self.found[source]) or b"?"):
+                self.notes.append(
+                    f"{where}: begins with what the graph makes of {source!r:.200}: give it to the network"
+                )
         try:
+            self.lengths(node, prefix, where, scope)
             self.modules.append(_onnx_rnn.describe(node, at, tensors, shapes))
         except ValueError as error:
-            self.notes.append(f"{where}: {error}; it is not listed")
+            self.modules.append(Module(at, NAME, tensors=tensors, source=node.source, refused=str(error)))
+            self.notes.append(f"{where}: {error}; it is not converted")
 
-    def is_for_any_batch(self, name: str) -> bool:
-        """Whether a state has no batch of its own: (D, 1, H)."""
+    def lengths(self, node: _onnx_rnn.Node, prefix: str, where: str, scope: Scope) -> None:
+        """Lengths of sequences that a node is given: a note where they come with the data, ValueError where not."""
+        name, steps = node.given("sequence_lens"), self.sizes.get(prefix + node.given("X"), ())
+        if name in scope:
+            count = steps[node.whole("layout")] if len(steps) == 3 and node.whole("layout") in (0, 1) else None
+            _onnx_given.refuse_lengths(scope[name], _onnx_given.content(self.reader, self.found[scope[name]]), count)
+        elif name:
+            self.notes.append(
+                f"{where}: is given the lengths of its sequences, {name!r:.200}: give them to the network"
+            )
+
+    def is_for_any_batch(self, name: str, node: _onnx_rnn.Node) -> bool:
+        """Whether a state has no batch of its own: (D, 1, H), and with layout=1 (1, D, H), which is that for one D."""
         found = self.found[name]
-        return isinstance(found, Stored) and len(found.shape) == 3 and found.shape[1] == 1
+        shape = found.shape if isinstance(found, Stored) else ()
+        return len(shape) == 3 and shape[1] == 1 and (not node.whole("layout") or shape[0] == 1)
 
     def defect(self, text: str) -> None:
         """Keep a defect, or count it where there are many."""

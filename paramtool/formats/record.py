@@ -154,14 +154,18 @@ def _encode_computed(one: Computed, position: Mapping[str, int]) -> dict[str, An
 
 def encode_modules(modules: Iterable[Module]) -> str:
     """What is known of recurrent networks, as JSON text; empty where nothing is."""
-    items = [
-        {k: dict(v) if isinstance(v, Mapping) else v for k in _MODULE_KEYS if (v := getattr(one, k))} for one in modules
-    ]
+    items = [{k: _plain(v) for k in _MODULE_KEYS if (v := getattr(one, k))} for one in modules]
     return json.dumps({"version": LAYOUTS_VERSION, "modules": items}, separators=(",", ":")) if items else ""
 
 
+def _plain(value: object) -> object:
+    """A field of a module as JSON has it."""
+    return dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
+
+
 LAYOUTS_VERSION = 1
-_MODULE_KEYS = ("at", "layout", "spec", "tensors", "options", "source", "parts", "shapes", "stacked", "evidence")
+_MAPPINGS, _LISTS = ("tensors", "options"), ("unsure", "stacked")
+_MODULE_KEYS = ("at", "layout", "spec", *_MAPPINGS, "source", "parts", "shapes", "evidence", *_LISTS, "refused")
 
 
 def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...]:
@@ -181,17 +185,17 @@ def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...
 
 
 def _module(item: Mapping[str, Any]) -> Module:
-    """One network; ValueError where a text is no text, or a mapping no mapping of texts or shapes."""
-    found = {key: item[key] for key in _MODULE_KEYS if key in item}
+    """One network; ValueError where a text is no text, or a mapping or a list is not made of texts, or of sizes."""
+    found: dict[str, Any] = {key: item[key] for key in _MODULE_KEYS if key in item}
     shapes = {name: tuple(shape) for name, shape in found.pop("shapes", {}).items()}
-    stacked = tuple(found.pop("stacked", ()))
     if not all(type(size) is int and size >= 0 for shape in shapes.values() for size in shape):
         raise ValueError("shapes is not made of sizes")
     for key, value in found.items():
-        texts = [text for pair in value.items() for text in pair] if key in ("tensors", "options") else [value]
-        if not all(isinstance(text, str) for text in (*texts, *stacked)):
+        texts = [text for pair in value.items() for text in pair] if key in _MAPPINGS else value
+        if not all(isinstance(text, str) for text in (texts if key in _MAPPINGS + _LISTS else [texts])):
             raise ValueError(f"{key} is not made of texts")
-    return Module(**{"at": "", **found, "shapes": shapes, "stacked": stacked})
+    found |= {key: tuple(found[key]) for key in _LISTS if key in found}
+    return Module(**{"at": "", **found, "shapes": shapes})
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from paramtool.layouts.guess_cells import as_toml
 from paramtool.layouts.guess_names import by_names
 from paramtool.layouts.guess_sets import by_shapes
 from paramtool.layouts.layout import Stored, stored
-from paramtool.layouts.networks import network
+from paramtool.layouts.networks import network, to_be_said
 from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.view import View
@@ -144,10 +144,12 @@ Places = list[tuple[Considered, list[Candidate]]]
 
 def _places(checkpoint: Checkpoint, at: str | None, facts: Facts) -> Places:
     """Candidates by place: what the file says, then names, then shapes, then vectors, as far as they agree."""
-    views = _views(checkpoint, at)
+    refused = {name for one in checkpoint.modules if one.refused for name in one.tensors.values()}
+    views = {name: view for name, view in _views(checkpoint, at).items() if name not in refused}
     shapes = {name: view.shape for name, view in views.items()}
     asked = at is not None
-    modules = [one for one in checkpoint.modules if at is None or one.at == at or set(one.tensors.values()) & {*shapes}]
+    described = [one for one in checkpoint.modules if not one.refused]
+    modules = [one for one in described if at is None or one.at == at or set(one.tensors.values()) & {*shapes}]
     everything = {name: view.shape for name, view in checkpoint.views().items()}
     homes = guess_decide.homes(checkpoint.format)
     said = [_said(module, everything, facts) for module in modules]
@@ -214,7 +216,7 @@ def _said(module: Module, shapes: guess_vectors.Shapes, facts: Facts) -> Candida
     by_shape = module.source == "names and shapes"
     reasons = [f"from {module.source or 'the record in the file'}: {module.spec or module.layout}"]
     spec, tensors = module.spec, dict(module.tensors)
-    unshown: tuple[str, ...] = ()
+    unshown: list[str] = []
     try:
         layout = layouts.find(module.layout)
         options = {option.name for option in layout.options}
@@ -222,9 +224,9 @@ def _said(module: Module, shapes: guess_vectors.Shapes, facts: Facts) -> Candida
         told = merged(("the file", whole(parse(module.spec))), ("--spec", facts))
         read = network(layout, mine, module.at, shapes, told, module.tensors)
         spec, tensors = str(read.spec), dict(read.tensors)
-        unshown = tuple(guess_decide.unshown(fact, how) for fact, how in read.assumed)
-        if module.unsure and (fact := module.unsure.partition("=")[0]) not in told:
-            unshown = tuple(dict.fromkeys((*unshown, guess_decide.unshown(module.unsure, f'--spec "{fact}=..."'))))
+        unshown = [guess_decide.unshown(fact, how) for fact, how in (*read.assumed, *to_be_said(read))]
+        if module.unsure and (fact := module.unsure[0].partition("=")[0]) not in told:
+            unshown.append(guess_decide.unshown(" or ".join(module.unsure), f'--spec "{fact}=..."'))
     except (LayoutError, UsageError) as error:
         reasons.append(f"it cannot be read as it stands: {error}")
     return Candidate(
@@ -235,7 +237,7 @@ def _said(module: Module, shapes: guess_vectors.Shapes, facts: Facts) -> Candida
         sure="names and shapes" if by_shape else "said",
         score=SAID,
         tensors=tensors,
-        unshown=unshown,
+        unshown=tuple(dict.fromkeys(unshown)),
     )
 
 

@@ -201,7 +201,7 @@ def _candidate(alike: list[Network], every: list[Network], specs: int, shapes: S
     if specs > 1:
         reasons.append(f"names and shapes leave {specs} networks open")
     reasons += [f"assumed {fact}, which no tensor shows; {other} says otherwise" for fact, other in first.assumed]
-    granted = [unshown(fact, other) for fact, other in first.assumed]
+    granted = [unshown(fact, other) for fact, other in (*first.assumed, *networks.to_be_said(first))]
     if _could_be_dense(first, shapes):
         granted.append("a cell or a dense layer, which has the same shapes: the network's code says which")
     return Candidate(

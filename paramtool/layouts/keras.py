@@ -1,12 +1,17 @@
 """Keras: columns are gates, one bias; the GRU has two variants, told apart by the rank of its bias.
 
+Which way a layer runs in time, what a Bidirectional makes of its two outputs, and the activations stand in a model's
+configuration alone; a file of weights does not say them.
+
 The legacy CuDNNLSTM and CuDNNGRU store, for each gate, the bytes of the (hidden, in) matrix in an array of shape
 (in, hidden): tf_keras/saving/legacy/hdf5_format.py turns them over, and so does the mark `~` here.
 """
 
 from paramtool.layouts.layout import Form, Layout, Tensor
 
-WIDE = frozenset({"gate_activation", "backward"})
+SAYS = frozenset({"backward", "merge"})
+WIDE = SAYS | {"gate_activation"}
+ACTIVATIONS = ("activation", "gate_activation")
 KERNELS = {"kernel": "W[in (gate hidden)]", "recurrent_kernel": "R[rec (gate hidden)]"}
 BIAS = "bW+bR[(gate hidden)]"
 TWO_BIASES = "bW[1 (gate hidden)] bR[1 (gate hidden)]"
@@ -38,6 +43,7 @@ def _cudnn_rows() -> tuple[Tensor, ...]:
 
 SOURCE = "keras/src/layers/rnn/{lstm,gru,simple_rnn,bidirectional}.py (3.15.1)"
 BACKWARD = {"backward": "go_backwards leaves Keras' outputs reversed in time; other libraries turn them back"}
+MUST_SAY = ("backward", "merge")
 SIDES = ("forward_layer", "backward_layer")
 LAYOUTS = (
     Layout(
@@ -46,7 +52,8 @@ LAYOUTS = (
         _forms({"kernel": "kernel", "recurrent_kernel": "recurrent_kernel", "bias": "bias"}),
         separator="/",
         directions=SIDES,
-        unsaid=("gate_activation",),
+        unsaid=ACTIVATIONS,
+        must_say=MUST_SAY,
         doubts=BACKWARD,
         source=SOURCE,
         proof=("oracle: Keras 3 (torch backend)", "oracle: tf_keras"),
@@ -57,7 +64,8 @@ LAYOUTS = (
         _forms({"kernel": "cell/vars/0", "recurrent_kernel": "cell/vars/1", "bias": "cell/vars/2"}),
         separator="/",
         directions=SIDES,
-        unsaid=("gate_activation",),
+        unsaid=ACTIVATIONS,
+        must_say=MUST_SAY,
         doubts=BACKWARD,
         source="keras/src/saving/saving_lib.py (3.15.1)",
         proof=("oracle: Keras 3 (torch backend)",),
@@ -66,11 +74,13 @@ LAYOUTS = (
         "keras.cudnn",
         "legacy Keras CuDNNLSTM, CuDNNGRU",
         (
-            Form("lstm", "ifgo", _cudnn_rows()),
-            Form("gru", "zrn", _cudnn_rows(), reset="after"),
+            Form("lstm", "ifgo", _cudnn_rows(), says=SAYS),
+            Form("gru", "zrn", _cudnn_rows(), reset="after", says=SAYS),
         ),
         separator="/",
         directions=SIDES,
+        must_say=MUST_SAY,
+        doubts=BACKWARD,
         source="tf_keras/saving/legacy/hdf5_format.py @dd0a7237b, _convert_rnn_weights",
         proof=("oracle: tf_keras' own converter",),
     ),

@@ -13,7 +13,7 @@ a network, and the places of its cells in them; two tables make a conversion, an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import accumulate
 from math import isfinite, prod
 from typing import NamedTuple
@@ -24,8 +24,9 @@ from paramtool.layouts.pattern import Binding, Block
 from paramtool.layouts.spec import KINDS, ZEROABLE, Cell, Spec
 from paramtool.model.view import View, contiguous_strides
 
-CAN_BE_SAID = ("gate_activation", "cell_clip", "clip", "coupled", "backward")
+CAN_BE_SAID = ("gate_activation", "cell_clip", "clip", "coupled", "backward", "merge")
 """Facts of a spec that change the function and that only some layouts have a word for."""
+_USUAL = {field.name: field.default for field in fields(Spec) if field.name in CAN_BE_SAID}
 
 
 UNSEEN = "unseen"
@@ -146,7 +147,7 @@ class Layout:
     unsaid: tuple[str, ...] = ()
     """Facts of a spec that no tensor shows and that differed between versions of the library: assumed, and said so."""
     must_say: tuple[str, ...] = ()
-    """Facts of an LSTM that no tensor shows and whose usual value other layouts cannot hold: never assumed."""
+    """Facts of a spec that no tensor shows and that are never assumed: a wrong one is another function."""
     note: str = ""
     gpu: bool = False
     """Whether its tensors are made on GPUs alone: what verified it there stands in a record, see `verified`."""
@@ -219,11 +220,11 @@ def refusals(layout: Layout, form: Form, spec: Spec) -> Iterator[str]:
         yield f"its RNN is {form.activations[0]} only, the network's activation is {spec.activation or 'not said'}"
     elif spec.activation not in ("", *_activations(form)) and "gate_activation" not in form.says:
         yield f"it has no activation={spec.activation}"
-    defaults = {"gate_activation": "sigmoid"}
     for name in CAN_BE_SAID:
         value = getattr(spec, name)
-        if value != defaults.get(name, type(value)()) and name not in form.says:
-            yield f"it has no {name}" + ("" if value is True else f"={value}")
+        if value == _USUAL[name] or name in form.says or (name == "merge" and spec.layers == 1):
+            continue  # what becomes of the last layer's outputs is outside of the layers
+        yield f"it has no {name}" + ("" if value is True else f"={value}")
     for kind in spec.kinds():
         if kind not in ZEROABLE and kind not in form.kinds():
             yield f"it has no place for the {'projection' if kind == 'P' else kind}"

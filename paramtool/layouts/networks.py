@@ -14,7 +14,7 @@ from typing import Any
 from paramtool.errors import LayoutError, UsageError, plural
 from paramtool.layouts import names, pattern
 from paramtool.layouts.layout import Form, Layout, Stored, Tensor, refusals, stored
-from paramtool.layouts.spec import Facts, Spec, text
+from paramtool.layouts.spec import MERGES, Facts, Spec, text, usual
 from paramtool.model.view import View
 
 
@@ -36,6 +36,8 @@ class Network:
     """The modules of the checkpoint that it was put together from, or that it is a layer of; `at` is none of them."""
     assumed: tuple[tuple[str, str], ...] = ()
     """(fact, how to say another): what nothing said, and is taken to be the default."""
+    lacking: tuple[str, ...] = ()
+    """Facts that nothing said and that are never assumed."""
 
     def stored(self) -> list[Stored]:
         """Its tensors, as the layout has them."""
@@ -144,8 +146,8 @@ def network(
     distinct = {(r.spec, tuple(r.tensors)): r for r in reversed(readings) if len(r.tensors) == most}
     if len(distinct) == 1:
         found = next(iter(distinct.values()))
-        _refuse_unsaid(found, facts)
-        return replace(found, assumed=tuple(_assumed(layout, found.spec, options, facts)))
+        lacking = tuple(_lacking(layout, found.spec, facts))
+        return replace(found, assumed=tuple(_assumed(layout, found.spec, options, facts)), lacking=lacking)
     where = repr(at) if at else "the names at the top"
     if not distinct:
         lines = "; ".join(dict.fromkeys(why)) or "no name there is one of its tensors"
@@ -154,14 +156,39 @@ def network(
     raise LayoutError(f"{where}: fits {len(distinct)} networks of layout {layout.name}", hint=hint)
 
 
-def _refuse_unsaid(found: Network, facts: Facts) -> None:
-    """LayoutError for what no tensor shows, and must not be assumed."""
-    for fact in found.layout.must_say:
-        if fact not in facts and found.spec.kind == "lstm":
-            raise LayoutError(
-                f"{found.at!r}: no tensor of layout {found.layout.name} shows {fact}, and it usually has one",
-                hint=f'--spec "{fact}=3.0" or --spec "{fact}=0" says it',
-            )
+def refuse_unsaid(found: Network) -> None:
+    """LayoutError for what no tensor shows, nobody said, and must not be assumed."""
+    for what, how in to_be_said(found):
+        raise LayoutError(f"{found.at!r}: no tensor of layout {found.layout.name} shows {what}", hint=how)
+
+
+def to_be_said(found: Network) -> list[tuple[str, str]]:
+    """[(a fact in words, how to say it)] of all that is never assumed."""
+    return [_TO_BE_SAID[fact] for fact in found.lacking]
+
+
+_TO_BE_SAID = {
+    "cell_clip": ("cell_clip, and it usually has one", '--spec "cell_clip=3.0" or --spec "cell_clip=0" says it'),
+    "backward": (
+        "which way it runs in time",
+        '--spec "backward=no" where it runs forward, --spec "backward=yes" where it has go_backwards',
+    ),
+    "merge": (
+        "what becomes of the outputs of its two directions",
+        f'--spec "merge=concat" where they stand side by side, else one of {", ".join(list(MERGES)[1:])}',
+    ),
+}
+"""{a fact of `Layout.must_say`: (what it is, how to say it)}."""
+
+
+def _lacking(layout: Layout, spec: Spec, facts: Facts) -> Iterator[str]:
+    """What is never assumed, can be one of the network's facts, and was not said.
+
+    Names show which of two directions is which; that the first of them runs forward is assumed.
+    """
+    for fact in layout.must_say:
+        if fact not in facts and spec.has(fact) and not (fact == "backward" and spec.bidirectional):
+            yield fact
 
 
 def _assumed(layout: Layout, spec: Spec, said: Mapping[str, str], facts: Facts) -> Iterator[tuple[str, str]]:
@@ -169,12 +196,10 @@ def _assumed(layout: Layout, spec: Spec, said: Mapping[str, str], facts: Facts) 
     for option in layout.options:
         if option.name not in said and not option.shown and spec.kind == "lstm":
             yield f"{option.name}={option.default}", f"--from {layout.name}:{option.name}=..."
-    for fact in layout.unsaid:
-        if fact not in facts and spec.kind != "rnn":
-            yield f"{fact}={_DEFAULTS[fact]}", f'--spec "{fact}=..."'
-
-
-_DEFAULTS = {field.name: field.default for field in fields(Spec)}
+    lacking = set(_lacking(layout, spec, facts))
+    for fact in (*layout.unsaid, *layout.must_say):
+        if fact not in facts and spec.has(fact) and fact not in lacking:
+            yield usual(fact), f'--spec "{fact}=..."'
 
 
 def _candidates(
@@ -251,7 +276,9 @@ def _counted(
 
 def flat_lengths(layout: Layout, form: Form, options: Mapping[str, str], facts: Facts) -> tuple[int, int]:
     """How many elements one layer has in a flat layout, and how many each further layer adds; the sizes are said."""
-    said: dict[str, Any] = {name: value for name, value in facts.items() if name in _DEFAULTS}
+    said: dict[str, Any] = {
+        name: value for name, value in facts.items() if name in {field.name for field in fields(Spec)}
+    }
     said |= {"reset": form.reset, "bias": facts.get("bias", bool(form.kinds() & {"bW", "bR"}))}
     if form.kind == "rnn" and len(form.activations) == 1:
         said["activation"] = form.activations[0]

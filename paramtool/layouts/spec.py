@@ -30,6 +30,10 @@ ZEROABLE = {"bW", "bR", "peep", "h0", "c0"}
 """Kinds that mean nothing where they are zero: a network without them computes the same."""
 WORDS = {"W": "input weights", "R": "recurrent weights", "bW": "input bias", "bR": "recurrent bias", "P": "projection",
          "peep": "peephole", "h0": "initial h", "c0": "initial c"}  # fmt: skip
+MERGES = {"concat": "side by side", "sum": "added", "ave": "averaged", "mul": "multiplied", "none": "kept apart"}
+"""What becomes of the outputs of two directions, as Keras calls it, and in words."""
+USUAL_ACTIVATION = "tanh"
+"""Of an LSTM and of a GRU."""
 MAX_SIZE = 1 << 24
 """Of one axis; larger numbers are typing errors."""
 
@@ -63,7 +67,7 @@ class Spec:
     reset: str = ""
     """Of a GRU: `after` the recurrent product (cuDNN, PyTorch), or `before` it (Keras 1, ONNX' default)."""
     activation: str = ""
-    """Of an RNN: `tanh` or `relu`; of others only where it is not tanh."""
+    """Of an RNN: `tanh` or `relu`, empty for unknown; of others empty for tanh."""
     gate_activation: str = "sigmoid"
     """`sigmoid`, or `hard_sigmoid(0.2,0.5)`: clip(0.2 x + 0.5, 0, 1)."""
     cell_clip: float = 0.0
@@ -77,9 +81,11 @@ class Spec:
     """Whether the forget gate is one minus the input gate."""
     backward: bool = False
     """Whether a network of one direction runs from the end to the beginning."""
+    merge: str = "concat"
+    """What becomes of the outputs of two directions, see `MERGES`; the next layer is given that."""
 
     def __post_init__(self) -> None:
-        """UsageError where the numbers cannot be."""
+        """UsageError where the numbers cannot be.  An LSTM's or a GRU's activation is tanh where it is not said."""
         if self.kind not in GATES:
             raise UsageError(f"{self.kind!r} is no kind of network; expected lstm, gru or rnn")
         for name in ("input", "hidden", "layers"):
@@ -95,6 +101,14 @@ class Spec:
             raise UsageError(f"a {self.kind} has no peepholes, no coupled gates and no clipped cell: an lstm may")
         if self.backward and self.bidirectional:
             raise UsageError("backward and bidirectional exclude each other")
+        if self.merge not in MERGES:
+            raise UsageError(f"merge={self.merge} cannot be; expected {', '.join(MERGES)}")
+        if self.merge != "concat" and not self.bidirectional:
+            raise UsageError(f"merge={self.merge} cannot be: a network of one direction has nothing to merge")
+        if self.merge == "none" and self.layers > 1:
+            raise UsageError("merge=none cannot be: the next layer would be given two outputs")
+        if self.kind != "rnn" and self.activation == USUAL_ACTIVATION:
+            object.__setattr__(self, "activation", "")
 
     @property
     def directions(self) -> int:
@@ -111,9 +125,23 @@ class Spec:
         """The width of h."""
         return self.projection or self.hidden
 
+    @property
+    def output(self) -> int:
+        """The width of what each layer gives to the next."""
+        return self.recurrent * (self.directions if self.merge == "concat" else 1)
+
+    def has(self, fact: str) -> bool:
+        """Whether a network like this one can have a fact that no tensor shows, and a usual value of it."""
+        return {
+            "activation": self.kind != "rnn",
+            "gate_activation": self.kind != "rnn",
+            "cell_clip": self.kind == "lstm",
+            "merge": self.bidirectional,
+        }.get(fact, True)
+
     def sizes(self, layer: int) -> dict[str, int]:
         """The length of each axis of a cell of that layer."""
-        inside = self.input if layer == 0 else self.recurrent * self.directions
+        inside = self.input if layer == 0 else self.output
         return {"hidden": self.hidden, "in": inside, "rec": self.recurrent, "proj": self.projection}
 
     def shape(self, cell: Cell) -> tuple[int, ...]:
@@ -154,12 +182,27 @@ def text(spec: Spec, always: Iterable[str] = ()) -> str:
     words = [spec.kind]
     for field in fields(spec)[1:]:
         value = getattr(spec, field.name)
+        if field.name == "activation" and field.name in always:
+            value = value or USUAL_ACTIVATION
         if field.name in ("input", "hidden", *always) or value != field.default:
-            words.append(_word(field.name, value))
+            words.append(word(field.name, value))
     return " ".join(words)
 
 
-def _word(name: str, value: object) -> str:
+def usual(fact: str) -> str:
+    """The word for a fact that nobody said.
+
+    >>> usual("backward"), usual("gate_activation"), usual("activation")
+    ('backward=no', 'gate_activation=sigmoid', 'activation=tanh')
+    """
+    return word(fact, USUAL_ACTIVATION if fact == "activation" else _DEFAULTS[fact])
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Spec)}
+
+
+def word(name: str, value: object) -> str:
+    """The word of a spec for a value of a fact."""
     if isinstance(value, bool):
         return name if value else f"{name}=no"
     return f"{name}={value}"
@@ -242,7 +285,7 @@ def merged(*sources: tuple[str, Facts]) -> dict[str, object]:
     for source, said in sources:
         for name, value in said.items():
             if name in facts and facts[name] != value:
-                raise UsageError(f"{who[name]} says {_word(name, facts[name])}, {source} says {_word(name, value)}")
+                raise UsageError(f"{who[name]} says {word(name, facts[name])}, {source} says {word(name, value)}")
             facts[name] = value
             who[name] = source
     return facts

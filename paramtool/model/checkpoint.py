@@ -135,8 +135,10 @@ class Module:
     """How the layout was used, such as `forget_bias`: `1.0`."""
     source: str = ""
     """Where the file says so, for people: `LSTM node 'rnn1'`, `model_config`."""
-    unsure: str = ""
-    """A fact that the file does not say and that has to be said, with the words for it: `gate_activation=...`."""
+    unsure: tuple[str, ...] = ()
+    """What a fact can be that the file leaves open and that has to be said: words of a spec, `gate_activation=...`."""
+    refused: str = ""
+    """Why no spec can say what the file says of it: it is not converted."""
     parts: str = ""
     """The layout of the parts that it was fused from, where that is known."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

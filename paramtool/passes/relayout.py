@@ -17,7 +17,7 @@ from paramtool import layouts
 from paramtool.errors import LayoutError, plural
 from paramtool.layouts.layout import Form, Layout, Option, Place, Stored, Tensor, refusals, stored
 from paramtool.layouts.networks import Network, as_stored, squeezed
-from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec
+from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec, usual, word
 from paramtool.model.dtype import DType
 from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import View, contiguous, reshaped
@@ -227,10 +227,13 @@ def _told(layout: Layout, options: Mapping[str, str], spec: Spec) -> Iterator[Ch
         if not option.shown and spec.kind == "lstm":
             yield Change("needs", f"{option.name}={options[option.name]}: {option.what}")
     for fact in layout.must_say:
-        if spec.kind == "lstm":
-            yield Change("needs", f"{fact}={getattr(spec, fact)}: no tensor says it to the program that runs it")
-    for word, doubt in layout.doubts.items():
-        if word in spec.kinds() or getattr(spec, word, False):
+        said = word(fact, getattr(spec, fact))
+        if spec.has(fact) and (
+            fact == "cell_clip" or said != usual(fact)
+        ):  # BlockLSTM clips where nobody says otherwise
+            yield Change("needs", f"{said}: no tensor says it to the program that runs it")
+    for known, doubt in layout.doubts.items():
+        if known in spec.kinds() or getattr(spec, known, False):
             yield Change("unproved", doubt)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from paramtool.errors import LayoutError, PlanError, listed, plural
 from paramtool.layouts import verified
 from paramtool.layouts.networks import Network
-from paramtool.layouts.spec import text
+from paramtool.layouts.spec import MERGES, text
 from paramtool.model import alias, objects
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
@@ -264,7 +264,7 @@ def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
     """What the output's record says of a network; of one that stays as it is, where it once came from."""
     changes = "; ".join(dict.fromkeys(change.what for change in one.changes))
     source = f"converted from {one.source.layout.name}" + (f": {changes}" if changes else "")
-    unseen = [fact for fact in (*one.layout.unsaid, *one.layout.must_say) if one.spec.kind != "rnn"]
+    unseen = [fact for fact in (*one.layout.unsaid, *one.layout.must_say) if one.spec.has(fact)]
     parts = one.source.layout.name if one.source.layout.name in PARTS else ""
     shapes: Mapping[str, tuple[int, ...]] = _own_shapes(one.source, checkpoint) if parts else {}
     if stays:
@@ -301,6 +301,12 @@ def _assumptions(converted: list[Converted]) -> Iterator[str]:
     for one in converted:
         for fact, other in one.source.assumed:
             yield f"{_where(one)}: assumed {fact}, which no tensor shows; {other} says otherwise"
+        if one.spec.merge != "concat" and "merge" not in one.form.says:
+            yield (
+                f"{_where(one)}: has merge={one.spec.merge}, for which layout {one.layout.name} has no place: what "
+                f"runs it has to give the outputs of its two directions, {one.spec.recurrent} wide each, "
+                f"{MERGES[one.spec.merge]}; the record in the output says so"
+            )
         if one.source.layout.name == "torch.cell" and one.spec.layers > 1:
             yield f"{_where(one)}: its {one.spec.layers} cells are taken for the layers of one network"
         if one.spec.kind == "rnn" and not one.spec.activation:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from paramtool import layouts
 from paramtool.errors import FormatError, LayoutError, UsageError, plural
 from paramtool.layouts.layout import Layout
-from paramtool.layouts.networks import Network, arithmetic, modules, named, network, squeezed
+from paramtool.layouts.networks import Network, arithmetic, modules, named, network, refuse_unsaid, squeezed
 from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Module, NoData, Unreadable
@@ -233,13 +233,11 @@ class _Candidate:
 
     def read(self, checkpoint: Checkpoint, facts: Facts) -> Found:
         """The network; LayoutError where it is none."""
+        if self.module and self.module.refused:
+            raise LayoutError(f"{self.at!r}: {self.module.refused}", hint="--at MODULE converts others")
         everything = merged(("the file", self._said()), ("--spec", facts))
         options = {**(self.module.options if self.module else {}), **self.options}
-        if self.module and self.module.unsure and self.module.unsure.partition("=")[0] not in everything:
-            raise LayoutError(
-                f"{self.at!r}: nothing in the file says its {self.module.unsure.partition('=')[0]}",
-                hint=f'--spec "{self.module.unsure}" if it was not chosen',
-            )
+        _refuse_unsure(self.at, self.module, everything)
         shapes = {name: view.shape for name, view in checkpoint.views().items()}
         _refuse_others(self.at, self.layout, checkpoint)
         tensors = (self.module.tensors if self.module else {}) or self.tensors
@@ -252,6 +250,8 @@ class _Candidate:
                 hint="--from LAYOUT:OPTION=VALUE says it rightly" if self.layout.options else "",
             )
         made = network(self.layout, options, self.at, shapes, everything, tensors)
+        _refuse_parts_of_refused(checkpoint, made)
+        refuse_unsaid(made)
         return Found(made, self.module.parts, self.module.shapes) if self.module else Found(made)
 
     def _said(self) -> Facts:
@@ -265,8 +265,26 @@ class _Candidate:
 
     def notes(self, checkpoint: Checkpoint) -> str:
         """What the reader noticed about this module, to put behind an error: why it has no tensors, for one."""
-        source = self.module.source if self.module else ""
+        source = self.module.source if self.module and not self.module.refused else ""
         return "".join(f"; {note}" for note in checkpoint.notes if source and note.startswith(f"{source}: "))
+
+
+def _refuse_unsure(at: str, module: Module | None, said: Facts) -> None:
+    """LayoutError where a fact that the file leaves open was not said."""
+    words = [word for word in module.unsure if word.partition("=")[0] not in said] if module else []
+    if words:
+        hint = f'--spec "{words[0]}" if it was not chosen'
+        if len(words) > 1:
+            hint = " or ".join(f'--spec "{word}"' for word in words) + ", as it was when the network was trained"
+        raise LayoutError(f"{at!r}: nothing in the file says its {words[0].partition('=')[0]}", hint=hint)
+
+
+def _refuse_parts_of_refused(checkpoint: Checkpoint, made: Network) -> None:
+    """LayoutError where names look like a network of which the file itself says what no spec can."""
+    names = set(made.tensors.values())
+    for module in checkpoint.modules:
+        if module.refused and names & set(module.tensors.values()):
+            raise LayoutError(f"{module.at!r}: {module.refused}", hint="--at MODULE converts others")
 
 
 def _refuse_others(at: str, layout: Layout, checkpoint: Checkpoint) -> None:
@@ -360,7 +378,6 @@ def _nothing(checkpoint: Checkpoint, wanted: Wanted, family: list[Layout], candi
     there = [f"{at!r} has some of its names" for at in parts]
     there += [f"the file says that {module.at!r} is {module.layout}" for module in checkpoint.modules]
     there += [f"{n!r} is {e.value.kind}" for n, e in checkpoint.entries.items() if isinstance(e.value, Compound)]
-    there += [note for note in checkpoint.notes if note.endswith("is not listed")]
     more = "".join(f"; {text}" for text in there[:3])
     if wanted.layout is None:
         return f"{where}: no recurrent network was found: the file describes none, and {_NOT_TORCH[bool(parts)]}{more}"

@@ -121,8 +121,7 @@ def unseen(layout: Layout, spec: Spec) -> dict[str, object]:
         said |= {"projection": spec.projection}
     if spec.kind == "gru" and (layout.name == "onnx" or (layout.name in ("keras", "keras.vars") and not spec.bias)):
         said["reset"] = spec.reset
-    if spec.kind == "lstm":
-        said |= {fact: getattr(spec, fact) for fact in layout.must_say}
+    said |= {fact: getattr(spec, fact) for fact in layout.must_say if spec.has(fact)}
     if layout.name == "chainer":
         said["bidirectional"] = spec.bidirectional
     if layout.name in ("tf1.basic", "flux.packed"):  # the joined matrix of an RNN can be that of a narrower LSTM
@@ -265,12 +264,14 @@ def test_what_a_library_lacks_is_refused(name: str) -> None:
 def test_facts_that_change_the_function_are_held_by_few() -> None:
     """Hard sigmoids, clips and coupled gates go to the libraries that have a word for them, and nowhere else."""
     plain = Spec("lstm", 3, 4)
+    wide = ("keras", "keras.vars")
     holders = {
         "cell_clip": ({"cell_clip": 3.0}, {"tf1.basic", "tf1.block"}),
         "clip": ({"clip": 2.0}, {"onnx"}),
         "coupled": ({"coupled": True}, {"onnx", "coreml.proto"}),
-        "backward": ({"backward": True}, {"onnx", "keras", "keras.vars", "coreml", "coreml.proto", "lasagne"}),
-        "gate_activation": ({"gate_activation": "hard_sigmoid(0.2,0.5)"}, {"onnx", "keras", "keras.vars"}),
+        "backward": ({"backward": True}, {"onnx", *wide, "keras.cudnn", "coreml", "coreml.proto", "lasagne"}),
+        "merge": ({"merge": "sum", "bidirectional": True, "layers": 2}, {*wide, "keras.cudnn"}),
+        "gate_activation": ({"gate_activation": "hard_sigmoid(0.2,0.5)"}, {"onnx", *wide}),
     }
     assert set(holders) <= {field.name for field in fields(Spec)}
     for word, (said, expected) in holders.items():

@@ -296,7 +296,8 @@ FOREIGN: dict[str, tuple[dict[str, tuple[int, ...]], tuple[str, ...], tuple[str,
     ),
     "hard sigmoids": (
         {"r/kernel": (3, 16), "r/recurrent_kernel": (4, 16), "r/bias": (16,)},
-        ("--from", "keras", "--at", "r", "--to", "torch", "--spec", "gate_activation=hard_sigmoid(0.2,0.5)"),
+        ("--from", "keras", "--at", "r", "--to", "torch", "--spec",
+         "gate_activation=hard_sigmoid(0.2,0.5) backward=no"),
         ("gate_activation=hard_sigmoid(0.2,0.5)", "onnx"),
     ),
     "coupled gates": (

@@ -143,7 +143,9 @@ class TestCudnnLSTM:
 
     def test_to_torch(self, samples: Path, tmp_path: Path) -> None:
         """Rows of torch's matrices are the gates' blocks read row by row, and the two biases stay apart."""
-        jobs.convert(samples / CUDNN_LSTM, tmp_path / "t.safetensors", source="keras.cudnn", target="torch")
+        jobs.convert(
+            samples / CUDNN_LSTM, tmp_path / "t.safetensors", source="keras.cudnn", target="torch", spec="backward=no"
+        )
         found = paramtool.load_file(tmp_path / "t.safetensors")
         with h5py.File(samples / CUDNN_LSTM) as file:
             for cell, width in self.CELLS:
@@ -156,7 +158,7 @@ class TestCudnnLSTM:
 
     def test_to_keras(self, samples: Path, tmp_path: Path) -> None:
         """An LSTM's kernels are the gates' matrices transposed, its bias the sum: what tf_keras makes of the file."""
-        report = jobs.convert(samples / CUDNN_LSTM, tmp_path / "k.safetensors", target="keras")
+        report = jobs.convert(samples / CUDNN_LSTM, tmp_path / "k.safetensors", target="keras", spec="backward=no")
         assert [[change.kind for change in one.changes] for one in report.converted] == [["summed"]] * 2
         found = paramtool.load_file(tmp_path / "k.safetensors")
         with h5py.File(samples / CUDNN_LSTM) as file:
@@ -169,7 +171,9 @@ class TestCudnnLSTM:
 
     def test_is_no_plain_keras(self, samples: Path, tmp_path: Path) -> None:
         """Said to be `keras`, it is still read as what its shapes show."""
-        report = jobs.convert(samples / CUDNN_LSTM, tmp_path / "t.safetensors", source="keras", target="torch")
+        report = jobs.convert(
+            samples / CUDNN_LSTM, tmp_path / "t.safetensors", source="keras", target="torch", spec="backward=no"
+        )
         assert [one.source.layout.name for one in report.converted] == ["keras.cudnn"] * 2
 
 
@@ -177,8 +181,9 @@ class TestBidirectional:
     """A Bidirectional(LSTM) of Keras 2.1.2, weights only."""
 
     AT = "bidirectional_1/bidirectional_1"
-    SAID = "gate_activation=sigmoid"
-    """The file is of a version whose gates are hard sigmoids unless another was chosen, and does not say."""
+    SAID = "gate_activation=sigmoid merge=concat"
+    """The file is of a version whose gates are hard sigmoids unless another was chosen, and says neither that nor what
+    becomes of the two outputs."""
 
     @pytest.mark.parametrize("source", [None, "keras"])
     def test_to_torch(self, samples: Path, tmp_path: Path, source: str | None) -> None:
@@ -211,9 +216,9 @@ class TestBidirectional:
     def test_its_gates(self, samples: Path, tmp_path: Path) -> None:
         """The version's usual gates are hard sigmoids: it has to be said; with them, it goes to no torch."""
         with pytest.raises(LayoutError, match="nothing in the file says its gate_activation") as error:
-            jobs.convert(samples / BIDIRECTIONAL, tmp_path / "t.safetensors", target="torch")
+            jobs.convert(samples / BIDIRECTIONAL, tmp_path / "t.safetensors", target="torch", spec="merge=concat")
         assert "hard_sigmoid(0.2,0.5)" in error.value.hint
-        spec = "gate_activation=hard_sigmoid(0.2,0.5)"
+        spec = "gate_activation=hard_sigmoid(0.2,0.5) merge=concat"
         with pytest.raises(LayoutError, match="gate_activation"):
             jobs.convert(samples / BIDIRECTIONAL, tmp_path / "x.safetensors", target="torch", spec=spec)
         assert jobs.convert(samples / BIDIRECTIONAL, tmp_path / "o.safetensors", target="onnx", spec=spec).written
@@ -365,8 +370,10 @@ SAID = [
     (("convert", SILERO_ONNX, "--to", "torch", "--rename", "LSTM_589=lstm"), 0, "LSTM_600"),
     (("convert", MXNET, "--from", "mxnet", "--to", "torch"), 0, "lstm input=100 hidden=64"),
     (("convert", MXNET, "--to", "torch"), 5, "its names occur in layout mxnet"),
-    (("convert", CUDNN_LSTM, "--to", "torch"), 0, "keras.cudnn -> torch"),
-    (("convert", BIDIRECTIONAL, "--to", "haiku", "--spec", "gate_activation=hard_sigmoid(0.2,0.5)"), 5,
+    (("convert", CUDNN_LSTM, "--to", "torch", "--spec", "backward=no"), 0, "keras.cudnn -> torch"),
+    (("convert", CUDNN_LSTM, "--to", "torch"), 5, '--spec "backward=no"'),
+    (("convert", BIDIRECTIONAL, "--to", "haiku", "--spec", "gate_activation=sigmoid"), 5, '--spec "merge=concat"'),
+    (("convert", BIDIRECTIONAL, "--to", "haiku", "--spec", "gate_activation=hard_sigmoid(0.2,0.5) merge=concat"), 5,
      "layouts that hold it: keras, keras.vars"),
     (("convert", OLD_ONNX, "--to", "torch"), 5, "the graph computes B, R, W"),
     (("convert", OPENNMT, "--only", "encoder", "--to", "onnx"), 2, "its sections: 'model'"),

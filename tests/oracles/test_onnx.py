@@ -16,9 +16,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import paramtool
 from paramtool import jobs
+from paramtool.errors import LayoutError
 from paramtool.model.checkpoint import Module
-from tests.contracts.makers_onnx import written
+from tests.contracts.makers_onnx import model, written
 from tests.laws.sharing import raw
+from tests.oracles.running import close, run_torch
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/onnx"
 SAMPLES = {
@@ -222,3 +224,86 @@ def test_a_module_says_what_onnxruntime_runs(k: int, tmp_path: Path) -> None:
     found = Network(module, paramtool.load_file(path)).run(x[:, 0].astype("f8"))
     assert np.abs(found).max() > 0.05
     np.testing.assert_allclose(found, expected[:, :, 0], atol=2e-5)
+
+
+# --- what a node is given beside its weights --------------------------------------------------------------------------
+
+
+def given(folder: Path, lengths: list[int] | None, steps: int | str, **attributes: Any) -> tuple[Path, np.ndarray]:
+    """An LSTM whose sequence_lens are stored, or an input where they are None; a batch of 2, and what it computes."""
+    random = np.random.default_rng(3)
+    stored = {"W": (1, 16, 3), "R": (1, 16, 4), "B": (1, 32)}
+    held = [numpy_helper.from_array(random.normal(size=size).astype("f4"), name) for name, size in stored.items()]
+    shape = [2, steps, 3] if attributes.get("layout") else [steps, 2, 3]
+    inputs = [helper.make_tensor_value_info("X", TensorProto.FLOAT, shape)]
+    if lengths is None:
+        inputs.append(helper.make_tensor_value_info("L", TensorProto.INT32, [2]))
+    else:
+        held.append(numpy_helper.from_array(np.array(lengths, "i4"), "L"))
+    node = helper.make_node("LSTM", ["X", *stored, "L"], ["Y"], name="enc", hidden_size=4, **attributes)
+    outputs = [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph([node], "g", inputs, outputs, held)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    (folder / "m.onnx").write_bytes(made.SerializeToString())
+    if attributes.get("layout"):  # which ONNX Runtime does not run
+        return folder / "m.onnx", np.zeros(0)
+    session = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    feeds = {"X": X} | ({"L": np.array([5, 5], "i4")} if lengths is None else {})
+    return folder / "m.onnx", np.asarray(session.run(["Y"], feeds)[0])[:, 0]
+
+
+X = np.random.default_rng(4).normal(size=(5, 2, 3)).astype("f4")
+
+
+@pytest.mark.parametrize("lengths", [[5, 5], None])
+def test_whole_sequences(lengths: list[int] | None, tmp_path: Path) -> None:
+    """Lengths that are the whole of X, or that come with the data, change nothing: torch computes the same."""
+    path, wanted = given(tmp_path, lengths, 5 if lengths else "T")
+    notes = paramtool.read(path).notes
+    assert ["'L'" in note and "give them to the network" in note for note in notes] == [True] * (lengths is None)
+    report = jobs.convert(path, tmp_path / "o.safetensors", target="torch")
+    found = {name: value for name, value in paramtool.load_file(tmp_path / "o.safetensors").items() if "enc." in name}
+    states = [np.zeros((1, 2, 4), "f4")] * 2
+    own = {name.removeprefix("enc."): value for name, value in found.items()}
+    assert str(report.converted[0].spec) == "lstm input=3 hidden=4"
+    close(run_torch("lstm", own, X, *states)[0], wanted)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "steps", "layout", "says"),
+    [
+        ([3, 5], 5, 0, "(3, 5) and an X of 5 steps"),
+        ([4, 4], 5, 0, "(4, 4) and an X of 5 steps"),
+        ([5, 5], "T", 0, "(5, 5) and an X of an unknown number of steps"),
+        ([2, 2], 5, 1, "(2, 2) and an X of 5 steps"),
+    ],
+)
+def test_shorter_sequences(lengths: list[int], steps: int | str, layout: int, says: str, tmp_path: Path) -> None:
+    """Stored lengths that could be shorter than X are refused, by their name, whatever is asked for."""
+    path, found = given(tmp_path, lengths, steps, **({"layout": 1} if layout else {}))
+    if not layout and set(lengths) != {5}:  # they do make a difference
+        assert np.abs(found - given(tmp_path, [5, 5], 5)[1]).max() > 0.05
+        path, _ = given(tmp_path, lengths, steps)
+    jobs.dedup(path, tmp_path / "d.safetensors")
+    for source in (path, tmp_path / "d.safetensors"):
+        for more in ({}, {"source": "onnx", "at": ("enc",)}):
+            with pytest.raises(LayoutError, match=re.escape(f"stored sequence_lens 'L' {says}")):
+                jobs.convert(source, tmp_path / "o.safetensors", target="torch", **more)
+    assert not (tmp_path / "o.safetensors").exists()
+
+
+def test_a_finding(findings: Path, tmp_path: Path) -> None:
+    """A model whose stored lengths were left out of what it computes."""
+    with pytest.raises(LayoutError, match="stored sequence_lens 'sl'"):
+        jobs.convert(findings / "o_seqlens.onnx", tmp_path / "o.safetensors", target="torch")
+
+
+@pytest.mark.parametrize("number", [0.0, 0.5])
+def test_states_that_the_graph_spreads(number: float, tmp_path: Path) -> None:
+    """A stored state that is spread over the batch is noted, unless it is zero, as exporters write it."""
+    node, tensors = helper.make_node("GRU", ["X", "W", "R", "", "", "s2"], ["Y"], name="enc", hidden_size=2), []
+    for name, shape in (("W", (1, 6, 3)), ("R", (1, 6, 2)), ("h0", (1, 2))):
+        tensors.append(numpy_helper.from_array(np.full(shape, number, "f4"), name))
+    spread = [helper.make_node("Unsqueeze", ["h0", "axes"], ["s1"]), helper.make_node("Expand", ["s1", "n"], ["s2"])]
+    path = written(tmp_path, model(*tensors, nodes=(*spread, node)))
+    assert ["what the graph makes of 'h0'" in note for note in paramtool.read(path).notes] == [True] * bool(number)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,11 @@ import numpy as np
 import pytest
 
 import paramtool
-from paramtool import jobs
-from paramtool.errors import Defects, FormatError
+from paramtool import jobs, layouts
+from paramtool.errors import Defects, FormatError, LayoutError
 from paramtool.formats import _hdf5
 from paramtool.layouts import spec as specs
+from paramtool.layouts.layout import stored
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Unreadable
 from paramtool.model.storage import ByteRange, Encoded, Inline
@@ -27,6 +31,8 @@ from tests.contracts.makers_hdf5 import JULIA
 from tests.laws.sharing import described, raw
 
 Arrays = Mapping[str, np.ndarray]
+HARD = "gate_activation=hard_sigmoid(0.2,0.5)"
+FORWARD = "backward=no"
 
 
 def h5(path: Path, arrays: Arrays, attributes: Mapping[str, Mapping[str, Any]] | None = None, **options: Any) -> Path:
@@ -299,30 +305,44 @@ SHAPES = [
 ]
 CONFIGS: list[tuple[str, dict[str, Any], Sequence[int] | None, str, str]] = [
     ("LSTM", {"activation": "tanh", "recurrent_activation": "sigmoid"}, (8,), "3.1",
-     "lstm input=3 hidden=2 gate_activation=sigmoid"),
+     "lstm input=3 hidden=2 activation=tanh gate_activation=sigmoid backward=no"),
     ("LSTM", {"recurrent_activation": "hard_sigmoid"}, (8,), "2.1.2",
-     "lstm input=3 hidden=2 gate_activation=hard_sigmoid(0.2,0.5)"),
+     "lstm input=3 hidden=2 activation=tanh gate_activation=hard_sigmoid(0.2,0.5) backward=no"),
     ("LSTM", {"recurrent_activation": "hard_sigmoid"}, (8,), "3.1",
-     "lstm input=3 hidden=2 gate_activation=hard_sigmoid(0.16666667,0.5)"),
-    ("LSTM", {"recurrent_activation": "hard_sigmoid"}, (8,), "", "lstm input=3 hidden=2 gate_activation=hard_sigmoid"),
+     "lstm input=3 hidden=2 activation=tanh gate_activation=hard_sigmoid(0.16666667,0.5) backward=no"),
+    ("LSTM", {"recurrent_activation": "hard_sigmoid"}, (8,), "",
+     "lstm input=3 hidden=2 activation=tanh gate_activation=hard_sigmoid backward=no"),
     ("LSTM", {"inner_activation": "hard_sigmoid", "output_dim": 2}, (8,), "1.2.2",
-     "lstm input=3 hidden=2 gate_activation=hard_sigmoid(0.2,0.5)"),
+     "lstm input=3 hidden=2 activation=tanh gate_activation=hard_sigmoid(0.2,0.5) backward=no"),
     ("LSTM", {"activation": "relu", "go_backwards": True}, (8,), "3.1",
      "lstm input=3 hidden=2 activation=relu backward"),
-    ("GRU", {"reset_after": True}, None, "2.4", "gru input=3 hidden=2 bias=no reset=after"),
-    ("GRU", {"reset_after": False}, None, "2.4", "gru input=3 hidden=2 bias=no reset=before"),
-    ("GRU", {}, None, "2.0.8", "gru input=3 hidden=2 bias=no reset=before"),
-    ("GRU", {"reset_after": True}, (2, 6), "2.4", "gru input=3 hidden=2 reset=after"),
-    ("CuDNNGRU", {}, (12,), "2.2", "gru input=3 hidden=2 reset=after"),
-    ("SimpleRNN", {"activation": "tanh"}, (2,), "2.4", "rnn input=3 hidden=2 activation=tanh"),
-    ("SimpleRNN", {"activation": "relu"}, (2,), "2.4", "rnn input=3 hidden=2 activation=relu"),
-    ("SimpleRNN", {"activation": None}, (2,), "2.4", "rnn input=3 hidden=2 activation=linear"),
+    ("GRU", {"reset_after": True}, None, "2.4", "gru input=3 hidden=2 bias=no reset=after activation=tanh backward=no"),
+    ("GRU", {"reset_after": False}, None, "2.4",
+     "gru input=3 hidden=2 bias=no reset=before activation=tanh backward=no"),
+    ("GRU", {}, None, "2.0.8", "gru input=3 hidden=2 bias=no reset=before activation=tanh backward=no"),
+    ("GRU", {"reset_after": True}, (2, 6), "2.4", "gru input=3 hidden=2 reset=after activation=tanh backward=no"),
+    ("CuDNNGRU", {}, (12,), "2.2", "gru input=3 hidden=2 reset=after backward=no"),
+    ("CuDNNLSTM", {"go_backwards": True}, (16,), "2.2", "lstm input=3 hidden=2 backward"),
+    ("SimpleRNN", {"activation": "tanh"}, (2,), "2.4", "rnn input=3 hidden=2 activation=tanh backward=no"),
+    ("SimpleRNN", {"activation": "relu"}, (2,), "2.4", "rnn input=3 hidden=2 activation=relu backward=no"),
+    ("SimpleRNN", {"activation": None}, (2,), "2.4", "rnn input=3 hidden=2 activation=linear backward=no"),
 ]  # fmt: skip
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (layer("GRU"), "is a GRU by its configuration, and lstm by its shapes"),
     (layer("LSTM", units=5), "units=5"),
+    (layer("LSTM", use_bias=False), "use_bias=False by its configuration, and a bias"),
     (layer("LSTM", activation={"class_name": "function", "config": "mine"}), "activation of its own"),
-    ({"class_name": "Bidirectional", "config": {"name": "rec", "layer": layer("LSTM")}}, "is a LSTM"),
+    (layer("LSTM", recurrent_activation="pkg>mine"), "activation of its own"),
+    (
+        {"class_name": "Bidirectional", "config": {"name": "rec", "layer": layer("LSTM")}},
+        "is a Bidirectional by its configuration, and has one direction by its names",
+    ),
+    (layer("MyLSTM"), "is a MyLSTM by its configuration, which is no recurrent layer or cell of Keras' own"),
+    ({**layer("LSTM"), "module": "mine.layers"}, "is a mine.layers.LSTM"),
+    ({**layer("LSTM"), "registered_name": "mine>LSTM"}, "is a mine>LSTM"),
+    ({"class_name": "WeightDrop", "config": {"name": "drop", "layer": layer("LSTM")}}, "is wrapped in a WeightDrop"),
+    (layer("RNN", cell={"class_name": "PeepholeLSTMCell", "config": {"units": 2}}), "is a PeepholeLSTMCell"),
+    (layer("RNN", cell={"class_name": "LSTMCell", "config": {"units": 4}}), "units=4"),
 ]
 
 
@@ -367,17 +387,42 @@ class TestRecurrentLayers:
 
     @pytest.mark.parametrize(("said", "says"), REFUSED)
     def test_what_contradicts_or_has_no_word_is_noted(self, tmp_path: Path, said: dict[str, Any], says: str) -> None:
-        """A network that would be described wrongly is not described, and the note says why."""
+        """A network that would be described wrongly is refused, by what the file says and by its names."""
         checkpoint = layer_file(tmp_path, "rec/rec/", weights("LSTM", (8,)), "3.1", said)
-        assert checkpoint.modules == ()
+        (module,) = checkpoint.modules
+        assert (module.spec, says in module.refused) == ("", True)
         assert len([note for note in checkpoint.notes if says in note]) == 1
+        jobs.dedup(tmp_path / "m.h5", tmp_path / "d.safetensors")
+        for path, source in product(("m.h5", "d.safetensors"), (None, "keras")):
+            with pytest.raises(LayoutError, match=re.escape(says)):
+                jobs.convert(tmp_path / path, tmp_path / "o.safetensors", source=source, target="torch")
 
-    @pytest.mark.parametrize(("version", "warns"), [("2.1.2", True), ("2.2.5", True), ("2.3.1", False), ("3.1", False)])
-    def test_silence_is_noted(self, tmp_path: Path, version: str, warns: bool) -> None:
-        """Without a configuration nobody says the activations; old versions had another usual one than today's."""
-        (note,) = layer_file(tmp_path, "rec/rec/", weights("LSTM", (8,)), version).notes
+    @pytest.mark.parametrize(
+        ("version", "open_"),
+        [
+            ("2.1.2", [HARD]), ("2.2.5", [HARD]), ("2.1.6-tf", [HARD]), ("2.2.4-tf", ["gate_activation=sigmoid", HARD]),
+            ("2.3.1", []), ("2.3.0-tf", []), ("3.1", []), ("", []),
+        ],
+    )  # fmt: skip
+    def test_silence_is_noted(self, tmp_path: Path, version: str, open_: list[str]) -> None:
+        """Without a configuration nobody says the activations; old versions had another usual one than today's.
+
+        TensorFlow 1 and 2.0 both write 2.2.4-tf: both of their usual ones are named, and neither is recommended.
+        """
+        checkpoint = layer_file(tmp_path, "rec/rec/", weights("LSTM", (8,)), version)
+        (note,), (module,) = checkpoint.notes, checkpoint.modules
         assert "'rec/rec'" in note
-        assert ("hard_sigmoid" in note) == warns
+        assert ("hard_sigmoid" in note) == bool(open_)
+        assert list(module.unsure) == open_
+        jobs.dedup(tmp_path / "m.h5", tmp_path / "d.safetensors")
+        for path in ("m.h5", "d.safetensors"):
+            if not open_:
+                jobs.convert(tmp_path / path, tmp_path / "o.safetensors", target="onnx", spec=FORWARD, force=True)
+                continue
+            with pytest.raises(LayoutError, match="nothing in the file says its gate_activation") as error:
+                jobs.convert(tmp_path / path, tmp_path / "o.safetensors", target="onnx", spec=FORWARD)
+            assert all(f'--spec "{word}"' in error.value.hint for word in open_)
+            assert ("if it was not chosen" in error.value.hint) == (len(open_) == 1)
 
     @pytest.mark.parametrize(
         ("homes", "at", "own"),
@@ -422,6 +467,26 @@ class TestRecurrentLayers:
         twice = {"class_name": "Sequential", "config": {"name": "in", "layers": [layer("LSTM", activation="relu")] * 2}}
         (found,) = layer_file(tmp_path, "rec/rec/", weights("LSTM", (8,)), "3.1", twice).modules
         assert (found.spec, found.source) == ("lstm input=3 hidden=2", "names and shapes")
+
+
+@pytest.mark.parametrize("merge", ["concat", "sum"])
+def test_a_merge_mode_inside_a_stack(tmp_path: Path, merge: str) -> None:
+    """The second layer is given what was made of the outputs of the first: that is no function of torch's."""
+    layout, spec = layouts.find("keras"), specs.Spec("lstm", 3, 2, 2, True, merge=merge)
+    named = {f"enc/{t.name}": np.ones(t.shape, "f4") for t in stored(layout, layout.form(spec, {}), spec, {})}
+    assert named["enc/layer1/forward_layer/kernel"].shape == ((4 if merge == "concat" else 2), 8)
+    path, output = h5(tmp_path / "m.h5", named), tmp_path / "o.safetensors"
+    words = ("lstm", "merge=sum" if merge == "concat" else "merge=concat")
+    with pytest.raises(LayoutError, match="expected"):
+        jobs.convert(path, output, source="keras", target="keras.vars", at=("enc",), spec=" ".join(words))
+    convert = partial(jobs.convert, path, output, source="keras", at=("enc",), spec=f"lstm merge={merge}")
+    if merge == "concat":
+        assert convert(target="torch").converted[0].spec.layers == 2
+        return
+    with pytest.raises(LayoutError, match="layout torch cannot hold it: it has no merge=sum") as error:
+        convert(target="torch")
+    assert error.value.hint == "layouts that hold it: keras, keras.vars, keras.cudnn"
+    assert convert(target="keras.vars").converted[0].spec == spec
 
 
 class TestJulia:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import paramtool
-from paramtool.errors import FormatError
+from paramtool import jobs
+from paramtool.errors import FormatError, LayoutError
 from paramtool.formats import _onnx_tensor, _sniff
 from paramtool.formats._onnx_rnn import shortest
 from paramtool.model import alias
@@ -298,10 +300,14 @@ class TestRecurrentNodes:
     def test_what_no_spec_can_say_is_noted(
         self, tmp_path: Path, kind: str, attributes: dict[str, Any], says: str
     ) -> None:
-        """A network that would be described wrongly is not described, and the note says why."""
+        """A network that would be described wrongly is refused, by what the file says and by its names."""
         node, tensors = recurrent(kind, **attributes)
         checkpoint = only(tmp_path, *tensors, nodes=(node,))
-        assert checkpoint.modules == ()
+        (module,) = checkpoint.modules
+        assert (module.spec, says in module.refused) == ("", True)
+        for source, at, message in ((None, (), re.escape(says)), ("onnx", ("",), None)):
+            with pytest.raises(LayoutError, match=message):
+                jobs.convert(tmp_path / "model.onnx", tmp_path / "o.safetensors", source=source, target="torch", at=at)
         assert len([note for note in checkpoint.notes if says in note and "'rnn'" in note]) == 1
 
     def test_place_and_tensors(self, tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ def specs(draw: st.DrawFn) -> Spec:
     )
     said["clip"] = draw(st.sampled_from((0.0, 2.5)))
     said["activation"] = draw(st.sampled_from(("", "tanh", "relu")))
+    if both == "bidirectional":
+        said["merge"] = draw(st.sampled_from(("concat", "sum", "ave", "mul")))
     if kind == "gru":
         said["reset"] = draw(st.sampled_from(("", "after", "before")))
     if kind == "lstm":
@@ -172,6 +174,9 @@ def test_two_values_for_one_word_are_refused() -> None:
         ({"kind": "rnn", "coupled": True}, "a rnn has no peepholes, no coupled gates"),
         ({"kind": "gru", "cell_clip": 3.0}, "no clipped cell"),
         ({"bidirectional": True, "backward": True}, "exclude each other"),
+        ({"bidirectional": True, "merge": "add"}, "merge=add cannot be; expected concat, sum, ave, mul, none"),
+        ({"merge": "sum"}, "a network of one direction has nothing to merge"),
+        ({"bidirectional": True, "merge": "none", "layers": 2}, "the next layer would be given two outputs"),
     ],
 )
 def test_what_cannot_be_is_refused(said: dict[str, object], message: str) -> None:
@@ -206,6 +211,20 @@ def test_widths() -> None:
     assert spec.shape(Cell("R", 1, 0, "g")) == (5, 2)
     assert spec.shape(Cell("P", 0, 1)) == (2, 5)
     assert (spec.shape(Cell("h0")), spec.shape(Cell("c0"))) == ((2,), (5,))
+
+
+@pytest.mark.parametrize(("merge", "width"), [("concat", 10), ("sum", 5), ("ave", 5), ("mul", 5)])
+def test_what_the_next_layer_is_given(merge: str, width: int) -> None:
+    """Both directions side by side, or what was made of them."""
+    spec = Spec("lstm", 3, 5, 2, True, merge=merge)
+    assert [spec.shape(Cell("W", layer, 1, "i")) for layer in (0, 1)] == [(5, 3), (5, width)]
+
+
+def test_tanh_is_what_an_lstm_has_anyway() -> None:
+    """Said or not, it is the same network; an RNN's activation is unknown where it is not said."""
+    assert Spec("gru", 3, 4, activation="tanh") == Spec("gru", 3, 4)
+    assert text(Spec("lstm", 3, 4), ("activation", "backward")) == "lstm input=3 hidden=4 activation=tanh backward=no"
+    assert Spec("rnn", 3, 4, activation="tanh") != Spec("rnn", 3, 4)
 
 
 def test_cells_are_named_for_people() -> None:

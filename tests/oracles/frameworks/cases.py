@@ -150,8 +150,7 @@ def told(source: str, spec: Spec) -> str:
     """What the command must be told of a network: of torch's own file its activation, of others all."""
     if source == "torch":
         return f"activation={spec.activation}" if spec.activation else ""
-    unsaid = [fact for fact in layouts.find(layouts.parse(source)[0]).must_say if not getattr(spec, fact)]
-    return " ".join([text(spec), *(f"{fact}=0" for fact in unsaid if spec.kind == "lstm")])
+    return text(spec, [fact for fact in layouts.find(layouts.parse(source)[0]).must_say if spec.has(fact)])
 
 
 def generator_of(words: str) -> np.random.Generator:
