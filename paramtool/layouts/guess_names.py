@@ -144,7 +144,9 @@ def _networks(layout: Layout, at: str, shapes: Shapes, said: Facts) -> Iterator[
     """The networks that a module can be in a layout: one, or, where names and shapes leave it open, each of them."""
     for options in dict.fromkeys(tuple(form.when.items()) for form in layout.forms):
         try:
-            yield networks.network(layout, dict(options), at, shapes, said)
+            network = networks.network(layout, dict(options), at, shapes, said)
+            usual = {fact: UNSAID[fact] for fact in network.lacking if fact in UNSAID}
+            yield networks.network(layout, dict(options), at, shapes, {**usual, **said}) if usual else network
         except (LayoutError, UsageError):
             seen: dict[object, Network] = {}
             for facts in _facts(layout):
