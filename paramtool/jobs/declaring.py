@@ -15,7 +15,7 @@ from paramtool.model import alias, objects
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.config import Config
-from paramtool.passes import declared
+from paramtool.passes import declared, near
 from paramtool.passes.declared import Declared
 
 if TYPE_CHECKING:
@@ -111,16 +111,21 @@ def _of_folder(path: Path) -> Config | None:
     return read_config(path, "") if there else None
 
 
-def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str]) -> Checkpoint:
+def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str], saved: Mapping[str, str] | None = None) -> Checkpoint:
     """A checkpoint with the names that a model ties to some of its own: what a saver drops of them, readers may want.
 
-    UsageError where it has other things than tensors, and so no place for more names.
+    `ties` has every name of the model, `saved` the names that its files have, where these are others.  UsageError
+    where a tie has no name in the checkpoint, and where that has other things than tensors, and so no place for more
+    names.
     """
     views = checkpoint.views()
+    if saved and sum(name in checkpoint.entries for name in saved) > sum(name in checkpoint.entries for name in ties):
+        ties = saved
     holders: dict[str, str] = {}
     for name, first in ties.items():
         if name in views:
             holders.setdefault(first, name)
+    _refuse_absent(checkpoint, ties)
     names = {n: holders[first] for n, first in ties.items() if n not in checkpoint.entries and first in holders}
     if not names:
         return checkpoint
@@ -135,6 +140,23 @@ def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str]) -> Checkpoint:
     if isinstance(tree, objects.Mapping) and tree.items:
         tree = replace(tree, items=(*tree.items, *((name, objects.TensorRef(name)) for name in names)))
     return replace(checkpoint, entries=entries, objects=tree)
+
+
+def _refuse_absent(checkpoint: Checkpoint, ties: Mapping[str, str]) -> None:
+    """UsageError with the first tie that the checkpoint has no name of."""
+    groups: dict[str, list[str]] = {}
+    for name, first in ties.items():
+        groups.setdefault(first, []).append(name)
+    for names in groups.values():
+        if len(names) > 1 and not any(name in checkpoint.entries for name in names):
+            prefix, count = near.prefix_before(names, checkpoint.entries)
+            raise UsageError(
+                f"{checkpoint.files[0].path}: the config's model ties {' and '.join(map(repr, names[:3]))}, and none "
+                "of these names is there: nothing can be recorded for them",
+                hint=f"the names there begin with {prefix!r}: --only SECTION takes a part of the file"
+                if count
+                else "the config is of another model, or the file of a part of it",
+            )
 
 
 def untied(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:

@@ -22,6 +22,7 @@ from paramtool.formats import _hf_config
 from paramtool.jobs._progress import Path
 from paramtool.passes.wanted import Wanted, wanted_by
 from paramtool.torch._live import described, tensors_of
+from paramtool.torch._saved_names import saved_wanted
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -66,23 +67,7 @@ def wanted_from_config(path: Path) -> tuple[Mapping[str, Wanted], Mapping[str, W
     """
     model = model_from_config(path)
     own = tensors_of(model)
-    saved = _as_saved(model, own)
-    return wanted_by(described(own)), wanted_by(described(saved)) if saved.keys() != own.keys() else {}
-
-
-def _as_saved(model: nn.Module, own: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-    """The tensors that save_pretrained makes of a state dict and from_pretrained turns back: experts one by one, say.
-
-    transformers 5 has them in `core_model_loading`, which other versions may not have.
-    """
-    try:
-        from transformers import core_model_loading as loading
-
-        revert: Any = loading.revert_weight_conversion
-        saved: dict[str, torch.Tensor] = revert(model, dict(own))
-    except Exception:  # no such conversion, or one that needs values: the model's own names are all there is to say
-        return own
-    return saved
+    return wanted_by(described(own)), saved_wanted(model, own)
 
 
 def model_from_config(path: Path) -> nn.Module:
@@ -93,10 +78,10 @@ def model_from_config(path: Path) -> nn.Module:
     transformers = _transformers(where)
     architecture = _architecture(where, config, transformers)
     _check(where, config)
-    config_class, config = _of_class(where, config, architecture, transformers)
+    config_class, of_class = _of_class(where, config, architecture, transformers)
     try:
         with _quiet(transformers), _offline(), torch.device("meta"):
-            model = architecture(config_class.from_dict(_values(config)))
+            model = architecture(config_class.from_dict(_values(of_class)))
             model.tie_weights()
     except Exception as error:  # whatever a model's code makes of numbers that do not fit
         text = " ".join(str(error).split())[:300]

@@ -1,0 +1,104 @@
+"""Folders that transformers 5 writes under other names than its models have: their ties, and `load_model`.
+
+The models are small ones of `zoo_models.py`; a few here, all in `make oracles`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import paramtool
+import paramtool.torch
+from tests.hostile.command import quick
+from tests.laws.sharing import raw
+from tests.oracles import zoo_models
+
+EVERY = bool(os.environ.get("PARAMTOOL_EVERY_MODEL"))
+TIED = (
+    "gemma3", "t5gemma2", "voxtral_realtime", "paligemma", "paddleocr_vl", "got_ocr2", "glmasr", "granite_speech",
+    "granite_speech_plus", "kimi_k25",
+)  # fmt: skip
+"""Model types whose folders have the tied tensor under another name than the model."""
+RENAMED = (*TIED, "mixtral", "qwen2_moe", "llava", "colpali", "sam3", "aya_vision", "internvl", "ernie4_5_vl_moe")
+"""Model types whose folders have other names, or other tensors."""
+
+
+def some(names: tuple[str, ...], *few: str) -> Any:
+    """Parametrized: the first few of them, or all."""
+    return pytest.mark.parametrize("model_type", names if EVERY else few)
+
+
+def saved(model_type: str, folder: Path) -> nn.Module:
+    """A small model, saved by transformers."""
+    model = zoo_models.small(model_type)
+    model.save_pretrained(folder)  # type: ignore[operator]
+    return model
+
+
+def values(model: nn.Module) -> dict[str, bytes]:
+    return {name: raw(tensor) for name, tensor in model.state_dict().items()}
+
+
+@some(TIED, "gemma3", "t5gemma2")
+def test_ties_are_recorded_under_the_names_of_the_folder(model_type: str, tmp_path: Path) -> None:
+    """The dropped name is there, is the tensor that it is tied to, and from_pretrained complains of nothing new."""
+    model = saved(model_type, tmp_path / "in")
+    ran = quick("dedup", "in", "--ties-from-config", "-o", "out", cwd=tmp_path)
+    assert ran.code == 0, ran
+    before, after = paramtool.read(tmp_path / "in").entries, paramtool.load_file(tmp_path / "out")
+    added = after.keys() - before.keys()
+    assert added, "nothing was recorded"
+    memory = {after[name].__array_interface__["data"][0] for name in before}
+    assert all(after[name].__array_interface__["data"][0] in memory for name in added)
+    found, told = type(model).from_pretrained(tmp_path / "out", output_loading_info=True)  # type: ignore[attr-defined]
+    assert not told["missing_keys"] and values(found) == values(model)
+
+
+@some(RENAMED, "gemma3", "mixtral", "llava")
+@pytest.mark.parametrize("how", ["filled", "meta"])
+def test_load_model_takes_the_folder(model_type: str, how: str, tmp_path: Path) -> None:
+    """`variants` says so beforehand; every value is as from_pretrained has it, and the ties are the model's."""
+    model = saved(model_type, tmp_path / "in")
+    paramtool.dedup(tmp_path / "in", tmp_path / "out")
+    expected = type(model).from_pretrained(tmp_path / "in")  # type: ignore[attr-defined]
+    target = zoo_models.small(model_type, seed=1, device="meta" if how == "meta" else "cpu")
+    for folder in ("in", "out"):
+        assert paramtool.torch.variants(target, tmp_path / folder)[0].loads
+        loaded = paramtool.torch.load_model(target, tmp_path / folder)
+        assert not loaded.missing and not loaded.unexpected
+        assert values(target) == values(expected)
+    pointers = [tuple(t.data_ptr() for t in one.state_dict().values()) for one in (target, expected)]
+    assert [[one.index(p) for p in one] for one in pointers][0] == [[one.index(p) for p in one] for one in pointers][1]
+
+
+def test_a_folder_that_lacks_a_tensor_is_refused(tmp_path: Path) -> None:
+    """One expert of a Mixtral is missing: its layer cannot be made, and nothing in the model changes."""
+    from safetensors.torch import load_file, save_file
+
+    saved("mixtral", tmp_path / "in")
+    tensors = load_file(tmp_path / "in/model.safetensors")
+    gone = next(name for name in tensors if ".experts.1." in name)
+    save_file({name: tensor for name, tensor in tensors.items() if name != gone}, tmp_path / "in/model.safetensors")
+    target = zoo_models.small("mixtral", seed=1)
+    before = values(target)
+    assert not paramtool.torch.variants(target, tmp_path / "in")[0].loads
+    with pytest.raises(paramtool.errors.PlanError):
+        paramtool.torch.load_model(target, tmp_path / "in")
+    assert values(target) == before
+
+
+def test_a_declared_tie_without_a_name_is_an_error(tmp_path: Path) -> None:
+    """A file of another model than the config's, and one that has the model in a section."""
+    model = saved("gpt2", tmp_path / "in")
+    torch.save({"w": torch.ones(3)}, tmp_path / "other.pt")
+    torch.save({"model": model.state_dict()}, tmp_path / "whole.pt")
+    for name, hint in (("other.pt", "another model"), ("whole.pt", "--only")):
+        ran = quick("dedup", name, "--ties-from-config", "in", "-o", "x.safetensors", cwd=tmp_path)
+        assert ran.code == 2 and "lm_head.weight" in ran.err and hint in ran.err, ran
+        assert not (tmp_path / "x.safetensors").exists()
