@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from paramtool.errors import FormatError, UsageError
 from paramtool.formats import _hf_config, _tree
+from paramtool.jobs import _library
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.model import alias, objects
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.config import Config
 from paramtool.passes import declared, near
-from paramtool.passes.declared import Declared
+from paramtool.passes.declared import ClassTies, Declared
 
 if TYPE_CHECKING:
     from paramtool.engine.source import Source
@@ -46,9 +47,21 @@ def declared_ties(
 ) -> DeclaredTies:
     """The table of a config's ties; names that are stored apart are compared, block by block.
 
-    Without `all_rows` only those that the config ties: only they can turn out wrong by their bytes.
+    Where transformers is installed, the class of the model says what is tied, else the names do.  Without `all_rows`
+    only those are compared that the config ties: only they can turn out wrong by their bytes.
     """
-    rows = declared.table(config, checkpoint, graph)
+    return _compared_rows(config, checkpoint, graph, _library.class_ties(config.path), progress, all_rows)
+
+
+def _compared_rows(
+    config: Config,
+    checkpoint: Checkpoint,
+    graph: AliasGraph,
+    model: ClassTies | None,
+    progress: Progress = silent,
+    all_rows: bool = True,
+) -> DeclaredTies:
+    rows = declared.table(config, checkpoint, graph, model)
     wanted = {k: row for k, row in enumerate(rows) if all_rows or row.says}
     todo = {k: names for k, row in wanted.items() if (names := declared.unread(row, graph))}
     if not todo:
@@ -100,7 +113,10 @@ def folder_ties(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> Folder
         return FolderTies(warnings=(f"{error}; what it says of ties was not looked at",))
     if config is None:
         return FolderTies()
-    found = declared_ties(config, checkpoint, graph, all_rows=False)
+    found = _compared_rows(config, checkpoint, graph, None, all_rows=False)
+    matters = any(found.broken) or any(row.says and row.file == declared.EQUAL for row in found.rows)
+    if matters and (model := _library.class_ties(config.path)) is not None:
+        found = _compared_rows(config, checkpoint, graph, model, all_rows=False)
     equal = (row.tie.names for row in found.rows if row.says and row.file == declared.EQUAL)
     return FolderTies(tuple(equal), tuple(f"{config.path}: {text(row)}" for row in found.broken))
 
@@ -169,7 +185,10 @@ def untied(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:
         config = _of_folder(path)
     except FormatError:  # `folder_ties` says so
         return set()
-    return declared.untied(config, checkpoint, graph) if config else set()
+    loose = declared.untied(config, checkpoint, graph) if config else set()
+    if config and loose:  # the class of the model decides, where it can be asked
+        return declared.untied(config, checkpoint, graph, _library.class_ties(config.path))
+    return loose
 
 
 def separated_warning(where: str, names: Collection[str]) -> str:
@@ -194,9 +213,9 @@ def text(row: Declared) -> str:
     """What is wrong with a row, in one sentence."""
     a, b = row.apart or (row.tie.names[0], row.tie.names[1])
     if row.result in declared.BROKEN and row.says:
-        return f"{row.because}, and {a!r} and {b!r} are stored with {row.file}{apart_text(row)}; they stay apart"
+        return f"{row.why}, and {a!r} and {b!r} are stored with {row.file}{apart_text(row)}; they stay apart"
     names = ", ".join(map(repr, row.tie.names[:3]))
-    return f"{row.because}, and {names} share memory in the file: whoever trains one trains them all"
+    return f"{row.why}, and {names} share memory in the file: whoever trains one trains them all"
 
 
 def apart_text(row: Declared) -> str:

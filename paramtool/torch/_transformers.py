@@ -20,6 +20,7 @@ from torch import nn
 from paramtool.errors import FormatError, UnsafeError, UsageError
 from paramtool.formats import _hf_config
 from paramtool.jobs._progress import Path
+from paramtool.passes.declared import ClassTies
 from paramtool.passes.wanted import Wanted, wanted_by
 from paramtool.torch._live import described, tensors_of
 from paramtool.torch._saved_names import saved_wanted
@@ -68,6 +69,17 @@ def wanted_from_config(path: Path) -> tuple[Mapping[str, Wanted], Mapping[str, W
     model = model_from_config(path)
     own = tensors_of(model)
     return wanted_by(described(own)), saved_wanted(model, own)
+
+
+def class_ties(path: Path) -> ClassTies:
+    """Which names the model of a config.json ties, its own and those of its files; errors as of `names_from_config`."""
+    import transformers
+
+    model = model_from_config(path)
+    own = tensors_of(model)
+    both = (wanted_by(described(own)), saved_wanted(model, own))
+    names = tuple({name: one.memory for name, one in wanted.items()} for wanted in both if wanted)
+    return ClassTies(f"{type(model).__name__} of transformers {transformers.__version__}", names)
 
 
 def model_from_config(path: Path) -> nn.Module:

@@ -15,8 +15,8 @@ from torch import nn
 
 import paramtool
 import paramtool.torch
-from tests.hostile.command import quick
-from tests.laws.sharing import raw
+from tests.hostile.command import command, quick
+from tests.laws.sharing import partition, raw
 from tests.oracles import zoo_models
 
 EVERY = bool(os.environ.get("PARAMTOOL_EVERY_MODEL"))
@@ -73,8 +73,7 @@ def test_load_model_takes_the_folder(model_type: str, how: str, tmp_path: Path) 
         loaded = paramtool.torch.load_model(target, tmp_path / folder)
         assert not loaded.missing and not loaded.unexpected
         assert values(target) == values(expected)
-    pointers = [tuple(t.data_ptr() for t in one.state_dict().values()) for one in (target, expected)]
-    assert [[one.index(p) for p in one] for one in pointers][0] == [[one.index(p) for p in one] for one in pointers][1]
+    assert partition(target.state_dict()) == partition(expected.state_dict())
 
 
 def test_a_folder_that_lacks_a_tensor_is_refused(tmp_path: Path) -> None:
@@ -102,3 +101,60 @@ def test_a_declared_tie_without_a_name_is_an_error(tmp_path: Path) -> None:
         ran = quick("dedup", name, "--ties-from-config", "in", "-o", "x.safetensors", cwd=tmp_path)
         assert ran.code == 2 and "lm_head.weight" in ran.err and hint in ran.err, ran
         assert not (tmp_path / "x.safetensors").exists()
+
+
+# --- config-ties: what the class says --------------------------------------------------------------------------------
+
+COMPOSITE = (
+    "internvl", "mistral3", "glmasr", "granite_speech", "deepseek_vl", "hyperclovax_vision_v2", "janus", "lighton_ocr",
+    "modernvbert", "ovis2", "qwen3_vl_moe", "kimi_k25", "qwen2_5_omni_thinker", "minicpm_ocr",
+)  # fmt: skip
+"""Model types of whose fresh configs the parts say other things of the tie than the whole."""
+
+
+@some(("bigbird_pegasus", *COMPOSITE), "bigbird_pegasus", "internvl")
+def test_a_fresh_folder_is_as_its_class_says(model_type: str, tmp_path: Path) -> None:
+    """Nothing is found in what transformers has just written, and dedup warns of nothing and loses nothing."""
+    model = saved(model_type, tmp_path / "in")
+    ran = quick("inspect", "in", "--config", "--fail-on", "config-ties", cwd=tmp_path)
+    assert ran.code == 0 and "DIVERGED" not in ran.out and "SHARED" not in ran.out, ran
+    found = paramtool.inspect(tmp_path / "in", config="")
+    state = model.state_dict()
+    for row in found.config.rows:
+        assert not row.by_name and type(model).__name__ in row.because
+        if row.says is False and set(row.tie.names) <= state.keys():
+            assert len({state[name].data_ptr() for name in row.tie.names}) == len(row.tie.names)
+    assert paramtool.dedup(tmp_path / "in", tmp_path / "out").warnings == ()
+    again, told = type(model).from_pretrained(tmp_path / "out", output_loading_info=True)  # type: ignore[attr-defined]
+    assert not told["missing_keys"] and values(again) == values(model)
+
+
+def test_equal_bytes_that_the_class_does_not_tie_stay_two_names(tmp_path: Path) -> None:
+    """BigBirdPegasusForCausalLM: by name its head would be tied, and from_pretrained would miss what is left out."""
+    model = zoo_models.small("bigbird_pegasus", architecture="BigBirdPegasusForCausalLM")
+    with torch.no_grad():
+        model.lm_head.weight.copy_(model.get_input_embeddings().weight)  # type: ignore[union-attr, operator]
+    model.save_pretrained(tmp_path / "in")  # type: ignore[operator]
+    paramtool.dedup(tmp_path / "in", tmp_path / "out", min_equal_nbytes=1)
+    again, told = type(model).from_pretrained(tmp_path / "out", output_loading_info=True)  # type: ignore[attr-defined]
+    assert not told["missing_keys"] and values(again) == values(model)
+
+
+def test_without_transformers_a_finding_says_that_it_is_by_name(tmp_path: Path) -> None:
+    """The same folder where transformers cannot be imported: names decide, and the words say so."""
+    import json
+
+    model = saved("gpt2", tmp_path / "in")
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state["lm_head.weight"] += 1
+    torch.save(state, tmp_path / "in/pytorch_model.bin")
+    (tmp_path / "in/model.safetensors").unlink()
+    (tmp_path / "blocked").mkdir()
+    (tmp_path / "blocked/sitecustomize.py").write_text("import sys\nsys.modules['transformers'] = None\n")
+    args = ("inspect", "in", "--config", "--fail-on", "config-ties")
+    ran = quick(*args, cwd=tmp_path)
+    assert ran.code == 1 and "GPT2LMHeadModel of transformers" in ran.out and "by name" not in ran.out, ran
+    paths = f"{tmp_path}/blocked:{Path(paramtool.__file__).parents[1]}"
+    ran = command(*args, cwd=tmp_path, env={"PYTHONPATH": paths})
+    assert ran.code == 1 and "by name" in ran.out, ran
+    assert json.loads((tmp_path / "in/config.json").read_text())["architectures"] == ["GPT2LMHeadModel"]

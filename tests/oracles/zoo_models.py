@@ -18,8 +18,8 @@ from torch import nn
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-MOST = 24_000_000
-"""Parameters of a model that is still small."""
+FEW, MOST = 1_000_000, 24_000_000
+"""Parameters of a model that is small, and of one that is small enough where there is no smaller one."""
 PREFERRED = (
     "CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "SPEECH_SEQ_2_SEQ", "MASKED_LM",
     "PRETRAINING", "",
@@ -34,9 +34,13 @@ INNER = re.compile(r"(ffn_dim|intermediate_size|d_ff|mlp_dim|n_inner|ffn_hidden_
 HEADS = re.compile(r"(^|_)(num_(\w+_)?(attention_)?heads|n_heads?|attention_heads|num_heads)$")
 GROUPS = re.compile(r"(num_key_value_heads|num_kv_heads|n_kv_heads|multi_query_group_num)$")
 HEAD_DIM = re.compile(r"(^|_)(head_dim|d_kv|dim_head|attention_head_dim)$")
-EXPERTS = re.compile(r"(^|_)(num_experts|n_routed_experts|num_local_experts|moe_num_experts|n_experts|num_moe_experts)$")
+EXPERTS = re.compile(
+    r"(^|_)(num_experts|n_routed_experts|num_local_experts|moe_num_experts|n_experts|num_moe_experts)$"
+)
 PICKED = re.compile(r"(num_experts_per_tok|moe_k|top_k|moe_topk|num_experts_per_token|router_top_k)$")
-SCALED = re.compile(r"(dim|dims|size|sizes|channels|width|widths|features|rank|d_model|d_ff|n_embd|section|d_kv|d_inner|filters)$")
+SCALED = re.compile(
+    r"(dim|dims|size|sizes|channels|width|widths|features|rank|d_model|d_ff|n_embd|section|d_kv|d_inner|filters)$"
+)
 FIXED = re.compile(
     r"(vocab|image|patch|kernel|window|conv|crop|batch|chunk|grid|input|feature|pool|stride|merge|block|sample|group|num_)"
     r"\w*(size|sizes|dim)$|_token|num_channels$|in_channels$|^scale|max_"
@@ -58,8 +62,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "esm": {"": {"vocab_size": 33, "pad_token_id": 1}},
     "nemotron": {"head_dim": 8},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1},
+    "cohere_compass_text": {"layer_types": ["sliding_attention", "full_attention"]},
+    "cohere_compass": {"text_config.layer_types": ["sliding_attention", "full_attention"]},
+    "gemma4_assistant": {"": {"text_config": {"hidden_size_per_layer_input": 0}}},
 }  # fmt: skip
-"""What has to be said beside the defaults: {model type: {path: value}}; under an empty path what a config is made with."""
+"""{model type: {path: value}}: what has to be said beside the defaults; under an empty path, when a config is made."""
 
 
 def architectures() -> dict[str, tuple[str, ...]]:
@@ -81,7 +89,7 @@ def architectures() -> dict[str, tuple[str, ...]]:
 def _walk(config: dict[str, Any], change: Callable[[dict[str, Any], str, Any], Any]) -> dict[str, Any]:
     """A config with each value changed, those in it first."""
     made = {k: _walk(v, change) if isinstance(v, dict) else v for k, v in config.items()}
-    return {key: change(config, key, value) if isinstance(key, str) else value for key, value in made.items()}
+    return {k: change(config, k, value) if isinstance(k, str) else value for k, value in made.items()}
 
 
 def _smaller(width: int, words: int) -> Callable[[dict[str, Any], str, Any], Any]:
@@ -136,10 +144,16 @@ def _scaled(factor: int) -> Callable[[dict[str, Any], str, Any], Any]:
     return change
 
 
+OF_LAYERS = ("out_features", "out_indices", "stage_names", "per_layer_config", "num_kv_shared_layers")
+"""Keys, with underscores before some, that name layers which a smaller model may not have; classes make them again."""
+
+
 def _per_layer(config: dict[str, Any], made: dict[str, Any], how: str) -> dict[str, Any]:
     """Lists with one item a layer: cut, or left for the class to make again."""
     for key, value in list(made.items()):
-        if isinstance(value, dict) and isinstance(config.get(key), dict):
+        if isinstance(key, str) and key.lstrip("_") in OF_LAYERS and how == "drop":
+            del made[key]
+        elif isinstance(value, dict) and isinstance(config.get(key), dict):
             made[key] = _per_layer(config[key], value, how)
         elif isinstance(value, list):
             old = [number for name, number in config.items() if COUNT.search(name) and number == len(value)]
@@ -174,17 +188,22 @@ def small_config(model_type: str, architecture: str) -> Any:
     kind = config_class(model_type, cls)
     settings = SETTINGS.get(model_type, {})
     default = kind(**settings.get("", {})).to_dict()
-    least, reason = 0, ""
+    found, least, reason = None, 0, ""
     for data in candidates(default):
+        if found is not None and least <= MOST and data is default:
+            break  # what comes last is the largest
         try:
             config = kind.from_dict(_with(data, settings))
             count = sum(parameter.numel() for parameter in on_meta(cls, config).parameters())
         except Exception as error:  # whatever a model's code makes of numbers that do not fit
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             continue
-        if count <= MOST:
-            return config
-        least = min(least or count, count)
+        if found is None or count < least:
+            found, least = config, count
+        if count <= FEW:
+            break
+    if found is not None and least <= MOST:
+        return found
     raise ValueError(f"the smallest that was found has {least:,} parameters; {reason}" if least else reason)
 
 
@@ -214,16 +233,8 @@ def small(model_type: str, *, seed: int = 0, device: str = "cpu", architecture: 
     config = small_config(model_type, name)
     for key, value in settings.items():
         setattr(config, key, value)
-    if device == "meta":
-        made = on_meta(getattr(transformers, name), config)
-        made.tie_weights()  # type: ignore[operator]
-        return made
     torch.manual_seed(seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        made = getattr(transformers, name)(config).eval()
-    fill(made, seed)
-    return made
+    return like(getattr(transformers, name), config, seed=seed, device=device)
 
 
 def fill(model: nn.Module, seed: int = 0) -> None:
@@ -233,3 +244,60 @@ def fill(model: nn.Module, seed: int = 0) -> None:
         for parameter in model.parameters():
             if parameter.is_floating_point():
                 parameter.normal_(std=0.02, generator=generator)
+
+
+def like(cls: Any, config: Any, *, seed: int = 1, device: str = "cpu") -> nn.Module:
+    """A model of a class and a config with random values; on the meta device with none."""
+    made: nn.Module
+    if device == "meta":
+        made = on_meta(cls, config)
+        made.tie_weights()  # type: ignore[operator]
+        return made
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = cls(config).eval()
+    fill(made, seed)
+    return made
+
+
+# --- timm ------------------------------------------------------------------------------------------------------------
+
+TIMM = (
+    "bat_resnext26ts", "beit_base_patch16_224", "botnet26t_256", "caformer_s18", "cait_xxs24_224",
+    "coatnet_nano_rw_224", "convmixer_768_32", "convnext_atto", "convnextv2_atto", "crossvit_tiny_240", "cspresnet50",
+    "davit_tiny", "deit_tiny_distilled_patch16_224", "densenet121", "dla34", "dpn48b", "edgenext_xx_small",
+    "efficientformer_l1", "efficientnet_b0", "efficientvit_b0", "eva02_tiny_patch14_224", "fastvit_t8",
+    "focalnet_tiny_srf", "gcvit_xxtiny", "ghostnet_050", "hardcorenas_a", "hgnet_tiny", "hiera_tiny_224",
+    "levit_128s", "mambaout_femto", "maxvit_nano_rw_256", "mixer_s32_224", "mobilenetv3_small_050",
+    "mobilenetv4_conv_small_035", "mobilevit_xxs", "nfnet_l0", "pit_ti_224", "poolformer_s12", "regnetx_002",
+    "resnet18", "rexnet_100", "swin_tiny_patch4_window7_224", "tiny_vit_5m_224", "vit_tiny_patch16_224",
+    "xcit_nano_12_p16_224",
+)  # fmt: skip
+"""One model of each family; the smallest of it mostly."""
+
+
+def has_timm() -> bool:
+    try:
+        import timm  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def of_timm(name: str, *, seed: int = 0, device: str = "cpu", num_classes: int = 10) -> nn.Module:
+    """A model of timm with random values."""
+    import timm
+
+    with torch.device(device):
+        made: nn.Module = timm.create_model(name, pretrained=False, num_classes=num_classes).eval()
+    if device != "meta":
+        fill(made, seed)
+    return made
+
+
+def warm_up() -> None:
+    """Import what most models need, so that each process that is forked has it."""
+    for name in ("LlamaForCausalLM", "BertModel", "CLIPModel", "LlavaForConditionalGeneration"):
+        getattr(transformers, name)
+    if has_timm():
+        transformers.TimmBackbone
