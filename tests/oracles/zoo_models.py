@@ -263,17 +263,16 @@ def like(cls: Any, config: Any, *, seed: int = 1, device: str = "cpu") -> nn.Mod
 # --- timm ------------------------------------------------------------------------------------------------------------
 
 TIMM = (
-    "bat_resnext26ts", "beit_base_patch16_224", "botnet26t_256", "caformer_s18", "cait_xxs24_224",
-    "coatnet_nano_rw_224", "convmixer_768_32", "convnext_atto", "convnextv2_atto", "crossvit_tiny_240", "cspresnet50",
-    "davit_tiny", "deit_tiny_distilled_patch16_224", "densenet121", "dla34", "dpn48b", "edgenext_xx_small",
-    "efficientformer_l1", "efficientnet_b0", "efficientvit_b0", "eva02_tiny_patch14_224", "fastvit_t8",
-    "focalnet_tiny_srf", "gcvit_xxtiny", "ghostnet_050", "hardcorenas_a", "hgnet_tiny", "hiera_tiny_224",
-    "levit_128s", "mambaout_femto", "maxvit_nano_rw_256", "mixer_s32_224", "mobilenetv3_small_050",
-    "mobilenetv4_conv_small_035", "mobilevit_xxs", "nfnet_l0", "pit_ti_224", "poolformer_s12", "regnetx_002",
-    "resnet18", "rexnet_100", "swin_tiny_patch4_window7_224", "tiny_vit_5m_224", "vit_tiny_patch16_224",
-    "xcit_nano_12_p16_224",
+    "coat_tiny", "convit_tiny", "convnext_atto_rms", "cpubone_nano", "crossvit_tiny_240", "cs3darknet_focus_s",
+    "cspnext_tiny", "deit_tiny_patch16_224", "eca_botnext26ts_256", "edgenext_xx_small", "efficientformerv2_s0",
+    "efficientvit_b0", "fastvit_t8", "ghostnet_050", "hardcorenas_a", "hgnetv2_b0", "hrnet_w18_small", "iformer_s",
+    "inception_next_atto", "lcnet_035", "lcnetv2_small", "levit_128s", "mambaout_femto", "maxvit_pico_rw_256",
+    "mobilenetv2_035", "mobileone_s1", "mobilevit_xxs", "nf_regnet_b0", "pit_ti_224", "pvt_v2_b0", "regnetx_002",
+    "repghostnet_050", "resnet18", "resnetv2_18", "rexnet_100", "shvit_s1", "starnet_s050", "swiftformer_xs",
+    "tiny_vit_5m_224", "visformer_tiny", "vit_tiny_patch16_224", "vit_tiny_patch16_dinov3_qkvb",
+    "vit_tiny_r_s16_p8_224", "xcit_nano_12_p8_224",
 )  # fmt: skip
-"""One model of each family; the smallest of it mostly."""
+"""The smallest model of each of many modules of timm."""
 
 
 def has_timm() -> bool:
