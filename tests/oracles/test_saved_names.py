@@ -25,7 +25,7 @@ TIED = (
     "granite_speech_plus", "kimi_k25",
 )  # fmt: skip
 """Model types whose folders have the tied tensor under another name than the model."""
-RENAMED = (*TIED, "mixtral", "qwen2_moe", "llava", "colpali", "sam3", "aya_vision", "internvl", "ernie4_5_vl_moe")
+RENAMED = (*TIED, "mixtral", "qwen2_moe", "llava", "colpali", "sam3", "aya_vision", "internvl")
 """Model types whose folders have other names, or other tensors."""
 
 

@@ -61,11 +61,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ministral": {"head_dim": 16},
     "esm": {"": {"vocab_size": 33, "pad_token_id": 1}},
     "nemotron": {"head_dim": 8},
-    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1},
-    "cohere_compass_text": {"layer_types": ["sliding_attention", "full_attention"]},
-    "cohere_compass": {"text_config.layer_types": ["sliding_attention", "full_attention"]},
-    "gemma4_assistant": {"": {"text_config": {"hidden_size_per_layer_input": 0}}},
+    "gemma3n_text": {"num_kv_shared_layers": 0},
+    "gemma3n": {"text_config.num_kv_shared_layers": 0},
+    "chameleon": {"": {"vocabulary_map": {"<image>": 5}}, "vq_config.base_channels": 32},
+    "janus": {"vq_config.base_channels": 32},
+    "deformable_detr": {"d_model": 32},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
 }  # fmt: skip
 """{model type: {path: value}}: what has to be said beside the defaults; under an empty path, when a config is made."""
 
