@@ -73,9 +73,8 @@ def wanted_from_config(path: Path) -> tuple[Mapping[str, Wanted], Mapping[str, W
 
 def class_ties(path: Path) -> ClassTies:
     """Which names the model of a config.json ties, its own and those of its files; errors as of `names_from_config`."""
-    import transformers
-
     model = model_from_config(path)
+    transformers = _transformers(os.fspath(path))
     own = tensors_of(model)
     both = (wanted_by(described(own)), saved_wanted(model, own))
     names = tuple({name: one.memory for name, one in wanted.items()} for wanted in both if wanted)
@@ -153,7 +152,7 @@ def _of_class(
     that transformers' own tables pair with the model, the config is of that type (its Auto classes).
     """
     own = architecture.config_class
-    part = config.get(own.base_config_key)
+    part = config.get(getattr(own, "base_config_key", ""))
     config = part if isinstance(part, dict) else config
     said, built = config.get("model_type"), own.model_type
     if said is None or not built or said == built:

@@ -158,3 +158,15 @@ def test_without_transformers_a_finding_says_that_it_is_by_name(tmp_path: Path) 
     ran = command(*args, cwd=tmp_path, env={"PYTHONPATH": paths})
     assert ran.code == 1 and "by name" in ran.out, ran
     assert json.loads((tmp_path / "in/config.json").read_text())["architectures"] == ["GPT2LMHeadModel"]
+
+
+def test_a_tie_of_what_is_made_cannot_be_judged(tmp_path: Path) -> None:
+    """Two layers of a Mixtral share their experts, which the file holds one by one: refused before anything changes."""
+    saved("mixtral", tmp_path / "in")
+    target = zoo_models.small("mixtral", seed=1)
+    one, other = (layer.mlp.experts for layer in target.model.layers[:2])  # type: ignore[union-attr, index]
+    other.down_proj = one.down_proj
+    before = values(target)
+    with pytest.raises(paramtool.errors.PlanError, match="cannot be told before loading"):
+        paramtool.torch.load_model(target, tmp_path / "in")
+    assert values(target) == before
