@@ -3,7 +3,8 @@
 #   make demo     inspect and dedup a small checkpoint, then load it into three variants of its model
 #   make test     every test; those of reflinks only where mkfs.xfs (xfsprogs) is and a loop may be mounted
 #   make oracles  other libraries' verdicts: each framework runs what was converted for it, in an environment of its own
-#                 (10 of them, 14 GB), and docs/proofs.md tells of it; cuDNN is asked too, see `make cudnn`
+#                 (10 of them, 14 GB), and docs/proofs.md tells of it; cuDNN is asked too, see `make cudnn`; the
+#                 zoo of transformers and timm (one more, 6 GB, at most an hour; it goes on where it was cut short)
 #   make cudnn    the table of the layout `cudnn` beside what 5 versions of cuDNN say without a GPU (4 GB)
 #   make gpu      on a machine with a CUDA GPU whose Python has torch, click, numpy, ml_dtypes, safetensors and
 #                 matplotlib: the proof of that layout on the GPU (gpu-proof), and what fusing is worth there (gpu-bench);
@@ -72,12 +73,19 @@ check: $(VENV)/stamp-check
 
 # A line `# pip: ...` of the requirements has options for pip. Without build isolation, what a package is built with has
 # to be there before.
-$(ORACLES:%=$(ENVIRONMENTS)/%/stamp): $(ENVIRONMENTS)/%/stamp: tests/oracles/frameworks/requirements-%.txt
+define environment
 	$(ORACLE_PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' \
 	    $$(grep -E '^(setuptools|wheel)==' $<)
 	$(@D)/bin/python -m pip install --quiet $$(sed -n 's/^# pip: //p' $<) -r $<
 	touch $@
+endef
+
+$(ORACLES:%=$(ENVIRONMENTS)/%/stamp): $(ENVIRONMENTS)/%/stamp: tests/oracles/frameworks/requirements-%.txt
+	$(environment)
+
+$(ENVIRONMENTS)/zoo/stamp: tests/oracles/requirements-zoo.txt
+	$(environment)
 
 $(CUDNN:%=$(ENVIRONMENTS)/cudnn-%/stamp): $(ENVIRONMENTS)/cudnn-%/stamp: $(VENV)/stamp-paramtool
 	rm -rf $(@D)
@@ -108,12 +116,13 @@ gpu-bench:
 
 # The real libraries, run on what paramtool read and wrote. `make test` runs the first of these too; here they are alone,
 # all models of diffusers and PEFT included, each named with its verdict, and the tables of savers are made again (shown, not written). Then the frameworks.
-oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) cudnn
+oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)/zoo/stamp cudnn
 	PARAMTOOL_EVERY_MODEL=1 $(BIN)/python -m pytest -v tests/oracles tests/contracts
 	$(BIN)/python docs/examples/savers_table.py
 	$(BIN)/python docs/examples/real_models_table.py
 	$(BIN)/python tests/oracles/frameworks/prove.py --environments $(ENVIRONMENTS) \
 	    -o docs/proofs.md --json build/proofs.json
+	$(ENVIRONMENTS)/zoo/bin/python tests/oracles/zoo.py -o docs/proofs-models.md --json build/zoo.json
 
 # Needs about 20 GB of free space in TMPDIR at the usual GB=4.
 bench: $(VENV)/stamp-test

@@ -20,15 +20,20 @@ def _beside(path: str) -> str:
     return os.path.join(path if os.path.isdir(path) else os.path.dirname(path), NAME)
 
 
-def names_of(path: str, **how: bool) -> dict[str, dict[str, Any]]:
+def names_of(path: str) -> dict[str, dict[str, Any]]:
     """{name: shape} and {name: first name of its memory} of the model of a config, `names` and `ties` of the jobs.
 
-    Only `paramtool.torch` knows torch: it is imported by its name, when it is asked for.
+    `saved_names` and `saved_ties` are those that save_pretrained writes, empty where these are the same.  Only
+    `paramtool.torch` knows torch: it is imported by its name, when it is asked for.
     """
     try:
-        names = import_module("paramtool.torch").names_from_config(path, **how)
+        both = import_module("paramtool.torch._transformers").wanted_from_config(path)
     except ImportError as error:
         raise UsageError(f"{path}: a model is built by torch and transformers: {error}",
                          hint="pip install 'paramtool[torch]' transformers") from None  # fmt: skip
-    return {"names": {name: shape for name, (shape, _) in names.items()},
-            "ties": {name: tie for name, (_, tie) in names.items()}}  # fmt: skip
+    found: dict[str, dict[str, Any]] = {}
+    for which, wanted in zip(("", "saved_"), both, strict=True):
+        tensors = {name: one for name, one in wanted.items() if one.view is not None}
+        found[f"{which}names"] = {name: one.view.shape for name, one in tensors.items()}
+        found[f"{which}ties"] = {name: one.memory for name, one in tensors.items()}
+    return found

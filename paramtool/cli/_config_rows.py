@@ -31,7 +31,7 @@ def rows(found: DeclaredTies, many: int) -> Iterator[_render.Row]:
     yield ("config", found.path, "config says", "file says", "result")
     for row in ties[:many]:
         names = " = ".join(row.tie.names[:many]) + (" = ..." if len(row.tie.names) > many else "")
-        yield ("tie", names, f"{SAYS[row.says]}: {row.because}", f"{row.file}{apart_text(row)}", _result(row))
+        yield ("tie", names, f"{SAYS[row.says]}: {row.why}", f"{row.file}{apart_text(row)}", _result(row))
     if len(ties) > many:
         yield ("tie", f"and {len(ties) - many} more", "--json lists them")
 

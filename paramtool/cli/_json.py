@@ -98,7 +98,7 @@ def _declared(row: Declared) -> dict[str, Any]:
         "kind": row.tie.kind,
         "names": list(row.tie.names),
         "says": row.says,
-        "because": row.because,
+        "because": row.why,
         "file": row.file,
         "detail": row.detail,
         "apart": list(row.apart) if row.apart else None,

@@ -107,9 +107,11 @@ def command(
     if config is not None and len(ckpt) > 1:
         raise click.BadParameter("is for one input", param_hint="--ties-from-config")
     asked = () if config is None else (_config.asked(config, ckpt[0]),)
+    model = _config.names_of(config or asked[0]) if asked else {}
     options = jobs.Options(
         keep=keep,
-        ties=_config.names_of(config or asked[0])["ties"] if asked else {},
+        ties=model.get("ties", {}),
+        saved_ties=model.get("saved_ties", {}),
         reads=asked,
         weights=weights,
         only=only,

@@ -135,14 +135,13 @@ def _was(name: str, found: Exported) -> str:
 
 def _of_config(path: str, run: Callable[..., Exported]) -> Exported:
     """Export what the model of a config has; of a file that lacks that, what save_pretrained makes of such a model."""
-    names = names_of(path)
+    model = names_of(path)
     try:
-        return run(**names)
+        return run(names=model["names"], ties=model["ties"])
     except UsageError:
-        saved = names_of(path, saved=True)
-        if saved["names"].keys() == names["names"].keys():
+        if not model["saved_names"]:
             raise
         with suppress(UsageError):
-            found = run(**saved)
+            found = run(names=model["saved_names"], ties=model["saved_ties"])
             return replace(found, warnings=(*found.warnings, AS_SAVED))
         raise

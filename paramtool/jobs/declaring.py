@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from paramtool.errors import FormatError, UsageError
 from paramtool.formats import _hf_config, _tree
+from paramtool.jobs import _library
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.model import alias, objects
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.config import Config
-from paramtool.passes import declared
-from paramtool.passes.declared import Declared
+from paramtool.passes import declared, near
+from paramtool.passes.declared import ClassTies, Declared
 
 if TYPE_CHECKING:
     from paramtool.engine.source import Source
@@ -55,9 +56,21 @@ def declared_ties(
 ) -> DeclaredTies:
     """The table of a config's ties; names that are stored apart are compared, block by block.
 
-    Without `all_rows` only those that the config ties: only they can turn out wrong by their bytes.
+    Where transformers is installed, the class of the model says what is tied, else the names do.  Without `all_rows`
+    only those are compared that the config ties: only they can turn out wrong by their bytes.
     """
-    rows = declared.table(config, checkpoint, graph)
+    return _compared_rows(config, checkpoint, graph, _library.class_ties(config.path), progress, all_rows)
+
+
+def _compared_rows(
+    config: Config,
+    checkpoint: Checkpoint,
+    graph: AliasGraph,
+    model: ClassTies | None,
+    progress: Progress = silent,
+    all_rows: bool = True,
+) -> DeclaredTies:
+    rows = declared.table(config, checkpoint, graph, model)
     wanted = {k: row for k, row in enumerate(rows) if all_rows or row.says}
     todo = {k: names for k, row in wanted.items() if (names := declared.unread(row, graph))}
     if not todo:
@@ -109,7 +122,10 @@ def folder_ties(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> Folder
         return FolderTies(warnings=(f"{error}; what it says of ties was not looked at",))
     if config is None:
         return FolderTies()
-    found = declared_ties(config, checkpoint, graph, all_rows=False)
+    found = _compared_rows(config, checkpoint, graph, None, all_rows=False)
+    matters = any(found.broken) or any(row.says and row.file == declared.EQUAL for row in found.rows)
+    if matters and (model := _library.class_ties(config.path)) is not None:
+        found = _compared_rows(config, checkpoint, graph, model, all_rows=False)
     equal = (row.tie.names for row in found.rows if row.says and row.file == declared.EQUAL)
     return FolderTies(tuple(equal), tuple(f"{config.path}: {text(row)}" for row in found.broken))
 
@@ -120,16 +136,21 @@ def _of_folder(path: Path) -> Config | None:
     return read_config(path, "") if there else None
 
 
-def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str]) -> Checkpoint:
+def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str], saved: Mapping[str, str] | None = None) -> Checkpoint:
     """A checkpoint with the names that a model ties to some of its own: what a saver drops of them, readers may want.
 
-    UsageError where it has other things than tensors, and so no place for more names.
+    `ties` has every name of the model, `saved` the names that its files have, where these are others.  UsageError
+    where a tie has no name in the checkpoint, and where that has other things than tensors, and so no place for more
+    names.
     """
     views = checkpoint.views()
+    if saved and sum(name in checkpoint.entries for name in saved) > sum(name in checkpoint.entries for name in ties):
+        ties = saved
     holders: dict[str, str] = {}
     for name, first in ties.items():
         if name in views:
             holders.setdefault(first, name)
+    _refuse_absent(checkpoint, ties)
     names = {n: holders[first] for n, first in ties.items() if n not in checkpoint.entries and first in holders}
     if not names:
         return checkpoint
@@ -146,6 +167,23 @@ def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str]) -> Checkpoint:
     return replace(checkpoint, entries=entries, objects=tree)
 
 
+def _refuse_absent(checkpoint: Checkpoint, ties: Mapping[str, str]) -> None:
+    """UsageError with the first tie that the checkpoint has no name of."""
+    groups: dict[str, list[str]] = {}
+    for name, first in ties.items():
+        groups.setdefault(first, []).append(name)
+    for names in groups.values():
+        if len(names) > 1 and not any(name in checkpoint.entries for name in names):
+            prefix, count = near.prefix_before(names, checkpoint.entries)
+            raise UsageError(
+                f"{checkpoint.files[0].path}: the config's model ties {' and '.join(map(repr, names[:3]))}, and none "
+                "of these names is there: nothing can be recorded for them",
+                hint=f"the names there begin with {prefix!r}: --only SECTION takes a part of the file"
+                if count
+                else "the config is of another model, or the file of a part of it",
+            )
+
+
 def untied(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:
     """Names of a folder that share a memory in the file and that the model of its config does not tie.
 
@@ -156,7 +194,10 @@ def untied(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:
         config = _of_folder(path)
     except FormatError:  # `folder_ties` says so
         return set()
-    return declared.untied(config, checkpoint, graph) if config else set()
+    loose = declared.untied(config, checkpoint, graph) if config else set()
+    if config and loose:  # the class of the model decides, where it can be asked
+        return declared.untied(config, checkpoint, graph, _library.class_ties(config.path))
+    return loose
 
 
 def separated_warning(where: str, names: Collection[str]) -> str:
@@ -181,9 +222,9 @@ def text(row: Declared) -> str:
     """What is wrong with a row, in one sentence."""
     a, b = row.apart or (row.tie.names[0], row.tie.names[1])
     if row.result in declared.BROKEN and row.says:
-        return f"{row.because}, and {a!r} and {b!r} are stored with {row.file}{apart_text(row)}; they stay apart"
+        return f"{row.why}, and {a!r} and {b!r} are stored with {row.file}{apart_text(row)}; they stay apart"
     names = ", ".join(map(repr, row.tie.names[:3]))
-    return f"{row.because}, and {names} share memory in the file: whoever trains one trains them all"
+    return f"{row.why}, and {names} share memory in the file: whoever trains one trains them all"
 
 
 def apart_text(row: Declared) -> str:

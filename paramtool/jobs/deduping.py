@@ -101,6 +101,8 @@ class Options:
     """Which name owns what several share: `first`, `last`, or a pattern of fnmatch's."""
     ties: Mapping[str, str] = field(default_factory=dict)
     """{name: the first of the names that are one tensor} of a model: those that the file lacks are recorded, too."""
+    saved_ties: Mapping[str, str] = field(default_factory=dict)
+    """The same under the names that save_pretrained writes, where these are others and the file has more of them."""
     reads: Sequence[Path] = ()
     """Files that the caller has read to say all this; no output takes their place."""
     weights: str | None = None
@@ -222,7 +224,7 @@ def _prepared(
     whole = found.checkpoint
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     if options.ties:
-        checkpoint = declaring.with_ties(checkpoint, options.ties)
+        checkpoint = declaring.with_ties(checkpoint, options.ties, options.saved_ties)
     warnings = allow(checkpoint, output)
     if not checkpoint.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")

@@ -75,7 +75,9 @@ def variants(
 
 
 Judged = tuple[Variant, Checkpoint, tuple[Question, ...]]
-AS_SAVED = "its names are those that save_pretrained writes: from_pretrained turns them into the model's own"
+AS_SAVED = (
+    "its names are those that save_pretrained writes: from_pretrained and load_model turn them into the model's own"
+)
 
 
 def _best(whole: Checkpoint, asked: Asked, only: str | None) -> Judged:

@@ -5,10 +5,14 @@
     result         see RESULTS
 
 A declaration never joins names: what a file stores apart is only reported.
+
+What a config means depends on the class of the model.  Where the library that has the class says which names it ties,
+that counts (`ClassTies`); else names are recognised by their words, and a row says that it is by name.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -42,6 +46,16 @@ BROKEN = {"diverged", "shared-though-denied"}
 
 
 @dataclass(frozen=True, slots=True)
+class ClassTies:
+    """Which names of a model are one tensor, as the library that has its class says."""
+
+    of: str
+    """The class and its library: `GPT2LMHeadModel of transformers 5.23.0`."""
+    names: tuple[Mapping[str, str], ...]
+    """{name: the first name of its tensor}: of the model, and of its files where these have other names."""
+
+
+@dataclass(frozen=True, slots=True)
 class Declared:
     """One tie: what the config says of it, and what the file does."""
 
@@ -58,6 +72,13 @@ class Declared:
     """Their largest difference, where that is a question."""
     detail: str = ""
     """The two shapes or dtypes that differ, or why nothing was compared."""
+    by_name: bool = True
+    """Whether names alone say that the model has such a tie; else its class does."""
+
+    @property
+    def why(self) -> str:
+        """Where it is said, and that it is by name where it is."""
+        return f"{self.because}, by name" if self.by_name and self.says is not None else self.because
 
     @property
     def result(self) -> str:
@@ -65,7 +86,7 @@ class Declared:
         return RESULTS[self.says, self.file]
 
 
-def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph) -> list[Declared]:
+def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: ClassTies | None = None) -> list[Declared]:
     """Every tie that the names or the memories of a checkpoint know of, as far as no bytes have to be read for it.
 
     Rows with different names in different memories are left at `not compared`, without a detail.
@@ -73,7 +94,7 @@ def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph) -> list[Dec
     rows = [
         _placed(row, checkpoint, graph)
         for prefix, names in _parts(checkpoint)
-        for row in expected(config, names, prefix)
+        for row in expected(config, names, prefix, model)
     ]
     memories: dict[str, list[str]] = {}
     for member in graph.members.values():
@@ -84,9 +105,9 @@ def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph) -> list[Dec
     return [*rows, *(Declared(Tie("other", tuple(names)), None, "not said", MEMORY) for names in left)]
 
 
-def untied(config: Config, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:
+def untied(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: ClassTies | None = None) -> set[str]:
     """Names that share the whole of a memory in the file, and that the model does not tie as far as its config says."""
-    rows = [row for row in table(config, checkpoint, graph) if row.file == MEMORY]
+    rows = [row for row in table(config, checkpoint, graph, model) if row.file == MEMORY]
     tied = {name for row in rows if row.says for name in row.tie.names}
     loose = {name for row in rows if not row.says for name in row.tie.names[1:]} - tied
     return {name for name in loose if graph.relation(graph.members[name]) == "same"}
@@ -131,8 +152,10 @@ def _parts(checkpoint: Checkpoint) -> Iterator[tuple[str, list[str]]]:
     yield "", [name for name in names if not name.startswith(tuple(outer))]
 
 
-def expected(config: Config, names: Iterable[str], prefix: str = "") -> list[Declared]:
+def expected(config: Config, names: Iterable[str], prefix: str = "", model: ClassTies | None = None) -> list[Declared]:
     """What a config says of the ties among some names, which begin with a prefix that is not the model's.
+
+    The ties of `model` count where most of the names are its.
 
     >>> config = Config("config.json", {"tie_word_embeddings": False}, {"": "llama"})
     >>> [(row.says, row.because) for row in expected(config, ["model.embed_tokens.weight", "lm_head.weight"])]
@@ -147,7 +170,40 @@ def expected(config: Config, names: Iterable[str], prefix: str = "") -> list[Dec
         rows.append(Declared(_with_prefix(tie, prefix), says, because))
     if config.said.get(SIDES):
         rows += [Declared(_with_prefix(tie, prefix), True, _text(SIDES, True)) for tie in layers(inner)]
-    return rows
+    if model is None:
+        return rows
+    known = max(model.names, key=lambda names: sum(name in names for name in inner))
+    if 2 * sum(name in known for name in inner) <= len(inner):
+        return rows
+    return list(
+        _of_class(rows, model.of, {prefix + name: prefix + first for name, first in known.items()}, prefix, inner)
+    )
+
+
+def _of_class(
+    rows: Iterable[Declared], of: str, known: Mapping[str, str], prefix: str, inner: Iterable[str]
+) -> Iterator[Declared]:
+    """The ties of a class, as far as the file has their names, and of the rows by name those that it says nothing of.
+
+    Rows of names that the class knows and does not tie are denied.
+    """
+    groups: dict[str, list[str]] = {}
+    sizes = Counter(known.values())
+    for name in (prefix + name for name in inner):
+        if name in known and sizes[known[name]] > 1:
+            groups.setdefault(known[name], []).append(name)
+    kinds = {name: row.tie.kind for row in rows for name in row.tie.names}
+    for names in groups.values():
+        yield Declared(Tie(kinds.get(names[0], "other"), tuple(names)), True, f"{of} ties them", by_name=False)
+    for row in rows:
+        names = [name for name in row.tie.names if name in known]
+        if len(names) < len(row.tie.names):
+            yield row
+            continue
+        apart = list({known[name]: name for name in reversed(names)}.values())[::-1]
+        if len(apart) > 1 or known[names[0]] not in groups:
+            tie = replace(row.tie, names=tuple(apart))
+            yield replace(row, tie=tie, says=False, because=f"{of} does not tie them", by_name=False)
 
 
 def _with_prefix(tie: Tie, prefix: str) -> Tie:
@@ -183,9 +239,11 @@ def _words(config: Config, scope: str) -> tuple[bool | None, str]:
     """What is said of the words' tie at one config: there, in its text config, above it, or by default."""
     key = f"{scope}.{WORDS}" if scope else WORDS
     places = [key, *(one for one in config.said if _is_text(one, scope))]
-    for place in places:
-        if place in config.said:
-            return config.said[place], _text(place, config.said[place])
+    said = [place for place in places if place in config.said]
+    if said:
+        other = next((place for place in said if config.said[place] != config.said[said[0]]), "")
+        but = f" ({_text(other, config.said[other])}, which transformers 4 reads)" if other else ""
+        return config.said[said[0]], _text(said[0], config.said[said[0]]) + but
     model_type = config.model_types.get(scope, "")
     for known, default in ((TIED, True), (UNTIED, False)):
         if model_type in known:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from paramtool.model.checkpoint import Checkpoint, Entry
-from paramtool.model.dtype import DTYPES
+from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.storage import ByteRange, SourceFile, Storage
 from paramtool.model.view import View
 
@@ -26,11 +26,27 @@ def described(tensors: Mapping[str, torch.Tensor]) -> Checkpoint:
     for name, tensor in tensors.items():
         number = ids.setdefault(_storage(tensor, len(ids)), len(ids))
         sizes[number] = tensor.untyped_storage().nbytes()
-        dtype = DTYPES[str(tensor.dtype).removeprefix("torch.")]
-        view = View(number, dtype, int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride()))
+        view = View(number, dtype_of(tensor), int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride()))
         entries[name] = Entry(view)
     storages = {n: Storage(n, size, ByteRange("", 0, size)) for n, size in sizes.items()}
     return Checkpoint("model", (SourceFile("model", 0, 0),), storages, entries)
+
+
+def dtype_of(tensor: torch.Tensor) -> DType:
+    """The type of a tensor's elements."""
+    return DTYPES[str(tensor.dtype).removeprefix("torch.")]
+
+
+def without_values(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors on the meta device that lie on their storages as others do."""
+    bases: dict[tuple[object, torch.dtype], torch.Tensor] = {}
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        key = (_storage(tensor, len(bases)), tensor.dtype)
+        count = tensor.untyped_storage().nbytes() // tensor.element_size()
+        base = bases.setdefault(key, torch.empty(count, dtype=tensor.dtype, device="meta"))
+        found[name] = base.as_strided(tensor.shape, tensor.stride(), int(tensor.storage_offset()))
+    return found
 
 
 def _storage(tensor: torch.Tensor, otherwise: int) -> tuple[str, int]:

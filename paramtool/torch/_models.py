@@ -22,6 +22,7 @@ from paramtool.passes.wanted import plain_window, wanted_by
 from paramtool.torch._fit import check_request, refuse_unfit
 from paramtool.torch._live import tensors_of
 from paramtool.torch._places import Tensors, places
+from paramtool.torch._saved_names import Renamed, renamed
 from paramtool.torch._tensors import batches, torch_type
 
 
@@ -68,6 +69,8 @@ def load_model(
     have no memory yet.
 
     `prefix` is what the file calls the model: `encoder` takes `encoder.weight` as `weight`, and nothing outside.
+    Files of transformers' save_pretrained have other names than some models, and other tensors: where the model is one
+    of transformers and the file lacks its names, these become what from_pretrained makes of them.
 
     TieError where the model ties names that the file holds with different values; PlanError where shapes or types do
     not fit, or where the model has tensors that cannot be filled; UsageError where `device` or `dtype` do not fit the
@@ -81,6 +84,8 @@ def load_model(
     device = None if device is None else torch.device(device)
     check_request(tensors, assign, device, dtype)
     chosen, part = _part(whole, tensors, section, prefix)
+    named = _as_the_model_calls_it(model, tensors, part)
+    part = named.part
     present = {name: entry for name, entry in part.entries.items() if name in tensors}
     windows = {name: plain_window(entry.value) for name, entry in present.items()}
     found = {name: torch_type(view) for name, view in windows.items() if view is not None}
@@ -91,10 +96,11 @@ def load_model(
     if strict and (verdict.lacks or verdict.unused):
         hint = verdict.advice or "strict=False loads what fits"
         raise PlanError(f"{where}: {_explain(verdict)}", hint=hint)
-    taken = replace(part, entries=present)
+    named.refuse(where, questions)
+    taken = replace(part, entries={name: entry for name, entry in present.items() if name not in named.made})
     del tensors  # what is replaced goes at once
     with Source(part) as source, torch.no_grad():
-        for storage in {int(view.storage) for _, view in taken.windows()}:
+        for storage in {int(view.storage) for one in (taken, named.sources) for _, view in one.windows()}:
             source.prove_later(storage)
         source.settle()
         for apart in answered(source, questions):
@@ -102,6 +108,9 @@ def load_model(
         target.keep(verdict.lacks)
         for batch in batches(source, taken, "cpu"):
             target.take(batch)
+        for batch in batches(source, named.sources, "cpu"):
+            for made in named.take(batch):
+                target.take(made)
     return Loaded(verdict.lacks, verdict.unused, chosen or "", _on_meta(model))
 
 
@@ -111,6 +120,15 @@ def _part(whole: Checkpoint, tensors: Tensors, section: str | None, prefix: str)
     chosen = select.section_for(whole, [prefix + name for name in tensors]) if section is None else section
     part = whole if chosen is None else select.section(whole, chosen)
     return chosen, select.under(part, prefix) if prefix else part
+
+
+def _as_the_model_calls_it(model: nn.Module, tensors: Tensors, part: Checkpoint) -> Renamed:
+    """A file's own names, or those that from_pretrained gives its tensors, where the model has more of these."""
+    own = sum(name in part.entries for name in tensors)
+    other = renamed(model, part, tensors) if own < len(tensors) else None
+    if other is not None and sum(name in other.part.entries for name in tensors) > own:
+        return other
+    return Renamed(part, {}, replace(part, entries={}))
 
 
 def _refuse_clashes(where: str, verdict: Verdict) -> None:

@@ -6,6 +6,7 @@ Nothing is downloaded, and nothing that a config names is imported unless it is 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import warnings
@@ -19,16 +20,25 @@ from torch import nn
 from paramtool.errors import FormatError, UnsafeError, UsageError
 from paramtool.formats import _hf_config
 from paramtool.jobs._progress import Path
+from paramtool.passes.declared import ClassTies
 from paramtool.passes.wanted import Wanted, wanted_by
 from paramtool.torch._live import described, tensors_of
+from paramtool.torch._saved_names import saved_wanted
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-MAX_LAYERS = 10_000
-"""More layers than this are no model, and would take for ever to build."""
-LAYERS = re.compile(r"(^|_)(n_)?(layers?|experts|blocks)$")
-"""Keys of numbers of layers, as the configs of transformers call them: num_hidden_layers, n_layer, num_experts."""
+MAX_LAYERS = 20_000
+"""More layers or experts than this are no model, and would take for ever to build; Doge has 16,384 experts."""
+LAYERS = re.compile(r"(^|_)(layers|experts|blocks)$|(^|_)(n|num)_(\w+_)?(layer|expert|block)$")
+"""Keys of numbers of layers, as the configs of transformers call them: num_hidden_layers, n_layer, num_experts.
+
+`vision_feature_layer` is the index of one, -2 the last but one.
+"""
+FLOAT = "__float__"
+FLOATS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+"""`{"__float__": "Infinity"}` is how transformers 5 writes numbers that JSON has no word for
+(PreTrainedConfig._encode_special_floats)."""
 IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
 """Keys, with underscores before and behind, that change no tensor, and that can name kernels which are downloaded."""
 
@@ -58,23 +68,17 @@ def wanted_from_config(path: Path) -> tuple[Mapping[str, Wanted], Mapping[str, W
     """
     model = model_from_config(path)
     own = tensors_of(model)
-    saved = _as_saved(model, own)
-    return wanted_by(described(own)), wanted_by(described(saved)) if saved.keys() != own.keys() else {}
+    return wanted_by(described(own)), saved_wanted(model, own)
 
 
-def _as_saved(model: nn.Module, own: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-    """The tensors that save_pretrained makes of a state dict and from_pretrained turns back: experts one by one, say.
-
-    transformers 5 has them in `core_model_loading`, which other versions may not have.
-    """
-    try:
-        from transformers import core_model_loading as loading
-
-        revert: Any = loading.revert_weight_conversion
-        saved: dict[str, torch.Tensor] = revert(model, dict(own))
-    except Exception:  # no such conversion, or one that needs values: the model's own names are all there is to say
-        return own
-    return saved
+def class_ties(path: Path) -> ClassTies:
+    """Which names the model of a config.json ties, its own and those of its files; errors as of `names_from_config`."""
+    model = model_from_config(path)
+    transformers = _transformers(os.fspath(path))
+    own = tensors_of(model)
+    both = (wanted_by(described(own)), saved_wanted(model, own))
+    names = tuple({name: one.memory for name, one in wanted.items()} for wanted in both if wanted)
+    return ClassTies(f"{type(model).__name__} of transformers {transformers.__version__}", names)
 
 
 def model_from_config(path: Path) -> nn.Module:
@@ -84,10 +88,11 @@ def model_from_config(path: Path) -> nn.Module:
     config = _hf_config.whole(where)
     transformers = _transformers(where)
     architecture = _architecture(where, config, transformers)
-    _check(where, config, architecture)
+    _check(where, config)
+    config_class, of_class = _of_class(where, config, architecture, transformers)
     try:
         with _quiet(transformers), _offline(), torch.device("meta"):
-            model = architecture(architecture.config_class.from_dict(_without_code(config)))
+            model = architecture(config_class.from_dict(_values(of_class)))
             model.tie_weights()
     except Exception as error:  # whatever a model's code makes of numbers that do not fit
         text = " ".join(str(error).split())[:300]
@@ -138,15 +143,37 @@ def _architecture(where: str, config: Mapping[str, Any], transformers: ModuleTyp
     )
 
 
-def _check(where: str, config: Mapping[str, Any], architecture: Any) -> None:
-    """FormatError where a config contradicts itself, or asks for what would never end."""
-    said, built = config.get("model_type"), architecture.config_class.model_type
-    if said is not None and built and said != built:
-        raise FormatError(
-            f"{where}: contradicts itself: `model_type` is {said!r}, and `architectures` names "
-            f"{architecture.__name__}, which is {built!r}",
-            hint="one of the two is of another model",
-        )
+def _of_class(
+    where: str, config: Mapping[str, Any], architecture: Any, transformers: ModuleType
+) -> tuple[Any, Mapping[str, Any]]:
+    """The class of config that a model is built with, and what it is made of; FormatError where two are meant.
+
+    A model of one part takes that part of a composite config (PreTrainedConfig.from_pretrained); beside a `model_type`
+    that transformers' own tables pair with the model, the config is of that type (its Auto classes).
+    """
+    own = architecture.config_class
+    part = config.get(getattr(own, "base_config_key", ""))
+    config = part if isinstance(part, dict) else config
+    said, built = config.get("model_type"), own.model_type
+    if said is None or not built or said == built:
+        return own, config
+    for part in config.values():
+        if isinstance(part, dict) and part.get("model_type") == built:
+            return own, part
+    auto = transformers.models.auto
+    tables = (table for name, table in vars(auto.modeling_auto).items() if name.endswith("_MAPPING_NAMES"))
+    paired = (classes for table in tables if (classes := table.get(said)))
+    if any(architecture.__name__ in ([one] if isinstance(one, str) else one) for one in paired):
+        return auto.configuration_auto.CONFIG_MAPPING[said], config
+    raise FormatError(
+        f"{where}: contradicts itself: `model_type` is {said!r}, and `architectures` names "
+        f"{architecture.__name__}, which is {built!r}",
+        hint="one of the two is of another model",
+    )
+
+
+def _check(where: str, config: Mapping[str, Any]) -> None:
+    """FormatError where a config asks for what would never end, or is not of the model alone."""
     if config.get("quantization_config"):
         raise FormatError(
             f"{where}: is of a quantised model, whose tensors the quantiser makes and the config does not show",
@@ -166,13 +193,15 @@ def _numbers(value: object, key: str = "") -> Iterator[tuple[str, int]]:
         yield key, value
 
 
-def _without_code(value: Any) -> Any:
-    """A config without what names code or weights of others: they change no name and no shape."""
+def _values(value: Any) -> Any:
+    """The values of a config, without what names code or weights of others: they change no name and no shape."""
     if isinstance(value, list):
-        return [_without_code(item) for item in value]
+        return [_values(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = {key: _without_code(item) for key, item in value.items() if key.strip("_") not in IMPLEMENTATIONS}
+    if value.keys() == {FLOAT} and isinstance(value[FLOAT], str):
+        return FLOATS.get(value[FLOAT], value)
+    kept = {key: _values(item) for key, item in value.items() if key.strip("_") not in IMPLEMENTATIONS}
     kept.pop("auto_map", None)
     return kept | {key: False for key in kept if key == "use_pretrained_backbone"}
 

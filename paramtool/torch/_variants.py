@@ -13,6 +13,7 @@ from paramtool.jobs._progress import Path
 from paramtool.passes.wanted import wanted_by
 from paramtool.torch._fit import refuse_unfit
 from paramtool.torch._live import described, tensors_of
+from paramtool.torch._saved_names import saved_wanted
 from paramtool.torch._transformers import wanted_from_config
 
 Against = nn.Module | Path
@@ -43,4 +44,4 @@ def _asked(model: nn.Module) -> Asked:
     label = type(model).__name__
     tensors = tensors_of(model)
     refuse_unfit(label, model, tensors)
-    return Asked(label, "model", wanted_by(described(tensors)))
+    return Asked(label, "model", wanted_by(described(tensors)), saved_wanted(model, tensors))

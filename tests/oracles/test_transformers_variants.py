@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ import paramtool
 import paramtool.torch
 from paramtool.errors import FormatError, ParamtoolError, TieError, UnsafeError, UsageError
 from paramtool.torch import load_model, names_from_config
+from paramtool.torch._transformers import _of_class, _values
 from tests.hostile.command import command, quick
 from tests.laws.sharing import partition
 
@@ -216,6 +218,105 @@ def test_a_model_that_is_saved_under_other_names(tmp_path: Path) -> None:
     torch.save({"w": torch.ones(2)}, tmp_path / "other.pt")
     (variant,) = paramtool.variants(tmp_path / "other.pt", [tmp_path / "hf/config.json"])
     assert len(variant.lacks) == variant.names == len(model.state_dict())
+
+
+# --- configs that from_pretrained opens ------------------------------------------------------------------------------
+
+
+def llava() -> nn.Module:
+    """`vision_feature_layer` is the index of a layer, -2 by default."""
+    vision = transformers.CLIPVisionConfig(hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+                                           num_attention_heads=2, image_size=8, patch_size=4)  # fmt: skip
+    config = transformers.LlavaConfig(vision_config=vision, text_config=transformers.LlamaConfig(**SMALL))
+    assert config.vision_feature_layer == -2
+    return transformers.LlavaForConditionalGeneration(config)
+
+
+def mamba2() -> nn.Module:
+    """`time_step_limit` ends at infinity, for which JSON has no word."""
+    return transformers.Mamba2ForCausalLM(
+        transformers.Mamba2Config(
+            vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=2, num_heads=4, head_dim=8, n_groups=1,
+            state_size=8, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        )
+    )  # fmt: skip
+
+
+def part_of_a_whole() -> nn.Module:
+    """Llama 4's text model has the config of the whole beside it, as on the Hub: `text_config` is its own."""
+    text = transformers.Llama4TextConfig(**SMALL, intermediate_size_mlp=24, num_local_experts=2, head_dim=8)
+    return transformers.Llama4ForCausalLM(text)
+
+
+def doge() -> nn.Module:
+    """16,384 experts are no wrong number."""
+    return transformers.DogeForCausalLM(transformers.DogeConfig(**SMALL, num_experts=16384))
+
+
+OPENS: dict[str, tuple[Callable[[], nn.Module], Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    "an index": (llava, lambda config: config),
+    "infinity": (mamba2, lambda config: config),
+    "many experts": (doge, lambda config: config),
+    "a sister's type": (CASES["gpt2"].build, lambda config: config | {"model_type": "gpt-sw3"}),
+    "a whole's type": (
+        part_of_a_whole,
+        lambda config: {"model_type": "llama4", "architectures": config["architectures"], "text_config": config},
+    ),
+}
+"""{what is special about it: the model, and what its config.json becomes}."""
+
+
+@pytest.mark.parametrize("name", OPENS)
+def test_a_config_that_from_pretrained_opens(name: str, tmp_path: Path) -> None:
+    """The names and shapes are those that it opens; `variants` and both flags that build the model take it, too."""
+    make, change = OPENS[name]
+    model = make()
+    model.save_pretrained(tmp_path / "hf")  # type: ignore[operator]
+    path = tmp_path / "hf/config.json"
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    found, told = type(model).from_pretrained(tmp_path / "hf", output_loading_info=True)  # type: ignore[attr-defined]
+    assert not any(told.values())
+    shapes = {name: tuple(tensor.shape) for name, tensor in found.state_dict().items()}
+    assert {name: shape for name, (shape, _) in names_from_config(path).items()} == shapes
+    ran = quick("variants", "hf", "--against", "hf/config.json", cwd=tmp_path)
+    assert ran.code == 0 and "cannot load" not in ran.out, ran
+    for flags in (["dedup", "--ties-from-config"], ["export", "--keys-from-config"]):
+        ran = quick(flags[0], "hf", flags[1], "-o", flags[0], cwd=tmp_path)
+        assert ran.code == 0, ran
+        _, told = type(model).from_pretrained(tmp_path / flags[0], output_loading_info=True)  # type: ignore[attr-defined]
+        assert not any(told.values())
+
+
+def pairs() -> list[tuple[str, str]]:
+    """What transformers' own tables pair: model types with classes whose config is of another type."""
+    auto = transformers.models.auto.modeling_auto
+    tables = [table for name, table in vars(auto).items() if name.endswith("_MAPPING_NAMES")]
+    each = {(kind, one) for table in tables for kind, found in table.items()
+            for one in ([found] if isinstance(found, str) else found)}  # fmt: skip
+    found = []
+    for kind, name in sorted(each):
+        try:
+            own = getattr(transformers, name).config_class.model_type
+        except (AttributeError, ImportError):  # a table's word that is no class, a library that is not there
+            continue
+        found += [(kind, name)] if own != kind else []
+    return found
+
+
+@pytest.mark.skipif(not os.environ.get("PARAMTOOL_EVERY_MODEL"), reason="imports every model; make oracles")
+def test_every_pair_of_transformers_own_tables_is_taken() -> None:
+    """No config is refused for a `model_type` that transformers itself puts beside the class."""
+    found = pairs()
+    assert len(found) > 30
+    for kind, name in found:
+        try:
+            config = transformers.models.auto.configuration_auto.CONFIG_MAPPING[kind]()
+        except Exception:  # a few want arguments
+            continue
+        chosen, values = _of_class("config.json", json.loads(config.to_json_string(use_diff=False)),
+                                   getattr(transformers, name), transformers)  # fmt: skip
+        assert chosen.model_type in (kind, getattr(transformers, name).config_class.model_type)
+        chosen.from_dict(_values(values))
 
 
 # --- configs that are wrong ------------------------------------------------------------------------------------------

@@ -303,7 +303,7 @@ def test_the_table_of_a_pipe(tmp_path: Path) -> None:
     lines = quick("inspect", path, "--config", cwd=tmp_path).out.splitlines()
     assert f"config  {path}/config.json  config says  file says  result" in lines
     line = next(line for line in lines if line.startswith("tie  "))
-    assert line.split("  ")[1:3] == [f"{WTE} = {HEAD}", "tied: tie_word_embeddings is true"]
+    assert line.split("  ")[1:3] == [f"{WTE} = {HEAD}", "tied: tie_word_embeddings is true, by name"]
     assert line.split("  ")[3].startswith("different bytes (largest difference 0.5")
     assert line.endswith("DIVERGED: declared, and different")
     assert "tie  " not in quick("inspect", path, cwd=tmp_path).out

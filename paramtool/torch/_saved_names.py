@@ -1,0 +1,192 @@
+"""Files of save_pretrained, which transformers 5 writes under other names than its models have.
+
+Some names are only renamed; some tensors are made of several of the file, or are parts of one:
+
+    language_model.model.embed_tokens.weight          model.language_model.embed_tokens.weight     Gemma 3
+    ...block_sparse_moe.experts.0.w2.weight, ...      ...mlp.experts.down_proj                     Mixtral
+
+What becomes of which is a part of transformers (`conversion_mapping`, `core_model_loading`), and is asked there, name
+by name, as from_pretrained does (`convert_and_load_state_dict_in_model`).  It is asked only of models of transformers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from paramtool.errors import PlanError
+from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.storage import ByteRange, Storage
+from paramtool.model.view import View
+from paramtool.passes.meetings import Question
+from paramtool.passes.wanted import Wanted, plain_window, wanted_by
+from paramtool.torch._live import described, dtype_of, without_values
+from paramtool.torch._tensors import torch_type
+
+
+def as_saved(model: nn.Module, own: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    """The tensors that save_pretrained makes of a state dict and from_pretrained turns back; `own` where none does.
+
+    A renamed tensor stays the same object.
+    """
+    if not is_of_transformers(model):
+        return own
+    try:
+        from transformers import core_model_loading as loading
+
+        revert: Any = loading.revert_weight_conversion
+        saved: dict[str, torch.Tensor] = revert(model, dict(own))
+    except Exception:  # no such conversion, or one that needs values: the model's own names are all there is to say
+        return own
+    return saved
+
+
+def saved_wanted(model: nn.Module, own: Mapping[str, torch.Tensor]) -> Mapping[str, Wanted]:
+    """What files of save_pretrained hold of a model; nothing where that is just what the model has."""
+    saved = as_saved(model, without_values(own)) if is_of_transformers(model) else own
+    return wanted_by(described(saved)) if saved.keys() != own.keys() else {}
+
+
+def is_of_transformers(model: nn.Module) -> bool:
+    """Whether a model is one of transformers, told without importing it."""
+    transformers = sys.modules.get("transformers")
+    return transformers is not None and isinstance(model, transformers.PreTrainedModel)
+
+
+@dataclass(slots=True)
+class Made:
+    """Tensors of a model that are made of tensors of a file, all at once."""
+
+    name: str
+    """The first of them."""
+    converter: Any
+    model: nn.Module
+    sources: dict[str, str] = field(default_factory=dict)
+    """{name in the file: what the converter knows it as}, in the order in which it takes them."""
+    held: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Those that came."""
+
+    def of(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """{name in the model: its tensor}, made of all sources."""
+        converter = deepcopy(self.converter)
+        for name, pattern in self.sources.items():
+            converter.add_tensor(self.name, name, pattern, tensors[name])
+        made = converter.convert(self.name, model=self.model, config=self.model.config)
+        return {name: one[0] if isinstance(one, list) else one for name, one in made.items()}
+
+    def take(self, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """What can be made now that these tensors came as well; nothing before the last one did."""
+        self.held.update({name: tensor for name, tensor in batch.items() if name in self.sources})
+        if len(self.held) < len(self.sources):
+            return {}
+        held, self.held = self.held, {}
+        return self.of(held)
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A checkpoint with the names that a model has for what is in it."""
+
+    part: Checkpoint
+    """Names of the model; those that are made have a place on a storage without bytes."""
+    made: Mapping[str, Made]
+    """{name of the model: what makes it}."""
+    sources: Checkpoint
+    """The tensors of the file that others are made of."""
+
+    def take(self, batch: Mapping[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
+        """What can be made of tensors of `sources` once these came, too."""
+        for group in {id(group): group for group in self.made.values()}.values():
+            if not group.sources.keys().isdisjoint(batch) and (found := group.take(batch)):
+                yield found
+
+    def refuse(self, where: str, questions: Iterable[Question]) -> None:
+        """PlanError where a tie can only be judged by bytes that are not in the file but made."""
+        for question in questions:
+            if made := [name for name in (question.name, question.other) if name in self.made]:
+                raise PlanError(
+                    f"{where}: the model ties {question.name!r} and {question.other!r}, and {made[0]!r} is not in the "
+                    "file: transformers makes it of others; whether the two are equal cannot be told before loading",
+                    hint="from_pretrained opens it; or save it again without the tie",
+                )
+
+
+def renamed(model: nn.Module, part: Checkpoint, own: Collection[str]) -> Renamed | None:
+    """A checkpoint with its tensors under a model's own names, as from_pretrained gives them.
+
+    None where the model is none of transformers, or where the names stay what they are.
+    """
+    if not is_of_transformers(model) or (rules := _rules(model)) is None:
+        return None
+    names, groups = _sorted_out(model, part.entries, own, rules)
+    entries: dict[str, Entry] = {}
+    storages = dict(part.storages)
+    makers: dict[str, Made] = {}
+    for group in groups:
+        try:
+            made = group.of({name: _meta(part.entries[name]) for name in group.sources})
+        except Exception:  # sources are lacking, or are of shapes that do not fit: they stay under their names
+            names |= {name: name for name in group.sources}
+            continue
+        for name, tensor in made.items():
+            number = max(storages, default=-1) + 1
+            dtype = dtype_of(tensor)
+            nbytes = tensor.numel() * dtype.block_bytes
+            storages[number] = Storage(number, nbytes, ByteRange("", 0, nbytes))
+            entries[name] = Entry(View(number, dtype, 0, tuple(tensor.shape), tuple(tensor.contiguous().stride())))
+            makers[name] = group
+    entries |= {names[name]: entry for name, entry in part.entries.items() if name in names}
+    if not makers and all(name == new for name, new in names.items()):
+        return None
+    sources = {name: part.entries[name] for group in makers.values() for name in group.sources}
+    return Renamed(replace(part, entries=entries, storages=storages), makers, replace(part, entries=sources))
+
+
+def _rules(model: nn.Module) -> tuple[Any, Sequence[Any], Sequence[Any]] | None:
+    """transformers' own: the module that applies them, renamings, converters; None where this version has none."""
+    try:
+        from transformers import conversion_mapping
+        from transformers import core_model_loading as loading
+
+        mapping: Any = conversion_mapping.get_model_conversion_mapping
+        rules = mapping(model)
+        renamings = [rule for rule in rules if isinstance(rule, loading.WeightRenaming)]
+        return loading, renamings, [rule for rule in rules if isinstance(rule, loading.WeightConverter)]
+    except (ImportError, AttributeError):
+        return None
+
+
+def _sorted_out(
+    model: nn.Module, names: Collection[str], own: Collection[str], rules: tuple[Any, Sequence[Any], Sequence[Any]]
+) -> tuple[dict[str, str], list[Made]]:
+    """{name in the file: name in the model} of what is only renamed, and what is made of the others."""
+    loading, renamings, converters = rules
+    by_pattern = {pattern: converter for converter in converters for pattern in converter.source_patterns}
+    found: dict[str, str] = {}
+    groups: dict[str, Made] = {}
+    for name in sorted(names, key=loading.dot_natural_key):
+        new, pattern = loading.rename_source_key(name, renamings, converters)
+        if new not in own:
+            found[name] = name
+        elif pattern is None:
+            found[name] = new
+        else:
+            groups.setdefault(new, Made(new, by_pattern[pattern], model)).sources[name] = pattern
+    taken: dict[str, str] = {}
+    for name, new in found.items():  # two names of the file for one of the model: the first keeps it
+        found[name] = new if taken.setdefault(new, name) == name else name
+    return found, list(groups.values())
+
+
+def _meta(entry: Entry) -> torch.Tensor:
+    """A tensor of the shape and type of one in a file, without values; ValueError where it is none."""
+    view = plain_window(entry.value)
+    if view is None:
+        raise ValueError("is no plain tensor")
+    return torch.empty(view.shape, dtype=torch_type(view), device="meta")
