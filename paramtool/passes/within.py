@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from paramtool import layouts
 from paramtool.errors import FormatError, LayoutError, UsageError, plural
 from paramtool.layouts.layout import Layout
-from paramtool.layouts.networks import Network, arithmetic, modules, named, network, refuse_unsaid, squeezed
+from paramtool.layouts.lengths import arithmetic
+from paramtool.layouts.networks import Network, modules, named, network, refuse_unsaid, squeezed
 from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Module, NoData, Unreadable
