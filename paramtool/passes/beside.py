@@ -200,9 +200,8 @@ def _unaccounted(
 ) -> LayoutError:
     lines, hints = [], []
     if explained:
-        hints.append(
-            f"{' and '.join(explained)} {'have' if len(explained) > 1 else 'has'} a place for each: --from says so"
-        )
+        have = "has" if len(explained) == 1 else "have"
+        hints.append(f"{' and '.join(explained)} {have} a place for each: --from (of unfuse: --layout) says so")
     for name in names[:SHOWN]:
         known = _known(checkpoint, name)
         lines.append(f"{name!r}{_shape(checkpoint.entries[name])}" + (f": {known.what}" if known else ""))
