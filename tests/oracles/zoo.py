@@ -82,6 +82,8 @@ class Case:
     """The same model with other values; `device`."""
     folder: Path
     config: Any = None
+    opens: bool = True
+    """Whether transformers opens the folder that it saved, and misses nothing."""
 
     @property
     def file(self) -> Path:
@@ -162,7 +164,9 @@ def folder(case: Case) -> str:
     try:
         before, told = opened(kind, case.folder / "hf")
     except Exception as error:
+        case.opens = False
         return f"{NONE} (transformers does not open its own folder: {_line(error)})"
+    case.opens = not told
     after, says = opened(kind, case.folder / "small")
     if told != says:
         raise Wrong(f"from_pretrained says {says} of the output, and {told} of the input")
@@ -253,6 +257,8 @@ def flipped(case: Case) -> str:
     same(case.model.state_dict(), target.state_dict(), "the untied model", shared=False)
     if groups(target) != theirs:
         raise Wrong("load_model changed who shares memory in the untied model")
+    if not case.opens:
+        return f"{OK}: untied, from the file"
     own, saved = ({n: one.memory for n, one in wanted.items()} for wanted in wanted_from_config(case.folder / "hf"))
     jobs.dedup(case.folder / "hf", case.folder / "with_ties", ties=own, saved_ties=saved, min_equal_nbytes=1)
     again = type(case.model)(other).eval()
