@@ -82,6 +82,8 @@ class Case:
     """The same model with other values; `device`."""
     folder: Path
     config: Any = None
+    opens: bool = True
+    """Whether transformers opens the folder that it saved, and misses nothing."""
 
     @property
     def file(self) -> Path:
@@ -162,7 +164,9 @@ def folder(case: Case) -> str:
     try:
         before, told = opened(kind, case.folder / "hf")
     except Exception as error:
+        case.opens = False
         return f"{NONE} (transformers does not open its own folder: {_line(error)})"
+    case.opens = not told
     after, says = opened(kind, case.folder / "small")
     if told != says:
         raise Wrong(f"from_pretrained says {says} of the output, and {told} of the input")
@@ -253,6 +257,8 @@ def flipped(case: Case) -> str:
     same(case.model.state_dict(), target.state_dict(), "the untied model", shared=False)
     if groups(target) != theirs:
         raise Wrong("load_model changed who shares memory in the untied model")
+    if not case.opens:
+        return f"{OK}: untied, from the file"
     own, saved = ({n: one.memory for n, one in wanted.items()} for wanted in wanted_from_config(case.folder / "hf"))
     jobs.dedup(case.folder / "hf", case.folder / "with_ties", ties=own, saved_ties=saved, min_equal_nbytes=1)
     again = type(case.model)(other).eval()
@@ -302,11 +308,16 @@ def of_timm(name: str, where: Path) -> Case:
 def timm_folder(case: Case) -> str:
     import timm
 
-    timm.models.save_for_hf(case.model, case.folder / "hf", safe_serialization=True)
+    try:
+        timm.models.save_for_hf(case.model, case.folder / "hf", safe_serialization=True)
+        what = OK
+    except RuntimeError:  # "Some tensors share memory"
+        timm.models.save_for_hf(case.model, case.folder / "hf", safe_serialization=False)
+        what = f"{OK}; timm saves it as a pickle alone, since its tensors share memory"
     paramtool.dedup(case.folder / "hf", case.folder / "small", min_equal_nbytes=1)
     again = timm.create_model(f"local-dir:{case.folder / 'small'}", pretrained=True)
     same(case.model.state_dict(), again.state_dict(), "timm's create_model of the folder")
-    return OK
+    return what
 
 
 def timm_own_folder(case: Case) -> str:
@@ -540,11 +551,11 @@ def main() -> int:
     huggingface_hub.constants.HF_HUB_OFFLINE = True
     head = {"versions": versions(), "program": program()}
     found = earlier(asked.state, head, asked.keep)
-    if asked.wrong:
-        found = {key: line for key, line in found.items() if line["built"] and not is_wrong(line)}
     every = [("transformers", name) for name in zoo_models.architectures()]
     every += [("timm", name) for name in zoo_models.TIMM if zoo_models.has_timm()]
     only = set(filter(None, asked.only.split(",")))
+    again = {key for key, line in found.items() if asked.wrong and (is_wrong(line) or not line["built"])}
+    found = {key: line for key, line in found.items() if key not in again or (only and key[1] not in only)}
     todo = [one for one in every if one not in found and (not only or one[1] in only)]
     warm_up()
     with open(asked.state, "a", encoding="utf-8") as state:

@@ -66,7 +66,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "gemma3n": {"text_config.num_kv_shared_layers": 0},
     "chameleon": {"": {"vocabulary_map": {"<image>": 5}}, "vq_config.base_channels": 32},
     "janus": {"vq_config.base_channels": 32},
-    "deformable_detr": {"d_model": 32},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
 }  # fmt: skip
 """{model type: {path: value}}: what has to be said beside the defaults; under an empty path, when a config is made."""
