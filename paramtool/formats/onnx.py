@@ -89,6 +89,10 @@ class _Walk:
     """{place of a graph + name of a value in it: its shape, as the graph says it}."""
     spread: dict[str, str] = field(default_factory=dict)
     """{place of a graph + name of a value in it: the stored tensor whose numbers it has}."""
+    filled: dict[str, list[Found]] = field(default_factory=dict)
+    """{the same: the number that all its elements are}, of ConstantOfShape."""
+    constant: set[str] = field(default_factory=set)
+    """The same names, of what the graph computes from nothing but what it stores."""
     defects: list[str] = field(default_factory=list)
     more: int = 0
     """Defects that are only counted."""
@@ -142,6 +146,8 @@ class _Walk:
             for k, place in enumerate(attribute.get("graphs", ())):
                 self.graph(place, f"{prefix}{label}/{name}.{k}/", scope, depth + 1)
         if domain not in _onnx_rnn.DOMAINS:
+            if operator.endswith(tuple(_onnx_rnn.KINDS)):
+                self.notes.append(f"{operator} node {prefix + label!r:.200}, of {domain!r:.200}, is not converted")
             return
         if operator == "Constant" and outputs:
             for place in attributes.get("value", {}).get("t", ()):
@@ -151,9 +157,13 @@ class _Walk:
         inputs = tuple(self.reader.texts(node, "input"))
         if operator == "Identity" and inputs and inputs[0] in scope and outputs:
             scope[outputs[0]] = scope[inputs[0]]
+        if operator == "Constant" or (inputs and all(n in scope or prefix + n in self.constant for n in inputs if n)):
+            self.constant.update(prefix + output for output in outputs)
         source = scope.get(inputs[0]) or self.spread.get(prefix + inputs[0]) if inputs else None
         if operator in _onnx_given.SPREADING and source and outputs:
             self.spread[prefix + outputs[0]] = source
+        if operator == "ConstantOfShape" and outputs:
+            self.filled[prefix + outputs[0]] = [*map(self.tensors.find, attributes.get("value", {}).get("t", ()))]
         if operator in _onnx_rnn.KINDS:
             self.recurrent(_onnx_rnn.Node(self.reader, operator, label, inputs, attributes), prefix, scope)
 
@@ -208,6 +218,11 @@ class _Walk:
                 self.notes.append(
                     f"{where}: begins with what the graph makes of {source!r:.200}: give it to the network"
                 )
+            filled = self.filled.get(prefix + node.given(name), ())
+            if any(any(_onnx_given.content(self.reader, one) or b"?") for one in filled):
+                self.notes.append(
+                    f"{where}: begins with the constant {node.given(name)!r:.200}: give it to the network"
+                )
         try:
             self.lengths(node, prefix, where, scope)
             self.modules.append(_onnx_rnn.describe(node, at, tensors, shapes))
@@ -221,6 +236,8 @@ class _Walk:
         if name in scope:
             count = steps[node.whole("layout")] if len(steps) == 3 and node.whole("layout") in (0, 1) else None
             _onnx_given.refuse_lengths(scope[name], _onnx_given.content(self.reader, self.found[scope[name]]), count)
+        elif prefix + name in self.constant:
+            _onnx_given.refuse_lengths(name, None, None)
         elif name:
             self.notes.append(
                 f"{where}: is given the lengths of its sequences, {name!r:.200}: give them to the network"

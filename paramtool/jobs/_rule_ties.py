@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from paramtool.errors import FormatError
 from paramtool.jobs._rule_names import quoted
 from paramtool.model.checkpoint import Compound
+from paramtool.model.view import overlaps
 
 if TYPE_CHECKING:
     from paramtool.jobs.inspecting import Inspection
@@ -81,6 +82,20 @@ def memories(found: Inspection, name: str) -> tuple[str, ...]:
     if not isinstance(value, Compound):
         return ()
     return tuple(f"{part} {members[f'{name}/{part}'].memory}" for part in sorted(value.parts))
+
+
+def is_one_tensor(found: Inspection, a: str, b: str) -> bool:
+    """Whether two names of one memory have the same bytes of it, in whatever order of axes.
+
+    The windows of a flattened RNN share a storage and no byte, and a slice is a part.  Names that a record ties and
+    that stand on several storages are one by its word.
+    """
+    members = found.graph.members
+    if a not in members or b not in members or members[a].source.storage != members[b].source.storage:
+        return True
+    one, other = members[a].source, members[b].source
+    places = [(view.byte_start, view.byte_stop, view.numel, view.dtype) for view in (one, other)]
+    return places[0] == places[1] and (not one.numel or overlaps(one, other))
 
 
 def elsewhere(found: Inspection, name: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from paramtool.errors import UsageError
 from paramtool.jobs._rule_names import MAX_QUOTED, absent, advice, quoted
-from paramtool.jobs._rule_ties import Tie, elsewhere, memories
+from paramtool.jobs._rule_ties import Tie, elsewhere, is_one_tensor, memories
 from paramtool.jobs.sizes import parse_size, size
 from paramtool.model.dtype import DTYPES
 
@@ -195,6 +195,8 @@ def _untied(found: Inspection, names: tuple[str, str]) -> Iterator[str]:
         yield f"{quoted(b if of_a else a)} has no bytes in the file, so what it shares memory with cannot be seen"
     elif of_a != of_b:
         yield f"{quoted(a)} and {quoted(b)} do not share memory"
+    elif not is_one_tensor(found, a, b):
+        yield f"{quoted(a)} and {quoted(b)} stand in one storage, and are not the same elements of it"
 
 
 def _by_config(found: Inspection, names: tuple[str, str]) -> Iterator[str]:

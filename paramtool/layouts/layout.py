@@ -148,6 +148,8 @@ class Layout:
     """Facts of a spec that no tensor shows and that differed between versions of the library: assumed, and said so."""
     must_say: tuple[str, ...] = ()
     """Facts of a spec that no tensor shows and that are never assumed: a wrong one is another function."""
+    functions: frozenset[str] = frozenset()
+    """The activations that its library knows, where it can say others than the usual ones; empty for any."""
     note: str = ""
     gpu: bool = False
     """Whether its tensors are made on GPUs alone: what verified it there stands in a record, see `verified`."""
@@ -220,6 +222,10 @@ def refusals(layout: Layout, form: Form, spec: Spec) -> Iterator[str]:
         yield f"its RNN is {form.activations[0]} only, the network's activation is {spec.activation or 'not said'}"
     elif spec.activation not in ("", *_activations(form)) and "gate_activation" not in form.says:
         yield f"it has no activation={spec.activation}"
+    for name in ("activation", "gate_activation"):
+        value = getattr(spec, name)
+        if layout.functions and value and value.partition("(")[0] not in layout.functions:
+            yield f"it has no {name}={value}"
     for name in CAN_BE_SAID:
         value = getattr(spec, name)
         if value == _USUAL[name] or name in form.says or (name == "merge" and spec.layers == 1):

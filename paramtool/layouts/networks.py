@@ -147,6 +147,7 @@ def network(
     distinct = {(r.spec, tuple(r.tensors)): r for r in reversed(readings) if len(r.tensors) == most}
     if len(distinct) == 1:
         found = next(iter(distinct.values()))
+        _refuse_unsaid_directions(found, facts)
         lacking = tuple(_lacking(layout, found.spec, facts))
         return replace(found, assumed=tuple(_assumed(layout, found.spec, options, facts)), lacking=lacking)
     where = repr(at) if at else "the names at the top"
@@ -155,6 +156,15 @@ def network(
         raise LayoutError(f"{where}: is no network of layout {layout.name}: {lines}")
     hint = "say which: " + "   or   ".join(f'--spec "{text(spec)}"' for spec, _ in sorted(distinct, key=str))
     raise LayoutError(f"{where}: fits {len(distinct)} networks of layout {layout.name}", hint=hint)
+
+
+def _refuse_unsaid_directions(found: Network, facts: Facts) -> None:
+    """LayoutError where one vector fits both directions alone, and nobody spoke of both."""
+    if found.spec.bidirectional and "bidirectional" not in facts and any(_is_flat(row) for row in found.form.tensors):
+        raise LayoutError(
+            f"{found.at!r}: fits in both directions only, which was not said: it would be {text(found.spec)}",
+            hint="--spec with the word bidirectional says it, if it is so",
+        )
 
 
 def refuse_unsaid(found: Network) -> None:

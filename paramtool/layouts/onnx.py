@@ -6,6 +6,11 @@ Source: the schemas of LSTM, GRU and RNN in onnx 1.23.2.
 
 from paramtool.layouts.layout import Form, Layout, Tensor
 
+FUNCTIONS = frozenset(
+    ("relu", "tanh", "sigmoid", "hard_sigmoid", "leaky_relu", "thresholded_relu", "elu", "softsign", "softplus",
+     "affine", "scaled_tanh", "linear")
+)  # fmt: skip
+"""The activations of its operators, as a spec writes them; `linear` is Affine with alpha=1 and beta=0."""
 WIDE = frozenset({"gate_activation", "clip", "coupled", "backward"})
 ROWS = (
     Tensor("[layer{layer}.]W", "W[dir (gate hidden) in]"),
@@ -29,6 +34,7 @@ LAYOUTS = (
         ),
         source="operator schemas of onnx 1.23.2",
         proof=("oracle: onnxruntime",),
+        functions=FUNCTIONS,
         telling=False,
     ),
 )

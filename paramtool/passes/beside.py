@@ -15,6 +15,7 @@ from shlex import quote
 from paramtool import layouts
 from paramtool.errors import LayoutError, ParamtoolError, listed, plural
 from paramtool.layouts.extras import EXTRAS, HARMLESS, TAKEN, Extra
+from paramtool.layouts.guess_decide import homes, is_at_home
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network, named, network
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
@@ -24,6 +25,8 @@ WRAPPED = ("torch", "torch.cell")
 """The layouts whose weights the wrappers of `EXTRAS` replace."""
 STATES = frozenset(("h0", "c0", "h_0", "c_0", "hx", "cx", "init_h", "init_c", "initial_h", "initial_c"))
 """At the top of a file, where a name could belong to anything, these still belong to a recurrent network."""
+STEMS = "(?:weight|bias)_[a-z0-9_]+|(?:weight|bias)|(?:ln|layer_?norm|norm|batch_?norm|bn)(?:_?[a-z0-9]+)*"
+"""And so do these, in PyTorch's files: its cells' stems, and norms, at whatever depth below."""
 TOPS = ("", "single_stored_object", "params")
 """What names of the top begin with: nothing, the one object of a JLD2 file (`save_object`), Flax's collection."""
 SHOWN = 8
@@ -92,7 +95,7 @@ def refuse_wrapped(checkpoint: Checkpoint, wants: Sequence[str], ignore: Sequenc
     if found:
         at, own, _ = found[0]
         here = [name for a, _, name in found if a == at]
-        raise _unaccounted(checkpoint, at, f"{own!r} is computed when the network runs, from", here)
+        raise _unaccounted(checkpoint, at, f"{own!r} is computed when the network runs, from", here, ignore=False)
 
 
 # --- names beside a network's own -------------------------------------------------------------------------------------
@@ -157,11 +160,8 @@ def _extending(one: Network) -> re.Pattern[str]:
     """Names in the module, or in the one that it stands in, that begin with the name of one of its tensors."""
     parents = {one.at, *(one.at[: max(one.at.rfind(c), 0)] for c in "./")}
     begins = [f"{re.escape(parent)}[./]" if parent else "" for parent in parents]
-    own = [re.escape(name) for name in one.tensors]
-    stems = [re.escape(re.split(r"[{\[<]", row.name)[0]) for row in one.form.tensors] if one.at in TOPS else []
-    stems = [stem for stem in stems if "_" in stem]  # `weight_hh_l` and no `kernel`
-    more = "|".join((*(f"{name}[_./].+" for name in own), *(rf"{stem}[^./]*" for stem in stems)))
-    return re.compile(rf"(?:{'|'.join(begins)})(?:parametrizations\.)?(?:{more})", re.DOTALL)
+    own = "|".join(map(re.escape, one.tensors))
+    return re.compile(rf"(?:{'|'.join(begins)})(?:parametrizations\.)?(?:{own})[_./].+", re.DOTALL)
 
 
 def _is_harmless(name: str, at: str) -> bool:
@@ -186,17 +186,20 @@ def _at_the_top(checkpoint: Checkpoint, one: Network) -> set[str]:
     mine = set(one.tensors.values())
     found = [set(other.tensors.values()) for other in _other_readings(checkpoint, one)]
     states = {begin + name for begin in _begins(one) for name in STATES}
-    return states.union(*(names for names in found if names > mine))
+    stem = re.compile(rf"{'|'.join(map(re.escape, _begins(one)))}(?:{STEMS})(?:[./].*)?", re.DOTALL | re.IGNORECASE)
+    stems = [name for name in checkpoint.entries if one.layout.name in WRAPPED and stem.fullmatch(name)]
+    return states.union(stems, *(names for names in found if names > mine))
 
 
 def _explained_by(checkpoint: Checkpoint, one: Network, left: list[str]) -> list[str]:
     """The layouts that account for all of these names."""
-    wanted = {*one.tensors.values(), *left}
-    return [n.layout.name for n in _other_readings(checkpoint, one) if wanted <= set(n.tensors.values())]
+    wanted, libraries = {*one.tensors.values(), *left}, homes(checkpoint.format)
+    found = [n.layout.name for n in _other_readings(checkpoint, one) if wanted <= set(n.tensors.values())]
+    return [name for name in found if is_at_home(name, libraries)]
 
 
 def _unaccounted(
-    checkpoint: Checkpoint, at: str, head: str, names: list[str], explained: Sequence[str] = ()
+    checkpoint: Checkpoint, at: str, head: str, names: list[str], explained: Sequence[str] = (), ignore: bool = True
 ) -> LayoutError:
     lines, hints = [], []
     if explained:
@@ -207,11 +210,22 @@ def _unaccounted(
         lines.append(f"{name!r}{_shape(checkpoint.entries[name])}" + (f": {known.what}" if known else ""))
         if known and known.hint:
             hints.append(known.hint)
-    flags = " ".join(f"--ignore {quote(name)}" for name in names[:2]) + (" ..." if len(names) > 2 else "")
-    hints.append(f"{flags} converts the network without {'them' if len(names) > 1 else 'it'}")
+    if ignore:
+        flags = " ".join(f"--ignore {quote(pattern)}" for pattern in _patterns(at, names))
+        hints.append(f"{flags} converts the network without {'them' if len(names) > 1 else 'it'}")
     where = f"{checkpoint.files[0].path}: {repr(at) if at else 'the network at the top'}"
     text = listed(f"{where}: {head}:", lines, len(names) - len(lines))
     return LayoutError(text, hint="; or ".join(dict.fromkeys(hints)))
+
+
+def _patterns(at: str, names: Sequence[str]) -> list[str]:
+    """Names, or what those in one module have in common, for --ignore."""
+    found: list[str] = []
+    for name in names:
+        module = name[len(at) + 1 :] if at and name.startswith(at) else name
+        part = re.split("[./]", module)[0]
+        found.append(name if part == module else f"{name[: len(name) - len(module) + len(part) + 1]}*")
+    return list(dict.fromkeys(found))
 
 
 def _known(checkpoint: Checkpoint, name: str) -> Extra | None:

@@ -102,7 +102,8 @@ def _find(checkpoint: Checkpoint, wanted: Wanted) -> tuple[list[Found], list[_Ca
         except (FormatError, LayoutError, UsageError) as error:
             raise type(error)(f"{where}: {error}{one.notes(checkpoint)}", error.hint) from None
         _refuse_shared(where, one, made.network, owner)
-        found.setdefault(tuple(sorted(made.network.tensors.values())), made)
+        at = one.at if one.module else ""  # nodes that use the same tensors are networks of their own
+        found.setdefault((at, *sorted(made.network.tensors.values())), made)
     return list(found.values()), candidates
 
 
