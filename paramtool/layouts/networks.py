@@ -281,7 +281,7 @@ def _counted(
         layers, rest = divmod(total - first, further)
         if rest or not 0 <= layers < names.MAX_LAYERS:
             words = arithmetic(layout, options, {**facts, "kind": form.kind})
-            raise LayoutError(f"{flat[0]!r} has {total:,} elements, {words}")
+            raise LayoutError(f"{flat[0]!r} has {_elements(total)}, {words}")
         yield {**said, "layers": layers + 1}
 
 
@@ -368,8 +368,12 @@ def _mismatch(
     """What is wrong with the shape of a tensor: of a whole network in one vector, the arithmetic."""
     if _is_flat(wanted.row) and len(wanted.form.tensors) == 1:
         facts = {field.name: getattr(spec, field.name) for field in fields(Spec)}
-        return f"{name!r} has {prod(shape):,} elements, {arithmetic(layout, options, facts)}"
+        return f"{name!r} has {_elements(prod(shape))}, {arithmetic(layout, options, facts)}"
     return f"{name!r} is {list(shape)}, expected {list(wanted.shape)}"
+
+
+def _elements(count: int) -> str:
+    return f"{count:,} element{'s' if count != 1 else ''}"
 
 
 def squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:

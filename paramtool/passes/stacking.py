@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from paramtool.errors import LayoutError, UsageError
+from paramtool.errors import LayoutError, UsageError, plural
 from paramtool.layouts.layout import Stored, stored
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import Spec
@@ -80,7 +80,7 @@ def _joined(parts: Sequence[Network], at: str) -> Network:
             )
         width = before.spec.recurrent * before.spec.directions
         if one.spec.input != width:
-            raise LayoutError(f"{one.at!r} takes {one.spec.input} values; {before.at!r} gives {width}")
+            raise LayoutError(f"{one.at!r} takes {plural(one.spec.input, 'value')}; {before.at!r} gives {width}")
         alike = replace(one.spec, input=first.spec.input, layers=first.spec.layers, bias=first.spec.bias)
         if alike != first.spec:
             raise LayoutError(
@@ -105,7 +105,7 @@ def _joined(parts: Sequence[Network], at: str) -> Network:
 def _apart(whole: Network, ats: Sequence[str]) -> list[Network]:
     """A network for each layer of one."""
     if len(ats) != whole.spec.layers:
-        raise LayoutError(f"{whole.at!r} is {whole.spec}; expected {len(ats)} layers")
+        raise LayoutError(f"{whole.at!r} is {whole.spec}; expected {plural(len(ats), 'layer')}")
     _refuse_backward(whole)
     specs = [replace(whole.spec, layers=1, input=whole.spec.sizes(layer)["in"]) for layer in range(len(ats))]
     places = [(k, tensor) for k, spec in enumerate(specs) for tensor in _tensors(whole, spec)]

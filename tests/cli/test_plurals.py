@@ -135,6 +135,7 @@ ALWAYS_SEVERAL = {
     "formats/mxnet.py: {ndim} axes",
     "layouts/guess_cells.py: {gates} blocks",
     "layouts/guess_names.py: {specs} networks",
+    "layouts/lengths.py: {first + (layers - 1) * further} elements",  # of a network: 2 at the least
     "layouts/networks.py: {len(distinct)} networks",
     "layouts/proof.py: {count} tensors",
     "passes/rewriting.py: {one.spec.layers} cells",

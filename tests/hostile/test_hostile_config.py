@@ -23,7 +23,7 @@ def test_a_hostile_config_is_refused(key: str, tmp_path: Path) -> None:
         paramtool.inspect(path, config="")
 
 
-@pytest.mark.parametrize("key", ["deep", "a_fifo", "a_device", "text_contradicts", "huge"])
+@pytest.mark.parametrize("key", ["deep", "a_fifo", "a_device", "sides_contradict", "huge"])
 def test_so_it_is_in_a_process_of_its_own(key: str, tmp_path: Path) -> None:
     """A FIFO is not waited for, a device is not read without end."""
     make, says = CONFIGS[key]
@@ -43,7 +43,7 @@ def test_without_config_nobody_reads_it(key: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", HONEST_CONFIGS)
 def test_what_is_no_contradiction(key: str, tmp_path: Path) -> None:
-    """Settings of different models may differ."""
+    """Settings of different models may differ, and so may those of the parts of one."""
     path = config(HONEST_CONFIGS[key])(tmp_path)
     ran = quick("inspect", path.name, "--config", "--json", cwd=tmp_path)
     assert ran.code == 0, ran
