@@ -70,7 +70,7 @@ def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
     yield ("file", found.path, f"{found.checkpoint.format} · {tensors} · {plural(len(found.considered), 'place')}")
     for place, candidates in found.places():
         yield from _place(place, candidates, found)
-    if not any(place.fits for place in found.considered):
+    if not any(place.fits or place.is_refused for place in found.considered):
         yield ("none", "no tensor has the names or the shape of a recurrent network that was looked for")
         yield ("next", f"paramtool inspect {quoted(found.path)} --tensors")
         return
@@ -90,7 +90,7 @@ def _place(place: Considered, candidates: tuple[Candidate, ...], found: Guessed)
         alike = f"or {', '.join(one.alike[:MANY_ALIKE])}{' ...' if one.alike[MANY_ALIKE:] else ''}" if one.alike else ""
         yield ("candidate", f'--layout {one.layout} --spec "{one.spec}"', one.sure, "; ".join(one.reasons), alike)
     yield from (("decide", place.at or "(top)", fact) for fact in place.decide)
-    if place.decide:
+    if place.decide and not place.is_refused:
         yield ("then", place.at or "(top)", _then(place, candidates, found.path))
 
 

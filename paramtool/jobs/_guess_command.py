@@ -116,7 +116,7 @@ class Tries:
         wanted = {frozenset(one.tensors.values()): one for one in found}
         for one in got:
             network = one.network
-            mine = wanted.pop(frozenset(network.tensors.values()), None)
+            mine = wanted.pop(frozenset(network.raw.get(name, name) for name in network.tensors.values()), None)
             if mine is None or mine.spec != str(network.spec):
                 raise LayoutError(f"it takes {network.at!r} for {network.layout.name} {network.spec}")
             if network.layout.name not in (mine.layout.partition(":")[0], *mine.alike):

@@ -23,6 +23,7 @@ from paramtool.layouts.networks import network, to_be_said
 from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.view import View
+from paramtool.passes import beside
 
 if TYPE_CHECKING:
     from paramtool.engine.plausible import Region, Sketch, Survey
@@ -55,6 +56,8 @@ class Considered:
     """Whether values were read."""
     decide: tuple[str, ...] = ()
     """What has to be known before one of its networks can be taken; empty where one fits and nothing is assumed."""
+    is_refused: bool = False
+    """Whether `decide` says why no line can take it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +112,13 @@ def guess(
     """
     facts = parse(spec)
     checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
-    places = _ranked(checkpoint, _places(checkpoint, at, facts), values, progress)
+    seen = beside.unwrapped(checkpoint).checkpoint  # weights from before weight dropout stand where they are read
+    places = _ranked(seen, _places(seen, at, facts), values, progress)
     places = [(replace(place, decide=_decide(found, checkpoint.format)), found) for place, found in places]
     decided = [found[0] for place, found in places if found and not place.decide]
     tried = Tries(path, checkpoint, spec, values, allow_class, allow_unknown).all(decided)
     places = [(_refused(place, found, tried.refused), found) for place, found in places]
+    places += [(place, []) for place in _computed(seen, at)]
     kept = [one for _, found in places for one in found[:limit]]
     considered = [replace(place, listed=min(limit, place.fits)) for place, _ in places]
     flags = [f"--allow-class {shlex.quote(name)}" for name in allow_class] + ["--allow-unknown"] * allow_unknown
@@ -136,7 +141,20 @@ def _refused(place: Considered, found: Sequence[Candidate], refused: Mapping[str
     """A place that no line gives says why."""
     if place.decide or not found or found[0].at not in refused:
         return place
-    return replace(place, decide=(f"unfuse refuses it: {refused[found[0].at]}",))
+    return replace(place, decide=(f"unfuse refuses it: {_one_line(refused[found[0].at])}",), is_refused=True)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _computed(checkpoint: Checkpoint, at: str | None) -> Iterator[Considered]:
+    """Modules whose weights are not stored, but what a wrapper computes them from."""
+    for (module, own), names in beside.wrapped(checkpoint).items():
+        if at in (None, module):
+            error = beside.computed(checkpoint, module, own, names)
+            text = _one_line(f"{error}; {error.hint}")
+            yield Considered(module, "module", tuple(names), 0, 0, False, (text,), is_refused=True)
 
 
 Places = list[tuple[Considered, list[Candidate]]]
@@ -145,6 +163,7 @@ Places = list[tuple[Considered, list[Candidate]]]
 def _places(checkpoint: Checkpoint, at: str | None, facts: Facts) -> Places:
     """Candidates by place: what the file says, then names, then shapes, then vectors, as far as they agree."""
     refused = {name for one in checkpoint.modules if one.refused for name in one.tensors.values()}
+    refused.update(name for names in beside.wrapped(checkpoint).values() for name in names)
     views = {name: view for name, view in _views(checkpoint, at).items() if name not in refused}
     shapes = {name: view.shape for name, view in views.items()}
     asked = at is not None

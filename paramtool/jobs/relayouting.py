@@ -252,6 +252,7 @@ def _prepared(
             *warnings,
             *outcome.warnings,
             *_ignored(found),
+            *_between(found),
             *name_warnings(where),
             *optimizer_warnings(where.companions.files),
             *_sidecars.warnings(where.companions.files, options.allow_class),
@@ -337,6 +338,17 @@ def _ignored(found: list[Found]) -> Iterator[str]:
             names, at = ", ".join(map(repr, one.ignored[:IGNORED])), one.network.at
             more = f" and {len(one.ignored) - IGNORED} more" if len(one.ignored) > IGNORED else ""
             yield f"{repr(at) if at else 'the network'}: converted without {names}{more}, as --ignore says"
+
+
+def _between(found: list[Found]) -> Iterator[str]:
+    """What nobody looked for between layers that were put together."""
+    for one in found:
+        if len(one.network.stacked) > 1:
+            names = ", ".join(map(repr, one.network.stacked))
+            yield (
+                f"{one.network.at!r}: computes what {names} do where each takes just what the one before gives; "
+                "an activation, a norm or a sum between them is not looked for"
+            )
 
 
 IGNORED = 8

@@ -170,7 +170,8 @@ def _refuse_unsaid_directions(found: Network, facts: Facts) -> None:
 def refuse_unsaid(found: Network) -> None:
     """LayoutError for what no tensor shows, nobody said, and must not be assumed."""
     for what, how in to_be_said(found):
-        raise LayoutError(f"{found.at!r}: no tensor of layout {found.layout.name} shows {what}", hint=how)
+        alone = f"; with --at {found.at} of this network alone" if found.at else ""
+        raise LayoutError(f"{found.at!r}: no tensor of layout {found.layout.name} shows {what}", hint=how + alone)
 
 
 def to_be_said(found: Network) -> list[tuple[str, str]]:

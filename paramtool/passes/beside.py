@@ -80,22 +80,30 @@ def _wrappers(name: str) -> Iterator[tuple[str, str, Extra]]:
             yield at, own, extra
 
 
+def wrapped(checkpoint: Checkpoint, ignore: Sequence[str] = ()) -> dict[tuple[str, str], list[str]]:
+    """{(module, own name of a weight): the tensors that a wrapper computes it from}, of weights that are not there."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name in checkpoint.entries:
+        for at, own, _ in _wrappers(name):
+            if f"{at}.{own}".lstrip(".") not in checkpoint.entries and not _ignored(name, ignore):
+                found.setdefault((at, own), []).append(name)
+                break
+    return found
+
+
+def computed(checkpoint: Checkpoint, at: str, own: str, names: list[str]) -> LayoutError:
+    """What to say of a weight that a wrapper computes."""
+    return _unaccounted(checkpoint, at, f"{own!r} is computed when the network runs, from", names, ignore=False)
+
+
 def refuse_wrapped(checkpoint: Checkpoint, wants: Sequence[str], ignore: Sequence[str]) -> None:
     """LayoutError where the weights of a network are not there, but what a wrapper computes them from.
 
     `wants` are patterns of modules, or nothing for all.
     """
-    found: list[tuple[str, str, str]] = []
-    for name in checkpoint.entries:
-        for at, own, _ in _wrappers(name):
-            asked = not wants or any(fnmatchcase(at, pattern) for pattern in wants)
-            if asked and f"{at}.{own}".lstrip(".") not in checkpoint.entries and not _ignored(name, ignore):
-                found.append((at, own, name))
-                break
-    if found:
-        at, own, _ = found[0]
-        here = [name for a, _, name in found if a == at]
-        raise _unaccounted(checkpoint, at, f"{own!r} is computed when the network runs, from", here, ignore=False)
+    for (at, own), names in wrapped(checkpoint, ignore).items():
+        if not wants or any(fnmatchcase(at, pattern) for pattern in wants):
+            raise computed(checkpoint, at, own, names)
 
 
 # --- names beside a network's own -------------------------------------------------------------------------------------
@@ -209,7 +217,7 @@ def _unaccounted(
         known = _known(checkpoint, name)
         lines.append(f"{name!r}{_shape(checkpoint.entries[name])}" + (f": {known.what}" if known else ""))
         if known and known.hint:
-            hints.append(known.hint)
+            hints.append(known.hint.replace("NAME", (known.read(name) or ("", ""))[1]))
     if ignore:
         flags = " ".join(f"--ignore {quote(pattern)}" for pattern in _patterns(at, names))
         hints.append(f"{flags} converts the network without {'them' if len(names) > 1 else 'it'}")

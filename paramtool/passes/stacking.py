@@ -6,6 +6,7 @@ own layout, which has names for layers: `layer0/kernel` is `enc0/kernel`, so not
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -50,7 +51,7 @@ def stacked(where: str, networks: Sequence[Network], stacks: Iterable[Stack]) ->
     """
     found = list(networks)
     for stack in stacks:
-        by_name = {one.at: one for one in found}
+        by_name = _by_name(found)
         if unknown := [at for at in stack.old if at not in by_name]:
             there = ", ".join(map(repr, by_name))
             raise UsageError(
@@ -68,6 +69,15 @@ def stacked(where: str, networks: Sequence[Network], stacks: Iterable[Stack]) ->
             *(o for o in found[first:] if o not in parts),
         ]
     return found
+
+
+def _by_name(networks: Iterable[Network]) -> dict[str, Network]:
+    """Networks by their modules, and by the last part of a module's path where that is one network's."""
+    whole = {one.at: one for one in networks}
+    short: dict[str, list[Network]] = {}
+    for one in whole.values():
+        short.setdefault(re.split("[./]", one.at)[-1], []).append(one)
+    return {name: ones[0] for name, ones in short.items() if len(ones) == 1} | whole
 
 
 def _joined(parts: Sequence[Network], at: str) -> Network:
