@@ -54,7 +54,7 @@ Neither becomes the other.
 
 **What no tensor shows** is said by the file or by `--spec`.  Some of it is assumed aloud, each fact by name: the
 activations of a Keras layer, a forget bias.  Some is never assumed, since another value is another function: in Keras'
-layouts the direction in time (`backward=no`, or `backward` for go_backwards) and, of two directions, what becomes of
+layouts, of one direction, which way it runs in time (`backward=no`, or `backward`), and, of two, what becomes of
 their outputs (`merge=concat`, `sum`, `ave`, `mul`, `none`).  A merge mode other than concat is outside of the last
 layer: layouts without a word for it hold such a layer, with a warning, and the record keeps the mode for the way back.
 Between the layers of a stack it is inside, and only Keras' layouts hold that.
@@ -82,8 +82,8 @@ back gives the same bytes; it is refused where the sums do not fit any more.
 one of the layout's, it belongs to a network further inside, or it is in the table below.  Anything else (a layer norm
 inside the cell, a trained initial state, one bias more) is exit code 5, which names the tensor and the layouts that
 would have a place for it; `--ignore 'rnn.ln_*'` converts the network without it and leaves the tensor as it is.  At the
-top of a file, where a name could belong to any module, only names that extend the network's own, initial states and
-what another layout takes count.
+top of a file, where a name could belong to any module, only names that extend the network's own, initial states, what
+another layout takes, and in PyTorch's names weights, biases and norms count.
 
 EXTRAS
 

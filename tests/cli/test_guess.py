@@ -273,3 +273,34 @@ def test_names_cannot_write_to_a_terminal(tmp_path: Path, lstm: torch.nn.LSTM) -
     torch.save({"x\x1b[31m.flat": torch.randn(52000)}, tmp_path / "m.pt")
     ran = command("guess", "m.pt", "--limit", "1", cwd=tmp_path)
     assert ran.code == 0 and "\x1b" not in ran.out and "x\\x1b[31m.flat" in ran.out
+
+
+def test_what_a_wrapper_computes_is_said(tmp_path: Path) -> None:
+    """The parts of a weight under pruning are no weights: the row says what undoes it, and no line is printed."""
+    module = torch.nn.Sequential(torch.nn.utils.prune.l1_unstructured(torch.nn.LSTM(3, 5), "weight_hh_l0", 0.3))
+    torch.save(module.state_dict(), tmp_path / "m.pt")
+    ran = quick("guess", "m.pt", cwd=tmp_path)
+    (row,) = rows(ran, "decide")
+    assert "'weight_hh_l0' is computed when the network runs" in row and "prune.remove(module, 'weight_hh_l0')" in row
+    assert not rows(ran, "candidate") and not rows(ran, "next") and not rows(ran, "then")
+
+
+def test_weight_dropout_has_a_line(tmp_path: Path) -> None:
+    """AWD-LSTM: the raw weight is taken, by guess as by unfuse."""
+    tensors = {f"rnn.module.{name}": value for name, value in torch.nn.LSTM(3, 5).state_dict().items()}
+    raw = torch.randn(20, 5)
+    torch.save(tensors | {"rnn.weight_hh_l0_raw": raw}, tmp_path / "m.pt")
+    (line,) = rows(quick("guess", "m.pt", cwd=tmp_path), "next")
+    typed(line, tmp_path)
+    found = load_file(tmp_path / "m.unfused.safetensors")
+    assert torch.equal(found["rnn.module.weight_hh_l0"], raw)
+
+
+def test_a_refusal_is_one_line(tmp_path: Path) -> None:
+    """What stands beside a network is named, and no command that was refused is advised."""
+    tensors = {f"rnn.{name}": value for name, value in torch.nn.LSTM(3, 5).state_dict().items()}
+    torch.save(tensors | {"rnn.ln.weight": torch.ones(20), "rnn.ln.bias": torch.ones(20)}, tmp_path / "m.pt")
+    ran = quick("guess", "m.pt", cwd=tmp_path)
+    (row,) = rows(ran, "decide")
+    assert "'rnn.ln.weight'" in row and "'rnn.ln.bias'" in row
+    assert not rows(ran, "then") and not rows(ran, "next")

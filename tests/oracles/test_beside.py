@@ -220,11 +220,19 @@ def test_what_nothing_accounts_for_is_refused(
     assert f"rnn.{OWN[make]}" in paramtool.load_file(tmp_path / "o.safetensors")
 
 
-@pytest.mark.parametrize(("make", "refused"), [(Starting, True), (Cell, True), (Normed, False)])
+class WithHead(nn.LSTM):
+    """An LSTM with another module of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 5)
+        self.head = nn.Linear(5, 2)
+
+
+@pytest.mark.parametrize(("make", "refused"), [(Starting, True), (Cell, True), (Normed, True), (WithHead, False)])
 def test_at_the_top_only_names_of_recurrent_networks_count(
     make: Callable[[], nn.Module], refused: bool, tmp_path: Path
 ) -> None:
-    """A bias that another layout takes, and states, belong to the network; what could be another module does not."""
+    """Biases, states and norms belong to the network; what could be another module does not."""
     path = saved(tmp_path, make())
     if refused:
         with pytest.raises(LayoutError, match="the network at the top"):
@@ -234,8 +242,16 @@ def test_at_the_top_only_names_of_recurrent_networks_count(
 
 
 def test_another_layout_is_named(tmp_path: Path) -> None:
-    """Where another layout has a place for every tensor, the message says which, and saying so works."""
+    """Where another layout has a place for every tensor, the message says which, and saying so works.
+
+    Not in a file of PyTorch's own, which no other library wrote.
+    """
     path = saved(tmp_path, Model(Cell()))
+    with pytest.raises(LayoutError) as error:
+        jobs.convert(path, tmp_path / "o.safetensors", target="torch")
+    assert "equinox" not in str(error.value.hint)
+    path = tmp_path / "m.npz"
+    np.savez(path, **{name: value.numpy() for name, value in Model(Cell()).state_dict().items()})
     with pytest.raises(LayoutError) as error:
         jobs.convert(path, tmp_path / "o.safetensors", target="torch")
     assert "equinox" in str(error.value.hint)

@@ -16,7 +16,9 @@ from paramtool.errors import UsageError
 from paramtool.jobs import rules
 from paramtool.jobs.rules import KINDS, Kind
 from tests.hostile import makers_torch
+from tests.hostile.command import quick
 from tests.hostile.makers_torch import call_of, mapping, name, state, tensor
+from tests.recurrent import flattened
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 WTE, HEAD = "transformer.wte.weight", "lm_head.weight"
@@ -265,3 +267,22 @@ def test_names_as_a_pattern_or_a_rule_may_spell_them(tmp_path: Path) -> None:
     torch.save({"a=b": one, "c:d": one, "e>f": one.clone(), "": torch.zeros(1)}, tmp_path / "m.pt")
     assert found(tmp_path / "m.pt", "untied:a=b=c:d", "missing:a=b", "missing:e>f", "wrong-dtype:a=b=float32") == []
     assert len(found(tmp_path / "m.pt", "untied:c:d=e>f")) == 1
+
+
+def test_windows_of_one_storage_are_not_tied(tmp_path: Path) -> None:
+    """Disjoint ones, slices and such as overlap are other tensors; a transposed one is the same."""
+    flat, square = torch.randn(40), torch.randn(4, 4)
+    tensors = {"a": flat[:10], "b": flat[10:20], "c": flat[5:15], "d": flat[:2], "same": flat[:10]}
+    torch.save({**tensors, "sq": square, "t": square.t()}, tmp_path / "m.pt")
+    for pair, tied in {"a=b": False, "a=c": False, "a=d": False, "a=same": True, "sq=t": True}.items():
+        for rule in ("untied", "not-tied"):
+            ran = quick("inspect", "m.pt", "--quiet", "--fail-on", f"{rule}:{pair}", cwd=tmp_path)
+            assert ran.code == (0 if tied else 1), (rule, pair, ran)
+            assert tied or "are not the same elements" in ran.out + ran.err
+
+
+def test_a_flattened_network_is_not_tied(tmp_path: Path) -> None:
+    """The windows of a buffer that cuDNN uses share a storage and no byte."""
+    torch.save(flattened(torch.nn.LSTM(3, 5), "rnn"), tmp_path / "m.pt")
+    rule = "untied:rnn.weight_ih_l0=rnn.weight_hh_l0"
+    assert quick("inspect", "m.pt", "--fail-on", rule, cwd=tmp_path).code == 1

@@ -123,3 +123,14 @@ def test_nobody_said_torch(tmp_path: Path) -> None:
         jobs.convert(tmp_path / "m.pt", tmp_path / "o.safetensors", target="onnx")
     assert "no recurrent network was found: the file describes none" in str(error.value)
     assert "layout torch" not in str(error.value)
+
+
+def test_both_directions_are_never_assumed(tmp_path: Path) -> None:
+    """A wrong input makes two layers of one direction as long as one layer of both: that has to be said."""
+    path = save(tmp_path, {"rnn.weights": vector(nn.LSTM(18, 32, 2))})
+    with pytest.raises(LayoutError, match="fits in both directions only, which was not said"):
+        jobs.unfuse(path, tmp_path / "o.safetensors", layout="cudnn", spec="lstm input=25 hidden=32")
+    report = jobs.unfuse(path, tmp_path / "o.safetensors", layout="cudnn", spec="lstm input=18 hidden=32")
+    assert [one.spec.layers for one in report.converted] == [2]
+    spec = "lstm input=25 hidden=32 bidirectional"
+    assert jobs.unfuse(path, tmp_path / "p.safetensors", layout="cudnn", spec=spec).converted[0].spec.bidirectional
