@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from paramtool.jobs._writing import (
     place,
 )
 from paramtool.jobs.layouting import register_files
+from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import Facts, parse
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, check
@@ -273,7 +275,10 @@ def _find(checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
     except LayoutError as error:
         views = checkpoint.views()
         named = [name for name in views if name in options.at or repr(name) in str(error)]
-        vectors = [name for name in named if len(views[name].shape) == 1]
+        vectors = [name for name in named if len(squeezed(views[name].shape)) == 1]
+        if not named:  # the one vector of a file needs no --at, and the error names its module
+            vectors = [name for name in views if len(squeezed(views[name].shape)) == 1]
+            vectors = vectors if len(vectors) == 1 else []
         if "cannot be seen" not in str(error) or not vectors or len(named) > len(vectors):
             raise
         raise _unsure(checkpoint, vectors[0], parse(options.spec), options.source) from None
@@ -303,7 +308,7 @@ def _unsure(checkpoint: Checkpoint, name: str, facts: Facts, source: str | None)
     from paramtool.layouts.guess import flat, spec_of
 
     shapes = {other: view.shape for other, view in checkpoint.views().items()}
-    where, (length,) = checkpoint.files[0].path, shapes[name]
+    where, length = checkpoint.files[0].path, prod(shapes[name])
     every = flat(length, guess_vectors.hints(name, shapes, layouts.parse(source or "")[0]))
     likely = [c for c in every if all(getattr(spec_of(c.spec), key) == value for key, value in facts.items())]
     if not likely:

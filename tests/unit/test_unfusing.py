@@ -134,3 +134,16 @@ def test_both_directions_are_never_assumed(tmp_path: Path) -> None:
     assert [one.spec.layers for one in report.converted] == [2]
     spec = "lstm input=25 hidden=32 bidirectional"
     assert jobs.unfuse(path, tmp_path / "p.safetensors", layout="cudnn", spec=spec).converted[0].spec.bidirectional
+
+
+@pytest.mark.parametrize("spec", ["lstm layers=2 hidden=32", "hidden_size=32", "lstm input=19 hidden=32"])
+def test_a_length_that_does_not_fit_is_told_with_and_without_at(spec: str, tmp_path: Path) -> None:
+    """The arithmetic, or the networks that fit, do not depend on --at."""
+    path = save(tmp_path, {"rnn.weights": vector(nn.LSTM(18, 32, 2)), "fc.weight": torch.ones(2, 3)})
+    told = []
+    for more in ({}, {"at": ("rnn.weights",)}):
+        with pytest.raises(LayoutError) as error:
+            jobs.unfuse(path, tmp_path / "o.safetensors", layout="cudnn", spec=spec, **more)
+        told.append(str(error.value))
+    assert told[0] == told[1]
+    assert "15104 elements" in told[0] or "15,104 elements" in told[0]
