@@ -194,7 +194,7 @@ def _at_the_top(checkpoint: Checkpoint, one: Network) -> set[str]:
     mine = set(one.tensors.values())
     found = [set(other.tensors.values()) for other in _other_readings(checkpoint, one)]
     states = {begin + name for begin in _begins(one) for name in STATES}
-    stem = re.compile(rf"{'|'.join(map(re.escape, _begins(one)))}(?:{STEMS})(?:[./].*)?", re.DOTALL | re.IGNORECASE)
+    stem = re.compile(rf"(?:{'|'.join(map(re.escape, _begins(one)))})(?:{STEMS})(?:[./].*)?", re.DOTALL | re.IGNORECASE)
     stems = [name for name in checkpoint.entries if one.layout.name in WRAPPED and stem.fullmatch(name)]
     return states.union(stems, *(names for names in found if names > mine))
 
