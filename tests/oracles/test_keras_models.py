@@ -85,7 +85,7 @@ MODELS = {
     "in_a_row": Expected(),
     "without_bias": Expected("backward=no reset=before", is_torch=False),
     "in_time": Expected(),
-    "conv": Expected(refused="no recurrent network of layout", refused_alone="no recurrent network of layout"),
+    "conv": Expected(refused="no recurrent network", refused_alone="no recurrent network"),
 }
 FEW = ("merge_sum", "merge_none", "both_given", "stack", "cell_of_gru", "own_cell", "backwards", "activations")
 """Of these, Keras 3 makes the files in `make test`, too."""
