@@ -782,7 +782,9 @@ def test_one_direction_is_never_taken_for_granted(at: tuple[str, ...], tmp_path:
         jobs.unfuse(tmp_path / "m.pt", layout="cudnn", spec="lstm hidden=8 input=8", at=at, dry_run=True)
     assert '--spec "lstm input=8 hidden=8 bidirectional"' in caught.value.hint
     assert '--spec "lstm input=8 hidden=8 layers=2"' in caught.value.hint
-    for said, whole in (("layers=2", "layers=2"), ("bidirectional", "bidirectional"), ("layers=1", "bidirectional")):
+    with pytest.raises(LayoutError, match="fits in both directions only, which was not said"):
+        jobs.unfuse(tmp_path / "m.pt", layout="cudnn", spec="lstm hidden=8 input=8 layers=1", at=at, dry_run=True)
+    for said, whole in (("layers=2", "layers=2"), ("bidirectional", "bidirectional")):
         found = jobs.unfuse(
             tmp_path / "m.pt", layout="cudnn", spec=f"lstm hidden=8 input=8 {said}", at=at, dry_run=True
         )
