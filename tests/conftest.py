@@ -51,6 +51,17 @@ def findings() -> Path:
     return folder
 
 
+ONE_PROCESS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@pytest.fixture(autouse=True)
+def one_process() -> Iterator[None]:
+    """No test runs as one of several processes of a training, whatever a library left in the environment before it."""
+    for name in ONE_PROCESS:
+        os.environ.pop(name, None)
+    yield
+
+
 @pytest.fixture(autouse=True)
 def own_layouts() -> Iterator[None]:
     """Layouts that a test registers, or reads from a file, are gone after it."""
