@@ -34,6 +34,17 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
+def some(names: Sequence[str], most: int) -> str:
+    """The first names of several, and how many more there are.
+
+    >>> some(["a", "b", "c"], 2), some(["a"], 2)
+    ("'a', 'b' and 1 more", "'a'")
+    """
+    return ", ".join(f"{name!r:.200}" for name in names[:most]) + (
+        f" and {len(names) - most} more" if len(names) > most else ""
+    )
+
+
 def listed(head: str, lines: Sequence[str], more: int = 0) -> str:
     """A head and its lines below it, the first ones written out and the others counted.
 

@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from paramtool.errors import some
 from paramtool.formats import _keras_said
 from paramtool.formats._keras_config import Config
 from paramtool.formats._keras_said import HARD_SIGMOID, Described, Proven
@@ -74,7 +75,7 @@ def modules(entries: Mapping[str, Entry], config: Config) -> tuple[list[Module],
             made.append(Module(at, _layout(directions, False), tensors=_tensors(directions), refused=str(error)))
             notes.append(f"recurrent layer {at!r:.200} {error}; it is not converted")
     if silent:
-        names = ", ".join(map(repr, silent[:5])) + (f" and {len(silent) - 5} more" if len(silent) > 5 else "")
+        names = some(silent, 5)
         notes.append(f"no configuration says the direction in time and the activations of {names}{_older(config)}")
     return made, notes
 

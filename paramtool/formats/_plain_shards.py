@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paramtool.errors import Defects, FormatError
+from paramtool.errors import Defects, FormatError, some
 from paramtool.formats import _record_checks, _tree, record
 from paramtool.formats._index import plain_names
-from paramtool.formats._shards import NAME, Renumber, merge_metadata, own_metadata, some
+from paramtool.formats._shards import NAME, Renumber, merge_metadata, own_metadata
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import EMPTY
 from paramtool.model.storage import SourceFile, Storage
@@ -51,7 +51,7 @@ def check_plain(
         elif shard.producer or any(entry.link for entry in shard.entries.values()):
             defects.append(f"{file}: says itself which of its names are aliases, and so does the index")
         elif extra := [name for name in shard.entries if file not in linked and name not in weight_map]:
-            defects.append(f"{file}: holds {some(extra)}, which the index lacks")
+            defects.append(f"{file}: holds {some(extra, 3)}, which the index lacks")
     if defects:
         raise Defects(path, defects, hint="a file was changed after paramtool wrote the folder")
 

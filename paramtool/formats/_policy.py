@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from shlex import quote
 
-from paramtool.errors import ParamtoolError, UnsafeError, UsageError, listed
+from paramtool.errors import ParamtoolError, UnsafeError, UsageError, listed, some
 from paramtool.formats._pickle_values import RENAMED
 from paramtool.formats._policy_names import ANYWHERE, DANGEROUS_MODULES, DANGEROUS_NAMES, FORBIDDEN_MODULES
 from paramtool.model.checkpoint import Unknown
@@ -127,11 +127,8 @@ def _message(where: str, bad: Sequence[Unknown]) -> str:
 
 def told(unknown: Unknown) -> str:
     """What is done with an unknown name, for people."""
-    needed = f", needed by {', '.join(map(repr, unknown.needed_by[:3]))}" if unknown.needed_by else ""
-    more = f" and {len(unknown.needed_by) - 3} more" if len(unknown.needed_by) > 3 else ""
-    if not unknown.called:
-        return f"{unknown.path}, named{needed}{more}"
-    return f"{unknown.path}{unknown.arguments}{needed}{more}"
+    needed = f", needed by {some(unknown.needed_by, 3)}" if unknown.needed_by else ""
+    return f"{unknown.path}, named{needed}" if not unknown.called else f"{unknown.path}{unknown.arguments}{needed}"
 
 
 def _hint(bad: Sequence[Unknown], advice: str) -> str:

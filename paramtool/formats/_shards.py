@@ -60,8 +60,3 @@ def merge_metadata(shards: Mapping[str, Checkpoint]) -> tuple[dict[str, str], li
             if merged.setdefault(key, text) != text:
                 notes.append(f"metadata {key!r} of {file} differs from the shards before it; the first is kept")
     return merged, notes
-
-
-def some(names: list[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:3])
-    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from paramtool.errors import PlanError, listed, plural
+from paramtool.errors import PlanError, listed, plural, some
 from paramtool.formats import _torch_record
 from paramtool.formats._numpy_values import DTYPE, TEXT_OF, state_of
 from paramtool.formats._output import OutputFile
@@ -97,8 +97,7 @@ def memory_formats(plan: Plan, checkpoint: Checkpoint) -> Iterator[str]:
         if isinstance(view, View) and view.numel and not view.is_contiguous and view.dense_axes is not None
     ]
     if names:
-        some = ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        yield f"the memory format of {some} (such as channels_last): stored row by row"
+        yield f"the memory format of {some(names, 3)} (such as channels_last): stored row by row"
 
 
 def lay_out(plan: Plan) -> tuple[OutputFile, ...]:

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError, plural
+from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError, plural, some
 from paramtool.formats import _json, _record_checks, _tree, record
 from paramtool.formats._index import plain_names, read_record
 from paramtool.formats._plain_shards import Said, check_plain, linked_files, spoken_for
-from paramtool.formats._shards import NAME, Renumber, merge_metadata, own_metadata, some
+from paramtool.formats._shards import NAME, Renumber, merge_metadata, own_metadata
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.objects import EMPTY, Node
@@ -112,7 +112,7 @@ def _name_defects(weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint
     for file, shard in shards.items():
         for name in shard.entries:
             places.setdefault(name, []).append(file)
-    defects = [f"{file}: lacks {some(names)}, which the index says it holds" for file, names in absent.items()]
+    defects = [f"{file}: lacks {some(names, 3)}, which the index says it holds" for file, names in absent.items()]
     twice = {name: files for name, files in places.items() if len(files) > 1}
     defects += [f"{name!r}: stands in {' and '.join(files)}" for name, files in twice.items()]
     return defects
@@ -141,7 +141,7 @@ def _merge(
     entries = _declared(entries, index_metadata)
     extra = [n for n, e in entries.items() if n not in weight_map and not e.link]
     if extra:
-        notes.append(f"{plural(len(extra), 'tensor')} in a shard and not in the index: {some(extra)}")
+        notes.append(f"{plural(len(extra), 'tensor')} in a shard and not in the index: {some(extra, 3)}")
     tree = _merge_trees(trees)
     roles = _tree.roles(tree)
     return Checkpoint(

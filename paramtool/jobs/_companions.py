@@ -27,7 +27,7 @@ from shlex import quote
 
 from paramtool.engine.staging import Staged
 from paramtool.engine.writer import copy_whole
-from paramtool.errors import PlanError, plural
+from paramtool.errors import PlanError, plural, some
 from paramtool.formats import WEIGHTS
 from paramtool.formats._copies import MAIN, VARIANT
 from paramtool.formats._sets import COPIES, is_index
@@ -130,9 +130,9 @@ def companions(
         place = waiting.pop()
         items = sorted(os.scandir(os.path.join(folder, place)), key=lambda item: item.name)
         waiting += [name for item in items if (name := found.add(item, place))]
-    found.left += (f"in folder {place!r}: {COPY}: {_some(names)}" for place, names in found.copies.items())
+    found.left += (f"in folder {place!r}: {COPY}: {some(names, MAX_NAMED)}" for place, names in found.copies.items())
     if found.hidden:
-        found.left.append(f"hidden: {_some(found.hidden)}")
+        found.left.append(f"hidden: {some(found.hidden, MAX_NAMED)}")
     return Companions(dict(sorted(found.files.items())), tuple(found.left), found.same)
 
 
@@ -411,7 +411,10 @@ def optimizer_warnings(files: Iterable[str]) -> Iterator[str]:
     """Optimizers that came along beside weights that were converted, and are not."""
     states = [name for name in files if is_training_state(name) and "optimizer" in name]
     if states:
-        yield f"came along as they are, and do not fit the converted weights: {_some(states)}; a run does not resume"
+        yield (
+            f"came along as they are, and do not fit the converted weights: {some(states, MAX_NAMED)}; "
+            "a run does not resume"
+        )
 
 
 def _reach(folder: str) -> tuple[str, ...]:
@@ -440,10 +443,5 @@ def unseen_warnings(plan: Plan, target: str, tied: Iterable[str] = ()) -> Iterat
         are = "is" if len(unseen) == 1 else "are"
         yield (
             f"{len(unseen)} of {plural(len(plan.order), 'name')} {are} in the alias record only, which from_pretrained "
-            f"does not read: {_some(unseen)}; with every name: {mends}"
+            f"does not read: {some(unseen, MAX_NAMED)}; with every name: {mends}"
         )
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - MAX_NAMED
-    return ", ".join(map(repr, names[:MAX_NAMED])) + (f" and {more} more" if more > 0 else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from collections.abc import Mapping as Dict
 
+from paramtool import errors
 from paramtool.formats._tree import is_flat
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry
@@ -121,14 +122,11 @@ def following(ties: Dict[str, str]) -> Iterator[str]:
     for name, base in ties.items():
         followers.setdefault(base, []).append(name)
     for base, names in followers.items():
-        more = f" and {len(names) - MANY} more" if len(names) > MANY else ""
-        verb = "follow" if len(names) > 1 else "follows"
-        yield f"{', '.join(map(repr, names[:MANY]))}{more} {verb} {base!r}"
+        yield f"{errors.some(names, MANY)} {'follow' if len(names) > 1 else 'follows'} {base!r}"
 
 
 def some(names: Collection[str]) -> str:
-    shown = ", ".join(map(repr, sorted(names)[:MANY]))
-    return shown + (f" and {len(names) - MANY} more" if len(names) > MANY else "")
+    return errors.some(sorted(names), MANY)
 
 
 MANY = 4

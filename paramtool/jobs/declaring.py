@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from paramtool.errors import FormatError, UsageError
+from paramtool.errors import FormatError, UsageError, some
 from paramtool.formats import _hf_config, _tree
 from paramtool.jobs import _library
 from paramtool.jobs._progress import Path, Progress, silent
@@ -202,10 +202,9 @@ def untied(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:
 
 def separated_warning(where: str, names: Collection[str]) -> str:
     """What becomes of names that `untied` gives."""
-    some = ", ".join(map(repr, sorted(names)[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return (
-        f"{where}: {some}: the file shares it with another name, and the model of config.json does not tie it; it is "
-        "stored for itself, so that from_pretrained finds it, and no longer shares memory"
+        f"{where}: {some(sorted(names), 3)}: the file shares it with another name, and the model of config.json does "
+        "not tie it; it is stored for itself, so that from_pretrained finds it, and no longer shares memory"
     )
 
 

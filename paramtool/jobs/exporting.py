@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paramtool import formats
-from paramtool.errors import PlanError, UsageError, listed, plural
+from paramtool.errors import PlanError, UsageError, listed, plural, some
 from paramtool.formats import safetensors
 from paramtool.formats._tree import is_flat
 from paramtool.formats._weights import Weights
@@ -227,8 +227,7 @@ def _objects_left(checkpoint: Checkpoint) -> Iterator[str]:
         return
     held = [objects.word(key) for key, child in tree.items if not any(objects.tensor_names(child))]
     if held:
-        more = f" and {len(held) - MANY} more" if len(held) > MANY else ""
-        yield f"objects {', '.join(map(repr, held[:MANY]))}{more}: an export has tensors alone"
+        yield f"objects {some(held, MANY)}: an export has tensors alone"
 
 
 MANY = 5

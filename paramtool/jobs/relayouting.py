@@ -11,7 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
-from paramtool.errors import LayoutError, UsageError, listed, plural
+from paramtool.errors import LayoutError, UsageError, listed, plural, some
 from paramtool.formats import safetensors
 from paramtool.formats._weights import Weights
 from paramtool.jobs import _sidecars
@@ -340,9 +340,8 @@ def _ignored(found: list[Found]) -> Iterator[str]:
     """What stands beside the networks and was said not to matter."""
     for one in found:
         if one.ignored:
-            names, at = ", ".join(map(repr, one.ignored[:IGNORED])), one.network.at
-            more = f" and {len(one.ignored) - IGNORED} more" if len(one.ignored) > IGNORED else ""
-            yield f"{repr(at) if at else 'the network'}: converted without {names}{more}, as --ignore says"
+            where = repr(one.network.at) if one.network.at else "the network"
+            yield f"{where}: converted without {some(one.ignored, IGNORED)}, as --ignore says"
 
 
 def _between(found: list[Found]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from paramtool.errors import LayoutError, PlanError, listed, plural
+from paramtool.errors import LayoutError, PlanError, listed, plural, some
 from paramtool.layouts import verified
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import MERGES, text
@@ -327,11 +327,6 @@ def _stays(checkpoint: Checkpoint, there: list[Converted], whole: AliasGraph) ->
         yield f"in the wanted layout already, and left as it is: {', '.join(names[:8])}{more}"
 
 
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return ", ".join(map(repr, names[:4])) + more
-
-
 def _lost(checkpoint: Checkpoint, consumed: set[str], made: Shared, whole: AliasGraph) -> Iterator[str]:
     """What was one and is not any more."""
     memories = {whole.members[name].memory for name in consumed if name in whole.members}
@@ -339,9 +334,9 @@ def _lost(checkpoint: Checkpoint, consumed: set[str], made: Shared, whole: Alias
     if apart:
         share, keep = ("shares", "keeps") if len(apart) == 1 else ("share", "keep")
         names = plural(len(apart), "other name")
-        yield f"{names} {share} memory with converted tensors and {keep} the old ones, untied: {_some(apart)}"
+        yield f"{names} {share} memory with converted tensors and {keep} the old ones, untied: {some(apart, 4)}"
     if lost := list(dict.fromkeys(made.lost)):
-        yield f"untied, because they go to different places of the new tensors: {_some(lost)}"
+        yield f"untied, because they go to different places of the new tensors: {some(lost, 4)}"
     if consumed and any(
         entry.role == "optimizer" for name, entry in checkpoint.entries.items() if name not in consumed
     ):

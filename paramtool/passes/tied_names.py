@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from paramtool.errors import some
+
 EMBEDDINGS = (
     "shared.weight", "embed_tokens.weight", "wte.weight", "word_embeddings.weight", "word_embedding.weight",
     "tok_embeddings.weight", "tokens_embed.weight", "embed_in.weight", "embeddings.weight", "transformer.w.weight",
@@ -80,9 +82,8 @@ def tied_advice(lacks: Iterable[str]) -> str:
     modules = {name.removesuffix(".weight") for name in ends}
     if not lacks or any(name.rpartition(".")[0] not in modules for name in lacks):
         return ""
-    more = f" and {len(lacks) - 3} more" if len(lacks) > 3 else ""
     return (
-        f"{', '.join(map(repr, lacks[:3]))}{more}: where the file's own model ties embeddings and head, "
+        f"{some(lacks, 3)}: where the file's own model ties embeddings and head, "
         "paramtool dedup --ties-from-config records such names"
     )
 

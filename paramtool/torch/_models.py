@@ -11,7 +11,7 @@ from torch import nn
 from paramtool import formats
 from paramtool.engine.difference import told
 from paramtool.engine.source import Source
-from paramtool.errors import PlanError, TieError, listed, plural
+from paramtool.errors import PlanError, TieError, listed, plural, some
 from paramtool.jobs._progress import Path
 from paramtool.jobs.loading import refuse_dataless
 from paramtool.jobs.varianting import answered
@@ -147,8 +147,7 @@ def _explain(verdict: Verdict) -> str:
     texts = []
     for names, what in ((verdict.lacks, "lacks"), (verdict.unused, "holds, and the model does not want,")):
         if names:
-            shown = ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-            texts.append(f"{what} {plural(len(names), 'name')} ({shown})")
+            texts.append(f"{what} {plural(len(names), 'name')} ({some(names, 8)})")
     return f"of {plural(verdict.names, 'name')} of the model, the file " + "; it ".join(texts)
 
 

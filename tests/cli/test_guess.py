@@ -14,6 +14,7 @@ import pytest
 import torch
 from jsonschema import Draft202012Validator
 from safetensors.torch import load_file
+from torch.nn.utils import prune
 
 from paramtool import layouts
 from tests.hostile.command import Ran, command, contents, quick, refused
@@ -277,7 +278,7 @@ def test_names_cannot_write_to_a_terminal(tmp_path: Path, lstm: torch.nn.LSTM) -
 
 def test_what_a_wrapper_computes_is_said(tmp_path: Path) -> None:
     """The parts of a weight under pruning are no weights: the row says what undoes it, and no line is printed."""
-    module = torch.nn.Sequential(torch.nn.utils.prune.l1_unstructured(torch.nn.LSTM(3, 5), "weight_hh_l0", 0.3))
+    module = torch.nn.Sequential(prune.l1_unstructured(torch.nn.LSTM(3, 5), "weight_hh_l0", 0.3))
     torch.save(module.state_dict(), tmp_path / "m.pt")
     ran = quick("guess", "m.pt", cwd=tmp_path)
     (row,) = rows(ran, "decide")
