@@ -4,6 +4,7 @@ Started with the library of `shim.c` loaded before libc; reads requests from sta
 answers each on standard output.  `serving.py` is the other end.
 
     {"run": [words], "folder": cwd and watched, "rules": [[at, action, argument], ...], "looks": false, "user": null}
+    {"run": ..., "lines": [signal, at, room]}     a signal at a line of Python instead
     {"resume": pid}      go on with one that stopped
     {"warm": [words], "folder": cwd}   import what the command needs
 """
@@ -21,13 +22,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from types import FrameType
 from typing import Any, NoReturn
 
 PATIENCE = 120.0
 """Seconds for one run of a small command, on any machine."""
 DEATH_OF_PARENT = 1
-LOG, OUT, ERR = "log", "out", "err"
-HOOK: tuple[Callable[[], None], ...] = ()
+LOG, OUT, ERR, LINES = FILES = ("log", "out", "err", "lines")
 
 
 def main() -> None:
@@ -77,7 +78,7 @@ def _warm(request: dict[str, Any], libc: ctypes.CDLL, command: Callable[[], obje
 
 
 def _begin(request: dict[str, Any], libc: ctypes.CDLL, command: Callable[[], object]) -> tuple[int, dict[str, int]]:
-    files = {name: os.memfd_create(name) for name in (LOG, OUT, ERR)}
+    files = {name: os.memfd_create(name) for name in FILES}
     pid = os.fork()
     if not pid:
         _run(request, files, libc, command)
@@ -108,7 +109,7 @@ def _run(request: dict[str, Any], files: dict[str, int], libc: ctypes.CDLL, comm
         for which, (at, action, argument) in enumerate(request["rules"]):
             libc.fault_rule(which, ctypes.c_long(at), action, ctypes.c_long(argument))
         if lines := request.get("lines"):
-            sys.settrace(_signal_at(*lines))
+            sys.settrace(_signal_at(*lines, files[LINES]))
         if request.get("watched", True):
             libc.fault_arm(os.fsencode(folder), files[LOG], int(request.get("looks", False)))
         command()
@@ -129,17 +130,22 @@ def _run(request: dict[str, Any], files: dict[str, int], libc: ctypes.CDLL, comm
         os._exit(code)
 
 
-def _signal_at(number: int, at: int, room: str) -> Any:
-    """A trace function that lets a signal come at the n-th line that is run in files with `room` in their name."""
-    left = at
+def _signal_at(number: int, at: int, room: str, log: int) -> Callable[..., Any]:
+    """A trace function: a signal comes at the n-th line that is run in files with `room` in their name.
 
-    def traced(frame: Any, event: str, argument: object) -> Any:
-        nonlocal left
+    With `at` 0 it only writes down which lines are run.
+    """
+    seen = 0
+
+    def traced(frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
+        nonlocal seen
         if event == "call":
             return traced if room in frame.f_code.co_filename else None
         if event == "line":
-            left -= 1
-            if left == 0:
+            seen += 1
+            if not at:
+                os.write(log, f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}\n".encode())
+            elif seen == at:
                 sys.settrace(None)
                 signal.raise_signal(number)
         return traced

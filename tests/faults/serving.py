@@ -66,6 +66,8 @@ class Ended:
     err: str
     calls: list[Call]
     pid: int = 0
+    lines: tuple[str, ...] = ()
+    """`file:line` of what was run, where it was asked for."""
 
     @property
     def hit(self) -> Call | None:
@@ -105,7 +107,8 @@ class Server:
         assert line, "the server died"
         answer = json.loads(line)
         code = answer["code"]
-        return Ended(code, answer["out"], answer["err"], list(_calls(answer["log"], folder)), answer["pid"])
+        calls = list(_calls(answer["log"], folder))
+        return Ended(code, answer["out"], answer["err"], calls, answer["pid"], tuple(answer["lines"].split()))
 
     def warm(self, words: Sequence[str], folder: Path) -> Ended:
         """Run a command once, in a folder of its own, so that everything it imports is there for the next ones."""

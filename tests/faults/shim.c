@@ -381,6 +381,15 @@ int fsync(int file) { IN_TURN(int, -1, FILES("fsync", MAY_WAIT, file, -1), REAL(
 FIND(fdatasync)
 int fdatasync(int file) { IN_TURN(int, -1, FILES("fsync", MAY_WAIT, file, -1), REAL(fdatasync)(file)); }
 
+/* Only advice: returns the error. */
+#define ADVISE(name, offset_type)                                                                                      \
+    FIND(name)                                                                                                         \
+    int name(int file, offset_type at, offset_type count, int advice) {                                                \
+        IN_TURN(int, turn.error, FILES("fadvise", 0, file, -1), REAL(name)(file, at, count, advice));                  \
+    }
+ADVISE(posix_fadvise, off_t)
+ADVISE(posix_fadvise64, off64_t)
+
 FIND(rename)
 int rename(const char *from, const char *to) {
     IN_TURN(int, -1, PATHS("rename", 0, AT_FDCWD, from, AT_FDCWD, to), REAL(rename)(from, to));

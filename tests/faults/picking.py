@@ -1,0 +1,67 @@
+"""Which of all the faults a run of the tests tries: every one where PARAMTOOL_HARD is set, else a sample."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.faults.judging import places
+from tests.faults.serving import Call, Case, Desk, Ended
+
+HARD = bool(os.environ.get("PARAMTOOL_HARD"))
+COUNTED = os.environ.get("PARAMTOOL_FAULTS_COUNT", "")
+"""A file that gets one line for each test: how many cases it ran."""
+MAX_TOLD = 25
+
+Rule = tuple[int, int, int]
+Judge = Callable[[Ended, Path], Iterable[str]]
+
+
+def sample(case: Case, calls: Iterable[Call], seed: str, many: int = 1) -> Iterator[Call]:
+    """All calls, or some of each kind: by name, and by whose file it is."""
+    if HARD:
+        yield from calls
+        return
+    kinds: dict[tuple[str, frozenset[str]], list[Call]] = defaultdict(list)
+    for call in calls:
+        kinds[call.name, places(case, call)].append(call)
+    for kind, found in kinds.items():
+        lot = random.Random(f"{seed} {case.command.name} {kind[0]} {sorted(kind[1])}")
+        yield from lot.sample(found, min(many, len(found)))
+
+
+def complaints(
+    desk: Desk, case: Case, tries: Iterable[tuple[str, Sequence[Rule], dict[str, Any], Judge]]
+) -> Iterator[str]:
+    """Run a case once for each fault; a line for everything that is wrong, with the way to see it again."""
+    count = 0
+    for what, rules, more, judge in tries:
+        ended, folder = desk.run(case, *rules, **more)
+        count += 1
+        for wrong in judge(ended, folder):
+            said = " / ".join(ended.err.split("\n"))[:200]
+            yield f"{case.command.name}: {what}: {wrong} [exit {ended.code}; {said}]"
+        shutil.rmtree(folder, ignore_errors=True)
+    if COUNTED:
+        with open(COUNTED, "a") as file:
+            file.write(f"{count}\n")
+
+
+def nothing_wrong(found: Iterable[str]) -> None:
+    """AssertionError with the first of what was found."""
+    told = list(found)
+    assert not told, "\n".join([f"{len(told)} are wrong:", *told[:MAX_TOLD]])
+
+
+def named(call: Call, fault: str) -> str:
+    """A fault, as a person would repeat it."""
+    return f"{fault} at call {call.at}, {call.name} {' '.join(call.paths)}"
+
+
+ERRORS = {name: getattr(errno, name) for name in ("EIO", "ENOSPC", "EACCES")}
