@@ -119,12 +119,12 @@ def _message(case: Case, ended: Ended, call: Call) -> Iterator[str]:
         yield "it says no error"
 
 
-def interrupted(case: Case, ended: Ended, folder: Path, number: int) -> Iterator[str]:
-    """After a signal that can be caught."""
+def interrupted(case: Case, ended: Ended, folder: Path, *numbers: int) -> Iterator[str]:
+    """After signals that can be caught; of two that wait at once either may be the first."""
     after = listing(folder)
     yield from _inputs(case, after)
-    if ended.code != 128 + number:
-        yield f"exit {ended.code}; expected {128 + number}"
+    if ended.code not in [128 + number for number in numbers]:
+        yield f"exit {ended.code}; expected {' or '.join(str(128 + number) for number in numbers)}"
     for word in BAD_WORDS:
         if word in ended.err:
             yield f"it says {word!r}"
@@ -155,9 +155,9 @@ def killed(case: Case, ended: Ended, folder: Path, desk: Desk) -> Iterator[str]:
     after = listing(folder)
     if case.command.output and (state := _output(case, after)) != "new":
         yield f"run again: {state}"
-    for name in _left(case, after):
-        if not name.startswith("tmp/"):
-            yield f"run again: {name} is still there"
+    still = [name for name in _left(case, after) if not name.startswith("tmp/")]
+    for name in still:
+        yield f"run again: {name} is still there"
     for name in left:
-        if os.path.basename(name) not in again.err + again.out:
+        if name not in still and os.path.basename(name) not in again.err + again.out:
             yield f"run again: it does not say that {name} was removed"

@@ -15,8 +15,8 @@ from tests.faults.judging import places
 from tests.faults.serving import Call, Case, Desk, Ended
 
 HARD = bool(os.environ.get("PARAMTOOL_HARD"))
-COUNTED = os.environ.get("PARAMTOOL_FAULTS_COUNT", "")
-"""A file that gets one line for each test: how many cases it ran."""
+REPORT = os.environ.get("PARAMTOOL_FAULTS_REPORT", "")
+"""A file that gets a line for everything that is wrong, and for each test how many cases it ran."""
 MAX_TOLD = 25
 
 Rule = tuple[int, int, int]
@@ -46,11 +46,17 @@ def complaints(
         count += 1
         for wrong in judge(ended, folder):
             said = " / ".join(ended.err.split("\n"))[:200]
-            yield f"{case.command.name}: {what}: {wrong} [exit {ended.code}; {said}]"
+            line = f"{case.command.name}: {what}: {wrong} [exit {ended.code}; {said}]"
+            _report(line)
+            yield line
         shutil.rmtree(folder, ignore_errors=True)
-    if COUNTED:
-        with open(COUNTED, "a") as file:
-            file.write(f"{count}\n")
+    _report(f"cases: {count}")
+
+
+def _report(line: str) -> None:
+    if REPORT:
+        with open(REPORT, "a") as file:
+            file.write(f"{line}\n")
 
 
 def nothing_wrong(found: Iterable[str]) -> None:

@@ -4,6 +4,7 @@ Started with the library of `shim.c` loaded before libc; reads requests from sta
 answers each on standard output.  `serving.py` is the other end.
 
     {"run": [words], "folder": cwd and watched, "rules": [[at, action, argument], ...], "looks": false, "user": null}
+    {"run": ..., "kill_after": seconds}           SIGKILL, unless it is done before
     {"run": ..., "lines": [signal, at, room]}     a signal at a line of Python instead
     {"resume": pid}      go on with one that stopped
     {"warm": [words], "folder": cwd}   import what the command needs
@@ -52,6 +53,9 @@ def main() -> None:
             else:
                 pid = request["resume"]
                 os.kill(pid, signal.SIGCONT)
+            if "kill_after" in request:
+                signal.sigtimedwait({signal.SIGCHLD}, request["kill_after"])
+                os.kill(pid, signal.SIGKILL)  # it is still there, if only as what nobody has waited for
             answer = _wait(pid, running[pid])
             if not answer["stopped"]:
                 for file in running.pop(pid).values():
