@@ -37,24 +37,24 @@ def places(case: Case, call: Call) -> frozenset[str]:
     return frozenset(place(case, path) for path in call.paths)
 
 
-def _left(case: Case, after: Listing) -> list[str]:
+def leftovers(case: Case, after: Listing) -> list[str]:
     """Names that a run left outside its output; what is inside of one is not told again."""
     known = {*case.before, *part(after, case.command.output)}
     found = [name for name in after if name not in known]
     return [name for name in found if os.path.dirname(name) not in found]
 
 
-def _inputs(case: Case, after: Listing) -> Iterator[str]:
-    """Whether the inputs are as they were."""
+def touched(case: Case, after: Listing, *apart: str) -> Iterator[str]:
+    """Whether everything but the output, and what is set apart, is as it was."""
     for name, entry in case.before.items():
-        if name in (".", "tmp") or name in case.old:
+        if name in (".", "tmp", *apart) or name in case.old:
             continue
         found = after.get(name)
         if found != entry or (found.modified != entry.modified and not entry.content == ""):
             yield f"the input {name} was {'changed' if found else 'removed'}"
 
 
-def _output(case: Case, after: Listing) -> str:
+def output_state(case: Case, after: Listing) -> str:
     """`old`, `new`, or what is wrong with the output."""
     found = part(after, case.command.output)
     if found == case.new:
@@ -73,12 +73,12 @@ def failed(case: Case, ended: Ended, folder: Path, *, survived: bool = False) ->
     """After one call failed; `survived` says that the command has to go on as if nothing had happened."""
     after = listing(folder)
     code = ended.code
-    state = _output(case, after)
-    yield from _inputs(case, after)
+    state = output_state(case, after)
+    yield from touched(case, after)
     for word in BAD_WORDS:
         if word in ended.err:
             yield f"it says {word!r}"
-    left = _left(case, after)
+    left = leftovers(case, after)
     call = ended.hit
     if call is None:
         yield "the fault was not met"
@@ -122,28 +122,28 @@ def _message(case: Case, ended: Ended, call: Call) -> Iterator[str]:
 def interrupted(case: Case, ended: Ended, folder: Path, *numbers: int) -> Iterator[str]:
     """After signals that can be caught; of two that wait at once either may be the first."""
     after = listing(folder)
-    yield from _inputs(case, after)
+    yield from touched(case, after)
     if ended.code not in [128 + number for number in numbers]:
         yield f"exit {ended.code}; expected {' or '.join(str(128 + number) for number in numbers)}"
     for word in BAD_WORDS:
         if word in ended.err:
             yield f"it says {word!r}"
-    if case.command.output and (state := _output(case, after)) not in ("old", "new"):
+    if case.command.output and (state := output_state(case, after)) not in ("old", "new"):
         yield state
-    for name in _left(case, after):
+    for name in leftovers(case, after):
         yield f"it left {name}"
 
 
 def killed(case: Case, ended: Ended, folder: Path, desk: Desk) -> Iterator[str]:
     """After SIGKILL, and after the same command was run again."""
     after = listing(folder)
-    yield from _inputs(case, after)
+    yield from touched(case, after)
     if ended.code not in (-signal.SIGKILL, 0):
         yield f"exit {exit_code(ended)}; expected {128 + signal.SIGKILL}"
     state = "old"
-    if case.command.output and (state := _output(case, after)) not in ("old", "new"):
+    if case.command.output and (state := output_state(case, after)) not in ("old", "new"):
         yield state
-    left = [name for name in _left(case, after) if not name.startswith("tmp/")]
+    left = [name for name in leftovers(case, after) if not name.startswith("tmp/")]
     for name in left:
         if not TEMPORARY.fullmatch(name):
             yield f"it left {name}"
@@ -153,9 +153,9 @@ def killed(case: Case, ended: Ended, folder: Path, desk: Desk) -> Iterator[str]:
     if again.code != 0:
         yield f"run again: exit {again.code}: {again.err.strip()}"
     after = listing(folder)
-    if case.command.output and (state := _output(case, after)) != "new":
+    if case.command.output and (state := output_state(case, after)) != "new":
         yield f"run again: {state}"
-    still = [name for name in _left(case, after) if not name.startswith("tmp/")]
+    still = [name for name in leftovers(case, after) if not name.startswith("tmp/")]
     for name in still:
         yield f"run again: {name} is still there"
     for name in left:

@@ -47,13 +47,14 @@ def complaints(
         for wrong in judge(ended, folder):
             said = " / ".join(ended.err.split("\n"))[:200]
             line = f"{case.command.name}: {what}: {wrong} [exit {ended.code}; {said}]"
-            _report(line)
+            report(line)
             yield line
         shutil.rmtree(folder, ignore_errors=True)
-    _report(f"cases: {count}")
+    report(f"cases: {count}")
 
 
-def _report(line: str) -> None:
+def report(line: str) -> None:
+    """Write a line to the file of PARAMTOOL_FAULTS_REPORT."""
     if REPORT:
         with open(REPORT, "a") as file:
             file.write(f"{line}\n")
