@@ -9,14 +9,18 @@ import os
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
+from paramtool.engine.elements import Elements, take
 from paramtool.errors import FormatError, OutputError
+from paramtool.formats._files import changed
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
-from paramtool.model.storage import ByteRange, Cast, Constant, Encoded, Inline, Storage
+from paramtool.model.storage import ByteRange, Cast, Constant, Encoded, Inline, SourceFile, Storage
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -29,8 +33,6 @@ if TYPE_CHECKING:
 Buffer = memoryview | bytes
 MAX_OPEN_FILES = 16
 """Of one checkpoint; two are open while they are compared, and some systems allow 256 for a process."""
-MAX_MAPPED = 8
-"""So many storages are mapped at once: a copy of few terms looks at few."""
 CHUNK_NBYTES = 1 << 20
 """Read at once; small enough to stay in a processor's cache between reading and writing."""
 THREAD_NBYTES = 4 << 20
@@ -60,10 +62,10 @@ class Source:
         self._files: dict[str, BinaryIO] = {}
         self._spool: BinaryIO | None = None
         self._spooled: dict[int, int] = {}
-        self._mapped: dict[tuple[int, bool], _Mapped] = {}
         self._proved: set[int] = set()
         self._pending: dict[int, Future[int]] = {}
         self._worker: ThreadPoolExecutor | None = None
+        self._checked = False
 
     def __enter__(self) -> Source:
         try:
@@ -91,21 +93,27 @@ class Source:
         except OSError as error:
             raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
         self._files[path] = file
-        status = os.fstat(file.fileno())
-        if (status.st_size, status.st_mtime_ns) != (source.nbytes, source.mtime_ns):
-            raise FormatError(f"{path}: changed while it was read; expected it to stay as it was")
+        if changed(source, os.fstat(file.fileno())):
+            raise _changed(path)
         return file
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        if kind is None and not self._checked:
+            self.check_unchanged()
+
+    def check_unchanged(self) -> None:
+        """FormatError where a file is no longer the one that was described, or was written to since."""
+        for file in self.checkpoint.files:
+            check_unchanged(file)
+        self._checked = True
 
     def close(self) -> None:
         """Close every file; what is under way in the thread ends first."""
         if self._worker is not None:
             self._worker.shutdown(wait=True, cancel_futures=True)
-        self._mapped.clear()
         for file in [*self._files.values(), *([self._spool] if self._spool else [])]:
             file.close()
         self._files.clear()
@@ -128,25 +136,18 @@ class Source:
 
     def read_into(self, storage_id: int, start: int, buffer: memoryview) -> None:
         """Fill a buffer with bytes of a storage; FormatError where the file ends before.  No CRC is looked at."""
-        file, base = self.place(storage_id)
-        start += base
         self.nbytes_read += len(buffer)
-        while buffer:
-            count = os.preadv(file.fileno(), [buffer], start)
-            if not count:
-                raise _ends(file, start, len(buffer))
-            buffer = buffer[count:]
-            start += count
+        self._fill(storage_id, start, buffer)
+
+    def _fill(self, storage_id: int, start: int, buffer: memoryview) -> None:
+        file, base = self.place(storage_id)
+        read_at(file, base + start, buffer)
 
     def _pread(self, file: BinaryIO, start: int, nbytes: int) -> bytes:
-        data = os.pread(file.fileno(), nbytes, start)
-        while len(data) < nbytes:
-            more = os.pread(file.fileno(), nbytes - len(data), start + len(data))
-            if not more:
-                raise _ends(file, start + len(data), nbytes - len(data))
-            data += more
+        data = bytearray(nbytes)
+        read_at(file, start, memoryview(data))
         self.nbytes_read += nbytes
-        return data
+        return bytes(data)
 
     def chunks(self, storage_id: int, start: int, stop: int) -> Iterator[memoryview]:
         """Bytes `start` to `stop` of a storage in blocks; its CRC, if it has one, is proved by the end.
@@ -204,32 +205,21 @@ class Source:
         for start in starts:
             os.posix_fadvise(file.fileno(), base + start, nbytes, os.POSIX_FADV_WILLNEED)
 
-    def array(self, view: View, *, scattered: bool = False) -> Array:
-        """A window as a NumPy array of raw elements over the mapped file: nothing is read until it is looked at.
+    def array(self, view: View) -> Elements:
+        """A window, of raw elements that are read when they are asked for; packed types come as bytes, one row.
 
-        `scattered` says that what is looked at lies far apart, so that nothing beside it is read.  Packed types come as
-        bytes, one row.
+        What is read so is not counted in `nbytes_read`, and no CRC is looked at.
         """
-        import numpy as np
-
-        storage_id = int(view.storage)
-        key = storage_id, scattered
-        if key not in self._mapped:
-            if len(self._mapped) >= min(MAX_MAPPED, self._max_files):  # each mapping holds a file open
-                self._mapped.pop(next(iter(self._mapped)))
-            file, base = self.place(storage_id)
-            self._mapped[key] = _Mapped(file, base, self.checkpoint.storages[storage_id].nbytes, scattered)
-        base_array = self._mapped[key].bytes
+        fill = partial(self._fill, int(view.storage))
         if view.dtype.block_elements != 1:
-            return base_array[view.byte_start : view.byte_stop]
+            return Elements(fill, "u1", view.byte_start, (view.byte_stop - view.byte_start,), (1,))
         size = view.dtype.block_bytes
-        return np.ndarray(
-            view.shape,
-            ELEMENTS[size],
-            base_array.data,
-            view.byte_start,
-            [stride * size for stride in view.strides],
-        )
+        return Elements(fill, ELEMENTS[size], view.byte_start, view.shape, [stride * size for stride in view.strides])
+
+    def take(self, storage_id: int, starts: Array, nbytes: int) -> Array:
+        """So many bytes of a storage from each place on, one row a place; counted, and no CRC is looked at."""
+        self.nbytes_read += len(starts) * nbytes
+        return take(partial(self._fill, storage_id), starts, nbytes)
 
     def row_major(self, view: View) -> Iterator[Buffer]:
         """The elements of a window in row-major order, as blocks of bytes."""
@@ -343,14 +333,46 @@ def _dataset(file: BinaryIO, place: ByteRange, path: str) -> Iterator[bytes]:
 
 
 def read_blocks(file: BinaryIO, start: int, stop: int) -> Iterator[memoryview]:
-    """Bytes of a file, in one buffer that is filled again and again."""
+    """Bytes of a file, in one buffer that is filled again and again; FormatError where they cannot be read."""
     buffer = memoryview(bytearray(min(CHUNK_NBYTES, stop - start)))
     while start < stop:
-        count = os.preadv(file.fileno(), [buffer[: min(len(buffer), stop - start)]], start)
+        part = buffer[: min(len(buffer), stop - start)]
+        read_at(file, start, part)
+        yield part
+        start += len(part)
+
+
+def read_at(file: BinaryIO, start: int, buffer: memoryview) -> None:
+    """Fill a buffer with the bytes of a file from a place on; FormatError where they cannot be read."""
+    while buffer:
+        try:
+            count = _read_some(file, start, buffer)
+        except OSError as error:
+            raise FormatError(
+                f"{file.name}: cannot be read at byte {start}: {error.strerror}",
+                hint="the disk or the network that it is on fails; try a copy of it from elsewhere",
+            ) from None
         if not count:
-            raise _ends(file, start, stop - start)
-        yield buffer[:count]
+            raise FormatError(f"{file.name}: ends at byte {start}; expected {len(buffer)} more bytes")
+        buffer = buffer[count:]
         start += count
+
+
+def _read_some(file: BinaryIO, start: int, buffer: memoryview) -> int:
+    """As many bytes as come at once.  macOS before 11 has no preadv, and Windows no pread either."""
+    if hasattr(os, "preadv"):
+        return os.preadv(file.fileno(), [buffer], start)
+    if hasattr(os, "pread"):
+        data = os.pread(file.fileno(), len(buffer), start)
+    else:
+        with SEEKING:  # threads share the file, and so its position
+            file.seek(start)
+            data = file.read(len(buffer))
+    buffer[: len(data)] = data
+    return len(data)
+
+
+SEEKING = Lock()
 
 
 def crc32_of(file: BinaryIO, start: int, stop: int) -> int:
@@ -361,26 +383,21 @@ def crc32_of(file: BinaryIO, start: int, stop: int) -> int:
     return found
 
 
-def _ends(file: BinaryIO, position: int, lacking: int) -> FormatError:
-    return FormatError(f"{file.name}: ends at byte {position}; expected {lacking} more bytes")
-
-
-class _Mapped:
-    """A storage mapped into memory."""
-
-    def __init__(self, file: BinaryIO, base: int, nbytes: int, scattered: bool) -> None:
-        import mmap
-
-        import numpy as np
-
-        if not nbytes:  # nothing can be mapped of an empty file
-            self.bytes: Array = np.empty(0, "u1")
+def check_unchanged(file: SourceFile) -> None:
+    """FormatError where a file is no longer the one that was noted, or was written to since."""
+    try:
+        if not changed(file, os.stat(file.path)):
             return
-        start = base - base % mmap.ALLOCATIONGRANULARITY
-        self.map = mmap.mmap(file.fileno(), base - start + nbytes, access=mmap.ACCESS_READ, offset=start)
-        if scattered and hasattr(mmap, "MADV_RANDOM"):
-            self.map.madvise(mmap.MADV_RANDOM)
-        self.bytes = np.frombuffer(self.map, "u1", nbytes, base - start)
+    except OSError:
+        pass
+    raise _changed(file.path)
+
+
+def _changed(path: str) -> FormatError:
+    return FormatError(
+        f"{path}: changed while it was read; expected it to stay as it was",
+        hint="wait until whatever writes it is done, and run the command again",
+    )
 
 
 def _argument(backing: Encoded, step: str, otherwise: int) -> int:

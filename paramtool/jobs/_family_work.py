@@ -23,7 +23,7 @@ from paramtool.formats._weights import LINKED_PREFIX, Weights, WeightsName
 from paramtool.jobs._companions import Companions, bring, check_names, check_one_file, check_resumes, companions
 from paramtool.jobs._differing import memory_differences
 from paramtool.jobs._progress import Advance, Progress
-from paramtool.jobs._writing import NEEDED, SHARD_NBYTES
+from paramtool.jobs._writing import NEEDED, SHARD_NBYTES, Written
 from paramtool.jobs.deduping import Options
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
@@ -122,17 +122,19 @@ class Work:
             written = (name.removeprefix(self.place(number, "")) for name in self.folder(number))
             check_names(written, brought(one, target).files, one.path)
 
-    def carry_out(self, target: str, force: bool, verify: bool, progress: Progress) -> tuple[int, bool]:
-        """Write, link, read back, and move everything to its place: (bytes in blocks of the inputs, whether linked)."""
+    def carry_out(self, target: str, force: bool, verify: bool, progress: Progress) -> tuple[Written, bool]:
+        """Write, link, read back, and move everything to its place; also whether every link could be made."""
         for name in NEEDED:
             import_module(name)  # before there is a temporary file that a signal must not leave behind
         folders = [one.folder for one in self.inputs]
         files = [file.path for one in self.inputs for file in one.whole.files]
-        with Staged(target, True, force, files) as staged:
+        others = {
+            f"{one.folder}/{name}": file for one in self.inputs for name, file in brought(one, target).files.items()
+        }
+        given = [one.path for one in self.inputs if os.path.isdir(one.path)]
+        with Staged(target, True, force, files, others, folders=given) as staged:
             families.make_folders(staged, folders)
-            for one in self.inputs:
-                others = {f"{one.folder}/{name}": file for name, file in brought(one, target).files.items()}
-                bring(staged, others, progress)
+            bring(staged, others, progress)
             with progress("write", sum(part.nbytes for part in self.parts)) as advance:
                 for number, source in enumerate(self.sources):
                     write(staged, self._written(number), source, advance)
@@ -142,8 +144,10 @@ class Work:
                 with progress("verify", total) as advance:
                     self._prove(staged, target, advance)
             families.finish(staged, folders)
+            for source in self.sources:
+                source.check_unchanged()
             staged.commit()
-        return staged.cloned, all(links)
+        return Written(staged.cloned, tuple(staged.notes)), all(links)
 
     def _written(self, number: int) -> Iterator[OutputFile]:
         """The files that are written from one input."""
