@@ -12,6 +12,7 @@ answers each on standard output.  `serving.py` is the other end.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import importlib
@@ -125,6 +126,7 @@ def _run(request: dict[str, Any], files: dict[str, int], libc: ctypes.CDLL, comm
         traceback.print_exc()
     finally:
         sys.settrace(None)
+        atexit._run_exitfuncs()
         libc.fault_disarm()
         with suppress(OSError, ValueError):
             sys.stdout.flush()
