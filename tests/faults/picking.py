@@ -23,17 +23,19 @@ Rule = tuple[int, int, int]
 Judge = Callable[[Ended, Path], Iterable[str]]
 
 
-def sample(case: Case, calls: Iterable[Call], seed: str, many: int = 1) -> Iterator[Call]:
-    """All calls, or some of each kind: by name, and by whose file it is."""
+def sample(case: Case, calls: Iterable[Call], seed: str, many: int = 1, most: int = 0) -> list[Call]:
+    """All calls, or `many` of each kind: by name, and by whose file it is; `most` of all, if it is not 0."""
     if HARD:
-        yield from calls
-        return
+        return list(calls)
     kinds: dict[tuple[str, frozenset[str]], list[Call]] = defaultdict(list)
     for call in calls:
         kinds[call.name, places(case, call)].append(call)
+    picked: list[Call] = []
     for kind, found in kinds.items():
         lot = random.Random(f"{seed} {case.command.name} {kind[0]} {sorted(kind[1])}")
-        yield from lot.sample(found, min(many, len(found)))
+        picked += lot.sample(found, min(many, len(found)))
+    lot = random.Random(f"{seed} {case.command.name}")
+    return lot.sample(picked, most) if most and len(picked) > most else picked
 
 
 def complaints(

@@ -179,7 +179,7 @@ def test_an_input_changes(desk: Desk, command: Command, name: str, change: Calla
             yield f"exit {ended.code}, and the output is {output_state(case, after)}"
 
     tries = [call for call in calls if 1 < call.at <= last + 1]
-    nothing_wrong(_run(desk, case, f"{name} is {change.__name__[1:]}", sample(case, tries, name), deed, judge))
+    nothing_wrong(_run(desk, case, f"{name} is {change.__name__[1:]}", sample(case, tries, f"{name} {change.__name__}", most=6), deed, judge))
 
 
 # Where it is written.
@@ -246,7 +246,7 @@ def test_the_folder_of_the_output_changes(desk: Desk, command: Command, change: 
         if ended.code == 0 and not found and change is not _gone:
             yield "exit 0, and there is no output"
 
-    tries = sample(case, calls, change.__name__, 2)
+    tries = sample(case, calls, change.__name__, most=10)
     nothing_wrong(_run(desk, case, f"the folder is {change.__name__[1:]}", tries, change, judge))
 
 
@@ -298,7 +298,7 @@ def test_the_output_in_the_making_goes_away(desk: Desk, command: Command, change
             yield "exit 0, and there is no output"
         yield from _nothing_left(case, after)
 
-    tries = sample(case, [call for call in calls if call.at > begin], change.__name__)
+    tries = sample(case, [call for call in calls if call.at > begin], change.__name__, most=10)
     nothing_wrong(_run(desk, case, f"the temporary is {change.__name__[1:]}", tries, change, judge))
 
 
@@ -327,7 +327,7 @@ def test_an_output_of_somebody_else_arrives(desk: Desk, name: str) -> None:
             yield f"exit {ended.code}; expected 7, and {path} said"
         yield from _nothing_left(case, after)
 
-    tries = sample(case, [call for call in calls if call.at <= commit], "arrives")
+    tries = sample(case, [call for call in calls if call.at <= commit], "arrives", most=8)
     nothing_wrong(_run(desk, case, "an output arrives", tries, deed, judge))
 
 
@@ -380,7 +380,7 @@ def test_work_arrives_in_a_folder_that_is_replaced(desk: Desk, name: str, change
 
     calls = [call for call in _looking(desk, case) if call.at > 1]
     gone = {call.at + 1 for call in calls if call.name == "rename" and call.paths[0] == "out"}
-    tries = sample(case, [call for call in calls if call.at not in gone], change.__name__, 4)
+    tries = sample(case, [call for call in calls if call.at not in gone], change.__name__, 4, most=24)
     nothing_wrong(_run(desk, case, f"a file {change.__name__[1:]}", tries, deed, judge))
 
 
@@ -428,7 +428,7 @@ def test_two_write_one_output(desk: Desk, name: str) -> None:
     last = max(call.at for call in calls if call.name in ("rename", "link", "exchange"))
     without = "--force" not in case.command.words
     tries = [call for call in calls if call.at > 1 and not (without and call.at > last)]
-    nothing_wrong(_run(desk, case, "another writer comes", sample(case, tries, "two", 2), deed, judge))
+    nothing_wrong(_run(desk, case, "another writer comes", sample(case, tries, "two", 2, most=10), deed, judge))
 
 
 # Hard links.

@@ -16,8 +16,8 @@ from tests.faults.judging import interrupted, killed
 from tests.faults.picking import HARD, complaints, named, nothing_wrong, sample
 from tests.faults.serving import SIGNAL_AFTER, SIGNAL_BEFORE, SIGNAL_FROM, SIGNALS, Call, Case, Command, Desk, Ended
 
-COMMITS = ("rename", "exchange", "link", "unlink", "rmdir", "mkdir", "create")
-"""Calls that change what stands in a folder: between two of them is where an output could be lost."""
+MOVES = ("rename", "exchange", "link")
+"""Calls after which something else stands under a name: here an output could be lost."""
 KILLS = 2000
 ENGINE = "paramtool/engine/"
 
@@ -27,12 +27,12 @@ WHEN = {"before": SIGNAL_BEFORE, "after": SIGNAL_AFTER}
 
 
 def _boundaries(case: Case, seed: str) -> Iterator[tuple[Call, str]]:
-    """Calls, and whether a signal comes before or after; of a sample every call that changes a folder, and others."""
-    for call in case.calls if HARD else [call for call in case.calls if call.name in COMMITS]:
-        yield from ((call, "before"), (call, "after"))
+    """Calls, and whether a signal comes before or after; of a sample all that move an output, and others."""
+    moves = [call for call in case.calls if HARD or call.name in MOVES]
+    yield from ((call, when) for call in moves for when in WHEN)
     if not HARD:
         lot = random.Random(f"{seed} {case.command.name}")
-        rest = [call for call in case.calls if call.name not in COMMITS]
+        rest = [call for call in case.calls if call.name not in MOVES]
         yield from ((call, lot.choice(list(WHEN))) for call in sample(case, rest, seed))
 
 
