@@ -9,18 +9,18 @@ import os
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
-from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.elements import Elements, take
 from paramtool.errors import FormatError, OutputError
-from paramtool.formats._files import changed
+from paramtool.formats._files import changed, check_unchanged, file_changed, read_at
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
-from paramtool.model.storage import ByteRange, Cast, Constant, Encoded, Inline, SourceFile, Storage
+from paramtool.model.storage import ByteRange, Cast, Constant, Encoded, Inline, Storage
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Source:
             raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
         self._files[path] = file
         if changed(source, os.fstat(file.fileno())):
-            raise _changed(path)
+            raise file_changed(path)
         return file
 
     def __exit__(
@@ -202,8 +202,9 @@ class Source:
         if not hasattr(os, "posix_fadvise"):  # macOS, Windows
             return
         file, base = self.place(storage_id)
-        for start in starts:
-            os.posix_fadvise(file.fileno(), base + start, nbytes, os.POSIX_FADV_WILLNEED)
+        with suppress(OSError):  # only advice
+            for start in starts:
+                os.posix_fadvise(file.fileno(), base + start, nbytes, os.POSIX_FADV_WILLNEED)
 
     def array(self, view: View) -> Elements:
         """A window, of raw elements that are read when they are asked for; packed types come as bytes, one row.
@@ -342,62 +343,12 @@ def read_blocks(file: BinaryIO, start: int, stop: int) -> Iterator[memoryview]:
         start += len(part)
 
 
-def read_at(file: BinaryIO, start: int, buffer: memoryview) -> None:
-    """Fill a buffer with the bytes of a file from a place on; FormatError where they cannot be read."""
-    while buffer:
-        try:
-            count = _read_some(file, start, buffer)
-        except OSError as error:
-            raise FormatError(
-                f"{file.name}: cannot be read at byte {start}: {error.strerror}",
-                hint="the disk or the network that it is on fails; try a copy of it from elsewhere",
-            ) from None
-        if not count:
-            raise FormatError(f"{file.name}: ends at byte {start}; expected {len(buffer)} more bytes")
-        buffer = buffer[count:]
-        start += count
-
-
-def _read_some(file: BinaryIO, start: int, buffer: memoryview) -> int:
-    """As many bytes as come at once.  macOS before 11 has no preadv, and Windows no pread either."""
-    if hasattr(os, "preadv"):
-        return os.preadv(file.fileno(), [buffer], start)
-    if hasattr(os, "pread"):
-        data = os.pread(file.fileno(), len(buffer), start)
-    else:
-        with SEEKING:  # threads share the file, and so its position
-            file.seek(start)
-            data = file.read(len(buffer))
-    buffer[: len(data)] = data
-    return len(data)
-
-
-SEEKING = Lock()
-
-
 def crc32_of(file: BinaryIO, start: int, stop: int) -> int:
     """The CRC of bytes of a file."""
     found = 0
     for block in read_blocks(file, start, stop):
         found = zlib.crc32(block, found)
     return found
-
-
-def check_unchanged(file: SourceFile) -> None:
-    """FormatError where a file is no longer the one that was noted, or was written to since."""
-    try:
-        if not changed(file, os.stat(file.path)):
-            return
-    except OSError:
-        pass
-    raise _changed(file.path)
-
-
-def _changed(path: str) -> FormatError:
-    return FormatError(
-        f"{path}: changed while it was read; expected it to stay as it was",
-        hint="wait until whatever writes it is done, and run the command again",
-    )
 
 
 def _argument(backing: Encoded, step: str, otherwise: int) -> int:
