@@ -120,7 +120,7 @@ class Staged:
                     )
                 if not self.force and os.path.lexists(self.path):
                     raise self._is_taken()
-                listing = _listing(self.path) if self.is_folder else {}
+                listing = _listing(self.path) if self.is_folder and os.path.isdir(self.path) else {}
                 self._check()
                 self._settle()
                 if not os.path.lexists(self.path):
