@@ -57,7 +57,9 @@ def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
         if member is None:
             raise FormatError(f"{where}: has no {root}/{label}.pkl; it is no archive of this version's torch.save")
         storages.folder = f"{label}/"
-        result = storages.run(_zip.read_member(file, member, where, MAX_PICKLE_NBYTES), 0, f"{where}: {member.name}")
+        data = _zip.read_member(file, member, where, MAX_PICKLE_NBYTES)
+        stored = member.stored_nbytes if member.method == _zip.DEFLATED else None
+        result = storages.run(data, 0, f"{where}: {member.name}", stored)
         values[label] = result.value
     if script:  # classes of the archive's own code, which only torch.jit makes
         storages.uses = [use for use in storages.uses if not use.path.startswith("__torch__.")]
