@@ -56,8 +56,8 @@ class Bounds:
         """
         return cls(
             places=max(100_000, 4 * pickle_nbytes),
-            tensors=max(50_000, pickle_nbytes // 4),
-            characters=max(16 << 20, 64 * pickle_nbytes),
+            tensors=max(20_000, pickle_nbytes // 4),
+            characters=max(8 << 20, 64 * pickle_nbytes),
         )
 
 

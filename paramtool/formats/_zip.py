@@ -109,14 +109,15 @@ def read_directory(file: BinaryIO, where: str, *, case_matters: bool = False) ->
     return _members(entries)
 
 
-def read_member(file: BinaryIO, member: Member, where: str, limit: int) -> bytes:
+def read_member(file: BinaryIO, member: Member, where: str, limit: int, most: int | None = None) -> bytes:
     """The whole payload of `member`, inflated if need be, its CRC checked unless it was not computed.
 
-    Raises UnsafeError if it has more than `limit` bytes, inflates to more than it declares or to very many times the
-    bytes it has in the file, FormatError if it is damaged.
+    Raises UnsafeError if it has more than `limit` bytes, inflates to more than it declares or than `most`, which is
+    very many times the bytes it has in the file unless it is given, FormatError if it is damaged.
     """
     spot = f"{where}: {member.name!r:.200}"
-    most = max(MIN_INFLATED_NBYTES, INFLATED_PER_STORED_BYTE * member.stored_nbytes)
+    if most is None:
+        most = inflatable(member.stored_nbytes)
     if member.nbytes > limit:
         raise UnsafeError(f"{spot}: found {member.nbytes:,} bytes; expected at most {limit:,}")
     if member.nbytes > most:
@@ -131,6 +132,11 @@ def read_member(file: BinaryIO, member: Member, where: str, limit: int) -> bytes
         message = f"found CRC-32 {found:08x}; expected {member.crc32:08x} as in the directory"
         raise FormatError(f"{spot}: {message}", "the file is damaged: fetch it again")
     return payload
+
+
+def inflatable(stored_nbytes: int) -> int:
+    """To how many bytes so many bytes of a file may inflate, where all of them are read at once."""
+    return max(MIN_INFLATED_NBYTES, INFLATED_PER_STORED_BYTE * stored_nbytes)
 
 
 @dataclass(slots=True)
