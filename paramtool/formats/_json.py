@@ -27,7 +27,7 @@ def strict_file(path: str, what: str, max_nbytes: int) -> tuple[Any, SourceFile]
     with file:
         if source.nbytes > max_nbytes:
             raise FormatError(f"{path}: is {what} of {source.nbytes} bytes; expected at most {max_nbytes}")
-        text = file.read(max_nbytes)
+        text = file.read(source.nbytes)
     try:
         return strict(text), source
     except ValueError as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from paramtool import formats
+from paramtool.engine.inflating import limiting
 from paramtool.formats import _policy
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.model import alias
@@ -146,6 +147,7 @@ def _is_mask(last: str, view: View) -> bool:
     return last == "bias" and len(view.shape) == 4 and view.shape[:2] == (1, 1) and view.shape[2] == view.shape[3] > 1
 
 
+@limiting
 def inspect(
     path: Path,
     *,
@@ -157,6 +159,7 @@ def inspect(
     only: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
     progress: Progress = silent,
 ) -> Inspection:
     """Describe a checkpoint.  Tensor bytes are read only for `digests` and `equal`, and for ties of a `config`.
