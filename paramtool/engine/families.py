@@ -12,8 +12,9 @@ import os
 from collections.abc import Iterable
 
 from paramtool.engine.manifest import MANIFEST, manifest
+from paramtool.engine.places import output_error
 from paramtool.engine.sink import Advance, Sink
-from paramtool.engine.staging import Staged, output_error, sync_folder
+from paramtool.engine.staging import Staged, sync_folder
 
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL}
 """How file systems say that they have no hard links, or no more of one file."""
@@ -23,7 +24,7 @@ def make_folders(staged: Staged, folders: Iterable[str]) -> None:
     """Make the folders of an output that is staged."""
     try:
         for folder in folders:
-            os.mkdir(staged.file(folder))
+            staged.make_folders(folder)
     except OSError as error:
         raise output_error(staged.path, error) from None
 

@@ -17,6 +17,7 @@ import stat
 from contextlib import suppress
 
 from paramtool.engine.modes import PRIVATE_FILE, PRIVATE_FOLDER
+from paramtool.formats._files import walk
 
 MAX_STEM_BYTES = 150
 """So much of the output's name stands in a temporary one: names are limited in bytes, to 255 of them mostly."""
@@ -35,7 +36,9 @@ def _stem(path: str) -> str:
 
 
 def create(path: str, is_folder: bool) -> tuple[str, int | None]:
-    """Make an empty file or folder for an output, which nobody else may look into: its name and its lock.
+    """Make an empty file or folder for an output, which nobody else may look into: its name, and it as an open file.
+
+    That is its lock, where there are locks, and None where the system opens no folders.
 
     OSError where that is not possible.
     """
@@ -45,31 +48,43 @@ def create(path: str, is_folder: bool) -> tuple[str, int | None]:
             os.mkdir(name, PRIVATE_FOLDER)
         else:
             os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE))
-        lock = lock_of(name)
-        if lock is None or _is_still(name, lock):
-            return name, lock
-        os.close(lock)  # another run took it for a dead one's before it was locked
+        file = opened(name)
+        if file is None or (_locked(file) is not False and is_still(name, file)):
+            return name, file
+        os.close(file)  # another run took it for a dead one's before it was locked
+
+
+def opened(name: str) -> int | None:
+    """A file or folder, opened without following a link or waiting; None where that is not possible."""
+    try:
+        return os.open(name, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return None
+
+
+def _locked(file: int) -> bool | None:
+    """Lock an open file: whether that was possible, or None where there are no locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # Windows, or a file system without locks
+        return None
+    return True
 
 
 def lock_of(name: str) -> int | None:
-    """A lock on a file or folder, as an open file; None where it is another's, or there are no locks."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
-    try:
-        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(file)
-        return None
-    return file
+    """A lock on a file or folder, as an open file; None where a run that lives has it, or nobody can say."""
+    file = opened(name)
+    if file is None or _locked(file):
+        return file
+    os.close(file)
+    return None
 
 
-def _is_still(name: str, file: int) -> bool:
+def is_still(name: str, file: int) -> bool:
     """Whether a name still leads to an open file."""
     try:
         return os.path.samestat(os.lstat(name), os.fstat(file))
@@ -77,13 +92,14 @@ def _is_still(name: str, file: int) -> bool:
         return False
 
 
-def remove(path: str) -> None:
-    """Remove a file or a folder with all in it, if it is there."""
+def remove(path: str) -> bool:
+    """Remove a file or a folder with all in it, if it is there; whether nothing is left."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, ignore_errors=True)
     else:
         with suppress(OSError):
             os.unlink(path)
+    return not os.path.lexists(path)
 
 
 def clear(path: str) -> list[str]:
@@ -113,14 +129,15 @@ def _clear(path: str, name: str) -> list[str]:
     if (lock := lock_of(name)) is None:
         return []
     nbytes = _nbytes(name)
-    remove(name)
+    gone = remove(name)
     os.close(lock)
-    return [f"{name}: removed ({nbytes} bytes); a run that was killed had left it"]
+    what = "removed; a run" if gone else "cannot be removed; a run"
+    return [f"{name} ({nbytes} bytes): {what} that was killed had left it"]
 
 
 def _nbytes(path: str) -> int:
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         return status.st_size
-    files = (os.path.join(place, name) for place, _, names in os.walk(path) for name in names)
+    files = (os.path.join(place, name) for place, _, names in walk(path) for name in names)
     return sum(os.lstat(file).st_size for file in files)

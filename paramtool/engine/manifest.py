@@ -12,6 +12,8 @@ import os
 from collections.abc import Iterator
 
 from paramtool.engine.source import read_blocks
+from paramtool.errors import FormatError
+from paramtool.formats._files import walk
 
 MANIFEST = "paramtool.family.json"
 VERSION = 2
@@ -53,8 +55,12 @@ def strange(folder: str) -> Iterator[str]:
         elif status.st_size != known[name]["size"]:
             yield f"{name} (changed)"
         else:
-            if status.st_ino not in same:
-                same[status.st_ino] = _told(path)
+            try:
+                if status.st_ino not in same:
+                    same[status.st_ino] = _told(path)
+            except (OSError, FormatError):
+                yield f"{name} (cannot be read)"
+                continue
             if same[status.st_ino] != known[name]:
                 yield f"{name} (changed)"
 
@@ -73,7 +79,7 @@ def _told(path: str) -> dict[str, int | str]:
 
 def _files(folder: str) -> Iterator[str]:
     """Everything in a folder and in those inside that is no folder, by its name from there, with `/`; sorted."""
-    for place, folders, files in os.walk(folder):
+    for place, folders, files in walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
         folders[:] = sorted(set(folders) - set(links))
         for name in sorted([*files, *links]):

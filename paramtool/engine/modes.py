@@ -16,6 +16,8 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 
+from paramtool.formats._files import walk
+
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 PERMISSIONS = 0o777
@@ -73,7 +75,7 @@ def settle(path: str, mode: int, replaced: str) -> None:
 
 def settle_folder(folder: str, mode: int, files: int, side: Mapping[str, str], replaced: str) -> None:
     """Give a folder and all in it their permissions: `files` to its files, those of their sources to `side` files."""
-    for place, folders, names in os.walk(folder):
+    for place, folders, names in walk(folder):
         here = os.path.relpath(place, folder).replace(os.sep, "/")
         prefix = "" if here == os.curdir else f"{here}/"
         for name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -22,11 +23,25 @@ def check_place(
     known: Mapping[str, str] = NOTHING,
     weights: Iterable[WeightsName] = (),
 ) -> None:
-    """Whether an output may be put at `path`; OutputError says why not.
+    """Whether an output may be put at `path`; OutputError says why not, also where it cannot be looked at.
 
     It never replaces what is read, nor a folder that holds anything but an earlier output of this program: `weights` of
     these names, and unchanged copies of `known` files (see `earlier.foreign`).
     """
+    try:
+        _check_place(path, is_folder, force, inputs, known, weights)
+    except OSError as error:
+        raise output_error(path, error) from None
+
+
+def _check_place(
+    path: str,
+    is_folder: bool,
+    force: bool,
+    inputs: Iterable[str],
+    known: Mapping[str, str],
+    weights: Iterable[WeightsName],
+) -> None:
     if not path:
         raise OutputError("the name of the output is empty", hint="-o FILE.safetensors")
     if path.endswith(os.sep) and not is_folder:
@@ -72,3 +87,8 @@ def check_apart(output: str, inputs: Iterable[str]) -> None:
             raise OutputError(f"{output}: holds {path}, which is read; it is never overwritten", hint="another -o")
         if os.path.isdir(real) and mine.startswith(os.path.join(real, "")):
             raise OutputError(f"{output}: would be inside {path}, which is read", hint="choose another -o")
+
+
+def output_error(path: str, error: OSError) -> OutputError:
+    hint = "free some space, or -o on another disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return OutputError(f"{path}: cannot be written: {error.strerror}", hint=hint)

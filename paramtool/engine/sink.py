@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import BinaryIO
 
 from paramtool.engine.modes import PRIVATE_FILE
+from paramtool.engine.places import output_error
 from paramtool.engine.reflink import block_nbytes, clone, whole_blocks
 from paramtool.engine.source import Buffer, read_blocks
-from paramtool.engine.staging import output_error
 
 Advance = Callable[[int], None]
 FLUSH_NBYTES = 64 << 20
@@ -28,8 +28,8 @@ copying by hand then tells."""
 
 
 def _private(path: str, flags: int) -> int:
-    """Make a file that nobody else may look into."""
-    return os.open(path, flags, PRIVATE_FILE)
+    """Make a file that nobody else may look into; a link that somebody put in its place is not followed."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), PRIVATE_FILE)
 
 
 class Sink:
@@ -136,7 +136,7 @@ class Sink:
         """Make room for `nbytes` bytes, to be filled in any order."""
         self.position += nbytes
         try:
-            self.file.truncate(self.position)
+            os.ftruncate(self.file.fileno(), self.position)  # which is repeated after a signal; the file's own is not
             self.file.seek(self.position)
         except OSError as error:
             raise output_error(self.name, error) from None

@@ -1,6 +1,7 @@
 """Reading windows of a described checkpoint: in order, block by block, with what the container says of them proved.
 
-Encoded storages are decoded into a temporary file once; everything else is read where it stands.
+Encoded storages are decoded as they are read where all of one is read in order, else into a temporary file, once, in
+which zeros take no space.  Constants are never made.  Everything else is read where it stands.
 """
 
 from __future__ import annotations
@@ -8,19 +9,20 @@ from __future__ import annotations
 import os
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
-from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.elements import Elements, take
+from paramtool.engine.inflating import Budget
 from paramtool.errors import FormatError, OutputError
-from paramtool.formats._files import changed
+from paramtool.formats._files import changed, check_unchanged, file_changed, read_at
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
-from paramtool.model.storage import ByteRange, Cast, Constant, Encoded, Inline, SourceFile, Storage
+from paramtool.model.storage import Backing, ByteRange, Cast, Constant, Encoded, Inline, Storage
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -62,6 +64,10 @@ class Source:
         self._files: dict[str, BinaryIO] = {}
         self._spool: BinaryIO | None = None
         self._spooled: dict[int, int] = {}
+        self._streamed: set[int] = set()
+        """Storages that were decoded as they were read; a second time would be one too many."""
+        self._charged: set[int] = set()
+        self._budget = Budget(sum(file.nbytes for file in checkpoint.files))
         self._proved: set[int] = set()
         self._pending: dict[int, Future[int]] = {}
         self._worker: ThreadPoolExecutor | None = None
@@ -94,7 +100,7 @@ class Source:
             raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
         self._files[path] = file
         if changed(source, os.fstat(file.fileno())):
-            raise _changed(path)
+            raise file_changed(path)
         return file
 
     def __exit__(
@@ -131,8 +137,25 @@ class Source:
 
     def read(self, storage_id: int, start: int, nbytes: int) -> bytes:
         """Bytes of a storage; FormatError where the file ends before."""
+        if (element := self._constant(storage_id)) is not None:
+            return bytes(_repeated(element, start, nbytes))
         file, base = self.place(storage_id)
         return self._pread(file, base + start, nbytes)
+
+    def _constant(self, storage_id: int) -> bytes | None:
+        """The element that a storage repeats; None where it does not."""
+        storage = self.checkpoint.storages[storage_id]
+        if not isinstance(storage.backing, Constant):
+            return None
+        self._charge(storage)
+        return storage.backing.element
+
+    def _charge(self, storage: Storage) -> None:
+        """Count what a storage comes to against what may be inflated or calculated, once."""
+        if storage.id in self._charged or not _is_made(storage.backing):
+            return
+        self._charged.add(storage.id)
+        self._budget.spend(self.checkpoint.files[0].path, storage.nbytes)
 
     def read_into(self, storage_id: int, start: int, buffer: memoryview) -> None:
         """Fill a buffer with bytes of a storage; FormatError where the file ends before.  No CRC is looked at."""
@@ -140,6 +163,11 @@ class Source:
         self._fill(storage_id, start, buffer)
 
     def _fill(self, storage_id: int, start: int, buffer: memoryview) -> None:
+        if (element := self._constant(storage_id)) is not None:
+            for at in range(0, len(buffer), CHUNK_NBYTES):
+                part = buffer[at : at + CHUNK_NBYTES]
+                part[:] = _repeated(element, start + at, len(part))
+            return
         file, base = self.place(storage_id)
         read_at(file, base + start, buffer)
 
@@ -154,11 +182,27 @@ class Source:
 
         A block is only good until the next one is asked for: all of them stand in one buffer.
         """
+        storage = self.checkpoint.storages[storage_id]
+        if (element := self._constant(storage_id)) is not None:
+            yield from _repetitions(element, start, stop)
+            return
+        if self._is_streamed(storage, start, stop):
+            self._streamed.add(storage_id)
+            for part in self._decoded(storage):
+                yield memoryview(part)
+            self.nbytes_read += stop - start
+            return
         self.prove_later(storage_id)
         file, base = self.place(storage_id)
         yield from read_blocks(file, base + start, base + stop)
         self.nbytes_read += stop - start
         self.settle()
+
+    def _is_streamed(self, storage: Storage, start: int, stop: int) -> bool:
+        """Whether bytes are decoded as they are read: all of a storage, for the first time."""
+        if isinstance(storage.backing, ByteRange) or (start, stop) != (0, storage.nbytes):
+            return False
+        return storage.id not in self._spooled and storage.id not in self._streamed
 
     def prove(self, storage_id: int) -> None:
         """Compare a whole storage with its CRC, unless that has been done; FormatError where they differ."""
@@ -202,8 +246,9 @@ class Source:
         if not hasattr(os, "posix_fadvise"):  # macOS, Windows
             return
         file, base = self.place(storage_id)
-        for start in starts:
-            os.posix_fadvise(file.fileno(), base + start, nbytes, os.POSIX_FADV_WILLNEED)
+        with suppress(OSError):  # only advice
+            for start in starts:
+                os.posix_fadvise(file.fileno(), base + start, nbytes, os.POSIX_FADV_WILLNEED)
 
     def array(self, view: View) -> Elements:
         """A window, of raw elements that are read when they are asked for; packed types come as bytes, one row.
@@ -241,13 +286,12 @@ class Source:
         """Decode a storage behind what a temporary file without a name holds; where it begins there."""
         start = spool.seek(0, os.SEEK_END)
         try:
-            if isinstance(storage.backing, Inline):
-                spool.write(storage.backing.data)
-            elif isinstance(storage.backing, Encoded):
-                self._decode(storage, storage.backing, spool.write)
-            else:
-                for part in self._derived(storage.backing, storage.nbytes):
+            for part in self._decoded(storage):
+                if _is_zero(part):
+                    spool.seek(len(part), os.SEEK_CUR)
+                else:
                     spool.write(part)
+            spool.truncate()
             spool.flush()
         except OSError as error:
             place = tempfile.gettempdir()
@@ -255,10 +299,24 @@ class Source:
                 f"{place}: a decoded storage of {storage.nbytes} bytes cannot be kept: {error.strerror}",
                 hint="TMPDIR=... names a folder with more space",
             ) from None
-        if (made := spool.tell() - start) != storage.nbytes:
+        return start
+
+    def _decoded(self, storage: Storage) -> Iterator[Buffer]:
+        """All bytes of a storage that does not stand in a file as it is; FormatError where they are too few or many."""
+        self._charge(storage)
+        made = 0
+        if isinstance(storage.backing, Encoded):
+            parts = self._decode(storage, storage.backing)
+        elif isinstance(storage.backing, Inline):
+            parts = iter([storage.backing.data])
+        else:
+            parts = self._derived(storage.backing, storage.nbytes)
+        for part in parts:
+            made += len(part)
+            yield part
+        if made != storage.nbytes:
             where = self.checkpoint.files[0].path
             raise FormatError(f"{where}: storage {storage.id} decodes to {made} bytes; expected {storage.nbytes}")
-        return start
 
     def _derived(self, backing: Cast | Constant | ByteRange, nbytes: int) -> Iterator[Buffer]:
         """The bytes of a storage that is calculated."""
@@ -270,11 +328,9 @@ class Source:
                 for block in self.row_major(backing.view):
                     yield np.frombuffer(block, narrow).astype(wide).view("u1").data
         elif isinstance(backing, Constant):
-            many = BLOCK_NBYTES // len(backing.element)
-            for at in range(0, nbytes, many * len(backing.element)):
-                yield backing.element * min(many, (nbytes - at) // len(backing.element))
+            yield from _repetitions(backing.element, 0, nbytes)
 
-    def _decode(self, storage: Storage, backing: Encoded, write: Callable[[bytes], object]) -> None:
+    def _decode(self, storage: Storage, backing: Encoded) -> Iterator[Buffer]:
         crc = 0
         left = b""
         unit, skip = _argument(backing, "swap", 1), _argument(backing, "skip", 0)
@@ -283,7 +339,7 @@ class Source:
             chunk, skip = left + chunk[skip:], max(0, skip - len(chunk))
             whole = len(chunk) - len(chunk) % unit
             left = chunk[whole:]
-            write(_swapped(chunk[:whole], unit))
+            yield _swapped(chunk[:whole], unit)
         if backing.crc32 is not None and crc != backing.crc32:
             raise FormatError(
                 f"{backing.source.file}: storage {storage.id} has CRC {crc:08x}; the archive says "
@@ -342,39 +398,6 @@ def read_blocks(file: BinaryIO, start: int, stop: int) -> Iterator[memoryview]:
         start += len(part)
 
 
-def read_at(file: BinaryIO, start: int, buffer: memoryview) -> None:
-    """Fill a buffer with the bytes of a file from a place on; FormatError where they cannot be read."""
-    while buffer:
-        try:
-            count = _read_some(file, start, buffer)
-        except OSError as error:
-            raise FormatError(
-                f"{file.name}: cannot be read at byte {start}: {error.strerror}",
-                hint="the disk or the network that it is on fails; try a copy of it from elsewhere",
-            ) from None
-        if not count:
-            raise FormatError(f"{file.name}: ends at byte {start}; expected {len(buffer)} more bytes")
-        buffer = buffer[count:]
-        start += count
-
-
-def _read_some(file: BinaryIO, start: int, buffer: memoryview) -> int:
-    """As many bytes as come at once.  macOS before 11 has no preadv, and Windows no pread either."""
-    if hasattr(os, "preadv"):
-        return os.preadv(file.fileno(), [buffer], start)
-    if hasattr(os, "pread"):
-        data = os.pread(file.fileno(), len(buffer), start)
-    else:
-        with SEEKING:  # threads share the file, and so its position
-            file.seek(start)
-            data = file.read(len(buffer))
-    buffer[: len(data)] = data
-    return len(data)
-
-
-SEEKING = Lock()
-
-
 def crc32_of(file: BinaryIO, start: int, stop: int) -> int:
     """The CRC of bytes of a file."""
     found = 0
@@ -383,21 +406,34 @@ def crc32_of(file: BinaryIO, start: int, stop: int) -> int:
     return found
 
 
-def check_unchanged(file: SourceFile) -> None:
-    """FormatError where a file is no longer the one that was noted, or was written to since."""
-    try:
-        if not changed(file, os.stat(file.path)):
-            return
-    except OSError:
-        pass
-    raise _changed(file.path)
+def _is_made(backing: Backing) -> bool:
+    """Whether a storage has bytes that its file does not have as many of, or may not have."""
+    if isinstance(backing, Encoded):
+        return any(step == "inflate" or step.startswith("hdf5:") for step in backing.steps)
+    return not isinstance(backing, ByteRange)
 
 
-def _changed(path: str) -> FormatError:
-    return FormatError(
-        f"{path}: changed while it was read; expected it to stay as it was",
-        hint="wait until whatever writes it is done, and run the command again",
-    )
+def _repeated(element: bytes, start: int, nbytes: int) -> bytes:
+    """Some bytes of an element again and again.
+
+    >>> _repeated(b"abc", 4, 5)
+    b'bcabc'
+    """
+    first = start % len(element)
+    return (element * ((first + nbytes) // len(element) + 1))[first : first + nbytes]
+
+
+def _repetitions(element: bytes, start: int, stop: int) -> Iterator[memoryview]:
+    """The same in blocks, which are parts of one."""
+    step = max(BLOCK_NBYTES // len(element), 1) * len(element)
+    block = memoryview(_repeated(element, start, min(step, stop - start)))
+    for at in range(start, stop, step):
+        yield block[: stop - at]
+
+
+def _is_zero(part: Buffer) -> bool:
+    """Whether all bytes of a block are zero; looks no further where the first or last is not."""
+    return bool(part) and not part[0] and not part[-1] and not bytes(part).strip(b"\0")
 
 
 def _argument(backing: Encoded, step: str, otherwise: int) -> int:

@@ -12,13 +12,16 @@ import atexit
 import errno
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 
 from paramtool.engine import exchange, leftovers, modes
-from paramtool.engine.places import NOTHING, check_place
+from paramtool.engine.places import NOTHING, check_place, output_error
 from paramtool.engine.signals import held
 from paramtool.errors import OutputError, some
+from paramtool.formats._files import check_unchanged, walk
 from paramtool.formats._weights import WeightsName
+from paramtool.model.storage import SourceFile
 
 
 class Staged:
@@ -49,14 +52,15 @@ class Staged:
         self._given = path
         self._inputs, self._known, self._weights = list(inputs), known, list(weights)
         self._folders = list(folders)
-        self._lock: int | None = None
+        self._watched: list[SourceFile] = []
+        self._held: int | None = None
 
     def __enter__(self) -> Staged:
         try:
             with held():
                 self.notes += leftovers.clear(self.path)
                 self._check()
-                self.temporary, self._lock = leftovers.create(self.path, self.is_folder)
+                self.temporary, self._held = leftovers.create(self.path, self.is_folder)
                 atexit.register(self._clean)
         except OSError as error:
             raise output_error(self.path, error) from None
@@ -73,12 +77,12 @@ class Staged:
     def _clean(self) -> None:
         """Remove what stands under the temporary name; a signal waits until that is done."""
         with held():
-            if self.temporary:
-                leftovers.remove(self.temporary)
-                leftovers.remove(f"{self.temporary}.old")
-            if self._lock is not None:
-                os.close(self._lock)
-            self.temporary, self._lock = "", None
+            for name in (self.temporary, f"{self.temporary}.old") if self.temporary else ():
+                if not leftovers.remove(name):
+                    self.notes.append(f"{name}: cannot be removed; nothing needs it any more")
+            if self._held is not None:
+                os.close(self._held)
+            self.temporary, self._held = "", None
             atexit.unregister(self._clean)
 
     def _check(self) -> None:
@@ -88,13 +92,35 @@ class Staged:
         """Where a file of the output is written for now."""
         return os.path.join(self.temporary, name) if self.is_folder else self.temporary
 
+    def make_folders(self, name: str) -> None:
+        """Make a folder inside the output, with those around it; nothing for the empty name.  OSError as of mkdir.
+
+        The output's own folder is never made again: who removed it has a reason.
+        """
+        made = self.temporary
+        for part in filter(None, name.split("/")):
+            made = os.path.join(made, part)
+            with suppress(FileExistsError):
+                os.mkdir(made, modes.PRIVATE_FOLDER)
+
+    def watch(self, files: Iterable[SourceFile]) -> None:
+        """Files that the output is made from: `commit` is a FormatError where one of them has changed by then."""
+        self._watched += files
+
     def commit(self) -> None:
         """Move the output to its place, with its permissions; OutputError where that is not possible any more."""
         try:
             with held():
+                for file in self._watched:
+                    check_unchanged(file)
+                if self._held is not None and not leftovers.is_still(self.temporary, self._held):
+                    raise OutputError(
+                        f"{self.path}: cannot be written: {self.temporary} was moved or removed meanwhile",
+                        hint="run the command again",
+                    )
                 if not self.force and os.path.lexists(self.path):
                     raise self._is_taken()
-                listing = _listing(self.path) if self.is_folder else {}
+                listing = _listing(self.path) if self.is_folder and os.path.isdir(self.path) else {}
                 self._check()
                 self._settle()
                 if not os.path.lexists(self.path):
@@ -159,7 +185,7 @@ class Staged:
 
 def _listing(folder: str) -> dict[str, object]:
     """What tells every file and folder inside a folder from another one, and from itself after it was written to."""
-    paths = (os.path.join(place, name) for place, folders, files in os.walk(folder) for name in [*folders, *files])
+    paths = (os.path.join(place, name) for place, folders, files in walk(folder) for name in [*folders, *files])
     found: dict[str, object] = {}
     for path in paths:
         status = os.lstat(path)
@@ -198,8 +224,3 @@ def sync_folder(path: str) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def output_error(path: str, error: OSError) -> OutputError:
-    hint = "free some space, or -o on another disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    return OutputError(f"{path}: cannot be written: {error.strerror}", hint=hint)

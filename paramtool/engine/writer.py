@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from paramtool.engine.arithmetic import boxes, element_type, value
 from paramtool.engine.blocks import within
 from paramtool.engine.checksums import Checksums
+from paramtool.engine.places import output_error
 from paramtool.engine.sink import Advance, Sink
-from paramtool.engine.source import Source, check_unchanged
-from paramtool.engine.staging import Staged, output_error, sync_folder
+from paramtool.engine.source import Source
+from paramtool.engine.staging import Staged, sync_folder
 from paramtool.errors import OutputError
 from paramtool.formats._files import open_source
 from paramtool.formats._output import Late, OutputFile
@@ -31,6 +32,7 @@ def write(
     OutputError where the disk refuses; FormatError where the source turns out damaged.
     """
     outputs = list(outputs)
+    staged.watch(source.checkpoint.files)
     _check_space(staged, sum(output.nbytes for output in outputs))
     for output in outputs:
         with Sink(staged.file(output.name), staged.path, advance) as sink:
@@ -75,12 +77,12 @@ def copy_whole(staged: Staged, files: Mapping[str, str], advance: Advance) -> No
         file, status = open_source(source)
         with file:
             try:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
+                staged.make_folders(os.path.dirname(name))
             except OSError as error:
                 raise output_error(staged.path, error) from None
             with Sink(path, staged.path, advance) as sink:
                 sink.copy(file, 0, status.nbytes)
-            check_unchanged(status)
+            staged.watch([status])
     try:
         for place in {os.path.dirname(staged.file(name)) for name in files}:
             sync_folder(place)
@@ -91,16 +93,16 @@ def copy_whole(staged: Staged, files: Mapping[str, str], advance: Advance) -> No
 def make_folder(staged: Staged, name: str) -> None:
     """Make a folder inside an output folder, with those around it; nothing for the empty name."""
     try:
-        if name:
-            os.makedirs(staged.file(name), exist_ok=True)
+        staged.make_folders(name)
     except OSError as error:
         raise output_error(staged.path, error) from None
 
 
 def _check_space(staged: Staged, nbytes: int) -> None:
-    if not hasattr(os, "statvfs"):  # Windows
+    try:
+        status = os.statvfs(os.path.dirname(staged.temporary) or ".")
+    except (OSError, AttributeError):  # nobody says; Windows has none
         return
-    status = os.statvfs(os.path.dirname(staged.temporary) or ".")
     free = status.f_bavail * status.f_frsize
     if nbytes > free:
         raise OutputError(

@@ -126,7 +126,7 @@ def read_record(path: str, metadata: Mapping[str, Any]) -> tuple[dict[str, Any],
                 raise FormatError(
                     f"{beside}: is a record of {source.nbytes} bytes; expected at most {MAX_RECORD_NBYTES}"
                 )
-            found, files = record.document(beside, file.read(MAX_RECORD_NBYTES)), (source,)
+            found, files = record.document(beside, file.read(source.nbytes)), (source,)
         if found.get("in") != "index":
             raise FormatError(f"{beside}: is named as the record of {path}, and says that it is none ('in': 'index')")
     return found, files

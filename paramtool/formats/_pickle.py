@@ -84,17 +84,18 @@ def attempt(
     persistent: Callable[[object], object],
     limits: Limits = DEFAULT_LIMITS,
     known: Container[str] = (),
-) -> tuple[tuple[Use, ...], int]:
-    """What a pickle asks for up to where it ends or breaks, and the index after its STOP.
+) -> tuple[tuple[Use, ...], int, int]:
+    """What a pickle asks for up to where it ends or breaks, the index after its STOP, and how many bytes were run.
 
-    -1 where it breaks, -2 where the limits end it.
+    The index is -1 where it breaks, -2 where the limits end it.
     """
     machine = Machine(data, start, "", constructors, persistent, limits, known)
     machine.frames = False
     try:
-        return (found := machine.run()).uses, found.stop
+        return (found := machine.run()).uses, found.stop, found.stop - start
     except ParamtoolError as error:
-        return tuple(machine.uses.values()), -2 if isinstance(error, UnsafeError) else -1
+        stop = -2 if isinstance(error, UnsafeError) else -1
+        return tuple(machine.uses.values()), stop, machine.position - start
 
 
 # -- opcodes -------------------------------------------------------------------------------------------------

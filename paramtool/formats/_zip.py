@@ -57,6 +57,10 @@ REFUSED_FLAGS = 0x2061
 """Bits 0, 6 and 13 mean encryption; bit 5 means patch data (APPNOTE 4.4.4)."""
 ZIP64_EXTRA, UNICODE_PATH_EXTRA = 0x0001, 0x7075
 INFLATE_STEP = 1 << 20
+MIN_INFLATED_NBYTES = 8 << 20
+INFLATED_PER_STORED_BYTE = 64
+"""How far a member may inflate that is read whole: pickles, JSON and texts of real checkpoints shrink to a third or a
+sixth, and only what repeats itself without end shrinks to less than a sixty-fourth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +109,21 @@ def read_directory(file: BinaryIO, where: str, *, case_matters: bool = False) ->
     return _members(entries)
 
 
-def read_member(file: BinaryIO, member: Member, where: str, limit: int) -> bytes:
+def read_member(file: BinaryIO, member: Member, where: str, limit: int, most: int | None = None) -> bytes:
     """The whole payload of `member`, inflated if need be, its CRC checked unless it was not computed.
 
-    Raises UnsafeError if it has more than `limit` bytes or inflates to more than it declares, FormatError if
-    it is damaged.
+    Raises UnsafeError if it has more than `limit` bytes, inflates to more than it declares or than `most`, which is
+    very many times the bytes it has in the file unless it is given, FormatError if it is damaged.
     """
-    spot = f"{where}: {member.name!r}"
+    spot = f"{where}: {member.name!r:.200}"
+    if most is None:
+        most = inflatable(member.stored_nbytes)
     if member.nbytes > limit:
         raise UnsafeError(f"{spot}: found {member.nbytes:,} bytes; expected at most {limit:,}")
+    if member.nbytes > most:
+        found = f"{member.stored_nbytes:,} bytes that inflate to {member.nbytes:,}"
+        hint = "if the file is sound, unpack it and pack it again without compression, as torch.save does"
+        raise UnsafeError(f"{spot}: found {found}; expected at most {most:,}: it is a bomb", hint)
     if member.method == STORED:
         payload = _pread(file.fileno(), member.byte_start, member.nbytes, spot)
     else:
@@ -122,6 +132,11 @@ def read_member(file: BinaryIO, member: Member, where: str, limit: int) -> bytes
         message = f"found CRC-32 {found:08x}; expected {member.crc32:08x} as in the directory"
         raise FormatError(f"{spot}: {message}", "the file is damaged: fetch it again")
     return payload
+
+
+def inflatable(stored_nbytes: int) -> int:
+    """To how many bytes so many bytes of a file may inflate, where all of them are read at once."""
+    return max(MIN_INFLATED_NBYTES, INFLATED_PER_STORED_BYTE * stored_nbytes)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ from paramtool.engine.source import Source
 from paramtool.engine.staging import Staged
 from paramtool.engine.verify import by_name, by_safetensors
 from paramtool.engine.writer import write
-from paramtool.errors import OutputError, listed
 from paramtool.formats import _index, safetensors
 from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
@@ -23,7 +22,7 @@ from paramtool.formats._weights import LINKED_PREFIX, Weights, WeightsName
 from paramtool.jobs._companions import Companions, bring, check_names, check_one_file, check_resumes, companions
 from paramtool.jobs._differing import memory_differences
 from paramtool.jobs._progress import Advance, Progress
-from paramtool.jobs._writing import NEEDED, SHARD_NBYTES, Written
+from paramtool.jobs._writing import NEEDED, SHARD_NBYTES, Written, read_back, unproved
 from paramtool.jobs.deduping import Options
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
@@ -141,11 +140,9 @@ class Work:
             links = [families.link(staged, *pair) for shard in self.shards for pair in self._pairs(shard)]
             if verify:
                 total = sum(plan.nbytes for plan in self.plans) + sum(part.nbytes for part in self.parts)
-                with progress("verify", total) as advance:
+                with progress("verify", total) as advance, read_back(staged):
                     self._prove(staged, target, advance)
             families.finish(staged, folders)
-            for source in self.sources:
-                source.check_unchanged()
             staged.commit()
         return Written(staged.cloned, tuple(staged.notes)), all(links)
 
@@ -171,10 +168,7 @@ class Work:
             ]
             found += (f"{one.folder}: {text}" for text in differences)
         if found:
-            raise OutputError(
-                listed(f"{target}: does not read back as its sources, so it was not kept:", found),
-                hint="this is a defect of paramtool or of the disk; please report it with the inputs' `inspect --json`",
-            )
+            raise unproved(target, found)
 
 
 def brought(one: Input, target: str) -> Companions:

@@ -229,7 +229,7 @@ class Work:
             with progress("write", self.plan.nbytes) as advance:
                 write(staged, self.outputs, source, advance)
             if verify:
-                with progress("verify", 2 * self.plan.nbytes) as advance, self._named(staged):
+                with progress("verify", 2 * self.plan.nbytes) as advance, read_back(staged):
                     self._prove(staged.file, source, advance)
 
     def _prove(self, place: Callable[[str], str], source: Source, advance: Advance) -> None:
@@ -244,21 +244,8 @@ class Work:
         if found:
             raise self._unproved(found)
 
-    @contextmanager
-    def _named(self, staged: Staged) -> Iterator[None]:
-        """Errors of what was written as errors of the output, under the path that it would have had."""
-        try:
-            yield
-        except ParamtoolError as error:
-            if staged.temporary not in str(error):
-                raise
-            raise self._unproved([str(error).replace(staged.temporary, self.where.path)]) from None
-
     def _unproved(self, found: Sequence[str]) -> OutputError:
-        return OutputError(
-            listed(f"{self.where.path}: does not read back as its source, so it was not kept:", found),
-            hint="this is a defect of paramtool or of the disk; please report it with the input's `inspect --json`",
-        )
+        return unproved(self.where.path, found)
 
     def _differences_by_name(self, path: str, advance: Advance) -> Iterator[str]:
         written = formats.read_file(path)
@@ -269,6 +256,30 @@ class Work:
         yield from memory_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
         planned = replace(written, objects=complete(self.plan.objects, self.plan.order))
         yield from object_differences(written, planned).differences
+
+
+@contextmanager
+def read_back(staged: Staged) -> Iterator[None]:
+    """Errors of what was written as errors of the output, under the path that it would have had."""
+    try:
+        yield
+    except ParamtoolError as error:
+        if staged.temporary not in str(error):
+            raise
+        raise unproved(staged.path, [str(error).replace(staged.temporary, staged.path)]) from None
+    except OSError as error:
+        raise OutputError(
+            f"{staged.path}: cannot be read back, so it was not kept: {error.strerror or error}",
+            hint="the disk may fail; -o writes elsewhere",
+        ) from None
+
+
+def unproved(path: str, found: Sequence[str]) -> OutputError:
+    """The error for an output that is not what was planned."""
+    return OutputError(
+        listed(f"{path}: does not read back as its source, so it was not kept:", found),
+        hint="this is a defect of paramtool or of the disk; please report it with the input's `inspect --json`",
+    )
 
 
 def carry_out(

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any
 
+from paramtool.engine.inflating import limiting
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import safetensors
 from paramtool.formats._weights import Weights
@@ -133,11 +134,14 @@ class Options:
     allow_class: Sequence[str] = ()
     """Classes that are allowed: exact names for calls, patterns for what only holds data."""
     allow_unknown: bool = False
+    max_inflated_nbytes: int | None = None
+    """The most bytes that are inflated or calculated; None: 32 GB, or 16 times the bytes of the input's files."""
     verify: bool = True
     dry_run: bool = False
     force: bool = False
 
 
+@limiting
 def dedup(
     path: Path,
     output: Path | None = None,
@@ -165,6 +169,7 @@ def dedup(
     return replace(report, seconds=time.monotonic() - began)
 
 
+@limiting
 def dedup_each(
     path: Path,
     output: Path | None = None,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paramtool import formats
+from paramtool.engine.inflating import limiting
 from paramtool.errors import PlanError, UsageError, listed, plural, some
 from paramtool.formats import safetensors
 from paramtool.formats._tree import is_flat
@@ -93,11 +94,14 @@ class ExportOptions:
     allow_class: Sequence[str] = ()
     """Classes that are allowed: exact names for calls, patterns for what only holds data."""
     allow_unknown: bool = False
+    max_inflated_nbytes: int | None = None
+    """The most bytes that are inflated or calculated; None: 32 GB, or 16 times the bytes of the input's files."""
     verify: bool = True
     dry_run: bool = False
     force: bool = False
 
 
+@limiting
 def export(
     path: Path,
     output: Path,
@@ -145,6 +149,7 @@ def export(
     return report
 
 
+@limiting
 def export_each(
     path: Path,
     output: Path,

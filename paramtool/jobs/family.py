@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
 
+from paramtool.engine.inflating import limiting
 from paramtool.engine.places import check_apart, check_place
 from paramtool.engine.source import MAX_OPEN_FILES, Source
 from paramtool.errors import PlanError, UsageError, plural
@@ -95,6 +96,7 @@ class Family:
     seconds: float
 
 
+@limiting
 def dedup_family(
     paths: Sequence[Path],
     output: Path,

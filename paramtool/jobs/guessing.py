@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paramtool import formats, layouts
+from paramtool.engine.inflating import limiting
 from paramtool.errors import LayoutError, UsageError
 from paramtool.jobs._guess_command import Tries
 from paramtool.jobs._progress import Path, Progress, silent
@@ -91,6 +92,7 @@ class Guessed:
         return as_toml(own)
 
 
+@limiting
 def guess(
     path: Path,
     at: str | None = None,
@@ -100,6 +102,7 @@ def guess(
     values: bool = True,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
     progress: Progress = silent,
 ) -> Guessed:
     """Candidates for what the file does not say: flat vectors and sets of matrices, each with its reasons.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from paramtool import formats
+from paramtool.engine.inflating import limiting
 from paramtool.engine.load import arrays
 from paramtool.engine.source import Source
 from paramtool.errors import FormatError, plural
@@ -18,8 +19,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+@limiting
 def load_file(
-    path: Path, *, section: str | None = None, allow_class: Sequence[str] = (), allow_unknown: bool = False
+    path: Path,
+    *,
+    section: str | None = None,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Every name of a checkpoint as a writable NumPy array; names that share memory in the source share it here.
 

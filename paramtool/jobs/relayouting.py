@@ -11,6 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
+from paramtool.engine.inflating import limiting
 from paramtool.errors import LayoutError, UsageError, listed, plural, some
 from paramtool.formats import safetensors
 from paramtool.formats._weights import Weights
@@ -91,6 +92,8 @@ class RelayoutOptions:
     allow_class: Sequence[str] = ()
     """Classes that are allowed: exact names for calls, patterns for what only holds data."""
     allow_unknown: bool = False
+    max_inflated_nbytes: int | None = None
+    """The most bytes that are inflated or calculated; None: 32 GB, or 16 times the bytes of the input's files."""
     verify: bool = True
     dry_run: bool = False
     force: bool = False
@@ -131,6 +134,7 @@ class Relayouted:
     """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
 
 
+@limiting
 def relayout(
     path: Path,
     output: Path | None = None,
@@ -160,6 +164,7 @@ def relayout(
     return replace(report, seconds=time.monotonic() - began)
 
 
+@limiting
 def relayout_each(
     path: Path,
     output: Path | None = None,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from paramtool import formats
 from paramtool.engine.agree import agree
 from paramtool.engine.difference import largest
+from paramtool.engine.inflating import limiting
 from paramtool.engine.source import Source
 from paramtool.errors import UsageError
 from paramtool.jobs._asking import Asked, Build, ask
@@ -38,6 +39,7 @@ class Variant(Verdict):
         return "loads through aliases" if self.through else "loads"
 
 
+@limiting
 def variants(
     path: Path,
     against: Sequence[Path | Asked],
@@ -46,6 +48,7 @@ def variants(
     build: Build | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
     progress: Progress = silent,
 ) -> tuple[Variant, ...]:
     """What each variant makes of a checkpoint; tensors are read only where a variant ties what the file holds twice.

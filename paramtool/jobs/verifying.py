@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from paramtool.engine.inflating import limiting
 from paramtool.engine.verify import by_name
 from paramtool.errors import plural
 from paramtool.formats._sets import with_names
@@ -57,6 +58,7 @@ class _Asked:
         return not (self.subset or self.tensors_only)
 
 
+@limiting
 def verify(
     output: Path,
     against: Path,
@@ -67,6 +69,7 @@ def verify(
     weights: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
     progress: Progress = silent,
 ) -> Verified:
     """Compare two checkpoints of any formats: each tensor's dtype, shape and bytes, which share memory, all objects.
@@ -87,6 +90,7 @@ def verify(
     return _with_files(result, {"": [found]}, {"": [expected]}, asked, progress)
 
 
+@limiting
 def verify_each(
     output: Path,
     against: Path,
@@ -95,6 +99,7 @@ def verify_each(
     tensors_only: bool = False,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
     progress: Progress = silent,
 ) -> Verified:
     """The same of two folders, with every set of weights of the folder and of those inside, each by its own name."""

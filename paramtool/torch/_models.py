@@ -10,6 +10,7 @@ from torch import nn
 
 from paramtool import formats
 from paramtool.engine.difference import told
+from paramtool.engine.inflating import limiting
 from paramtool.engine.source import Source
 from paramtool.errors import PlanError, TieError, listed, plural, some
 from paramtool.jobs._progress import Path
@@ -41,6 +42,7 @@ class Loaded:
     where not `strict`, what is missing."""
 
 
+@limiting
 def load_model(
     model: nn.Module,
     path: Path,
@@ -53,6 +55,7 @@ def load_model(
     dtype: torch.dtype | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
 ) -> Loaded:
     """Fill a model from any readable checkpoint.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from paramtool import formats
+from paramtool.engine.inflating import limiting
 from paramtool.engine.load import fill, memories, unallocated
 from paramtool.engine.source import Source
 from paramtool.jobs._progress import Path
@@ -19,6 +20,7 @@ from paramtool.passes import select
 from paramtool.passes.wanted import as_pairs
 
 
+@limiting
 def load_file(
     path: Path,
     *,
@@ -26,6 +28,7 @@ def load_file(
     device: str | torch.device = "cpu",
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
 ) -> dict[str, torch.Tensor]:
     """Every name of a checkpoint as a tensor; names that share memory in the source share it here, equal ones do not.
 
