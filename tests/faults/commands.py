@@ -137,9 +137,7 @@ COMMANDS = (
     Command("dedup-folder-force", ("dedup", "model", "-o", FOLDER, "--force"), FOLDER, _old_folder),
     Command("family", ("dedup", "base", "tuned", "-o", FOLDER), FOLDER, _family),
     Command("family-force", ("dedup", "base", "tuned", "-o", FOLDER, "--force"), FOLDER, _old_family),
-    Command(
-        "export", ("export", "model.safetensors", "--names", "names.txt", "-o", FILE), FILE, _deduplicated
-    ),
+    Command("export", ("export", "model.safetensors", "--names", "names.txt", "-o", FILE), FILE, _deduplicated),
     Command("convert", ("convert", "lstm.safetensors", "--from", "torch", "--to", "keras", "-o", FILE), FILE, _lstm),
     Command("fuse", ("fuse", "lstm.safetensors", "--layout", "cudnn", "-o", FILE), FILE, _lstm),
     Command("unfuse", ("unfuse", "fused.safetensors", "-o", FILE), FILE, _fused),

@@ -1,7 +1,7 @@
 """A warm process that runs one command after the other, each in a fork of its own that meets what was asked for.
 
-Started with the library of `shim.c` loaded before libc; reads requests from standard input, one JSON document a line, and
-answers each on standard output.  `serving.py` is the other end.
+Started with the library of `shim.c` loaded before libc; reads requests from standard input, one JSON document a line,
+and answers each on standard output.  `serving.py` is the other end.
 
     {"run": [words], "folder": cwd and watched, "rules": [[at, action, argument], ...], "looks": false, "user": null}
     {"run": ..., "kill_after": seconds}           SIGKILL, unless it is done before

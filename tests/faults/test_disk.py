@@ -97,8 +97,8 @@ def test_the_disk_is_full_in_the_middle(network: Path, tmp_path: Path, words: Se
         "main()\n"
     )
     done = subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "sh", "-c", IN_A_SMALL_DISK, str(place), f"{size}m"]
-        + [sys.executable, "-c", blind, *words, "-o", f"{place}/out.safetensors"],
+        ["unshare", "--mount", "--propagation", "private", "sh", "-c", IN_A_SMALL_DISK, str(place), f"{size}m",
+         sys.executable, "-c", blind, *words, "-o", f"{place}/out.safetensors"],
         cwd=network, env={**_environment(), "LEFT": str(left)}, capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 7, done

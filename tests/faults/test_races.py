@@ -179,7 +179,16 @@ def test_an_input_changes(desk: Desk, command: Command, name: str, change: Calla
             yield f"exit {ended.code}, and the output is {output_state(case, after)}"
 
     tries = [call for call in calls if 1 < call.at <= last + 1]
-    nothing_wrong(_run(desk, case, f"{name} is {change.__name__[1:]}", sample(case, tries, f"{name} {change.__name__}", most=6), deed, judge))
+    nothing_wrong(
+        _run(
+            desk,
+            case,
+            f"{name} is {change.__name__[1:]}",
+            sample(case, tries, f"{name} {change.__name__}", most=6),
+            deed,
+            judge,
+        )
+    )
 
 
 # Where it is written.
@@ -214,7 +223,9 @@ def _linked(folder: Path) -> None:
     os.symlink("other", folder / "place")
 
 
-PLACES = tuple(BY_NAME[name] for name in ("dedup", "dedup-force", "dedup-folder", "dedup-folder-force", "family", "fuse"))
+PLACES = tuple(
+    BY_NAME[name] for name in ("dedup", "dedup-force", "dedup-folder", "dedup-folder-force", "family", "fuse")
+)
 
 
 @pytest.mark.parametrize("change", (_gone, _moved, _linked), ids=lambda change: change.__name__[1:])
@@ -567,4 +578,3 @@ def test_somebody_without_rights(desk: Desk, name: str, deed: Deed, code: int | 
     else:
         assert output_state(case, after) == "new"
         assert all(os.path.basename(left) in ended.err for left in leftovers(case, after)), leftovers(case, after)
-
