@@ -46,6 +46,11 @@ def leftovers(case: Case, after: Listing) -> list[str]:
     return [name for name in found if os.path.dirname(name) not in found]
 
 
+def _is_probe(name: str, call: Call | None) -> bool:
+    """Whether it is the file by which Python's tempfile tries whether TMPDIR is any good."""
+    return name.startswith("tmp/") and call is not None and call.name in ("create", "write", "unlink")
+
+
 def touched(case: Case, after: Listing, *apart: str) -> Iterator[str]:
     """Whether everything but the output, and what is set apart, is as it was."""
     for name, entry in case.before.items():
@@ -86,9 +91,7 @@ def failed(case: Case, ended: Ended, folder: Path, *, survived: bool = False) ->
         yield "the fault was not met"
         return
     for name in left:
-        if not (call.name in REMOVES and os.path.basename(name) in ended.err) and not (
-            name.startswith("tmp/") and call.name == "unlink"  # a file by which Python tries whether TMPDIR is any good
-        ):
+        if not (call.name in REMOVES and os.path.basename(name) in ended.err) and not _is_probe(name, call):
             yield f"it left {name}"
     if case.command.output and state not in ("old", "new"):
         yield state
@@ -135,7 +138,8 @@ def interrupted(case: Case, ended: Ended, folder: Path, *numbers: int) -> Iterat
     if case.command.output and (state := output_state(case, after)) not in ("old", "new"):
         yield state
     for name in leftovers(case, after):
-        yield f"it left {name}"
+        if not _is_probe(name, ended.hit):
+            yield f"it left {name}"
 
 
 def killed(case: Case, ended: Ended, folder: Path, desk: Desk) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The near end of `server.py`: builds the library, starts the warm process, and runs commands that meet faults in it."""
+"""The near end of `server.py`: builds the library, starts the process, and runs commands that meet faults in it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import pytest
 from tests.faults.commands import COMMANDS
 from tests.faults.judging import BAD_WORDS, TEMPORARY, leftovers, output_state, touched
 from tests.faults.picking import nothing_wrong, report, sample
-from tests.faults.serving import SIGNAL_BEFORE, Call, Case, Command, Desk, Ended, Listing, listing, part
+from tests.faults.serving import LOOKING, SIGNAL_BEFORE, Call, Case, Command, Desk, Ended, Listing, listing, part
 
 BY_NAME = {command.name: command for command in COMMANDS}
 Deed = Callable[[Path], None]
@@ -149,7 +149,8 @@ def test_an_input_changes(desk: Desk, command: Command, name: str, change: Calla
     """Exit 3 with its name, or an output that is wholly of the old file or wholly of the new one."""
     case = desk.case(command)
     calls = _looking(desk, case)
-    last = max(call.at for call in calls if name in call.paths)
+    looks = max(call.at for call in calls if name in call.paths)
+    last = max(call.at for call in calls if name in call.paths and call.name not in LOOKING)
 
     def deed(folder: Path) -> None:
         change(folder / name)
@@ -178,7 +179,7 @@ def test_an_input_changes(desk: Desk, command: Command, name: str, change: Calla
         if command.output and output_state(case, after) != "old":
             yield f"exit {ended.code}, and the output is {output_state(case, after)}"
 
-    tries = [call for call in calls if 1 < call.at <= last + 1]
+    tries = [call for call in calls if 1 < call.at <= looks + 1]
     nothing_wrong(
         _run(
             desk,
@@ -238,19 +239,19 @@ def test_the_folder_of_the_output_changes(desk: Desk, command: Command, change: 
     def judge(ended: Ended, folder: Path, call: Call) -> Found:
         after = listing(folder)
         yield from touched(case, {key: entry for key, entry in after.items() if not key.startswith("place")}, "place")
-        wanted = {key.removeprefix("place/"): entry for key, entry in case.new.items()}
-        kept = {key.removeprefix("place/"): entry for key, entry in case.old.items()}
+        wanted = {key.removeprefix("place/"): entry.content for key, entry in case.new.items()}
+        kept = {key.removeprefix("place/"): entry.content for key, entry in case.old.items()}
         found = 0
         for where in ("place", "moved", "other"):
             if where == "place" and not os.path.isdir(folder / where):
                 continue
             inside = {
-                key.removeprefix(f"{where}/"): entry
+                key.removeprefix(f"{where}/"): entry.content
                 for key, entry in part(after, where).items()
                 if key != where and key != "other/keep.txt"
             }
             found += wanted.items() <= inside.items()
-            if where == "moved" and ended.code:  # what went away with its folder can hardly be removed
+            if where == "moved":  # what went away with its folder can hardly be removed
                 inside = {key: entry for key, entry in inside.items() if not TEMPORARY.match(f"./{key}")}
             if inside and inside not in (wanted, kept):
                 yield f"{where} holds {sorted(set(inside) - set(wanted)) or 'something half done'}"
