@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from paramtool.errors import FormatError
@@ -10,15 +11,30 @@ from paramtool.formats._files import open_source
 from paramtool.model.storage import SourceFile
 
 
-def strict(text: str | bytes) -> Any:
+def strict(text: str | bytes, *, surrogates: bool = False) -> Any:
     """The value of a JSON text; ValueError where it is none, nests too deep, or has a key twice in one object.
 
-    Of a key that stands twice readers would take different ones.
+    Of a key that stands twice readers would take different ones.  JSON can spell half of a surrogate pair, which is no
+    character and has no form in UTF-8 (RFC 8259, section 8.2; serde_json refuses it): it is an error, too, unless
+    `surrogates` says that strings are Python's own, which may hold them.
     """
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text))
     try:
-        return json.loads(text, object_pairs_hook=_object)
+        found = json.loads(text, object_pairs_hook=_object)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+    if not surrogates and _SURROGATE.search(text):
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            around = error.object[max(0, error.start - 20) : error.end + 20]
+            raise ValueError(f"it has half of a surrogate pair, which is no character: {around!r}") from None
+    return found
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
 
 
 def strict_file(path: str, what: str, max_nbytes: int) -> tuple[Any, SourceFile]:

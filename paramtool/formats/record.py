@@ -240,7 +240,7 @@ def damaged(where: str, error: BaseException) -> FormatError:
 def document(where: str, text: str | bytes) -> dict[str, Any]:
     """The record as JSON data; FormatError where it is none, or of a version that is not known."""
     try:
-        record: dict[str, Any] = _json.strict(text)
+        record: dict[str, Any] = _json.strict(text, surrogates=True)
     except ValueError as error:
         raise damaged(where, ValueError(f"it is no JSON: {error}")) from None
     if not isinstance(record, dict) or "version" not in record:

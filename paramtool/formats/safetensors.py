@@ -49,7 +49,7 @@ def read(path: str) -> Checkpoint:
     file, source = open_source(path)
     with file:
         header, data_start = _read_header(file, source)
-    metadata = _metadata(path, header.pop(METADATA, None) or {})
+    metadata = _metadata(path, header.pop(METADATA, None))
     stored, storages = _tensors(source, header, data_start)
     names = record.decode(path, stored, metadata)
     objects = names.objects if names.objects is not None else EMPTY
@@ -92,6 +92,8 @@ def _read_header(file: BinaryIO, source: SourceFile) -> tuple[dict[str, Any], in
 
 
 def _metadata(path: str, found: Any) -> dict[str, str]:
+    if found is None:  # absent, or null
+        return {}
     if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
         raise FormatError(f"{path}: {METADATA} must map texts to texts")
     return found
