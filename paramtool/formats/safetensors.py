@@ -241,8 +241,9 @@ def _metadata_for(plan: Plan, targets: Iterable[Target], shard: int | None) -> d
     taken = metadata.keys() | record.RESERVED
     metadata |= {k: v for k, v in record.flat_pairs(plan, aliases).items() if k not in taken}
     objects = {None: "runs", 0: "explicit"}.get(shard, "")
-    if text := record.encode(plan, stored, objects, first=not shard):
-        metadata[record.KEY] = text
+    text = record.encode(plan, stored, objects, first=not shard)
+    if text or record.reads_as_pairs(metadata, stored):
+        metadata[record.KEY] = text or record.NOTHING
     if not shard and (text := record.encode_modules(plan.modules)):
         metadata[record.LAYOUTS_KEY] = text
     return metadata

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from random import Random
 from struct import pack
 from typing import Any
@@ -66,13 +67,13 @@ def changed(random: Random) -> bytes:
         holder, key = random.choice(places)
         match random.randrange(8):
             case 0 | 1:
-                holder[key] = random.choice(ODD)
+                holder[key] = deepcopy(random.choice(ODD))
             case 2 if isinstance(holder[key], int):
                 holder[key] += random.choice((-4, -1, 1, 4, 8))
             case 3 if isinstance(holder, dict):
                 holder[random.choice(("dtype", "shape", "data_offsets", "extra", "__metadata__", "w"))] = holder.pop(key)
             case 4 if isinstance(holder, dict):
-                holder[random.choice(("extra", "dtype", "w", "__metadata__"))] = random.choice(ODD)
+                holder[random.choice(("extra", "dtype", "w", "__metadata__"))] = deepcopy(random.choice(ODD))
             case 5:
                 del holder[key]
             case _:
