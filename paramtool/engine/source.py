@@ -351,7 +351,9 @@ class Source:
         """The bytes of an encoded storage, inflated where that is a step; never more than `nbytes`."""
         file = self._file(backing.source.file)
         if path := next((step[5:] for step in backing.steps if step.startswith("hdf5:")), ""):
-            yield from _dataset(file, backing.source, path)
+            from paramtool.formats import _hdf5
+
+            yield from _hdf5.elements(file, backing.source, path, storage.nbytes)
             return
         raw = (
             self._pread(file, at, min(BLOCK_NBYTES, backing.source.stop - at))
@@ -376,16 +378,6 @@ class Source:
                     yield out
         if not machine.eof:
             raise FormatError(f"{file.name}: storage {storage.id} inflates to less than {nbytes} bytes")
-
-
-def _dataset(file: BinaryIO, place: ByteRange, path: str) -> Iterator[bytes]:
-    """The elements of a dataset of an HDF5 file, little-endian and row by row."""
-    from paramtool.formats import _hdf5
-
-    with _hdf5.opened(file, place.start, place.stop, place.file) as root:
-        dataset = _hdf5.little_endian(root[path])
-        for box in blocks(dataset.shape, BLOCK_NBYTES // dataset.dtype.itemsize):
-            yield dataset[box].tobytes()
 
 
 def read_blocks(file: BinaryIO, start: int, stop: int) -> Iterator[memoryview]:

@@ -50,7 +50,7 @@ def read(path: str) -> Checkpoint:
     file, source = open_source(path)
     with file:
         header, data_start = _read_header(file, source)
-    metadata = _metadata(path, header.pop(METADATA, None) or {})
+    metadata = _metadata(path, header.pop(METADATA, None))
     stored, storages = _tensors(source, header, data_start)
     names = record.decode(path, stored, metadata)
     objects = names.objects if names.objects is not None else EMPTY
@@ -95,6 +95,8 @@ def _read_header(file: BinaryIO, source: SourceFile) -> tuple[dict[str, Any], in
 
 
 def _metadata(path: str, found: Any) -> dict[str, str]:
+    if found is None:  # absent, or null
+        return {}
     if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
         raise FormatError(f"{path}: {METADATA} must map texts to texts")
     return found
@@ -253,8 +255,9 @@ def _metadata_for(plan: Plan, targets: Iterable[Target], shard: int | None) -> d
     taken = metadata.keys() | record.RESERVED
     metadata |= {k: v for k, v in record.flat_pairs(plan, aliases).items() if k not in taken}
     objects = {None: "runs", 0: "explicit"}.get(shard, "")
-    if text := record.encode(plan, stored, objects, first=not shard):
-        metadata[record.KEY] = text
+    text = record.encode(plan, stored, objects, first=not shard)
+    if text or record.reads_as_pairs(metadata, stored):
+        metadata[record.KEY] = text or record.NOTHING
     if not shard and (text := record.encode_modules(plan.modules)):
         metadata[record.LAYOUTS_KEY] = text
     return metadata
