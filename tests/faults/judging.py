@@ -142,14 +142,17 @@ def interrupted(case: Case, ended: Ended, folder: Path, *numbers: int) -> Iterat
             yield f"it left {name}"
 
 
-def killed(case: Case, ended: Ended, folder: Path, desk: Desk) -> Iterator[str]:
-    """After SIGKILL, and after the same command was run again."""
+def killed(case: Case, ended: Ended, folder: Path, desk: Desk, *, gap: bool = False) -> Iterator[str]:
+    """After SIGKILL, and after the same command was run again.
+
+    `gap` says that the system cannot exchange two names in one step: an old output may be away until the next run.
+    """
     after = listing(folder)
     yield from touched(case, after)
     if ended.code not in (-signal.SIGKILL, 0):
         yield f"exit {exit_code(ended)}; expected {128 + signal.SIGKILL}"
-    state = "old"
-    if case.command.output and (state := output_state(case, after)) not in ("old", "new"):
+    state = output_state(case, after) if case.command.output else "old"
+    if state not in ("old", "new") and not (gap and not part(after, case.command.output)):
         yield state
     left = [name for name in leftovers(case, after) if not name.startswith("tmp/")]
     for name in left:

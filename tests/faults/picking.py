@@ -21,6 +21,8 @@ MAX_TOLD = 25
 
 Rule = tuple[int, int, int]
 Judge = Callable[[Ended, Path], Iterable[str]]
+Try = tuple[str, Sequence[Rule], dict[str, Any], Judge]
+"""What a fault is called, how it is made, and who says what is wrong after it."""
 
 
 def sample(case: Case, calls: Iterable[Call], seed: str, many: int = 1, most: int = 0) -> list[Call]:
@@ -38,9 +40,7 @@ def sample(case: Case, calls: Iterable[Call], seed: str, many: int = 1, most: in
     return lot.sample(picked, most) if most and len(picked) > most else picked
 
 
-def complaints(
-    desk: Desk, case: Case, tries: Iterable[tuple[str, Sequence[Rule], dict[str, Any], Judge]]
-) -> Iterator[str]:
+def complaints(desk: Desk, case: Case, tries: Iterable[Try]) -> Iterator[str]:
     """Run a case once for each fault; a line for everything that is wrong, with the way to see it again."""
     count = 0
     for what, rules, more, judge in tries:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import shutil
 import signal
 import stat
@@ -29,7 +30,7 @@ def missing() -> str:
         return "a library is loaded before libc on Linux only"
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         return "there is no C compiler"
-    if os.confstr("CS_GNU_LIBC_VERSION") is None:
+    if platform.libc_ver()[0] != "glibc":
         return "the library is written for glibc"
     return ""
 

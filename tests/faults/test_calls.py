@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.commands import COMMANDS
 from tests.faults.judging import failed
-from tests.faults.picking import ERRORS, complaints, named, nothing_wrong, sample
+from tests.faults.picking import ERRORS, Judge, complaints, named, nothing_wrong, sample
 from tests.faults.serving import FAIL, FAIL_FROM, SHORT, Case, Command, Desk, Ended
 
 WAITS = ("open", "create", "read", "pread", "write", "pwrite", "copy_file_range", "sendfile", "fallocate", "ftruncate",
@@ -96,7 +96,7 @@ def test_a_call_does_less_than_was_asked_for(desk: Desk, command: Command) -> No
     )
 
 
-def _judge(case: Case, survived: bool = False):
+def _judge(case: Case, survived: bool = False) -> Judge:
     def judge(ended: Ended, folder: Path) -> Iterator[str]:
         return failed(case, ended, folder, survived=survived)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 import signal
@@ -12,9 +13,20 @@ from pathlib import Path
 import pytest
 
 from tests.faults.commands import COMMANDS, WRITING
-from tests.faults.judging import interrupted, killed
-from tests.faults.picking import HARD, complaints, named, nothing_wrong, sample
-from tests.faults.serving import SIGNAL_AFTER, SIGNAL_BEFORE, SIGNAL_FROM, SIGNALS, Call, Case, Command, Desk, Ended
+from tests.faults.judging import failed, interrupted, killed
+from tests.faults.picking import HARD, Try, complaints, named, nothing_wrong, sample
+from tests.faults.serving import (
+    FAIL,
+    SIGNAL_AFTER,
+    SIGNAL_BEFORE,
+    SIGNAL_FROM,
+    SIGNALS,
+    Call,
+    Case,
+    Command,
+    Desk,
+    Ended,
+)
 
 MOVES = ("rename", "exchange", "link")
 """Calls after which something else stands under a name: here an output could be lost."""
@@ -132,6 +144,42 @@ def test_a_signal_at_every_line_of_the_engine(desk: Desk, command: Command) -> N
     )
 
 
+def _plain(case: Case) -> Call:
+    """The call that moves the output to its place with a promise of renameat2."""
+    return next(call for call in case.calls if call.name in ("rename", "exchange") and call.paths[0].startswith("."))
+
+
+@writing
+def test_where_names_cannot_be_exchanged(desk: Desk, command: Command) -> None:
+    """A file system without the flags of renameat2: the same by other calls, each of which is met by signals."""
+    case = desk.case(command)
+    plain = _plain(case)
+    rule = (plain.at, FAIL, errno.EINVAL)
+    usual, folder = desk.run(case, rule)
+    wrong = [f"{command.name}: {line}" for line in failed(case, usual, folder, survived=True)]
+    shutil.rmtree(folder)
+    calls = [call for call in usual.calls if call.at > plain.at]
+    number = signal.SIGTERM
+
+    def tries() -> Iterator[Try]:
+        for call in sample(case, calls, "plain", many=2):
+            for when, how in WHEN.items():
+                yield (
+                    named(call, f"no exchange, SIGTERM {when}"),
+                    [rule, (call.at, how, number)],
+                    {},
+                    lambda ended, folder: interrupted(case, ended, folder, number),
+                )
+                yield (
+                    named(call, f"no exchange, SIGKILL {when}"),
+                    [rule, (call.at, how, signal.SIGKILL)],
+                    {},
+                    lambda ended, folder: killed(case, ended, folder, desk, gap=True),
+                )
+
+    nothing_wrong([*wrong, *complaints(desk, case, tries())])
+
+
 @pytest.mark.skipif(not HARD, reason="make hard: 2,000 kills at any moment")
 @writing
 def test_killed_at_any_moment(desk: Desk, command: Command) -> None:
@@ -144,7 +192,7 @@ def test_killed_at_any_moment(desk: Desk, command: Command) -> None:
         shutil.rmtree(folder)
     usual = (time.monotonic() - begun) / 5
 
-    def delayed() -> Iterator[tuple[str, list[tuple[int, int, int]], dict[str, float], object]]:
+    def delayed() -> Iterator[Try]:
         for _ in range(-(-KILLS // len(WRITING))):
             seconds = lot.uniform(0, usual * 1.1)
             yield f"SIGKILL after {seconds:.4f} s", [], {"kill_after": seconds}, judge
