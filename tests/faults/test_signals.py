@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.commands import COMMANDS, WRITING
-from tests.faults.judging import failed, interrupted, killed
+from tests.faults.judging import failed, interrupted, killed, leftovers, output_state
 from tests.faults.picking import HARD, Try, complaints, named, nothing_wrong, sample
 from tests.faults.serving import (
     FAIL,
@@ -26,6 +26,7 @@ from tests.faults.serving import (
     Command,
     Desk,
     Ended,
+    listing,
 )
 
 MOVES = ("rename", "exchange", "link")
@@ -180,6 +181,26 @@ def test_where_names_cannot_be_exchanged(desk: Desk, command: Command) -> None:
                 )
 
     nothing_wrong([*wrong, *complaints(desk, case, tries())])
+
+
+@pytest.mark.parametrize("name", ("dedup-folder-force", "family-force"))
+def test_an_old_output_that_was_away_is_put_back(desk: Desk, name: str) -> None:
+    """Killed between the two renames that stand for an exchange: a run that only fails puts it back, and says so."""
+    case = desk.case(next(command for command in WRITING if command.name == name))
+    plain = _plain(case)
+    rule = (plain.at, FAIL, errno.EINVAL)
+    usual, folder = desk.run(case, rule)
+    shutil.rmtree(folder)
+    away = next(call for call in usual.calls if call.at > plain.at and call.name == "rename")
+    assert away.paths[0] == case.command.output
+    ended, folder = desk.run(case, rule, (away.at, SIGNAL_AFTER, signal.SIGKILL))
+    assert ended.code == -signal.SIGKILL and not (folder / case.command.output).exists()
+    again = desk.server.run([word for word in case.command.words if word != "--force"], folder)
+    assert again.code == 7 and "--force" in again.err, again
+    assert output_state(case, listing(folder)) == "old"
+    assert "put back" in again.err + again.out, again
+    assert not leftovers(case, listing(folder))
+    shutil.rmtree(folder)
 
 
 @pytest.mark.skipif(not HARD, reason="make hard: 2,000 kills at any moment")
