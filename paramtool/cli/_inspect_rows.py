@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,8 @@ MANY_BLOCKS = 4
 
 def rows(found: Inspection, notes: list[str], tensors: bool) -> Iterator[_render.Row]:
     """All rows of a checkpoint; `notes` are those that the checkpoint itself does not have."""
-    yield from _head(found)
+    parameters = found.parameters
+    yield from _head(found, parameters)
     yield from _kinds(found)
     yield from _unknown(found)
     yield from _unused(found)
@@ -36,14 +37,15 @@ def rows(found: Inspection, notes: list[str], tensors: bool) -> Iterator[_render
     yield from _repeated(found)
     yield from _fused_blocks(found)
     yield from _config_rows(found)
-    yield from _objects(found)
+    if not parameters:
+        yield from _objects(found)
     yield from (("note", note) for note in (*found.checkpoint.notes, *notes))
     if tensors:
         yield from _tensors(found)
     yield from _next(found)
 
 
-def _head(found: Inspection) -> Iterator[_render.Row]:
+def _head(found: Inspection, parameters: int) -> Iterator[_render.Row]:
     from paramtool.cli._json import dtypes, sections
 
     checkpoint = found.checkpoint
@@ -52,7 +54,7 @@ def _head(found: Inspection) -> Iterator[_render.Row]:
         checkpoint.format,
         size(nbytes),
         f"{plural(len(checkpoint.entries), 'tensor')}, {found.distinct} distinct",
-        f"{count(found.parameters)} parameter{'' if found.parameters == 1 else 's'}",
+        f"{count(parameters)} parameter{'' if parameters == 1 else 's'}",
         ", ".join(dtypes(checkpoint)),
     ]
     yield ("file", found.path, " · ".join(fact for fact in facts if fact))
@@ -165,8 +167,6 @@ def _repeated(found: Inspection) -> Iterator[_render.Row]:
 
 def _objects(found: Inspection) -> Iterator[_render.Row]:
     """What the file of an optimizer, a scheduler or random states holds: where no tensor is a model's."""
-    if found.parameters:
-        return
     from paramtool.cli._objects import outline
 
     lines = list(islice(outline(found.checkpoint.objects), MANY_OBJECTS + 1))
@@ -313,10 +313,11 @@ def _refused(found: Inspection) -> set[str]:
     for name, entry in found.checkpoint.entries.items():
         view = _window(entry)
         member = found.graph.members.get(name)
-        dtypes = {view.dtype.name} if view else set()
-        if member:
-            dtypes.add(found.graph.owners[member.owner].dtype.name)
-        if view is None or not dtypes <= CODE_OF.keys():
+        if (
+            view is None
+            or view.dtype.name not in CODE_OF
+            or (member is not None and found.graph.owners[member.owner].dtype.name not in CODE_OF)
+        ):
             refused.add(name)
     return refused
 
@@ -330,6 +331,8 @@ def _window(entry: Entry) -> View | None:
 
 def _stored(found: Inspection, kept: list[str]) -> int:
     """About what dedup would store: every owner once, without what is known to be equal."""
-    members = found.graph.members
-    owners = {members[label].owner for name in kept for label in (name, f"{name}/data") if label in members}
-    return max(0, sum(found.graph.owners[owner].nbytes for owner in owners) - found.duplicate_nbytes)
+    members, owners = found.graph.members, found.graph.owners
+    needed: Iterable[str] = owners
+    if len(kept) < len(found.checkpoint.entries):
+        needed = {members[label].owner for name in kept for label in (name, f"{name}/data") if label in members}
+    return max(0, sum(owners[owner].nbytes for owner in needed) - found.duplicate_nbytes)

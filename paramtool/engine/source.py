@@ -10,12 +10,16 @@ import os
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
+from paramtool.engine.elements import Elements, take
 from paramtool.engine.inflating import Budget
 from paramtool.errors import FormatError, OutputError
+from paramtool.formats._files import changed, check_unchanged, file_changed, read_at
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
 from paramtool.model.storage import Backing, ByteRange, Cast, Constant, Encoded, Inline, Storage
@@ -31,8 +35,6 @@ if TYPE_CHECKING:
 Buffer = memoryview | bytes
 MAX_OPEN_FILES = 16
 """Of one checkpoint; two are open while they are compared, and some systems allow 256 for a process."""
-MAX_MAPPED = 8
-"""So many storages are mapped at once: a copy of few terms looks at few."""
 CHUNK_NBYTES = 1 << 20
 """Read at once; small enough to stay in a processor's cache between reading and writing."""
 THREAD_NBYTES = 4 << 20
@@ -66,10 +68,10 @@ class Source:
         """Storages that were decoded as they were read; a second time would be one too many."""
         self._charged: set[int] = set()
         self._budget = Budget(sum(file.nbytes for file in checkpoint.files))
-        self._mapped: dict[tuple[int, bool], _Mapped] = {}
         self._proved: set[int] = set()
         self._pending: dict[int, Future[int]] = {}
         self._worker: ThreadPoolExecutor | None = None
+        self._checked = False
 
     def __enter__(self) -> Source:
         try:
@@ -97,21 +99,27 @@ class Source:
         except OSError as error:
             raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
         self._files[path] = file
-        status = os.fstat(file.fileno())
-        if (status.st_size, status.st_mtime_ns) != (source.nbytes, source.mtime_ns):
-            raise FormatError(f"{path}: changed while it was read; expected it to stay as it was")
+        if changed(source, os.fstat(file.fileno())):
+            raise file_changed(path)
         return file
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        if kind is None and not self._checked:
+            self.check_unchanged()
+
+    def check_unchanged(self) -> None:
+        """FormatError where a file is no longer the one that was described, or was written to since."""
+        for file in self.checkpoint.files:
+            check_unchanged(file)
+        self._checked = True
 
     def close(self) -> None:
         """Close every file; what is under way in the thread ends first."""
         if self._worker is not None:
             self._worker.shutdown(wait=True, cancel_futures=True)
-        self._mapped.clear()
         for file in [*self._files.values(), *([self._spool] if self._spool else [])]:
             file.close()
         self._files.clear()
@@ -151,30 +159,23 @@ class Source:
 
     def read_into(self, storage_id: int, start: int, buffer: memoryview) -> None:
         """Fill a buffer with bytes of a storage; FormatError where the file ends before.  No CRC is looked at."""
+        self.nbytes_read += len(buffer)
+        self._fill(storage_id, start, buffer)
+
+    def _fill(self, storage_id: int, start: int, buffer: memoryview) -> None:
         if (element := self._constant(storage_id)) is not None:
             for at in range(0, len(buffer), CHUNK_NBYTES):
                 part = buffer[at : at + CHUNK_NBYTES]
                 part[:] = _repeated(element, start + at, len(part))
             return
         file, base = self.place(storage_id)
-        start += base
-        self.nbytes_read += len(buffer)
-        while buffer:
-            count = os.preadv(file.fileno(), [buffer], start)
-            if not count:
-                raise _ends(file, start, len(buffer))
-            buffer = buffer[count:]
-            start += count
+        read_at(file, base + start, buffer)
 
     def _pread(self, file: BinaryIO, start: int, nbytes: int) -> bytes:
-        data = os.pread(file.fileno(), nbytes, start)
-        while len(data) < nbytes:
-            more = os.pread(file.fileno(), nbytes - len(data), start + len(data))
-            if not more:
-                raise _ends(file, start + len(data), nbytes - len(data))
-            data += more
+        data = bytearray(nbytes)
+        read_at(file, start, memoryview(data))
         self.nbytes_read += nbytes
-        return data
+        return bytes(data)
 
     def chunks(self, storage_id: int, start: int, stop: int) -> Iterator[memoryview]:
         """Bytes `start` to `stop` of a storage in blocks; its CRC, if it has one, is proved by the end.
@@ -245,35 +246,25 @@ class Source:
         if not hasattr(os, "posix_fadvise"):  # macOS, Windows
             return
         file, base = self.place(storage_id)
-        for start in starts:
-            os.posix_fadvise(file.fileno(), base + start, nbytes, os.POSIX_FADV_WILLNEED)
+        with suppress(OSError):  # only advice
+            for start in starts:
+                os.posix_fadvise(file.fileno(), base + start, nbytes, os.POSIX_FADV_WILLNEED)
 
-    def array(self, view: View, *, scattered: bool = False) -> Array:
-        """A window as a NumPy array of raw elements over the mapped file: nothing is read until it is looked at.
+    def array(self, view: View) -> Elements:
+        """A window, of raw elements that are read when they are asked for; packed types come as bytes, one row.
 
-        `scattered` says that what is looked at lies far apart, so that nothing beside it is read.  Packed types come as
-        bytes, one row.
+        What is read so is not counted in `nbytes_read`, and no CRC is looked at.
         """
-        import numpy as np
-
-        storage_id = int(view.storage)
-        key = storage_id, scattered
-        if key not in self._mapped:
-            if len(self._mapped) >= min(MAX_MAPPED, self._max_files):  # each mapping holds a file open
-                self._mapped.pop(next(iter(self._mapped)))
-            file, base = self.place(storage_id)
-            self._mapped[key] = _Mapped(file, base, self.checkpoint.storages[storage_id].nbytes, scattered)
-        base_array = self._mapped[key].bytes
+        fill = partial(self._fill, int(view.storage))
         if view.dtype.block_elements != 1:
-            return base_array[view.byte_start : view.byte_stop]
+            return Elements(fill, "u1", view.byte_start, (view.byte_stop - view.byte_start,), (1,))
         size = view.dtype.block_bytes
-        return np.ndarray(
-            view.shape,
-            ELEMENTS[size],
-            base_array.data,
-            view.byte_start,
-            [stride * size for stride in view.strides],
-        )
+        return Elements(fill, ELEMENTS[size], view.byte_start, view.shape, [stride * size for stride in view.strides])
+
+    def take(self, storage_id: int, starts: Array, nbytes: int) -> Array:
+        """So many bytes of a storage from each place on, one row a place; counted, and no CRC is looked at."""
+        self.nbytes_read += len(starts) * nbytes
+        return take(partial(self._fill, storage_id), starts, nbytes)
 
     def row_major(self, view: View) -> Iterator[Buffer]:
         """The elements of a window in row-major order, as blocks of bytes."""
@@ -360,7 +351,9 @@ class Source:
         """The bytes of an encoded storage, inflated where that is a step; never more than `nbytes`."""
         file = self._file(backing.source.file)
         if path := next((step[5:] for step in backing.steps if step.startswith("hdf5:")), ""):
-            yield from _dataset(file, backing.source, path)
+            from paramtool.formats import _hdf5
+
+            yield from _hdf5.elements(file, backing.source, path, storage.nbytes)
             return
         raw = (
             self._pread(file, at, min(BLOCK_NBYTES, backing.source.stop - at))
@@ -387,25 +380,14 @@ class Source:
             raise FormatError(f"{file.name}: storage {storage.id} inflates to less than {nbytes} bytes")
 
 
-def _dataset(file: BinaryIO, place: ByteRange, path: str) -> Iterator[bytes]:
-    """The elements of a dataset of an HDF5 file, little-endian and row by row."""
-    from paramtool.formats import _hdf5
-
-    with _hdf5.opened(file, place.start, place.stop, place.file) as root:
-        dataset = _hdf5.little_endian(root[path])
-        for box in blocks(dataset.shape, BLOCK_NBYTES // dataset.dtype.itemsize):
-            yield dataset[box].tobytes()
-
-
 def read_blocks(file: BinaryIO, start: int, stop: int) -> Iterator[memoryview]:
-    """Bytes of a file, in one buffer that is filled again and again."""
+    """Bytes of a file, in one buffer that is filled again and again; FormatError where they cannot be read."""
     buffer = memoryview(bytearray(min(CHUNK_NBYTES, stop - start)))
     while start < stop:
-        count = os.preadv(file.fileno(), [buffer[: min(len(buffer), stop - start)]], start)
-        if not count:
-            raise _ends(file, start, stop - start)
-        yield buffer[:count]
-        start += count
+        part = buffer[: min(len(buffer), stop - start)]
+        read_at(file, start, part)
+        yield part
+        start += len(part)
 
 
 def crc32_of(file: BinaryIO, start: int, stop: int) -> int:
@@ -414,28 +396,6 @@ def crc32_of(file: BinaryIO, start: int, stop: int) -> int:
     for block in read_blocks(file, start, stop):
         found = zlib.crc32(block, found)
     return found
-
-
-def _ends(file: BinaryIO, position: int, lacking: int) -> FormatError:
-    return FormatError(f"{file.name}: ends at byte {position}; expected {lacking} more bytes")
-
-
-class _Mapped:
-    """A storage mapped into memory."""
-
-    def __init__(self, file: BinaryIO, base: int, nbytes: int, scattered: bool) -> None:
-        import mmap
-
-        import numpy as np
-
-        if not nbytes:  # nothing can be mapped of an empty file
-            self.bytes: Array = np.empty(0, "u1")
-            return
-        start = base - base % mmap.ALLOCATIONGRANULARITY
-        self.map = mmap.mmap(file.fileno(), base - start + nbytes, access=mmap.ACCESS_READ, offset=start)
-        if scattered and hasattr(mmap, "MADV_RANDOM"):
-            self.map.madvise(mmap.MADV_RANDOM)
-        self.bytes = np.frombuffer(self.map, "u1", nbytes, base - start)
 
 
 def _is_made(backing: Backing) -> bool:

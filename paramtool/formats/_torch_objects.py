@@ -12,6 +12,7 @@ Objects/rangeobject.c, Objects/sliceobject.c, Objects/setobject.c, Objects/names
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -270,7 +271,8 @@ def unfit(node: Opaque) -> str:
     form = FORMS.get(node.path)
     if form is None:
         return f"object of {node.path}"
-    if set(dict(node.parts)) - {"args", "state"} or not form.fits(args_of(node)):
+    bare = form.fits is _nothing and "args" in dict(node.parts)
+    if bare or set(dict(node.parts)) - {"args", "state"} or not form.fits(args_of(node)):
         return f"{node.path} with other arguments than it takes"
     state = dict(node.parts).get("state")
     if state is not None and not (form.attributes and _are_attributes(state)):
@@ -287,12 +289,41 @@ def _unfit_array(node: Opaque) -> str:
     parts = dict(node.parts)
     data, dtype = parts.get("data"), parts.get("dtype")
     if isinstance(data, TensorRef):
-        return ""
+        return "" if set(parts) <= {"data", "order"} else f"{node.path} with other arguments than it takes"
     if not isinstance(data, Array) or not set(parts) <= {"data", "dtype", "order"}:
         return f"{node.path} with other arguments than it takes"
-    if data.dtype.lstrip("<>|=")[:1] in ("O", "") or (dtype is not None and not _is_dtype(dtype)):
+    if dtype is not None and not _is_dtype(dtype):
         return f"NumPy array of {data.dtype}"
+    size = _size(data.dtype if dtype is None else dtype)
+    if size is None:
+        return f"NumPy array of {data.dtype}"
+    if node.path in SCALARS and data.shape:
+        return f"{node.path} with other arguments than it takes"
+    if min(data.shape, default=0) < 0 or data.order not in ("C", "F") or len(data.data) != size * prod(data.shape):
+        return f"NumPy array of {len(data.data)} bytes, where {data.dtype} {list(data.shape)} has others"
     return ""
+
+
+_TEXT = re.compile(r"[<>|=]?(?:(b1?|\?)|([iu])([1248])|f([248])|c(8|16)|([USV])([0-9]{1,9})|([Mm])8)")
+
+
+def _size(dtype: str | Node) -> int | None:
+    """The bytes of an element of a dtype of NumPy's; None where it is none, or holds Python objects.
+
+    >>> [_size(text) for text in ("<f4", "|b1", "<U2", "|O", "<f3", "<M8")]
+    [4, 1, 8, None, None, 8]
+    """
+    if isinstance(dtype, Opaque):
+        parts = dict(dtype.parts)
+        text = parts.get("text") or args_of(dtype)[0]
+        return _size(str(_value(text)))
+    found = _TEXT.fullmatch(dtype) if isinstance(dtype, str) else None
+    if found is None:
+        return None
+    truth, _, whole, fraction, both, letter, many, _ = found.groups()
+    if letter:
+        return int(many) * (4 if letter == "U" else 1)
+    return 1 if truth else int(whole or fraction or both or 8)
 
 
 def _is_dtype(node: Node) -> bool:

@@ -17,6 +17,7 @@ import base64
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from paramtool.errors import plural
@@ -393,15 +394,25 @@ def leaf_role(name: str, inherited: str) -> str:
     """
     if inherited != "model":  # an array of NumPy's is not a weight, whatever it is called
         return inherited
-    *path, last = name.split(".")
+    path, _, last = name.rpartition(".")
     if last in _SLOTS:
         return "optimizer"
     if last.lower().lstrip("_").startswith("ema_"):
         return "ema"
-    for part in path:
-        if (role := role_of(part, "model")) != "model":
-            return role
+    if path and (role := _path_role(path)) != "model":
+        return role
     return "buffer" if last in _BUFFERS else "model"
+
+
+def _path_role(path: str) -> str:
+    """The role that the first telling part of a dotted path has."""
+    return next((role for part in path.split(".") if (role := _part_role(part)) != "model"), "model")
+
+
+@lru_cache(4096)
+def _part_role(part: str) -> str:
+    """The role of one part of a name: names have many parts, and few different ones."""
+    return role_of(part, "model")
 
 
 def roles(objects: Node) -> dict[str, str]:
@@ -435,7 +446,11 @@ def roles(objects: Node) -> dict[str, str]:
 def with_roles(entries: dict[str, Entry], objects: Node) -> dict[str, Entry]:
     """Entries of a file that says no roles: from the keys that lead to each, else from its name."""
     known = roles(objects)
-    return {name: replace(e, role=known.get(name) or leaf_role(name, "model")) for name, e in entries.items()}
+    found = {}
+    for name, entry in entries.items():
+        role = known.get(name) or leaf_role(name, "model")
+        found[name] = entry if role == entry.role else replace(entry, role=role)
+    return found
 
 
 def sections(objects: Node) -> tuple[Section, ...]:

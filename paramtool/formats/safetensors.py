@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from struct import Struct
 from types import MappingProxyType
 from typing import Any, BinaryIO
@@ -27,7 +28,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import EMPTY
 from paramtool.model.plan import Plan, Target
-from paramtool.model.storage import ByteRange, SourceFile, Storage
+from paramtool.model.storage import Ranges, SourceFile
 from paramtool.model.view import View, contiguous
 
 NAME = "safetensors"
@@ -49,14 +50,14 @@ def read(path: str) -> Checkpoint:
     file, source = open_source(path)
     with file:
         header, data_start = _read_header(file, source)
-    metadata = _metadata(path, header.pop(METADATA, None) or {})
+    metadata = _metadata(path, header.pop(METADATA, None))
     stored, storages = _tensors(source, header, data_start)
     names = record.decode(path, stored, metadata)
     objects = names.objects if names.objects is not None else EMPTY
     return Checkpoint(
         format=NAME,
         files=(source,),
-        storages={**storages, **names.storages},
+        storages={**storages, **names.storages} if names.storages else storages,
         entries=_tree.with_roles(names.entries, objects),
         objects=objects,
         sections=_tree.sections(objects),
@@ -81,33 +82,43 @@ def _read_header(file: BinaryIO, source: SourceFile) -> tuple[dict[str, Any], in
             f"{path}: byte 0: header length {length}, but the file has {source.nbytes} bytes; "
             "it is truncated or no safetensors file"
         )
-    text = file.read(length)
-    if text[:1] != b"{":
-        raise FormatError(f"{path}: byte 8: the header begins with {text[:1]!r}; expected '{{'")
+    read = file.read(length)
+    if read[:1] != b"{":
+        raise FormatError(f"{path}: byte 8: the header begins with {read[:1]!r}; expected '{{'")
     try:
-        header = _json.strict(text.decode("utf-8"))
+        text = read.decode("utf-8")
+        del read  # a million names are a hundred megabytes
+        header = _json.strict(text, _compact)
     except ValueError as error:
         raise FormatError(f"{path}: byte 8: the header is no JSON: {error}") from None
     return header, HEADER_LENGTH.size + length
 
 
 def _metadata(path: str, found: Any) -> dict[str, str]:
+    if found is None:  # absent, or null
+        return {}
     if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
         raise FormatError(f"{path}: {METADATA} must map texts to texts")
     return found
 
 
-def _tensors(
-    source: SourceFile, header: Mapping[str, Any], data_start: int
-) -> tuple[dict[str, View], dict[int, Storage]]:
-    """Every stored tensor with a storage of its own; all defects of the header together."""
+def _compact(item: dict[str, Any]) -> Any:
+    """What is kept of an object of the header: of the entry of a tensor the values alone, else all of it."""
+    try:
+        return _entry(item)
+    except ValueError:
+        return item
+
+
+def _tensors(source: SourceFile, header: dict[str, Any], data_start: int) -> tuple[dict[str, View], Ranges]:
+    """Every stored tensor with a storage of its own; all defects of the header together.  Takes the header apart."""
     defects: list[str] = []
     stored: dict[str, View] = {}
-    storages: dict[int, Storage] = {}
-    ranges = []
+    begins, ends = [], []
     for number, (name, item) in enumerate(header.items()):
+        header[name] = None  # entries and windows are never there at once
         try:
-            dtype, shape, begin, end = _entry(item)
+            dtype, shape, begin, end = item if isinstance(item, tuple) else _entry(item)
             view = contiguous(number, dtype, shape)
             if view.nbytes != end - begin:
                 raise ValueError(f"data_offsets hold {end - begin} bytes; {dtype.name} {list(shape)} has {view.nbytes}")
@@ -115,14 +126,13 @@ def _tensors(
             defects.append(f"{name!r:.200}: {error}")
             continue
         stored[name] = view
-        ranges.append((begin, end, name))
-        backing = ByteRange(source.path, data_start + begin, data_start + end)
-        storages[number] = Storage(number, view.nbytes, backing)
+        begins.append(begin)
+        ends.append(end)
     if not defects:
-        defects = list(_layout_defects(ranges, source.nbytes - data_start))
+        defects = list(_layout_defects(zip(begins, ends, stored, strict=True), source.nbytes - data_start))
     if defects:
         raise Defects(source.path, defects)
-    return stored, storages
+    return stored, Ranges(source.path, (data_start + n for n in begins), (data_start + n for n in ends))
 
 
 def _entry(item: Any) -> tuple[DType, tuple[int, ...], int, int]:
@@ -137,10 +147,16 @@ def _entry(item: Any) -> tuple[DType, tuple[int, ...], int, int]:
         raise ValueError(f"shape {shape!r:.60} and data_offsets {offsets!r:.60} must be whole numbers")
     if offsets[0] > offsets[1]:
         raise ValueError(f"data_offsets {offsets!r:.60} end before they begin")
-    return DTYPES[DTYPE_CODES[code]], tuple(shape), offsets[0], offsets[1]
+    return DTYPES[DTYPE_CODES[code]], _one_of_equal(tuple(shape)), offsets[0], offsets[1]
 
 
-def _layout_defects(ranges: list[tuple[int, int, str]], data_nbytes: int) -> Iterable[str]:
+@lru_cache(4096)
+def _one_of_equal(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The same tuple for equal shapes: many tensors have few."""
+    return shape
+
+
+def _layout_defects(ranges: Iterable[tuple[int, int, str]], data_nbytes: int) -> Iterable[str]:
     """Overlaps, holes, and an end that is not the file's end."""
     reach = 0
     for begin, end, name in sorted(ranges):
@@ -239,8 +255,9 @@ def _metadata_for(plan: Plan, targets: Iterable[Target], shard: int | None) -> d
     taken = metadata.keys() | record.RESERVED
     metadata |= {k: v for k, v in record.flat_pairs(plan, aliases).items() if k not in taken}
     objects = {None: "runs", 0: "explicit"}.get(shard, "")
-    if text := record.encode(plan, stored, objects, first=not shard):
-        metadata[record.KEY] = text
+    text = record.encode(plan, stored, objects, first=not shard)
+    if text or record.reads_as_pairs(metadata, stored):
+        metadata[record.KEY] = text or record.NOTHING
     if not shard and (text := record.encode_modules(plan.modules)):
         metadata[record.LAYOUTS_KEY] = text
     return metadata

@@ -165,7 +165,7 @@ def dedup(
     began = time.monotonic()
     report, work = _prepared(path, found, where, output, options, progress)
     if not options.dry_run:
-        report = replace(report, cloned_nbytes=work.carry_out(options.force, options.verify, progress))
+        report = work.carry_out(options.force, options.verify, progress).into(report)
     return replace(report, seconds=time.monotonic() - began)
 
 

@@ -145,7 +145,7 @@ def export(
     wanted, like_section, more_advice = _wanted(names, other, options.like_only)
     report, work = _prepared(path, found, where, options, wanted, like_section, more_advice)
     if not options.dry_run:
-        report = replace(report, cloned_nbytes=work.carry_out(options.force, options.verify, progress))
+        report = work.carry_out(options.force, options.verify, progress).into(report)
     return report
 
 

@@ -85,16 +85,30 @@ class Inspection:
     @property
     def distinct(self) -> int:
         """Tensors without those that repeat another's bytes or are calculated; one of several parts counts once."""
-        found = {_identity(name, entry, self.graph) for name, entry in self.checkpoint.entries.items()}
-        return len(found - self.graph.derived.keys())
+        entries, derived = self.checkpoint.entries, self.graph.derived
+        own, others = 0, set()
+        for name, entry in entries.items():
+            identity = _identity(name, entry, self.graph)
+            if identity != name:
+                others.add(identity)
+            elif name not in derived:
+                own += 1
+        return own + sum(not (isinstance(one, str) and (one in entries or one in derived)) for one in others)
 
     @property
     def parameters(self) -> int:
         """Elements of the tensors that can be parameters; what several names share counts once."""
-        members, owners = self.graph.members, self.graph.owners
-        windows = {name: view for name, entry in self.checkpoint.entries.items() if (view := _parameter(name, entry))}
-        found = {members[label].owner for name in windows for label in (name, f"{name}/data") if label in members}
-        return sum(owners[owner].numel for owner in found)
+        entries, members, owners = self.checkpoint.entries, self.graph.members, self.graph.owners
+        own, others = 0, set()
+        for name, entry in entries.items():
+            if _parameter(name, entry) is None:
+                continue
+            owner = members[name if name in members else f"{name}/data"].owner
+            if owner.removesuffix("/data") == name or owner == name:
+                own += owners[owner].numel
+            else:
+                others.add(owner)
+        return own + sum(owners[owner].numel for owner in others if not _counts(owner, entries))
 
     @property
     def unused_nbytes(self) -> int:
@@ -120,6 +134,12 @@ def _identity(name: str, entry: Entry, graph: AliasGraph) -> object:
         parts = tuple((part, graph.members[f"{name}/{part}"].window) for part in entry.value.parts)
         return (entry.value.kind, parts) if parts else name
     return graph.members[name].owner if name in graph.members else name
+
+
+def _counts(owner: str, entries: Mapping[str, Entry]) -> bool:
+    """Whether an owner is itself a tensor, or the data of one, that can be a parameter."""
+    names = (name for name in (owner, owner.removesuffix("/data")) if name in entries)
+    return any(_parameter(name, entries[name]) is not None for name in names)
 
 
 def _parameter(name: str, entry: Entry) -> View | None:

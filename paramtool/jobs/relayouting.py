@@ -160,7 +160,7 @@ def relayout(
     if options.dry_run:
         work.prove_requirements()
     else:
-        report = replace(report, cloned_nbytes=work.carry_out(options.force, options.verify, progress))
+        report = work.carry_out(options.force, options.verify, progress).into(report)
     return replace(report, seconds=time.monotonic() - began)
 
 

@@ -18,15 +18,15 @@ keeps in one buffer, and are described as such.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from math import lcm
 
 from paramtool.model.checkpoint import Checkpoint, Entry, Link, pending
 from paramtool.model.dtype import DTYPES
-from paramtool.model.storage import Cast, Constant, Storage
-from paramtool.model.view import View, contiguous, overlaps, reshaped
+from paramtool.model.storage import Cast, Constant, Ranges, Storage
+from paramtool.model.view import StorageId, View, contiguous, overlaps, reshaped
 
 SPAN_PREFIX = "paramtool.span/"
 """Names of stored spans that belong to no single tensor begin with this."""
@@ -144,37 +144,84 @@ def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True, apart
     `parts` includes the windows of compound tensors, as `name/part`.  `apart` gives each recorded memory owners of its
     own that are stored, as for a format that ties whatever stands once.
     """
-    order: dict[str, int] = {}
-    by_storage: dict[tuple[int, str], list[tuple[str, View]]] = {}
     links = {name: entry.link for name, entry in checkpoint.entries.items() if entry.link}
-    for name, view in checkpoint.windows():
-        if parts or name in checkpoint.entries:
-            order[name] = len(order)
-            memory = links[name].memory if apart and name in links else ""
-            by_storage.setdefault((int(view.storage), memory), []).append((name, view))
-    spans = _span_names(set(checkpoint.entries))
+    shared = _shared_storages(checkpoint)
+    may_meet = (window for window in _windows(checkpoint, parts) if _may_meet(window[1], shared))
+    places = _places(may_meet, checkpoint, links, keep, apart)
     owners: dict[str, View] = {}
     members: dict[str, Member] = {}
-    anonymous: set[str] = set()
+    for name, view in _windows(checkpoint, parts):
+        member = places.members.get(name) or _alone(name, view, links)
+        members[name] = member
+        owner = member.owner
+        if owner == name or owner in places.spans:
+            owners.setdefault(owner, places.spans.get(owner, view))
+    derived = {} if apart else dict(_derived(checkpoint.storages, owners))
+    unused, signs = _unused(checkpoint, shared), _pending(checkpoint, keep)
+    return AliasGraph(owners, members, frozenset(places.spans), places.fused, unused, derived, signs)
+
+
+def _windows(checkpoint: Checkpoint, parts: bool) -> Iterator[tuple[str, View]]:
+    """The windows of a checkpoint, those of compound tensors with `parts`."""
+    return (window for window in checkpoint.windows() if parts or window[0] in checkpoint.entries)
+
+
+def _shared_storages(checkpoint: Checkpoint) -> set[StorageId]:
+    """Storages that more than one window looks at."""
+    seen: set[StorageId] = set()
+    shared: set[StorageId] = set()
+    for _, view in checkpoint.windows():
+        (shared if view.storage in seen else seen).add(view.storage)
+    return shared
+
+
+def _may_meet(view: View, shared: Container[StorageId]) -> bool:
+    """Whether a window has to be looked at beside others, or meets elements of its own twice."""
+    return view.storage in shared or not (view.is_contiguous or view.is_injective)
+
+
+def _alone(name: str, view: View, links: Mapping[str, Link]) -> Member:
+    """A name whose storage no other window looks at: it owns its bytes."""
+    why = links[name].evidence if name in links else "storage"
+    return Member(name, view, contiguous(name, view.dtype, view.shape), name, why, why)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where names stand whose windows could meet."""
+
+    members: Mapping[str, Member]
+    spans: Mapping[str, View]
+    """Owners that are no tensor's name."""
+    fused: tuple[FusedBlock, ...]
+
+
+def _places(
+    windows: Iterable[tuple[str, View]], checkpoint: Checkpoint, links: Mapping[str, Link], keep: str, apart: bool
+) -> _Places:
+    """The places of windows in file order that could meet; see `build`."""
+    order: dict[str, int] = {}
+    by_storage: dict[tuple[StorageId, str], Windows] = {}
+    for name, view in windows:
+        order[name] = len(order)
+        memory = links[name].memory if apart and name in links else ""
+        by_storage.setdefault((view.storage, memory), []).append((name, view))
+    everything: list[Windows] = []
     fused = []
-    everything = []
-    for (storage_id, _), windows in by_storage.items():
-        components = list(_components(windows))
+    for (storage, _), together in by_storage.items():
+        components = list(_components(together))
         everything += components
         if sum(0 not in component[0][1].shape for component in components) > 1:
-            fused.append(_fused_block(checkpoint.storages[storage_id], components))
+            fused.append(_fused_block(checkpoint.storages[int(storage)], components))
+    names = _span_names(checkpoint.entries)
+    members: dict[str, Member] = {}
+    spans: dict[str, View] = {}
     for component in sorted(everything, key=lambda c: order[c[0][0]]):  # spans are numbered in file order
-        owner, view, placed = _place(component, keep, spans)
-        owners[owner] = view
+        owner, view, placed = _place(component, keep, names)
         if owner not in order:
-            anonymous.add(owner)
+            spans[owner] = view
         members.update((m.name, m) for m in _remember(placed, owner, links))
-    members = dict(sorted(members.items(), key=lambda item: order[item[0]]))
-    first = {member.owner: order[name] for name, member in reversed(members.items())}
-    owners = dict(sorted(owners.items(), key=lambda item: order.get(item[0], first[item[0]])))
-    derived = {} if apart else dict(_derived(checkpoint.storages, owners))
-    unused, signs = _unused(checkpoint), _pending(checkpoint, keep)
-    return AliasGraph(owners, members, frozenset(anonymous), tuple(fused), unused, derived, signs)
+    return _Places(members, spans, tuple(fused))
 
 
 def _pending(checkpoint: Checkpoint, keep: str) -> dict[str, str]:
@@ -221,13 +268,18 @@ def with_declared(checkpoint: Checkpoint, names: Mapping[str, str], behind: str)
 
 def _derived(storages: Mapping[int, Storage], owners: Mapping[str, View]) -> Iterator[tuple[str, Derived]]:
     """Owners that the file itself derives from others; where those are not there, they are stored like any."""
+    if isinstance(storages, Ranges):
+        return
+    bases: dict[StorageId, list[tuple[str, View]]] = {}
+    for name, view in owners.items():
+        bases.setdefault(view.storage, []).append((name, view))
     for name, view in owners.items():
         backing = storages[int(view.storage)].backing
         if isinstance(backing, Constant):
             if len(backing.element) == view.dtype.block_bytes:
                 yield name, Derived(None, backing.element)
         elif isinstance(backing, Cast):
-            places = (_place_on(backing.view, owner, base) for owner, base in owners.items())
+            places = (_place_on(backing.view, owner, base) for owner, base in bases.get(backing.view.storage, ()))
             window = next((place for place in places if place is not None), None)
             window = window and reshaped(window, view.shape)
             if window is not None and view.is_contiguous and view.dtype == backing.dtype:
@@ -235,8 +287,8 @@ def _derived(storages: Mapping[int, Storage], owners: Mapping[str, View]) -> Ite
 
 
 def _place_on(view: View, owner: str, base: View) -> View | None:
-    """Where a window on a storage stands on an owner of that storage; None where it is not in it."""
-    if base.storage != view.storage or not base.is_contiguous:
+    """Where a window stands on an owner of its storage; None where it is not in it."""
+    if not base.is_contiguous:
         return None
     if view.byte_start < base.byte_start or view.byte_stop > base.byte_stop:
         return None
@@ -248,17 +300,18 @@ def fills(member: Member, graph: AliasGraph) -> bool:
     return member.window.byte_start == 0 and member.window.nbytes == graph.owners[member.owner].nbytes
 
 
-def _unused(checkpoint: Checkpoint) -> dict[int, int]:
-    """{storage: bytes of it that no window looks at}, parts of compounds included."""
-    used: dict[int, list[View]] = {}
+def _unused(checkpoint: Checkpoint, shared: Container[StorageId]) -> dict[int, int]:
+    """{storage: bytes of it that no window looks at}, parts of compounds included, in the order of the storages."""
+    used: dict[StorageId, int] = {}
+    several: dict[StorageId, list[View]] = {}
     for _, view in checkpoint.windows():
-        used.setdefault(int(view.storage), []).append(view)
-    found = {}
-    for storage_id, storage in checkpoint.storages.items():
-        rest = storage.nbytes - _used_nbytes(used.get(storage_id, []))
-        if rest > 0:
-            found[storage_id] = rest
-    return found
+        if view.storage in shared:
+            several.setdefault(view.storage, []).append(view)
+        else:
+            used[view.storage] = min(view.nbytes, view.byte_stop - view.byte_start)
+    used.update((storage, _used_nbytes(views)) for storage, views in several.items())
+    rest = ((id_, storage.nbytes - used.get(id_, 0)) for id_, storage in checkpoint.storages.items())
+    return {id_: nbytes for id_, nbytes in rest if nbytes > 0}
 
 
 def choose(names: Iterable[str], keep: str) -> str:
@@ -275,7 +328,7 @@ def choose(names: Iterable[str], keep: str) -> str:
     return next((name for name in names if fnmatchcase(name, keep)), names[0])
 
 
-def _span_names(taken: set[str]) -> Iterator[str]:
+def _span_names(taken: Container[str]) -> Iterator[str]:
     number = 0
     while True:
         if (name := f"{SPAN_PREFIX}{number}") not in taken:

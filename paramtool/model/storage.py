@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from paramtool.model.dtype import DType
@@ -15,6 +17,8 @@ class SourceFile:
     path: str
     nbytes: int
     mtime_ns: int
+    inode: int = 0
+    """0 where it is not known: size and time are compared alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +89,33 @@ class Storage:
     id: int
     nbytes: int
     backing: Backing
+
+
+class Ranges(Mapping[int, Storage]):
+    """The storages of a file that stand there as they are, numbered from 0: two numbers each, made when asked for.
+
+    >>> Ranges("model.safetensors", [8, 24], [24, 32])[1].backing
+    ByteRange(file='model.safetensors', start=24, stop=32, crc32=None)
+    """
+
+    __slots__ = ("_file", "_starts", "_stops")
+
+    def __init__(self, file: str, starts: Iterable[int], stops: Iterable[int]) -> None:
+        self._file = file
+        self._starts = array("Q", starts)
+        self._stops = array("Q", stops)
+
+    def __getitem__(self, number: int) -> Storage:
+        """The storage of that number; KeyError where there is none."""
+        if not 0 <= number < len(self._starts):
+            raise KeyError(number)
+        start, stop = self._starts[number], self._stops[number]
+        return Storage(number, stop - start, ByteRange(self._file, start, stop))
+
+    def __iter__(self) -> Iterator[int]:
+        """The numbers, in order."""
+        return iter(range(len(self._starts)))
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._starts)

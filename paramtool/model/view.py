@@ -14,8 +14,10 @@ Everything is counted in elements, except what is called `byte_...` or `nbytes`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd, prod
+from operator import index
 
 from paramtool.model.dtype import DType
 
@@ -48,22 +50,19 @@ class View:
 
     def __post_init__(self) -> None:
         """Check the numbers and bring the strides into normal form; ValueError says what is wrong."""
-        shape, strides = self.shape, self.strides
-        if len(shape) != len(strides) or len(shape) > MAX_AXES:
-            raise ValueError(f"shape {_short(shape)} and strides {_short(strides)} do not go together")
-        for number in (self.offset, *shape, *strides):
-            if not 0 <= number <= MAX_EXTENT:
-                raise ValueError(
-                    f"offset {self.offset}, shape {_short(shape)}, strides {_short(strides)}: "
-                    "every number must be from 0 to 2**63-1"
-                )
-        if 0 in shape:
-            if prod(size for size in shape if size) > MAX_EXTENT:
-                raise ValueError(f"shape {_short(shape)}: without its zeros it has more than 2**63-1 elements")
+        try:
+            shape, strides = _geometry(self.shape, self.strides)
+            if not 0 <= self.offset <= MAX_EXTENT:
+                raise OverflowError
+        except OverflowError:
+            raise ValueError(
+                f"offset {self.offset}, shape {_short(self.shape)}, strides {_short(self.strides)}: "
+                "every number must be from 0 to 2**63-1"
+            ) from None
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "strides", strides)
+        if self.offset and 0 in shape:
             object.__setattr__(self, "offset", 0)
-            object.__setattr__(self, "strides", contiguous_strides(shape))
-        elif 1 in shape:
-            object.__setattr__(self, "strides", _normal_strides(shape, strides))
         if self.dtype.block_elements != 1:
             if not self.is_contiguous:
                 raise ValueError(f"{self.dtype.name} is packed: only contiguous windows are possible")
@@ -83,9 +82,7 @@ class View:
     @property
     def extent(self) -> int:
         """Elements from the first to the last that the window can touch: sum of (size - 1) * stride, plus one."""
-        if 0 in self.shape:
-            return 0
-        return sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)) + 1
+        return _extent(self.shape, self.strides)
 
     @property
     def byte_start(self) -> int:
@@ -140,7 +137,7 @@ class View:
         blocks, rest = divmod(byte_start, self.dtype.block_bytes)
         if rest:
             raise ValueError(f"byte {byte_start} is not a multiple of {self.dtype.name}'s {self.dtype.block_bytes}")
-        return replace(self, storage=storage, offset=blocks * self.dtype.block_elements)
+        return View(storage, self.dtype, blocks * self.dtype.block_elements, self.shape, self.strides)
 
 
 def inverse(window: View, shape: Sequence[int]) -> View | None:
@@ -247,6 +244,14 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     >>> contiguous_strides((2, 3, 4))
     (12, 4, 1)
     """
+    shape = tuple(shape)
+    try:
+        return _dense_strides(shape)
+    except OverflowError:
+        return _steps(shape)
+
+
+def _steps(shape: tuple[int, ...]) -> tuple[int, ...]:
     strides = []
     step = 1
     for size in reversed(shape):
@@ -264,6 +269,41 @@ def _normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[i
         normal.append(chosen)
         step = min(chosen * size, MAX_EXTENT)
     return tuple(reversed(normal))
+
+
+# Most tensors of a checkpoint have one of a few shapes.  What follows from a shape alone is calculated once for all of
+# them, and their windows hold the same tuples.  Absurd numbers are an OverflowError, so that they are not kept.
+_MANY_SHAPES = 4096
+
+
+@lru_cache(_MANY_SHAPES)
+def _dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    found = _steps(shape)
+    if found and found[0] > MAX_EXTENT:
+        raise OverflowError
+    return found
+
+
+@lru_cache(_MANY_SHAPES)
+def _geometry(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides in normal form; OverflowError where a number is out of range, ValueError for the rest."""
+    if len(shape) != len(strides) or len(shape) > MAX_AXES:
+        raise ValueError(f"shape {_short(shape)} and strides {_short(strides)} do not go together")
+    if not all(0 <= number <= MAX_EXTENT for number in (*shape, *strides)):
+        raise OverflowError
+    shape, strides = tuple(map(index, shape)), tuple(map(index, strides))  # True becomes 1: the two are one key
+    if 0 in shape:
+        if prod(size for size in shape if size) > MAX_EXTENT:
+            raise ValueError(f"shape {_short(shape)}: without its zeros it has more than 2**63-1 elements")
+        return shape, contiguous_strides(shape)
+    return shape, _normal_strides(shape, strides) if 1 in shape else strides
+
+
+@lru_cache(_MANY_SHAPES)
+def _extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    if 0 in shape:
+        return 0
+    return sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + 1
 
 
 def _short(numbers: tuple[int, ...]) -> str:
