@@ -68,7 +68,7 @@ class Work:
 
 
 MIN_WORK_NBYTES = 16 << 20
-WORK_PER_BYTE = 64
+WORK_PER_BYTE = 16
 
 
 class Scanned(NamedTuple):
