@@ -289,7 +289,9 @@ class _Pruning:
         if any(type(part) is int and part.bit_length() > MAX_KEY_BITS for part in parts):
             self.lose(path, "its key, a number of more than 63 bits")
             return None
-        if any(isinstance(part, complex) for part in parts):  # no file has such a plain key: a pickle makes it by a call
+        if any(
+            isinstance(part, complex) for part in parts
+        ):  # no file has such a plain key: a pickle makes it by a call
             self.lose(path, "its key, a complex number")
             return None
         return (key,)
