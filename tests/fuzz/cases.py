@@ -69,8 +69,8 @@ def plan(seed: Seed, random: Random) -> list[Command]:
     if random.random() < 0.25:
         first = ("inspect", main, *random.choice((("--tensors",), ("--quiet",), ())))
     out = "../out/d" if folder else random.choice(("../out/x.safetensors", "../out/x.safetensors", "../out/x.pt"))
-    chosen = random.randrange(20)
-    if chosen < 11:
+    chosen = random.randrange(30)
+    if chosen < 18:
         options = [word for word in ("--derive-casts", "--fold-constants", "--across-roles", "--skip-unsupported", "--plain",
                    "--strict", "--no-equal", "--allow-unknown", "--json", "--min-equal-bytes=1") if random.random() < 0.2]  # fmt: skip
         if "--no-equal" in options or out.endswith(".pt"):  # one does not go with the others: a usage error
@@ -79,13 +79,13 @@ def plan(seed: Seed, random: Random) -> list[Command]:
             options.append("--max-shard-size=100")
             out = "../out/d"
         return [first, ("dedup", main, "-o", out, *options)]
-    if chosen < 13:
+    if chosen < 21:
         return [("inspect", "--json", "--digest", main)]
-    if chosen < 15:
+    if chosen < 24:
         return [first, ("export", main, "--all-names", "-o", out)]
-    if chosen < 16:
+    if chosen < 26:
         return [first, ("verify", main, "--against", f"../{ORIGINAL}/{main}", *random.choice(((), ("--json",))))]
-    if chosen < 18 and not folder:
+    if chosen < 27 and not folder:
         return [first, ("guess", main, *random.choice(((), ("--json",), ("--no-values",))))]
     if seed.network and not folder:
         to = random.choice(LAYOUTS)

@@ -187,7 +187,12 @@ def _sharded(path: Path) -> Tensors:
 
 
 def _npz(path: Path) -> Tensors:
-    return {name: value for name, value in makers_arrays.load_npz(path).items() if value.dtype.kind in "biufc" or value.dtype.name == "bfloat16"}
+    return {name: native(value) for name, value in makers_arrays.load_npz(path).items() if value.dtype.kind in "biufc" or value.dtype.name == "bfloat16"}
+
+
+def native(value: np.ndarray) -> np.ndarray:
+    """The same numbers in the machine's order of bytes, in which all formats write."""
+    return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
 
 
 def _onnx(path: Path) -> Tensors:
@@ -195,7 +200,7 @@ def _onnx(path: Path) -> Tensors:
 
 
 def _hdf5(path: Path) -> Tensors:
-    return {name: value for name, value in makers_hdf5.load(path).items() if value.dtype.kind in "biuf" or value.dtype.name == "bfloat16"}
+    return {name: native(value) for name, value in makers_hdf5.load(path).items() if value.dtype.kind in "biuf" or value.dtype.name == "bfloat16"}
 
 
 JUDGES: dict[str, Callable[[Path], Tensors]] = {

@@ -70,7 +70,7 @@ class Watch:
         elif event in NEVER:
             self.seen.append(f"{event} {str(args)[:100]}")
         elif event == "exec":
-            if not os.path.isabs(getattr(args[0], "co_filename", "")) and "frozen" not in args[0].co_filename:
+            if not os.path.isabs(args[0].co_filename) and "frozen" not in args[0].co_filename and not _importing():
                 self.seen.append(f"exec {args[0].co_filename}")
         elif event in PATHS:
             for at in PATHS[event]:
@@ -91,6 +91,16 @@ class Watch:
             place = os.path.abspath(os.fsdecode(path))
             if not (place + os.sep).startswith(self._folder):
                 self.seen.append(f"{event} {place}")
+
+
+def _importing() -> bool:
+    """Whether the body of a module is being run: dataclasses and named tuples make their methods with exec."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and os.path.isabs(frame.f_code.co_filename):
+            return frame.f_back is not None and "frozen importlib" in frame.f_back.f_code.co_filename
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def address_space() -> int:
