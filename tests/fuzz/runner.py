@@ -145,7 +145,10 @@ def run_case(case: Case, number: int, folder: Path, watched: watch.Watch) -> Res
         codes.append(f"{command[0]} {'exception' if run.code is None else run.code}")
         if command[0] == "dedup" and run.code == 0 and not findings:
             watch.limit_case()
-            findings += judges.judge_output(case, Path(case.main), Path(command[command.index("-o") + 1]))
+            with watched.watching() as seen:  # torch.load of what was written imports what it names, and calls nothing else
+                findings += judges.judge_output(case, Path(case.main), Path(command[command.index("-o") + 1]))
+            called = [what for what in seen if what.split(" ")[0] in watch.NEVER - {"pickle.find_class"}]
+            findings += [Finding("executed", judges.plain(what), what) for what in called]
         before = after
         if run.code in (3, 4) and number % REFUSED_AGAIN:
             break

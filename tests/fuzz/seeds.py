@@ -100,7 +100,7 @@ def training() -> dict[str, object]:
              for k, p in enumerate(model.parameters())}  # fmt: skip
     optimizer = {"state": slots, "param_groups": [{"lr": 0.001, "betas": (0.9, 0.999), "params": list(slots)}]}
     return {"state_dict": model.state_dict(), "optimizer": optimizer, "epoch": 3, "args": Namespace(lr=0.1),
-            "when": datetime.datetime(2020, 1, 2), "history": collections.deque([0.5, 0.25], 3)}  # fmt: skip
+            "when": datetime.datetime(2020, 1, 2)}  # fmt: skip
 
 
 def odd() -> dict[str, object]:
@@ -109,7 +109,7 @@ def odd() -> dict[str, object]:
     return {
         "parameter": weight, "again": weight, "conj": torch.tensor([1 + 2j, 3j]).conj(),
         "sparse": torch.eye(3).to_sparse(), "fp8": torch.ones(4).to(torch.float8_e4m3fn), "meta": torch.empty(3, device="meta"),
-        "flags": torch.tensor([True, False]), "expanded": torch.ones(1).expand(2, 3), "size": torch.Size([1, 2]),
+        "flags": torch.tensor([True, False]), "history": collections.deque([0.5, 0.25], 3), "expanded": torch.ones(1).expand(2, 3), "size": torch.Size([1, 2]),
         "nested": [(torch.zeros(2), {"x": torch.ones(2)}), None, 1.5, "text", b"bytes", 2**70],
     }  # fmt: skip
 
