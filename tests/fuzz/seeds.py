@@ -45,7 +45,7 @@ def _read(folder: Path) -> dict[str, bytes]:
 FORMS = {"zip": "torch", "zip without CRC": "torch", "stacked": "stacked", "tar": "tar", "bare npy": "npy"}
 
 
-def _contracts() -> Iterator[Seed]:
+def contracts() -> Iterator[Seed]:
     """One small file of every form that the contract tests know."""
     for case in CASES:
         with tempfile.TemporaryDirectory() as place:
@@ -184,7 +184,7 @@ def _torch() -> Iterator[Seed]:
 
 def every() -> list[Seed]:
     """All seeds, in an order that is always the same."""
-    found = [*_contracts(), *_fixtures(), *_torch(), *_recorded(), *_folders(), *_foreign()]
+    found = [*contracts(), *_fixtures(), *_torch(), *_recorded(), *_folders(), *_foreign()]
     return [
         Seed(s.format, s.name, s.main, s.files, {"model.pt": "stacked"}) if s.name == "torch stacked training" else s
         for s in found
