@@ -34,7 +34,7 @@ def bounded(text: str) -> str:
     """A message with the middle of each line cut out that is too long, and of all of it.
 
     >>> len(bounded("a" * 5000)), bounded("short")
-    (930, 'short')
+    (927, 'short')
     """
     lines = text.split("\n", MAX_MESSAGE)
     return _cut("\n".join(_cut(line, MAX_LINE) for line in lines), MAX_MESSAGE)

@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from paramtool.model.alias import AliasGraph, FusedBlock, Member
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unknown, Unreadable
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Ordered, Unknown, Unreadable
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -114,10 +114,8 @@ def dtypes(checkpoint: Checkpoint) -> dict[str, int]:
 
 def sections(checkpoint: Checkpoint) -> list[dict[str, Any]]:
     """Sections with their tensors counted."""
-    return [
-        {"name": s.name, "role": s.role, "tensors": sum(n.startswith(s.prefix) for n in checkpoint.entries)}
-        for s in checkpoint.sections
-    ]
+    names = Ordered(checkpoint.entries if checkpoint.sections else ())
+    return [{"name": s.name, "role": s.role, "tensors": names.count(s.prefix)} for s in checkpoint.sections]
 
 
 def groups(graph: AliasGraph) -> list[dict[str, Any]]:
@@ -176,8 +174,9 @@ def _tensor(name: str, entry: Entry, graph: AliasGraph, found: Inspection) -> di
         case Unreadable(needs):
             data |= {"kind": "unreadable", "needs": needs}
     if found.digests is not None:
-        digests = {n: d for n, d in found.digests.items() if n == name or n.startswith(f"{name}/")}
-        data["digests"] = digests
+        parts = entry.value.parts if isinstance(entry.value, Compound) else ()
+        labels = (name, *(f"{name}/{part}" for part in parts))
+        data["digests"] = {label: found.digests[label] for label in labels if label in found.digests}
     return data
 
 

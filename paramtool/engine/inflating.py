@@ -24,9 +24,8 @@ _asked: ContextVar[int | None] = ContextVar("max_inflated_nbytes", default=None)
 
 
 def set_limit(nbytes: int | None) -> None:
-    """The limit for everything that this process reads from now on; None leaves it as it is."""
-    if nbytes is not None:
-        _asked.set(nbytes)
+    """The limit for everything that this process reads from now on; None is the usual one."""
+    _asked.set(nbytes)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 from threading import Lock
-from typing import BinaryIO
+from typing import BinaryIO, overload
 
 from paramtool.errors import FormatError
 from paramtool.model.storage import SourceFile
@@ -74,6 +74,81 @@ def file_changed(path: str) -> FormatError:
     )
 
 
+class Contents:
+    """The bytes of a file, read when they are asked for; indexed, sliced and searched as `bytes` are.
+
+    A mapping would do that as well, but where somebody truncates the file it ends the process by SIGBUS.
+    """
+
+    __slots__ = ("_block", "_file", "_nbytes", "_start")
+
+    def __init__(self, file: BinaryIO, nbytes: int) -> None:
+        self._file = file
+        self._nbytes = nbytes
+        self._start = 0
+        self._block = b""
+        """What was read last, from `_start` on: what is asked for next mostly stands in it."""
+
+    def __len__(self) -> int:
+        return self._nbytes
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> bytes: ...
+    def __getitem__(self, at: int | slice) -> int | bytes:
+        if isinstance(at, int):
+            place = at - self._start
+            if 0 <= place < len(self._block):
+                return self._block[place]
+            if not 0 <= at < self._nbytes:
+                raise IndexError(at)
+            return self._read(at, at + 1)[0]
+        start, stop, _ = at.indices(self._nbytes)
+        place = start - self._start
+        if place >= 0 and stop - self._start <= len(self._block):
+            return self._block[place : stop - self._start]
+        return self._read(start, stop)
+
+    def _read(self, start: int, stop: int) -> bytes:
+        """Bytes that are not in the block, which becomes another one unless they are more than it holds."""
+        if stop - start > CONTENTS_NBYTES:
+            return read_bytes(self._file, start, stop - start)
+        if stop <= start:
+            return b""
+        goes_on = 0 <= start - self._start <= len(self._block)
+        size = min(2 * len(self._block), CONTENTS_NBYTES) if goes_on else 0
+        self._block = read_bytes(self._file, start, min(max(size, stop - start, 4096), self._nbytes - start))
+        self._start = start
+        return self._block[: stop - start]
+
+    def find(self, wanted: bytes, start: int = 0, stop: int | None = None) -> int:
+        """Where some bytes stand first, as `bytes.find` says; little is read behind that place."""
+        stop = self._nbytes if stop is None else min(stop, self._nbytes)
+        while start + len(wanted) <= stop:
+            low = start - self._start
+            if not 0 <= low <= len(self._block) - len(wanted):
+                self._read(start, start + len(wanted))
+                low = 0
+            place = self._block.find(wanted, low, stop - self._start)
+            if place >= 0:
+                return self._start + place
+            start = self._start + max(len(self._block) - len(wanted) + 1, low + 1)
+        return -1
+
+
+CONTENTS_NBYTES = 64 << 10
+"""Read at once of a file that is looked through."""
+Buffer = bytes | Contents
+
+
+def read_bytes(file: BinaryIO, start: int, nbytes: int) -> bytes:
+    """So many bytes of a file from a place on; FormatError where they cannot be read."""
+    data = bytearray(nbytes)
+    read_at(file, start, memoryview(data))
+    return bytes(data)
+
+
 def read_at(file: BinaryIO, start: int, buffer: memoryview) -> None:
     """Fill a buffer with the bytes of a file from a place on; FormatError where they cannot be read."""
     while buffer:
@@ -90,16 +165,28 @@ def read_at(file: BinaryIO, start: int, buffer: memoryview) -> None:
         start += count
 
 
+def pread(descriptor: int, nbytes: int, start: int) -> bytes:
+    """Bytes of an open file from a place on, fewer only where it ends; OSError where it cannot be read."""
+    parts = [_pread(descriptor, nbytes, start)]
+    while parts[-1] and (lacking := nbytes - sum(map(len, parts))):
+        parts.append(_pread(descriptor, lacking, start + nbytes - lacking))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _pread(descriptor: int, nbytes: int, start: int) -> bytes:
+    """As many bytes as come at once: at most 2 GiB on Linux.  Windows has no pread."""
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, nbytes, start)
+    with SEEKING:  # threads share the file, and so its position
+        os.lseek(descriptor, start, os.SEEK_SET)
+        return os.read(descriptor, nbytes)
+
+
 def _read_some(file: BinaryIO, start: int, buffer: memoryview) -> int:
-    """As many bytes as come at once.  macOS before 11 has no preadv, and Windows no pread either."""
+    """As many bytes as come at once.  macOS before 11 has no preadv."""
     if hasattr(os, "preadv"):
         return os.preadv(file.fileno(), [buffer], start)
-    if hasattr(os, "pread"):
-        data = os.pread(file.fileno(), len(buffer), start)
-    else:
-        with SEEKING:  # threads share the file, and so its position
-            file.seek(start)
-            data = file.read(len(buffer))
+    data = _pread(file.fileno(), len(buffer), start)
     buffer[: len(data)] = data
     return len(data)
 

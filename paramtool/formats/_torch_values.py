@@ -160,7 +160,10 @@ def _tensor_v3(
 
 
 def _flag(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
+    """Whether a tensor asks for gradients; as torch, ValueError where that is any other value that is known."""
+    if isinstance(value, bool) or value is None or _unknown(value):
+        return value if isinstance(value, bool) else None
+    raise ValueError(f"requires_grad is of type {type(value).__name__}; expected True or False")
 
 
 def _pending(value: Value, metadata: object) -> Value:

@@ -31,6 +31,10 @@ from paramtool.model.objects import (
     word,
 )
 
+MIN_PLACES = 100_000
+MIN_TENSORS = 20_000
+MIN_CHARACTERS = 8 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -55,9 +59,9 @@ class Bounds:
         52428800
         """
         return cls(
-            places=max(100_000, 4 * pickle_nbytes),
-            tensors=max(20_000, pickle_nbytes // 4),
-            characters=max(8 << 20, 64 * pickle_nbytes),
+            places=max(MIN_PLACES, 4 * pickle_nbytes),
+            tensors=max(MIN_TENSORS, pickle_nbytes // 4),
+            characters=max(MIN_CHARACTERS, 64 * pickle_nbytes),
         )
 
 
