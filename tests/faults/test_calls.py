@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tests.faults.commands import COMMANDS
 from tests.faults.judging import failed
 from tests.faults.picking import ERRORS, Judge, complaints, named, nothing_wrong, sample
-from tests.faults.serving import FAIL, FAIL_FROM, SHORT, Case, Command, Desk, Ended
+from tests.faults.serving import FAIL, FAIL_FROM, LOOKING, SHORT, Case, Command, Desk, Ended
 
 WAITS = ("open", "create", "read", "pread", "write", "pwrite", "copy_file_range", "sendfile", "fallocate", "ftruncate",
          "fsync", "lock")  # fmt: skip
@@ -91,6 +92,30 @@ def test_a_call_does_less_than_was_asked_for(desk: Desk, command: Command) -> No
             (
                 (named(call, "one byte"), [(call.at, SHORT, 1)], {}, _judge(case, survived=True))
                 for call in sample(case, calls, "one byte", many=2)
+            ),
+        )
+    )
+
+
+@commands
+@pytest.mark.parametrize("error", ("EIO", "EACCES"))
+def test_a_look_fails(desk: Desk, command: Command, error: str) -> None:
+    """What a file is cannot be asked: that may look as if it were not there, but never passes in silence."""
+    case = desk.case(command)
+    usual, folder = desk.run(case, looks=True)
+    shutil.rmtree(folder)
+    looks = [call for call in usual.calls if call.name in LOOKING]
+
+    def judge(ended: Ended, folder: Path) -> Iterator[str]:
+        return failed(case, ended, folder, codes=(2, 3, 7))
+
+    nothing_wrong(
+        complaints(
+            desk,
+            case,
+            (
+                (named(call, error), [(call.at, FAIL, ERRORS[error])], {"looks": True}, judge)
+                for call in sample(case, looks, error, many=4)
             ),
         )
     )
