@@ -12,7 +12,7 @@ import pytest
 from tests.faults.commands import COMMANDS
 from tests.faults.judging import failed
 from tests.faults.picking import ERRORS, Judge, complaints, named, nothing_wrong, sample
-from tests.faults.serving import FAIL, FAIL_FROM, LOOKING, SHORT, Case, Command, Desk, Ended
+from tests.faults.serving import FAIL, FAIL_FROM, SHORT, Case, Command, Desk, Ended
 
 WAITS = ("open", "create", "read", "pread", "write", "pwrite", "copy_file_range", "sendfile", "fallocate", "ftruncate",
          "fsync", "lock")  # fmt: skip
@@ -100,11 +100,11 @@ def test_a_call_does_less_than_was_asked_for(desk: Desk, command: Command) -> No
 @commands
 @pytest.mark.parametrize("error", ("EIO", "EACCES"))
 def test_a_look_fails(desk: Desk, command: Command, error: str) -> None:
-    """What a file is cannot be asked: that may look as if it were not there, but never passes in silence."""
+    """What a name leads to cannot be asked: that may look as if it were not there, but never passes in silence."""
     case = desk.case(command)
     usual, folder = desk.run(case, looks=True)
     shutil.rmtree(folder)
-    looks = [call for call in usual.calls if call.name in LOOKING]
+    looks = [call for call in usual.calls if call.name == "stat"]
 
     def judge(ended: Ended, folder: Path) -> Iterator[str]:
         return failed(case, ended, folder, codes=(2, 3, 7))
