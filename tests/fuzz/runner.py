@@ -145,7 +145,9 @@ def run_case(case: Case, number: int, folder: Path, watched: watch.Watch) -> Res
         codes.append(f"{command[0]} {'exception' if run.code is None else run.code}")
         if command[0] == "dedup" and run.code == 0 and not findings:
             watch.limit_case()
-            with watched.watching() as seen:  # torch.load of what was written imports what it names, and calls nothing else
+            with (
+                watched.watching() as seen
+            ):  # torch.load of what was written imports what it names, and calls nothing else
                 findings += judges.judge_output(case, Path(case.main), Path(command[command.index("-o") + 1]))
             called = [what for what in seen if what.split(" ")[0] in watch.NEVER - {"pickle.find_class"}]
             findings += [Finding("executed", judges.plain(what), what) for what in called]
@@ -190,7 +192,10 @@ def batch(numbers: list[int], make: Make) -> Iterator[Result]:
     left = list(numbers)
     while left:
         begun: int | None = None
-        with tempfile.TemporaryDirectory(dir=memory(), ignore_cleanup_errors=True) as place, tempfile.TemporaryFile() as log:
+        with (
+            tempfile.TemporaryDirectory(dir=memory(), ignore_cleanup_errors=True) as place,
+            tempfile.TemporaryFile() as log,
+        ):
             for message in _listen(left, make, Path(place), log.fileno()):
                 if "begun" in message:
                     begun = message["begun"]
