@@ -56,8 +56,8 @@ def lane(k: int, lanes: int, asked: argparse.Namespace, out: Path) -> Total:
     def on_result(result: Result) -> bool:
         total.add(result)
         total.seconds = time.monotonic() - began
-        if result.findings:
-            keep(result, make(result.number), out, asked.start)
+        if result.case:
+            keep(result, result.case, out, asked.start)
         if time.monotonic() - spoken[0] > 60:
             spoken[0] = time.monotonic()
             write(total, out / f"total-{asked.start}-{k}.json")
