@@ -109,7 +109,7 @@ REFUSALS = (OSError, RuntimeError, ValueError, KeyError, TypeError, OverflowErro
 def _words(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "takes more memory to read than a sound file of its size"
-    text = str(error.args[0] if error.args else error) or type(error).__name__
+    text = getattr(error, "strerror", None) or str(error.args[0] if error.args else "") or type(error).__name__
     return text.replace("\n", " ")[:300]
 
 

@@ -19,6 +19,8 @@ from paramtool.model.storage import Backing, ByteRange, SourceFile
 if TYPE_CHECKING:
     from mmap import mmap
 
+PROTOCOL = 1001
+"""torch/serialization.py, `PROTOCOL_VERSION`, since 0.1.10."""
 COUNT = Struct("<q")
 
 
@@ -30,7 +32,11 @@ def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
         storages = Storages(source)
         stop = 0
         for expected in ("the magic number", "the protocol", "sys_info"):
-            stop = storages.run(data, stop, f"{source.path}: {expected}").stop
+            found = storages.run(data, stop, f"{source.path}: {expected}")
+            if expected == "the protocol" and found.value != PROTOCOL:
+                what = f"the protocol is {found.value!r:.60}; expected {PROTOCOL}"
+                raise FormatError(f"{source.path}: byte {stop}: {what}", hint="torch.load refuses it, too")
+            stop = found.stop
         body = storages.run(data, stop)
         keys = storages.run(data, body.stop, f"{source.path}: the list of storages")
         backings, end = _stacked_backings(storages, data, keys)
