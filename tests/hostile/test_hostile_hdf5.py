@@ -35,7 +35,7 @@ def test_so_it_is_in_a_process_of_its_own(key: str, tmp_path: Path) -> None:
 
 
 def test_every_damaged_byte_is_an_error_or_a_file(tmp_path: Path) -> None:
-    """No byte of a small file can be turned so that anything but an answer or a clear refusal comes; of nine one here."""
+    """No byte of a small file can be turned so that anything but an answer or a refusal comes; here one of nine."""
     path = tmp_path / "model.h5"
     with h5py.File(path, "w", libver="latest") as file:
         file["a/kernel:0"] = np.arange(4, dtype="f4")

@@ -71,8 +71,8 @@ OBJECTS: dict[str, Any] = {
     "array_of_fewer_bytes": {"map": "dict", "items": [1, ["a", {"array": ["<f4", [2], "C", ""]}]]},
     "array_of_no_type": {"map": "dict", "items": [1, ["a", {"array": ["<f3", [], "C", "AAAA"]}]]},
     **{
-        key: {"map": "dict", "items": [1, ["a", {"opaque": name, "parts": [["args", {"seq": "tuple", "items": args}]]}]]}
-        for key, (name, args) in {
+        key: {"map": "dict", "items": [1, ["a", {"opaque": name, "parts": [["args", {"seq": "tuple", "items": row}]]}]]}
+        for key, (name, row) in {
             "date": ("datetime.date", [{"bytes": b64encode(b"\xff" * 4).decode()}]),
             "moment": ("datetime.datetime", [{"bytes": b64encode(b"\xff" * 10).decode()}]),
             "delta": ("datetime.timedelta", [10**12, 0, 0]),
@@ -111,8 +111,8 @@ def test_the_finding(findings: Path, tmp_path: Path) -> None:
     assert caught.value.exit_code == 3
 
 
-TENSOR = (b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK\x04tQ"
-          b"K\x00K\x04\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtR")  # fmt: skip
+TENSOR = (b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000"
+          b"X\x03\0\0\0cpuK\x04tQK\x00K\x04\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtR")  # fmt: skip
 SOUND = b"\x80\x02}(X\x01\0\0\0w" + TENSOR + b"u."
 DAMAGE: dict[str, tuple[bytes, bytes, str]] = {
     "reaches_behind_its_storage": (b"K\x00K\x04\x85", b"K\x01K\x04\x85", "needs 20 bytes of a storage of 16"),
