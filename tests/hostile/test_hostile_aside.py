@@ -98,8 +98,8 @@ class TestAnswers:
     @pytest.mark.parametrize(
         ("function", "words"),
         [
-            ("loop", "more than 1 seconds of processor time"),
-            ("loop_behind_a_byte", "more than 1 seconds of processor time"),
+            ("loop", "more than 1 second of processor time"),
+            ("loop_behind_a_byte", "more than 1 second of processor time"),
             ("crash", "ended by SIGSEGV"),
             ("hog", "more memory"),
             ("vanish", "without an answer"),
@@ -164,6 +164,12 @@ class TestProcesses:
         os.kill(keeper.pid, signal.SIGKILL)
         until(lambda: keeper.poll() is not None, "it does not end")
         assert b"".join(asked("content", path)) == path.read_bytes()
+
+    def test_a_library_that_cannot_be_imported_there(self, path: Path) -> None:
+        """It is no fault of the file: the message says so, and what shows why."""
+        with path.open("rb") as file, pytest.raises(FormatError, match="could not start") as caught:
+            list(_aside.ask(file, "FILE", _aside.Question("tests.no_such_module", "f", {}, _aside.Limits(1, 1 << 20))))
+        assert "import tests.no_such_module" in caught.value.hint
 
     def test_close(self, path: Path) -> None:
         """Ends all of them, and waits."""
