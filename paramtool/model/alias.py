@@ -103,12 +103,12 @@ class AliasGraph:
 
     def groups(self) -> Iterator[tuple[str, tuple[Member, ...]]]:
         """(owner, its members), for owners that more than one name or an anonymous span makes interesting."""
+        shared = {member.owner for name, member in self.members.items() if member.owner != name}
         by_owner: dict[str, list[Member]] = {}
         for member in self.members.values():
-            by_owner.setdefault(member.owner, []).append(member)
-        for owner, members in by_owner.items():
-            if len(members) > 1 or owner in self.anonymous:
-                yield owner, tuple(members)
+            if (owner := member.owner) in shared:
+                by_owner.setdefault(owner, []).append(member)
+        yield from ((owner, tuple(members)) for owner, members in by_owner.items())
 
     def relation(self, member: Member) -> str:
         """How a name's window lies on its owner; see `relation`."""
