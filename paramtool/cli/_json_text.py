@@ -17,7 +17,8 @@ MAX_KEPT_NBYTES = 8 << 20
 """More than this goes to a temporary file."""
 _LINE = "\n"
 _STEP = "  "
-_encoded = json.JSONEncoder(indent=2).encode
+_encoded = json.JSONEncoder().encode
+"""Without an indent it is the encoder in C; the other leaves garbage behind at each call, and nobody collects it."""
 
 
 def pieces(value: object, line: str = _LINE) -> Iterator[str]:
@@ -40,10 +41,10 @@ def pieces(value: object, line: str = _LINE) -> Iterator[str]:
         case dict():
             members = (f"{_key(key)}: " for key in value)
             yield from _container("{}", zip(members, value.values(), strict=True), line)
-        case Iterator() | [dict() | list(), *_]:
+        case Iterator() | list() | tuple():
             yield from _container("[]", (("", item) for item in value), line)
         case _:
-            yield _encoded(value).replace(_LINE, line)
+            yield _encoded(value)
 
 
 def _container(brackets: str, items: Iterable[tuple[str, object]], line: str) -> Iterator[str]:
