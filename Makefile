@@ -32,7 +32,7 @@ GB ?= 4
 CUDNN = cu12==8.9.7.29 cu12==9.1.0.70 cu12==9.10.2.21 cu13==9.19.0.56 cu12==9.28.0.42
 GPU_OUT ?= build/gpu
 
-.PHONY: demo test hard check oracles cudnn gpu gpu-proof gpu-bench bench clean
+.PHONY: demo test hard check oracles cudnn gpu gpu-proof gpu-bench bench scale clean
 .DELETE_ON_ERROR:
 
 # 25.1: `pip install --group`
@@ -133,6 +133,10 @@ oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)
 # Needs about 20 GB of free space in TMPDIR at the usual GB=4.
 bench: $(VENV)/stamp-test
 	@set -e; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py --gb $(GB); done
+
+# Times and memory of very large checkpoints, into docs/performance.md: up to 20 GB in TMPDIR, and half an hour.
+scale: $(VENV)/stamp-test
+	$(BIN)/python benchmarks/scale.py -o docs/performance.md
 
 clean:
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
