@@ -58,7 +58,7 @@ def _run(
             report(line)
             yield line
         shutil.rmtree(folder)
-    report(f"cases: {count}")
+    report(f"cases: {count} {os.environ.get('PYTEST_CURRENT_TEST', '')}")
 
 
 def _civil(ended: Ended) -> Found:
