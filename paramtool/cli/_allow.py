@@ -24,8 +24,8 @@ OPTIONS = (
     click.option("--allow-unknown", is_flag=True,
                  help="Go on whatever the pickle calls (nothing is run, and what it would have made is missing)."),
     click.option("--max-inflated", type=Size(), metavar="SIZE", expose_value=False, callback=_limit,
-                 help="The most bytes that are inflated or calculated of a checkpoint.  [default: 32GB, or 16 times the "
-                 "size of its files]"),
+                 help="The most bytes that are inflated or calculated of a checkpoint.  [default: 32GB, or 16 times "
+                 "the size of its files]"),
 )  # fmt: skip
 
 

@@ -174,8 +174,8 @@ def _tensor(name: str, entry: Entry, graph: AliasGraph, found: Inspection) -> di
         case Unreadable(needs):
             data |= {"kind": "unreadable", "needs": needs}
     if found.digests is not None:
-        parts = entry.value.parts if isinstance(entry.value, Compound) else ()
-        labels = (name, *(f"{name}/{part}" for part in parts))
+        inside = entry.value.parts if isinstance(entry.value, Compound) else ()
+        labels = (name, *(f"{name}/{part}" for part in inside))
         data["digests"] = {label: found.digests[label] for label in labels if label in found.digests}
     return data
 

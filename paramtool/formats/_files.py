@@ -6,10 +6,11 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from io import BufferedReader, FileIO
 from threading import Lock
-from typing import BinaryIO, overload
+from typing import Any, BinaryIO, overload
 
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, UnreadableError
 from paramtool.model.storage import SourceFile
 
 
@@ -20,7 +21,7 @@ def open_source(path: str) -> tuple[BinaryIO, SourceFile]:
     try:
         # Opened first and looked at then, so that nobody can put another one in its place between; without waiting for
         # whoever writes to a pipe.
-        file = open(path, "rb", opener=lambda path, flags: os.open(path, flags | getattr(os, "O_NONBLOCK", 0)))
+        file = BufferedReader(_Named(path, opener=_at_once))
     except IsADirectoryError:
         raise FormatError(f"{path}: is a folder; expected a checkpoint file") from None
     except OSError as error:
@@ -30,6 +31,28 @@ def open_source(path: str) -> tuple[BinaryIO, SourceFile]:
         file.close()
         raise FormatError(f"{path}: is not a regular file; expected a checkpoint file")
     return file, noted(path, status)
+
+
+class _Named(FileIO):
+    """A file whose errors name it."""
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return super().readinto(buffer)
+        except OSError as error:
+            error.filename = self.name
+            raise
+
+    def readall(self) -> bytes:
+        try:
+            return super().readall()
+        except OSError as error:
+            error.filename = self.name
+            raise
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def noted(path: str, status: os.stat_result) -> SourceFile:
@@ -43,9 +66,9 @@ def changed(source: SourceFile, status: os.stat_result) -> bool:
     return now != source if source.inode else (now.nbytes, now.mtime_ns) != (source.nbytes, source.mtime_ns)
 
 
-def unreadable(path: str, error: OSError) -> FormatError:
+def unreadable(path: str, error: OSError) -> UnreadableError:
     """The error for a file that the system does not let us read."""
-    return FormatError(f"{path}: cannot be read: {error.strerror or error}", _hint(path, error))
+    return UnreadableError(f"{path}: cannot be read: {error.strerror or error}", _hint(path, error))
 
 
 def _hint(path: str, error: OSError) -> str:
@@ -155,7 +178,7 @@ def read_at(file: BinaryIO, start: int, buffer: memoryview) -> None:
         try:
             count = _read_some(file, start, buffer)
         except OSError as error:
-            raise FormatError(
+            raise UnreadableError(
                 f"{file.name}: cannot be read at byte {start}: {error.strerror}",
                 hint="the disk or the network that it is on fails; try a copy of it from elsewhere",
             ) from None

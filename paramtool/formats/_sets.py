@@ -242,7 +242,7 @@ def _grouped(files: Sequence[str], read: Read) -> _Grouped:
             others = ", ".join(os.path.basename(one) for one in files if one != path)
             also = f"the folder also holds {others}: name that itself to take it" if others else ""
             error.hint = "; ".join(text for text in (error.hint, also) if text)
-            if not sets and of_file(path).is_usual and is_main(path):
+            if (sets and _are_shards(sets[0].path, path)) or (not sets and of_file(path).is_usual and is_main(path)):
                 raise
             failed = failed or error
             continue

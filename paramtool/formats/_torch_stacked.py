@@ -18,16 +18,19 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import Backing, ByteRange, SourceFile
 
 COUNT = Struct("<q")
+PROTOCOL = 1001
+"""PROTOCOL_VERSION; torch.load takes no other."""
 
 
 def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
     """Describe a file of stacked pickles."""
     data = Contents(file, source.nbytes)
     storages = Storages(source)
-    stop = 0
-    for expected in ("the magic number", "the protocol", "sys_info"):
-        stop = storages.run(data, stop, f"{source.path}: {expected}").stop
-    body = storages.run(data, stop)
+    magic = storages.run(data, 0, f"{source.path}: the magic number")
+    protocol = storages.run(data, magic.stop, f"{source.path}: the protocol")
+    if protocol.value != PROTOCOL:
+        raise FormatError(f"{source.path}: byte {magic.stop}: is of another protocol; expected {PROTOCOL}")
+    body = storages.run(data, storages.run(data, protocol.stop, f"{source.path}: sys_info").stop)
     keys = storages.run(data, body.stop, f"{source.path}: the list of storages")
     backings, end = _stacked_backings(storages, data, keys)
     notes = [f"{len(data) - end} bytes stand behind the last storage"] if end < len(data) else []

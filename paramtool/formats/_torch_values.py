@@ -146,8 +146,8 @@ def _tensor(storage: object, offset: object, size: object, stride: object) -> Te
 
 
 def _tensor_v2(
-    storage: object, offset: object, size: object, stride: object, requires_grad: object = None,
-    hooks: object = None, metadata: object = None,
+    storage: object, offset: object, size: object, stride: object, requires_grad: object, hooks: object,
+    metadata: object = None,
 ) -> Tensor:  # fmt: skip
     return Tensor(_pending(_view(storage, offset, size, stride), metadata), _flag(requires_grad))
 

@@ -123,9 +123,9 @@ def read_member(file: BinaryIO, member: Member, where: str, limit: int, most: in
     if member.nbytes > limit:
         raise UnsafeError(f"{spot}: found {member.nbytes:,} bytes; expected at most {limit:,}")
     if member.nbytes > most:
-        found = f"{member.stored_nbytes:,} bytes that inflate to {member.nbytes:,}"
+        packed = f"{member.stored_nbytes:,} bytes that inflate to {member.nbytes:,}"
         hint = "if the file is sound, unpack it and pack it again without compression, as torch.save does"
-        raise UnsafeError(f"{spot}: found {found}; expected at most {most:,}: it is a bomb", hint)
+        raise UnsafeError(f"{spot}: found {packed}; expected at most {most:,}: it is a bomb", hint)
     if member.method == STORED:
         payload = _pread(file.fileno(), member.byte_start, member.nbytes, spot)
     else:

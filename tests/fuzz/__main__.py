@@ -33,8 +33,10 @@ def keep(result: Result, made: cases.Case, out: Path, start: str) -> None:
             path = place / "in" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        said = {"key": finding.key, "detail": finding.detail, "commands": made.commands, "main": made.main,
-                "format": made.format, "seed": made.name, "start": start, "case": result.number, "codes": result.codes}  # fmt: skip
+        said = {
+            "key": finding.key, "detail": finding.detail, "commands": made.commands, "main": made.main,
+            "format": made.format, "seed": made.name, "start": start, "case": result.number, "codes": result.codes,
+        }  # fmt: skip
         place.mkdir(parents=True, exist_ok=True)
         (place / "finding.json").write_text(json.dumps(said, indent=1))
 
@@ -54,8 +56,8 @@ def lane(k: int, lanes: int, asked: argparse.Namespace, out: Path) -> Total:
     def on_result(result: Result) -> bool:
         total.add(result)
         total.seconds = time.monotonic() - began
-        if result.findings:
-            keep(result, make(result.number), out, asked.start)
+        if result.case:
+            keep(result, result.case, out, asked.start)
         if time.monotonic() - spoken[0] > 60:
             spoken[0] = time.monotonic()
             write(total, out / f"total-{asked.start}-{k}.json")
@@ -71,8 +73,12 @@ def lane(k: int, lanes: int, asked: argparse.Namespace, out: Path) -> Total:
 
 def write(total: Total, path: Path) -> None:
     """The counts, for whoever adds several runs."""
-    found = {key: [many, number, finding.detail[:500], finding.grave] for key, (many, finding, number) in total.found.items()}
-    path.write_text(json.dumps({"seconds": total.seconds, "cases": total.cases, "codes": total.codes, "found": found}, indent=1))
+    found = {
+        key: [many, number, finding.detail[:500], finding.grave] for key, (many, finding, number) in total.found.items()
+    }
+    path.write_text(
+        json.dumps({"seconds": total.seconds, "cases": total.cases, "codes": total.codes, "found": found}, indent=1)
+    )
 
 
 def report(total: Total) -> None:
@@ -80,7 +86,9 @@ def report(total: Total) -> None:
     many = sum(total.cases.values())
     print(f"{many} cases in {total.seconds:.0f} s: {many / max(total.seconds, 0.001):.1f} a second")
     for name, count in sorted(total.cases.items()):
-        codes = {code.removeprefix(f"{name} "): n for code, n in sorted(total.codes.items()) if code.startswith(f"{name} ")}
+        codes = {
+            code.removeprefix(f"{name} "): n for code, n in sorted(total.codes.items()) if code.startswith(f"{name} ")
+        }
         print(f"  {name}: {count}  ({', '.join(f'{code}: {n}' for code, n in codes.items())})")
     for grave in (True, False):
         print("findings:" if grave else "accepted here and refused by another library:")

@@ -12,9 +12,16 @@ from tests.fuzz.seeds import Seed
 Command = tuple[str, ...]
 
 LAYOUTS = tuple(layout.name for layout in layouts.all_layouts())
-WEIGHTS = {"torch": 6, "safetensors": 3, "record": 6, "sharded": 3, "mxnet": 4, "npz": 4, "keras": 5, "jld2": 2, "onnx": 4,
-           "folder": 2, "foreign": 1}  # fmt: skip
+WEIGHTS = {
+    "torch": 6, "safetensors": 3, "record": 6, "sharded": 3, "mxnet": 4, "npz": 4, "keras": 5, "jld2": 2, "onnx": 4,
+    "folder": 2, "foreign": 1,
+}  # fmt: skip
 """How often each format is chosen."""
+OPTIONS = (
+    "--derive-casts", "--fold-constants", "--across-roles", "--skip-unsupported", "--plain", "--strict", "--no-equal",
+    "--allow-unknown", "--json", "--min-equal-bytes=1",
+)  # fmt: skip
+"""Of dedup."""
 ORIGINAL = "original"
 """The folder of the seed's own files, for commands that compare."""
 
@@ -71,8 +78,7 @@ def plan(seed: Seed, random: Random) -> list[Command]:
     out = "../out/d" if folder else random.choice(("../out/x.safetensors", "../out/x.safetensors", "../out/x.pt"))
     chosen = random.randrange(30)
     if chosen < 18:
-        options = [word for word in ("--derive-casts", "--fold-constants", "--across-roles", "--skip-unsupported", "--plain",
-                   "--strict", "--no-equal", "--allow-unknown", "--json", "--min-equal-bytes=1") if random.random() < 0.2]  # fmt: skip
+        options = [word for word in OPTIONS if random.random() < 0.2]
         if "--no-equal" in options or out.endswith(".pt"):  # one does not go with the others: a usage error
             options = [word for word in options if word not in ("--derive-casts", "--fold-constants", "--across-roles")]
         if random.random() < 0.1 and not folder and not out.endswith(".pt"):

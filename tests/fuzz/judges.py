@@ -100,9 +100,9 @@ def judge_run(run: Run, case: Case, changed: list[str]) -> list[Finding]:
         return [Finding("exception", origin(run.error), detail)]
     if run.code not in CODES[word] | ({2} if case.main == "." else set()):  # 2: a folder has several sets of weights
         found.append(Finding("exit code", f"{word} {run.code}: {plain(run.err)}", run.err[:1000]))
-    for words in ("Traceback", "internal error", "defect of paramtool", "out of memory", "out of stack"):
-        if words in run.err:
-            found.append(Finding("message", f"{word}: {words}: {plain(run.err)}", run.err[:1000]))
+    never = ("Traceback", "internal error", "defect of paramtool", "out of memory", "out of stack")
+    said = [words for words in never if words in run.err]
+    found.extend(Finding("message", f"{word}: {words}: {plain(run.err)}", run.err[:1000]) for words in said)
     found.extend(Finding("warning", f"{word}: {plain(text)}", text) for text in run.warned)
     if run.code not in (0, 1):
         found.extend(_message(run, case))
@@ -125,7 +125,7 @@ def judge_run(run: Run, case: Case, changed: list[str]) -> list[Finding]:
 
 def _message(run: Run, case: Case) -> list[Finding]:
     """What the message of a refusal keeps to."""
-    word, err = run.command[0], run.err
+    err = run.err
     bad = []
     if err.count("\nerror: ") + err.startswith(("error: ", "Usage: ")) != 1:
         bad.append("not one error")
@@ -160,12 +160,13 @@ class Silent(Exception):
 
 SAFE = (
     argparse.Namespace, types.SimpleNamespace, datetime.datetime, datetime.date, datetime.timedelta, collections.deque,
-    collections.Counter, decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PosixPath, pathlib.PurePosixPath, np.ndarray,
-    np.dtype, (np._core.multiarray._reconstruct, "numpy.core.multiarray._reconstruct"), np._core.multiarray._reconstruct,
-    (np._core.multiarray.scalar, "numpy.core.multiarray.scalar"), np._core.multiarray.scalar, complex, bytearray, range, slice,
-    frozenset, set, *(type(np.dtype(code)) for code in "?bhilqBHILQefdgFDG"),
+    collections.Counter, decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PosixPath, pathlib.PurePosixPath,
+    np.ndarray, np.dtype, (np._core.multiarray._reconstruct, "numpy.core.multiarray._reconstruct"),
+    np._core.multiarray._reconstruct, (np._core.multiarray.scalar, "numpy.core.multiarray.scalar"),
+    np._core.multiarray.scalar, complex, bytearray, range, slice, frozenset, set,
+    *(type(np.dtype(code)) for code in "?bhilqBHILQefdgFDG"),
 )  # fmt: skip
-"""Classes of data that torch.load takes here beside its own: without them it says nothing of most training checkpoints."""
+"""Classes of data that torch.load takes here beside its own: without them it refuses most training checkpoints."""
 
 
 def torch_tensors(path: Path, trusted: bool = False) -> dict[str, torch.Tensor]:
@@ -197,7 +198,11 @@ def torch_tensors(path: Path, trusted: bool = False) -> dict[str, torch.Tensor]:
 
     with torch.serialization.safe_globals(list(SAFE)):
         walk(torch.load(path, weights_only=not trusted, map_location="cpu"), ())
-    return {n: t for n, t in found.items() if n not in twice and t.layout is torch.strided and t.device.type == "cpu" and not t.is_quantized}
+    return {
+        n: t
+        for n, t in found.items()
+        if n not in twice and t.layout is torch.strided and t.device.type == "cpu" and not t.is_quantized
+    }
 
 
 def _torch(path: Path) -> Tensors:
@@ -219,11 +224,19 @@ def _sharded(path: Path) -> Tensors:
         return makers.load_sharded(path)
     if path.suffix == ".json" and path.exists() and not held:
         return makers.load_file(path)  # a shard under the name of the index
-    return {name: value for file in sorted(path.parent.glob("*.safetensors")) for name, value in makers.load_file(file).items()}
+    return {
+        name: value
+        for file in sorted(path.parent.glob("*.safetensors"))
+        for name, value in makers.load_file(file).items()
+    }
 
 
 def _npz(path: Path) -> Tensors:
-    return {name: native(value) for name, value in makers_arrays.load_npz(path).items() if value.dtype.kind in "biufc" or value.dtype.name == "bfloat16"}
+    return {
+        name: native(value)
+        for name, value in makers_arrays.load_npz(path).items()
+        if value.dtype.kind in "biufc" or value.dtype.name == "bfloat16"
+    }
 
 
 def native(value: np.ndarray) -> np.ndarray:
@@ -246,6 +259,7 @@ def _hdf5(path: Path) -> Tensors:
             source = io.BytesIO(archive.read("model.weights.h5"))
     found: dict[str, Any] = {}
     with h5py.File(source, "r") as file:
+
         def take(name: str, item: object) -> None:
             if isinstance(item, h5py.Dataset) and item.dtype.kind in "biuf" and item.shape is not None:
                 value = np.asarray(item[()])
@@ -257,8 +271,8 @@ def _hdf5(path: Path) -> Tensors:
 
 
 JUDGES: dict[str, Callable[[Path], Tensors]] = {
-    "torch": _torch, "safetensors": _safetensors, "record": _safetensors, "sharded": _sharded, "npz": _npz, "onnx": _onnx,
-    "keras": _hdf5,
+    "torch": _torch, "safetensors": _safetensors, "record": _safetensors, "sharded": _sharded, "npz": _npz,
+    "onnx": _onnx, "keras": _hdf5,
 }  # fmt: skip
 """MXNet is not released for this Python, Julia is another language; a folder is judged by the forms it is made of."""
 
@@ -292,7 +306,7 @@ def judge_output(case: Case, source: Path, output: Path) -> list[Finding]:
 
 
 def read_output(case: Case, output: Path) -> Tensors | Finding:
-    """The tensors of an output: of a `.pt` by torch alone, with the classes of paramtool's closed table if it has them."""
+    """The tensors of an output: of a `.pt` by torch alone, with the classes of paramtool's closed table."""
     if output.suffix != ".pt":
         try:
             return paramtool.load_file(output, allow_unknown=True)
@@ -317,14 +331,27 @@ def compared(case: Case, expected: Tensors, ours: Tensors) -> list[Finding]:
     found = []
     for name in sorted(expected.keys() & ours.keys()):
         if _comparable(expected[name]) and described(expected[name]) != described(ours[name]):
-            found.append(Finding("unequal", f"{case.format}: dtype or shape", f"{name!r}: {described(expected[name])} {described(ours[name])}"))
+            found.append(
+                Finding(
+                    "unequal",
+                    f"{case.format}: dtype or shape",
+                    f"{name!r}: {described(expected[name])} {described(ours[name])}",
+                )
+            )
         elif _comparable(expected[name]) and _bytes(expected[name]) != _bytes(ours[name]):
             found.append(Finding("unequal", f"{case.format}: bytes", repr(name)))
     lost = [name for name in expected.keys() - ours.keys() if not name.startswith("paramtool.span/")]
     if lost and case.format not in ("keras", "jld2") and not _may_lose(case):
         found.append(Finding("unequal", f"{case.format}: names are lost", repr(sorted(lost)[:5])))
     if case.format == "torch" and not found:
-        names = sorted(n for n in expected.keys() & ours.keys() if _comparable(expected[n]) and isinstance(expected[n], torch.Tensor) and not expected[n].is_conj() and not expected[n].is_neg())
+        names = sorted(
+            n
+            for n in expected.keys() & ours.keys()
+            if _comparable(expected[n])
+            and isinstance(expected[n], torch.Tensor)
+            and not expected[n].is_conj()
+            and not expected[n].is_neg()
+        )
         if partition({n: expected[n] for n in names}) != partition({n: ours[n] for n in names}):
             found.append(Finding("unequal", "torch: sharing", repr(names[:5])))
     return found
@@ -336,7 +363,9 @@ def _bytes(value: Any) -> bytes:
 
 
 def _comparable(value: Any) -> bool:
-    return bool(np.prod(tuple(value.shape), dtype=object) < 1 << 24) and str(value.dtype).removeprefix("torch.") not in ("bits8",)
+    return bool(np.prod(tuple(value.shape), dtype=object) < 1 << 24) and str(value.dtype).removeprefix(
+        "torch."
+    ) not in ("bits8",)
 
 
 def _may_lose(case: Case) -> bool:

@@ -44,7 +44,7 @@ def keys(case: Case) -> set[str]:
 
 
 def smaller(case: Case, is_same: Callable[[Case], bool]) -> Case:
-    """Fewer commands, then fewer files, then fewer bytes of each: halves, quarters and so on, as long as there is time."""
+    """Fewer commands, then fewer files, then fewer bytes of each: halves, quarters and so on."""
     for command in case.commands:
         one = replace(case, commands=(command,))
         if is_same(one):

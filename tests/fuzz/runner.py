@@ -7,6 +7,7 @@ import importlib
 import io
 import json
 import os
+import pickle
 import pkgutil
 import select
 import shutil
@@ -51,6 +52,8 @@ class Result:
     codes: list[str]
     findings: list[Finding]
     seconds: float
+    case: Case | None = None
+    """Where there are findings: to make it again could hang, as h5py does in files that it mutated before."""
 
 
 @dataclass
@@ -122,6 +125,7 @@ def run_case(case: Case, number: int, folder: Path, watched: watch.Watch) -> Res
     started = time.monotonic()
     place = folder / "case"
     shutil.rmtree(place, ignore_errors=True)
+    (folder / "begun").write_bytes(pickle.dumps((number, case)))
     for inside, files in (("in", case.files), (ORIGINAL, case.original)):
         for name, data in files.items():
             path = place / inside / name
@@ -145,7 +149,9 @@ def run_case(case: Case, number: int, folder: Path, watched: watch.Watch) -> Res
         codes.append(f"{command[0]} {'exception' if run.code is None else run.code}")
         if command[0] == "dedup" and run.code == 0 and not findings:
             watch.limit_case()
-            with watched.watching() as seen:  # torch.load of what was written imports what it names, and calls nothing else
+            with (
+                watched.watching() as seen
+            ):  # torch.load of what was written imports what it names, and calls nothing else
                 findings += judges.judge_output(case, Path(case.main), Path(command[command.index("-o") + 1]))
             called = [what for what in seen if what.split(" ")[0] in watch.NEVER - {"pickle.find_class"}]
             findings += [Finding("executed", judges.plain(what), what) for what in called]
@@ -154,6 +160,8 @@ def run_case(case: Case, number: int, folder: Path, watched: watch.Watch) -> Res
             break
     if case.commands[0][0] == "inspect" and len(codes) > 1 and codes[0].endswith(" 3") and codes[1] == "dedup 0":
         findings.append(Finding("disagree", "inspect refuses what dedup takes"))
+    if findings:
+        (folder / "begun").rename(folder / f"found-{number}")
     return Result(number, case.format, case.name, codes, findings, time.monotonic() - started)
 
 
@@ -165,6 +173,7 @@ def _child(numbers: Iterable[int], make: Make, say: int, log: int, folder: Path)
     for count, number in enumerate(numbers):
         os.write(say, json.dumps({"begun": number}).encode() + b"\n")
         try:
+            watch.limit_case()  # h5py mutates as well, and can hang in what it mutated before
             result = asdict(run_case(make(number), number, folder, watched))
         except BaseException as error:
             finding = Finding("fuzzer", f"{type(error).__name__} in {judges.origin(error)}", repr(error)[:500])
@@ -190,7 +199,10 @@ def batch(numbers: list[int], make: Make) -> Iterator[Result]:
     left = list(numbers)
     while left:
         begun: int | None = None
-        with tempfile.TemporaryDirectory(dir=memory(), ignore_cleanup_errors=True) as place, tempfile.TemporaryFile() as log:
+        with (
+            tempfile.TemporaryDirectory(dir=memory(), ignore_cleanup_errors=True) as place,
+            tempfile.TemporaryFile() as log,
+        ):
             for message in _listen(left, make, Path(place), log.fileno()):
                 if "begun" in message:
                     begun = message["begun"]
@@ -199,26 +211,36 @@ def batch(numbers: list[int], make: Make) -> Iterator[Result]:
                     done["findings"] = [Finding(**item) for item in done["findings"]]
                     left.remove(done["number"])
                     begun = None
-                    yield Result(**done)
-                if "died" in message:
-                    break
+                    result = Result(**done)
+                    result.case = _kept(Path(place, f"found-{result.number}"), result.number)
+                    yield result
             log.seek(0)
             where = log.read(4000).decode(errors="replace")
-        if left:
-            number = left[0] if begun is None else begun
-            left.remove(number)
-            yield _died(number, make, where)
+            if left:
+                number = left[0] if begun is None else begun
+                left.remove(number)
+                yield _died(number, _kept(Path(place, "begun"), number), where)
 
 
-def _died(number: int, make: Make, where: str) -> Result:
+def _kept(path: Path, number: int) -> Case | None:
+    """The case that a child kept, if it is of that number."""
+    try:
+        last, case = pickle.loads(path.read_bytes())
+    except (OSError, EOFError):
+        return None
+    return case if last == number else None
+
+
+def _died(number: int, case: Case | None, where: str) -> Result:
     """A case whose child was ended by a limit, by a signal, or for saying nothing."""
-    case = make(number)
+    if case is None:
+        return Result(number, "?", "?", ["unmade"], [Finding("fuzzer", "a mutator died", where[:2000], False)], 0.0)
     lines = [line.strip() for line in where.splitlines() if "File" in line]
     ours = next((line for line in lines if "paramtool" in line and "tests" not in line), lines[0] if lines else "")
     what = (where.splitlines() or ["killed"])[0][:60]
     ours = ours.rpartition(os.sep + "paramtool" + os.sep)[2].replace('"', "").replace(", line", " line")
     finding = Finding("died", f"{case.format}: {what}: {judges.plain(ours)}", where[:2000])
-    return Result(number, case.format, case.name, ["died"], [finding], 0.0)
+    return Result(number, case.format, case.name, ["died"], [finding], 0.0, case)
 
 
 def _listen(numbers: list[int], make: Make, folder: Path, log: int) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What is mutated: small files of every form, as fixtures, as the makers of the contract tests, and as paramtool writes."""
+"""What is mutated: small files of every form: fixtures, those of the contract tests, and what paramtool writes."""
 
 from __future__ import annotations
 
@@ -55,13 +55,22 @@ def contracts() -> Iterator[Seed]:
             kinds = {path.name: FORMS.get(case.name, kind.get(case.format, case.format))}
             if case.format == "sharded":
                 kinds |= {name: "safetensors" for name in files if name.endswith(".safetensors")}
-            yield Seed(case.format, f"contract {case.name}", path.name, files, kinds, "keras" in (path.suffix, case.format))
+            yield Seed(
+                case.format, f"contract {case.name}", path.name, files, kinds, "keras" in (path.suffix, case.format)
+            )
 
 
 def _kind(path: Path) -> str | None:
     """What a fixture is, from its name and first bytes."""
     head = path.read_bytes()[:8]
-    ends = {".npy": "npy", ".onnx": "onnx", ".h5": "hdf5", ".jld2": "hdf5", ".keras": "keras", ".safetensors": "safetensors"}
+    ends = {
+        ".npy": "npy",
+        ".onnx": "onnx",
+        ".h5": "hdf5",
+        ".jld2": "hdf5",
+        ".keras": "keras",
+        ".safetensors": "safetensors",
+    }
     if path.suffix in ends:
         return ends[path.suffix]
     if path.suffix in (".npz", ".params") and head[:2] == b"PK":
@@ -76,7 +85,9 @@ def _fixtures() -> Iterator[Seed]:
     for path in sorted(FIXTURES.rglob("*")):
         if not path.is_file() or path.stat().st_size > MAX_NBYTES or (kind := _kind(path)) is None:
             continue
-        beside = [one for one in path.parent.iterdir() if one.name.endswith("-symbol.json") or one.name == "weights.bin"]
+        beside = [
+            one for one in path.parent.iterdir() if one.name.endswith("-symbol.json") or one.name == "weights.bin"
+        ]
         if path.parent.name == "guess":
             beside = []
         files = {one.name: one.read_bytes() for one in (path, *beside)}
@@ -108,8 +119,10 @@ def odd() -> dict[str, object]:
     weight = torch.nn.Parameter(torch.arange(6.0).view(2, 3))
     return {
         "parameter": weight, "again": weight, "conj": torch.tensor([1 + 2j, 3j]).conj(),
-        "sparse": torch.eye(3).to_sparse(), "fp8": torch.ones(4).to(torch.float8_e4m3fn), "meta": torch.empty(3, device="meta"),
-        "flags": torch.tensor([True, False]), "history": collections.deque([0.5, 0.25], 3), "expanded": torch.ones(1).expand(2, 3), "size": torch.Size([1, 2]),
+        "sparse": torch.eye(3).to_sparse(), "fp8": torch.ones(4).to(torch.float8_e4m3fn),
+        "meta": torch.empty(3, device="meta"), "flags": torch.tensor([True, False]),
+        "history": collections.deque([0.5, 0.25], 3), "expanded": torch.ones(1).expand(2, 3),
+        "size": torch.Size([1, 2]),
         "nested": [(torch.zeros(2), {"x": torch.ones(2)}), None, 1.5, "text", b"bytes", 2**70],
     }  # fmt: skip
 
@@ -136,7 +149,9 @@ def _recorded() -> Iterator[Seed]:
             make(str(folder / name))
             main = f"model.{name.rpartition('.')[2]}"
             kind = "record" if main.endswith("s") else "torch"
-            yield Seed("record", name, main, {main: (folder / name).read_bytes()}, {main: kind}, name == "layouts.safetensors")
+            yield Seed(
+                "record", name, main, {main: (folder / name).read_bytes()}, {main: kind}, name == "layouts.safetensors"
+            )
         jobs.dedup(folder / "training.pt", str(folder / "shards"), jobs.Options(max_shard_nbytes=200))
         jobs.dedup_family([folder / "state.pt", folder / "casts.pt"], str(folder / "family"))
         for name, inside in (("shards", folder / "shards"), ("family", folder / "family" / "state")):
@@ -167,7 +182,9 @@ def _foreign() -> Iterator[Seed]:
         torch.save({"w": torch.ones(2)}, Path(place) / "a")
         one = (Path(place) / "a").read_bytes()
     yield Seed("foreign", "pickle", "model.pkl", {"model.pkl": plain}, {"model.pkl": "pickle"})
-    yield Seed("foreign", "old pickle", "model.pkl", {"model.pkl": pickle.dumps([1, {"a": "b"}], 0)}, {"model.pkl": "pickle"})
+    yield Seed(
+        "foreign", "old pickle", "model.pkl", {"model.pkl": pickle.dumps([1, {"a": "b"}], 0)}, {"model.pkl": "pickle"}
+    )
     yield Seed("foreign", "distributed", "__0_0.distcp", {"__0_0.distcp": one + one}, {"__0_0.distcp": "raw"})
     yield Seed("foreign", "metadata", ".metadata", {".metadata": plain}, {".metadata": "pickle"})
 

@@ -1,4 +1,4 @@
-"""What the fuzzer found once, run again; a few hundred cases that are the same in every run; and proof that it finds."""
+"""What the fuzzer found once, run again; a few hundred cases, always the same; and proof that it finds defects."""
 
 from __future__ import annotations
 

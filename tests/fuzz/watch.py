@@ -22,18 +22,21 @@ PEAK_NBYTES = 192 << 20
 FILE_NBYTES = 64 << 20
 
 NEVER = frozenset((
-    "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "os.startfile", "pty.spawn", "os.kill",
-    "subprocess.Popen", "socket.connect", "socket.bind", "socket.getaddrinfo", "ctypes.dlopen", "ctypes.call_function",
-    "pickle.find_class", "urllib.Request", "webbrowser.open", "os.putenv", "os.chown", "code.__new__", "os.setxattr",
-    "sys.addaudithook", "shutil.unpack_archive", "builtins.input", "builtins.breakpoint",
+    "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "os.startfile", "pty.spawn",
+    "os.kill", "subprocess.Popen", "socket.connect", "socket.bind", "socket.getaddrinfo", "ctypes.dlopen",
+    "ctypes.call_function", "pickle.find_class", "urllib.Request", "webbrowser.open", "os.putenv", "os.chown",
+    "code.__new__", "os.setxattr", "sys.addaudithook", "shutil.unpack_archive", "builtins.input",
+    "builtins.breakpoint",
 ))  # fmt: skip
-PATHS = {"os.remove": (0,), "os.rename": (0, 1), "os.link": (0, 1), "os.symlink": (1,), "os.mkdir": (0,), "os.rmdir": (0,),
-         "os.truncate": (0,), "os.chmod": (0,), "os.utime": (0,), "shutil.rmtree": (0,)}  # fmt: skip
+PATHS = {
+    "os.remove": (0,), "os.rename": (0, 1), "os.link": (0, 1), "os.symlink": (1,), "os.mkdir": (0,), "os.rmdir": (0,),
+    "os.truncate": (0,), "os.chmod": (0,), "os.utime": (0,), "shutil.rmtree": (0,),
+}  # fmt: skip
 """Events that change files, and which of their arguments are paths."""
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 LIBRARIES = frozenset((
-    "paramtool", "numpy", "ml_dtypes", "blake3", "safetensors", "h5py", "click", "rich", "pygments", "markdown_it", "mdurl",
-    "torch", *sys.stdlib_module_names,
+    "paramtool", "numpy", "ml_dtypes", "blake3", "safetensors", "h5py", "click", "rich", "pygments", "markdown_it",
+    "mdurl", "torch", *sys.stdlib_module_names,
 ))  # fmt: skip
 
 

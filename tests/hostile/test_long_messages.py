@@ -15,6 +15,7 @@ from tests.hostile import makers_arrays, makers_onnx, makers_torch
 from tests.hostile.command import quick
 from tests.hostile.makers_pickle import PROTO, text
 from tests.hostile.makers_safetensors import KEY, build, item
+from tests.hostile.makers_torch import state, tensor
 from tests.hostile.makers_zip import Part, archive
 from tests.hostile.worst import written
 
@@ -43,11 +44,11 @@ FILES: dict[str, Callable[[str], tuple[str, bytes]]] = {
         "model.pt", archive(*makers_torch.parts(), Part(b"archive/x", local_name=f"archive/{long}".encode()))
     ),
     "a storage's key": lambda long: (
-        "model.pt", archive(*makers_torch.parts(makers_torch.state(w=makers_torch.tensor(makers_torch.storage(text(long))))))
+        "model.pt", archive(*makers_torch.parts(state(w=tensor(makers_torch.storage(text(long))))))
     ),
     "a tensor's name": lambda long: (
         "model.pt",
-        archive(*makers_torch.parts(makers_torch.state(**{long: makers_torch.tensor(size=makers_torch.numbers((9,)))}))),
+        archive(*makers_torch.parts(state(**{long: tensor(size=makers_torch.numbers((9,)))}))),
     ),
     "a class": lambda long: (
         "model.pt",
@@ -63,11 +64,15 @@ FILES: dict[str, Callable[[str], tuple[str, bytes]]] = {
         "model.onnx",
         makers_onnx.build(makers_onnx.graph(makers_onnx.tensor(makers_onnx.RAW, name=long.encode(), dims=(9,)))),
     ),
-    "a header": lambda long: ("model.npy", makers_arrays.npy(makers_arrays.header(shape=f"({ascii(long)},)"), version=(2, 0))),
+    "a header": lambda long: (
+        "model.npy", makers_arrays.npy(makers_arrays.header(shape=f"({long!a},)"), version=(2, 0))
+    ),
     "a parameter": lambda long: (
         "model.params", makers_arrays.params([makers_arrays.W, makers_arrays.W], [long, long])
     ),
-    "an index": lambda long: ("model.safetensors.index.json", json.dumps({"weight_map": {long: f"../{long}"}}).encode()),
+    "an index": lambda long: (
+        "model.safetensors.index.json", json.dumps({"weight_map": {long: f"../{long}"}}).encode()
+    ),
     "a shard": lambda long: (
         "model.safetensors.index.json", json.dumps({"weight_map": {"w": f"{long}.safetensors"}}).encode()
     ),

@@ -7,11 +7,17 @@ Pickles are assembled by hand and never unpickled here.
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import tarfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from struct import pack
 from typing import Any
+
+import h5py
 
 from tests.contracts.makers_arrays import name_of
 from tests.hostile import makers_arrays, makers_onnx, makers_sharded, makers_torch
@@ -40,7 +46,7 @@ def written(folder: Path, file: str, data: bytes) -> Path:
     return folder / file
 
 
-# --- pickles: bodies of about n bytes, which stand between the protocol and STOP -----------------------------------------
+# --- pickles: bodies of about n bytes, which stand between the protocol and STOP ---------------------------------
 
 T = tensor() + b"r" + pack("<I", 900_000) + b"0"
 """A tensor, memoized and taken off the stack."""
@@ -298,7 +304,13 @@ def arrays_of_one_text(n: int) -> bytes:
     state = row(b"K\x03", text("|"), b"N", b"N", b"N", b"K\x04", b"K\x01", b"K\x00")
     make = name("numpy.core.multiarray", "_reconstruct") + put(2) + name("numpy", "ndarray") + put(3)
     held = b"B" + pack("<I", half) + bytes(half) + put(4)
-    one = get(2) + row(get(3), row(b"K\x00"), b"C\x01b") + b"R" + row(b"K\x01", row(number(half // 4)), get(1), b"\x89", get(4)) + b"b"  # noqa: E501
+    one = (
+        get(2)
+        + row(get(3), row(b"K\x00"), b"C\x01b")
+        + b"R"
+        + row(b"K\x01", row(number(half // 4)), get(1), b"\x89", get(4))
+        + b"b"
+    )
     return dtype + get(1) + state + b"b0" + make + held + b"](" + one * (n // 2 // len(one)) + b"e"
 
 
@@ -319,10 +331,6 @@ PICKLES: dict[str, Callable[[int], bytes]] = {
 }  # fmt: skip
 
 
-def _storage_nbytes(body: bytes, n: int) -> bytes:
-    return bytes(4 * (max(n // 150, 3) + 2)) if body.startswith(makers_torch.storage()[:30]) else makers_torch.DATA
-
-
 def pickled(make: Callable[[int], bytes]) -> Maker:
     """A torch file around a pickle."""
 
@@ -341,8 +349,6 @@ def packed(make: Callable[[int], bytes]) -> Maker:
     """A torch file around a deflated pickle, n bytes once it is deflated, or less."""
 
     def maker(folder: Path, n: int) -> Path:
-        import zlib
-
         pickle, *others = makers_torch.parts(PROTO + make(n * INFLATED) + b".", s0=makers_torch.DATA)
         squeezed = Part(
             pickle.name, deflated(pickle.payload), 8, nbytes=len(pickle.payload), crc32=zlib.crc32(pickle.payload)
@@ -354,7 +360,7 @@ def packed(make: Callable[[int], bytes]) -> Maker:
 
 PACKED = (shared_wide, nan_keys, memo, lists, doubled_tensors, long_string, objects_as_keys)
 
-# --- zip, stacked pickles, tar --------------------------------------------------------------------------------------------
+# --- zip, stacked pickles, tar -----------------------------------------------------------------------------------
 
 
 def many_members(folder: Path, n: int) -> Path:
@@ -371,10 +377,8 @@ def many_pickles(folder: Path, n: int) -> Path:
 
 def packed_pickles(folder: Path, n: int) -> Path:
     """The same, deflated: each inflates to 200 times its size."""
-    body = PROTO + b"](" + b"N" * (200 * 1000) + b"e."
+    body = PROTO + b"](" + b"N" * 20_000 + b"e."
     small = deflated(body)
-    import zlib
-
     others = (
         Part(f"archive/x/{k:x}.pkl".encode(), small, 8, nbytes=len(body), crc32=zlib.crc32(body))
         for k in range(n // (len(small) + 110))
@@ -438,9 +442,6 @@ def stacked_many(folder: Path, n: int) -> Path:
 
 def tar_members(folder: Path, n: int) -> Path:
     """A tar file of torch 0.1 with very many members."""
-    import io
-    import tarfile
-
     out = io.BytesIO(makers_torch.tar())
     with tarfile.open(fileobj=out, mode="a:", format=tarfile.USTAR_FORMAT) as file:
         for k in range(n // 512):
@@ -462,12 +463,10 @@ def text_that_repeats(folder: Path, n: int) -> Path:
 
 def squeezed_file(folder: Path, n: int) -> Path:
     """A file of zeros, compressed by gzip."""
-    import gzip
-
     return written(folder, "model.bin", gzip.compress(bytes(min(1000 * n, 200 << 20)), 1))
 
 
-# --- safetensors and the alias record -------------------------------------------------------------------------------------
+# --- safetensors and the alias record ----------------------------------------------------------------------------
 
 
 def header_of(make: Callable[[int], tuple[Any, bytes]]) -> Maker:
@@ -495,7 +494,9 @@ def networks(n: int) -> tuple[Any, bytes]:
     """Names of recurrent networks, one in each module."""
     names = [f"{k:x}.{kind}_{part}_l0" for k in range(n // 280) for kind in ("weight", "bias") for part in ("ih", "hh")]
     shapes = [[4, 1] if "weight" in one else [4] for one in names]
-    return {one: item("F32", shape, [16 * k, 16 * k + 16]) for k, (one, shape) in enumerate(zip(names, shapes, strict=True))}, bytes(16 * len(names))  # noqa: E501
+    return {
+        one: item("F32", shape, [16 * k, 16 * k + 16]) for k, (one, shape) in enumerate(zip(names, shapes, strict=True))
+    }, bytes(16 * len(names))
 
 
 def layers(n: int) -> tuple[Any, bytes]:
@@ -503,7 +504,9 @@ def layers(n: int) -> tuple[Any, bytes]:
     count = n // 280
     names = [f"{kind}_{part}_l{k}" for k in range(count) for kind in ("weight", "bias") for part in ("ih", "hh")]
     shapes = [[4, 1] if "weight" in one else [4] for one in names]
-    return {one: item("F32", shape, [16 * k, 16 * k + 16]) for k, (one, shape) in enumerate(zip(names, shapes, strict=True))}, bytes(16 * len(names))  # noqa: E501
+    return {
+        one: item("F32", shape, [16 * k, 16 * k + 16]) for k, (one, shape) in enumerate(zip(names, shapes, strict=True))
+    }, bytes(16 * len(names))
 
 
 def metadata(n: int) -> tuple[Any, bytes]:
@@ -615,7 +618,7 @@ CONFIGS: dict[str, Callable[[int], str]] = {
     "architectures": lambda n: json.dumps({"architectures": ["A"] * (n // 5)}),
 }
 
-# --- MXNet, NumPy, ONNX ---------------------------------------------------------------------------------------------------
+# --- MXNet, NumPy, ONNX ------------------------------------------------------------------------------------------
 
 
 def mxnet_arrays(folder: Path, n: int) -> Path:
@@ -715,15 +718,13 @@ def onnx_external(folder: Path, n: int) -> Path:
     return written(folder, "model.onnx", makers_onnx.build(makers_onnx.graph(*made)))
 
 
-# --- HDF5 -----------------------------------------------------------------------------------------------------------------
+# --- HDF5 --------------------------------------------------------------------------------------------------------
 
 
 def hdf5(fill: Callable[[Any, int], None]) -> Maker:
     """A file that h5py writes; its groups take 100 bytes and more each."""
 
     def maker(folder: Path, n: int) -> Path:
-        import h5py
-
         with h5py.File(folder / "model.h5", "w", libver="latest") as file:
             fill(file, n)
         return folder / "model.h5"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -88,8 +89,8 @@ def test_what_is_deflated_is_digested_as_it_is_inflated(tmp_path: Path) -> None:
     with Source(checkpoint) as opened:
         made = {name: digest(opened, view) for name, view in checkpoint.windows()}
     with np.load(tmp_path / "model.npz") as held:
-        expected = {name: blake3(held[name].astype(held[name].dtype.newbyteorder("<")).tobytes()).hexdigest() for name in held}  # noqa: E501
-    assert made == expected
+        little = {name: held[name].astype(held[name].dtype.newbyteorder("<")) for name in held}
+    assert made == {name: blake3(array.tobytes()).hexdigest() for name, array in little.items()}
 
 
 def test_what_is_read_a_second_time_is_kept_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,8 +120,6 @@ def test_zeros_take_no_space_in_a_temporary_file(tmp_path: Path) -> None:
     checkpoint = formats.read(tmp_path / "model.npz")
     with Source(checkpoint) as opened:
         file, start = opened.place(int(checkpoint.views()["a"].storage))
-        import os
-
         assert os.fstat(file.fileno()).st_blocks * 512 < 2 * source.BLOCK_NBYTES + (1 << 20)
         assert opened.read(0, 0, values.nbytes) == values.tobytes() and start == 0
 
@@ -161,7 +160,7 @@ def test_one_line_says_what_to_do(tmp_path: Path) -> None:
     assert quick("inspect", path.name, cwd=tmp_path).code == 0
     np.savez_compressed(tmp_path / "model.npz", a=np.zeros(1000))
     for words in (("inspect", "--digest"), ("dedup", "-o", "out.safetensors"), ("verify", "--against", "model.npz"),
-                  ("export", "--all-names", "-o", "out.safetensors")):  # fmt: skip
+                  ("export", "--all-names", "-o", "other.safetensors")):  # fmt: skip
         ran = quick(words[0], "model.npz", *words[1:], "--max-inflated", "7kB", cwd=tmp_path)
         assert ran.code == 3 and "the limit is 7000" in ran.err and "--max-inflated 8000" in ran.err, ran
         assert quick(words[0], "model.npz", *words[1:], "--max-inflated", "8kB", cwd=tmp_path).code == 0

@@ -83,7 +83,12 @@ def _change(file: Any, random: Random) -> None:
 
 
 def _new(group: Any, random: Random) -> str:
-    name = json_text.text(random, random.choice(list(group) or ["w"])).replace("\0", "0").encode("utf-8", "replace").decode()
+    name = (
+        json_text.text(random, random.choice(list(group) or ["w"]))
+        .replace("\0", "0")
+        .encode("utf-8", "replace")
+        .decode()
+    )
     return name if name not in group and name.strip("./") else f"n{random.randrange(1000)}"
 
 
@@ -101,7 +106,9 @@ def _attribute(item: Any, random: Random) -> None:
         case 0:
             del item.attrs[name]
         case 1:
-            item.attrs[name] = random.choice((1, 1.5, np.arange(3), b"", "text", [b"x"], np.bytes_(b"\xff\xfe"), np.float32("nan")))
+            item.attrs[name] = random.choice(
+                (1, 1.5, np.arange(3), b"", "text", [b"x"], np.bytes_(b"\xff\xfe"), np.float32("nan"))
+            )
         case _:
             if isinstance(value, (str, bytes)) and value[:1] in ("{", b"{"):
                 raw_text = value.encode() if isinstance(value, str) else value
@@ -127,7 +134,11 @@ def _rewrite(file: Any, dataset: Any, random: Random) -> None:
         case 1:
             value = value.reshape(random.choice(((-1,), (1, -1), (-1, 1))))
         case 2 if value.ndim:
-            form = {"chunks": True, "compression": random.choice(("gzip", "lzf", None)), "shuffle": random.random() < 0.5}
+            form = {
+                "chunks": True,
+                "compression": random.choice(("gzip", "lzf", None)),
+                "shuffle": random.random() < 0.5,
+            }
         case 3 if value.ndim:
             form = {"chunks": True, "fletcher32": True, "maxshape": (None,) * value.ndim}
         case 4:

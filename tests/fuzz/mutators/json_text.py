@@ -10,10 +10,10 @@ from typing import Any
 from tests.fuzz.mutators import raw
 
 TEXTS = (
-    "", " ", ".", "..", "../x", "/etc/passwd", "a/../../b", "C:\\x", "\0", "\n", "\x1b[2J", "\ud800", "\udfff\ud800", "é",
-    "é", "\U0001f600", "__class__", "__proto__", "paramtool.span/0", "paramtool.aliases", "__metadata__", "format",
-    "F32", "F16", "BF16", "I64", "BOOL", "F8_E4M3", "F4", "float32", "bfloat16", "int4", "float4_e2m1fn", "complex64",
-    "storage", "declared", "content", "x" * 300, "NaN", "1", "-1", "shards", "index",
+    "", " ", ".", "..", "../x", "/etc/passwd", "a/../../b", "C:\\x", "\0", "\n", "\x1b[2J", "\ud800", "\udfff\ud800",
+    "é", "é", "\U0001f600", "__class__", "__proto__", "paramtool.span/0", "paramtool.aliases", "__metadata__",
+    "format", "F32", "F16", "BF16", "I64", "BOOL", "F8_E4M3", "F4", "float32", "bfloat16", "int4", "float4_e2m1fn",
+    "complex64", "storage", "declared", "content", "x" * 300, "NaN", "1", "-1", "shards", "index",
 )  # fmt: skip
 """Strings that programs get wrong."""
 

@@ -9,24 +9,28 @@ import io
 import pickletools
 from random import Random
 from struct import pack
+from typing import Any
 
 from tests.fuzz.mutators import json_text, raw
 
 CANARY = "paramtool_fuzz_canary"
 """A module whose import, or whose call, is a finding: `watch.py` has it ready."""
 GLOBALS = (
-    f"{CANARY} fire", f"{CANARY} Kind", "os system", "builtins eval", "builtins exec", "builtins getattr", "builtins dict",
-    "builtins set", "builtins object", "builtins list", "collections OrderedDict", "collections defaultdict",
-    "collections Counter", "collections deque", "torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_tensor",
-    "torch._utils _rebuild_parameter", "torch._utils _rebuild_parameter_with_state", "torch._utils _rebuild_sparse_tensor",
-    "torch._utils _rebuild_qtensor", "torch._utils _rebuild_device_tensor_from_numpy", "torch._utils _rebuild_meta_tensor_no_storage",
-    "torch._tensor _rebuild_from_type_v2", "torch._utils _rebuild_wrapper_subclass", "torch FloatStorage", "torch DoubleStorage",
-    "torch LongStorage", "torch ByteStorage", "torch BFloat16Storage", "torch ComplexFloatStorage", "torch.storage UntypedStorage",
-    "torch Size", "torch device", "torch float32", "torch bfloat16", "torch Tensor", "torch.nn.parameter Parameter",
-    "torch.serialization _get_layout", "numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct",
-    "numpy.core.multiarray scalar", "numpy ndarray", "numpy dtype", "argparse Namespace", "types SimpleNamespace",
-    "datetime datetime", "decimal Decimal", "fractions Fraction", "uuid UUID", "pathlib PosixPath", "pathlib PurePosixPath",
-    "copyreg _reconstructor", "builtins bytearray", "builtins complex", "builtins range", "builtins slice", "_codecs encode",
+    f"{CANARY} fire", f"{CANARY} Kind", "os system", "builtins eval", "builtins exec", "builtins getattr",
+    "builtins dict", "builtins set", "builtins object", "builtins list", "collections OrderedDict",
+    "collections defaultdict", "collections Counter", "collections deque", "torch._utils _rebuild_tensor_v2",
+    "torch._utils _rebuild_tensor", "torch._utils _rebuild_parameter", "torch._utils _rebuild_parameter_with_state",
+    "torch._utils _rebuild_sparse_tensor", "torch._utils _rebuild_qtensor",
+    "torch._utils _rebuild_device_tensor_from_numpy", "torch._utils _rebuild_meta_tensor_no_storage",
+    "torch._tensor _rebuild_from_type_v2", "torch._utils _rebuild_wrapper_subclass", "torch FloatStorage",
+    "torch DoubleStorage", "torch LongStorage", "torch ByteStorage", "torch BFloat16Storage",
+    "torch ComplexFloatStorage", "torch.storage UntypedStorage", "torch Size", "torch device", "torch float32",
+    "torch bfloat16", "torch Tensor", "torch.nn.parameter Parameter", "torch.serialization _get_layout",
+    "numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct", "numpy.core.multiarray scalar",
+    "numpy ndarray", "numpy dtype", "argparse Namespace", "types SimpleNamespace", "datetime datetime",
+    "decimal Decimal", "fractions Fraction", "uuid UUID", "pathlib PosixPath", "pathlib PurePosixPath",
+    "copyreg _reconstructor", "builtins bytearray", "builtins complex", "builtins range", "builtins slice",
+    "_codecs encode",
 )  # fmt: skip
 """Names that pickles of checkpoints have, and some that none should."""
 LOOSE = tuple(op.code.encode("latin-1") for op in pickletools.opcodes if op.arg is None)
@@ -78,7 +82,9 @@ def snippet(random: Random) -> bytes:
         case 8:
             return b"G" + pack(">d", random.choice((0.0, -0.0, 1.5, float("nan"), float("inf"), 1e308)))
         case 9:
-            return random.choice((b"]", b"}", b")", b"(", b"N", b"\x88", b"\x89", b"\x8f", b"2", b"0", b"e", b"u", b"s", b"t"))
+            return random.choice(
+                (b"]", b"}", b")", b"(", b"N", b"\x88", b"\x89", b"\x8f", b"2", b"0", b"e", b"u", b"s", b"t")
+            )
         case 10:
             return b"B" + pack("<I", 4) + b"\0\1\2\xff"
     return random.choice(LOOSE)
@@ -126,7 +132,9 @@ def _change(pieces: list[bytes], random: Random) -> None:
         case 9:
             _one_of(pieces, random, b"X\x8cU", lambda piece: _text(_word(pieces, piece, random)))
         case 10:
-            _one_of(pieces, random, b"hjqr\x94", lambda piece: random.choice((b"h", b"q")) + bytes([random.randrange(40)]))
+            _one_of(
+                pieces, random, b"hjqr\x94", lambda piece: random.choice((b"h", b"q")) + bytes([random.randrange(40)])
+            )
         case 11:
             pieces[at] = raw.mutate(pieces[at], random)
 
@@ -140,8 +148,7 @@ def _one_of(pieces: list[bytes], random: Random, codes: bytes, made) -> None:  #
 
 
 def _value(piece: bytes) -> int:
-    (op, arg, _), *_ = pickletools.genops(piece + b".")
-    return int(arg)
+    return int(_argument(piece))
 
 
 def _word(pieces: list[bytes], piece: bytes, random: Random) -> str:
@@ -149,15 +156,20 @@ def _word(pieces: list[bytes], piece: bytes, random: Random) -> str:
     found = [other for other in pieces if other[:1] in (b"X", b"\x8c")]
     if found and random.random() < 0.4:
         piece = random.choice(found)
-        return str(next(iter(pickletools.genops(piece + b".")))[1])
-    return json_text.text(random, str(next(iter(pickletools.genops(piece + b".")))[1]))
+        return str(_argument(piece))
+    return json_text.text(random, str(_argument(piece)))
+
+
+def _argument(piece: bytes) -> Any:
+    """What the one opcode of a piece says."""
+    return next(iter(pickletools.genops(piece + b".")))[1]
 
 
 def mutate_stacked(data: bytes, random: Random) -> bytes:
     """torch's older form: five pickles in a row, then the storages; one of them is mutated."""
     parts, rest = [], data
     for _ in range(5):
-        pieces, after = cut(rest)
+        _, after = cut(rest)
         parts.append(rest[: len(rest) - len(after)])
         rest = after
     at = random.choices(range(6), (1, 1, 2, 8, 3, 3))[0]

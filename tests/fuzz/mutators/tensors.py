@@ -105,5 +105,9 @@ def _describe(tree: Any, random: Random) -> None:
             tree.insert(random.randint(0, len(tree)), [json_text.text(random, one[0]), other[1]])
         case 2:
             at = random.choice((0, *[said[1][1] for said in one[1] if said[0] == "data_offsets"]))
-            empty = [["dtype", "F32"], ["shape", random.choice(([0], [2**40, 0], [0, 2**63]))], ["data_offsets", [at, at]]]
+            empty = [
+                ["dtype", "F32"],
+                ["shape", random.choice(([0], [2**40, 0], [0, 2**63]))],
+                ["data_offsets", [at, at]],
+            ]
             tree.append([json_text.text(random, one[0]), json_text.Pairs(empty)])

@@ -1,4 +1,4 @@
-"""Mutations of zip and tar archives: a member's content, put back with its right CRC, or what the archive says of it."""
+"""Mutations of zip and tar archives: a member's content, with its right CRC, or what the archive says of it."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class Member:
     def headers(self, at: int) -> tuple[bytes, bytes]:
         """The local header with the bytes behind it, and the line of the directory."""
         stored, name = self.stored(), self.name.encode("utf-8", "surrogatepass")
-        said = {"flags": 0x0800, "method": self.method, "crc": zlib.crc32(self.payload), "stored": len(stored),
-                "size": len(self.payload), "at": at} | {k: v for k, v in self.lies.items() if not k.startswith("local_")}  # fmt: skip
+        lies = {key: value for key, value in self.lies.items() if not key.startswith("local_")}
+        honest = {"flags": 0x0800, "method": self.method, "crc": zlib.crc32(self.payload), "stored": len(stored)}
+        said = honest | {"size": len(self.payload), "at": at} | lies
         here = said | {k.removeprefix("local_"): v for k, v in self.lies.items() if k.startswith("local_")}
         extra = self.extra
         if self.padded:  # torch aligns payloads with an extra field of this name (caffe2/serialize/inline_container.cc)
@@ -59,11 +60,12 @@ def _wide(*values: int) -> bytes:
 
 def members(data: bytes) -> list[Member]:
     """All members, inflated."""
+    found = []
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        return [
-            Member(info.filename, archive.read(info), info.compress_type, padded=data[info.header_offset + 30 + len(info.filename.encode()) :][:2] == b"FB")
-            for info in archive.infolist()
-        ]  # fmt: skip
+        for info in archive.infolist():
+            extra = data[info.header_offset + 30 + len(info.filename.encode()) :][:2]
+            found.append(Member(info.filename, archive.read(info), info.compress_type, padded=extra == b"FB"))
+    return found
 
 
 def build(parts: list[Member], random: Random | None = None) -> bytes:
@@ -121,11 +123,20 @@ def mutate(data: bytes, random: Random) -> bytes:
         case 6:
             return build(parts, random)
         case 7:
-            extra = pack("<HH", random.choice((1, 0x7075, 0x4246, 0)), random.choice((0, 8, 16, 24, 800))) + bytes(random.choice((0, 8, 24)))
+            extra = pack("<HH", random.choice((1, 0x7075, 0x4246, 0)), random.choice((0, 8, 16, 24, 800))) + bytes(
+                random.choice((0, 8, 24))
+            )
             part.extra = extra
         case 8:
             key = random.choice(("flags", "method", "crc", "stored", "size", "at"))
-            sound = {"flags": 0x0800, "method": 0, "crc": 0, "stored": len(part.payload), "size": len(part.payload), "at": 0}
+            sound = {
+                "flags": 0x0800,
+                "method": 0,
+                "crc": 0,
+                "stored": len(part.payload),
+                "size": len(part.payload),
+                "at": 0,
+            }
             key_there = key if random.random() < 0.7 or key == "at" else f"local_{key}"
             part.lies[key_there] = raw.number(random, sound[key])
     return build(parts)
