@@ -12,8 +12,6 @@ from tests.faults.serving import Call, Case, Desk, Ended, Listing, exit_code, li
 
 TEMPORARY = re.compile(r"\.?/?\.[^/\s]*\.tmp[^/\s:]*")
 """A name that only this program knows."""
-REMOVES = ("unlink", "rmdir", "opendir", "readdir", "open")
-"""Calls of cleaning; where one fails, what is left has to be named."""
 NAMES = "names.txt"
 """A file that belongs to the command line: exit code 2, or 3."""
 ADVICE = ("fadvise", "clone")
@@ -61,10 +59,10 @@ def touched(case: Case, after: Listing, *apart: str) -> Iterator[str]:
             yield f"the input {name} was {'changed' if found else 'removed'}"
 
 
-def output_state(case: Case, after: Listing) -> str:
-    """`old`, `new`, or what is wrong with the output."""
+def output_state(case: Case, after: Listing, *, private: bool = False) -> str:
+    """`old`, `new`, or what is wrong with the output; where it is `private` fewer people may read it than usual."""
     found = part(after, case.command.output)
-    if found == case.new:
+    if found == case.new or (private and _is_private(found, case.new)):
         return "new"
     if found == case.old:
         return "old"
@@ -76,6 +74,14 @@ def output_state(case: Case, after: Listing) -> str:
     return "neither: a mixture of old and new"
 
 
+def _is_private(found: Listing, usual: Listing) -> bool:
+    """Whether an output is as usual, but for permissions that it lacks."""
+    return found.keys() == usual.keys() and all(
+        (entry.kind, entry.content) == (usual[name].kind, usual[name].content) and not entry.mode & ~usual[name].mode
+        for name, entry in found.items()
+    )
+
+
 def failed(
     case: Case, ended: Ended, folder: Path, *, survived: bool = False, codes: Container[int] = ()
 ) -> Iterator[str]:
@@ -85,7 +91,7 @@ def failed(
     """
     after = listing(folder)
     code = ended.code
-    state = output_state(case, after)
+    state = output_state(case, after, private=bool(codes))
     yield from touched(case, after)
     for word in BAD_WORDS:
         if word in ended.err:
@@ -96,7 +102,7 @@ def failed(
         yield "the fault was not met"
         return
     for name in left:
-        if not (call.name in REMOVES and os.path.basename(name) in ended.err) and not _is_probe(name, call):
+        if os.path.basename(name) not in ended.err and not _is_probe(name, call):
             yield f"it left {name}"
     if case.command.output and state not in ("old", "new"):
         yield state
@@ -114,22 +120,24 @@ def failed(
     elif survived or call.name in ADVICE:
         yield f"exit {code}; expected 0"
     else:
-        yield from _message(case, ended, call)
+        yield from _message(case, ended)
 
 
-def _message(case: Case, ended: Ended, call: Call) -> Iterator[str]:
-    """Whether exit code and message are those of the file that could not be read or written."""
-    where = places(case, call)
-    codes = {3 if one == "input" else 7 for one in where} | ({2} if NAMES in call.paths else set())
+def _message(case: Case, ended: Ended) -> Iterator[str]:
+    """Whether exit code and message are those of a file that could not be read or written."""
+    codes: set[int] = set()
+    words: set[str] = set()
+    for call in ended.calls:
+        for path in call.paths if call.hit else ():
+            path = os.path.normpath(path.removesuffix(" (deleted)"))
+            where = place(case, path)
+            codes |= {2, 3} if path == NAMES else {3} if where == "input" else {7}
+            words.add({"input": path, "spool": "tmp"}.get(where, case.command.output))
     if ended.code not in codes:
         yield f"exit {ended.code}; expected {' or '.join(map(str, sorted(codes)))}"
-    words = []
-    for path in call.paths:
-        path = os.path.normpath(path.removesuffix(" (deleted)"))
-        words.append({"input": path, "spool": "tmp"}.get(place(case, path), case.command.output))
     said = TEMPORARY.sub("", ended.err)
     if not any(word in said for word in words):
-        yield f"it does not say {' or '.join(words)}"
+        yield f"it does not say {' or '.join(sorted(words))}"
     if not ended.err.startswith("error: ") and "\nerror: " not in ended.err:
         yield "it says no error"
 

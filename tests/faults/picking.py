@@ -52,7 +52,7 @@ def complaints(desk: Desk, case: Case, tries: Iterable[Try]) -> Iterator[str]:
             report(line)
             yield line
         shutil.rmtree(folder, ignore_errors=True)
-    report(f"cases: {count}")
+    report(f"cases: {count} {os.environ.get('PYTEST_CURRENT_TEST', '')}")
 
 
 def report(line: str) -> None:

@@ -51,20 +51,20 @@ def _run(
     for call in calls:
         ended, folder = _stopped(desk, case, call.at, deed)
         count += 1
-        for wrong in (*_civil(ended), *judge(ended, folder, call)):
+        for wrong in (*_civil(ended, what), *judge(ended, folder, call)):
             said = " / ".join(ended.err.split("\n"))[:200]
             where = f"before call {call.at}, {call.name} {' '.join(call.paths)}"
             line = f"{' '.join(case.command.words)}: {what} {where}: {wrong} [exit {ended.code}; {said}]"
             report(line)
             yield line
         shutil.rmtree(folder)
-    report(f"cases: {count}")
+    report(f"cases: {count} {os.environ.get('PYTEST_CURRENT_TEST', '')}")
 
 
-def _civil(ended: Ended) -> Found:
+def _civil(ended: Ended, what: str = "") -> Found:
     """What every end keeps to."""
     for word in BAD_WORDS:
-        if word in ended.err:
+        if word in ended.err and not (what.endswith("trapped") and "does not read back" in ended.err):
             yield f"it says {word!r}"
     if ended.code not in (0, 1, 3, 7):
         yield f"exit {ended.code}"
@@ -169,7 +169,7 @@ def test_an_input_changes(desk: Desk, command: Command, name: str, change: Calla
         yield from _nothing_left(case, after)
         if ended.code == 0:
             as_other = other.code == 0 and (part(after, command.output) == other_output if command.output else True)
-            as_usual = call.at > last and (output_state(case, after) == "new" if command.output else True)
+            as_usual = call.at > last and (not command.output or output_state(case, after, private=True) == "new")
             if not (as_other or as_usual):
                 yield "exit 0, though it was read from again after the change"
             return

@@ -165,7 +165,7 @@ def test_where_names_cannot_be_exchanged(desk: Desk, command: Command) -> None:
     number = signal.SIGTERM
 
     def tries() -> Iterator[Try]:
-        for call in sample(case, calls, "plain", many=2):
+        for call in sample(case, calls, "plain"):
             for when, how in WHEN.items():
                 yield (
                     named(call, f"no exchange, SIGTERM {when}"),
