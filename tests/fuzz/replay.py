@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import warnings
@@ -20,12 +21,18 @@ def _grave(result: runner.Result) -> list[str]:
 
 
 def corpus() -> Found:
-    """{case: what is found}"""
+    """{case: what is found, and how it ends where that is not how it should}"""
     runner.warm()
     folders = sorted(path.parent for path in minimise.CORPUS.rglob("case.json"))
     made = [minimise.kept(folder) for folder in folders]
-    results = runner.batch(list(range(len(made))), made.__getitem__)
-    return {str(folders[r.number].relative_to(minimise.CORPUS)): _grave(r) for r in results}
+    found: Found = {}
+    for result in runner.batch(list(range(len(made))), made.__getitem__):
+        said = json.loads((folders[result.number] / "case.json").read_text())
+        wrong = [key for key in _grave(result) if key != said.get("open")]
+        if "open" not in said and result.codes != said["codes"]:
+            wrong.append(f"ends with {result.codes}")
+        found[str(folders[result.number].relative_to(minimise.CORPUS))] = wrong
+    return found
 
 
 def short(count: int) -> Found:
