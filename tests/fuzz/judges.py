@@ -153,7 +153,7 @@ DELIBERATE: tuple[tuple[str, str, str], ...] = (
     ("torch|record|folder", r"Unsupported (global|operand)|Can only (build|SETITEMS|extend|set)|not an allowed global",
      "weights_only=True takes few classes and not every opcode; paramtool describes whatever any pickle says"),
     ("torch|record|folder", r"argument|expected dict|not understood|unhashable|without setting an exception|maxlen|"
-     r"descriptor|must be|unpack|too many values|invalid literal for Fraction|DecimalException|badly formed",
+     r"touch x|descriptor|must be|unpack|too many values|invalid literal for Fraction|DecimalException|badly formed",
      "torch.load makes the objects, and their classes refuse what they are made of; paramtool only describes them"),
     ("torch|record", r"invalid literal for int",
      "the member .storage_alignment is not looked at: where bytes stand follows from the directory"),

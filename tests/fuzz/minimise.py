@@ -74,7 +74,7 @@ def smaller(case: Case, is_same: Callable[[Case], bool]) -> Case:
     return case
 
 
-def write(case: Case, folder: Path, what: str, still: str) -> None:
+def write(case: Case, folder: Path, what: str) -> None:
     """A case of the corpus: its files, and `case.json` with how each command ends."""
     for name, data in case.files.items():
         path = folder / "in" / name
@@ -82,6 +82,7 @@ def write(case: Case, folder: Path, what: str, still: str) -> None:
         path.write_bytes(data)
     (result,) = runner.batch([0], lambda number: case)
     said = {"what": what, "format": case.format, "main": case.main, "commands": case.commands, "codes": result.codes}
+    still = sorted({finding.key for finding in result.findings if finding.grave})
     (folder / "case.json").write_text(json.dumps(said | ({"open": still} if still else {}), indent=1) + "\n")
 
 
@@ -96,11 +97,10 @@ def main() -> None:
     runner.warm()
     case, key = load(asked.folder)
     is_found = key in keys(case)
-    grave = is_found and not key.startswith("accepted: ")
     made = smaller(case, lambda one: key in keys(one)) if is_found and not asked.as_is else case
     sizes = [sum(map(len, one.files.values())) for one in (case, made)]
     print(f"{key}: {'found' if is_found else 'not found any more'}; {sizes[0]} -> {sizes[1]} bytes")
-    write(made, CORPUS / made.format / asked.name, asked.what or key, key if grave else "")
+    write(made, CORPUS / made.format / asked.name, asked.what or key)
 
 
 if __name__ == "__main__":
