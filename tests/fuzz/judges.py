@@ -155,8 +155,8 @@ DELIBERATE: tuple[tuple[str, str, str], ...] = (
     ("torch|record|folder", r"argument|expected dict|not understood|unhashable|without setting an exception|maxlen|"
      r"touch x|descriptor|must be|unpack|too many values|invalid literal for Fraction|DecimalException|badly formed",
      "torch.load makes the objects, and their classes refuse what they are made of; paramtool only describes them"),
-    ("torch|record", r"invalid literal for int",
-     "the member .storage_alignment is not looked at: where bytes stand follows from the directory"),
+    ("torch|record", r"invalid literal for int|codec can't decode",
+     "the members .storage_alignment and .data/serialization_id are not looked at: they say nothing of tensors"),
     ("torch|record", r"not in a subdirectory", "a member that nothing refers to is not looked at"),
     ("onnx", r"Wire format was corrupt", "what is inside of fields that say nothing of tensors is not looked at"),
     ("onnx", r"cannot reshape array", "external data without a length end where the shape says"),
