@@ -240,8 +240,10 @@ def close() -> None:
 
 def keep(number: int, module: str) -> NoReturn:
     """Start a worker for each question that comes on an open socket; end with whoever asks."""
+    import gc
     import select
 
+    gc.disable()  # a worker is short-lived
     channel = socket.socket(fileno=number)
     works = import_module(module)
     poll = select.poll()

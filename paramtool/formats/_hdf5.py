@@ -57,9 +57,9 @@ MAX_DESCRIPTION_NBYTES = 1 << 29
 """What may be said of one file."""
 FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
 """What HDF5 and h5py have built in, by number; szip, nbit and scaleoffset are of no use for weights."""
-DESCRIBED_PER_SECOND = 500_000
-"""Bytes of a file of small objects that a slow machine describes in a second of processor time; here 4,000,000."""
-MAX_DESCRIBED_NBYTES = 200_000_000
+DESCRIBED_PER_SECOND = 1 << 18
+"""Bytes of a file of the smallest objects that a slow machine describes in a second of processor time."""
+MAX_DESCRIBED_NBYTES = 1 << 27
 """No description takes longer for a larger file: the number of objects is limited."""
 DECODED_PER_SECOND = 4_000_000
 """Bytes of chunks, decoded by a slow machine; here 150,000,000."""
@@ -175,7 +175,7 @@ def read(file: BinaryIO, place: ByteRange, strings: Sequence[str], *, values: bo
 def elements(file: BinaryIO, place: ByteRange, path: str, nbytes: int) -> Iterator[bytes]:
     """The elements of a chunked dataset of `nbytes` bytes, little-endian and row by row, as blocks of any length."""
     _h5py_must_be_there(place.file)
-    work = max(1, nbytes // PART_NBYTES) * min(place.nbytes, MAX_DESCRIBED_NBYTES) // 100 + nbytes
+    work = nbytes + place.nbytes
     question = _aside.Question(
         WORKER,
         "elements",

@@ -103,14 +103,11 @@ class TestAnswers:
             ("crash", "ended by SIGSEGV"),
             ("hog", "more memory"),
             ("vanish", "without an answer"),
-            ("write", "ended by SIGXFSZ|File too large"),
+            ("write", "SIGXFSZ|File too large|temporary"),
         ],
     )
-    def test_what_ends_a_worker_is_an_error_of_the_file(
-        self, path: Path, function: str, words: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_ends_a_worker_is_an_error_of_the_file(self, path: Path, function: str, words: str) -> None:
         """Exit code 3 with the cause; the next question is answered."""
-        monkeypatch.chdir(path.parent)
         with pytest.raises(FormatError, match=words):
             list(asked(function, path))
         assert b"".join(asked("content", path)) == path.read_bytes()
@@ -239,7 +236,7 @@ def test_the_time_grows_with_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path:
         with open(os.devnull, "rb") as file:
             _hdf5.read(file, ByteRange("m.h5", 0, nbytes), ())
             list(_hdf5.elements(file, ByteRange("m.h5", 0, 10 << 30), "w", nbytes))
-    assert [one.cpu_seconds for one in limits[::2]] == [2, 2, 61, 401]
+    assert [one.cpu_seconds for one in limits[::2]] == [2, 2, 116, 513]
     assert [
         one.cpu_seconds > 2 + nbytes / 5e6 for one, nbytes in zip(limits[1::2], (1e3, 25e4, 3e7, 1e10), strict=True)
     ]

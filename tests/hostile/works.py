@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
@@ -54,7 +55,7 @@ def refuse(file: BinaryIO) -> Iterable[bytes]:
 
 
 def write(file: BinaryIO) -> Iterable[bytes]:
-    """Makes a file, which no worker may."""
-    with open("made", "wb") as made:
+    """Writes into a file, which no worker may."""
+    with tempfile.TemporaryFile() as made:
         made.write(b"x")
     return []

@@ -89,7 +89,7 @@ def test_the_process_of_its_own_starts_none() -> None:
     script = f"""{HOOK}
 import platform
 import paramtool.formats._hdf5_worker
-print(json.dumps({{"started": started, "processor": platform.processor()}}))
+print(json.dumps({{"started": list(started), "processor": platform.processor()}}))
 """
     assert ran(script) == {"started": [], "processor": platform.processor()}
 
