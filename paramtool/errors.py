@@ -114,6 +114,10 @@ class FormatError(ParamtoolError):
     exit_code = 3
 
 
+class UnreadableError(FormatError):
+    """The system does not let us read a file, or a part of it."""
+
+
 class Defects(FormatError):
     """Several defects of one input; `defects` holds one line each, the last of which may count what is not shown."""
 

@@ -38,7 +38,7 @@ def link(staged: Staged, name: str, other: str, advance: Advance = lambda nbytes
         except OSError as error:
             if error.errno not in NO_LINKS:
                 raise output_error(staged.path, error) from None
-    with open(staged.file(name), "rb") as file, Sink(staged.file(other), staged.path, advance) as sink:
+    with open(staged.file(name), "rb") as file, Sink(staged, other, advance) as sink:
         sink.copy(file, 0, os.fstat(file.fileno()).st_size)
     return False
 
@@ -46,7 +46,7 @@ def link(staged: Staged, name: str, other: str, advance: Advance = lambda nbytes
 def finish(staged: Staged, folders: Iterable[str]) -> None:
     """Write down what the output holds, and flush its folders to the disk."""
     try:
-        with Sink(staged.file(MANIFEST), staged.path, lambda nbytes: None) as sink:
+        with Sink(staged, MANIFEST, lambda nbytes: None) as sink:
             sink.write(manifest(staged.temporary))
         for folder in folders:
             sync_folder(staged.file(folder))

@@ -49,8 +49,12 @@ def create(path: str, is_folder: bool) -> tuple[str, int | None]:
         else:
             os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE))
         file = opened(name)
-        if file is None or (_locked(file) is not False and is_still(name, file)):
-            return name, file
+        try:
+            if file is None or (_locked(file) is not False and is_still(name, file)):
+                return name, file
+        except OSError:
+            remove(name)
+            raise
         os.close(file)  # another run took it for a dead one's before it was locked
 
 
@@ -88,7 +92,7 @@ def is_still(name: str, file: int) -> bool:
     """Whether a name still leads to an open file."""
     try:
         return os.path.samestat(os.lstat(name), os.fstat(file))
-    except OSError:
+    except FileNotFoundError:
         return False
 
 

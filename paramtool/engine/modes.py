@@ -31,13 +31,16 @@ def umask() -> int:
 
 
 def allowed_by_all(paths: Iterable[str], otherwise: int = 0o666) -> int:
-    """The permissions that all of some files or folders give, less the umask; `otherwise` where none is there."""
+    """The permissions that all of some files or folders give, less the umask; `otherwise` where there are none.
+
+    Of one that cannot be looked at any more nobody knows; then only the owner may do what the others allow.
+    """
     found = None
     for path in paths:
         try:
             mode = os.stat(path).st_mode & PERMISSIONS
         except OSError:
-            continue
+            mode = PRIVATE_FOLDER
         found = mode if found is None else found & mode
     return (otherwise if found is None else found) & ~umask()
 
@@ -54,23 +57,29 @@ def of_folder(mode: int) -> int:
 def settle(path: str, mode: int, replaced: str) -> None:
     """Give a file or a folder its permissions: those of what it replaces where that is there, else `mode`.
 
-    `replaced` may be empty.  OSError where the system refuses.
+    `replaced` may be empty.  A link at `path` is not followed.  OSError where the system refuses.
     """
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     try:
-        old = os.lstat(replaced) if replaced else None
-    except OSError:
-        old = None
-    if old is None or stat.S_IFMT(old.st_mode) != stat.S_IFMT(os.lstat(path).st_mode):
-        os.chmod(path, mode)
-        return
-    mode = old.st_mode & PERMISSIONS
-    now = os.lstat(path)
-    if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
-        try:
-            os.chown(path, old.st_uid, old.st_gid)
-        except (OSError, AttributeError):  # another's file or group; Windows has neither
-            mode &= ~0o070 | (mode & 0o007) << 3  # this group may do no more than anybody
-    os.chmod(path, mode)
+        now, old = os.fstat(file), _status(replaced) if replaced else None
+        if old is not None and stat.S_IFMT(old.st_mode) == stat.S_IFMT(now.st_mode):
+            mode = old.st_mode & PERMISSIONS
+            if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
+                try:
+                    os.fchown(file, old.st_uid, old.st_gid)
+                except OSError:  # another's file or group: this group may do no more than anybody
+                    mode &= ~0o070 | (mode & 0o007) << 3
+        os.fchmod(file, mode)
+    finally:
+        os.close(file)
+
+
+def _status(path: str) -> os.stat_result | None:
+    """What stands at a path, None where nothing does."""
+    try:
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def settle_folder(folder: str, mode: int, files: int, side: Mapping[str, str], replaced: str) -> None:

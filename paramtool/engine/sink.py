@@ -6,13 +6,14 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import BinaryIO
 
-from paramtool.engine.modes import PRIVATE_FILE
 from paramtool.engine.places import output_error
 from paramtool.engine.reflink import block_nbytes, clone, whole_blocks
 from paramtool.engine.source import Buffer, read_blocks
+from paramtool.engine.staging import Staged
 
 Advance = Callable[[int], None]
 FLUSH_NBYTES = 64 << 20
@@ -27,26 +28,22 @@ CANNOT_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.
 copying by hand then tells."""
 
 
-def _private(path: str, flags: int) -> int:
-    """Make a file that nobody else may look into; a link that somebody put in its place is not followed."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), PRIVATE_FILE)
-
-
 class Sink:
     """One file being written; its errors are the output's."""
 
-    def __init__(self, path: str, name: str, advance: Advance) -> None:
-        self.name = name
+    def __init__(self, staged: Staged, inside: str, advance: Advance) -> None:
+        """`inside` is the name in the output; empty for an output that is one file."""
+        self.name = staged.path
         self.advance = advance
         self.position = 0
         self.cloned = 0
         """Bytes that stand in blocks of another file."""
-        self._path = path
+        self._create = partial(staged.create, inside)
         self._flushed = 0
 
     def __enter__(self) -> Sink:
         try:
-            self.file: BinaryIO = open(self._path, "w+b", buffering=0, opener=_private)
+            self.file = self._create()
         except OSError as error:
             raise output_error(self.name, error) from None
         return self

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.elements import Elements, take
-from paramtool.errors import FormatError, OutputError
+from paramtool.errors import FormatError, OutputError, UnreadableError
 from paramtool.formats._files import changed, check_unchanged, file_changed, read_at
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
 from paramtool.model.inflating import Budget
-from paramtool.model.storage import Backing, ByteRange, Cast, Constant, Encoded, Inline, Storage
+from paramtool.model.storage import Backing, ByteRange, Cast, Constant, Encoded, Inline, SourceFile, Storage
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -110,6 +110,11 @@ class Source:
         if kind is None and not self._checked:
             self.check_unchanged()
 
+    def hand_over(self) -> tuple[SourceFile, ...]:
+        """The files, for whoever looks at the end whether they are unchanged; then that is not done here."""
+        self._checked = True
+        return self.checkpoint.files
+
     def check_unchanged(self) -> None:
         """FormatError where a file is no longer the one that was described, or was written to since."""
         for file in self.checkpoint.files:
@@ -169,7 +174,17 @@ class Source:
                 part[:] = _repeated(element, start + at, len(part))
             return
         file, base = self.place(storage_id)
-        read_at(file, base + start, buffer)
+        try:
+            read_at(file, base + start, buffer)
+        except UnreadableError as error:
+            raise (self._spool_error(storage_id, error) if file is self._spool else error) from None
+
+    def _spool_error(self, storage_id: int, error: Exception) -> OutputError:
+        nbytes = self.checkpoint.storages[storage_id].nbytes
+        return OutputError(
+            f"{tempfile.gettempdir()}: a decoded storage of {nbytes} bytes cannot be kept: {error}",
+            hint="TMPDIR=... names a folder with more space",
+        )
 
     def _pread(self, file: BinaryIO, start: int, nbytes: int) -> bytes:
         data = bytearray(nbytes)
@@ -291,14 +306,10 @@ class Source:
                     spool.seek(len(part), os.SEEK_CUR)
                 else:
                     spool.write(part)
-            spool.truncate()
             spool.flush()
+            os.ftruncate(spool.fileno(), spool.tell())
         except OSError as error:
-            place = tempfile.gettempdir()
-            raise OutputError(
-                f"{place}: a decoded storage of {storage.nbytes} bytes cannot be kept: {error.strerror}",
-                hint="TMPDIR=... names a folder with more space",
-            ) from None
+            raise self._spool_error(int(storage.id), error) from None
         return start
 
     def _decoded(self, storage: Storage) -> Iterator[Buffer]:

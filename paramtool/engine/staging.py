@@ -13,15 +13,19 @@ import errno
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
+from typing import BinaryIO, TypeVar
 
 from paramtool.engine import exchange, leftovers, modes
 from paramtool.engine.places import NOTHING, check_place, output_error
 from paramtool.engine.signals import held
-from paramtool.errors import OutputError, some
+from paramtool.errors import OutputError, ParamtoolError, some
 from paramtool.formats._files import check_unchanged, walk
 from paramtool.formats._weights import WeightsName
 from paramtool.model.storage import SourceFile
+
+Failed = TypeVar("Failed", bound=BaseException)
 
 
 class Staged:
@@ -63,9 +67,11 @@ class Staged:
                 self.temporary, self._held = leftovers.create(self.path, self.is_folder)
                 atexit.register(self._clean)
         except OSError as error:
-            raise output_error(self.path, error) from None
-        except BaseException:
             self._clean()
+            raise self._noted(output_error(self.path, error)) from None
+        except BaseException as error:
+            self._clean()
+            self._noted(error)
             raise
         return self
 
@@ -73,6 +79,14 @@ class Staged:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._clean()
+        if error is not None:
+            self._noted(error)
+
+    def _noted(self, error: Failed) -> Failed:
+        """An error, with what was done about leftovers: no report says it then."""
+        if isinstance(error, ParamtoolError):
+            error.hint = "; ".join(filter(None, (error.hint, *self.notes)))
+        return error
 
     def _clean(self) -> None:
         """Remove what stands under the temporary name; a signal waits until that is done."""
@@ -92,16 +106,39 @@ class Staged:
         """Where a file of the output is written for now."""
         return os.path.join(self.temporary, name) if self.is_folder else self.temporary
 
+    def create(self, name: str) -> BinaryIO:
+        """Make a file of the output, for writing, which its owner alone may look into; OSError as of open.
+
+        It is made in the very folder that was made, also where somebody has put another one in its place since.
+        """
+        return open(self.file(name), "w+b", buffering=0, opener=partial(self._opened, name))
+
+    def _opened(self, name: str, path: str, flags: int) -> int:
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+        if self._held is None:  # Windows
+            return os.open(path, flags, modes.PRIVATE_FILE)
+        if self.is_folder:
+            return os.open(name, flags, modes.PRIVATE_FILE, dir_fd=self._held)
+        file = os.open(path, flags & ~(os.O_TRUNC | os.O_CREAT))
+        if not os.path.samestat(os.fstat(file), os.fstat(self._held)):
+            os.close(file)
+            raise FileExistsError(errno.EEXIST, "somebody put another file in the place of the temporary one", path)
+        os.ftruncate(file, 0)
+        return file
+
     def make_folders(self, name: str) -> None:
         """Make a folder inside the output, with those around it; nothing for the empty name.  OSError as of mkdir.
 
         The output's own folder is never made again: who removed it has a reason.
         """
-        made = self.temporary
-        for part in filter(None, name.split("/")):
-            made = os.path.join(made, part)
+        parts = list(filter(None, name.split("/")))
+        for count in range(1, len(parts) + 1):
+            made = "/".join(parts[:count])
             with suppress(FileExistsError):
-                os.mkdir(made, modes.PRIVATE_FOLDER)
+                if self._held is None:  # Windows
+                    os.mkdir(self.file(made))
+                else:
+                    os.mkdir(made, modes.PRIVATE_FOLDER, dir_fd=self._held)
 
     def watch(self, files: Iterable[SourceFile]) -> None:
         """Files that the output is made from: `commit` is a FormatError where one of them has changed by then."""
@@ -123,7 +160,7 @@ class Staged:
                 listing = _listing(self.path) if self.is_folder and os.path.isdir(self.path) else {}
                 self._check()
                 self._settle()
-                if not os.path.lexists(self.path):
+                if not self.force or not os.path.lexists(self.path):
                     self._put()
                 elif self.is_folder:
                     self._replace_folder(listing)

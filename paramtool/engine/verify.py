@@ -37,7 +37,12 @@ def by_safetensors(
     numbers = {name: number for number, name in enumerate(stored_names(path))}
     wanted = {target.name: target for target in targets}
     written = read_file(path)
-    with safe_open(path, framework="numpy") as file, Source(written) as raw:
+    try:
+        opened = safe_open(path, framework="numpy")
+    except SafetensorError as error:
+        yield f"the safetensors library does not open it: {error}"
+        return
+    with opened as file, Source(written) as raw:
         names = set(file.keys())
         yield from (f"{name!r}: is not in the file" for name in sorted(wanted.keys() - names))
         yield from (f"{name!r}: is in the file and was not planned" for name in sorted(names - wanted.keys()))

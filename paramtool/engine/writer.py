@@ -32,10 +32,10 @@ def write(
     OutputError where the disk refuses; FormatError where the source turns out damaged.
     """
     outputs = list(outputs)
-    staged.watch(source.checkpoint.files)
+    staged.watch(source.hand_over())
     _check_space(staged, sum(output.nbytes for output in outputs))
     for output in outputs:
-        with Sink(staged.file(output.name), staged.path, advance) as sink:
+        with Sink(staged, output.name, advance) as sink:
             _write_segments(output, source, sink)
         staged.cloned += sink.cloned
     source.settle()
@@ -73,14 +73,13 @@ def copy_whole(staged: Staged, files: Mapping[str, str], advance: Advance) -> No
     FormatError where a file cannot be read, OutputError where the disk refuses.
     """
     for name, source in files.items():
-        path = staged.file(name)
         file, status = open_source(source)
         with file:
             try:
                 staged.make_folders(os.path.dirname(name))
             except OSError as error:
                 raise output_error(staged.path, error) from None
-            with Sink(path, staged.path, advance) as sink:
+            with Sink(staged, name, advance) as sink:
                 sink.copy(file, 0, status.nbytes)
             staged.watch([status])
     try:

@@ -39,9 +39,7 @@ class Format(NamedTuple):
         try:
             found: Checkpoint = reader.read(path)
         except OSError as error:
-            if error.filename is not None:
-                raise
-            raise unreadable(path, error) from None
+            raise unreadable(os.fsdecode(error.filename or path), error) from None
         return found
 
 

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from paramtool.errors import ParamtoolError
 from paramtool.formats import _policy, _sniff, _zip
-from paramtool.formats._files import open_source
+from paramtool.formats._files import Contents, open_source
 from paramtool.formats._pickle import DEFAULT_LIMITS, attempt
 from paramtool.formats._pickle_values import Instance, Use
 from paramtool.formats._torch_values import CONSTRUCTORS, KNOWN
 from paramtool.model.checkpoint import Unknown
 
 if TYPE_CHECKING:
-    from paramtool.formats._pickle_machine import Buffer
+    from paramtool.formats._files import Buffer
 
 MAX_PICKLES = 1000
 """The most consecutive pickles of a file that are run."""
@@ -92,8 +92,6 @@ def scan(path: str) -> tuple[Unknown, ...]:
 
 def scan_file(path: str) -> Scanned:
     """The same, and whether the file is a pickle."""
-    import mmap
-
     try:
         file, source = open_source(path)
     except ParamtoolError:
@@ -111,8 +109,7 @@ def scan_file(path: str) -> Scanned:
             if members:
                 found = _merged(tuple(one for member in names for one in scan_member(file, member, path, work)))
                 return Scanned(found, False, work.ended)
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return scan_bytes(data)
+        return scan_bytes(Contents(file, source.nbytes))
 
 
 def scan_bytes(data: Buffer) -> Scanned:
@@ -236,7 +233,7 @@ def _walked_zip(data: Buffer, depth: int, work: Work) -> Iterator[Unknown]:
         at = data.find(_zip.LOCAL_SIGNATURE, at + 1, MAX_WALKED_NBYTES)
         if at < 0 or at + _zip.LOCAL.size > len(data) or work.left <= 0:
             return
-        fields = _zip.LOCAL.unpack_from(data, at)
+        fields = _zip.LOCAL.unpack(data[at : at + _zip.LOCAL.size])
         method, name_nbytes, extra_nbytes = fields[3], fields[9], fields[10]
         name = bytes(data[at + _zip.LOCAL.size : at + _zip.LOCAL.size + name_nbytes]).decode("latin-1")
         start = at + _zip.LOCAL.size + name_nbytes + extra_nbytes

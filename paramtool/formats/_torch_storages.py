@@ -19,7 +19,7 @@ from paramtool.model.storage import Backing, Inline, SourceFile, Storage
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
-    from mmap import mmap
+    from paramtool.formats._files import Buffer
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Storages:
         self.inline[number] = value.array.data or b""
         return view
 
-    def run(self, data: bytes | mmap, start: int, where: str = "", stored_nbytes: int | None = None) -> Result:
+    def run(self, data: Buffer, start: int, where: str = "", stored_nbytes: int | None = None) -> Result:
         """One pickle of this file, which has `stored_nbytes` there; None where it stands there as it is."""
         where = where or self.source.path
         limits = DEFAULT_LIMITS if stored_nbytes is None else Limits.of_stored(stored_nbytes)

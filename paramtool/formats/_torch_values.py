@@ -146,8 +146,8 @@ def _tensor(storage: object, offset: object, size: object, stride: object) -> Te
 
 
 def _tensor_v2(
-    storage: object, offset: object, size: object, stride: object, requires_grad: object = None,
-    hooks: object = None, metadata: object = None,
+    storage: object, offset: object, size: object, stride: object, requires_grad: object, hooks: object,
+    metadata: object = None,
 ) -> Tensor:  # fmt: skip
     return Tensor(_pending(_view(storage, offset, size, stride), metadata), _flag(requires_grad))
 
@@ -160,7 +160,10 @@ def _tensor_v3(
 
 
 def _flag(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
+    """Whether a tensor asks for gradients; as torch, ValueError where that is any other value that is known."""
+    if isinstance(value, bool) or value is None or _unknown(value):
+        return value if isinstance(value, bool) else None
+    raise ValueError(f"requires_grad is of type {type(value).__name__}; expected True or False")
 
 
 def _pending(value: Value, metadata: object) -> Value:

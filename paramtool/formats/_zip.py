@@ -15,6 +15,7 @@ All numbers are little-endian.  Source of the structures: PKWARE APPNOTE.TXT 6.3
 
 from __future__ import annotations
 
+import errno
 import os
 import zlib
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from struct import Struct
 from typing import BinaryIO, NamedTuple
 
 from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
+from paramtool.formats._files import pread
 
 STORED, DEFLATED = 0, 8
 
@@ -219,7 +221,7 @@ def _apply_zip64(descriptor: int, at: int, end: tuple[int, ...], where: str) -> 
 
     A number that the old record does hold must agree with the zip64 one.
     """
-    if at < LOCATOR.size or os.pread(descriptor, 4, at - LOCATOR.size) != LOCATOR_SIGNATURE:
+    if at < LOCATOR.size or pread(descriptor, 4, at - LOCATOR.size) != LOCATOR_SIGNATURE:
         return at, end
     at -= LOCATOR.size
     _, disk, place, disks = LOCATOR.unpack(_pread(descriptor, at, LOCATOR.size, where))
@@ -345,8 +347,12 @@ def _read_local(descriptor: int, entry: _Entry, report: _Report) -> None:
     """
     nbytes = LOCAL.size + len(entry.raw)
     try:
-        head = os.pread(descriptor, nbytes, entry.header_start)
-    except (OSError, OverflowError):
+        head = pread(descriptor, nbytes, entry.header_start)
+    except OverflowError:
+        head = b""
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a place that no file can have
+            raise
         head = b""
     if len(head) < nbytes or head[:4] != LOCAL_SIGNATURE:
         report.add(entry.name, f"found no local header at byte {entry.header_start:,}; expected one")
@@ -429,11 +435,8 @@ def _inflate(descriptor: int, member: Member, spot: str) -> bytes:
 
 def _pread(descriptor: int, byte_start: int, nbytes: int, spot: str) -> bytes:
     """Exactly `nbytes` bytes from `byte_start`; FormatError if the file ends before."""
-    parts, at, stop = [], byte_start, byte_start + nbytes
-    while at < stop:
-        part = os.pread(descriptor, min(stop - at, 1 << 30), at)
-        if not part:
-            raise FormatError(f"{spot}: found the end of the file at byte {at:,}; expected {stop:,}")
-        parts.append(part)
-        at += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    data = pread(descriptor, nbytes, byte_start)
+    if len(data) < nbytes:
+        at, stop = byte_start + len(data), byte_start + nbytes
+        raise FormatError(f"{spot}: found the end of the file at byte {at:,}; expected {stop:,}")
+    return data

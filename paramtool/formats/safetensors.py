@@ -36,6 +36,8 @@ HEADER_LENGTH = Struct("<Q")
 SHARD_HEADER_NBYTES = 80_000_000
 """A shard is closed before its header comes near the limit."""
 METADATA = "__metadata__"
+MAX_DEPTH = 126
+"""Of an entry with members that nobody knows: serde_json takes 127 with the header around it."""
 ALIGN = 8
 """Tensor data begins at a multiple of so many bytes, as the safetensors library's own writer has it."""
 MAX_ALIGN = 65536
@@ -88,7 +90,7 @@ def _read_header(file: BinaryIO, source: SourceFile) -> tuple[dict[str, Any], in
     try:
         text = read.decode("utf-8")
         del read  # a million names are a hundred megabytes
-        header = _json.strict(text, _compact)
+        header = _json.strict(text, _compact, finite=True)
     except ValueError as error:
         raise FormatError(f"{path}: byte 8: the header is no JSON: {error}") from None
     return header, HEADER_LENGTH.size + length
@@ -139,6 +141,8 @@ def _entry(item: Any) -> tuple[DType, tuple[int, ...], int, int]:
     """dtype, shape, begin and end of one header entry; ValueError says what is wrong."""
     if not isinstance(item, dict) or not {"dtype", "shape", "data_offsets"} <= item.keys():
         raise ValueError("expected an object with dtype, shape and data_offsets")
+    if len(item) > 3 and _json.depth(item) > MAX_DEPTH:
+        raise ValueError("has a member that is nested too deep")
     code, shape, offsets = item["dtype"], item["shape"], item["data_offsets"]
     if not isinstance(code, str) or code not in DTYPE_CODES:
         raise ValueError(f"unknown dtype {code!r:.60}")

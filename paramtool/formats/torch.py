@@ -27,6 +27,8 @@ from paramtool.model.dtype import DType
 from paramtool.model.storage import Backing, ByteRange, Encoded, SourceFile
 
 MAX_PICKLE_NBYTES = 512 << 20
+VERSIONS = range(1, 11)
+"""kMinSupportedFileFormatVersion to kMaxSupportedFileFormatVersion of caffe2/serialize/versions.h (2.13)."""
 
 
 def read(path: str) -> Checkpoint:
@@ -49,6 +51,7 @@ def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
     where = source.path
     members = {member.name: member for member in _zip.read_directory(file, where)}
     root = _root(where, members)
+    _check_version(file, where, root, members)
     script = f"{root}/constants.pkl" in members
     storages = Storages(source)
     values: dict[str, object] = {}
@@ -115,6 +118,19 @@ def _root(where: str, members: Mapping[str, _zip.Member]) -> str:
     else:
         what = "a zip archive without one folder that holds data.pkl; torch.save did not write it"
     raise FormatError(f"{where}: is {what}")
+
+
+def _check_version(file: BinaryIO, where: str, root: str, members: Mapping[str, _zip.Member]) -> None:
+    """FormatError unless the archive says that it is of a version that torch reads (PyTorchStreamReader::init)."""
+    member = members.get(f"{root}/.data/version") or members.get(f"{root}/version")
+    if member is None:
+        raise FormatError(f"{where}: has no {root}/version; it is no archive of torch.save, or was changed")
+    said = _zip.read_member(file, member, where, 64).strip()
+    if not (said.isdigit() and int(said) in VERSIONS):
+        raise FormatError(
+            f"{where}: {member.name!r}: found {said!r:.80}; expected a version from {VERSIONS[0]} to {VERSIONS[-1]}",
+            hint="if a newer torch wrote it, save it there as safetensors",
+        )
 
 
 def _with_constants(value: object, constants: object) -> object:

@@ -168,6 +168,8 @@ class Work:
             ]
             found += (f"{one.folder}: {text}" for text in differences)
         if found:
+            for source in self.sources:
+                source.check_unchanged()
             raise unproved(target, found)
 
 

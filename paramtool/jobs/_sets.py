@@ -16,6 +16,7 @@ from paramtool.jobs._companions import Companions, check_names, check_one_file, 
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writers import check_name
 from paramtool.jobs._writing import SHARD_NBYTES, Destination, R, Work, carry_out, default_output
+from paramtool.model.checkpoint import Ordered
 
 Prepare = Callable[[str, Weights, Destination], tuple[R, Work]]
 """Plan one set of weights: (folder, set, destination) -> (report, work)."""
@@ -95,9 +96,10 @@ def _first_difference(found: Weights, copy: Copy, advance: Callable[[int], None]
     from paramtool.engine.source import Source
 
     mine, theirs = dict(found.checkpoint.windows()), dict(copy.checkpoint.windows())
+    parts = Ordered(theirs)
     with Source(found.checkpoint) as a, Source(copy.checkpoint) as b:
         for first, other in copy.pairs:
-            for label in [one for one in theirs if one == other or one.startswith(f"{other}/")]:
+            for label in [*([other] if other in theirs else []), *parts.under(f"{other}/")]:
                 window = mine.get(first + label.removeprefix(other))
                 if window is None or not same_bytes(a, window, b, theirs[label]):
                     return label

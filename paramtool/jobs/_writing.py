@@ -18,7 +18,7 @@ from paramtool.engine.source import Source
 from paramtool.engine.staging import Staged
 from paramtool.engine.verify import by_name
 from paramtool.engine.writer import make_folder, write
-from paramtool.errors import OutputError, ParamtoolError, UnsafeError, UsageError, listed
+from paramtool.errors import OutputError, ParamtoolError, UnreadableError, UnsafeError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.formats._output import OutputFile
 from paramtool.formats._policy import told
@@ -242,10 +242,8 @@ class Work:
         ]
         found = found or list(self._differences_by_name(place(self.outputs[-1].name), advance))
         if found:
-            raise self._unproved(found)
-
-    def _unproved(self, found: Sequence[str]) -> OutputError:
-        return unproved(self.where.path, found)
+            source.check_unchanged()
+            raise unproved(self.where.path, found)
 
     def _differences_by_name(self, path: str, advance: Advance) -> Iterator[str]:
         written = formats.read_file(path)
@@ -263,13 +261,15 @@ def read_back(staged: Staged) -> Iterator[None]:
     """Errors of what was written as errors of the output, under the path that it would have had."""
     try:
         yield
-    except ParamtoolError as error:
-        if staged.temporary not in str(error):
+    except (ParamtoolError, OSError) as error:
+        told = str(error) if isinstance(error, ParamtoolError) else f"{staged.temporary}: {error.strerror or error}"
+        if staged.temporary not in told:
             raise
-        raise unproved(staged.path, [str(error).replace(staged.temporary, staged.path)]) from None
-    except OSError as error:
+        told = told.replace(staged.temporary, staged.path)
+        if not isinstance(error, (UnreadableError, OSError)):
+            raise unproved(staged.path, [told]) from None
         raise OutputError(
-            f"{staged.path}: cannot be read back, so it was not kept: {error.strerror or error}",
+            f"{told}: it was written, and not kept, since it cannot be read back",
             hint="the disk may fail; -o writes elsewhere",
         ) from None
 

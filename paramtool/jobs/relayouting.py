@@ -370,9 +370,15 @@ def _wanted(options: RelayoutOptions) -> Wanted:
 
 def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> Converted:
     """One network in the layout that is wanted."""
-    name, chosen = layouts.parse(options.target or found.parts or DEFAULT)
-    layout = layouts.find(name)
     network = found.network
+    try:
+        name, chosen = layouts.parse(options.target or found.parts or DEFAULT)
+        layout = layouts.find(name)
+    except UsageError as error:
+        if options.target is not None:
+            raise
+        text = f"{checkpoint.files[0].path}: {network.at!r:.200}: the file says what it was made from, and {error}"
+        raise LayoutError(text, "--layout-file has a layout of one's own, `convert --to` writes another") from None
     at = (options.rename or {}).get(network.at, network.at)
     views = {name: view for name, view in checkpoint.views().items() if not (options.drop_kept and found.is_kept(name))}
     shapes = found.shapes if name == found.parts else {}

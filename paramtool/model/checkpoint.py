@@ -10,8 +10,10 @@ Checkpoint
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from paramtool.model.dtype import DType
 from paramtool.model.objects import EMPTY, Node
@@ -183,6 +185,31 @@ class Checkpoint:
     def views(self) -> dict[str, View]:
         """{name: window} of the tensors that are plain ones."""
         return {name: entry.value for name, entry in self.entries.items() if isinstance(entry.value, View)}
+
+
+class Ordered:
+    """Names in alphabetical order, so that those under a prefix are found without looking at each.
+
+    >>> names = Ordered(["b.w", "a.b.w", "a.w", "ab"])
+    >>> list(names.under("a.")), names.count("b."), names.count("c.")
+    (['a.b.w', 'a.w'], 1, 0)
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = sorted(names)
+
+    def under(self, prefix: str) -> Iterator[str]:
+        """The names that begin with a prefix."""
+        return islice(self._names, *self._bounds(prefix))
+
+    def count(self, prefix: str) -> int:
+        """How many names begin with a prefix."""
+        start, stop = self._bounds(prefix)
+        return stop - start
+
+    def _bounds(self, prefix: str) -> tuple[int, int]:
+        start = bisect_left(self._names, prefix)
+        return start, bisect_right(self._names, prefix, start, key=lambda name: name[: len(prefix)])
 
 
 def unescaped_name(path: tuple[str, ...]) -> str:

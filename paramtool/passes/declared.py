@@ -13,11 +13,11 @@ that counts (`ClassTies`); else names are recognised by their words, and a row s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paramtool.model.alias import AliasGraph
-from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.checkpoint import Checkpoint, Ordered
 from paramtool.model.config import SHARE, SIDES, TEXT, WORDS, Config
 from paramtool.passes import select
 from paramtool.passes._tie_defaults import TIED, UNTIED, VERSION
@@ -144,12 +144,25 @@ def _chains(found: Iterable[Tie]) -> list[set[str]]:
 
 def _parts(checkpoint: Checkpoint) -> Iterator[tuple[str, list[str]]]:
     """What the names of each part begin with that could be one model, and its names; those of an optimizer are none."""
-    names = [name for name, entry in checkpoint.entries.items() if entry.role != "optimizer"]
-    outer = [s.prefix for s in checkpoint.sections if s.role != "optimizer"]
-    outer = [p for p in outer if not any(p != other and p.startswith(other) for other in outer)]
-    for prefix in outer:
-        yield prefix, [name for name in names if name.startswith(prefix)]
-    yield "", [name for name in names if not name.startswith(tuple(outer))]
+    place = {n: k for k, n in enumerate(n for n, entry in checkpoint.entries.items() if entry.role != "optimizer")}
+    ordered = Ordered(place)
+    inside: set[str] = set()
+    for prefix in _outermost([s.prefix for s in checkpoint.sections if s.role != "optimizer"]):
+        names = sorted(ordered.under(prefix), key=place.__getitem__)
+        inside.update(names)
+        yield prefix, names
+    yield "", [name for name in place if name not in inside]
+
+
+def _outermost(prefixes: Sequence[str]) -> list[str]:
+    """Those of the prefixes that begin with no other one, in their order."""
+    found: dict[str, None] = {}
+    last = None
+    for prefix in sorted(prefixes):  # what begins with a prefix comes right behind it
+        if last is None or not prefix.startswith(last):
+            found[prefix] = None
+            last = prefix
+    return [prefix for prefix in prefixes if prefix in found]
 
 
 def expected(config: Config, names: Iterable[str], prefix: str = "", model: ClassTies | None = None) -> list[Declared]:

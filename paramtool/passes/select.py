@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from paramtool.errors import UsageError
-from paramtool.model.checkpoint import Checkpoint, Module
+from paramtool.model.checkpoint import Checkpoint, Module, Ordered
 from paramtool.model.objects import EMPTY, Opaque, map_tensors, rebased, subtree, tensor_names, walk
 from paramtool.model.storage import Cast
 
@@ -82,8 +82,9 @@ def section_for(checkpoint: Checkpoint, wanted: Collection[str]) -> str | None:
 
     A draw between sections is a UsageError that lists them.
     """
-    scores = {part.name: sum(part.prefix + n in checkpoint.entries for n in wanted) for part in checkpoint.sections}
-    whole = sum(n in checkpoint.entries for n in wanted)
+    asked, names = set(wanted), Ordered(checkpoint.entries if checkpoint.sections else ())
+    scores = {s.name: sum(n[len(s.prefix) :] in asked for n in names.under(s.prefix)) for s in checkpoint.sections}
+    whole = sum(n in checkpoint.entries for n in asked)
     best = max(scores.values(), default=0)
     if whole >= best:
         return None
@@ -105,8 +106,9 @@ def model_section(checkpoint: Checkpoint, hint: str) -> str | None:
     if not any(section.role in ("optimizer", "ema") for section in checkpoint.sections):
         return None
     models = [section for section in checkpoint.sections if section.role == "model"]
-    inside = tuple(section.prefix for section in models)
-    outside = any(e.role == "model" and not name.startswith(inside) for name, e in checkpoint.entries.items())
+    names = Ordered(checkpoint.entries)
+    inside = {name for section in models for name in names.under(section.prefix)}
+    outside = any(e.role == "model" and name not in inside for name, e in checkpoint.entries.items())
     if len(models) == 1 and not outside:
         return models[0].name
     sections = ", ".join(f"{section.name!r} ({section.role})" for section in checkpoint.sections)

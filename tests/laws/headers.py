@@ -18,10 +18,15 @@ ODD: tuple[object, ...] = (
 )  # fmt: skip
 TEXTS = (
     "NaN", "Infinity", "-Infinity", "-0", "0e0", "1e2", "4E0", "1e999", "1" + "0" * 400, "01", "+1", "0x4", ".5", "4.",
-    "nul", "True", "''", '"\\ud800"', '"\\ud83d\\ude00"', '"\\u0000"', '"\t"', '"\\x"', "[" * 130 + "]" * 130, "[1,]",
+    "nul", "True", "''", '"\\ud800"', '"\\ud83d\\ude00"', '"\\u0000"', '"\t"', '"\\x"', "[1,]",
     "[,]", "{,}", "/**/", "", "\ufeff", "\xa0", "\x0b", " \t\r\n", '{"a":1,"a":2}', '"' + "a" * 70_000 + '"',
+    "[" * 125 + "]" * 125, "[" * 126 + "]" * 126,
 )  # fmt: skip
-"""What JSON spells in odd ways, or is none."""
+"""What JSON spells in odd ways, or is none; at the end lists in lists, as deep as serde_json goes, and deeper."""
+
+
+HOLE = "@hole@"
+"""Takes the place of a value that is put in as text."""
 
 
 def honest(random: Random) -> tuple[dict[str, Any], bytes]:
@@ -52,14 +57,9 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
     return [place for key, inner in pairs for place in ((value, key), *_places(inner))]
 
 
-HOLE = "@hole@"
-"""Takes the place of a value that is put in as text."""
-
-
 def changed(random: Random) -> bytes:
     """A file: honest, or changed in a value, a key, an offset, the text, the bytes or the lengths around it."""
     header, data = honest(random)
-    hole = None
     for _ in range(random.choice((0, 0, 1, 1, 1, 2))):
         places = _places(header)
         if not places:
@@ -71,17 +71,19 @@ def changed(random: Random) -> bytes:
             case 2 if isinstance(holder[key], int):
                 holder[key] += random.choice((-4, -1, 1, 4, 8))
             case 3 if isinstance(holder, dict):
-                holder[random.choice(("dtype", "shape", "data_offsets", "extra", "__metadata__", "w"))] = holder.pop(key)
+                holder[random.choice(("dtype", "shape", "data_offsets", "extra", "__metadata__", "w"))] = holder.pop(
+                    key
+                )
             case 4 if isinstance(holder, dict):
-                holder[random.choice(("extra", "dtype", "w", "__metadata__"))] = deepcopy(random.choice(ODD))
+                holder[random.choice(("extra", "dtype", "w", "__metadata__"))] = deepcopy(random.choice((*ODD, HOLE)))
             case 5:
                 del holder[key]
             case _:
-                hole = random.choice(TEXTS)
                 holder[key] = HOLE
-    text = json.dumps(header, ensure_ascii=random.random() < 0.5, separators=random.choice(((",", ":"), (" , ", " : "))))
-    if hole is not None:
-        text = text.replace(f'"{HOLE}"', hole)
+    text = json.dumps(
+        header, ensure_ascii=random.random() < 0.5, separators=random.choice(((",", ":"), (" , ", " : ")))
+    )
+    text = text.replace(f'"{HOLE}"', random.choice(TEXTS))
     raw = bytearray(text.encode("utf-8", "surrogatepass"))
     for _ in range(random.choice((0,) * 5 + (1,))):
         at = random.randrange(len(raw))
@@ -91,7 +93,9 @@ def changed(random: Random) -> bytes:
             case 1:
                 del raw[at]
             case 2:
-                raw[at:at] = random.choice((b" ", b"0", b",", b'"', b"\\u0041", b"\\", b"-", b"\xc3\xbc", b"\xed\xa0\x80"))
+                raw[at:at] = random.choice(
+                    (b" ", b"0", b",", b'"', b"\\u0041", b"\\", b"-", b"\xc3\xbc", b"\xed\xa0\x80")
+                )
             case 3:
                 raw[at:] = raw[at : at + random.randrange(20)]
     raw += random.choice((b"",) * 12 + (b" " * 7, b"\n", b"\t \r", b"\0", b"{}", b"\x0b"))

@@ -87,10 +87,14 @@ def parts(random: Random, depth: int) -> list[list[Any]]:
     """What an object is made of."""
     found: list[list[Any]] = []
     if random.random() < 0.8:
-        row = [scalar(random) if random.random() < 0.8 else node(random, depth + 1) for _ in range(random.randint(0, 3))]
+        row = [
+            scalar(random) if random.random() < 0.8 else node(random, depth + 1) for _ in range(random.randint(0, 3))
+        ]
         found.append(["args", {"seq": "tuple", "items": row}])
     if random.random() < 0.3:
-        pairs = [[random.choice((*"abc", "int", "is_safe")), node(random, depth + 1)] for _ in range(random.randint(0, 2))]
+        pairs = [
+            [random.choice((*"abc", "int", "is_safe")), node(random, depth + 1)] for _ in range(random.randint(0, 2))
+        ]
         found.append(["state", {"map": "dict", "items": pairs} if random.random() < 0.7 else node(random, depth + 1)])
     if random.random() < 0.2:
         found.append(["data", array(random) if random.random() < 0.7 else {"tensor": "w"}])
@@ -101,7 +105,9 @@ def parts(random: Random, depth: int) -> list[list[Any]]:
 
 def array(random: Random) -> Any:
     """An array of NumPy's, not always of as many bytes as it says."""
-    dtype = random.choice(("<f4", "<i8", "|b1", "<U2", "|S3", "<M8", "|O", "O", "|V4", "<f3", "", "x", ">f4", "f4", "<c8"))
+    dtype = random.choice(
+        ("<f4", "<i8", "|b1", "<U2", "|S3", "<M8", "|O", "O", "|V4", "<f3", "", "x", ">f4", "f4", "<c8")
+    )
     shape = random.choice(([], [2], [0], [1, 2], [-1], [2**40]))
     return {"array": [dtype, shape, random.choice("CFx"), b64encode(bytes(random.choice((0, 4, 8, 16)))).decode()]}
 
