@@ -1,5 +1,6 @@
-"""The bounds of pickles, judged by torch: what torch.save writes stays far below them, packed anew or not; and keys that
-are not equal to themselves are as many as torch.load finds.
+"""The bounds of pickles, judged by torch: what torch.save writes stays far below them, packed anew or not.
+
+And keys that are not equal to themselves are as many as torch.load finds.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def lightning(many: int) -> object:
     history = [{"epoch": k, "loss": 1 / (k + 1), "best": False, "note": None} for k in range(many)]
     return {
         "state_dict": {f"net.{k}.weight": torch.ones(2) for k in range(100)},
-        "callbacks": {f"ModelCheckpoint{{'monitor': 'loss{k}'}}": {"best_k_models": {}, "scores": history} for k in range(2)},
+        "callbacks": {f"ModelCheckpoint{{'monitor': 'loss{k}'}}": {"best": {}, "scores": history} for k in range(2)},
         "hyper_parameters": settings,
         "loops": [settings] * 20,
         "labels": ["a cat", "a dog"] * many,
