@@ -56,11 +56,11 @@ class Bounds:
         """The bounds of pickles that have so many bytes in their file, deflated or not.
 
         >>> Bounds.of(200 << 20).tensors
-        26214400
+        52428800
         """
         return cls(
             places=max(MIN_PLACES, 4 * pickle_nbytes),
-            tensors=max(MIN_TENSORS, pickle_nbytes // 8),
+            tensors=max(MIN_TENSORS, pickle_nbytes // 4),
             characters=max(MIN_CHARACTERS, 64 * pickle_nbytes),
         )
 
