@@ -2,6 +2,8 @@
 #
 #   make demo     inspect and dedup a small checkpoint, then load it into three variants of its model
 #   make test     every test; those of reflinks only where mkfs.xfs (xfsprogs) is and a loop may be mounted
+#   make hard     every fault instead of a sample: each call of each command fails, each boundary is met by each signal,
+#                 2,000 kills at any moment, and the heavy tests of hostile files
 #   make oracles  other libraries' verdicts: each framework runs what was converted for it, in an environment of its own
 #                 (10 of them, 14 GB), and docs/proofs.md tells of it; cuDNN is asked too, see `make cudnn`; the
 #                 zoo of transformers and timm (one more, 6 GB, at most an hour; it goes on where it was cut short)
@@ -30,7 +32,7 @@ GB ?= 4
 CUDNN = cu12==8.9.7.29 cu12==9.1.0.70 cu12==9.10.2.21 cu13==9.19.0.56 cu12==9.28.0.42
 GPU_OUT ?= build/gpu
 
-.PHONY: demo test check oracles cudnn gpu gpu-proof gpu-bench bench scale clean
+.PHONY: demo test hard check oracles cudnn gpu gpu-proof gpu-bench bench scale clean
 .DELETE_ON_ERROR:
 
 # 25.1: `pip install --group`
@@ -63,6 +65,10 @@ demo: $(VENV)/stamp-paramtool
 
 test: $(VENV)/stamp-test
 	$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal
+
+hard: $(VENV)/stamp-test
+	PARAMTOOL_HARD=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal \
+	    $(wildcard tests/faults tests/hostile tests/fuzz)
 
 # The type checker sees torch, so that paramtool/torch is checked against it.
 check: $(VENV)/stamp-check

@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from paramtool.engine.staging import Staged, output_error
+from paramtool.engine.places import output_error
+from paramtool.engine.staging import Staged
 from paramtool.errors import OutputError
 
 

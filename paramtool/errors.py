@@ -25,6 +25,31 @@ MAX_LISTED = 20
 """So many lines of one kind are shown; the others are counted."""
 
 
+MAX_LINE = 1000
+MAX_MESSAGE = 8000
+"""Characters of a line, and of all lines, of what an error says: names, paths and values of a file have any length."""
+
+
+def bounded(text: str) -> str:
+    """A message with the middle of each line cut out that is too long, and of all of it.
+
+    >>> len(bounded("a" * 5000)), bounded("short")
+    (927, 'short')
+    """
+    lines = text.split("\n", MAX_MESSAGE)
+    return _cut("\n".join(_cut(line, MAX_LINE) for line in lines), MAX_MESSAGE)
+
+
+def _cut(text: str, most: int) -> str:
+    """The beginning and the end of a text, and how much was left out between; characters count as they are shown."""
+    shown = len(text) if text.isprintable() else len(repr(text))
+    if shown <= most:
+        return text
+    keep = (most - 100) * len(text) // shown
+    tail = keep // 4
+    return f"{text[: keep - tail]} [... {len(text) - keep} characters ...] {text[len(text) - tail :]}"
+
+
 def plural(number: int, one: str, many: str = "") -> str:
     """A number with its word, and with the verb that follows where both forms are given.
 
@@ -70,8 +95,8 @@ class ParamtoolError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
+        super().__init__(bounded(message))
+        self.hint = bounded(hint)
         """What to do next; shown on a line of its own."""
         self.asked: tuple[Any, ...] = ()
         """What the pickles of a file that cannot be read ask for (`model.checkpoint.Unknown`), as far as it shows."""
@@ -89,6 +114,10 @@ class FormatError(ParamtoolError):
     exit_code = 3
 
 
+class UnreadableError(FormatError):
+    """The system does not let us read a file, or a part of it."""
+
+
 class Defects(FormatError):
     """Several defects of one input; `defects` holds one line each, the last of which may count what is not shown."""
 
@@ -96,7 +125,7 @@ class Defects(FormatError):
         count = len(defects) + more
         head = f"{where}: {plural(count, 'defect')}"
         super().__init__(listed(head, defects, more), hint)
-        self.defects = _first(defects, more)
+        self.defects = tuple(map(bounded, _first(defects, more)))
 
 
 class UnsafeError(ParamtoolError):

@@ -1,4 +1,4 @@
-"""The two options of every command that reads a checkpoint: what of its pickles a person has looked at and allows."""
+"""The options of every command that reads a checkpoint: what of it a person has looked at and allows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any, TypeVar
 
 import click
 
+from paramtool.cli._text import Size
+from paramtool.model import inflating
+
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _limit(ctx: click.Context, param: click.Parameter, nbytes: int | None) -> None:
+    inflating.set_limit(nbytes)
+
 
 OPTIONS = (
     click.option("--allow-class", multiple=True, metavar="NAME",
@@ -15,11 +23,14 @@ OPTIONS = (
                  "Repeatable."),
     click.option("--allow-unknown", is_flag=True,
                  help="Go on whatever the pickle calls (nothing is run, and what it would have made is missing)."),
+    click.option("--max-inflated", type=Size(), metavar="SIZE", expose_value=False, callback=_limit,
+                 help="The most bytes that are inflated or calculated of a checkpoint.  [default: 32GB, or 16 times "
+                 "the size of its files]"),
 )  # fmt: skip
 
 
 def allowing(command: F) -> F:
-    """Add the options; the command gets `allow_class` and `allow_unknown`."""
+    """Add the options; the command gets `allow_class` and `allow_unknown`, and what it reads keeps to the limit."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command

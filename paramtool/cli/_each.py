@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,8 +12,8 @@ from paramtool.cli._text import NEXT, came_along, plural, verify_line
 
 if TYPE_CHECKING:
     from paramtool.jobs import Each
+    from paramtool.jobs._writing import R
 
-R = TypeVar("R")
 WEIGHTS = click.option("--weights", metavar="FILE", help="Of a folder with several sets of weights: take this one.")
 EACH = click.option("--each", is_flag=True,
                     help="Of a folder: write every set of weights, those of folders inside too.")  # fmt: skip
@@ -27,7 +27,7 @@ def report(
     flag: Callable[[R], str],
 ) -> None:
     """Print what was done with each set; `flag` is what `verify` needs to know of one."""
-    _render.warn(*(text for one in found.members for text in getattr(one, "warnings", ())), *found.warnings)
+    _render.warn(*(text for one in found.members for text in one.warnings), *found.warnings)
     if as_json:
         _render.json_text(_document(found, document))
     else:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from paramtool.cli._streams import shown
-from paramtool.errors import ParamtoolError
+from paramtool.errors import ParamtoolError, bounded
 
 INTERNAL_ERROR = 70
 """A defect of ours; EX_SOFTWARE of sysexits.h."""
@@ -84,12 +84,12 @@ def failure(error: BaseException) -> Failure | None:
         case OSError(filename=None):
             return None
         case OSError():
-            return Failure(3, f"{os.fsdecode(error.filename)}: {error.strerror or type(error).__name__}")
+            return Failure(3, bounded(f"{os.fsdecode(error.filename)}: {error.strerror or type(error).__name__}"))
         case click.exceptions.Abort() | click.exceptions.Exit():
             return None
         case Exception() if not os.environ.get("PARAMTOOL_DEBUG"):
             hint = "this is a defect of paramtool; PARAMTOOL_DEBUG=1 shows where. Please report it"
-            return Failure(INTERNAL_ERROR, f"internal error: {type(error).__name__}: {error}", hint)
+            return Failure(INTERNAL_ERROR, bounded(f"internal error: {type(error).__name__}: {error}"), hint)
     return None
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.digest import same_bytes, squeezed
+from paramtool.engine.elements import Elements
 from paramtool.engine.source import Source, number_type
 from paramtool.model.view import View
 
@@ -54,7 +55,7 @@ def _fits(source: Source, found: Pair, places: Pair) -> bool:
     start = min(place.byte_start for place in places)
     memory = np.zeros(max(place.byte_stop for place in places) - start, "u1")
     try:
-        values = [_cast(_numbers(source, view), place) for view, place in zip(found, places, strict=True)]
+        values = [_cast(_numbers(source, view).all(), place) for view, place in zip(found, places, strict=True)]
         windows = [_window(memory, place, start) for place in places]
     except (TypeError, ValueError):
         return False
@@ -63,7 +64,7 @@ def _fits(source: Source, found: Pair, places: Pair) -> bool:
     return all(w.tobytes() == v.tobytes() for w, v in zip(windows, values, strict=True))
 
 
-def _numbers(source: Source, view: View) -> Array:
+def _numbers(source: Source, view: View) -> Elements:
     """A window as numbers; TypeError or ValueError for a type that NumPy has none for."""
     return source.array(view).view(number_type(view.dtype))
 

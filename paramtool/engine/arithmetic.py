@@ -16,8 +16,9 @@ from paramtool.errors import LayoutError, listed
 from paramtool.model.plan import Copy, Requirement
 from paramtool.model.view import View
 
-TILE = 512
-"""Edge of the squares in which a transposed copy is made, in elements: both sides stay in the processor's cache."""
+TILE = 1024
+"""Edge of the squares in which a transposed copy is made, in elements: both sides stay in the processor's cache, and a
+row is enough to be worth a call that reads it."""
 
 Box = tuple[slice, ...]
 
@@ -75,21 +76,25 @@ def total(terms: Sequence[tuple[int, View]], shift: float, box: Box, source: Sou
     return found
 
 
-def boxes(copy: Copy) -> Iterable[Box]:
-    """Boxes that tile a copy: rows where both sides run along the last axis, squares where one is transposed."""
+def boxes(copy: Copy, shape: tuple[int, ...] | None = None) -> Iterable[Box]:
+    """Boxes that tile a copy, or a part of that shape of it.
+
+    Rows where both sides run along the last axis, squares where one is transposed.
+    """
     view = copy.destination
+    shape = view.shape if shape is None else shape
     size = view.dtype.block_bytes
     windows = [view, *(term for _, term in copy.terms)]
     fastest = {_fastest(window) for window in windows if window.numel > TILE}
-    if len(view.shape) < 2 or len(fastest) < 2:
-        yield from blocks(view.shape, max(1, BLOCK_NBYTES // size))
+    if len(shape) < 2 or len(fastest) < 2:
+        yield from blocks(shape, max(1, BLOCK_NBYTES // size))
         return
     # The two axes that run fastest on either side make the square; the others go one by one.
     tiled = sorted(fastest)[-2:]
-    steps = [TILE if k in tiled else 1 for k in range(len(view.shape))]
-    grid = [range(0, size, step) for size, step in zip(view.shape, steps, strict=True)]
+    steps = [TILE if k in tiled else 1 for k in range(len(shape))]
+    grid = [range(0, size, step) for size, step in zip(shape, steps, strict=True)]
     for corner in product(*grid):
-        yield tuple(slice(k, min(k + s, n)) for k, s, n in zip(corner, steps, view.shape, strict=True))
+        yield tuple(slice(k, min(k + s, n)) for k, s, n in zip(corner, steps, shape, strict=True))
 
 
 def _fastest(view: View) -> int:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO
 
 from paramtool.engine.source import THREAD_NBYTES, Source, crc32_of
+from paramtool.errors import FormatError, OutputError
 from paramtool.model.plan import Target
 from paramtool.model.storage import ByteRange
 
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 class Checksums:
     """The CRC-32 of each target of one file, in order.  A context manager; the file stays open in it."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
+        self._name = name
         self._found: list[int | Future[int]] = []
         self._worker: ThreadPoolExecutor | None = None
 
@@ -41,13 +43,19 @@ class Checksums:
         if known is not None:
             self._found.append(known)
         elif target.nbytes < THREAD_NBYTES:
-            self._found.append(crc32_of(self._file, start, start + target.nbytes))
+            self._found.append(self._crc32(start, start + target.nbytes))
         else:
             if self._worker is None:
                 from concurrent.futures import ThreadPoolExecutor
 
                 self._worker = ThreadPoolExecutor(1)
-            self._found.append(self._worker.submit(crc32_of, self._file, start, start + target.nbytes))
+            self._found.append(self._worker.submit(self._crc32, start, start + target.nbytes))
+
+    def _crc32(self, start: int, stop: int) -> int:
+        try:
+            return crc32_of(self._file, start, stop)
+        except FormatError as error:
+            raise OutputError(f"{self._name}: cannot be read back: {error}") from None
 
     def all(self) -> list[int]:
         """The CRC of every target so far, once all are known."""

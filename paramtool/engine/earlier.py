@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool.engine.manifest import MANIFEST, strange
+from paramtool.formats._files import walk
 from paramtool.formats._weights import WeightsName
 
 
@@ -22,7 +23,7 @@ def foreign(folder: str, known: Mapping[str, str], weights: Iterable[WeightsName
         return
     own = {name for one in weights for name in _own_names(folder, one)}
     inside = [name for name in (*known, *own) if "/" in name]
-    for place, folders, files in os.walk(folder):
+    for place, folders, files in walk(folder):
         here = os.path.relpath(place, folder).replace(os.sep, "/")
         prefix = "" if here == os.curdir else f"{here}/"
         for name in sorted(folders):

@@ -7,41 +7,49 @@ DIR/paramtool.family.json                   what this program wrote, so that it 
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 
 from paramtool.engine.manifest import MANIFEST, manifest
+from paramtool.engine.places import output_error
 from paramtool.engine.sink import Advance, Sink
-from paramtool.engine.staging import Staged, output_error, sync_folder
+from paramtool.engine.staging import Staged, sync_folder
+
+NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL}
+"""How file systems say that they have no hard links, or no more of one file."""
 
 
 def make_folders(staged: Staged, folders: Iterable[str]) -> None:
     """Make the folders of an output that is staged."""
     try:
         for folder in folders:
-            os.mkdir(staged.file(folder))
+            staged.make_folders(folder)
     except OSError as error:
         raise output_error(staged.path, error) from None
 
 
 def link(staged: Staged, name: str, other: str, advance: Advance = lambda nbytes: None) -> bool:
     """Give a file of the output a second name; where the file system has no hard links copy it, and return False."""
-    try:
-        os.link(staged.file(name), staged.file(other))
-        return True
-    except FileExistsError as error:
-        raise output_error(staged.path, error) from None
-    except OSError:
-        pass
-    with open(staged.file(name), "rb") as file, Sink(staged.file(other), staged.path, advance) as sink:
+    if hasattr(os, "link"):
+        try:
+            os.link(staged.file(name), staged.file(other))
+            return True
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise output_error(staged.path, error) from None
+    with open(staged.file(name), "rb") as file, Sink(staged, other, advance) as sink:
         sink.copy(file, 0, os.fstat(file.fileno()).st_size)
     return False
 
 
 def finish(staged: Staged, folders: Iterable[str]) -> None:
     """Write down what the output holds, and flush its folders to the disk."""
-    with Sink(staged.file(MANIFEST), staged.path, lambda nbytes: None) as sink:
-        sink.write(manifest(staged.temporary))
-    for folder in folders:
-        sync_folder(staged.file(folder))
-    sync_folder(staged.temporary)
+    try:
+        with Sink(staged, MANIFEST, lambda nbytes: None) as sink:
+            sink.write(manifest(staged.temporary))
+        for folder in folders:
+            sync_folder(staged.file(folder))
+        sync_folder(staged.temporary)
+    except OSError as error:
+        raise output_error(staged.path, error) from None

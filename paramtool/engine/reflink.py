@@ -36,8 +36,11 @@ def whole_blocks(start: int, nbytes: int, position: int, block: int) -> tuple[in
 
 
 def block_nbytes(file: BinaryIO) -> int:
-    """The block size of the file system that a file is on."""
-    return os.fstatvfs(file.fileno()).f_bsize
+    """The block size of the file system that a file is on; that of most where it is not said."""
+    try:
+        return os.fstatvfs(file.fileno()).f_bsize
+    except (OSError, AttributeError):  # Windows has none
+        return 4096
 
 
 def _ioctl() -> Callable[[int, int, bytes], object]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from paramtool.engine.lines import Line
 from paramtool.engine.search_equal import Named
 from paramtool.engine.source import Source, number_type
 from paramtool.engine.streams import Pool, Stream, same
@@ -91,13 +92,11 @@ def _sample(source: Source, view: View) -> Array:
     """Numbers from the beginning, the middle and the end."""
     import numpy as np
 
-    array = source.array(view, scattered=True)
-    line = array.reshape(-1) if view.is_contiguous else array.flat
+    line, size = Line(source, view), view.dtype.block_bytes
     count = min(SAMPLE, view.numel)
     starts = [0, (view.numel - count) // 2, view.numel - count]
-    source.nbytes_read += 3 * count * view.dtype.block_bytes
-    raw = np.concatenate([line[start : start + count] for start in starts])
-    return raw.view(number_type(view.dtype))
+    raw = b"".join(line.part(start * size, (start + count) * size) for start in starts)
+    return np.frombuffer(raw, number_type(view.dtype))
 
 
 def _compared(source: Source, task: tuple[View, View, int]) -> tuple[bool, bool]:

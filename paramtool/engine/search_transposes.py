@@ -78,7 +78,7 @@ def _window(owner: Named, order: Order) -> View:
 
 def _invariant(source: Source, view: View) -> bytes:
     """Elements that stay where they are, however the axes are ordered."""
-    array = source.array(view, scattered=True)
+    array = source.array(view)
     long = [size for size in view.shape if size > 1]
     least = min(long, default=1)
     same = [k * (least - 1) // (DIAGONAL - 1) for k in range(DIAGONAL)]
@@ -92,7 +92,7 @@ def _orders(source: Source, a: View, b: View) -> Iterator[Order]:
     """The orders of a's axes that give b's shape, and b's elements in the places that were looked at."""
     if sum(size > 1 for size in a.shape) > MAX_AXES:
         return
-    one, other = source.array(a, scattered=True), source.array(b, scattered=True)
+    one, other = source.array(a), source.array(b)
     moved = [k for k, size in enumerate(a.shape) if size > 1]
     for order in permutations(range(len(a.shape))):
         long = [k for k in order if a.shape[k] > 1]

@@ -6,12 +6,14 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import BinaryIO
 
+from paramtool.engine.places import output_error
 from paramtool.engine.reflink import block_nbytes, clone, whole_blocks
 from paramtool.engine.source import Buffer, read_blocks
-from paramtool.engine.staging import output_error
+from paramtool.engine.staging import Staged
 
 Advance = Callable[[int], None]
 FLUSH_NBYTES = 64 << 20
@@ -21,25 +23,27 @@ COPY: Callable[..., int] = getattr(os, "copy_file_range", lambda *places: 0)
 """Linux has it; elsewhere nothing is ever copied so."""
 ADVISE: Callable[..., None] = getattr(os, "posix_fadvise", lambda *advice: None)
 DONTNEED: int = getattr(os, "POSIX_FADV_DONTNEED", 0)
-CANNOT_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
-"""How kernels and file systems say that they cannot copy between these two files."""
+CANNOT_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM, errno.EIO}
+"""How kernels and file systems say that they cannot copy between these two files, or do not say which of them fails:
+copying by hand then tells."""
 
 
 class Sink:
     """One file being written; its errors are the output's."""
 
-    def __init__(self, path: str, name: str, advance: Advance) -> None:
-        self.name = name
+    def __init__(self, staged: Staged, inside: str, advance: Advance) -> None:
+        """`inside` is the name in the output; empty for an output that is one file."""
+        self.name = staged.path
         self.advance = advance
         self.position = 0
         self.cloned = 0
         """Bytes that stand in blocks of another file."""
-        self._path = path
+        self._create = partial(staged.create, inside)
         self._flushed = 0
 
     def __enter__(self) -> Sink:
         try:
-            self.file: BinaryIO = open(self._path, "w+b", buffering=0)
+            self.file = self._create()
         except OSError as error:
             raise output_error(self.name, error) from None
         return self
@@ -93,7 +97,7 @@ class Sink:
                 if error.errno not in CANNOT_COPY:
                     raise output_error(self.name, error) from None
                 count = 0
-            if not count:  # another file system, an old kernel, or the end of the source
+            if not count:  # another file system, an old kernel, the end of the source, or one of both fails to be used
                 self._copy_by_hand(file, start, stop)
                 return
             start += count
@@ -129,7 +133,7 @@ class Sink:
         """Make room for `nbytes` bytes, to be filled in any order."""
         self.position += nbytes
         try:
-            self.file.truncate(self.position)
+            os.ftruncate(self.file.fileno(), self.position)  # which is repeated after a signal; the file's own is not
             self.file.seek(self.position)
         except OSError as error:
             raise output_error(self.name, error) from None

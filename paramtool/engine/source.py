@@ -1,6 +1,7 @@
 """Reading windows of a described checkpoint: in order, block by block, with what the container says of them proved.
 
-Encoded storages are decoded into a temporary file once; everything else is read where it stands.
+Encoded storages are decoded as they are read where all of one is read in order, else into a temporary file, once, in
+which zeros take no space.  Constants are never made.  Everything else is read where it stands.
 """
 
 from __future__ import annotations
@@ -8,15 +9,20 @@ from __future__ import annotations
 import os
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
-from paramtool.errors import FormatError, OutputError
+from paramtool.engine.elements import Elements, take
+from paramtool.errors import FormatError, OutputError, UnreadableError
+from paramtool.formats._files import changed, check_unchanged, file_changed, read_at
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
-from paramtool.model.storage import ByteRange, Cast, Constant, Encoded, Inline, Storage
+from paramtool.model.inflating import Budget
+from paramtool.model.storage import Backing, ByteRange, Cast, Constant, Encoded, Inline, SourceFile, Storage
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -29,8 +35,6 @@ if TYPE_CHECKING:
 Buffer = memoryview | bytes
 MAX_OPEN_FILES = 16
 """Of one checkpoint; two are open while they are compared, and some systems allow 256 for a process."""
-MAX_MAPPED = 8
-"""So many storages are mapped at once: a copy of few terms looks at few."""
 CHUNK_NBYTES = 1 << 20
 """Read at once; small enough to stay in a processor's cache between reading and writing."""
 THREAD_NBYTES = 4 << 20
@@ -60,10 +64,14 @@ class Source:
         self._files: dict[str, BinaryIO] = {}
         self._spool: BinaryIO | None = None
         self._spooled: dict[int, int] = {}
-        self._mapped: dict[tuple[int, bool], _Mapped] = {}
+        self._streamed: set[int] = set()
+        """Storages that were decoded as they were read; a second time would be one too many."""
+        self._charged: set[int] = set()
+        self._budget = Budget(sum(file.nbytes for file in checkpoint.files))
         self._proved: set[int] = set()
         self._pending: dict[int, Future[int]] = {}
         self._worker: ThreadPoolExecutor | None = None
+        self._checked = False
 
     def __enter__(self) -> Source:
         try:
@@ -91,21 +99,32 @@ class Source:
         except OSError as error:
             raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
         self._files[path] = file
-        status = os.fstat(file.fileno())
-        if (status.st_size, status.st_mtime_ns) != (source.nbytes, source.mtime_ns):
-            raise FormatError(f"{path}: changed while it was read; expected it to stay as it was")
+        if changed(source, os.fstat(file.fileno())):
+            raise file_changed(path)
         return file
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        if kind is None and not self._checked:
+            self.check_unchanged()
+
+    def hand_over(self) -> tuple[SourceFile, ...]:
+        """The files, for whoever looks at the end whether they are unchanged; then that is not done here."""
+        self._checked = True
+        return self.checkpoint.files
+
+    def check_unchanged(self) -> None:
+        """FormatError where a file is no longer the one that was described, or was written to since."""
+        for file in self.checkpoint.files:
+            check_unchanged(file)
+        self._checked = True
 
     def close(self) -> None:
         """Close every file; what is under way in the thread ends first."""
         if self._worker is not None:
             self._worker.shutdown(wait=True, cancel_futures=True)
-        self._mapped.clear()
         for file in [*self._files.values(), *([self._spool] if self._spool else [])]:
             file.close()
         self._files.clear()
@@ -123,41 +142,82 @@ class Source:
 
     def read(self, storage_id: int, start: int, nbytes: int) -> bytes:
         """Bytes of a storage; FormatError where the file ends before."""
+        if (element := self._constant(storage_id)) is not None:
+            return bytes(_repeated(element, start, nbytes))
         file, base = self.place(storage_id)
         return self._pread(file, base + start, nbytes)
 
+    def _constant(self, storage_id: int) -> bytes | None:
+        """The element that a storage repeats; None where it does not."""
+        storage = self.checkpoint.storages[storage_id]
+        if not isinstance(storage.backing, Constant):
+            return None
+        self._charge(storage)
+        return storage.backing.element
+
+    def _charge(self, storage: Storage) -> None:
+        """Count what a storage comes to against what may be inflated or calculated, once."""
+        if storage.id in self._charged or not _is_made(storage.backing):
+            return
+        self._charged.add(storage.id)
+        self._budget.spend(self.checkpoint.files[0].path, storage.nbytes)
+
     def read_into(self, storage_id: int, start: int, buffer: memoryview) -> None:
         """Fill a buffer with bytes of a storage; FormatError where the file ends before.  No CRC is looked at."""
-        file, base = self.place(storage_id)
-        start += base
         self.nbytes_read += len(buffer)
-        while buffer:
-            count = os.preadv(file.fileno(), [buffer], start)
-            if not count:
-                raise _ends(file, start, len(buffer))
-            buffer = buffer[count:]
-            start += count
+        self._fill(storage_id, start, buffer)
+
+    def _fill(self, storage_id: int, start: int, buffer: memoryview) -> None:
+        if (element := self._constant(storage_id)) is not None:
+            for at in range(0, len(buffer), CHUNK_NBYTES):
+                part = buffer[at : at + CHUNK_NBYTES]
+                part[:] = _repeated(element, start + at, len(part))
+            return
+        file, base = self.place(storage_id)
+        try:
+            read_at(file, base + start, buffer)
+        except UnreadableError as error:
+            raise (self._spool_error(storage_id, error) if file is self._spool else error) from None
+
+    def _spool_error(self, storage_id: int, error: Exception) -> OutputError:
+        nbytes = self.checkpoint.storages[storage_id].nbytes
+        return OutputError(
+            f"{tempfile.gettempdir()}: a decoded storage of {nbytes} bytes cannot be kept: {error}",
+            hint="TMPDIR=... names a folder with more space",
+        )
 
     def _pread(self, file: BinaryIO, start: int, nbytes: int) -> bytes:
-        data = os.pread(file.fileno(), nbytes, start)
-        while len(data) < nbytes:
-            more = os.pread(file.fileno(), nbytes - len(data), start + len(data))
-            if not more:
-                raise _ends(file, start + len(data), nbytes - len(data))
-            data += more
+        data = bytearray(nbytes)
+        read_at(file, start, memoryview(data))
         self.nbytes_read += nbytes
-        return data
+        return bytes(data)
 
     def chunks(self, storage_id: int, start: int, stop: int) -> Iterator[memoryview]:
         """Bytes `start` to `stop` of a storage in blocks; its CRC, if it has one, is proved by the end.
 
         A block is only good until the next one is asked for: all of them stand in one buffer.
         """
+        storage = self.checkpoint.storages[storage_id]
+        if (element := self._constant(storage_id)) is not None:
+            yield from _repetitions(element, start, stop)
+            return
+        if self._is_streamed(storage, start, stop):
+            self._streamed.add(storage_id)
+            for part in self._decoded(storage):
+                yield memoryview(part)
+            self.nbytes_read += stop - start
+            return
         self.prove_later(storage_id)
         file, base = self.place(storage_id)
         yield from read_blocks(file, base + start, base + stop)
         self.nbytes_read += stop - start
         self.settle()
+
+    def _is_streamed(self, storage: Storage, start: int, stop: int) -> bool:
+        """Whether bytes are decoded as they are read: all of a storage, for the first time."""
+        if isinstance(storage.backing, ByteRange) or (start, stop) != (0, storage.nbytes):
+            return False
+        return storage.id not in self._spooled and storage.id not in self._streamed
 
     def prove(self, storage_id: int) -> None:
         """Compare a whole storage with its CRC, unless that has been done; FormatError where they differ."""
@@ -201,35 +261,25 @@ class Source:
         if not hasattr(os, "posix_fadvise"):  # macOS, Windows
             return
         file, base = self.place(storage_id)
-        for start in starts:
-            os.posix_fadvise(file.fileno(), base + start, nbytes, os.POSIX_FADV_WILLNEED)
+        with suppress(OSError):  # only advice
+            for start in starts:
+                os.posix_fadvise(file.fileno(), base + start, nbytes, os.POSIX_FADV_WILLNEED)
 
-    def array(self, view: View, *, scattered: bool = False) -> Array:
-        """A window as a NumPy array of raw elements over the mapped file: nothing is read until it is looked at.
+    def array(self, view: View) -> Elements:
+        """A window, of raw elements that are read when they are asked for; packed types come as bytes, one row.
 
-        `scattered` says that what is looked at lies far apart, so that nothing beside it is read.  Packed types come as
-        bytes, one row.
+        What is read so is not counted in `nbytes_read`, and no CRC is looked at.
         """
-        import numpy as np
-
-        storage_id = int(view.storage)
-        key = storage_id, scattered
-        if key not in self._mapped:
-            if len(self._mapped) >= min(MAX_MAPPED, self._max_files):  # each mapping holds a file open
-                self._mapped.pop(next(iter(self._mapped)))
-            file, base = self.place(storage_id)
-            self._mapped[key] = _Mapped(file, base, self.checkpoint.storages[storage_id].nbytes, scattered)
-        base_array = self._mapped[key].bytes
+        fill = partial(self._fill, int(view.storage))
         if view.dtype.block_elements != 1:
-            return base_array[view.byte_start : view.byte_stop]
+            return Elements(fill, "u1", view.byte_start, (view.byte_stop - view.byte_start,), (1,))
         size = view.dtype.block_bytes
-        return np.ndarray(
-            view.shape,
-            ELEMENTS[size],
-            base_array.data,
-            view.byte_start,
-            [stride * size for stride in view.strides],
-        )
+        return Elements(fill, ELEMENTS[size], view.byte_start, view.shape, [stride * size for stride in view.strides])
+
+    def take(self, storage_id: int, starts: Array, nbytes: int) -> Array:
+        """So many bytes of a storage from each place on, one row a place; counted, and no CRC is looked at."""
+        self.nbytes_read += len(starts) * nbytes
+        return take(partial(self._fill, storage_id), starts, nbytes)
 
     def row_major(self, view: View) -> Iterator[Buffer]:
         """The elements of a window in row-major order, as blocks of bytes."""
@@ -251,24 +301,33 @@ class Source:
         """Decode a storage behind what a temporary file without a name holds; where it begins there."""
         start = spool.seek(0, os.SEEK_END)
         try:
-            if isinstance(storage.backing, Inline):
-                spool.write(storage.backing.data)
-            elif isinstance(storage.backing, Encoded):
-                self._decode(storage, storage.backing, spool.write)
-            else:
-                for part in self._derived(storage.backing, storage.nbytes):
+            for part in self._decoded(storage):
+                if _is_zero(part):
+                    spool.seek(len(part), os.SEEK_CUR)
+                else:
                     spool.write(part)
             spool.flush()
+            os.ftruncate(spool.fileno(), spool.tell())
         except OSError as error:
-            place = tempfile.gettempdir()
-            raise OutputError(
-                f"{place}: a decoded storage of {storage.nbytes} bytes cannot be kept: {error.strerror}",
-                hint="TMPDIR=... names a folder with more space",
-            ) from None
-        if (made := spool.tell() - start) != storage.nbytes:
+            raise self._spool_error(int(storage.id), error) from None
+        return start
+
+    def _decoded(self, storage: Storage) -> Iterator[Buffer]:
+        """All bytes of a storage that does not stand in a file as it is; FormatError where they are too few or many."""
+        self._charge(storage)
+        made = 0
+        if isinstance(storage.backing, Encoded):
+            parts = self._decode(storage, storage.backing)
+        elif isinstance(storage.backing, Inline):
+            parts = iter([storage.backing.data])
+        else:
+            parts = self._derived(storage.backing, storage.nbytes)
+        for part in parts:
+            made += len(part)
+            yield part
+        if made != storage.nbytes:
             where = self.checkpoint.files[0].path
             raise FormatError(f"{where}: storage {storage.id} decodes to {made} bytes; expected {storage.nbytes}")
-        return start
 
     def _derived(self, backing: Cast | Constant | ByteRange, nbytes: int) -> Iterator[Buffer]:
         """The bytes of a storage that is calculated."""
@@ -280,11 +339,9 @@ class Source:
                 for block in self.row_major(backing.view):
                     yield np.frombuffer(block, narrow).astype(wide).view("u1").data
         elif isinstance(backing, Constant):
-            many = BLOCK_NBYTES // len(backing.element)
-            for at in range(0, nbytes, many * len(backing.element)):
-                yield backing.element * min(many, (nbytes - at) // len(backing.element))
+            yield from _repetitions(backing.element, 0, nbytes)
 
-    def _decode(self, storage: Storage, backing: Encoded, write: Callable[[bytes], object]) -> None:
+    def _decode(self, storage: Storage, backing: Encoded) -> Iterator[Buffer]:
         crc = 0
         left = b""
         unit, skip = _argument(backing, "swap", 1), _argument(backing, "skip", 0)
@@ -293,7 +350,7 @@ class Source:
             chunk, skip = left + chunk[skip:], max(0, skip - len(chunk))
             whole = len(chunk) - len(chunk) % unit
             left = chunk[whole:]
-            write(_swapped(chunk[:whole], unit))
+            yield _swapped(chunk[:whole], unit)
         if backing.crc32 is not None and crc != backing.crc32:
             raise FormatError(
                 f"{backing.source.file}: storage {storage.id} has CRC {crc:08x}; the archive says "
@@ -305,7 +362,9 @@ class Source:
         """The bytes of an encoded storage, inflated where that is a step; never more than `nbytes`."""
         file = self._file(backing.source.file)
         if path := next((step[5:] for step in backing.steps if step.startswith("hdf5:")), ""):
-            yield from _dataset(file, backing.source, path)
+            from paramtool.formats import _hdf5
+
+            yield from _hdf5.elements(file, backing.source, path, storage.nbytes)
             return
         raw = (
             self._pread(file, at, min(BLOCK_NBYTES, backing.source.stop - at))
@@ -332,25 +391,14 @@ class Source:
             raise FormatError(f"{file.name}: storage {storage.id} inflates to less than {nbytes} bytes")
 
 
-def _dataset(file: BinaryIO, place: ByteRange, path: str) -> Iterator[bytes]:
-    """The elements of a dataset of an HDF5 file, little-endian and row by row."""
-    from paramtool.formats import _hdf5
-
-    with _hdf5.opened(file, place.start, place.stop, place.file) as root:
-        dataset = _hdf5.little_endian(root[path])
-        for box in blocks(dataset.shape, BLOCK_NBYTES // dataset.dtype.itemsize):
-            yield dataset[box].tobytes()
-
-
 def read_blocks(file: BinaryIO, start: int, stop: int) -> Iterator[memoryview]:
-    """Bytes of a file, in one buffer that is filled again and again."""
+    """Bytes of a file, in one buffer that is filled again and again; FormatError where they cannot be read."""
     buffer = memoryview(bytearray(min(CHUNK_NBYTES, stop - start)))
     while start < stop:
-        count = os.preadv(file.fileno(), [buffer[: min(len(buffer), stop - start)]], start)
-        if not count:
-            raise _ends(file, start, stop - start)
-        yield buffer[:count]
-        start += count
+        part = buffer[: min(len(buffer), stop - start)]
+        read_at(file, start, part)
+        yield part
+        start += len(part)
 
 
 def crc32_of(file: BinaryIO, start: int, stop: int) -> int:
@@ -361,26 +409,34 @@ def crc32_of(file: BinaryIO, start: int, stop: int) -> int:
     return found
 
 
-def _ends(file: BinaryIO, position: int, lacking: int) -> FormatError:
-    return FormatError(f"{file.name}: ends at byte {position}; expected {lacking} more bytes")
+def _is_made(backing: Backing) -> bool:
+    """Whether a storage has bytes that its file does not have as many of, or may not have."""
+    if isinstance(backing, Encoded):
+        return any(step == "inflate" or step.startswith("hdf5:") for step in backing.steps)
+    return not isinstance(backing, ByteRange)
 
 
-class _Mapped:
-    """A storage mapped into memory."""
+def _repeated(element: bytes, start: int, nbytes: int) -> bytes:
+    """Some bytes of an element again and again.
 
-    def __init__(self, file: BinaryIO, base: int, nbytes: int, scattered: bool) -> None:
-        import mmap
+    >>> _repeated(b"abc", 4, 5)
+    b'bcabc'
+    """
+    first = start % len(element)
+    return (element * ((first + nbytes) // len(element) + 1))[first : first + nbytes]
 
-        import numpy as np
 
-        if not nbytes:  # nothing can be mapped of an empty file
-            self.bytes: Array = np.empty(0, "u1")
-            return
-        start = base - base % mmap.ALLOCATIONGRANULARITY
-        self.map = mmap.mmap(file.fileno(), base - start + nbytes, access=mmap.ACCESS_READ, offset=start)
-        if scattered and hasattr(mmap, "MADV_RANDOM"):
-            self.map.madvise(mmap.MADV_RANDOM)
-        self.bytes = np.frombuffer(self.map, "u1", nbytes, base - start)
+def _repetitions(element: bytes, start: int, stop: int) -> Iterator[memoryview]:
+    """The same in blocks, which are parts of one."""
+    step = max(BLOCK_NBYTES // len(element), 1) * len(element)
+    block = memoryview(_repeated(element, start, min(step, stop - start)))
+    for at in range(start, stop, step):
+        yield block[: stop - at]
+
+
+def _is_zero(part: Buffer) -> bool:
+    """Whether all bytes of a block are zero; looks no further where the first or last is not."""
+    return bool(part) and not part[0] and not part[-1] and not bytes(part).strip(b"\0")
 
 
 def _argument(backing: Encoded, step: str, otherwise: int) -> int:

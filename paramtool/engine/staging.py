@@ -1,24 +1,31 @@
 """Outputs in the making: beside their place first, and moved there only when everything is right.
 
 Nothing that exists is overwritten without `force`, nothing half-written is left behind, and what is read can never be
-what is written.
+what is written.  At every moment there is the old output at its place or the new one, whole: two names are exchanged in
+one step where the file system can do that (`exchange.py`), and what a killed run left is found by the next one
+(`leftovers.py`).
 """
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
-import secrets
-import shutil
 from collections.abc import Iterable, Mapping
-from itertools import islice
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
+from typing import BinaryIO, TypeVar
 
-from paramtool.engine.earlier import foreign
-from paramtool.errors import OutputError
+from paramtool.engine import exchange, leftovers, modes
+from paramtool.engine.places import NOTHING, check_place, output_error
+from paramtool.engine.signals import held
+from paramtool.errors import OutputError, ParamtoolError, some
+from paramtool.formats._files import check_unchanged, walk
 from paramtool.formats._weights import WeightsName
+from paramtool.model.storage import SourceFile
 
-NOTHING: Mapping[str, str] = {}
+Failed = TypeVar("Failed", bound=BaseException)
 
 
 class Staged:
@@ -35,151 +42,222 @@ class Staged:
         inputs: Iterable[str] = (),
         known: Mapping[str, str] = NOTHING,
         weights: Iterable[WeightsName] = (),
+        folders: Iterable[str] = (),
     ) -> None:
+        """`folders` are the input folders, whose permissions a folder gets; see `check_place` for the rest."""
         self.path = os.path.normpath(path)
         self.is_folder = is_folder
         self.force = force
         self.cloned = 0
         """Bytes of the output that share their blocks with the source."""
-        check_place(path, is_folder, force, inputs, known, weights)
-        # The name is known before anything is made, so that an interruption at any moment finds what to remove.
-        name = f".{os.path.basename(self.path)[:150]}.{secrets.token_hex(4)}.tmp"
-        self.temporary = os.path.join(os.path.dirname(self.path) or ".", name)
+        self.notes: list[str] = []
+        """What was done about the leftovers of runs that were killed."""
+        self.temporary = ""
+        self._given = path
+        self._inputs, self._known, self._weights = list(inputs), known, list(weights)
+        self._folders = list(folders)
+        self._watched: list[SourceFile] = []
+        self._held: int | None = None
 
     def __enter__(self) -> Staged:
         try:
-            if self.is_folder:
-                os.mkdir(self.temporary)
-            else:
-                os.close(os.open(self.temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            with held():
+                self.notes += leftovers.clear(self.path)
+                self._check()
+                self.temporary, self._held = leftovers.create(self.path, self.is_folder)
+                atexit.register(self._clean)
         except OSError as error:
-            raise OutputError(f"{self.path}: cannot be written: {error.strerror}") from None
-        except BaseException:
-            self._remove(self.temporary)
+            self._clean()
+            raise self._noted(output_error(self.path, error)) from None
+        except BaseException as error:
+            self._clean()
+            self._noted(error)
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._remove(self.temporary)
+        self._clean()
+        if error is not None:
+            self._noted(error)
+
+    def _noted(self, error: Failed) -> Failed:
+        """An error, with what was done about leftovers: no report says it then."""
+        if isinstance(error, ParamtoolError):
+            error.hint = "; ".join(filter(None, (error.hint, *self.notes)))
+        return error
+
+    def _clean(self) -> None:
+        """Remove what stands under the temporary name; a signal waits until that is done."""
+        with held():
+            for name in (self.temporary, f"{self.temporary}.old") if self.temporary else ():
+                if not leftovers.remove(name):
+                    self.notes.append(f"{name}: cannot be removed; nothing needs it any more")
+            if self._held is not None:
+                os.close(self._held)
+            self.temporary, self._held = "", None
+            atexit.unregister(self._clean)
+
+    def _check(self) -> None:
+        check_place(self._given, self.is_folder, self.force, self._inputs, self._known, self._weights)
 
     def file(self, name: str) -> str:
         """Where a file of the output is written for now."""
         return os.path.join(self.temporary, name) if self.is_folder else self.temporary
 
+    def create(self, name: str) -> BinaryIO:
+        """Make a file of the output, for writing, which its owner alone may look into; OSError as of open.
+
+        It is made in the very folder that was made, also where somebody has put another one in its place since.
+        """
+        return open(self.file(name), "w+b", buffering=0, opener=partial(self._opened, name))
+
+    def _opened(self, name: str, path: str, flags: int) -> int:
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+        if self._held is None:  # Windows
+            return os.open(path, flags, modes.PRIVATE_FILE)
+        if self.is_folder:
+            return os.open(name, flags, modes.PRIVATE_FILE, dir_fd=self._held)
+        file = os.open(path, flags & ~(os.O_TRUNC | os.O_CREAT))
+        if not os.path.samestat(os.fstat(file), os.fstat(self._held)):
+            os.close(file)
+            raise FileExistsError(errno.EEXIST, "somebody put another file in the place of the temporary one", path)
+        os.ftruncate(file, 0)
+        return file
+
+    def make_folders(self, name: str) -> None:
+        """Make a folder inside the output, with those around it; nothing for the empty name.  OSError as of mkdir.
+
+        The output's own folder is never made again: who removed it has a reason.
+        """
+        parts = list(filter(None, name.split("/")))
+        for count in range(1, len(parts) + 1):
+            made = "/".join(parts[:count])
+            with suppress(FileExistsError):
+                if self._held is None:  # Windows
+                    os.mkdir(self.file(made))
+                else:
+                    os.mkdir(made, modes.PRIVATE_FOLDER, dir_fd=self._held)
+
+    def watch(self, files: Iterable[SourceFile]) -> None:
+        """Files that the output is made from: `commit` is a FormatError where one of them has changed by then."""
+        self._watched += files
+
     def commit(self) -> None:
-        """Move the output to its place; OutputError where something stands there now."""
+        """Move the output to its place, with its permissions; OutputError where that is not possible any more."""
         try:
-            if not self.is_folder:
-                self._commit_file()
-            else:
-                self._commit_folder()
-            sync_folder(os.path.dirname(self.path) or ".")
+            with held():
+                for file in self._watched:
+                    check_unchanged(file)
+                if self._held is not None and not leftovers.is_still(self.temporary, self._held):
+                    raise OutputError(
+                        f"{self.path}: cannot be written: {self.temporary} was moved or removed meanwhile",
+                        hint="run the command again",
+                    )
+                if not self.force and os.path.lexists(self.path):
+                    raise self._is_taken()
+                listing = _listing(self.path) if self.is_folder and os.path.isdir(self.path) else {}
+                self._check()
+                self._settle()
+                if not self.force or not os.path.lexists(self.path):
+                    self._put()
+                elif self.is_folder:
+                    self._replace_folder(listing)
+                else:
+                    os.replace(self.temporary, self.path)
+                sync_folder(os.path.dirname(self.path) or ".")
         except OSError as error:
             raise output_error(self.path, error) from None
 
-    def _commit_file(self) -> None:
-        if self.force:
-            os.replace(self.temporary, self.path)
+    def _settle(self) -> None:
+        """Give the output its permissions."""
+        side = set(self._known.values())
+        files = modes.allowed_by_all(path for path in self._inputs if path not in side)
+        if not self.is_folder:
+            modes.settle(self.temporary, files, self.path)
             return
+        folder = modes.allowed_by_all(self._folders, modes.of_folder(files))
+        modes.settle_folder(self.temporary, folder, files, self._known, self.path)
+
+    def _put(self) -> None:
+        """Move it where nothing is, and over nothing that comes there meanwhile."""
         try:
-            os.link(self.temporary, self.path)  # a link never overwrites, a rename would
+            if exchange.rename(self.temporary, self.path, exchange.NOREPLACE):
+                return
+            if not self.is_folder and hasattr(os, "link"):
+                try:
+                    os.link(self.temporary, self.path)  # a link never overwrites, a rename would
+                    return
+                except OSError as error:  # a file system without hard links
+                    if error.errno == errno.EEXIST:
+                        raise
         except FileExistsError:
-            raise OutputError(f"{self.path}: was made by somebody else meanwhile") from None
-        except OSError:  # a file system without hard links
-            if os.path.lexists(self.path):
-                raise OutputError(f"{self.path}: was made by somebody else meanwhile") from None
-            os.rename(self.temporary, self.path)
+            raise self._is_taken() from None
+        if os.path.lexists(self.path):
+            raise self._is_taken()
+        os.rename(self.temporary, self.path)
 
-    def _commit_folder(self) -> None:
+    def _is_taken(self) -> OutputError:
+        return OutputError(f"{self.path}: was made by somebody else meanwhile", hint="--force overwrites it")
+
+    def _replace_folder(self, listing: Mapping[str, object]) -> None:
+        """Put the folder in the place of one that was judged before, unless that has changed since."""
+        if exchange.rename(self.temporary, self.path, exchange.EXCHANGE):
+            if came := _came(listing, _listing(self.temporary)):
+                exchange.rename(self.temporary, self.path, exchange.EXCHANGE)
+                raise _arrived(self.path, came)
+            return
         old = f"{self.temporary}.old"
-        if self.force and os.path.isdir(self.path):
-            os.rename(self.path, old)
-            try:
-                os.rename(self.temporary, self.path)
-            except BaseException:
-                os.rename(old, self.path)
-                raise
-            self._remove(old)
-        else:
+        os.rename(self.path, old)
+        try:
+            if came := _came(listing, _listing(old)):
+                raise _arrived(self.path, came)
             os.rename(self.temporary, self.path)
-
-    @staticmethod
-    def _remove(path: str) -> None:
-        if os.path.isdir(path):
-            shutil.rmtree(path, ignore_errors=True)
-        elif os.path.lexists(path):
-            os.unlink(path)
+        except BaseException:
+            os.rename(old, self.path)
+            raise
+        leftovers.remove(old)
 
 
-def check_place(
-    path: str,
-    is_folder: bool,
-    force: bool,
-    inputs: Iterable[str] = (),
-    known: Mapping[str, str] = NOTHING,
-    weights: Iterable[WeightsName] = (),
-) -> None:
-    """Whether an output may be put at `path`; OutputError says why not.
-
-    It never replaces what is read, nor a folder that holds anything but an earlier output of this program: `weights` of
-    these names, and unchanged copies of `known` files (see `earlier.foreign`).
-    """
-    if not path:
-        raise OutputError("the name of the output is empty", hint="-o FILE.safetensors")
-    if path.endswith(os.sep) and not is_folder:
-        raise OutputError(f"{path!r}: is no name for a file", hint="-o FILE.safetensors")
-    path = os.path.normpath(path)
-    parent = os.path.dirname(path) or "."
-    if not os.path.isdir(parent):
-        raise OutputError(f"{path}: the folder {parent} does not exist", hint=f"mkdir -p {parent}")
-    if not os.path.lexists(path):
-        return
-    mine = os.path.realpath(path)
-    for source in inputs:
-        folders = {os.path.realpath(os.path.dirname(source) or "."), os.path.dirname(os.path.realpath(source))}
-        if os.path.realpath(source) == mine or (os.path.isdir(mine) and mine in folders):
-            raise OutputError(f"{path}: is what is read; it is never overwritten", hint="choose another -o")
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise OutputError(f"{path}: is no regular file; outputs are files and folders", hint="choose another -o")
-    if not force:
-        raise OutputError(f"{path}: exists", hint="--force overwrites it, -o writes elsewhere")
-    if os.path.islink(path):
-        raise OutputError(f"{path}: is a link to {mine}; --force would replace the link itself", hint=f"-o {mine}")
-    if not (os.path.isdir(path) if is_folder else os.path.isfile(path)):
-        kind = "a folder" if is_folder else "a file"
-        raise OutputError(f"{path}: exists and is not {kind}; --force would lose it")
-    if is_folder and (others := list(islice(foreign(path, known, weights), 5))):
-        raise OutputError(
-            f"{path}: holds other files, which --force would lose: {', '.join(others)}",
-            hint="remove the folder, or choose another -o",
+def _listing(folder: str) -> dict[str, object]:
+    """What tells every file and folder inside a folder from another one, and from itself after it was written to."""
+    paths = (os.path.join(place, name) for place, folders, files in walk(folder) for name in [*folders, *files])
+    found: dict[str, object] = {}
+    for path in paths:
+        status = os.lstat(path)
+        is_file = not os.path.isdir(path) or os.path.islink(path)
+        found[os.path.relpath(path, folder)] = (
+            status.st_ino,
+            (status.st_size, status.st_mtime_ns, status.st_ctime_ns) if is_file else None,
         )
+    return found
 
 
-def check_apart(output: str, inputs: Iterable[str]) -> None:
-    """OutputError where an output would be inside an input folder, or an input inside the output."""
-    mine = os.path.join(os.path.realpath(output), "")
-    for path in inputs:
-        real = os.path.realpath(path)
-        if os.path.join(real, "") == mine:
-            raise OutputError(f"{output}: is what is read; it is never overwritten", hint="choose another -o")
-        if os.path.join(real, "").startswith(mine):
-            raise OutputError(f"{output}: holds {path}, which is read; it is never overwritten", hint="another -o")
-        if os.path.isdir(real) and mine.startswith(os.path.join(real, "")):
-            raise OutputError(f"{output}: would be inside {path}, which is read", hint="choose another -o")
+def _came(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """The names of what is there now and was not, or was otherwise."""
+    return sorted(name for name, status in after.items() if before.get(name) != status)
+
+
+def _arrived(path: str, names: list[str]) -> OutputError:
+    return OutputError(
+        f"{path}: was written to while it was being replaced: {some(names, 3)}; it stays as it is",
+        hint="wait until whatever writes there is done, or choose another -o",
+    )
 
 
 def sync_folder(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    """Wait until the disk has the names in a folder; OSError where it fails."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EISDIR):  # a folder that may not be listed; Windows opens none
+            return
+        raise
     try:
         os.fsync(descriptor)
-    except OSError:
-        pass  # some file systems cannot sync a folder; the files themselves are safe
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # a file system that cannot do that
+            raise
     finally:
         os.close(descriptor)
-
-
-def output_error(path: str, error: OSError) -> OutputError:
-    hint = "free some space, or -o on another disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    return OutputError(f"{path}: cannot be written: {error.strerror}", hint=hint)

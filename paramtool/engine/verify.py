@@ -37,7 +37,12 @@ def by_safetensors(
     numbers = {name: number for number, name in enumerate(stored_names(path))}
     wanted = {target.name: target for target in targets}
     written = read_file(path)
-    with safe_open(path, framework="numpy") as file, Source(written) as raw:
+    try:
+        opened = safe_open(path, framework="numpy")
+    except SafetensorError as error:
+        yield f"the safetensors library does not open it: {error}"
+        return
+    with opened as file, Source(written) as raw:
         names = set(file.keys())
         yield from (f"{name!r}: is not in the file" for name in sorted(wanted.keys() - names))
         yield from (f"{name!r}: is in the file and was not planned" for name in sorted(names - wanted.keys()))
@@ -78,7 +83,7 @@ def _same_values(file: Any, piece: Any, target: Target, source: Source) -> bool:
     view = _whole_source(target)
     if not target.shape or not target.nbytes:
         found = file.get_tensor(target.name)
-        return not target.nbytes or found.tobytes() == np.ascontiguousarray(source.array(view)).tobytes()
+        return not target.nbytes or found.tobytes() == source.array(view).all().tobytes()
     return all(
         np.ascontiguousarray(piece[box]).tobytes() == np.ascontiguousarray(source.array(view)[box]).tobytes()
         for box in blocks(target.shape, BLOCK_NBYTES // target.dtype.block_bytes)
@@ -191,4 +196,4 @@ def _same_target(a: Source, found: View, b: Source, target: Target) -> bool:
         return same_bytes(a, found, b, _whole_source(target))
     import numpy as np
 
-    return _same_parts(np.ascontiguousarray(a.array(found)).reshape(-1), target, b)
+    return _same_parts(np.ascontiguousarray(a.array(found).all()).reshape(-1), target, b)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from paramtool.engine.arithmetic import boxes, element_type, value
+from paramtool.engine.blocks import within
 from paramtool.engine.checksums import Checksums
+from paramtool.engine.places import output_error
 from paramtool.engine.sink import Advance, Sink
 from paramtool.engine.source import Source
-from paramtool.engine.staging import Staged, output_error, sync_folder
+from paramtool.engine.staging import Staged, sync_folder
 from paramtool.errors import OutputError
 from paramtool.formats._files import open_source
 from paramtool.formats._output import Late, OutputFile
@@ -19,8 +20,8 @@ from paramtool.model.view import View
 
 KERNEL_NBYTES = 1 << 20
 """Longer runs of bytes are copied by the kernel."""
-ASSEMBLED_NBYTES = 64 << 20
-"""Targets up to this are put together in memory; larger ones in the mapped output."""
+BAND_NBYTES = 64 << 20
+"""So much of a target that is no run of bytes is put together in memory at once."""
 
 
 def write(
@@ -31,21 +32,25 @@ def write(
     OutputError where the disk refuses; FormatError where the source turns out damaged.
     """
     outputs = list(outputs)
+    staged.watch(source.hand_over())
     _check_space(staged, sum(output.nbytes for output in outputs))
     for output in outputs:
-        with Sink(staged.file(output.name), staged.path, advance) as sink:
+        with Sink(staged, output.name, advance) as sink:
             _write_segments(output, source, sink)
         staged.cloned += sink.cloned
     source.settle()
-    if staged.is_folder:
-        sync_folder(staged.temporary)
+    try:
+        if staged.is_folder:
+            sync_folder(staged.temporary)
+    except OSError as error:
+        raise output_error(staged.path, error) from None
 
 
 def _write_segments(output: OutputFile, source: Source, sink: Sink) -> None:
     """Write a file from its first byte to its last, and then what only the CRCs of its targets say."""
     late = [segment for segment in output.segments if isinstance(segment, Late)]
     places: list[int] = []
-    with Checksums(sink.file) as checksums:
+    with Checksums(sink.file, sink.name) as checksums:
         for segment in output.segments:
             start = sink.position
             if isinstance(segment, bytes):
@@ -68,30 +73,35 @@ def copy_whole(staged: Staged, files: Mapping[str, str], advance: Advance) -> No
     FormatError where a file cannot be read, OutputError where the disk refuses.
     """
     for name, source in files.items():
-        path = staged.file(name)
         file, status = open_source(source)
         with file:
             try:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
+                staged.make_folders(os.path.dirname(name))
             except OSError as error:
                 raise output_error(staged.path, error) from None
-            with Sink(path, staged.path, advance) as sink:
+            with Sink(staged, name, advance) as sink:
                 sink.copy(file, 0, status.nbytes)
-    for place in {os.path.dirname(staged.file(name)) for name in files}:
-        sync_folder(place)
+            staged.watch([status])
+    try:
+        for place in {os.path.dirname(staged.file(name)) for name in files}:
+            sync_folder(place)
+    except OSError as error:
+        raise output_error(staged.path, error) from None
 
 
 def make_folder(staged: Staged, name: str) -> None:
     """Make a folder inside an output folder, with those around it; nothing for the empty name."""
     try:
-        if name:
-            os.makedirs(staged.file(name), exist_ok=True)
+        staged.make_folders(name)
     except OSError as error:
         raise output_error(staged.path, error) from None
 
 
 def _check_space(staged: Staged, nbytes: int) -> None:
-    status = os.statvfs(os.path.dirname(staged.temporary) or ".")
+    try:
+        status = os.statvfs(os.path.dirname(staged.temporary) or ".")
+    except (OSError, AttributeError):  # nobody says; Windows has none
+        return
     free = status.f_bavail * status.f_frsize
     if nbytes > free:
         raise OutputError(
@@ -106,13 +116,12 @@ def _write_target(target: Target, source: Source, sink: Sink) -> None:
         for copy in copies:
             _write_run(copy.terms[0][1], source, sink)
         return
-    if target.nbytes <= ASSEMBLED_NBYTES:
-        _assemble(target, source, sink)
-        return
-    start = sink.position
-    sink.extend(target.nbytes)
     for copy in copies:
-        _scatter(copy, source, sink, start)
+        for _, term in copy.terms:
+            source.prove(int(term.storage))
+    band = BAND_NBYTES - BAND_NBYTES % target.dtype.block_bytes
+    for low in range(0, target.nbytes, band):
+        _write_band(copies, source, sink, low, min(low + band, target.nbytes))
 
 
 def _write_run(view: View, source: Source, sink: Sink) -> None:
@@ -127,39 +136,22 @@ def _write_run(view: View, source: Source, sink: Sink) -> None:
         sink.write(chunk)
 
 
-def _assemble(target: Target, source: Source, sink: Sink) -> None:
-    """Put a target together in memory, and append it."""
+def _write_band(copies: Sequence[Copy], source: Source, sink: Sink, low: int, high: int) -> None:
+    """Append bytes `low` to `high` of a target: what its copies write there, put together in memory.
+
+    The file is never mapped: where the disk is full, a mapping ends the process.
+    """
     import numpy as np
 
-    data = np.empty(target.nbytes, "u1")
-    for copy in target.copies:
-        _fill(copy, source, data.data, 0)
+    data = np.empty(high - low, "u1")
+    for copy in copies:
+        view = copy.destination
+        size = view.dtype.block_bytes
+        for box in within(view, low, high):
+            start = view.byte_start + size * sum(at.start * s for at, s in zip(box, view.strides, strict=True)) - low
+            shape = [at.stop - at.start for at in box]
+            out = np.ndarray(shape, element_type(copy), data.data, start, [stride * size for stride in view.strides])
+            for part in boxes(copy, tuple(shape)):
+                place = tuple(slice(a.start + p.start, a.start + p.stop) for a, p in zip(box, part, strict=True))
+                out[part] = value(copy, place, source)
     sink.write(data.data)
-
-
-def _scatter(copy: Copy, source: Source, sink: Sink, start: int) -> None:
-    """Fill a window of the file, block by block."""
-    import mmap
-
-    view = copy.destination
-    if not view.numel:
-        return
-    base = start - start % mmap.ALLOCATIONGRANULARITY
-    with mmap.mmap(sink.file.fileno(), start - base + view.byte_stop, offset=base) as mapped:
-        _fill(copy, source, mapped, start - base, sink.advance)
-        mapped.flush()
-
-
-def _fill(copy: Copy, source: Source, into: Any, start: int, advance: Advance = lambda nbytes: None) -> None:
-    """Make a copy in memory that can be written to, where the target begins at byte `start`."""
-    import numpy as np
-
-    view = copy.destination
-    size = view.dtype.block_bytes
-    strides = [stride * size for stride in view.strides]
-    out = np.ndarray(view.shape, element_type(copy), into, start + view.byte_start, strides)
-    for _, term in copy.terms:
-        source.prove(int(term.storage))
-    for box in boxes(copy):
-        out[box] = value(copy, box, source)
-        advance(out[box].nbytes)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural
 from paramtool.formats import _sniff, _weights
-from paramtool.formats._files import open_source
+from paramtool.formats._files import open_source, unreadable
 from paramtool.formats._weights import Weights
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import tensor_names
@@ -35,7 +35,11 @@ class Format(NamedTuple):
 
     def read(self, path: str) -> Checkpoint:
         """Describe one file of this format."""
-        found: Checkpoint = import_module(f"paramtool.formats.{self.name}").read(path)
+        reader = import_module(f"paramtool.formats.{self.name}")
+        try:
+            found: Checkpoint = reader.read(path)
+        except OSError as error:
+            raise unreadable(os.fsdecode(error.filename or path), error) from None
         return found
 
 
@@ -221,7 +225,10 @@ def _head(path: str) -> tuple[bytes, int]:
     """The first bytes of a file, and its size."""
     file, source = open_source(path)
     with file:
-        return file.read(HEAD_NBYTES), source.nbytes
+        try:
+            return file.read(HEAD_NBYTES), source.nbytes
+        except OSError as error:
+            raise unreadable(path, error) from None
 
 
 def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:

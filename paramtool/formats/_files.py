@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from typing import BinaryIO
+from collections.abc import Iterator
+from io import BufferedReader, FileIO
+from threading import Lock
+from typing import Any, BinaryIO, overload
 
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, UnreadableError
 from paramtool.model.storage import SourceFile
 
 
@@ -15,18 +19,208 @@ def open_source(path: str) -> tuple[BinaryIO, SourceFile]:
     if not path:
         raise FormatError("the path is empty; expected a checkpoint file")
     try:
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            raise FormatError(f"{path}: is {kind}; expected a checkpoint file")
-        file = open(path, "rb")
+        # Opened first and looked at then, so that nobody can put another one in its place between; without waiting for
+        # whoever writes to a pipe.
+        file = BufferedReader(_Named(path, opener=_at_once))
+    except IsADirectoryError:
+        raise FormatError(f"{path}: is a folder; expected a checkpoint file") from None
     except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror}", _hint(path, error)) from None
+        raise unreadable(path, error) from None
     status = os.fstat(file.fileno())
-    return file, SourceFile(path, status.st_size, status.st_mtime_ns)
+    if not stat.S_ISREG(status.st_mode):
+        file.close()
+        raise FormatError(f"{path}: is not a regular file; expected a checkpoint file")
+    return file, noted(path, status)
+
+
+class _Named(FileIO):
+    """A file whose errors name it."""
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return super().readinto(buffer)
+        except OSError as error:
+            error.filename = self.name
+            raise
+
+    def readall(self) -> bytes:
+        try:
+            return super().readall()
+        except OSError as error:
+            error.filename = self.name
+            raise
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def noted(path: str, status: os.stat_result) -> SourceFile:
+    """A file as it is now, so that a change is noticed later."""
+    return SourceFile(path, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def changed(source: SourceFile, status: os.stat_result) -> bool:
+    """Whether a file was written to, or is another one, since it was noted."""
+    now = noted(source.path, status)
+    return now != source if source.inode else (now.nbytes, now.mtime_ns) != (source.nbytes, source.mtime_ns)
+
+
+def unreadable(path: str, error: OSError) -> UnreadableError:
+    """The error for a file that the system does not let us read."""
+    return UnreadableError(f"{path}: cannot be read: {error.strerror or error}", _hint(path, error))
 
 
 def _hint(path: str, error: OSError) -> str:
-    """A shell hands on a pattern that matches no file as it was written."""
+    """What to do about it, where that is known.  A shell hands on a pattern that matches no file as it was written."""
+    if error.errno == errno.EIO:
+        return "the disk or the network that it is on fails; try a copy of it from elsewhere"
     is_pattern = isinstance(error, FileNotFoundError) and any(sign in path for sign in "*?[")
     return "the pattern matches no file, so the shell passed it on as it stands" if is_pattern else ""
+
+
+def check_unchanged(file: SourceFile) -> None:
+    """FormatError where a file is no longer the one that was noted, or was written to since."""
+    try:
+        if not changed(file, os.stat(file.path)):
+            return
+    except OSError:
+        pass
+    raise file_changed(file.path)
+
+
+def file_changed(path: str) -> FormatError:
+    """The error for a file that somebody writes to while it is read."""
+    return FormatError(
+        f"{path}: changed while it was read; expected it to stay as it was",
+        hint="wait until whatever writes it is done, and run the command again",
+    )
+
+
+class Contents:
+    """The bytes of a file, read when they are asked for; indexed, sliced and searched as `bytes` are.
+
+    A mapping would do that as well, but where somebody truncates the file it ends the process by SIGBUS.
+    """
+
+    __slots__ = ("_block", "_file", "_nbytes", "_start")
+
+    def __init__(self, file: BinaryIO, nbytes: int) -> None:
+        self._file = file
+        self._nbytes = nbytes
+        self._start = 0
+        self._block = b""
+        """What was read last, from `_start` on: what is asked for next mostly stands in it."""
+
+    def __len__(self) -> int:
+        return self._nbytes
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> bytes: ...
+    def __getitem__(self, at: int | slice) -> int | bytes:
+        if isinstance(at, int):
+            place = at - self._start
+            if 0 <= place < len(self._block):
+                return self._block[place]
+            if not 0 <= at < self._nbytes:
+                raise IndexError(at)
+            return self._read(at, at + 1)[0]
+        start, stop, _ = at.indices(self._nbytes)
+        place = start - self._start
+        if place >= 0 and stop - self._start <= len(self._block):
+            return self._block[place : stop - self._start]
+        return self._read(start, stop)
+
+    def _read(self, start: int, stop: int) -> bytes:
+        """Bytes that are not in the block, which becomes another one unless they are more than it holds."""
+        if stop - start > CONTENTS_NBYTES:
+            return read_bytes(self._file, start, stop - start)
+        if stop <= start:
+            return b""
+        goes_on = 0 <= start - self._start <= len(self._block)
+        size = min(2 * len(self._block), CONTENTS_NBYTES) if goes_on else 0
+        self._block = read_bytes(self._file, start, min(max(size, stop - start, 4096), self._nbytes - start))
+        self._start = start
+        return self._block[: stop - start]
+
+    def find(self, wanted: bytes, start: int = 0, stop: int | None = None) -> int:
+        """Where some bytes stand first, as `bytes.find` says; little is read behind that place."""
+        stop = self._nbytes if stop is None else min(stop, self._nbytes)
+        while start + len(wanted) <= stop:
+            low = start - self._start
+            if not 0 <= low <= len(self._block) - len(wanted):
+                self._read(start, start + len(wanted))
+                low = 0
+            place = self._block.find(wanted, low, stop - self._start)
+            if place >= 0:
+                return self._start + place
+            start = self._start + max(len(self._block) - len(wanted) + 1, low + 1)
+        return -1
+
+
+CONTENTS_NBYTES = 64 << 10
+"""Read at once of a file that is looked through."""
+Buffer = bytes | Contents
+
+
+def read_bytes(file: BinaryIO, start: int, nbytes: int) -> bytes:
+    """So many bytes of a file from a place on; FormatError where they cannot be read."""
+    data = bytearray(nbytes)
+    read_at(file, start, memoryview(data))
+    return bytes(data)
+
+
+def read_at(file: BinaryIO, start: int, buffer: memoryview) -> None:
+    """Fill a buffer with the bytes of a file from a place on; FormatError where they cannot be read."""
+    while buffer:
+        try:
+            count = _read_some(file, start, buffer)
+        except OSError as error:
+            raise UnreadableError(
+                f"{file.name}: cannot be read at byte {start}: {error.strerror}",
+                hint="the disk or the network that it is on fails; try a copy of it from elsewhere",
+            ) from None
+        if not count:
+            raise FormatError(f"{file.name}: ends at byte {start}; expected {len(buffer)} more bytes")
+        buffer = buffer[count:]
+        start += count
+
+
+def pread(descriptor: int, nbytes: int, start: int) -> bytes:
+    """Bytes of an open file from a place on, fewer only where it ends; OSError where it cannot be read."""
+    parts = [_pread(descriptor, nbytes, start)]
+    while parts[-1] and (lacking := nbytes - sum(map(len, parts))):
+        parts.append(_pread(descriptor, lacking, start + nbytes - lacking))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _pread(descriptor: int, nbytes: int, start: int) -> bytes:
+    """As many bytes as come at once: at most 2 GiB on Linux.  Windows has no pread."""
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, nbytes, start)
+    with SEEKING:  # threads share the file, and so its position
+        os.lseek(descriptor, start, os.SEEK_SET)
+        return os.read(descriptor, nbytes)
+
+
+def _read_some(file: BinaryIO, start: int, buffer: memoryview) -> int:
+    """As many bytes as come at once.  macOS before 11 has no preadv."""
+    if hasattr(os, "preadv"):
+        return os.preadv(file.fileno(), [buffer], start)
+    data = _pread(file.fileno(), len(buffer), start)
+    buffer[: len(data)] = data
+    return len(data)
+
+
+SEEKING = Lock()
+
+
+def walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    """`os.walk`, which leaves out what it cannot look into; here that is an OSError."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    return os.walk(folder, onerror=fail)

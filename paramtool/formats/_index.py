@@ -41,7 +41,8 @@ def over_shards(plan: Plan, weight_map: Mapping[str, str], name: str) -> OutputF
     """The index over shards that hold their own records: with their union while the index stays small."""
     text = record.encode(plan, {t.name for t in plan.targets}, objects="")
     names = sum(len(t.name) + 60 for t in plan.targets)
-    if text and len(text) + names > MAX_INDEX_NBYTES // 2:
+    pairs = not text and record.reads_as_pairs(plan.index_metadata, weight_map)
+    if pairs or (text and len(text) + names > MAX_INDEX_NBYTES // 2):
         text = _text({"version": 1, "in": "shards"})
     metadata = {**plan.index_metadata, TOTAL_SIZE: plan.nbytes} | ({record.KEY: text} if text else {})
     return _index(name, metadata, {target.name: weight_map[target.name] for target in plan.targets})
@@ -83,8 +84,7 @@ def _index(name: str, metadata: Mapping[str, Any], weight_map: Mapping[str, str]
 def _whole_record(plan: Plan, linked: Linked) -> str:
     """Everything that plain shards do not say; empty where there is nothing."""
     text = record.encode(plan, {target.name for target in plan.targets}, objects="runs")
-    nothing: dict[str, Any] = {"version": 1, "aliases": {}, "stored": {}, "spans": []}
-    found: dict[str, Any] = json.loads(text) if text else nothing
+    found: dict[str, Any] = json.loads(text or record.NOTHING)
     for item in found["aliases"].values():
         if item["owner"] in linked:
             item["file"], item["owner"] = linked[item["owner"]]
@@ -93,7 +93,7 @@ def _whole_record(plan: Plan, linked: Linked) -> str:
         more["files"] = files
     if metadata := {key: value for key, value in plan.metadata.items() if key != "format"}:
         more["metadata"] = metadata  # `format` stands in the shards
-    if not text and not more:
+    if not text and not more and not record.reads_as_pairs(plan.index_metadata, {t.name for t in plan.targets}):
         return ""
     version = found.pop("version")
     return _text({"version": version, "in": "index", **more, **found})
@@ -126,7 +126,7 @@ def read_record(path: str, metadata: Mapping[str, Any]) -> tuple[dict[str, Any],
                 raise FormatError(
                     f"{beside}: is a record of {source.nbytes} bytes; expected at most {MAX_RECORD_NBYTES}"
                 )
-            found, files = record.document(beside, file.read(MAX_RECORD_NBYTES)), (source,)
+            found, files = record.document(beside, file.read(source.nbytes)), (source,)
         if found.get("in") != "index":
             raise FormatError(f"{beside}: is named as the record of {path}, and says that it is none ('in': 'index')")
     return found, files

@@ -3,25 +3,90 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from paramtool.errors import FormatError
 from paramtool.formats._files import open_source
 from paramtool.model.storage import SourceFile
 
 
-def strict(text: str | bytes, make: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+def strict(
+    text: str | bytes,
+    make: Callable[[dict[str, Any]], Any] | None = None,
+    *,
+    surrogates: bool = False,
+    finite: bool = False,
+) -> Any:
     """The value of a JSON text; ValueError where it is none, nests too deep, or has a key twice in one object.
 
     Of a key that stands twice readers would take different ones.  `make` is called with each object as soon as it is
-    read, and what it gives takes the object's place.
+    read, and what it gives takes the object's place.  JSON can spell half of a surrogate pair, which is no character
+    and has no form in UTF-8 (RFC 8259, section 8.2; serde_json refuses it): it is an error, too, unless `surrogates`
+    says that strings are Python's own, which may hold them.
+
+    With `finite`, numbers are read as serde_json reads them: none is NaN or infinite, and -0 is not a whole number.
     """
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text))
     hook = _object if make is None else lambda pairs: make(_object(pairs))
+    numbers = _FINITE if finite and _ODD_NUMBER.search(text) else {}
     try:
-        return json.loads(text, object_pairs_hook=hook)
+        if not surrogates and _SURROGATE.search(text):
+            _refuse_surrogates(json.loads(text))
+        return json.loads(text, object_pairs_hook=hook, **numbers)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""How half of a pair is spelled, and so whole ones."""
+
+
+def _refuse_surrogates(found: object) -> None:
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        around = error.object[max(0, error.start - 20) : error.end + 20]
+        raise ValueError(f"it has half of a surrogate pair, which is no character: {around!r}") from None
+
+
+def depth(value: Any) -> int:
+    """How deep arrays and objects are nested in each other.
+
+    >>> depth([{"a": []}]), depth(1)
+    (3, 0)
+    """
+    found, level = 0, [value]
+    while level := [one for one in level if isinstance(one, (list, dict))]:
+        found += 1
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    return found
+
+
+_ODD_NUMBER = re.compile(r"-0|[0-9][eE]\+?[0-9]{2}|[0-9]{300}|NaN|Infinity")
+
+
+def _float(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise ValueError(f"it has the number {text[:40]}, which is out of range")
+    return number
+
+
+def _int(text: str) -> int | float:
+    if text == "-0":
+        return -0.0
+    _float(text)
+    return int(text)
+
+
+def _constant(text: str) -> NoReturn:
+    raise ValueError(f"it has {text}, which is no number in JSON")
+
+
+_FINITE: dict[str, Any] = {"parse_float": _float, "parse_int": _int, "parse_constant": _constant}
 
 
 def strict_file(path: str, what: str, max_nbytes: int) -> tuple[Any, SourceFile]:
@@ -30,7 +95,7 @@ def strict_file(path: str, what: str, max_nbytes: int) -> tuple[Any, SourceFile]
     with file:
         if source.nbytes > max_nbytes:
             raise FormatError(f"{path}: is {what} of {source.nbytes} bytes; expected at most {max_nbytes}")
-        text = file.read(max_nbytes)
+        text = file.read(source.nbytes)
     try:
         return strict(text), source
     except ValueError as error:

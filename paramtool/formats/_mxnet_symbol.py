@@ -91,7 +91,7 @@ def _nodes(place: str) -> list[Any]:
     with file:
         if source.nbytes > MAX_NBYTES:
             raise ValueError(f"it has {source.nbytes} bytes; expected at most {MAX_NBYTES}")
-        found = _json.strict(file.read(MAX_NBYTES).decode())
+        found = _json.strict(file.read(source.nbytes).decode())
     nodes = found.get("nodes") if isinstance(found, dict) else None
     if not isinstance(nodes, list):
         raise ValueError("it has no list of nodes")

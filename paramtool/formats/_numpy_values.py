@@ -11,7 +11,7 @@ The module is spelled `numpy.core` by NumPy 1 and `numpy._core` by NumPy 2; each
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import prod
 
 from paramtool.formats._pickle_values import Global, Instance
@@ -36,48 +36,64 @@ TEXT_OF = {dtype.name: text for text, dtype in PLAIN_DTYPES.items()}
 class NumpyDtype:
     """A `numpy.dtype(code, align, copy)` and the state that is set on it."""
 
-    __slots__ = ("args", "state")
+    __slots__ = ("args", "holds_objects", "state")
 
     def __init__(self, *args: object) -> None:
         self.args = args
         self.state: tuple[object, ...] | None = None
+        self.holds_objects = self._code[:1] in ("O", "")
+        """Whether elements are Python objects, or hold some; also where that cannot be seen."""
 
     def build(self, state: object) -> None:
         """State is (version, byte order, subdtype, names, fields, size, alignment, flags [, metadata])."""
         if not isinstance(state, tuple) or len(state) < 2:
             raise ValueError("the state of a numpy.dtype must be a tuple")
         self.state = state
+        self.holds_objects = self._code[:1] in ("O", "") or _holds_objects(state)
+
+    @property
+    def _code(self) -> str:
+        """The kind and size of an element, such as `f4`; empty where that is not a short string."""
+        code = self.args[0] if self.args else None
+        return code if isinstance(code, str) and len(code) <= MAX_CODE else ""
 
     @property
     def text(self) -> str:
         """As NumPy writes it: `<f4`; `?` where that is not a string."""
-        code = self.args[0] if self.args and isinstance(self.args[0], str) else "?"
         order = self.state[1] if self.state else "|"
-        return f"{order}{code}"
+        return f"{order if isinstance(order, str) and len(order) <= 1 else '?'}{self._code or '?'}"
 
     @property
     def is_simple(self) -> bool:
         """Whether the text says all of it: no fields, no units, no metadata."""
         return self.state is None or self.state == state_of(self.text)
 
-    @property
-    def holds_objects(self) -> bool:
-        """Whether elements are Python objects, or hold some; also where that cannot be seen."""
-        code = self.args[0] if self.args else None
-        if not isinstance(code, str) or not code or code[0] == "O":
+
+MAX_CODE = 64
+"""Characters of a dtype's code, such as `U12`; NumPy's own have at most 21."""
+MAX_PARTS = 10_000
+"""Values in the state of a dtype: six or so for each field of a record."""
+
+
+def _holds_objects(state: tuple[object, ...]) -> bool:
+    """Whether a dtype's state names a dtype of Python objects; ValueError where it has too many parts to tell."""
+    todo: list[object] = [state]
+    for count, part in enumerate(_taken(todo)):
+        if count > MAX_PARTS:
+            raise ValueError(f"the state of a numpy.dtype has more than {MAX_PARTS:,} parts")
+        if isinstance(part, (Global, Instance)) or (isinstance(part, NumpyDtype) and part.holds_objects):
             return True
-        return any(_holds_objects(part) for part in self.state or ())
+        if isinstance(part, dict):
+            todo.extend(part.values())
+        elif isinstance(part, (tuple, list)):
+            todo.extend(part)
+    return False
 
 
-def _holds_objects(part: object) -> bool:
-    """Whether a part of a dtype's state names a dtype of Python objects."""
-    if isinstance(part, NumpyDtype):
-        return part.holds_objects
-    if isinstance(part, dict):
-        return any(map(_holds_objects, part.values()))
-    if isinstance(part, (tuple, list)):
-        return any(map(_holds_objects, part))
-    return isinstance(part, (Global, Instance))
+def _taken(todo: list[object]) -> Iterator[object]:
+    """What is on a list, the last first, until nothing is."""
+    while todo:
+        yield todo.pop()
 
 
 def state_of(text: str) -> tuple[object, ...]:
@@ -92,6 +108,10 @@ def state_of(text: str) -> tuple[object, ...]:
     if kind in "USV" and digits.isdecimal():
         sizes = (4 * int(digits), 4, 8) if kind == "U" else (int(digits), 1, 0)
     return (3, order, None, None, None, *sizes)
+
+
+MAX_AXES = 64
+"""Of NumPy's arrays: NPY_MAXDIMS in numpy/_core/include/numpy/ndarraytypes.h, 32 before NumPy 2."""
 
 
 class NumpyArray:
@@ -115,8 +135,10 @@ class NumpyArray:
         if not isinstance(state, tuple) or len(state) != 5:
             raise ValueError("the state of an array must be (version, shape, dtype, is Fortran, bytes)")
         _, shape, dtype, fortran, data = state
-        if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
+        if not isinstance(shape, tuple) or not all(type(n) is int and 0 <= n < 1 << 63 for n in shape):
             raise ValueError("the shape of an array must be a tuple of whole numbers")
+        if len(shape) > MAX_AXES:
+            raise ValueError(f"{len(shape)} axes; expected at most {MAX_AXES}")
         if not isinstance(dtype, NumpyDtype):
             raise ValueError("the dtype of an array must be a numpy.dtype")
         self.shape, self.dtype, self.fortran = shape, dtype, bool(fortran)

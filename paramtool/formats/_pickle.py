@@ -46,7 +46,7 @@ from paramtool.formats._pickle_values import (
 from paramtool.formats._value_classes import VALUE_CLASSES
 
 if TYPE_CHECKING:
-    from paramtool.formats._pickle_machine import Buffer
+    from paramtool.formats._files import Buffer
 
 
 DEFAULT_LIMITS = Limits()
@@ -84,17 +84,18 @@ def attempt(
     persistent: Callable[[object], object],
     limits: Limits = DEFAULT_LIMITS,
     known: Container[str] = (),
-) -> tuple[tuple[Use, ...], int]:
-    """What a pickle asks for up to where it ends or breaks, and the index after its STOP.
+) -> tuple[tuple[Use, ...], int, int]:
+    """What a pickle asks for up to where it ends or breaks, the index after its STOP, and how many bytes were run.
 
-    -1 where it breaks, -2 where the limits end it.
+    The index is -1 where it breaks, -2 where the limits end it.
     """
     machine = Machine(data, start, "", constructors, persistent, limits, known)
     machine.frames = False
     try:
-        return (found := machine.run()).uses, found.stop
+        return (found := machine.run()).uses, found.stop, found.stop - start
     except ParamtoolError as error:
-        return tuple(machine.uses.values()), -2 if isinstance(error, UnsafeError) else -1
+        stop = -2 if isinstance(error, UnsafeError) else -1
+        return tuple(machine.uses.values()), stop, machine.position - start
 
 
 # -- opcodes -------------------------------------------------------------------------------------------------
@@ -137,23 +138,23 @@ def _container(letter: bytes, make: Callable[[], object]) -> None:
 def _fixed(letter: bytes, form: str) -> None:
     """An opcode that pushes a number of fixed size."""
     struct = Struct(form)
-    unpack, nbytes = struct.unpack_from, struct.size
+    unpack, nbytes = struct.unpack, struct.size
 
     @_opcode(letter)
     def push(machine: Machine, at: int) -> int:
-        machine.stack.append(unpack(machine.data, at)[0])
+        machine.stack.append(unpack(machine.data[at : at + nbytes])[0])
         return at + nbytes
 
 
 def _counted(letter: bytes, form: str, make: Callable[[bytes], object]) -> None:
     """An opcode with a length and so many bytes."""
     struct = Struct(form)
-    unpack, width = struct.unpack_from, struct.size
+    unpack, width = struct.unpack, struct.size
 
     @_opcode(letter)
     def push(machine: Machine, at: int) -> int:
         at += width
-        nbytes: int = unpack(machine.data, at - width)[0]
+        nbytes: int = unpack(machine.data[at - width : at])[0]
         if not 0 <= nbytes <= machine.end - at:
             machine.truncated()
         machine.stack.append(make(machine.data[at : at + nbytes]))
@@ -215,7 +216,7 @@ def _binget(machine: Machine, at: int) -> int:
 
 @_opcode(b"j")
 def _long_binget(machine: Machine, at: int) -> int:
-    machine.stack.append(machine.recall(U32.unpack_from(machine.data, at)[0]))
+    machine.stack.append(machine.recall(U32.unpack(machine.data[at : at + 4])[0]))
     return at + 4
 
 
@@ -234,7 +235,7 @@ def _binput(machine: Machine, at: int) -> int:
 
 @_opcode(b"r")
 def _long_binput(machine: Machine, at: int) -> int:
-    machine.store(U32.unpack_from(machine.data, at)[0], machine.stack[-1])
+    machine.store(U32.unpack(machine.data[at : at + 4])[0], machine.stack[-1])
     return at + 4
 
 
@@ -333,7 +334,7 @@ def _long1(machine: Machine, at: int) -> int:
 
 @_opcode(b"\x8b")
 def _long4(machine: Machine, at: int) -> int:
-    return _long(machine, I32.unpack_from(machine.data, at)[0], at + 4)
+    return _long(machine, I32.unpack(machine.data[at : at + 4])[0], at + 4)
 
 
 def _long(machine: Machine, nbytes: int, at: int) -> int:
@@ -517,7 +518,7 @@ def _extension(letter: bytes, form: str) -> None:
 
     @_opcode(letter)
     def push(machine: Machine, at: int) -> int:
-        path = f"copyreg.extension.{struct.unpack_from(machine.data, at)[0]}"
+        path = f"copyreg.extension.{struct.unpack(machine.data[at : at + struct.size])[0]}"
         machine.objects += 1
         machine.use(path, True, "()")
         machine.stack.append(Instance(path, (), True))
@@ -542,7 +543,7 @@ def _proto(machine: Machine, at: int) -> int:
 @_opcode(b"\x95")
 def _frame(machine: Machine, at: int) -> int:
     """A frame only helps to read ahead; its length must fit."""
-    if U64.unpack_from(machine.data, at)[0] > machine.end - at - 8 and machine.frames:
+    if U64.unpack(machine.data[at : at + 8])[0] > machine.end - at - 8 and machine.frames:
         machine.truncated()
     return at + 8
 

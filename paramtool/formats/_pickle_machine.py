@@ -26,9 +26,7 @@ from paramtool.formats._pickle_values import (
 from paramtool.formats._value_classes import VALUE_CLASSES, is_value
 
 if TYPE_CHECKING:
-    from mmap import mmap
-
-    Buffer = bytes | mmap
+    from paramtool.formats._files import Buffer
 
 BATCH = 1 << 16
 """So many opcodes run between two looks at the limits; each adds one entry or object at most."""
@@ -40,9 +38,14 @@ MAX_CROWD = 64
 """So many keys of one dict may have one hash.  Tuples of -1 and -2 all collide: hash(-1) == hash(-2)."""
 LONG_KEY = 256
 """Characters from which on a dict key is work that counts."""
+LONG_NAME = 256
+"""Characters of a global name from which on the copy of it is work that counts; released libraries stay below."""
+FEW_ITEMS = 8
+"""So many items of an argument are free for what a constructor does with them: the axes of a shape."""
 SPEND_SLACK = 1024
 CALLS_ITS_FIRST = {"torch._tensor._rebuild_from_type_v2", "torch.tensor._rebuild_from_type_v2"}
 """`f(function, type, arguments, state)`: calls its first argument (torch/_tensor.py; the old name up to torch 1.8)."""
+BULKY = frozenset({tuple, list, dict})
 MAX_HANDED_ON = 64
 """So often such a function may be handed itself."""
 
@@ -244,6 +247,8 @@ class Machine:
             return found
         if len(module) + len(name) > MAX_NAME_NBYTES:
             self.fail("a global name of great length", f"at most {MAX_NAME_NBYTES:,} characters")
+        if len(module) + len(name) > LONG_NAME:
+            self.spend(len(module) + len(name))
         made = self.names[module, name] = Global(module, name)
         if not self.is_known(made.path) and made.path not in self.known:
             self.use(made.path, False, "")
@@ -269,6 +274,9 @@ class Machine:
             self.use_first(path, args)
         make = self.constructors.get(path)
         if make is not None:
+            for arg in args:
+                if type(arg) in BULKY and len(arg) > FEW_ITEMS:  # type: ignore[arg-type]  # sized by its type
+                    self.spend(len(arg))  # type: ignore[arg-type]
             return self.guard(path, make, args, {})
         special = SPECIAL.get(path)
         if special is not None:

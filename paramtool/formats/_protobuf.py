@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from paramtool.errors import FormatError, UnsafeError
 
 if TYPE_CHECKING:
-    from mmap import mmap
+    from paramtool.formats._files import Buffer
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types.  3 and 4 are groups, which no current writer makes."""
@@ -61,7 +61,7 @@ Message = Mapping[str, Sequence[Span]]
 class Reader:
     """Bytes that hold messages, and what to call them in an error."""
 
-    data: mmap | bytes
+    data: Buffer
     where: str
 
     def message(self, span: Span, fields: Fields) -> Message:
@@ -105,13 +105,12 @@ class Reader:
     def _varint(self, at: int, stop: int) -> tuple[int, int]:
         """An unsigned number, and where it ends."""
         value = shift = 0
-        for k in range(at, min(stop, at + MAX_VARINT_NBYTES)):
-            byte = self.data[k]
+        for k, byte in enumerate(self.data[at : min(stop, at + MAX_VARINT_NBYTES)], at + 1):
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value >> 64:
                     raise self.damaged(at, "a number needs more than 64 bits")
-                return value, k + 1
+                return value, k
             shift += 7
         raise self.damaged(at, f"a number has no end within {MAX_VARINT_NBYTES} bytes and before byte {stop}")
 

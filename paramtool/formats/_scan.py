@@ -16,18 +16,19 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from paramtool.errors import ParamtoolError
 from paramtool.formats import _policy, _sniff, _zip
-from paramtool.formats._files import open_source
+from paramtool.formats._files import Contents, open_source
 from paramtool.formats._pickle import DEFAULT_LIMITS, attempt
 from paramtool.formats._pickle_values import Instance, Use
 from paramtool.formats._torch_values import CONSTRUCTORS, KNOWN
 from paramtool.model.checkpoint import Unknown
 
 if TYPE_CHECKING:
-    from paramtool.formats._pickle_machine import Buffer
+    from paramtool.formats._files import Buffer
 
 MAX_PICKLES = 1000
 """The most consecutive pickles of a file that are run."""
@@ -42,6 +43,32 @@ MAX_DEPTH = 3
 NAME = re.compile(r"[\w.<>]{1,400}")
 STORAGES = re.compile(r"[^/]*/(data|constants)/[^/]*|[^/]*/\.data/.*|[^/]*/(version|byteorder)")
 """Members of torch's archives that are bytes of tensors, and those that are never pickles."""
+
+
+@dataclass
+class Work:
+    """What may still be done for one file: bytes of pickles that are run, and bytes that are inflated.
+
+    A damaged archive may say that all of its members are one, and every byte of it may be a pickle's first.
+    """
+
+    left: int
+    ended: bool = True
+    """Whether that was enough so far."""
+
+    @classmethod
+    def of(cls, nbytes: int) -> Work:
+        """For a file of so many bytes."""
+        return cls(max(MIN_WORK_NBYTES, WORK_PER_BYTE * nbytes))
+
+    def spend(self, nbytes: int) -> None:
+        """Take off what was done."""
+        self.left -= nbytes
+        self.ended = self.ended and self.left > 0
+
+
+MIN_WORK_NBYTES = 16 << 20
+WORK_PER_BYTE = 16
 
 
 class Scanned(NamedTuple):
@@ -65,8 +92,6 @@ def scan(path: str) -> tuple[Unknown, ...]:
 
 def scan_file(path: str) -> Scanned:
     """The same, and whether the file is a pickle."""
-    import mmap
-
     try:
         file, source = open_source(path)
     except ParamtoolError:
@@ -80,58 +105,69 @@ def scan_file(path: str) -> Scanned:
             except ParamtoolError:
                 members = ()
             names = [member for member in members if not STORAGES.fullmatch(member.name)]
+            work = Work.of(source.nbytes)
             if members:
-                return Scanned(_merged(_members(file, path, names)), False)
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _scanned(data, MAX_DEPTH)
+                found = _merged(tuple(one for member in names for one in scan_member(file, member, path, work)))
+                return Scanned(found, False, work.ended)
+        return scan_bytes(Contents(file, source.nbytes))
 
 
-def _members(file: BinaryIO, path: str, members: list[_zip.Member]) -> Iterator[Unknown]:
-    for member in members:
-        yield from scan_member(file, member, path)
+def scan_bytes(data: Buffer) -> Scanned:
+    """What the bytes of a file ask for, whatever they are."""
+    work = Work.of(len(data))
+    found = _scanned(data, MAX_DEPTH, work)
+    return found._replace(ended=found.ended and work.ended)
 
 
-def scan_member(file: BinaryIO, member: _zip.Member, path: str) -> tuple[Unknown, ...]:
-    """What a member of a sound archive asks for."""
+def scan_member(file: BinaryIO, member: _zip.Member, path: str, work: Work) -> tuple[Unknown, ...]:
+    """What a member of a sound archive asks for; nothing where it cannot be read, or not within what may be done."""
+    if member.method != _zip.STORED:
+        work.spend(member.nbytes)
+    if work.left <= 0:
+        return ()
     try:
-        data = _zip.read_member(file, member, path, MAX_MEMBER_NBYTES)
+        data = _zip.read_member(file, member, path, MAX_MEMBER_NBYTES, MAX_MEMBER_NBYTES)
     except ParamtoolError:
         return ()
-    return _scanned(data, MAX_DEPTH - 1).unknown
+    return _scanned(data, MAX_DEPTH - 1, work).unknown
 
 
-def _scanned(data: Buffer, depth: int) -> Scanned:
+def _scanned(data: Buffer, depth: int, work: Work) -> Scanned:
     """What some bytes ask for."""
     if not depth or not len(data):
         return NOTHING
     head = data[:512]
     if _sniff.is_zip(head):
-        return Scanned(_merged(_walked_zip(data, depth)), False)
+        return Scanned(_merged(tuple(_walked_zip(data, depth, work))), False)
     if head.startswith(_sniff.NUMPY_MAGIC):
         start = data.find(b"\n", 0, 1 << 20) + 1  # the header ends with a newline (numpy/lib/_format_impl.py)
-        return Scanned(_pickles(data, start, depth).unknown if start else (), False)
-    if made := _expanded(data, head):
-        return Scanned(_scanned(made, depth - 1).unknown, False)
-    found = _pickles(data, 0, depth)
+        return Scanned(_pickles(data, start, depth, work).unknown if start else (), False)
+    if made := _expanded(data, head, work):
+        return Scanned(_scanned(made, depth - 1, work).unknown, False)
+    found = _pickles(data, 0, depth, work)
     if head[257:262] == _sniff.TAR_MAGIC:
-        return Scanned(_merged((*found.unknown, *_walked_tar(data, depth))), found.is_pickle)
+        return Scanned(_merged((*found.unknown, *_walked_tar(data, depth, work))), found.is_pickle)
     return found
 
 
-def _merged(found: Iterator[Unknown] | tuple[Unknown, ...]) -> tuple[Unknown, ...]:
+def _merged(found: tuple[Unknown, ...]) -> tuple[Unknown, ...]:
     return _policy.merged(found)
 
 
 # --- pickles ------------------------------------------------------------------------------------------------------
 
 
-def _pickles(data: Buffer, at: int, depth: int) -> Scanned:
+def _pickles(data: Buffer, at: int, depth: int, work: Work) -> Scanned:
     """What the pickles ask for that stand one behind the other."""
     found: list[Unknown] = []
     first = stop = -1
     for number in range(MAX_PICKLES):
+        if work.left <= 0:
+            break
         inner: list[Unknown] = []
-        uses, stop = attempt(data, at, _held(inner, depth), _persistent, DEFAULT_LIMITS, KNOWN)
+        limits = replace(DEFAULT_LIMITS, max_nbytes=min(DEFAULT_LIMITS.max_nbytes, work.left))
+        uses, stop, ran = attempt(data, at, _held(inner, depth, work), _persistent, limits, KNOWN)
+        work.spend(ran + SPENT_EACH)
         if number == 0:
             first = stop
         marked = data[at : at + 1] == b"\x80" and data[at + 1 : at + 2] in PROTOCOLS
@@ -143,6 +179,8 @@ def _pickles(data: Buffer, at: int, depth: int) -> Scanned:
     return Scanned(_merged(tuple(found)), first > 0, stop != -2)
 
 
+SPENT_EACH = 32
+"""A pickle costs some time, however short it is."""
 PROTOCOLS = {bytes([number]) for number in range(2, 6)}
 
 
@@ -159,7 +197,7 @@ def _persistent(pid: object) -> object:
     return Instance("persistent", (), False)
 
 
-def _held(inner: list[Unknown], depth: int) -> Mapping[str, Callable[..., object]]:
+def _held(inner: list[Unknown], depth: int, work: Work) -> Mapping[str, Callable[..., object]]:
     """What is known makes objects that only hold; bytes that torch pickles inside a pickle are looked through.
 
     A storage that `pickle.dump` writes is `torch.storage._load_from_bytes(b)`, which loads `b` (torch/storage.py).
@@ -168,7 +206,7 @@ def _held(inner: list[Unknown], depth: int) -> Mapping[str, Callable[..., object
     def within(raw: object) -> Instance:
         if not isinstance(raw, bytes):
             raise ValueError("no bytes")
-        inner.extend(_scanned(raw, depth - 1).unknown if depth > 1 else (Unknown(LOAD, True, "(...)"),))
+        inner.extend(_scanned(raw, depth - 1, work).unknown if depth > 1 else (Unknown(LOAD, True, "(...)"),))
         return Instance(LOAD, (), False)
 
     return {**_HELD, LOAD: within}
@@ -188,76 +226,79 @@ _HELD = {path: _hold(path) for path in CONSTRUCTORS}
 # --- archives that nothing else reads -----------------------------------------------------------------------------
 
 
-def _walked_zip(data: Buffer, depth: int) -> Iterator[Unknown]:
+def _walked_zip(data: Buffer, depth: int, work: Work) -> Iterator[Unknown]:
     """The members of a zip archive by their local headers, whatever its directory says."""
     at = -1
     for _ in range(MAX_HEADERS):
         at = data.find(_zip.LOCAL_SIGNATURE, at + 1, MAX_WALKED_NBYTES)
-        if at < 0 or at + _zip.LOCAL.size > len(data):
+        if at < 0 or at + _zip.LOCAL.size > len(data) or work.left <= 0:
             return
-        fields = _zip.LOCAL.unpack_from(data, at)
+        fields = _zip.LOCAL.unpack(data[at : at + _zip.LOCAL.size])
         method, name_nbytes, extra_nbytes = fields[3], fields[9], fields[10]
         name = bytes(data[at + _zip.LOCAL.size : at + _zip.LOCAL.size + name_nbytes]).decode("latin-1")
         start = at + _zip.LOCAL.size + name_nbytes + extra_nbytes
         if STORAGES.fullmatch(name) or start >= len(data):
             continue
         if method == _zip.DEFLATED:
-            yield from _scanned(_inflated(data, start, -15), depth - 1).unknown
+            yield from _scanned(_inflated(data, start, -15, work), depth - 1, work).unknown
         elif depth > 1:
-            yield from _pickles(data, start, depth).unknown
+            yield from _pickles(data, start, depth, work).unknown
 
 
-def _walked_tar(data: Buffer, depth: int) -> Iterator[Unknown]:
+def _walked_tar(data: Buffer, depth: int, work: Work) -> Iterator[Unknown]:
     """The members of a tar archive: a header of 512 bytes with the size in octal, then the bytes (POSIX ustar)."""
     at = 0
     for _ in range(MAX_HEADERS):
         digits = bytes(data[at + 124 : at + 136]).strip(b" \0")
-        if at + 512 > len(data) or not digits or not set(digits) <= set(b"01234567"):
+        if at + 512 > len(data) or not digits or not set(digits) <= set(b"01234567") or work.left <= 0:
             return
         nbytes = int(digits, 8)
         start = at + 512
         if nbytes and depth > 1:
-            yield from _pickles(data, start, depth).unknown
+            yield from _pickles(data, start, depth, work).unknown
         at = start + (nbytes + 511) // 512 * 512
 
 
-def _expanded(data: Buffer, head: bytes) -> bytes:
+def _expanded(data: Buffer, head: bytes, work: Work) -> bytes:
     """The first bytes of what a compressed file expands to; none where it is not one."""
     if head.startswith(b"\x1f\x8b"):
-        return _inflated(data, 0, 31)
+        return _inflated(data, 0, 31, work)
     if head[:1] == b"x" and head[1:2] in (b"\x01", b"\x5e", b"\x9c", b"\xda"):
-        return _inflated(data, 0, 15)
+        return _inflated(data, 0, 15, work)
     if head.startswith(b"BZh"):
         import bz2
 
-        return _through(bz2.BZ2Decompressor(), data)
+        return _through(bz2.BZ2Decompressor(), data, work)
     if head.startswith(b"\xfd7zXZ\0"):
         import lzma
 
-        return _through(lzma.LZMADecompressor(memlimit=256 << 20), data)
+        return _through(lzma.LZMADecompressor(memlimit=256 << 20), data, work)
     return b""
 
 
-def _inflated(data: Buffer, start: int, wbits: int) -> bytes:
+def _inflated(data: Buffer, start: int, wbits: int, work: Work) -> bytes:
     """Deflated bytes, up to the limit; none where they are damaged from the start."""
     machine = zlib.decompressobj(wbits)
     made = bytearray()
     at = start
     try:
-        while (at < len(data) or machine.unconsumed_tail) and not machine.eof and len(made) < MAX_EXPANDED_NBYTES:
+        most = min(MAX_EXPANDED_NBYTES, work.left)
+        while (at < len(data) or machine.unconsumed_tail) and not machine.eof and len(made) < most:
             step = machine.unconsumed_tail or data[at : at + STEP]
             at += 0 if machine.unconsumed_tail else STEP
             made += machine.decompress(step, STEP)
     except zlib.error:
         pass
+    work.spend(len(made) + SPENT_EACH)
     return bytes(made)
 
 
-def _through(machine: Any, data: Buffer) -> bytes:
+def _through(machine: Any, data: Buffer, work: Work) -> bytes:
     made = bytearray()
     at = 0
     try:
-        while not machine.eof and len(made) < MAX_EXPANDED_NBYTES and (at < len(data) or not machine.needs_input):
+        most = min(MAX_EXPANDED_NBYTES, work.left)
+        while not machine.eof and len(made) < most and (at < len(data) or not machine.needs_input):
             step = data[at : at + STEP] if machine.needs_input else b""
             at += len(step)
             made += machine.decompress(step, STEP)
@@ -266,6 +307,7 @@ def _through(machine: Any, data: Buffer) -> bytes:
     except Exception as error:  # lzma.LZMAError, which is only known where lzma is imported
         if type(error).__name__ != "LZMAError":
             raise
+    work.spend(len(made) + SPENT_EACH)
     return bytes(made)
 
 

@@ -242,11 +242,15 @@ def _grouped(files: Sequence[str], read: Read) -> _Grouped:
             others = ", ".join(os.path.basename(one) for one in files if one != path)
             also = f"the folder also holds {others}: name that itself to take it" if others else ""
             error.hint = "; ".join(text for text in (error.hint, also) if text)
-            if not sets and of_file(path).is_usual and is_main(path):
+            if (sets and _are_shards(sets[0].path, path)) or (not sets and of_file(path).is_usual and is_main(path)):
                 raise
             failed = failed or error
             continue
-        if not holds_weights(mine.checkpoint):
+        if sets and _are_shards(sets[0].path, path):
+            sets.append(mine)
+            first = os.path.basename(sets[0].path)
+            differences[path] = f"a shard like {first}, and no index that can be read lists them"
+        elif not holds_weights(mine.checkpoint):
             without.append(mine)
         elif sets and is_something_else(sets[0], mine):
             sets[0] = replace(sets[0], more=(*sets[0].more, path))
@@ -257,6 +261,15 @@ def _grouped(files: Sequence[str], read: Read) -> _Grouped:
     elif without and not failed:
         sets = [replace(without[0], more=tuple(one.path for one in without[1:]))]
     return _Grouped(sets, differences, failed)
+
+
+def _are_shards(one: str, other: str) -> bool:
+    """Whether two files are called as shards of one set are; whoever asks knows that no index lists them.
+
+    Together they hold a set, however little of it is in each: that of an optimizer's state alone is no copy.
+    """
+    names = (os.path.basename(one), os.path.basename(other))
+    return all(map(_SHARD.search, names)) and len({_SHARD.sub(".", name) for name in names}) == 1
 
 
 def _take_as_copy(sets: list[Weights], mine: Weights, differences: dict[str, str]) -> bool:

@@ -12,6 +12,7 @@ Objects/rangeobject.c, Objects/sliceobject.c, Objects/setobject.c, Objects/names
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -72,6 +73,35 @@ def _is(node: Node, *kinds: type) -> bool:
     return isinstance(node, Leaf) and type(node.value) in kinds
 
 
+def _makes(fits: Callable[[Args], bool], made: Callable[..., object]) -> Callable[[Args], bool]:
+    """Arguments of the right types that the class does not refuse: a pickle with others would not open."""
+
+    def makes(args: Args) -> bool:
+        try:
+            return fits(args) and made(*map(_value, args)) is not None
+        except (TypeError, ValueError, OverflowError, ArithmeticError, LookupError):
+            return False
+
+    return makes
+
+
+def _datetime(name: str) -> Callable[..., object]:
+    """A class of the standard library's `datetime`, which is imported when one of its objects is met."""
+
+    def made(*args: object) -> object:
+        import datetime
+
+        return getattr(datetime, name)(*args)
+
+    return made
+
+
+def _decimal(text: str) -> object:
+    import decimal
+
+    return decimal.Decimal(text)
+
+
 def _nothing(args: Args) -> bool:
     return not args
 
@@ -88,14 +118,15 @@ def _limits(args: Args) -> bool:
     return len(args) == 3 and all(isinstance(one, Leaf) for one in args)
 
 
-def _packed(nbytes: int, zone: bool) -> Callable[[Args], bool]:
+def _packed(nbytes: int, name: str, zone: bool = False) -> Callable[[Args], bool]:
     """The bytes of a date or time, and the zone that it may have."""
 
     def fits(args: Args) -> bool:
         data = args[0] if args else None
         if not isinstance(data, Leaf) or not isinstance(data.value, bytes) or len(data.value) != nbytes:
             return False
-        return len(args) == 1 or (zone and len(args) == 2 and (args[1] == Leaf(None) or _is_zone(args[1])))
+        zoned = len(args) == 2 and zone and (args[1] == Leaf(None) or _is_zone(args[1]))
+        return (len(args) == 1 or zoned) and _makes(lambda _: True, _datetime(name))(args[:1])
 
     return fits
 
@@ -107,11 +138,18 @@ def _is_zone(node: Node) -> bool:
 def _zone(args: Args) -> bool:
     shift = args[0] if args else None
     named = len(args) == 1 or (len(args) == 2 and _is(args[1], str))
-    return named and isinstance(shift, Opaque) and shift.path == "datetime.timedelta" and unfit(shift) == ""
+    if not named or not isinstance(shift, Opaque) or shift.path != "datetime.timedelta" or unfit(shift):
+        return False
+    days, seconds, microseconds = map(int, _values(shift))
+    return abs((days * 86_400 + seconds) * 1_000_000 + microseconds) < 86_400_000_000
 
 
 def _fraction(args: Args) -> bool:
-    return _are(int, int)(args) or _are(str)(args)
+    """Two numbers, or the text that a fraction is pickled as; others, such as `1e999999999`, take any time to make."""
+    if _are(int, int)(args):
+        return bool(_value(args[1]))
+    found = re.fullmatch(r"-?[0-9]{1,4000}(?:/([0-9]{1,4000}))?", str(_value(args[0]))) if _are(str)(args) else None
+    return found is not None and (found[1] is None or int(found[1]) > 0)
 
 
 def _complex(args: Args) -> bool:
@@ -119,11 +157,31 @@ def _complex(args: Args) -> bool:
 
 
 def _buffer(args: Args) -> bool:
-    return _nothing(args) or _are(bytes)(args) or _are(str, str)(args)
+    return _nothing(args) or _are(bytes)(args) or (_are(str, str)(args) and _value(args[1]) in ("latin1", "latin-1"))
+
+
+DEVICES = frozenset(("cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia",
+                     "xla", "lazy", "vulkan", "mps", "meta", "hpu", "mtia", "privateuseone"))  # fmt: skip
+"""c10/core/DeviceType.cpp (2.13)."""
+LAYOUTS = frozenset(f"torch.{name}" for name in ("strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr",
+                                                 "sparse_bsc", "_mkldnn", "jagged"))  # fmt: skip
 
 
 def _device(args: Args) -> bool:
-    return _are(str)(args) or _are(str, int)(args)
+    """`cuda`, `cuda:1`, or `cuda` and 1."""
+    words = [str(_value(one)) for one in args]
+    if _are(str)(args):
+        kind, colon, index = words[0].partition(":")
+        words = [kind, index] if colon else [kind]
+    elif not _are(str, int)(args):
+        return False
+    return words[0] in DEVICES and (
+        len(words) == 1 or re.fullmatch("0|[1-9][0-9]?|1[01][0-9]|12[0-7]", words[1]) is not None
+    )
+
+
+def _layout(args: Args) -> bool:
+    return _are(str)(args) and _value(args[0]) in LAYOUTS
 
 
 # --- as plain values -----------------------------------------------------------------------------------------------
@@ -217,22 +275,22 @@ _PATHS = [
 FORMS: dict[str, Form] = {
     "argparse.Namespace": Form(_nothing, _as_dict, new=True, attributes=True),
     "types.SimpleNamespace": Form(_nothing, _as_dict, attributes=True),
-    "builtins.range": Form(_whole_numbers, _as_limits),
-    "builtins.xrange": Form(_whole_numbers, _as_limits),
+    "builtins.range": Form(_makes(_whole_numbers, range), _as_limits),
+    "builtins.xrange": Form(_makes(_whole_numbers, range), _as_limits),
     "builtins.slice": Form(_limits, _as_limits),
     **{path: Form(_strings, _as_path) for path in _PATHS},
-    "datetime.date": Form(_packed(4, zone=False), _as_text),
-    "datetime.time": Form(_packed(6, zone=True), _as_text),
-    "datetime.datetime": Form(_packed(10, zone=True), _as_text),
-    "datetime.timedelta": Form(_are(int, int, int), _as_seconds),
+    "datetime.date": Form(_packed(4, "date"), _as_text),
+    "datetime.time": Form(_packed(6, "time", zone=True), _as_text),
+    "datetime.datetime": Form(_packed(10, "datetime", zone=True), _as_text),
+    "datetime.timedelta": Form(_makes(_are(int, int, int), _datetime("timedelta")), _as_seconds),
     "datetime.timezone": Form(_zone, _as_text),
-    "decimal.Decimal": Form(_are(str), _as_first),
+    "decimal.Decimal": Form(_makes(_are(str), _decimal), _as_first),
     "fractions.Fraction": Form(_fraction, _as_text),
     "uuid.UUID": Form(_nothing, _as_text, new=True, attributes=True),
-    "builtins.complex": Form(_complex, _as_it_is, weights_only=True),
+    "builtins.complex": Form(_makes(_complex, complex), _as_it_is, weights_only=True),
     "builtins.bytearray": Form(_buffer, _as_it_is, weights_only=True),
     "torch.device": Form(_device, _as_it_is, weights_only=True),
-    LAYOUT: Form(_are(str), _as_it_is, weights_only=True),
+    LAYOUT: Form(_layout, _as_it_is, weights_only=True),
     VERSION: Form(_are(str), _as_first, new=True),
 }
 """Objects by their class."""
@@ -270,7 +328,8 @@ def unfit(node: Opaque) -> str:
     form = FORMS.get(node.path)
     if form is None:
         return f"object of {node.path}"
-    if set(dict(node.parts)) - {"args", "state"} or not form.fits(args_of(node)):
+    both = form.fits is _nothing and len(node.parts) > 1  # no arguments, and attributes: told by the attributes alone
+    if both or set(dict(node.parts)) - {"args", "state"} or not form.fits(args_of(node)):
         return f"{node.path} with other arguments than it takes"
     state = dict(node.parts).get("state")
     if state is not None and not (form.attributes and _are_attributes(state)):
@@ -287,12 +346,41 @@ def _unfit_array(node: Opaque) -> str:
     parts = dict(node.parts)
     data, dtype = parts.get("data"), parts.get("dtype")
     if isinstance(data, TensorRef):
-        return ""
+        return "" if set(parts) <= {"data", "order"} else f"{node.path} with other arguments than it takes"
     if not isinstance(data, Array) or not set(parts) <= {"data", "dtype", "order"}:
         return f"{node.path} with other arguments than it takes"
-    if data.dtype.lstrip("<>|=")[:1] in ("O", "") or (dtype is not None and not _is_dtype(dtype)):
+    if dtype is not None and not _is_dtype(dtype):
         return f"NumPy array of {data.dtype}"
+    size = _size(data.dtype if dtype is None else dtype)
+    if size is None:
+        return f"NumPy array of {data.dtype}"
+    if node.path in SCALARS and data.shape:
+        return f"{node.path} with other arguments than it takes"
+    if min(data.shape, default=0) < 0 or data.order not in ("C", "F") or len(data.data) != size * prod(data.shape):
+        return f"NumPy array of {len(data.data)} bytes, where {data.dtype} {list(data.shape)} has others"
     return ""
+
+
+_TEXT = re.compile(r"[<>|=]?(?:(b1?|\?)|([iu])([1248])|f([248])|c(8|16)|([USV])([0-9]{1,9})|([Mm])8)")
+
+
+def _size(dtype: str | Node) -> int | None:
+    """The bytes of an element of a dtype of NumPy's; None where it is none, or holds Python objects.
+
+    >>> [_size(text) for text in ("<f4", "|b1", "<U2", "|O", "<f3", "<M8")]
+    [4, 1, 8, None, None, 8]
+    """
+    if isinstance(dtype, Opaque):
+        parts = dict(dtype.parts)
+        text = parts.get("text") or args_of(dtype)[0]
+        return _size(str(_value(text)))
+    found = _TEXT.fullmatch(dtype) if isinstance(dtype, str) else None
+    if found is None:
+        return None
+    truth, _, whole, fraction, both, letter, many, _ = found.groups()
+    if letter:
+        return int(many) * (4 if letter == "U" else 1)
+    return 1 if truth else int(whole or fraction or both or 8)
 
 
 def _is_dtype(node: Node) -> bool:

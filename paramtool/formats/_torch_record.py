@@ -45,7 +45,7 @@ def with_record(checkpoint: Checkpoint, data: bytes) -> Checkpoint:
     """A checkpoint with what the member says of it; FormatError where the member is damaged."""
     where = checkpoint.files[0].path
     try:
-        found = _json.strict(data.decode("utf-8"))
+        found = _json.strict(data.decode("utf-8"), surrogates=True)
         if not isinstance(found, dict) or found.get("version") != VERSION:
             raise ValueError(f"it is not a JSON object of version {VERSION}")
         metadata = found.get("metadata", {})

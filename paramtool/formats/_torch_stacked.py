@@ -8,37 +8,36 @@ Source: torch/serialization.py, _legacy_save.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from paramtool.errors import FormatError
+from paramtool.formats._files import Contents
 from paramtool.formats._pickle_values import Result
 from paramtool.formats._torch_storages import Storages, checkpoint_of
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import Backing, ByteRange, SourceFile
 
-if TYPE_CHECKING:
-    from mmap import mmap
-
 COUNT = Struct("<q")
+PROTOCOL = 1001
+"""PROTOCOL_VERSION; torch.load takes no other."""
 
 
 def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
     """Describe a file of stacked pickles."""
-    import mmap
-
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        storages = Storages(source)
-        stop = 0
-        for expected in ("the magic number", "the protocol", "sys_info"):
-            stop = storages.run(data, stop, f"{source.path}: {expected}").stop
-        body = storages.run(data, stop)
-        keys = storages.run(data, body.stop, f"{source.path}: the list of storages")
-        backings, end = _stacked_backings(storages, data, keys)
-        notes = [f"{len(data) - end} bytes stand behind the last storage"] if end < len(data) else []
+    data = Contents(file, source.nbytes)
+    storages = Storages(source)
+    magic = storages.run(data, 0, f"{source.path}: the magic number")
+    protocol = storages.run(data, magic.stop, f"{source.path}: the protocol")
+    if protocol.value != PROTOCOL:
+        raise FormatError(f"{source.path}: byte {magic.stop}: is of another protocol; expected {PROTOCOL}")
+    body = storages.run(data, storages.run(data, protocol.stop, f"{source.path}: sys_info").stop)
+    keys = storages.run(data, body.stop, f"{source.path}: the list of storages")
+    backings, end = _stacked_backings(storages, data, keys)
+    notes = [f"{len(data) - end} bytes stand behind the last storage"] if end < len(data) else []
     return checkpoint_of("stacked pickles", storages, backings, body.value, notes)
 
 
-def _stacked_backings(storages: Storages, data: mmap, keys: Result) -> tuple[dict[str, Backing], int]:
+def _stacked_backings(storages: Storages, data: Contents, keys: Result) -> tuple[dict[str, Backing], int]:
     """One (count, bytes) after the other, in the order of the list; all that is asked for must be there."""
     where = storages.source.path
     backings: dict[str, Backing] = {}
@@ -51,7 +50,7 @@ def _stacked_backings(storages: Storages, data: mmap, keys: Result) -> tuple[dic
         if position + COUNT.size > len(data):
             raise FormatError(f"{where}: byte {position}: storage {key!r} is cut off; the file is truncated")
         dtype = storages.dtypes[key]
-        nbytes = COUNT.unpack_from(data, position)[0] * (dtype.block_bytes if dtype else 1)
+        nbytes = COUNT.unpack(data[position : position + COUNT.size])[0] * (dtype.block_bytes if dtype else 1)
         position += COUNT.size
         if nbytes != storages.sizes[key] or position + nbytes > len(data):
             raise FormatError(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from paramtool.errors import Defects, FormatError
 from paramtool.formats import _deepspeed, _tree
-from paramtool.formats._pickle import load
-from paramtool.formats._pickle_values import Result, Use
+from paramtool.formats._pickle import DEFAULT_LIMITS, load
+from paramtool.formats._pickle_values import Limits, Result, Use
 from paramtool.formats._policy import merged
 from paramtool.formats._torch_values import CONSTRUCTORS, KNOWN, InlineView, StorageRef, storage_dtype
 from paramtool.formats._walk import walk
@@ -19,7 +19,7 @@ from paramtool.model.storage import Backing, Inline, SourceFile, Storage
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
-    from mmap import mmap
+    from paramtool.formats._files import Buffer
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Storages:
     locations: dict[str, None] = field(default_factory=dict)
     inline: dict[int, bytes] = field(default_factory=dict)
     pickle_nbytes: int = 0
-    """Bytes of all pickles that were run."""
+    """Bytes that all pickles that were run have in the file; fewer than the pickles have, where they are deflated."""
     uses: list[Use] = field(default_factory=list)
     """What they ask for, headers and lists included."""
 
@@ -77,11 +77,12 @@ class Storages:
         self.inline[number] = value.array.data or b""
         return view
 
-    def run(self, data: bytes | mmap, start: int, where: str = "") -> Result:
-        """One pickle of this file."""
+    def run(self, data: Buffer, start: int, where: str = "", stored_nbytes: int | None = None) -> Result:
+        """One pickle of this file, which has `stored_nbytes` there; None where it stands there as it is."""
         where = where or self.source.path
-        result = load(data, start, where, CONSTRUCTORS, self.persistent, known=KNOWN)
-        self.pickle_nbytes += result.stop - start
+        limits = DEFAULT_LIMITS if stored_nbytes is None else Limits.of_stored(stored_nbytes)
+        result = load(data, start, where, CONSTRUCTORS, self.persistent, limits, KNOWN)
+        self.pickle_nbytes += result.stop - start if stored_nbytes is None else stored_nbytes
         self.uses += result.uses
         return result
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from struct import Struct, unpack_from
-from typing import TYPE_CHECKING, BinaryIO
+from struct import Struct
+from typing import BinaryIO
 
 from paramtool.errors import FormatError, plural
+from paramtool.formats._files import Contents
 from paramtool.formats._pickle import load
 from paramtool.formats._torch_storages import Storages, checkpoint_of
 from paramtool.formats._torch_values import CONSTRUCTORS, KNOWN, StorageRef, Tensor, storage_dtype
@@ -18,31 +19,26 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
 from paramtool.model.storage import Backing, ByteRange, SourceFile
 
-if TYPE_CHECKING:
-    from mmap import mmap
-
 
 def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
     """Describe a tar file of torch's."""
-    import mmap
-
     places = _tar_members(file, source.path)
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        storages = Storages(source)
-        refs, backings = _tar_storages(storages, data, places["storages"])
-        tensors = _tar_tensors(storages, data, places["tensors"], refs)
-        known = {**refs, **tensors}
+    data = Contents(file, source.nbytes)
+    storages = Storages(source)
+    refs, backings = _tar_storages(storages, data, places["storages"])
+    tensors = _tar_tensors(storages, data, places["tensors"], refs)
+    known = {**refs, **tensors}
 
-        def persistent(pid: object) -> object:
-            if isinstance(pid, tuple):
-                return pid[0]
-            if str(pid) not in known:
-                raise ValueError(f"object {pid!r:.40}, which the archive does not have")
-            return known[str(pid)]
+    def persistent(pid: object) -> object:
+        if isinstance(pid, tuple):
+            return pid[0]
+        if str(pid) not in known:
+            raise ValueError(f"object {pid!r:.40}, which the archive does not have")
+        return known[str(pid)]
 
-        body = load(data, places["pickle"][0], source.path, CONSTRUCTORS, persistent, known=KNOWN)
-        storages.pickle_nbytes += body.stop - places["pickle"][0]
-        storages.uses += body.uses
+    body = load(data, places["pickle"][0], source.path, CONSTRUCTORS, persistent, known=KNOWN)
+    storages.pickle_nbytes += body.stop - places["pickle"][0]
+    storages.uses += body.uses
     return checkpoint_of("tar", storages, backings, body.value)
 
 
@@ -70,7 +66,7 @@ class _Reader:
     """Reads numbers and pickles from one member of a tar archive, never beyond its end."""
 
     storages: Storages
-    data: mmap
+    data: Contents
     position: int
     stop: int
     label: str
@@ -86,7 +82,7 @@ class _Reader:
         struct = Struct(form)
         start = self.position
         self.position = self.skip(struct.size)
-        return unpack_from(form, self.data, start)
+        return struct.unpack(self.data[start : self.position])
 
     def skip(self, nbytes: int) -> int:
         """The position `nbytes` further; FormatError where the member ends before."""
@@ -116,7 +112,9 @@ class _Reader:
 Places = tuple[int, int]
 
 
-def _tar_storages(storages: Storages, data: mmap, place: Places) -> tuple[dict[str, StorageRef], dict[str, Backing]]:
+def _tar_storages(
+    storages: Storages, data: Contents, place: Places
+) -> tuple[dict[str, StorageRef], dict[str, Backing]]:
     """`count`, then for each storage `(key, location, type)`, i64 elements, bytes; then the views on them."""
     reader = _Reader(storages, data, *place, "storages")
     refs: dict[str, StorageRef] = {}
@@ -149,7 +147,9 @@ def _tar_dtype(reader: _Reader, type_: object) -> DType:
     return dtype
 
 
-def _tar_tensors(storages: Storages, data: mmap, place: Places, refs: Mapping[str, StorageRef]) -> dict[str, Tensor]:
+def _tar_tensors(
+    storages: Storages, data: Contents, place: Places, refs: Mapping[str, StorageRef]
+) -> dict[str, Tensor]:
     """`count`, then for each tensor `(key, storage key, type)`, i32 axes, 4 unused bytes, sizes, strides, offset."""
     reader = _Reader(storages, data, *place, "tensors")
     tensors: dict[str, Tensor] = {}

@@ -8,12 +8,12 @@ Arguments as in torch/_utils.py, torch/_tensor.py and torch/serialization.py (2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from paramtool.formats import _numpy_values
 from paramtool.formats._numpy_values import NumpyArray
-from paramtool.formats._pickle_values import Global, Instance
+from paramtool.formats._pickle_values import Global, Instance, preview
 from paramtool.model.checkpoint import Compound, NoData, Unreadable, Value
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.view import View, contiguous
@@ -97,12 +97,18 @@ def _unknown(*values: object) -> str:
     return next((value.path for value in values if isinstance(value, (Global, Instance))), "")
 
 
+MAX_AXES = 1024
+"""Of a tensor.  torch itself has no limit, and few of its operators take more than 64."""
+
+
 def _sizes(value: object) -> tuple[int, ...]:
     """A shape or strides: a tuple, list or torch.Size of whole numbers."""
     if isinstance(value, Instance) and value.path == "torch.Size":
         value = value.sequence
-    if not isinstance(value, (tuple, list)) or not all(type(n) is int for n in value):
-        raise ValueError("sizes and strides must be tuples of whole numbers")
+    if not isinstance(value, (tuple, list)) or len(value) > MAX_AXES:
+        raise ValueError(f"sizes and strides must be tuples of at most {MAX_AXES} whole numbers")
+    if not all(type(n) is int and -1 << 63 <= n < 1 << 63 for n in value):
+        raise ValueError("sizes and strides must be tuples of whole numbers that fit 64 bits")
     return tuple(value)
 
 
@@ -140,8 +146,8 @@ def _tensor(storage: object, offset: object, size: object, stride: object) -> Te
 
 
 def _tensor_v2(
-    storage: object, offset: object, size: object, stride: object, requires_grad: object = None,
-    hooks: object = None, metadata: object = None,
+    storage: object, offset: object, size: object, stride: object, requires_grad: object, hooks: object,
+    metadata: object = None,
 ) -> Tensor:  # fmt: skip
     return Tensor(_pending(_view(storage, offset, size, stride), metadata), _flag(requires_grad))
 
@@ -154,7 +160,10 @@ def _tensor_v3(
 
 
 def _flag(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
+    """Whether a tensor asks for gradients; as torch, ValueError where that is any other value that is known."""
+    if isinstance(value, bool) or value is None or _unknown(value):
+        return value if isinstance(value, bool) else None
+    raise ValueError(f"requires_grad is of type {type(value).__name__}; expected True or False")
 
 
 def _pending(value: Value, metadata: object) -> Value:
@@ -171,6 +180,10 @@ def _parameter(data: object, requires_grad: object = True, hooks: object = None,
     return Tensor(Unreadable(_unknown(data) or "a tensor that is none"))
 
 
+MAX_PARTS = 128
+"""Windows of one compound; those that libraries write have two to ten."""
+
+
 def _parts(kind: str, parts: dict[str, object], facts: dict[str, object]) -> Tensor:
     """A compound of tensors; nested compounds give their parts."""
     views: dict[str, View] = {}
@@ -183,6 +196,8 @@ def _parts(kind: str, parts: dict[str, object], facts: dict[str, object]) -> Ten
             views |= {f"{label}/{inner}": view for inner, view in part.value.parts.items()}
         else:
             return Tensor(part.value)
+        if len(views) > MAX_PARTS:
+            return Tensor(Unreadable(f"{kind} of more than {MAX_PARTS} parts"))
     return Tensor(Compound(kind, views, facts))
 
 
@@ -230,18 +245,38 @@ def _jagged(*args: object) -> Tensor:
 
 
 def _wrapped(kind: str, value: object) -> Tensor:
-    parts = dict(_tensors_in(value))
+    parts = _tensors_in(value)
     return _parts(kind, dict(parts), {}) if parts else Tensor(Unreadable(kind))
 
 
-def _tensors_in(value: object, label: str = "", depth: int = 6) -> Iterator[tuple[str, Tensor]]:
-    """Tensors inside plain containers, a few levels deep, labelled by their keys."""
-    if isinstance(value, Tensor):
-        yield label or "data", value
-    elif depth and isinstance(value, (dict, list, tuple)):
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, child in pairs:
-            yield from _tensors_in(child, f"{label}{'.' if label else ''}{key}", depth - 1)
+MAX_LOOKED_AT = 1000
+"""Values in the state of a subclass of tensors among which its tensors are searched; those of libraries have a few."""
+MAX_LABEL = 256
+"""Characters of the keys that lead to such a tensor."""
+
+
+def _tensors_in(value: object) -> dict[str, Tensor]:
+    """Tensors inside plain containers, a few levels deep, labelled by their keys; none where there is too much else."""
+    found: dict[str, Tensor] = {}
+    todo: list[tuple[object, str, int]] = [(value, "", 6)]
+    for _ in range(MAX_LOOKED_AT):
+        if not todo:
+            return found
+        one, label, depth = todo.pop()
+        if len(label) > MAX_LABEL:
+            break
+        if isinstance(one, Tensor):
+            found[label or "data"] = one
+        elif depth and isinstance(one, (dict, list, tuple)) and len(one) <= MAX_LOOKED_AT:
+            pairs = one.items() if isinstance(one, dict) else enumerate(one)
+            before = f"{label}." if label else ""
+            todo += reversed([(child, before + _label(key), depth - 1) for key, child in pairs])
+    return {}
+
+
+def _label(key: object) -> str:
+    """A key as a part of a label; of one that is too long, enough to see that."""
+    return str(key)[: MAX_LABEL + 1] if isinstance(key, (str, int)) else preview(key)
 
 
 def _wrapper(
@@ -258,7 +293,7 @@ def _from_type(function: object, type_: object, args: Any, state: object) -> obj
     if make is None or not isinstance(args, (tuple, list)):
         return Tensor(Unreadable(path))
     made = make(*args)
-    if isinstance(made, Tensor) and isinstance(made.value, NoData) and (parts := dict(_tensors_in(state))):
+    if isinstance(made, Tensor) and isinstance(made.value, NoData) and (parts := _tensors_in(state)):
         return _parts(_path(type_), dict(parts), {"shape": made.value.shape, "dtype": made.value.dtype.name})
     if isinstance(made, Tensor):
         made.build(state)

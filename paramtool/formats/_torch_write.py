@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from paramtool.errors import PlanError, listed, plural, some
-from paramtool.formats import _torch_record
+from paramtool.formats import _torch_check, _torch_record
 from paramtool.formats._numpy_values import DTYPE, TEXT_OF, state_of
 from paramtool.formats._output import OutputFile
 from paramtool.formats._pickle_values import RENAMED_TYPES
@@ -116,6 +116,11 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
             f"{MAX_PICKLE_NBYTES}, since torch reads a pickle whole",
             hint="--plain writes arrays as tensors",
         )
+    try:
+        _torch_check.check(pickle)
+    except _torch_check.Wrong as error:
+        hint = "this is a defect of paramtool; --plain writes the objects as dicts and lists"
+        raise PlanError(f"{plan.source}: torch.load would not open what would be written: {error}", hint) from None
     members: list[tuple[str, bytes | Target]] = [
         ("data.pkl", pickle),
         (".format_version", b"1"),

@@ -12,7 +12,16 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from paramtool.formats._pickle_write import MAX_INT_BITS
-from paramtool.formats._torch_objects import ARRAYS, FACTORIES, FORMS, as_plain, spoken_class, takes_weights_only, unfit
+from paramtool.formats._torch_objects import (
+    ARRAYS,
+    FACTORIES,
+    FORMS,
+    SCALARS,
+    as_plain,
+    spoken_class,
+    takes_weights_only,
+    unfit,
+)
 from paramtool.formats._walk import Path, names_of
 from paramtool.model.checkpoint import unescaped_name
 from paramtool.model.objects import (
@@ -243,15 +252,21 @@ class _Pruning:
             args = ()
         self.open.append(unescaped_name(path))
         pairs: list[tuple[Key, Node]] = []
+        seen: set[Key] = set()
         for k, (key, child) in enumerate(node.items):
             inner = (*path, f"@{k}" if isinstance(key, TensorRef) else word(key))
             kept, fits = self.node(child, inner), self._key(key, inner)
+            if fits is not None and _is_plain(fits[0]):
+                if fits[0] in seen:
+                    self.lose(inner, "its key, which Python takes for another one there")
+                    continue
+                seen.add(fits[0])
             if kept is not None and fits is not None:
                 pairs.append((*fits, kept))
         attributes = None if node.attributes is None else self.node(node.attributes, path)
         self.open.pop()
-        if attributes is not None and kind != ORDERED:
-            self.lose(path, f"attributes of a {kind}")
+        if attributes is not None and (kind != ORDERED or not isinstance(attributes, Mapping)):
+            self.lose(path, f"attributes of a {kind}" + (" that are no dict" if kind == ORDERED else ""))
             attributes = None
         return Mapping(kind, tuple(pairs), attributes, args, node.mark)
 
@@ -261,6 +276,8 @@ class _Pruning:
             return (key,) if key.name in self.names else None
         if isinstance(key, (Sequence, Opaque)):
             kept = self.node(_without_sets(key) if self.how.plain else key, path)
+            if isinstance(kept, Sequence) and kept.kind == "tuple" and all(isinstance(i, Leaf) for i in kept.items):
+                return (tuple(item.value for item in kept.items if isinstance(item, Leaf)),)
             if isinstance(kept, (Sequence, Opaque)) and _is_fixed(kept):
                 return (kept,)
             if isinstance(kept, Leaf):
@@ -271,6 +288,11 @@ class _Pruning:
         parts = key if isinstance(key, tuple) else (key,)
         if any(type(part) is int and part.bit_length() > MAX_KEY_BITS for part in parts):
             self.lose(path, "its key, a number of more than 63 bits")
+            return None
+        if any(
+            isinstance(part, complex) for part in parts
+        ):  # no file has such a plain key: a pickle makes it by a call
+            self.lose(path, "its key, a complex number")
             return None
         return (key,)
 
@@ -318,7 +340,8 @@ class _Pruning:
         no plain form beside them.
         """
         if self.how.plain:
-            is_known = bool(node.parts) or " " not in node.path  # an array of Python objects is told by words alone
+            # an array of Python objects is told by words alone
+            is_known = node.path not in ARRAYS | SCALARS and (bool(node.parts) or " " not in node.path)
             for plain in (_data_of(node), _parts_of(node)) if is_known else ():
                 places = {name: unescaped_name(place) for place, name in _places(plain, path)}
                 if all(places.get(name) == name for name in self._inside(node)):
@@ -350,6 +373,11 @@ class _Pruning:
             self.lose(path, "attributes of a tensor that are not a dict with names as keys")
             return data
         return replace(node, parts=(("data", data), ("state", state)))
+
+
+def _is_plain(key: Key) -> bool:
+    """Whether a key is a plain value, or a tuple of them."""
+    return not isinstance(key, (TensorRef, Sequence, Opaque))
 
 
 def _without_sets(key: Node) -> Node:

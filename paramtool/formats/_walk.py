@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from paramtool.errors import UnsafeError
 from paramtool.formats._numpy_values import DTYPE, NumpyArray, NumpyDtype, NumpyScalar
@@ -32,9 +32,39 @@ from paramtool.model.objects import (
 )
 
 MIN_PLACES = 100_000
-PLACES_PER_BYTE = 4
-"""Containers that several places refer to are walked at each.  A pickle refers in a few bytes; one that unfolds to more
-places than this allows repeats itself as no checkpoint does."""
+MIN_TENSORS = 20_000
+MIN_CHARACTERS = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How far the objects of a pickle may unfold.
+
+    Containers that several places refer to stand at each of them, tensors with a name for each; a pickle refers in two
+    bytes.  One that unfolds further than this repeats itself as no checkpoint does.
+    """
+
+    places: int
+    """Values at all their places."""
+    tensors: int
+    """Tensors at all their places; one that torch wrote takes 120 bytes of a pickle, 22 of a deflated one."""
+    characters: int
+    """Of the names of tensors, keys, strings, bytes and names of classes, at all their places."""
+
+    @classmethod
+    def of(cls, pickle_nbytes: int) -> Bounds:
+        """The bounds of pickles that have so many bytes in their file, deflated or not.
+
+        >>> Bounds.of(200 << 20).tensors
+        26214400
+        """
+        return cls(
+            places=max(MIN_PLACES, 4 * pickle_nbytes),
+            tensors=max(MIN_TENSORS, pickle_nbytes // 8),
+            characters=max(MIN_CHARACTERS, 64 * pickle_nbytes),
+        )
+
+
 BARE = "tensor"
 """The name of a tensor that is the whole value of a file; one under the key "" is called just that."""
 _MODULE_PARTS = ("_parameters", "_buffers", "_modules")
@@ -53,19 +83,26 @@ class Walk:
     """One walk over a value.  `tensors` has every tensor with its path, in order."""
 
     where: str
-    max_places: int
-    shared: frozenset[int] = frozenset()
-    """The ids of objects that several places refer to."""
+    bounds: Bounds
+    shared: Shared
     names: Iterator[str] | None = None
     """Names to use instead of plain ones, in order; None on the first walk."""
     tensors: list[tuple[Path, Tensor]] = field(default_factory=list)
     places: int = 0
+    characters: int = 0
     _open: dict[int, Path] = field(default_factory=dict)
     _marks: dict[int, int] = field(default_factory=dict)
+    _deepest: int = 0
+    """The levels of the deepest node so far of the container that is walked."""
+    _known: dict[int, tuple[Node, int, int, int]] = field(default_factory=dict)
+    """Nodes that are the same at each of their places, with the places, characters and levels in them."""
+    _again: int = 0
+    """Nodes so far that are not: those that say at which place something stands."""
 
     def node(self, value: object, path: Path) -> Node:
         """The node of a value, and of everything in it."""
-        self._count(path)
+        self._count(1, 0)
+        self._check_depth(len(self._open), path)
         if isinstance(value, StorageRef):
             value = value.whole()
         if isinstance(value, Tensor):
@@ -75,25 +112,56 @@ class Walk:
             state = self.node(_attributes(value.state), (*path, "state"))
             return Opaque("torch.Tensor", (("data", ref), ("state", state)))
         if _is_scalar(value):
+            if isinstance(value, (str, bytes)):
+                self._count(0, len(value))
             return Leaf(value)
         if id(value) in self._open:
+            self._again += 1
+            self._count(0, sum(map(len, self._open[id(value)])))
             return Again(unescaped_name(self._open[id(value)]))
+        if id(value) in self._known:
+            node, places, characters, levels = self._known[id(value)]
+            self._count(places, characters)
+            self._check_depth(len(self._open) + levels, path)
+            return node
+        return self._walked(value, path)
+
+    def _walked(self, value: object, path: Path) -> Node:
+        """The node of a container, and of everything in it."""
+        before = self.places, self.characters, len(self.tensors), self._again
+        around, self._deepest = self._deepest, len(self._open)
         self._open[id(value)] = path
         made = self._container(value, path)
         del self._open[id(value)]
-        if id(value) in self.shared and isinstance(made, (Sequence, Mapping, Opaque)):
-            return replace(made, mark=self._marks.setdefault(id(value), len(self._marks) + 1))
+        if id(value) in self.shared.changing and isinstance(made, (Sequence, Mapping, Opaque)):
+            made = replace(made, mark=self._marks.setdefault(id(value), len(self._marks) + 1))
+        if id(value) in self.shared.all and before[2:] == (len(self.tensors), self._again):
+            levels = self._deepest - len(self._open)
+            self._known[id(value)] = made, self.places - before[0], self.characters - before[1], levels
+        self._deepest = max(around, self._deepest)
         return made
 
-    def _count(self, path: Path) -> None:
-        self.places += 1
-        if self.places > self.max_places:
-            raise UnsafeError(f"{self.where}: its objects unfold to more than {self.max_places:,} places; it is a bomb")
-        if len(self._open) > MAX_DEPTH:
-            raise UnsafeError(f"{self.where}: {unescaped_name(path)[:60]!r}...: nested deeper than {MAX_DEPTH} levels")
+    def _check_depth(self, levels: int, path: Path) -> None:
+        if levels > MAX_DEPTH:
+            place = f"{unescaped_name(path)[:60]!r}..."
+            raise UnsafeError(f"{self.where}: {place}: nested deeper than {MAX_DEPTH} levels")
+        self._deepest = max(levels, self._deepest)
+
+    def _count(self, places: int, characters: int) -> None:
+        self.places += places
+        self.characters += characters
+        for count, most, what in (
+            (self.places, self.bounds.places, "places"),
+            (len(self.tensors), self.bounds.tensors, "tensors"),
+            (self.characters, self.bounds.characters, "characters of names and strings"),
+        ):
+            if count > most:
+                found = f"its objects unfold to more than {most:,} {what}"
+                raise UnsafeError(f"{self.where}: {found}, with everything at each of its places; it is a bomb")
 
     def _name(self, path: Path, tensor: Tensor) -> str:
         self.tensors.append((path, tensor))
+        self._count(0, sum(map(len, path)) + len(path))
         return next(self.names) if self.names is not None else unescaped_name(path)
 
     def _container(self, value: object, path: Path) -> Node:
@@ -109,8 +177,10 @@ class Walk:
             case NumpyDtype():
                 return self._dtype(value, path)
             case Global():
+                self._count(0, len(value.path))
                 return Opaque(value.path, ())
             case Instance():
+                self._count(0, len(value.path))
                 return self._instance(value, path)
         return Opaque(type(value).__name__, ())
 
@@ -127,6 +197,7 @@ class Walk:
             return Opaque(f"{value.spelling}._reconstruct", tuple(parts))
         if value.data is None:
             return Opaque(f"{value.cls} of {value.dtype.text}", ())
+        self._count(0, len(value.data))
         data: tuple[str, Node] = ("data", value.array())
         kind = f"{value.spelling}._reconstruct" if value.is_plain else value.cls
         return Opaque(kind, (data, *self._unusual(value.dtype, path)))
@@ -134,6 +205,7 @@ class Walk:
     def _scalar(self, value: NumpyScalar, path: Path) -> Node:
         if value.data is None:
             return Opaque(f"numpy scalar of {value.dtype.text}", ())
+        self._count(0, len(value.data))
         data = Array(value.dtype.text, (), "C", value.data)
         return Opaque(f"{value.spelling}.scalar", (("data", data), *self._unusual(value.dtype, path)))
 
@@ -153,6 +225,7 @@ class Walk:
         pairs = []
         for number, (key, child) in enumerate(items):
             part, kept = self._key(key, number, path)
+            self._count(0, len(part))
             pairs.append((kept, self.node(child, (*path, part))))
         return tuple(pairs)
 
@@ -230,8 +303,16 @@ def _attributes(state: object) -> object:
     return state
 
 
-def shared_ids(value: object) -> frozenset[int]:
-    """The ids of the objects that more than one place refers to and that could change; linear in the value's size."""
+class Shared(NamedTuple):
+    """The ids of the objects that more than one place refers to."""
+
+    changing: frozenset[int] = frozenset()
+    """Those that could change."""
+    all: frozenset[int] = frozenset()
+
+
+def shared_ids(value: object) -> Shared:
+    """What more than one place refers to; linear in the value's size."""
     seen: set[int] = set()
     again: set[int] = set()
     shared: set[int] = set()
@@ -250,7 +331,7 @@ def shared_ids(value: object) -> frozenset[int]:
             continue
         seen.add(id(one))
         todo.extend(_inside(one))
-    return frozenset(shared)
+    return Shared(frozenset(shared), frozenset(shared | again))
 
 
 def _inside(value: object) -> Iterator[object]:
@@ -272,16 +353,16 @@ def _inside(value: object) -> Iterator[object]:
 def walk(value: object, where: str, pickle_nbytes: int) -> tuple[Node, list[tuple[str, Tensor]], bool]:
     """(tree, [(name, tensor)], whether names had to be escaped) of a value.
 
-    Plain names are used where they are all different, and escaped ones for those that are not.  `pickle_nbytes` bounds
-    how far the value may unfold.
+    Plain names are used where they are all different, and escaped ones for those that are not.  `pickle_nbytes`, what
+    the pickles have in their file, bounds how far the value may unfold: UnsafeError.
     """
-    most = max(MIN_PLACES, PLACES_PER_BYTE * pickle_nbytes)
+    bounds = Bounds.of(pickle_nbytes)
     shared = shared_ids(value)
-    first = Walk(where, most, shared)
+    first = Walk(where, bounds, shared)
     tree = first.node(value, ())
     names, escaped = names_of([path for path, _ in first.tensors])
     if names != [unescaped_name(path) for path, _ in first.tensors]:
-        tree = Walk(where, most, shared, iter(names)).node(value, ())
+        tree = Walk(where, bounds, shared, iter(names)).node(value, ())
     return tree, [(name, tensor) for name, (_, tensor) in zip(names, first.tensors, strict=True)], escaped
 
 
@@ -300,12 +381,14 @@ def _distinct(plain: list[str], paths: list[Path]) -> Iterator[str]:
     """Different names: escaped where plain ones collide, numbered where even these do (keys 0 and '0')."""
     counts = Counter(plain)
     taken = {name for name, count in counts.items() if count == 1}
+    numbers: dict[str, int] = {}
     for name, path in zip(plain, paths, strict=True):
         if counts[name] > 1:
             name = base = escaped_name(path) or name
-            number = 1
+            number = numbers.get(base, 1)
             while name in taken:
                 number += 1
                 name = f"{base}\\{number}"
+            numbers[base] = number
             taken.add(name)
         yield name

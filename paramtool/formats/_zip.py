@@ -15,6 +15,7 @@ All numbers are little-endian.  Source of the structures: PKWARE APPNOTE.TXT 6.3
 
 from __future__ import annotations
 
+import errno
 import os
 import zlib
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from struct import Struct
 from typing import BinaryIO, NamedTuple
 
 from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
+from paramtool.formats._files import pread
 
 STORED, DEFLATED = 0, 8
 
@@ -57,6 +59,10 @@ REFUSED_FLAGS = 0x2061
 """Bits 0, 6 and 13 mean encryption; bit 5 means patch data (APPNOTE 4.4.4)."""
 ZIP64_EXTRA, UNICODE_PATH_EXTRA = 0x0001, 0x7075
 INFLATE_STEP = 1 << 20
+MIN_INFLATED_NBYTES = 8 << 20
+INFLATED_PER_STORED_BYTE = 64
+"""How far a member may inflate that is read whole: pickles, JSON and texts of real checkpoints shrink to a third or a
+sixth, and only what repeats itself without end shrinks to less than a sixty-fourth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +111,21 @@ def read_directory(file: BinaryIO, where: str, *, case_matters: bool = False) ->
     return _members(entries)
 
 
-def read_member(file: BinaryIO, member: Member, where: str, limit: int) -> bytes:
+def read_member(file: BinaryIO, member: Member, where: str, limit: int, most: int | None = None) -> bytes:
     """The whole payload of `member`, inflated if need be, its CRC checked unless it was not computed.
 
-    Raises UnsafeError if it has more than `limit` bytes or inflates to more than it declares, FormatError if
-    it is damaged.
+    Raises UnsafeError if it has more than `limit` bytes, inflates to more than it declares or than `most`, which is
+    very many times the bytes it has in the file unless it is given, FormatError if it is damaged.
     """
-    spot = f"{where}: {member.name!r}"
+    spot = f"{where}: {member.name!r:.200}"
+    if most is None:
+        most = inflatable(member.stored_nbytes)
     if member.nbytes > limit:
         raise UnsafeError(f"{spot}: found {member.nbytes:,} bytes; expected at most {limit:,}")
+    if member.nbytes > most:
+        packed = f"{member.stored_nbytes:,} bytes that inflate to {member.nbytes:,}"
+        hint = "if the file is sound, unpack it and pack it again without compression, as torch.save does"
+        raise UnsafeError(f"{spot}: found {packed}; expected at most {most:,}: it is a bomb", hint)
     if member.method == STORED:
         payload = _pread(file.fileno(), member.byte_start, member.nbytes, spot)
     else:
@@ -122,6 +134,11 @@ def read_member(file: BinaryIO, member: Member, where: str, limit: int) -> bytes
         message = f"found CRC-32 {found:08x}; expected {member.crc32:08x} as in the directory"
         raise FormatError(f"{spot}: {message}", "the file is damaged: fetch it again")
     return payload
+
+
+def inflatable(stored_nbytes: int) -> int:
+    """To how many bytes so many bytes of a file may inflate, where all of them are read at once."""
+    return max(MIN_INFLATED_NBYTES, INFLATED_PER_STORED_BYTE * stored_nbytes)
 
 
 @dataclass(slots=True)
@@ -204,7 +221,7 @@ def _apply_zip64(descriptor: int, at: int, end: tuple[int, ...], where: str) -> 
 
     A number that the old record does hold must agree with the zip64 one.
     """
-    if at < LOCATOR.size or os.pread(descriptor, 4, at - LOCATOR.size) != LOCATOR_SIGNATURE:
+    if at < LOCATOR.size or pread(descriptor, 4, at - LOCATOR.size) != LOCATOR_SIGNATURE:
         return at, end
     at -= LOCATOR.size
     _, disk, place, disks = LOCATOR.unpack(_pread(descriptor, at, LOCATOR.size, where))
@@ -330,8 +347,12 @@ def _read_local(descriptor: int, entry: _Entry, report: _Report) -> None:
     """
     nbytes = LOCAL.size + len(entry.raw)
     try:
-        head = os.pread(descriptor, nbytes, entry.header_start)
-    except (OSError, OverflowError):
+        head = pread(descriptor, nbytes, entry.header_start)
+    except OverflowError:
+        head = b""
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a place that no file can have
+            raise
         head = b""
     if len(head) < nbytes or head[:4] != LOCAL_SIGNATURE:
         report.add(entry.name, f"found no local header at byte {entry.header_start:,}; expected one")
@@ -414,11 +435,8 @@ def _inflate(descriptor: int, member: Member, spot: str) -> bytes:
 
 def _pread(descriptor: int, byte_start: int, nbytes: int, spot: str) -> bytes:
     """Exactly `nbytes` bytes from `byte_start`; FormatError if the file ends before."""
-    parts, at, stop = [], byte_start, byte_start + nbytes
-    while at < stop:
-        part = os.pread(descriptor, min(stop - at, 1 << 30), at)
-        if not part:
-            raise FormatError(f"{spot}: found the end of the file at byte {at:,}; expected {stop:,}")
-        parts.append(part)
-        at += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    data = pread(descriptor, nbytes, byte_start)
+    if len(data) < nbytes:
+        at, stop = byte_start + len(data), byte_start + nbytes
+        raise FormatError(f"{spot}: found the end of the file at byte {at:,}; expected {stop:,}")
+    return data

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from paramtool.errors import Defects, FormatError
 from paramtool.formats import _hdf5, _keras_rnn, _sniff, _tree, _zip
@@ -30,6 +29,8 @@ NAME = "keras"
 WEIGHTS = "model.weights.h5"
 ATTRIBUTES = (VERSION, "backend", "model_config", "training_config")
 """Of the root group; kept as the file's own texts."""
+LAYERS, WEIGHT_NAMES = "layer_names", "weight_names"
+"""Attributes of groups that list what is in them, in order."""
 MAX_TEXT_NBYTES = 256 << 20
 
 
@@ -38,15 +39,15 @@ def read(path: str) -> Checkpoint:
     file, source = open_source(path)
     with file:
         place = _place(file, source)
-        datasets = _hdf5.Datasets(path, place.range)
-        with _hdf5.opened(file, place.range.start, place.range.stop, path) as root:
-            texts = {**_texts(root), **place.texts}
-            config = Config.of(texts)
-            order = _Order(config.ranks())
-            datasets.walk(root, order)
-            names = order.names(path, datasets.found)
-            texts_too = dict.fromkeys(name for name in names if _hdf5.is_text(datasets.found[name]))
-            values = {n: datasets.value(n, datasets.found[n]) for n in names if n not in texts_too}
+        held = _hdf5.read(file, place.range, (*ATTRIBUTES, LAYERS, WEIGHT_NAMES))
+    datasets = _hdf5.Datasets(held, place.range)
+    texts = {**_texts(held), **place.texts}
+    config = Config.of(texts)
+    order = _Order(config.ranks())
+    datasets.walk(held.root, order)
+    names = order.names(path, datasets.found)
+    texts_too = dict.fromkeys(name for name in names if datasets.found[name].is_string)
+    values = {n: datasets.value(n, datasets.found[n]) for n in names if n not in texts_too}
     datasets.check_apart()
     tree, sections = _sections(list(values))
     roles = _tree.roles(tree)
@@ -95,10 +96,13 @@ def _place(file: BinaryIO, source: SourceFile) -> _Place:
     return _Place(ByteRange(where, start, start + member.nbytes), texts, "keras zip")
 
 
-def _texts(root: Any) -> dict[str, str]:
+def _texts(held: _hdf5.File) -> dict[str, str]:
     """The attributes of the root group that are kept."""
-    found = {name: _hdf5.texts(root, name) for name in ATTRIBUTES}
-    return {name: text[0] for name, text in found.items() if text and len(text) == 1}
+    found = {name: row[0] for name, row in held.root.strings.items() if name in ATTRIBUTES and len(row) == 1}
+    for name, text in found.items():
+        if not _hdf5.is_text(text):
+            raise FormatError(f"{held.where}: attribute {name!r} is not UTF-8; expected text", _hdf5.AGAIN)
+    return found
 
 
 def _is_keras(names: Sequence[str]) -> bool:
@@ -115,12 +119,12 @@ class _Order:
     """Datasets in the order of `weight_names`."""
     missing: list[str] = field(default_factory=list)
 
-    def __call__(self, path: str, group: Any) -> list[str]:
+    def __call__(self, path: str, group: _hdf5.Group) -> list[str]:
         """The names in a group, in order."""
         base = f"{path}/" if path else ""
-        self.listed += [base + name for name in _row(group, "weight_names")]
-        names = list(group)
-        layers = list(dict.fromkeys(_row(group, "layer_names")))
+        self.listed += [base + name for name in group.strings.get(WEIGHT_NAMES, [])]
+        names = list(group.links)
+        layers = list(dict.fromkeys(group.strings.get(LAYERS, [])))
         known = set(names)
         lost = [name for name in layers if name not in known]
         self.missing += [f"{base + name!r:.200}: listed in layer_names, and not there" for name in lost]
@@ -134,20 +138,6 @@ class _Order:
         if self.missing or lost:
             raise Defects(where, [*self.missing, *lost])
         return list(dict.fromkeys([*self.listed, *found]))
-
-
-def _row(group: Any, name: str) -> list[str]:
-    """An attribute that lists names; a long one is split into NAME0, NAME1, ..."""
-    found = _hdf5.texts(group, name)
-    if found is not None:
-        return found
-    rows: list[str] = []
-    for k in count():
-        part = _hdf5.texts(group, f"{name}{k}")
-        if part is None:
-            break
-        rows += part
-    return rows
 
 
 def _sections(names: Sequence[str]) -> tuple[Node, tuple[Section, ...]]:

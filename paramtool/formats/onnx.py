@@ -22,7 +22,7 @@ from typing import NamedTuple
 from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
 from paramtool.formats import _onnx_given, _onnx_rnn, _tree
 from paramtool.formats import _onnx_proto as proto
-from paramtool.formats._files import open_source
+from paramtool.formats._files import Contents, open_source
 from paramtool.formats._onnx_tensor import Found, Stored, Tensors, dims
 from paramtool.formats._protobuf import Message, Reader, Span
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Module, Unreadable, Value
@@ -48,11 +48,9 @@ class Sparse(NamedTuple):
 
 def read(path: str) -> Checkpoint:
     """Describe a model; FormatError, Defects or UnsafeError where that is not possible."""
-    import mmap
-
     file, source = open_source(path)
-    with file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        reader = Reader(data, path)
+    with file:
+        reader = Reader(Contents(file, source.nbytes), path)
         model = reader.message(Span(0, source.nbytes), proto.MODEL)
         if "graph" not in model:
             raise FormatError(f"{path}: has no graph; it is cut short, or no ONNX model")

@@ -63,6 +63,16 @@ def flat_pairs(plan: Plan, aliases: Iterable[Alias]) -> dict[str, str]:
     }
 
 
+NOTHING = json.dumps({"version": 1, "aliases": {}, "stored": {}, "spans": []}, separators=(",", ":"))
+"""The record of a file that has no aliases, where its own metadata looks as if it had: `reads_as_pairs`."""
+
+
+def reads_as_pairs(metadata: Mapping[str, object], names: Collection[str]) -> bool:
+    """Whether metadata beside tensors of these names would be read as flat pairs, if there were no record."""
+    pairs = ((key, owner) for key, owner in metadata.items() if isinstance(owner, str) and key not in RESERVED)
+    return any(owner in names and key not in names for key, owner in pairs)
+
+
 def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> str:
     """The record of those aliases whose owner is in `stored`, as JSON text; empty where there is nothing to say.
 
@@ -218,7 +228,7 @@ def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) 
     """
     leftover = {key: text for key, text in metadata.items() if key not in (KEY, LAYOUTS_KEY)}
     if KEY not in metadata:
-        pairs = {k: v for k, v in leftover.items() if v in stored and k not in stored and k not in RESERVED}
+        pairs = {k: v for k, v in leftover.items() if reads_as_pairs({k: v}, stored)}
         entries = declared({name: Entry(view) for name, view in stored.items()}, pairs)
         return Names(entries, None, {k: v for k, v in leftover.items() if k not in pairs})
     return decode_document(where, stored, document(where, metadata[KEY]), leftover)
@@ -240,7 +250,7 @@ def damaged(where: str, error: BaseException) -> FormatError:
 def document(where: str, text: str | bytes) -> dict[str, Any]:
     """The record as JSON data; FormatError where it is none, or of a version that is not known."""
     try:
-        record: dict[str, Any] = _json.strict(text)
+        record: dict[str, Any] = _json.strict(text, surrogates=True)
     except ValueError as error:
         raise damaged(where, ValueError(f"it is no JSON: {error}")) from None
     if not isinstance(record, dict) or "version" not in record:

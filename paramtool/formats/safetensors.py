@@ -36,6 +36,8 @@ HEADER_LENGTH = Struct("<Q")
 SHARD_HEADER_NBYTES = 80_000_000
 """A shard is closed before its header comes near the limit."""
 METADATA = "__metadata__"
+MAX_DEPTH = 126
+"""Of an entry with members that nobody knows: serde_json takes 127 with the header around it."""
 ALIGN = 8
 """Tensor data begins at a multiple of so many bytes, as the safetensors library's own writer has it."""
 MAX_ALIGN = 65536
@@ -50,7 +52,7 @@ def read(path: str) -> Checkpoint:
     file, source = open_source(path)
     with file:
         header, data_start = _read_header(file, source)
-    metadata = _metadata(path, header.pop(METADATA, None) or {})
+    metadata = _metadata(path, header.pop(METADATA, None))
     stored, storages = _tensors(source, header, data_start)
     names = record.decode(path, stored, metadata)
     objects = names.objects if names.objects is not None else EMPTY
@@ -88,13 +90,15 @@ def _read_header(file: BinaryIO, source: SourceFile) -> tuple[dict[str, Any], in
     try:
         text = read.decode("utf-8")
         del read  # a million names are a hundred megabytes
-        header = _json.strict(text, _compact)
+        header = _json.strict(text, _compact, finite=True)
     except ValueError as error:
         raise FormatError(f"{path}: byte 8: the header is no JSON: {error}") from None
     return header, HEADER_LENGTH.size + length
 
 
 def _metadata(path: str, found: Any) -> dict[str, str]:
+    if found is None:  # absent, or null
+        return {}
     if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
         raise FormatError(f"{path}: {METADATA} must map texts to texts")
     return found
@@ -137,6 +141,8 @@ def _entry(item: Any) -> tuple[DType, tuple[int, ...], int, int]:
     """dtype, shape, begin and end of one header entry; ValueError says what is wrong."""
     if not isinstance(item, dict) or not {"dtype", "shape", "data_offsets"} <= item.keys():
         raise ValueError("expected an object with dtype, shape and data_offsets")
+    if len(item) > 3 and _json.depth(item) > MAX_DEPTH:
+        raise ValueError("has a member that is nested too deep")
     code, shape, offsets = item["dtype"], item["shape"], item["data_offsets"]
     if not isinstance(code, str) or code not in DTYPE_CODES:
         raise ValueError(f"unknown dtype {code!r:.60}")
@@ -253,8 +259,9 @@ def _metadata_for(plan: Plan, targets: Iterable[Target], shard: int | None) -> d
     taken = metadata.keys() | record.RESERVED
     metadata |= {k: v for k, v in record.flat_pairs(plan, aliases).items() if k not in taken}
     objects = {None: "runs", 0: "explicit"}.get(shard, "")
-    if text := record.encode(plan, stored, objects, first=not shard):
-        metadata[record.KEY] = text
+    text = record.encode(plan, stored, objects, first=not shard)
+    if text or record.reads_as_pairs(metadata, stored):
+        metadata[record.KEY] = text or record.NOTHING
     if not shard and (text := record.encode_modules(plan.modules)):
         metadata[record.LAYOUTS_KEY] = text
     return metadata

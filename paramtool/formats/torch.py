@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import BinaryIO
 
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats import _sniff, _zip
 from paramtool.formats._files import open_source
 from paramtool.formats._pickle_values import Instance, Use
@@ -27,6 +27,8 @@ from paramtool.model.dtype import DType
 from paramtool.model.storage import Backing, ByteRange, Encoded, SourceFile
 
 MAX_PICKLE_NBYTES = 512 << 20
+VERSIONS = range(1, 11)
+"""kMinSupportedFileFormatVersion to kMaxSupportedFileFormatVersion of caffe2/serialize/versions.h (2.13)."""
 
 
 def read(path: str) -> Checkpoint:
@@ -49,6 +51,7 @@ def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
     where = source.path
     members = {member.name: member for member in _zip.read_directory(file, where)}
     root = _root(where, members)
+    _check_version(file, where, root, members)
     script = f"{root}/constants.pkl" in members
     storages = Storages(source)
     values: dict[str, object] = {}
@@ -57,13 +60,16 @@ def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
         if member is None:
             raise FormatError(f"{where}: has no {root}/{label}.pkl; it is no archive of this version's torch.save")
         storages.folder = f"{label}/"
-        result = storages.run(_zip.read_member(file, member, where, MAX_PICKLE_NBYTES), 0, f"{where}: {member.name}")
+        data = _zip.read_member(file, member, where, MAX_PICKLE_NBYTES)
+        stored = member.stored_nbytes if member.method == _zip.DEFLATED else None
+        result = storages.run(data, 0, f"{where}: {member.name}", stored)
         values[label] = result.value
     if script:  # classes of the archive's own code, which only torch.jit makes
         storages.uses = [use for use in storages.uses if not use.path.startswith("__torch__.")]
     else:
-        others = (m for name, m in members.items() if name.endswith(PICKLES) and name != f"{root}/data.pkl")
-        storages.uses += [use for member in others for use in _uses_beside(file, member, where)]
+        others = [m for name, m in members.items() if name.endswith(PICKLES) and name != f"{root}/data.pkl"]
+        if others:
+            storages.uses += _uses_beside(file, others, source)
     swap = _is_big_endian(file, where, members.get(f"{root}/byteorder"))
     backings = {key: _backing(storages, key, members.get(f"{root}/{key}"), swap) for key in storages.sizes}
     notes = [] if any(m.crc32 is not None for m in members.values()) else ["no CRC was computed for any member"]
@@ -80,11 +86,19 @@ def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
 PICKLES = (".pkl", ".pickle")
 
 
-def _uses_beside(file: BinaryIO, member: _zip.Member, where: str) -> list[Use]:
-    """What a pickle asks for that torch.save did not put into the archive, and that torch.load does not look at."""
+def _uses_beside(file: BinaryIO, members: list[_zip.Member], source: SourceFile) -> list[Use]:
+    """What pickles ask for that torch.save did not put into the archive, and that torch.load does not look at.
+
+    UnsafeError where they are too much to look through.
+    """
     from paramtool.formats import _scan
 
-    return [Use(one.path, one.called, one.arguments) for one in _scan.scan_member(file, member, where)]
+    work = _scan.Work.of(source.nbytes)
+    found = [one for member in members for one in _scan.scan_member(file, member, source.path, work)]
+    if not work.ended:
+        what = f"{plural(len(members), 'other pickle')} in the archive"
+        raise UnsafeError(f"{source.path}: {what}, with too much in them to look through; expected none")
+    return [Use(one.path, one.called, one.arguments) for one in found]
 
 
 def _root(where: str, members: Mapping[str, _zip.Member]) -> str:
@@ -104,6 +118,19 @@ def _root(where: str, members: Mapping[str, _zip.Member]) -> str:
     else:
         what = "a zip archive without one folder that holds data.pkl; torch.save did not write it"
     raise FormatError(f"{where}: is {what}")
+
+
+def _check_version(file: BinaryIO, where: str, root: str, members: Mapping[str, _zip.Member]) -> None:
+    """FormatError unless the archive says that it is of a version that torch reads (PyTorchStreamReader::init)."""
+    member = members.get(f"{root}/.data/version") or members.get(f"{root}/version")
+    if member is None:
+        raise FormatError(f"{where}: has no {root}/version; it is no archive of torch.save, or was changed")
+    said = _zip.read_member(file, member, where, 64).strip()
+    if not (said.isdigit() and int(said) in VERSIONS):
+        raise FormatError(
+            f"{where}: {member.name!r}: found {said!r:.80}; expected a version from {VERSIONS[0]} to {VERSIONS[-1]}",
+            hint="if a newer torch wrote it, save it there as safetensors",
+        )
 
 
 def _with_constants(value: object, constants: object) -> object:

@@ -17,6 +17,7 @@ cache that it is a snapshot of.  A link to anything else would carry a file out 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -30,6 +31,7 @@ from paramtool.engine.writer import copy_whole
 from paramtool.errors import PlanError, plural, some
 from paramtool.formats import WEIGHTS
 from paramtool.formats._copies import MAIN, VARIANT
+from paramtool.formats._files import unreadable
 from paramtool.formats._sets import COPIES, is_index
 from paramtool.formats._training import is_training_state
 from paramtool.formats._weights import Weights
@@ -251,10 +253,12 @@ def _latest(folder: str) -> str:
 
 
 def _refusal(item: os.DirEntry[str], real: str, reach: tuple[str, ...]) -> str:
-    """Why a file cannot be taken along, or nothing."""
+    """Why a file cannot be taken along, or nothing; FormatError where the system does not say what it is."""
     try:
         status = os.stat(real, follow_symlinks=False)
     except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise unreadable(item.path, error) from None
         return f"cannot be read: {error.strerror}"
     if stat.S_ISDIR(status.st_mode):
         return f"a link to a folder, {NOT_FOLLOWED}"

@@ -15,7 +15,6 @@ from paramtool.engine.source import Source
 from paramtool.engine.staging import Staged
 from paramtool.engine.verify import by_name, by_safetensors
 from paramtool.engine.writer import write
-from paramtool.errors import OutputError, listed
 from paramtool.formats import _index, safetensors
 from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
@@ -23,7 +22,7 @@ from paramtool.formats._weights import LINKED_PREFIX, Weights, WeightsName
 from paramtool.jobs._companions import Companions, bring, check_names, check_one_file, check_resumes, companions
 from paramtool.jobs._differing import memory_differences
 from paramtool.jobs._progress import Advance, Progress
-from paramtool.jobs._writing import NEEDED, SHARD_NBYTES
+from paramtool.jobs._writing import NEEDED, SHARD_NBYTES, Written, read_back, unproved
 from paramtool.jobs.deduping import Options
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
@@ -122,28 +121,30 @@ class Work:
             written = (name.removeprefix(self.place(number, "")) for name in self.folder(number))
             check_names(written, brought(one, target).files, one.path)
 
-    def carry_out(self, target: str, force: bool, verify: bool, progress: Progress) -> tuple[int, bool]:
-        """Write, link, read back, and move everything to its place: (bytes in blocks of the inputs, whether linked)."""
+    def carry_out(self, target: str, force: bool, verify: bool, progress: Progress) -> tuple[Written, bool]:
+        """Write, link, read back, and move everything to its place; also whether every link could be made."""
         for name in NEEDED:
             import_module(name)  # before there is a temporary file that a signal must not leave behind
         folders = [one.folder for one in self.inputs]
         files = [file.path for one in self.inputs for file in one.whole.files]
-        with Staged(target, True, force, files) as staged:
+        others = {
+            f"{one.folder}/{name}": file for one in self.inputs for name, file in brought(one, target).files.items()
+        }
+        given = [one.path for one in self.inputs if os.path.isdir(one.path)]
+        with Staged(target, True, force, files, others, folders=given) as staged:
             families.make_folders(staged, folders)
-            for one in self.inputs:
-                others = {f"{one.folder}/{name}": file for name, file in brought(one, target).files.items()}
-                bring(staged, others, progress)
+            bring(staged, others, progress)
             with progress("write", sum(part.nbytes for part in self.parts)) as advance:
                 for number, source in enumerate(self.sources):
                     write(staged, self._written(number), source, advance)
             links = [families.link(staged, *pair) for shard in self.shards for pair in self._pairs(shard)]
             if verify:
                 total = sum(plan.nbytes for plan in self.plans) + sum(part.nbytes for part in self.parts)
-                with progress("verify", total) as advance:
+                with progress("verify", total) as advance, read_back(staged):
                     self._prove(staged, target, advance)
             families.finish(staged, folders)
             staged.commit()
-        return staged.cloned, all(links)
+        return Written(staged.cloned, tuple(staged.notes)), all(links)
 
     def _written(self, number: int) -> Iterator[OutputFile]:
         """The files that are written from one input."""
@@ -167,10 +168,9 @@ class Work:
             ]
             found += (f"{one.folder}: {text}" for text in differences)
         if found:
-            raise OutputError(
-                listed(f"{target}: does not read back as its sources, so it was not kept:", found),
-                hint="this is a defect of paramtool or of the disk; please report it with the inputs' `inspect --json`",
-            )
+            for source in self.sources:
+                source.check_unchanged()
+            raise unproved(target, found)
 
 
 def brought(one: Input, target: str) -> Companions:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol
 
 from paramtool import formats
-from paramtool.engine.staging import check_apart, check_place
+from paramtool.engine.places import check_apart, check_place
 from paramtool.formats import _sets
 from paramtool.formats._weights import Copy, Weights, of_file
 from paramtool.jobs import _sidecars
 from paramtool.jobs._companions import Companions, check_names, check_one_file, check_resumes, link_warnings, of_place
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writers import check_name
-from paramtool.jobs._writing import SHARD_NBYTES, Destination, Work, carry_out, default_output
+from paramtool.jobs._writing import SHARD_NBYTES, Destination, R, Work, carry_out, default_output
 from paramtool.model.checkpoint import Ordered
 
-R = TypeVar("R")
 Prepare = Callable[[str, Weights, Destination], tuple[R, Work]]
 """Plan one set of weights: (folder, set, destination) -> (report, work)."""
 
@@ -138,7 +137,7 @@ def each(
             True,
             max_shard_nbytes or (SHARD_NBYTES if one.checkpoint.format.startswith("sharded") else None),
             beside[place] if one is sets[0] else Companions(),
-            True,
+            folder,
             tuple(file.path for file in one.checkpoint.files),
             one.name,
             place,
@@ -160,9 +159,8 @@ def each(
     check_names((out.name for _, work in prepared for out in work.outputs), whole, target)
     reports = [report for report, _ in prepared]
     if not dry_run:
-        cloned = carry_out([work for _, work in prepared], force, verify, progress, rest.files)
-        counted = zip(reports, cloned, strict=True)
-        reports = [replace(one, cloned_nbytes=nbytes) for one, nbytes in counted]  # type: ignore[type-var]
+        written = carry_out([work for _, work in prepared], force, verify, progress, rest.files)
+        reports = [one.into(report) for one, report in zip(written, reports, strict=True)]
     warnings = (*_renamed(found), *link_warnings(rest), *_sidecars.warnings(rest.files, allowing.allow_class))
     return Each(folder, target, tuple(reports), tuple(rest.files), rest.left, not dry_run, warnings)
 

@@ -95,7 +95,7 @@ def _fit_torch(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
     if inside:
         views = checkpoint.views()
         with Source(checkpoint) as source:
-            content = {name: source.array(views[name]).tobytes(order) for name, order in inside.items()}
+            content = {name: source.array(views[name]).all().tobytes(order) for name, order in inside.items()}
     return Fitted(replace(plan, objects=found.tree, inline=content), found.left_out, found.needs, found.changed)
 
 

@@ -9,15 +9,16 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import pairwise
 from shlex import quote
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from paramtool import formats
 from paramtool.engine.arithmetic import prove
+from paramtool.engine.places import NOTHING, check_apart, check_place
 from paramtool.engine.source import Source
-from paramtool.engine.staging import NOTHING, Staged, check_apart, check_place
+from paramtool.engine.staging import Staged
 from paramtool.engine.verify import by_name
 from paramtool.engine.writer import make_folder, write
-from paramtool.errors import OutputError, ParamtoolError, UnsafeError, UsageError, listed
+from paramtool.errors import OutputError, ParamtoolError, UnreadableError, UnsafeError, UsageError, listed
 from paramtool.formats import safetensors
 from paramtool.formats._output import OutputFile
 from paramtool.formats._policy import told
@@ -68,8 +69,8 @@ class Destination(NamedTuple):
     """Shards of at most so many bytes and their index; None for one file."""
     companions: Companions = Companions()
     """The other files of an input folder, which come along into a folder."""
-    is_of_folder: bool = False
-    """Whether a folder becomes a folder, which other programs open as they opened the input."""
+    folder: str = ""
+    """The input folder, where a folder becomes a folder, which other programs open as they opened the input."""
     read: tuple[str, ...] = ()
     """Every file that the command reads; none is ever overwritten."""
     name: WeightsName = WeightsName()
@@ -78,6 +79,11 @@ class Destination(NamedTuple):
     """The folder inside the output that they go to, with `/`, where several sets go to one output."""
     is_alone: bool = True
     """Whether no other set goes to the same folder."""
+
+    @property
+    def is_of_folder(self) -> bool:
+        """Whether a folder becomes a folder."""
+        return bool(self.folder)
 
     @property
     def writer(self) -> Writer:
@@ -154,7 +160,8 @@ def place(
     if folder:
         check_one_file(target, name.stem, max_shard_nbytes is not None and not whole.format.startswith("sharded"))
     check_place(target, folder, force, read, beside.files, (name,))
-    return Destination(target, folder, max_shard_nbytes, beside, folder and given, read, name)
+    of = os.fspath(path) if folder and given else ""
+    return Destination(target, folder, max_shard_nbytes, beside, of, read, name)
 
 
 def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> tuple[OutputFile, ...]:
@@ -209,11 +216,8 @@ class Work:
             with Source(self.checkpoint) as source:
                 prove(self.plan.requires, source)
 
-    def carry_out(self, force: bool, verify: bool, progress: Progress) -> int:
-        """Prove what the plan requires, write, read back, and move the output to its place.
-
-        Returns how many bytes of it share their blocks with the source.
-        """
+    def carry_out(self, force: bool, verify: bool, progress: Progress) -> Written:
+        """Prove what the plan requires, write, read back, and move the output to its place."""
         return carry_out([self], force, verify, progress)[0]
 
     def write(self, staged: Staged, verify: bool, progress: Progress) -> None:
@@ -225,7 +229,7 @@ class Work:
             with progress("write", self.plan.nbytes) as advance:
                 write(staged, self.outputs, source, advance)
             if verify:
-                with progress("verify", 2 * self.plan.nbytes) as advance, self._named(staged):
+                with progress("verify", 2 * self.plan.nbytes) as advance, read_back(staged):
                     self._prove(staged.file, source, advance)
 
     def _prove(self, place: Callable[[str], str], source: Source, advance: Advance) -> None:
@@ -238,23 +242,8 @@ class Work:
         ]
         found = found or list(self._differences_by_name(place(self.outputs[-1].name), advance))
         if found:
-            raise self._unproved(found)
-
-    @contextmanager
-    def _named(self, staged: Staged) -> Iterator[None]:
-        """Errors of what was written as errors of the output, under the path that it would have had."""
-        try:
-            yield
-        except ParamtoolError as error:
-            if staged.temporary not in str(error):
-                raise
-            raise self._unproved([str(error).replace(staged.temporary, self.where.path)]) from None
-
-    def _unproved(self, found: Sequence[str]) -> OutputError:
-        return OutputError(
-            listed(f"{self.where.path}: does not read back as its source, so it was not kept:", found),
-            hint="this is a defect of paramtool or of the disk; please report it with the input's `inspect --json`",
-        )
+            source.check_unchanged()
+            raise unproved(self.where.path, found)
 
     def _differences_by_name(self, path: str, advance: Advance) -> Iterator[str]:
         written = formats.read_file(path)
@@ -267,26 +256,77 @@ class Work:
         yield from object_differences(written, planned).differences
 
 
+@contextmanager
+def read_back(staged: Staged) -> Iterator[None]:
+    """Errors of what was written as errors of the output, under the path that it would have had."""
+    try:
+        yield
+    except (ParamtoolError, OSError) as error:
+        told = str(error) if isinstance(error, ParamtoolError) else f"{staged.temporary}: {error.strerror or error}"
+        if staged.temporary not in told:
+            raise
+        told = told.replace(staged.temporary, staged.path)
+        if not isinstance(error, (UnreadableError, OSError)):
+            raise unproved(staged.path, [told]) from None
+        raise OutputError(
+            f"{told}: it was written, and not kept, since it cannot be read back",
+            hint="the disk may fail; -o writes elsewhere",
+        ) from None
+
+
+def unproved(path: str, found: Sequence[str]) -> OutputError:
+    """The error for an output that is not what was planned."""
+    return OutputError(
+        listed(f"{path}: does not read back as its source, so it was not kept:", found),
+        hint="this is a defect of paramtool or of the disk; please report it with the input's `inspect --json`",
+    )
+
+
 def carry_out(
     works: Sequence[Work], force: bool, verify: bool, progress: Progress, beside: Mapping[str, str] = NOTHING
-) -> list[int]:
-    """Write works that go to one output, with other files `beside` them, and move it to its place when all is right.
-
-    Returns how many bytes of each share their blocks with its source.
-    """
+) -> list[Written]:
+    """Write works that go to one output, with other files `beside` them, and move it to its place when all is right."""
     for work in works:
         ready(work.plan, work.writer, verify)
     where = works[0].where
     known = {name: file for work in works for name, file in work.where.companions_inside().items()} | dict(beside)
     read = [name for work in works for name in work.where.read]
+    weights = [work.where.name_inside for work in works]
+    folders = [where.folder] if where.folder else []
     cloned = [0]
-    with Staged(where.path, where.is_folder, force, read, known, [w.where.name_inside for w in works]) as staged:
+    with Staged(where.path, where.is_folder, force, read, known, weights, folders) as staged:
         bring(staged, beside, progress)
         for work in works:
             work.write(staged, verify, progress)
             cloned.append(staged.cloned)
         staged.commit()
-    return [after - before for before, after in pairwise(cloned)]
+    done = [Written(after - before) for before, after in pairwise(cloned)]
+    return [replace(done[0], notes=tuple(staged.notes)), *done[1:]]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What carrying out a plan came to, beside its output."""
+
+    cloned_nbytes: int = 0
+    """Bytes of the output that share their blocks with its source."""
+    notes: tuple[str, ...] = ()
+    """What was done about the leftovers of runs that were killed."""
+
+    def into(self, report: R) -> R:
+        """A report of a command, which has fields for both, with them."""
+        warnings = (*self.notes, *report.warnings)
+        return replace(report, cloned_nbytes=self.cloned_nbytes, warnings=warnings)  # type: ignore[type-var]
+
+
+class Report(Protocol):
+    """What the reports of commands that write have in common here."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
+
+R = TypeVar("R", bound=Report)
 
 
 def allow(checkpoint: Checkpoint, output: Path | None = None) -> list[str]:

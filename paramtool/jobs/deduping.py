@@ -34,6 +34,7 @@ from paramtool.jobs.comparing import Looking, compare
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.inflating import limiting
 from paramtool.model.match import Content, Equal
 from paramtool.model.plan import Plan, check
 from paramtool.passes import dedup as dedup_pass
@@ -133,11 +134,14 @@ class Options:
     allow_class: Sequence[str] = ()
     """Classes that are allowed: exact names for calls, patterns for what only holds data."""
     allow_unknown: bool = False
+    max_inflated_nbytes: int | None = None
+    """The most bytes that are inflated or calculated; None: 32 GB, or 16 times the bytes of the input's files."""
     verify: bool = True
     dry_run: bool = False
     force: bool = False
 
 
+@limiting
 def dedup(
     path: Path,
     output: Path | None = None,
@@ -161,10 +165,11 @@ def dedup(
     began = time.monotonic()
     report, work = _prepared(path, found, where, output, options, progress)
     if not options.dry_run:
-        report = replace(report, cloned_nbytes=work.carry_out(options.force, options.verify, progress))
+        report = work.carry_out(options.force, options.verify, progress).into(report)
     return replace(report, seconds=time.monotonic() - began)
 
 
+@limiting
 def dedup_each(
     path: Path,
     output: Path | None = None,

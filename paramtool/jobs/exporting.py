@@ -23,6 +23,7 @@ from paramtool.jobs._writers import SAFETENSORS
 from paramtool.jobs._writing import Destination, Work, laid_out, name_warnings, place
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
 from paramtool.model.view import View
 from paramtool.passes import dedup as dedup_pass
@@ -93,11 +94,14 @@ class ExportOptions:
     allow_class: Sequence[str] = ()
     """Classes that are allowed: exact names for calls, patterns for what only holds data."""
     allow_unknown: bool = False
+    max_inflated_nbytes: int | None = None
+    """The most bytes that are inflated or calculated; None: 32 GB, or 16 times the bytes of the input's files."""
     verify: bool = True
     dry_run: bool = False
     force: bool = False
 
 
+@limiting
 def export(
     path: Path,
     output: Path,
@@ -141,10 +145,11 @@ def export(
     wanted, like_section, more_advice = _wanted(names, other, options.like_only)
     report, work = _prepared(path, found, where, options, wanted, like_section, more_advice)
     if not options.dry_run:
-        report = replace(report, cloned_nbytes=work.carry_out(options.force, options.verify, progress))
+        report = work.carry_out(options.force, options.verify, progress).into(report)
     return report
 
 
+@limiting
 def export_each(
     path: Path,
     output: Path,

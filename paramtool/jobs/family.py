@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
 
+from paramtool.engine.places import check_apart, check_place
 from paramtool.engine.source import MAX_OPEN_FILES, Source
-from paramtool.engine.staging import check_apart, check_place
 from paramtool.errors import PlanError, UsageError, plural
 from paramtool.formats import _weights, safetensors
 from paramtool.formats._weights import WeightsName
@@ -22,11 +22,12 @@ from paramtool.jobs._family_work import Input, Work, brought, check_brought, pla
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._sets import opened
 from paramtool.jobs._writers import SAFETENSORS, check_name
-from paramtool.jobs._writing import allow, keeping, left_out, lost_warnings, other_sections
+from paramtool.jobs._writing import Written, allow, keeping, left_out, lost_warnings, other_sections
 from paramtool.jobs.deduping import Options
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.inflating import limiting
 from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
 from paramtool.passes import dedup as dedup_pass
@@ -95,6 +96,7 @@ class Family:
     seconds: float
 
 
+@limiting
 def dedup_family(
     paths: Sequence[Path],
     output: Path,
@@ -125,7 +127,7 @@ def dedup_family(
     check_place(target, True, options.force, files)
     for one in inputs:
         check_brought(one, target)
-    cloned, linked = 0, True
+    written, linked = Written(), True
     with ExitStack() as stack:
         many = max(1, min(MAX_OPEN_FILES, OPEN_FILES // (2 * len(inputs))))  # each may be open and mapped
         sources = [stack.enter_context(Source(one.checkpoint, many)) for one in inputs]
@@ -135,7 +137,7 @@ def dedup_family(
         ]
         work.check_names(target)
         if not options.dry_run:
-            cloned, linked = work.carry_out(target, options.force, options.verify, progress)
+            written, linked = work.carry_out(target, options.force, options.verify, progress)
     return Family(
         output=target,
         members=tuple(_member(work, number, target, options, fits[number].left_out) for number in range(len(inputs))),
@@ -152,8 +154,9 @@ def dedup_family(
         renamed_nbytes=work.renamed_nbytes,
         share_renamed=share_renamed,
         linked=linked,
-        cloned_nbytes=cloned,
+        cloned_nbytes=written.cloned_nbytes,
         warnings=(
+            *written.notes,
             *(t for one, fit in zip(inputs, fits, strict=True) for t in lost_warnings(fit, f"{target}/{one.folder}")),
             *(text for one in inputs for text in one.warnings),
             *(

@@ -22,6 +22,7 @@ from paramtool.layouts.layout import Stored, stored
 from paramtool.layouts.networks import network, to_be_said
 from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.model.checkpoint import Checkpoint, Module
+from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 from paramtool.passes import beside
 
@@ -91,6 +92,7 @@ class Guessed:
         return as_toml(own)
 
 
+@limiting
 def guess(
     path: Path,
     at: str | None = None,
@@ -100,6 +102,7 @@ def guess(
     values: bool = True,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
     progress: Progress = silent,
 ) -> Guessed:
     """Candidates for what the file does not say: flat vectors and sets of matrices, each with its reasons.

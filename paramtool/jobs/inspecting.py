@@ -13,6 +13,7 @@ from paramtool.jobs._progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, pending
+from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ def _is_mask(last: str, view: View) -> bool:
     return last == "bias" and len(view.shape) == 4 and view.shape[:2] == (1, 1) and view.shape[2] == view.shape[3] > 1
 
 
+@limiting
 def inspect(
     path: Path,
     *,
@@ -177,6 +179,7 @@ def inspect(
     only: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
     progress: Progress = silent,
 ) -> Inspection:
     """Describe a checkpoint.  Tensor bytes are read only for `digests` and `equal`, and for ties of a `config`.

@@ -12,14 +12,21 @@ from paramtool.errors import FormatError, plural
 from paramtool.jobs._progress import Path
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, NoData, Unreadable
+from paramtool.model.inflating import limiting
 from paramtool.passes import select
 
 if TYPE_CHECKING:
     import numpy as np
 
 
+@limiting
 def load_file(
-    path: Path, *, section: str | None = None, allow_class: Sequence[str] = (), allow_unknown: bool = False
+    path: Path,
+    *,
+    section: str | None = None,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Every name of a checkpoint as a writable NumPy array; names that share memory in the source share it here.
 

@@ -35,6 +35,7 @@ from paramtool.jobs.layouting import register_files
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import Facts, parse
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
 from paramtool.passes import relayout as relayout_pass
 from paramtool.passes import select, stacking
@@ -91,6 +92,8 @@ class RelayoutOptions:
     allow_class: Sequence[str] = ()
     """Classes that are allowed: exact names for calls, patterns for what only holds data."""
     allow_unknown: bool = False
+    max_inflated_nbytes: int | None = None
+    """The most bytes that are inflated or calculated; None: 32 GB, or 16 times the bytes of the input's files."""
     verify: bool = True
     dry_run: bool = False
     force: bool = False
@@ -131,6 +134,7 @@ class Relayouted:
     """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
 
 
+@limiting
 def relayout(
     path: Path,
     output: Path | None = None,
@@ -156,10 +160,11 @@ def relayout(
     if options.dry_run:
         work.prove_requirements()
     else:
-        report = replace(report, cloned_nbytes=work.carry_out(options.force, options.verify, progress))
+        report = work.carry_out(options.force, options.verify, progress).into(report)
     return replace(report, seconds=time.monotonic() - began)
 
 
+@limiting
 def relayout_each(
     path: Path,
     output: Path | None = None,
@@ -365,9 +370,15 @@ def _wanted(options: RelayoutOptions) -> Wanted:
 
 def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> Converted:
     """One network in the layout that is wanted."""
-    name, chosen = layouts.parse(options.target or found.parts or DEFAULT)
-    layout = layouts.find(name)
     network = found.network
+    try:
+        name, chosen = layouts.parse(options.target or found.parts or DEFAULT)
+        layout = layouts.find(name)
+    except UsageError as error:
+        if options.target is not None:
+            raise
+        text = f"{checkpoint.files[0].path}: {network.at!r:.200}: the file says what it was made from, and {error}"
+        raise LayoutError(text, "--layout-file has a layout of one's own, `convert --to` writes another") from None
     at = (options.rename or {}).get(network.at, network.at)
     views = {name: view for name, view in checkpoint.views().items() if not (options.drop_kept and found.is_kept(name))}
     shapes = found.shapes if name == found.parts else {}

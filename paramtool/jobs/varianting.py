@@ -13,6 +13,7 @@ from paramtool.errors import UsageError
 from paramtool.jobs._asking import Asked, Build, ask
 from paramtool.jobs._progress import Advance, Path, Progress, silent
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.inflating import limiting
 from paramtool.passes import select
 from paramtool.passes.meetings import Question
 from paramtool.passes.variants import Apart, Verdict, judge
@@ -38,6 +39,7 @@ class Variant(Verdict):
         return "loads through aliases" if self.through else "loads"
 
 
+@limiting
 def variants(
     path: Path,
     against: Sequence[Path | Asked],
@@ -46,6 +48,7 @@ def variants(
     build: Build | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
     progress: Progress = silent,
 ) -> tuple[Variant, ...]:
     """What each variant makes of a checkpoint; tensors are read only where a variant ties what the file holds twice.

@@ -24,6 +24,7 @@ from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._sets import Allowed, opened, opened_each
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
+from paramtool.model.inflating import limiting
 from paramtool.passes import beside, select
 from paramtool.passes.objects_differ import without
 from paramtool.passes.relayout import kept_off
@@ -57,6 +58,7 @@ class _Asked:
         return not (self.subset or self.tensors_only)
 
 
+@limiting
 def verify(
     output: Path,
     against: Path,
@@ -67,6 +69,7 @@ def verify(
     weights: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
     progress: Progress = silent,
 ) -> Verified:
     """Compare two checkpoints of any formats: each tensor's dtype, shape and bytes, which share memory, all objects.
@@ -87,6 +90,7 @@ def verify(
     return _with_files(result, {"": [found]}, {"": [expected]}, asked, progress)
 
 
+@limiting
 def verify_each(
     output: Path,
     against: Path,
@@ -95,6 +99,7 @@ def verify_each(
     tensors_only: bool = False,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
     progress: Progress = silent,
 ) -> Verified:
     """The same of two folders, with every set of weights of the folder and of those inside, each by its own name."""

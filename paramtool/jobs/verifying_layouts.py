@@ -10,7 +10,8 @@ from typing import Any
 
 from paramtool import layouts
 from paramtool.cudnn import asking, grid, record
-from paramtool.engine.staging import Staged, check_place
+from paramtool.engine.places import check_place
+from paramtool.engine.staging import Staged
 from paramtool.errors import OutputError, UsageError
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.layouts.layout import Layout

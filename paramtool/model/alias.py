@@ -369,8 +369,9 @@ def _split_cluster(cluster: Windows, rank: Mapping[str, int]) -> Iterator[Window
     start = min(view.byte_start for _, view in cluster)
     stop = max(view.byte_stop for _, view in cluster)
     distinct = list(dict.fromkeys(view for _, view in cluster))
-    covered = any(v.is_contiguous and v.byte_start == start and v.byte_stop == stop for v in distinct)
-    if len(distinct) == 1 or covered or len(distinct) > _MANY_WINDOWS:
+    dense = [view for view in distinct if view.is_contiguous]  # their spans overlap just where they do
+    covered = any(view.byte_start == start and view.byte_stop == stop for view in dense)
+    if len(dense) == len(distinct) or len(distinct) == 1 or covered or len(distinct) > _MANY_WINDOWS:
         yield cluster
         return
     label = dict(zip(distinct, _labels(distinct), strict=True))

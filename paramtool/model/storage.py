@@ -17,6 +17,8 @@ class SourceFile:
     path: str
     nbytes: int
     mtime_ns: int
+    inode: int = 0
+    """0 where it is not known: size and time are compared alone."""
 
 
 @dataclass(frozen=True, slots=True)

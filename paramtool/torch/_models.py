@@ -16,6 +16,7 @@ from paramtool.jobs._progress import Path
 from paramtool.jobs.loading import refuse_dataless
 from paramtool.jobs.varianting import answered
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.inflating import limiting
 from paramtool.passes import select
 from paramtool.passes.variants import Apart, Verdict, judge
 from paramtool.passes.wanted import plain_window, wanted_by
@@ -41,6 +42,7 @@ class Loaded:
     where not `strict`, what is missing."""
 
 
+@limiting
 def load_model(
     model: nn.Module,
     path: Path,
@@ -53,6 +55,7 @@ def load_model(
     dtype: torch.dtype | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
 ) -> Loaded:
     """Fill a model from any readable checkpoint.
 

@@ -14,11 +14,13 @@ from paramtool.jobs.loading import refuse_dataless
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.dtype import DTYPES
+from paramtool.model.inflating import limiting
 from paramtool.model.view import View, contiguous
 from paramtool.passes import select
 from paramtool.passes.wanted import as_pairs
 
 
+@limiting
 def load_file(
     path: Path,
     *,
@@ -26,6 +28,7 @@ def load_file(
     device: str | torch.device = "cpu",
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
 ) -> dict[str, torch.Tensor]:
     """Every name of a checkpoint as a tensor; names that share memory in the source share it here, equal ones do not.
 

@@ -10,6 +10,7 @@ from paramtool import jobs
 from paramtool.jobs import Variant
 from paramtool.jobs._asking import Asked
 from paramtool.jobs._progress import Path
+from paramtool.model.inflating import limiting
 from paramtool.passes.wanted import wanted_by
 from paramtool.torch._fit import refuse_unfit
 from paramtool.torch._live import described, tensors_of
@@ -19,6 +20,7 @@ from paramtool.torch._transformers import wanted_from_config
 Against = nn.Module | Path
 
 
+@limiting
 def variants(
     models: Against | Sequence[Against],
     path: Path,
@@ -26,6 +28,7 @@ def variants(
     only: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
 ) -> tuple[Variant, ...]:
     """What each model makes of a checkpoint, before it is loaded; nothing in the models changes.
 

@@ -253,7 +253,7 @@ def test_text_is_no_pickle(body: str, tmp_path: Path) -> None:
 def test_no_text_is_taken_for_a_pickle(body: str) -> None:
     """Whatever it says, unless it is about what runs programs."""
     data = body.encode(errors="surrogatepass")
-    found = _scan._scanned(data, _scan.MAX_DEPTH)
+    found = _scan.scan_bytes(data)
     assert found.is_pickle or not found.unknown
 
 
@@ -269,12 +269,12 @@ def test_any_pickle_that_calls_is_found_in_any_protocol(data: st.DataObject) -> 
     value = [data.draw(plain), Call(system(), data.draw(st.text(max_size=5))), data.draw(plain)]
     protocol = data.draw(st.integers(0, 5))
     whole = pickle.dumps(value, protocol)
-    found = _scan._scanned(whole, _scan.MAX_DEPTH)
+    found = _scan.scan_bytes(whole)
     assert [one.path for one in found.unknown if one.called] == ["posix.system"] and found.is_pickle
     behind = len(whole) - data.draw(st.integers(0, len(pickle.dumps(value[2], protocol)) // 2))
     if data.draw(st.booleans()):
         whole = whole[: max(behind - 1, 0)] + b"\xff"
-        cut = _scan._scanned(whole, _scan.MAX_DEPTH)
+        cut = _scan.scan_bytes(whole)
         assert [one.path for one in cut.unknown] in ([], ["posix.system"])
 
 

@@ -7,6 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
+import safetensors
 
 import paramtool
 import paramtool.torch
@@ -20,6 +21,7 @@ from tests.hostile.makers_safetensors import (
     FOREIGN_RECORD,
     FUZZ,
     HEADERS,
+    KEY,
     NAMES,
     RECORD,
     RECORDS,
@@ -136,15 +138,32 @@ def test_a_name_is_shown_and_not_obeyed(key: str, tmp_path: Path) -> None:
     assert sorted(contents(tmp_path)) == [path.name, "out.safetensors"]
 
 
-def test_a_lone_surrogate_cannot_be_written(tmp_path: Path) -> None:
-    """JSON can spell a name that UTF-8 cannot hold: inspect shows it, dedup refuses it by name."""
-    body = f'{{"w\\ud800":{json.dumps(item())}}}'
-    case = Hostile(made(build(body)), ("ud800",), inspect=0, dedup=6)
+SURROGATES = {
+    "name": f'{{"w\\ud800":{json.dumps(item())}}}',
+    "metadata": f'{{"__metadata__":{{"a":"\\udfff"}},"w":{json.dumps(item())}}}',
+    "key": f'{{"__metadata__":{{"\\uDC00 ":"a"}},"w":{json.dumps(item())}}}',
+    "turned_round": f'{{"\\udc00\\ud800":{json.dumps(item())}}}',
+    "record": f'{{"__metadata__":{{"{KEY}":"\\ud800"}},"w":{json.dumps(item())}}}',
+}
+
+
+@pytest.mark.parametrize("key", SURROGATES)
+def test_half_of_a_surrogate_pair_is_no_character(key: str, tmp_path: Path) -> None:
+    """JSON can spell it and UTF-8 cannot hold it; the safetensors library refuses it, and so does every command."""
+    path = made(build(SURROGATES[key]))(tmp_path)
+    with pytest.raises(Exception, match="invalid JSON"):
+        safetensors.deserialize(path.read_bytes())
+    case = Hostile(lambda _: path, ("surrogate",))
     check(case, tmp_path)
-    check(case, tmp_path, command)
-    ran = command("inspect", "--json", "--tensors", "model.safetensors", cwd=tmp_path)
-    assert ran.code == 0, ran
-    assert json.loads(ran.out)["tensor_list"][0]["name"] == "w\ud800"
+    refused(quick, "inspect", "--json", path.name, cwd=tmp_path, code=3)
+    refused(quick, "dedup", path.name, "-o", "made.pt", cwd=tmp_path, code=3)
+
+
+def test_a_whole_surrogate_pair_is_a_character(tmp_path: Path) -> None:
+    """Escaped as JSON has it."""
+    path = made(build(f'{{"\\ud83d\\ude00 \\\\ud800":{json.dumps(item())}}}'))(tmp_path)
+    assert list(paramtool.read(path).entries) == ["\U0001f600 \\ud800"]
+    assert quick("dedup", path.name, "-o", "made.safetensors", cwd=tmp_path).code == 0
 
 
 @pytest.mark.parametrize("label", ["__metadata__", "w"])

@@ -1,0 +1,140 @@
+"""The elements of a window on a storage, read from the file when they are asked for, and only these.
+
+Nothing is mapped: a file that somebody truncates while it is mapped ends the process by SIGBUS, and no program can turn
+that into an error.  What lies near is read in one piece, what lies farther apart than a page piece by piece: as many
+pages as a mapping would touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+Read = Callable[[int, memoryview], None]
+"""Fills a buffer with the bytes of a storage from a place on."""
+Index = int | slice
+PAGE_NBYTES = 4096
+"""Bytes that are nearer to each other than this are read together with what lies between them."""
+SPAN_NBYTES = 4 << 20
+"""So much is read in one piece, at most, where only a part of it is wanted."""
+
+
+class Elements:
+    """A window that is indexed like an array, by numbers and slices of step 1; each answer is an array of its own."""
+
+    __slots__ = ("_kind", "_read", "_start", "_strides", "shape")
+
+    def __init__(self, read: Read, kind: str, start: int, shape: Sequence[int], strides: Sequence[int]) -> None:
+        """`start` and `strides` are in bytes; `kind` is a NumPy type."""
+        self._read = read
+        self._kind = kind
+        self._start = start
+        self._strides = tuple(strides)
+        self.shape = tuple(shape)
+
+    def view(self, kind: str) -> Elements:
+        """The same elements as another type of their size."""
+        return Elements(self._read, kind, self._start, self.shape, self._strides)
+
+    def transpose(self, order: Sequence[int]) -> Elements:
+        """The same elements with the axes in another order."""
+        shape, strides = ([of[k] for k in order] for of in (self.shape, self._strides))
+        return Elements(self._read, self._kind, self._start, shape, strides)
+
+    def all(self) -> Array:
+        """Every element."""
+        return self[tuple(slice(0, size) for size in self.shape)]
+
+    def __getitem__(self, index: tuple[Index, ...]) -> Array:
+        """The elements of a box, with one axis for each slice."""
+        start, shape, strides = self._start, [], []
+        for at, size, stride in zip(index, self.shape, self._strides, strict=True):
+            if isinstance(at, slice):
+                low, high, _ = at.indices(size)
+                start += low * stride
+                shape.append(max(0, high - low))
+                strides.append(stride)
+            else:
+                start += at * stride
+        return self._box(start, tuple(shape), strides)
+
+    def _box(self, start: int, shape: tuple[int, ...], strides: Sequence[int]) -> Array:
+        import numpy as np
+
+        kind = np.dtype(self._kind)
+        once = tuple(1 if not stride and size else size for size, stride in zip(shape, strides, strict=True))
+        # The bytes of an element are one more axis; the axes from the farthest step to the nearest.
+        out = np.empty((*once, kind.itemsize), "u1")
+        if out.size:
+            steps = [*strides, 1]
+            last = out.ndim - 1
+            order = sorted((k for k, size in enumerate(out.shape) if size > 1 or k == last), key=lambda k: -steps[k])
+            rest = [k for k in range(last) if k not in order]
+            lined = out.transpose([*rest, *order])[(0,) * len(rest)]
+            _fill(self._read, lined, start, [steps[k] for k in order])
+        found = out.reshape(-1).view(kind).reshape(once)
+        return found if once == shape else np.broadcast_to(found, shape)
+
+
+def _fill(read: Read, out: Array, start: int, strides: Sequence[int]) -> None:
+    """Fill an array of bytes whose axes stand `strides` bytes apart in the storage, the widest first."""
+    spans = [1]
+    for size, stride in zip(reversed(out.shape), reversed(strides), strict=True):
+        spans.append(spans[-1] + (size - 1) * stride)
+    spans.reverse()
+    near = [stride - span < PAGE_NBYTES for stride, span in zip(strides, spans[1:], strict=True)]
+
+    def part(out: Array, start: int, axis: int) -> None:
+        span = (out.shape[0] - 1) * strides[axis] + spans[axis + 1] if out.ndim else 1
+        if span == out.nbytes and out.flags.c_contiguous:
+            read(start, out.reshape(-1).data)
+        elif span <= SPAN_NBYTES and all(near[axis:]):
+            _window(read, out, start, strides[axis:], span)
+        else:
+            step = (SPAN_NBYTES - spans[axis + 1]) // strides[axis] + 1 if all(near[axis:]) else 1
+            for low in range(0, out.shape[0], max(step, 1)):
+                here = start + low * strides[axis]
+                if step > 1:
+                    part(out[low : low + step], here, axis)
+                else:
+                    part(out[low], here, axis + 1)
+
+    part(out, start, 0)
+
+
+def _window(read: Read, out: Array, start: int, strides: Sequence[int], span: int) -> None:
+    """Read a span whole, and take what is wanted."""
+    import numpy as np
+
+    whole = np.empty(span, "u1")
+    read(start, whole.data)
+    out[...] = np.ndarray(out.shape, "u1", whole.data, 0, tuple(strides))
+
+
+def take(read: Read, starts: Array, nbytes: int) -> Array:
+    """So many bytes of a storage from each place on, one row a place, in whatever order the places come."""
+    import numpy as np
+
+    out = np.empty((len(starts), nbytes), "u1")
+    order = np.argsort(starts, kind="stable")
+    places = starts[order]
+    cuts = np.flatnonzero(np.diff(places) > PAGE_NBYTES + nbytes) + 1
+    rows = out.reshape(-1).data
+    for low, high in zip([0, *cuts.tolist()], [*cuts.tolist(), len(places)], strict=True):
+        if high - low == 1:
+            row = int(order[low])
+            read(int(places[low]), rows[row * nbytes : (row + 1) * nbytes])
+            continue
+        while low < high:
+            stop = min(int(np.searchsorted(places[low:high], places[low] + SPAN_NBYTES)) + low, high)
+            whole = np.empty(int(places[stop - 1] - places[low]) + nbytes, "u1")
+            read(int(places[low]), whole.data)
+            rows_there = np.lib.stride_tricks.sliding_window_view(whole, nbytes)
+            out[order[low:stop]] = rows_there[places[low:stop] - places[low]]
+            low = stop
+    return out

@@ -1,0 +1,96 @@
+"""Who may read an output: as cp(1) would have it, so that writing never opens a file to more people than its source.
+
+| | mode |
+|---|---|
+| a file | of the input, less the umask; of several inputs what all of them allow |
+| a folder | of the input folder, less the umask; else as the files, with `x` wherever there is `r` |
+| a file that came along | of the file that it is a copy of, less the umask |
+| what replaces something | of what it replaces, with its owner and group where the system allows that |
+
+Until it is whole, an output can be read by its owner alone.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+
+from paramtool.formats._files import walk
+
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+PERMISSIONS = 0o777
+
+
+def umask() -> int:
+    """The umask of the process, which can only be read by setting it; for that moment nobody else may read anything."""
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
+
+
+def allowed_by_all(paths: Iterable[str], otherwise: int = 0o666) -> int:
+    """The permissions that all of some files or folders give, less the umask; `otherwise` where there are none.
+
+    Of one that cannot be looked at any more nobody knows; then only the owner may do what the others allow.
+    """
+    found = None
+    for path in paths:
+        try:
+            mode = os.stat(path).st_mode & PERMISSIONS
+        except OSError:
+            mode = PRIVATE_FOLDER
+        found = mode if found is None else found & mode
+    return (otherwise if found is None else found) & ~umask()
+
+
+def of_folder(mode: int) -> int:
+    """The permissions of a folder whose files have such permissions: whoever may read may look into it.
+
+    >>> oct(of_folder(0o640))
+    '0o750'
+    """
+    return mode | (mode & 0o444) >> 2
+
+
+def settle(path: str, mode: int, replaced: str) -> None:
+    """Give a file or a folder its permissions: those of what it replaces where that is there, else `mode`.
+
+    `replaced` may be empty.  A link at `path` is not followed.  OSError where the system refuses.
+    """
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        now, old = os.fstat(file), _status(replaced) if replaced else None
+        if old is not None and stat.S_IFMT(old.st_mode) == stat.S_IFMT(now.st_mode):
+            mode = old.st_mode & PERMISSIONS
+            if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
+                try:
+                    os.fchown(file, old.st_uid, old.st_gid)
+                except OSError:  # another's file or group: this group may do no more than anybody
+                    mode &= ~0o070 | (mode & 0o007) << 3
+        os.fchmod(file, mode)
+    finally:
+        os.close(file)
+
+
+def _status(path: str) -> os.stat_result | None:
+    """What stands at a path, None where nothing does."""
+    try:
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def settle_folder(folder: str, mode: int, files: int, side: Mapping[str, str], replaced: str) -> None:
+    """Give a folder and all in it their permissions: `files` to its files, those of their sources to `side` files."""
+    for place, folders, names in walk(folder):
+        here = os.path.relpath(place, folder).replace(os.sep, "/")
+        prefix = "" if here == os.curdir else f"{here}/"
+        for name in names:
+            inside = prefix + name
+            own = allowed_by_all([side[inside]]) if inside in side else files
+            settle(os.path.join(place, name), own, replaced and os.path.join(replaced, *inside.split("/")))
+        for name in folders:
+            settle(os.path.join(place, name), mode, replaced and os.path.join(replaced, *(prefix + name).split("/")))
+    settle(folder, mode, replaced)

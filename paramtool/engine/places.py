@@ -1,0 +1,94 @@
+"""Where an output may go: never over what is read, and over nothing that `--force` does not name."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
+
+from paramtool.engine.earlier import foreign
+from paramtool.errors import OutputError
+from paramtool.formats._weights import WeightsName
+
+NOTHING: Mapping[str, str] = {}
+
+
+def check_place(
+    path: str,
+    is_folder: bool,
+    force: bool,
+    inputs: Iterable[str] = (),
+    known: Mapping[str, str] = NOTHING,
+    weights: Iterable[WeightsName] = (),
+) -> None:
+    """Whether an output may be put at `path`; OutputError says why not, also where it cannot be looked at.
+
+    It never replaces what is read, nor a folder that holds anything but an earlier output of this program: `weights` of
+    these names, and unchanged copies of `known` files (see `earlier.foreign`).
+    """
+    try:
+        _check_place(path, is_folder, force, inputs, known, weights)
+    except OSError as error:
+        raise output_error(path, error) from None
+
+
+def _check_place(
+    path: str,
+    is_folder: bool,
+    force: bool,
+    inputs: Iterable[str],
+    known: Mapping[str, str],
+    weights: Iterable[WeightsName],
+) -> None:
+    if not path:
+        raise OutputError("the name of the output is empty", hint="-o FILE.safetensors")
+    if path.endswith(os.sep) and not is_folder:
+        raise OutputError(f"{path!r}: is no name for a file", hint="-o FILE.safetensors")
+    path = os.path.normpath(path)
+    parent = os.path.dirname(path) or "."
+    if not os.path.isdir(parent):
+        raise OutputError(f"{path}: the folder {parent} does not exist", hint=f"mkdir -p {parent}")
+    with suppress(OSError, AttributeError):  # Windows has no pathconf
+        if (nbytes := len(os.fsencode(os.path.basename(path)))) > (most := os.pathconf(parent, "PC_NAME_MAX")):
+            raise OutputError(f"{path}: the name has {nbytes} bytes; {parent} takes {most}", hint="a shorter -o")
+    if not os.path.lexists(path):
+        return
+    mine = os.path.realpath(path)
+    for source in inputs:
+        folders = {os.path.realpath(os.path.dirname(source) or "."), os.path.dirname(os.path.realpath(source))}
+        if os.path.realpath(source) == mine or (os.path.isdir(mine) and mine in folders):
+            raise OutputError(f"{path}: is what is read; it is never overwritten", hint="choose another -o")
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise OutputError(f"{path}: is no regular file; outputs are files and folders", hint="choose another -o")
+    if not force:
+        raise OutputError(f"{path}: exists", hint="--force overwrites it, -o writes elsewhere")
+    if os.path.islink(path):
+        raise OutputError(f"{path}: is a link to {mine}; --force would replace the link itself", hint=f"-o {mine}")
+    if not (os.path.isdir(path) if is_folder else os.path.isfile(path)):
+        kind = "a folder" if is_folder else "a file"
+        raise OutputError(f"{path}: exists and is not {kind}; --force would lose it")
+    if is_folder and (others := list(islice(foreign(path, known, weights), 5))):
+        raise OutputError(
+            f"{path}: holds other files, which --force would lose: {', '.join(others)}",
+            hint="remove the folder, or choose another -o",
+        )
+
+
+def check_apart(output: str, inputs: Iterable[str]) -> None:
+    """OutputError where an output would be inside an input folder, or an input inside the output."""
+    mine = os.path.join(os.path.realpath(output), "")
+    for path in inputs:
+        real = os.path.realpath(path)
+        if os.path.join(real, "") == mine:
+            raise OutputError(f"{output}: is what is read; it is never overwritten", hint="choose another -o")
+        if os.path.join(real, "").startswith(mine):
+            raise OutputError(f"{output}: holds {path}, which is read; it is never overwritten", hint="another -o")
+        if os.path.isdir(real) and mine.startswith(os.path.join(real, "")):
+            raise OutputError(f"{output}: would be inside {path}, which is read", hint="choose another -o")
+
+
+def output_error(path: str, error: OSError) -> OutputError:
+    hint = "free some space, or -o on another disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return OutputError(f"{path}: cannot be written: {error.strerror}", hint=hint)

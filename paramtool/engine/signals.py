@@ -1,0 +1,36 @@
+"""Signals held back for a moment, so that a few system calls that belong together are not torn apart."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import current_thread, main_thread
+
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""What asks a program to end, and can be held back; Windows has no SIGHUP."""
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Hold SIGINT, SIGTERM and SIGHUP back until the block is left; each is then delivered as usual.
+
+    Only the main thread of Python handles signals; in another one there is nothing to hold back.
+    """
+    if current_thread() is not main_thread():
+        yield
+        return
+    came: list[int] = []
+    handlers = {}
+    try:
+        for number in SIGNALS:
+            handler = signal.getsignal(number)
+            if handler is not None and handler != signal.SIG_IGN:  # None: not set by Python, which cannot set it again
+                handlers[number] = handler
+                signal.signal(number, lambda number, frame: came.append(number))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in dict.fromkeys(came):
+            signal.raise_signal(number)

@@ -1,0 +1,72 @@
+"""How many bytes may be inflated, put together or calculated: a few bytes of a file can stand for very many.
+
+A limit holds for each time that the bytes of a checkpoint are opened.  It is set by `--max-inflated`, or by the keyword
+`max_inflated_nbytes` of the library's functions, for all that is read meanwhile.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import ParamSpec, TypeVar
+
+from paramtool.errors import FormatError, UsageError
+
+USUAL_NBYTES = 32 * 10**9
+USUAL_PER_FILE_BYTE = 16
+"""Without a limit that was asked for it is 32 GB, or 16 times the bytes of the files where that is more."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_asked: ContextVar[int | None] = ContextVar("max_inflated_nbytes", default=None)
+
+
+def set_limit(nbytes: int | None) -> None:
+    """The limit for everything that this process reads from now on; None is the usual one."""
+    _asked.set(nbytes)
+
+
+@contextmanager
+def limited(nbytes: int | None) -> Iterator[None]:
+    """The limit for what is opened inside; None leaves it as it is.  UsageError where it is negative."""
+    if nbytes is not None and nbytes < 0:
+        raise UsageError(f"max_inflated_nbytes is {nbytes}; expected a number of bytes")
+    token = _asked.set(_asked.get() if nbytes is None else nbytes)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+def limiting(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that keeps to its own keyword `max_inflated_nbytes`, or to that of its options."""
+
+    @functools.wraps(function)
+    def kept(*args: P.args, **kwargs: P.kwargs) -> R:
+        options = (getattr(one, "max_inflated_nbytes", None) for one in (*args, *kwargs.values()))
+        said = kwargs.get("max_inflated_nbytes")
+        found = said if isinstance(said, int) else next((one for one in options if one is not None), None)
+        with limited(found):
+            return function(*args, **kwargs)
+
+    return kept
+
+
+class Budget:
+    """What may still be made of the bytes of some files."""
+
+    def __init__(self, files_nbytes: int) -> None:
+        asked = _asked.get()
+        self._most = max(USUAL_NBYTES, USUAL_PER_FILE_BYTE * files_nbytes) if asked is None else asked
+        self._spent = 0
+
+    def spend(self, where: str, nbytes: int) -> None:
+        """Count bytes before they are made; FormatError where they are too many."""
+        self._spent += nbytes
+        if self._spent > self._most:
+            raise FormatError(
+                f"{where}: {self._spent} bytes would be inflated or calculated; the limit is {self._most}",
+                hint=f"--max-inflated {self._spent} allows it (max_inflated_nbytes in Python), if the file is trusted",
+            )

@@ -1,0 +1,148 @@
+"""The commands whose calls fail: each small, and together with every way to read and to write."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from tests.faults.serving import ROOT, Command, Server
+
+FIXTURES = ROOT / "fixtures"
+LSTM = {"weight_ih": (48, 8), "weight_hh": (48, 12), "bias_ih": (48,), "bias_hh": (48,)}
+"""LSTM(8, 12)."""
+
+
+def _numbers(shape: Sequence[int], seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, "f4")
+
+
+def _torch(folder: Path, server: Server) -> None:
+    shutil.copyfile(FIXTURES / "torch/tied_flattened/tied_flattened.pt", folder / "model.pt")
+
+
+def _other_torch(folder: Path) -> None:
+    shutil.copyfile(FIXTURES / "torch/content_equal/content_equal.pt", folder / "other.pt")
+
+
+def _done(server: Server, folder: Path, *words: str) -> None:
+    """Run a command, so that the seed holds what it wrote."""
+    ended = server.run(words, folder, watched=False)
+    assert ended.code == 0, ended
+
+
+def _old_file(folder: Path, server: Server) -> None:
+    _torch(folder, server)
+    _other_torch(folder)
+    _done(server, folder, "dedup", "other.pt", "-o", "out.safetensors")
+    (folder / "other.pt").unlink()
+    (folder / "out.safetensors").chmod(0o640)
+
+
+def _shards(folder: Path, seed: int) -> None:
+    """A folder as transformers saves one: two shards, an index, a config and a tokenizer."""
+    folder.mkdir()
+    head = _numbers((64, 32), seed)
+    shards = [{"emb.weight": head, "norm.weight": _numbers((32,), seed + 1)},
+              {"layer.weight": _numbers((32, 32), seed + 2), "head.weight": head}]  # fmt: skip
+    index: dict[str, str] = {}
+    for k, tensors in enumerate(shards, 1):
+        name = f"model-{k:05}-of-00002.safetensors"
+        save_file(tensors, folder / name, {"format": "pt"})
+        index |= dict.fromkeys(tensors, name)
+    total = sum(tensor.nbytes for tensors in shards for tensor in tensors.values())
+    text = json.dumps({"metadata": {"total_size": total}, "weight_map": index})
+    (folder / "model.safetensors.index.json").write_text(text)
+    (folder / "config.json").write_text('{"model_type": "none", "tie_word_embeddings": false}')
+    (folder / "tokenizer.json").write_text('{"version": "1.0"}')
+
+
+def _folder(folder: Path, server: Server) -> None:
+    _shards(folder / "model", 1)
+
+
+def _old_folder(folder: Path, server: Server) -> None:
+    _shards(folder / "model", 5)
+    _done(server, folder, "dedup", "model", "-o", "out")
+    shutil.rmtree(folder / "model")
+    _folder(folder, server)
+    (folder / "out").chmod(0o750)
+
+
+def _two(folder: Path, seed: int) -> None:
+    base = {"emb.weight": _numbers((64, 32), seed), "layer.weight": _numbers((32, 32), seed + 1)}
+    for k, name in enumerate(("base", "tuned")):
+        (folder / name).mkdir()
+        tensors = base if not k else {**base, "layer.weight": _numbers((32, 32), seed + 2)}
+        save_file(tensors, folder / name / "model.safetensors", {"format": "pt"})
+        (folder / name / "config.json").write_text('{"model_type": "none"}')
+
+
+def _family(folder: Path, server: Server) -> None:
+    _two(folder, 1)
+
+
+def _old_family(folder: Path, server: Server) -> None:
+    _two(folder, 5)
+    _done(server, folder, "dedup", "base", "tuned", "-o", "out")
+    shutil.rmtree(folder / "base")
+    shutil.rmtree(folder / "tuned")
+    _two(folder, 1)
+
+
+def _deduplicated(folder: Path, server: Server) -> None:
+    _torch(folder, server)
+    _done(server, folder, "dedup", "model.pt", "-o", "model.safetensors")
+    (folder / "model.pt").unlink()
+    (folder / "names.txt").write_text("emb.weight\ndecoder.weight\nlstm.weight_ih_l0\n")
+
+
+def _lstm(folder: Path, server: Server) -> None:
+    tensors = {f"rnn.{name}_l0": _numbers(shape, k) for k, (name, shape) in enumerate(LSTM.items())}
+    save_file({**tensors, "out.weight": _numbers((6, 12), 9)}, folder / "lstm.safetensors")
+
+
+def _fused(folder: Path, server: Server) -> None:
+    _lstm(folder, server)
+    _done(server, folder, "fuse", "lstm.safetensors", "--layout", "cudnn", "-o", "fused.safetensors")
+    (folder / "lstm.safetensors").unlink()
+
+
+def _deflated(folder: Path, server: Server) -> None:
+    tensors = {"a.weight": _numbers((40, 40), 1), "b.weight": _numbers((20, 80), 2)}
+    np.savez_compressed(folder / "model.npz", **{name: tensor.round(1) for name, tensor in tensors.items()})
+
+
+def _verified(folder: Path, server: Server) -> None:
+    _torch(folder, server)
+    _done(server, folder, "dedup", "model.pt", "-o", "model.safetensors")
+
+
+def _verified_folder(folder: Path, server: Server) -> None:
+    _folder(folder, server)
+    _done(server, folder, "dedup", "model", "-o", "small")
+
+
+FILE, FOLDER = "out.safetensors", "out"
+COMMANDS = (
+    Command("dedup", ("dedup", "model.pt", "-o", FILE), FILE, _torch),
+    Command("dedup-force", ("dedup", "model.pt", "-o", FILE, "--force"), FILE, _old_file),
+    Command("dedup-torch", ("dedup", "model.pt", "-o", "out.pt"), "out.pt", _torch),
+    Command("dedup-npz", ("dedup", "model.npz", "-o", FILE), FILE, _deflated, spools=True),
+    Command("dedup-folder", ("dedup", "model", "-o", FOLDER), FOLDER, _folder),
+    Command("dedup-folder-force", ("dedup", "model", "-o", FOLDER, "--force"), FOLDER, _old_folder),
+    Command("family", ("dedup", "base", "tuned", "-o", FOLDER), FOLDER, _family),
+    Command("family-force", ("dedup", "base", "tuned", "-o", FOLDER, "--force"), FOLDER, _old_family),
+    Command("export", ("export", "model.safetensors", "--names", "names.txt", "-o", FILE), FILE, _deduplicated),
+    Command("convert", ("convert", "lstm.safetensors", "--from", "torch", "--to", "keras", "-o", FILE), FILE, _lstm),
+    Command("fuse", ("fuse", "lstm.safetensors", "--layout", "cudnn", "-o", FILE), FILE, _lstm),
+    Command("unfuse", ("unfuse", "fused.safetensors", "-o", FILE), FILE, _fused),
+    Command("inspect", ("inspect", "model.pt"), "", _torch),
+    Command("verify", ("verify", "model.safetensors", "--against", "model.pt"), "", _verified),
+    Command("verify-folder", ("verify", "small", "--against", "model"), "", _verified_folder),
+)
+WRITING = tuple(command for command in COMMANDS if command.output)

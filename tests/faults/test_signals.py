@@ -1,0 +1,226 @@
+"""Every boundary killed: before and after each call, by each signal; the next run cleans up what the dead left."""
+
+from __future__ import annotations
+
+import errno
+import random
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.commands import COMMANDS, WRITING
+from tests.faults.judging import failed, interrupted, killed, leftovers, output_state
+from tests.faults.picking import HARD, Try, complaints, named, nothing_wrong, sample
+from tests.faults.serving import (
+    FAIL,
+    SIGNAL_AFTER,
+    SIGNAL_BEFORE,
+    SIGNAL_FROM,
+    SIGNALS,
+    Call,
+    Case,
+    Command,
+    Desk,
+    Ended,
+    listing,
+)
+
+MOVES = ("rename", "exchange", "link")
+"""Calls after which something else stands under a name: here an output could be lost."""
+KILLS = 2000
+ENGINE = "paramtool/engine/"
+
+commands = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+writing = pytest.mark.parametrize("command", WRITING, ids=lambda command: command.name)
+WHEN = {"before": SIGNAL_BEFORE, "after": SIGNAL_AFTER}
+
+
+def _boundaries(case: Case, seed: str) -> Iterator[tuple[Call, str]]:
+    """Calls, and whether a signal comes before or after; of a sample all that move an output, and others."""
+    moves = [call for call in case.calls if HARD or call.name in MOVES]
+    yield from ((call, when) for call in moves for when in WHEN)
+    if not HARD:
+        lot = random.Random(f"{seed} {case.command.name}")
+        rest = [call for call in case.calls if call.name not in MOVES]
+        yield from ((call, lot.choice(list(WHEN))) for call in sample(case, rest, seed))
+
+
+@commands
+@pytest.mark.parametrize("name", [name for name in SIGNALS if name != "KILL"])
+def test_a_signal_at_every_call(desk: Desk, command: Command, name: str) -> None:
+    case, number = desk.case(command), SIGNALS[name]
+    nothing_wrong(
+        complaints(
+            desk,
+            case,
+            (
+                (
+                    named(call, f"SIG{name} {when}"),
+                    [(call.at, WHEN[when], number)],
+                    {},
+                    lambda ended, folder: interrupted(case, ended, folder, number),
+                )
+                for call, when in _boundaries(case, name)
+            ),
+        )
+    )
+
+
+@writing
+def test_killed_at_every_call(desk: Desk, command: Command) -> None:
+    case = desk.case(command)
+    nothing_wrong(
+        complaints(
+            desk,
+            case,
+            (
+                (
+                    named(call, f"SIGKILL {when}"),
+                    [(call.at, WHEN[when], signal.SIGKILL)],
+                    {},
+                    lambda ended, folder: killed(case, ended, folder, desk),
+                )
+                for call, when in _boundaries(case, "KILL")
+            ),
+        )
+    )
+
+
+@writing
+def test_more_signals_while_it_cleans(desk: Desk, command: Command) -> None:
+    """After the first signal one more at every call: nothing is left all the same."""
+    case = desk.case(command)
+    calls = [call for call in case.calls if any(path.split("/")[0] != "tmp" for path in call.paths)]
+    nothing_wrong(
+        complaints(
+            desk,
+            case,
+            (
+                (
+                    named(call, "SIGTERM, and SIGINT at every call after it,"),
+                    [(call.at, SIGNAL_AFTER, signal.SIGTERM), (call.at + 1, SIGNAL_FROM, signal.SIGINT)],
+                    {},
+                    lambda ended, folder: interrupted(case, ended, folder, signal.SIGTERM, signal.SIGINT),
+                )
+                for call in sample(case, calls, "more")
+            ),
+        )
+    )
+
+
+@writing
+def test_a_signal_at_every_line_of_the_engine(desk: Desk, command: Command) -> None:
+    """What stands between two calls is no gap either."""
+    case = desk.case(command)
+    usual, folder = desk.run(case, lines=[0, 0, ENGINE])
+    shutil.rmtree(folder)
+    first: dict[str, int] = {}
+    for at, line in enumerate(usual.lines, 1):
+        first.setdefault(line, at)
+    assert first
+    lines = list(first.items())
+    if not HARD:
+        staging = [item for item in lines if item[0].startswith("staging")]
+        lot = random.Random(f"lines {command.name}")
+        lines = sorted({*lot.sample(staging, min(12, len(staging))), *lot.sample(lines, min(12, len(lines)))})
+    number = signal.SIGTERM
+    nothing_wrong(
+        complaints(
+            desk,
+            case,
+            (
+                (
+                    f"SIGTERM at line {line}, for the first time",
+                    [],
+                    {"lines": [number, at, ENGINE]},
+                    lambda ended, folder: interrupted(case, ended, folder, number),
+                )
+                for line, at in lines
+            ),
+        )
+    )
+
+
+def _plain(case: Case) -> Call:
+    """The call that moves the output to its place with a promise of renameat2."""
+    return next(call for call in case.calls if call.name in ("rename", "exchange") and call.paths[0].startswith("."))
+
+
+@pytest.mark.parametrize(
+    "command", [one for one in WRITING if one.name != "dedup-force"], ids=lambda command: command.name
+)  # a file over a file is one plain rename everywhere
+def test_where_names_cannot_be_exchanged(desk: Desk, command: Command) -> None:
+    """A file system without the flags of renameat2: the same by other calls, each of which is met by signals."""
+    case = desk.case(command)
+    plain = _plain(case)
+    rule = (plain.at, FAIL, errno.EINVAL)
+    usual, folder = desk.run(case, rule)
+    wrong = [f"{command.name}: {line}" for line in failed(case, usual, folder, survived=True)]
+    shutil.rmtree(folder)
+    calls = [call for call in usual.calls if call.at > plain.at]
+    number = signal.SIGTERM
+
+    def tries() -> Iterator[Try]:
+        for call in sample(case, calls, "plain", many=2):
+            for when, how in WHEN.items():
+                yield (
+                    named(call, f"no exchange, SIGTERM {when}"),
+                    [rule, (call.at, how, number)],
+                    {},
+                    lambda ended, folder: interrupted(case, ended, folder, number),
+                )
+                yield (
+                    named(call, f"no exchange, SIGKILL {when}"),
+                    [rule, (call.at, how, signal.SIGKILL)],
+                    {},
+                    lambda ended, folder: killed(case, ended, folder, desk, gap=True),
+                )
+
+    nothing_wrong([*wrong, *complaints(desk, case, tries())])
+
+
+@pytest.mark.parametrize("name", ("dedup-folder-force", "family-force"))
+def test_an_old_output_that_was_away_is_put_back(desk: Desk, name: str) -> None:
+    """Killed between the two renames that stand for an exchange: a run that only fails puts it back, and says so."""
+    case = desk.case(next(command for command in WRITING if command.name == name))
+    plain = _plain(case)
+    rule = (plain.at, FAIL, errno.EINVAL)
+    usual, folder = desk.run(case, rule)
+    shutil.rmtree(folder)
+    away = next(call for call in usual.calls if call.at > plain.at and call.name == "rename")
+    assert away.paths[0] == case.command.output
+    ended, folder = desk.run(case, rule, (away.at, SIGNAL_AFTER, signal.SIGKILL))
+    assert ended.code == -signal.SIGKILL and not (folder / case.command.output).exists()
+    again = desk.server.run([word for word in case.command.words if word != "--force"], folder)
+    assert again.code == 7 and "--force" in again.err, again
+    assert output_state(case, listing(folder)) == "old"
+    assert "put back" in again.err + again.out, again
+    assert not leftovers(case, listing(folder))
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(not HARD, reason="make hard: 2,000 kills at any moment")
+@writing
+def test_killed_at_any_moment(desk: Desk, command: Command) -> None:
+    """SIGKILL after a time that nobody chose; what a line of Python leaves half done is met as well."""
+    case = desk.case(command)
+    lot = random.Random(f"moments {command.name}")
+    begun = time.monotonic()
+    for _ in range(5):
+        _, folder = desk.run(case)
+        shutil.rmtree(folder)
+    usual = (time.monotonic() - begun) / 5
+
+    def delayed() -> Iterator[Try]:
+        for _ in range(-(-KILLS // len(WRITING))):
+            seconds = lot.uniform(0, usual * 1.1)
+            yield f"SIGKILL after {seconds:.4f} s", [], {"kill_after": seconds}, judge
+
+    def judge(ended: Ended, folder: Path) -> Iterator[str]:
+        return killed(case, ended, folder, desk)
+
+    nothing_wrong(complaints(desk, case, delayed()))

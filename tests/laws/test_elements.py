@@ -1,0 +1,108 @@
+"""Reading a window piece by piece gives what NumPy's as_strided sees, whatever the window, and asks for few bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paramtool.engine import elements
+from paramtool.engine.blocks import within
+from paramtool.engine.elements import Elements, take
+from paramtool.model.dtype import DTYPES
+from paramtool.model.view import View
+
+DATA = np.random.default_rng(0).integers(0, 256, 1 << 16, "u1")
+
+
+class File:
+    """Bytes that are read like a file's, and how many were."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+
+    def read(self, start: int, buffer: memoryview) -> None:
+        self.nbytes += len(buffer)
+        assert start + len(buffer) <= len(DATA), "read behind the end"
+        buffer[:] = DATA[start : start + len(buffer)].data
+
+
+@st.composite
+def windows(draw: st.DrawFn, most: int = 3000, least_stride: int = 0) -> View:
+    dtype = DTYPES[draw(st.sampled_from(["uint8", "float16", "float32", "complex128"]))]
+    axes = draw(st.lists(st.tuples(st.integers(1, 6), st.integers(least_stride, most)), max_size=3))
+    shape, strides = tuple(n for n, _ in axes), tuple(s for _, s in axes)
+    view = View(0, dtype, draw(st.integers(0, 50)), shape, strides)
+    while view.byte_stop > len(DATA):
+        strides = tuple(s // 2 for s in strides)
+        view = View(0, dtype, view.offset, shape, strides)
+    return view
+
+
+def strided(view: View) -> np.ndarray:
+    size = view.dtype.block_bytes
+    kind = {1: "u1", 2: "u2", 4: "u4", 16: "V16"}[size]
+    return np.ndarray(view.shape, kind, DATA.data, view.byte_start, [s * size for s in view.strides])
+
+
+@given(windows(), st.data())
+def test_a_box_is_what_numpy_sees(view: View, data: st.DataObject) -> None:
+    expected = strided(view)
+    size = view.dtype.block_bytes
+    order = data.draw(st.permutations(range(len(view.shape))))
+    box = []
+    for length in (view.shape[k] for k in order):
+        low = data.draw(st.integers(0, length - 1))
+        box.append(data.draw(st.one_of(st.just(low), st.builds(slice, st.just(low), st.integers(low, length)))))
+    read = File().read
+    found = Elements(read, expected.dtype.str, view.byte_start, view.shape, [s * size for s in view.strides])
+    assert found.transpose(order)[tuple(box)].tobytes() == expected.transpose(order)[tuple(box)].tobytes()
+    assert found.all().tobytes() == expected.tobytes()
+
+
+@given(windows(most=1 << 14))
+def test_no_more_is_read_than_the_pages_that_are_touched(view: View) -> None:
+    expected = strided(view)
+    file = File()
+    size = view.dtype.block_bytes
+    Elements(file.read, expected.dtype.str, view.byte_start, view.shape, [s * size for s in view.strides]).all()
+    assert file.nbytes <= view.numel * (elements.PAGE_NBYTES + size)
+    assert file.nbytes <= max(view.nbytes, view.byte_stop - view.byte_start) * max(1, len(view.shape))
+
+
+def test_large_windows_are_read_in_pieces(monkeypatch) -> None:
+    """What is near is read together, but never more of it at once than SPAN_NBYTES."""
+    monkeypatch.setattr(elements, "SPAN_NBYTES", 1000)
+    largest = 0
+
+    def read(start: int, buffer: memoryview) -> None:
+        nonlocal largest
+        largest = max(largest, len(buffer))
+        buffer[:] = DATA[start : start + len(buffer)].data
+
+    view = View(0, DTYPES["float32"], 3, (50, 20), (40, 2))
+    found = Elements(read, "u4", view.byte_start, view.shape, [160, 8]).all()
+    assert found.tobytes() == strided(view).tobytes()
+    assert largest <= 1000
+
+
+@given(st.lists(st.integers(0, len(DATA) - 64), max_size=40), st.integers(0, 64))
+def test_scattered_places_come_in_the_order_they_were_asked_for(starts: list[int], nbytes: int) -> None:
+    found = take(File().read, np.array(starts, np.int64), nbytes)
+    assert [row.tobytes() for row in found] == [DATA[at : at + nbytes].tobytes() for at in starts]
+
+
+@given(windows(most=60, least_stride=1), st.integers(1, 40))
+def test_bands_of_a_storage_meet_every_element_of_a_window_once(view: View, band: int) -> None:
+    size = view.dtype.block_bytes
+    seen = np.zeros(view.shape, int)
+    for low in range(0, view.byte_stop, band * size):
+        for box in within(view, low, low + band * size):
+            seen[box] += 1
+            at = strided(view)[box]
+            start = view.byte_start + size * sum(b.start * s for b, s in zip(box, view.strides, strict=True))
+            assert low <= start
+            assert (
+                start + sum((n - 1) * s for n, s in zip(at.shape, at.strides, strict=True)) + size <= low + band * size
+            )
+    assert (seen == 1).all()

@@ -1,0 +1,173 @@
+"""What is inflated or calculated: streamed where that can be, never made where it repeats, and within a limit."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+from blake3 import blake3
+from hypothesis import given
+from hypothesis import strategies as st
+
+import paramtool
+import paramtool.torch
+from paramtool import formats
+from paramtool.engine import source
+from paramtool.engine.source import Source
+from paramtool.errors import FormatError, UsageError
+from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.dtype import DTYPES
+from paramtool.model.storage import Constant, SourceFile, Storage
+from paramtool.model.view import contiguous
+from tests.hostile.command import quick
+from tests.hostile.makers_safetensors import KEY, build, item
+
+RECORD = (
+    '{"version": 2, "aliases": {}, "derived": {"c": {"dtype": "float32", "shape": [%d], "position": 1, '
+    '"constant": "%s"}}, "stored": {}, "spans": []}'
+)
+
+
+def constant(folder: Path, numel: int, element: bytes = b"\1\2\3\4") -> Path:
+    """A file of 300 bytes with a tensor of so many equal elements."""
+    metadata = {KEY: RECORD % (numel, element.hex())}
+    (folder / "model.safetensors").write_bytes(build({"__metadata__": metadata, "w": item()}))
+    return folder / "model.safetensors"
+
+
+@pytest.fixture
+def no_spool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No temporary file may be made."""
+
+    def refuse() -> NoReturn:
+        raise AssertionError("a temporary file was made")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+
+
+@pytest.mark.usefixtures("no_spool")
+def test_the_digest_of_a_constant_is_that_of_its_bytes(tmp_path: Path) -> None:
+    """By blake3 over the bytes themselves; nothing is written."""
+    for element in (bytes(4), b"\1\2\3\4"):
+        numel = 3_000_001
+        found = paramtool.inspect(constant(tmp_path, numel, element), digests=True)
+        assert found.digests is not None and found.digests["c"] == blake3(element * numel).hexdigest()
+
+
+@given(st.binary(min_size=1, max_size=8), st.integers(1, 50), st.data())
+def test_a_constant_reads_as_if_it_was_there(element: bytes, count: int, data: st.DataObject) -> None:
+    """Whatever part of it is read, and in whatever way."""
+    with tempfile.NamedTemporaryFile() as file:
+        whole = element * count
+        start = data.draw(st.integers(0, len(whole)))
+        stop = data.draw(st.integers(start, len(whole)))
+        view = contiguous(0, DTYPES["uint8"], (stop - start,), start)
+        file_of = SourceFile(file.name, 0, Path(file.name).stat().st_mtime_ns)
+        held = Storage(0, len(whole), Constant(element))
+        with Source(Checkpoint("test", (file_of,), {0: held}, {"w": Entry(view)})) as opened:
+            assert opened.read(0, start, stop - start) == whole[start:stop]
+            assert b"".join(map(bytes, opened.row_major(view))) == whole[start:stop]
+            buffer = bytearray(stop - start)
+            opened.read_into(0, start, memoryview(buffer))
+            assert bytes(buffer) == whole[start:stop]
+
+
+@pytest.mark.usefixtures("no_spool")
+def test_what_is_deflated_is_digested_as_it_is_inflated(tmp_path: Path) -> None:
+    """By blake3 over what NumPy reads; nothing is written."""
+    rng = np.random.default_rng(0)
+    arrays = {"a": rng.random((300, 500)), "b": np.arange(7, dtype=">i4"), "empty": np.zeros((0, 3), "f4")}
+    np.savez_compressed(tmp_path / "model.npz", **arrays)
+    checkpoint = formats.read(tmp_path / "model.npz")
+    from paramtool.engine.digest import digest
+
+    with Source(checkpoint) as opened:
+        made = {name: digest(opened, view) for name, view in checkpoint.windows()}
+    with np.load(tmp_path / "model.npz") as held:
+        little = {name: held[name].astype(held[name].dtype.newbyteorder("<")) for name in held}
+    assert made == {name: blake3(array.tobytes()).hexdigest() for name, array in little.items()}
+
+
+def test_what_is_read_a_second_time_is_kept_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A storage is inflated twice at most, however many windows look at all of it."""
+    np.savez_compressed(tmp_path / "model.npz", a=np.arange(100_000.0))
+    checkpoint = formats.read(tmp_path / "model.npz")
+    view = checkpoint.views()["a"]
+    times = 0
+    kept = Source._inflated
+
+    def counted(self: Source, *args: Any) -> Any:
+        nonlocal times
+        times += 1
+        return kept(self, *args)
+
+    monkeypatch.setattr(Source, "_inflated", counted)
+    with Source(checkpoint) as opened:
+        held = [b"".join(map(bytes, opened.row_major(view))) for _ in range(5)]
+    assert times == 2 and set(held) == {np.arange(100_000.0).tobytes()}
+
+
+def test_zeros_take_no_space_in_a_temporary_file(tmp_path: Path) -> None:
+    """Holes: they are read as they were, and no block of the disk stands for them."""
+    values = np.zeros(4_000_000)
+    values[-1] = 5
+    np.savez_compressed(tmp_path / "model.npz", a=values)
+    checkpoint = formats.read(tmp_path / "model.npz")
+    with Source(checkpoint) as opened:
+        file, start = opened.place(int(checkpoint.views()["a"].storage))
+        assert os.fstat(file.fileno()).st_blocks * 512 < 2 * source.BLOCK_NBYTES + (1 << 20)
+        assert opened.read(0, 0, values.nbytes) == values.tobytes() and start == 0
+
+
+CALLS: dict[str, Callable[[Path, int | None], object]] = {
+    "inspect": lambda path, most: paramtool.inspect(path, digests=True, max_inflated_nbytes=most),
+    "dedup": lambda path, most: paramtool.dedup(path, path.with_name("made.npz.pt"), max_inflated_nbytes=most),
+    "export": lambda path, most: paramtool.export(
+        path, path.with_name("made.safetensors"), all_names=True, max_inflated_nbytes=most
+    ),
+    "verify": lambda path, most: paramtool.verify(path, path, max_inflated_nbytes=most),
+    "load_file": lambda path, most: paramtool.load_file(path, max_inflated_nbytes=most),
+    "torch.load_file": lambda path, most: paramtool.torch.load_file(path, max_inflated_nbytes=most),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_librarys_functions_keep_to_their_limit(name: str, tmp_path: Path) -> None:
+    """A byte too few, and just enough; the limit of one call is none of the next."""
+    np.savez_compressed(tmp_path / "model.npz", a=np.zeros(1000), b=np.ones(500))
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "model.npz").write_bytes((tmp_path / "model.npz").read_bytes())
+    with pytest.raises(FormatError, match="12000 bytes would be inflated or calculated; the limit is 11999"):
+        CALLS[name](tmp_path / "model.npz", 11_999)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "model.npz"]
+    CALLS[name](tmp_path / "model.npz", 12_000)
+    CALLS[name](tmp_path / "1" / "model.npz", None)
+    with pytest.raises(UsageError):
+        CALLS[name](tmp_path / "model.npz", -1)
+
+
+def test_one_line_says_what_to_do(tmp_path: Path) -> None:
+    """What was asked for, the limit, and the flag that raises it; and with it, it works."""
+    path = constant(tmp_path, 4 * 10**9)
+    ran = quick("inspect", path.name, "--digest", "--max-inflated", "9GB", cwd=tmp_path)
+    assert ran.code == 3 and "16000000000 bytes would be inflated or calculated; the limit is 9000000000" in ran.err
+    assert "--max-inflated 16000000000" in ran.err and len(ran.err.splitlines()) == 2, ran
+    assert quick("inspect", path.name, cwd=tmp_path).code == 0
+    np.savez_compressed(tmp_path / "model.npz", a=np.zeros(1000))
+    for words in (("inspect", "--digest"), ("dedup", "-o", "out.safetensors"), ("verify", "--against", "model.npz"),
+                  ("export", "--all-names", "-o", "other.safetensors")):  # fmt: skip
+        ran = quick(words[0], "model.npz", *words[1:], "--max-inflated", "7kB", cwd=tmp_path)
+        assert ran.code == 3 and "the limit is 7000" in ran.err and "--max-inflated 8000" in ran.err, ran
+        assert quick(words[0], "model.npz", *words[1:], "--max-inflated", "8kB", cwd=tmp_path).code == 0
+        assert quick(words[0], "model.npz", *words[1:], *(["--force"] if "-o" in words else []), cwd=tmp_path).code == 0
+
+
+def test_a_limit_that_is_no_size(tmp_path: Path) -> None:
+    """As of every option that takes one."""
+    ran = quick("inspect", "x", "--max-inflated", "much", cwd=tmp_path)
+    assert ran.code == 2 and "is no size" in ran.err
