@@ -39,6 +39,8 @@ class Run:
     anonymous_nbytes: int
     """The most that was resident and belongs to no file (`RssAnon`, sampled); 0 where it was not asked for."""
     stdout: str
+    processor_seconds: float = 0.0
+    """User and system time of the process: what it took of the cores, however long it waited for them."""
 
 
 def run(command: Command, *, sample: bool = False, terminal: bool = False) -> Run:
@@ -67,7 +69,8 @@ def run(command: Command, *, sample: bool = False, terminal: bool = False) -> Ru
         if child.returncode:
             stderr.seek(0)
             raise SystemExit(f"{' '.join(command)}: exit {child.returncode}\n{stderr.read().decode()}")
-    return Run(seconds, usage.ru_maxrss * 1024, peaks[0], b"".join(words).decode())
+    used = usage.ru_utime + usage.ru_stime
+    return Run(seconds, usage.ru_maxrss * 1024, peaks[0], b"".join(words).decode(), used)
 
 
 def _drain(descriptor: int, words: list[bytes]) -> None:
@@ -101,13 +104,14 @@ def interleaved(
     before: Callable[[], None] = lambda: None,
     sample: bool = False,
     terminal: Sequence[str] = (),
+    warm: bool = True,
 ) -> dict[str, list[Run]]:
-    """Run the commands in turn, A B C A B C ..., after one round that does not count.
+    """Run the commands in turn, A B C A B C ..., after one round that does not count, unless `warm` is False.
 
     `before` clears the place before each; those in `terminal` get a terminal for their stdout.
     """
     found: dict[str, list[Run]] = {label: [] for label in commands}
-    for number in range(rounds + 1):
+    for number in range(0 if warm else 1, rounds + 1):
         for label, command in commands.items():
             before()
             result = run(command, sample=sample, terminal=label in terminal)

@@ -6,8 +6,8 @@ python benchmarks/scale.py --only tensors --rounds 5   one case
 python benchmarks/scale.py --part 0.1                  all counts a tenth
 
 The exponent says by what power of the size a figure grows: 1 for twice as much of twice the size, 0 for what stays.
-Time and memory are counted above those of starting Python and importing click.  A ratio compares two programs that ran
-in turn, so that a busy machine slows both.
+Time is that of processors, user and system, so that it does not count how long a program waited for a busy machine.
+Exponents count time and memory above those of starting Python and importing click.
 """
 
 from __future__ import annotations
@@ -160,10 +160,11 @@ class Case:
     peer: tuple[str, Callable[[str], Words]] | None = None
 
 
-INSPECT = {"inspect": ours("inspect"), "inspect --json --tensors": ours("inspect", "--json", "--tensors")}
 CASES = (
-    Case("tensors", "Tensors in one safetensors file", 1_000_000, "tensors", tensors, INSPECT,
+    Case("tensors", "Tensors in one safetensors file", 1_000_000, "tensors", tensors, {"inspect": ours("inspect")},
          ("safe_open, all names and shapes", peer(SAFE_OPEN))),
+    Case("documents", "A JSON document of every tensor", 100_000, "tensors", tensors,
+         {"inspect": ours("inspect"), "inspect --json --tensors": ours("inspect", "--json", "--tensors")}),
     Case("torch", "Tensors in one file of torch.save", 1_000_000, "tensors", torch_file, {"inspect": ours("inspect")},
          ("torch.load(mmap=True)", peer(TORCH))),
     Case("shards", "An index of many shards", 10_000, "shards", shards, {"inspect": ours("inspect")},
@@ -184,7 +185,7 @@ def measured(case: Case, size: int, rounds: int) -> dict[str, list[Run]]:
         commands: dict[str, Words] = {"start": START, **{label: of(path) for label, of in case.commands.items()}}
         if case.peer is not None:
             commands[case.peer[0]] = case.peer[1](path)
-        return interleaved({label: [*QUIET, *words] for label, words in commands.items()}, rounds)
+        return interleaved({label: [*QUIET, *words] for label, words in commands.items()}, rounds, warm=rounds > 1)
 
 
 def section(case: Case, part: float, rounds: int) -> str:
@@ -197,10 +198,12 @@ def section(case: Case, part: float, rounds: int) -> str:
         growth = [_exponent(found, label, of) for of in (_seconds, _nbytes)]
         for count, runs in found.items():
             mine = runs[label]
-            times = sorted(one.seconds for one in mine)
+            times = sorted(one.processor_seconds for one in mine)
             ratio = ""
             if case.peer is not None and label != case.peer[0]:
-                ratios = (a.seconds / b.seconds for a, b in zip(mine, runs[case.peer[0]], strict=True))
+                ratios = (
+                    a.processor_seconds / b.processor_seconds for a, b in zip(mine, runs[case.peer[0]], strict=True)
+                )
                 ratio = f"{statistics.median(ratios):.2f}"
             table.append((
                 label, f"{count:,}", f"{statistics.median(times):.2f} s ({times[0]:.2f} - {times[-1]:.2f})",
@@ -214,7 +217,7 @@ def section(case: Case, part: float, rounds: int) -> str:
 
 def _seconds(runs: dict[str, list[Run]], label: str) -> float:
     starts = zip(runs[label], runs["start"], strict=True)
-    return statistics.median(max(0.001, one.seconds - start.seconds) for one, start in starts)
+    return statistics.median(max(0.001, a.processor_seconds - b.processor_seconds) for a, b in starts)
 
 
 def _nbytes(runs: dict[str, list[Run]], label: str) -> float:
@@ -232,13 +235,13 @@ def head() -> str:
     return f"""# Performance at scale
 
 Made by `python benchmarks/scale.py -o docs/performance.md`, which makes its inputs in a temporary folder, runs each
-command and its peer in turn, and measures whole processes: wall time from start to end, and the most that was resident
-(`ru_maxrss`, mapped pages of files included). Times are medians, with the fastest and the slowest round. *Each* is the
-peak memory of the whole process divided by the size. Exponents compare a tenth of the size with the whole, above what
-starting Python and importing click takes: 1 is linear, 0 is constant. A ratio is the median of the rounds'
-ratios to the peer, which ran beside it in the same minute: of all figures here it depends least on what else the
-machine did. The load below each table says how busy it was; with more programs than cores, times are longer than on
-an idle machine, and a ratio of few rounds is known to about a fifth.
+command and its peer in turn, and measures whole processes, from their start to their end: the time that they took of
+processors, user and system, and the most that was resident (`ru_maxrss`, mapped pages of files included). Times are
+medians, with the fastest and the slowest round. *Each* is the peak memory of the whole process divided by the size.
+Exponents compare a tenth of the size with the whole, above what starting Python and importing click takes: 1 is
+linear, 0 is constant. A ratio is the median of the rounds' ratios to the peer, which ran beside it in the same minutes.
+The load below each table says how busy the machine was: more programs than cores make each other's processor time
+longer too, by up to a half, so that ratios and exponents say more than seconds.
 
 Machine: {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, {platform.system()}.
 """
