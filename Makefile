@@ -4,6 +4,8 @@
 #   make test     every test; those of reflinks only where mkfs.xfs (xfsprogs) is and a loop may be mounted
 #   make hard     every fault instead of a sample: each call of each command fails, each boundary is met by each signal,
 #                 2,000 kills at any moment, and the heavy tests of hostile files
+#   make fuzz     files of every format, damaged with knowledge of their structure, for MINUTES=30 in PROCESSES=1; exit
+#                 status 2 and build/fuzz/ have what was found
 #   make oracles  other libraries' verdicts: each framework runs what was converted for it, in an environment of its own
 #                 (10 of them, 14 GB), and docs/proofs.md tells of it; cuDNN is asked too, see `make cudnn`; the
 #                 zoo of transformers and timm (one more, 6 GB, at most an hour; it goes on where it was cut short)
@@ -27,12 +29,16 @@ ENVIRONMENTS = $(VENV)-oracles
 FIXTURE = fixtures/torch/tied_flattened/tied_flattened.pt
 BENCHMARKS = inspect_startup dedup_copy content_reads content_search many_tensors relayout_speed
 GB ?= 4
+MINUTES ?= 30
+PROCESSES ?= 1
+# Another text gives other cases, the same one the same.
+START ?= $(shell date +%Y-%m-%d-%H-%M-%S)
 # The last of cuDNN 8, some of cuDNN 9 (torch 2.11 came with 9.19.0), and the newest when this was written: the end of
 # the package's name, and its version.
 CUDNN = cu12==8.9.7.29 cu12==9.1.0.70 cu12==9.10.2.21 cu13==9.19.0.56 cu12==9.28.0.42
 GPU_OUT ?= build/gpu
 
-.PHONY: demo test hard check oracles cudnn gpu gpu-proof gpu-bench bench clean
+.PHONY: demo test hard fuzz check oracles cudnn gpu gpu-proof gpu-bench bench scale clean
 .DELETE_ON_ERROR:
 
 # 25.1: `pip install --group`
@@ -69,6 +75,9 @@ test: $(VENV)/stamp-test
 hard: $(VENV)/stamp-test
 	PARAMTOOL_HARD=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal \
 	    $(wildcard tests/faults tests/hostile tests/fuzz)
+
+fuzz: $(VENV)/stamp-test
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --processes $(PROCESSES) --start '$(START)'
 
 # The type checker sees torch, so that paramtool/torch is checked against it.
 check: $(VENV)/stamp-check
@@ -133,6 +142,10 @@ oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)
 # Needs about 20 GB of free space in TMPDIR at the usual GB=4.
 bench: $(VENV)/stamp-test
 	@set -e; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py --gb $(GB); done
+
+# Times and memory of very large checkpoints, into docs/performance.md: up to 20 GB in TMPDIR, and half an hour.
+scale: $(VENV)/stamp-test
+	$(BIN)/python benchmarks/scale.py -o docs/performance.md
 
 clean:
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -3,6 +3,7 @@
 python inputs.py aliases FILE.pt NBYTES          ~200 names: a tie, its transpose, a slice, a fused LSTM
 python inputs.py distinct FILE.pt NBYTES COUNT   COUNT tensors of one shape, no two alike
 python inputs.py many FILE COUNT                 COUNT tensors of 4 values; .pt or .safetensors
+python inputs.py ties FILE COUNT                 COUNT names, a hundred on each storage
 python inputs.py content FILE NBYTES KIND        pairs of tensors: equal, slice, transpose, cast; or none, unlike
 python inputs.py family FOLDER NBYTES COUNT      COUNT checkpoints of one family: a fifth of each is its own
 python inputs.py lstm FILE NBYTES                an LSTM of 4 layers beside an embedding of the same size
@@ -43,6 +44,12 @@ def distinct(nbytes: int, count: int) -> dict[str, torch.Tensor]:
 def many(count: int) -> dict[str, torch.Tensor]:
     """Tiny tensors, each on a storage of its own."""
     return {f"model.layers.{k // 10}.block.{k % 10}.weight": values(4) for k in range(count)}
+
+
+def ties(count: int) -> dict[str, torch.Tensor]:
+    """Names that share storages: a hundred on each."""
+    shared = [values(4) for _ in range(max(1, count // 100))]
+    return {f"l.{k // 100}.{k % 100}": shared[k // 100 % len(shared)] for k in range(count)}
 
 
 def lstm(nbytes: int) -> dict[str, torch.Tensor]:
@@ -103,9 +110,9 @@ def main() -> None:
     if kind == "family":
         family(path, *map(int, numbers))
         return
-    state = {"aliases": aliases, "distinct": distinct, "many": many, "lstm": lstm, "content": content}[kind](
-        *(int(word) if word.isdecimal() else word for word in numbers)
-    )
+    state = {"aliases": aliases, "distinct": distinct, "many": many, "ties": ties, "lstm": lstm, "content": content}[
+        kind
+    ](*(int(word) if word.isdecimal() else word for word in numbers))
     if path.endswith(".safetensors"):
         save_file(state, path)
     else:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from paramtool.cli._text import Size
-from paramtool.engine import inflating
+from paramtool.model import inflating
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,9 +1,12 @@
-"""Reports as JSON data.  The schemas are in docs/schema; a change that breaks a reader raises their number."""
+"""Reports as JSON data.  The schemas are in docs/schema; a change that breaks a reader raises their number.
+
+What grows with the number of tensors is an iterator: an array whose items are made while they are printed.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -41,8 +44,8 @@ def inspection(found: Inspection, findings: list[dict[str, str]], notes: list[st
         "sections": sections(checkpoint),
         "groups": groups(graph),
         **content(found.content),
-        "fused": [fused(block, found.fused.get(block.storage)) for block in graph.fused],
-        "unused": [{"storage": id_, "nbytes": nbytes} for id_, nbytes in graph.unused.items()],
+        "fused": (fused(block, found.fused.get(block.storage)) for block in graph.fused),
+        "unused": ({"storage": id_, "nbytes": nbytes} for id_, nbytes in graph.unused.items()),
         "unused_nbytes": found.unused_nbytes,
         "duplicate_nbytes": None if found.equal is None else found.duplicate_nbytes,
         "unsafe": bool(found.unsafe or found.unsafe_sidecars),
@@ -57,12 +60,12 @@ def inspection(found: Inspection, findings: list[dict[str, str]], notes: list[st
     }  # fmt: skip
     if found.section is not None:
         data["section"] = found.section
-    if not found.parameters and (objects := _objects(found)):
+    if not data["parameters"] and (objects := _objects(found)):
         data["objects"] = objects
     if found.config is not None:
         data["config"] = _config(found.config)
     if tensors:
-        data["tensor_list"] = [_tensor(name, entry, graph, found) for name, entry in checkpoint.entries.items()]
+        data["tensor_list"] = (_tensor(name, entry, graph, found) for name, entry in checkpoint.entries.items())
     return data
 
 
@@ -118,17 +121,15 @@ def sections(checkpoint: Checkpoint) -> list[dict[str, Any]]:
     return [{"name": s.name, "role": s.role, "tensors": names.count(s.prefix)} for s in checkpoint.sections]
 
 
-def groups(graph: AliasGraph) -> list[dict[str, Any]]:
+def groups(graph: AliasGraph) -> Iterator[dict[str, Any]]:
     """Alias groups: an owner and every name that stands on it."""
-    return [
-        {
+    for owner, members in graph.groups():
+        yield {
             "owner": owner,
             "anonymous": owner in graph.anonymous,
             "nbytes": graph.owners[owner].nbytes,
-            "members": [_member(member, graph) for member in members],
+            "members": (_member(member, graph) for member in members),
         }
-        for owner, members in graph.groups()
-    ]
 
 
 def _member(member: Member, graph: AliasGraph) -> dict[str, Any]:
@@ -196,9 +197,9 @@ def content(found: Content | None) -> dict[str, Any]:
     if found is None:
         return {"equal": None, "constants": None, "matches": None}
     return {
-        "equal": [{"names": list(e.names), "digest": e.digest, "constant": e.constant} for e in found.equal],
+        "equal": ({"names": list(e.names), "digest": e.digest, "constant": e.constant} for e in found.equal),
         "constants": {name: element.hex() for name, element in found.constants.items()},
-        "matches": [
+        "matches": (
             {
                 "name": match.name,
                 "owner": match.owner,
@@ -209,7 +210,7 @@ def content(found: Content | None) -> dict[str, Any]:
                 "offset": match.window.offset,
             }
             for match in found.matches
-        ],
+        ),
     }
 
 

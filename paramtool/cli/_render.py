@@ -42,9 +42,9 @@ def _columns() -> int:
 
 def rows(found: Iterable[Row]) -> None:
     """Print rows: aligned on a terminal, one plain line each in a pipe."""
-    clean = [tuple(shown(text) for text in row) for row in found]
+    clean = (tuple(shown(text) for text in row) for row in found)
     if sys.stdout.isatty() and _columns() >= NARROW:
-        _aligned(clean)
+        _aligned(list(clean))
         return
     label = ""
     for row in clean:
@@ -84,10 +84,18 @@ def _table(part: list[tuple[str, ...]], label: int) -> Table:
 
 
 def json_text(data: dict[str, Any]) -> None:
-    """Print one JSON document."""
-    import json
+    """Print one JSON document, piece by piece where it has iterators."""
+    from paramtool.cli._json_text import pieces
 
-    print(json.dumps(data, indent=2, ensure_ascii=True))
+    text(pieces(data))
+
+
+def text(pieces: Iterable[str]) -> None:
+    """Print a text that comes in pieces, and end its last line."""
+    from paramtool.cli._json_text import chunks
+
+    sys.stdout.writelines(chunks(pieces))
+    sys.stdout.write("\n")
 
 
 def lines(found: Iterable[str]) -> None:

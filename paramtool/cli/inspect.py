@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +20,9 @@ from paramtool.jobs import Inspection
 from paramtool.jobs import rules as ruling
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES
 from paramtool.jobs.rules import KINDS, Finding, Rule
+
+if TYPE_CHECKING:
+    from paramtool.cli._json_text import Kept
 
 EPILOG = (
     "\b\nRules, and what each finds:\n"
@@ -159,21 +163,29 @@ def _one(seen: _Seen, how: _How) -> int:
 
 def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _How) -> int:
     """Every path in its turn, whatever became of those before it; the exit code is the highest of theirs."""
-    items: list[dict[str, Any]] = []
     codes: list[int] = []
-    for path in paths:
-        seen = _looked(path, look)
-        codes.append(seen.code)
-        if how.as_json:
-            items.append(_item(seen, how))
-        else:
-            _listed(seen, how)
-        _complain(seen)
-    if how.as_json:
-        _render.json_text({"schema": "paramtool.inspect-files/1", "exit_code": max(codes), "files": items})
-    elif not how.quiet:
-        _render.rows([_total(codes)])
+    with _kept() if how.as_json else nullcontext() as kept:
+        for path in paths:
+            seen = _looked(path, look)
+            codes.append(seen.code)
+            if kept is not None:
+                kept.add(_item(seen, how))
+            else:
+                _listed(seen, how)
+            _complain(seen)
+        if kept is not None:
+            head = {"schema": "paramtool.inspect-files/1", "exit_code": max(codes)}
+            _render.text(kept.document(head, "files"))
+        elif not how.quiet:
+            _render.rows([_total(codes)])
     return max(codes)
+
+
+def _kept() -> Kept:
+    """The documents of several paths, of which the exit code of all stands in front."""
+    from paramtool.cli._json_text import Kept
+
+    return Kept()
 
 
 def _looked(path: str, look: Callable[[str], _Seen]) -> _Seen:

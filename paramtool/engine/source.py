@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.elements import Elements, take
-from paramtool.engine.inflating import Budget
 from paramtool.errors import FormatError, OutputError, UnreadableError
 from paramtool.formats._files import changed, check_unchanged, file_changed, read_at
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
+from paramtool.model.inflating import Budget
 from paramtool.model.storage import Backing, ByteRange, Cast, Constant, Encoded, Inline, SourceFile, Storage
 from paramtool.model.view import View
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, BinaryIO, NoReturn
 
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, plural
 
 Work = Callable[..., Iterable[bytes]]
 """Does the work on an open file with the arguments of a question; ValueError and OSError say what is wrong with it."""
@@ -88,7 +88,11 @@ def ask(file: BinaryIO, where: str, question: Question) -> Iterator[bytes]:
         if (yield from _frames(answer, where, question)):
             return
         answer.close()
-        raise FormatError(f"{where}: {_cause(ending.read(), question.limits)}", HINT)
+        told = ending.read()
+        if not told.isdigit():  # the keeper itself is gone
+            hint = f"{os.path.basename(sys.executable)} -c 'import {question.module}' may show why"
+            raise FormatError(f"{where}: the process that reads such files could not start, or was killed", hint)
+        raise FormatError(f"{where}: {_cause(int(told), question.limits)}", HINT)
 
 
 HINT = "fetch the file again; it is damaged, or was made to do this"
@@ -109,7 +113,7 @@ REFUSALS = (OSError, RuntimeError, ValueError, KeyError, TypeError, OverflowErro
 def _words(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "takes more memory to read than a sound file of its size"
-    text = str(error.args[0] if error.args else error) or type(error).__name__
+    text = getattr(error, "strerror", None) or str(error.args[0] if error.args else "") or type(error).__name__
     return text.replace("\n", " ")[:300]
 
 
@@ -147,11 +151,12 @@ def _piece(channel: socket.socket, nbytes: int) -> bytes:
         return b""
 
 
-def _cause(status: bytes, limits: Limits) -> str:
-    """Why a worker ended without an answer, in words; `status` is as `waitpid` has it, empty where nobody knows."""
-    code = os.waitstatus_to_exitcode(int(status)) if status.isdigit() else 1
+def _cause(status: int, limits: Limits) -> str:
+    """Why a worker ended without an answer, in words; `status` is as `waitpid` has it."""
+    code = os.waitstatus_to_exitcode(status)
     if code == -signal.SIGXCPU:
-        return f"reading it takes more than {limits.cpu_seconds} seconds of processor time; a sound file takes less"
+        most = plural(limits.cpu_seconds, "second")
+        return f"reading it takes more than {most} of processor time; a sound file takes less"
     if code < 0:
         names = {number.value: number.name for number in signal.Signals}
         return f"the library that reads it was ended by {names.get(-code, f'signal {-code}')}"

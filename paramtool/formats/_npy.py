@@ -92,7 +92,7 @@ def _literal(text: str) -> dict[str, object]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the compiler has opinions on what a hostile file writes
-            body = ast.parse(text.strip(), mode="eval").body
+            body = ast.parse(text.lstrip(" \t"), mode="eval").body  # as ast.literal_eval, which NumPy calls
             if not isinstance(body, ast.Dict) or len(body.keys) != len(KEYS):
                 raise ValueError
             found = ast.literal_eval(body)

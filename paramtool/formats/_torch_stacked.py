@@ -19,7 +19,7 @@ from paramtool.model.storage import Backing, ByteRange, SourceFile
 
 COUNT = Struct("<q")
 PROTOCOL = 1001
-"""PROTOCOL_VERSION; torch.load takes no other."""
+"""torch/serialization.py, `PROTOCOL_VERSION`, since 0.1.10; torch.load takes no other."""
 
 
 def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
@@ -29,7 +29,8 @@ def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
     magic = storages.run(data, 0, f"{source.path}: the magic number")
     protocol = storages.run(data, magic.stop, f"{source.path}: the protocol")
     if protocol.value != PROTOCOL:
-        raise FormatError(f"{source.path}: byte {magic.stop}: is of another protocol; expected {PROTOCOL}")
+        what = f"the protocol is {protocol.value!r:.60}; expected {PROTOCOL}"
+        raise FormatError(f"{source.path}: byte {magic.stop}: {what}", hint="torch.load refuses it, too")
     body = storages.run(data, storages.run(data, protocol.stop, f"{source.path}: sys_info").stop)
     keys = storages.run(data, body.stop, f"{source.path}: the list of storages")
     backings, end = _stacked_backings(storages, data, keys)

@@ -197,6 +197,8 @@ def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...
 def _module(item: Mapping[str, Any]) -> Module:
     """One network; ValueError where a text is no text, or a mapping or a list is not made of texts, or of sizes."""
     found: dict[str, Any] = {key: item[key] for key in _MODULE_KEYS if key in item}
+    if not found.get("layout"):  # what is empty is not written
+        raise ValueError("a network has no layout")
     shapes = {name: tuple(shape) for name, shape in found.pop("shapes", {}).items()}
     if not all(type(size) is int and size >= 0 for shape in shapes.values() for size in shape):
         raise ValueError("shapes is not made of sizes")

@@ -10,7 +10,6 @@ from fnmatch import fnmatchcase
 from itertools import chain
 from typing import Any
 
-from paramtool.engine.inflating import limiting
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats import safetensors
 from paramtool.formats._weights import Weights
@@ -35,6 +34,7 @@ from paramtool.jobs.comparing import Looking, compare
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.inflating import limiting
 from paramtool.model.match import Content, Equal
 from paramtool.model.plan import Plan, check
 from paramtool.passes import dedup as dedup_pass

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paramtool import formats
-from paramtool.engine.inflating import limiting
 from paramtool.errors import PlanError, UsageError, listed, plural, some
 from paramtool.formats import safetensors
 from paramtool.formats._tree import is_flat
@@ -24,6 +23,7 @@ from paramtool.jobs._writers import SAFETENSORS
 from paramtool.jobs._writing import Destination, Work, laid_out, name_warnings, place
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
 from paramtool.model.view import View
 from paramtool.passes import dedup as dedup_pass

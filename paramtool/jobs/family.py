@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Any
 
-from paramtool.engine.inflating import limiting
 from paramtool.engine.places import check_apart, check_place
 from paramtool.engine.source import MAX_OPEN_FILES, Source
 from paramtool.errors import PlanError, UsageError, plural
@@ -28,6 +27,7 @@ from paramtool.jobs.deduping import Options
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.inflating import limiting
 from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
 from paramtool.passes import dedup as dedup_pass

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paramtool import formats, layouts
-from paramtool.engine.inflating import limiting
 from paramtool.errors import LayoutError, UsageError
 from paramtool.jobs._guess_command import Tries
 from paramtool.jobs._progress import Path, Progress, silent
@@ -23,6 +22,7 @@ from paramtool.layouts.layout import Stored, stored
 from paramtool.layouts.networks import network, to_be_said
 from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.model.checkpoint import Checkpoint, Module
+from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 from paramtool.passes import beside
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from paramtool import formats
-from paramtool.engine.inflating import limiting
 from paramtool.formats import _policy
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, pending
+from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from paramtool import formats
-from paramtool.engine.inflating import limiting
 from paramtool.engine.load import arrays
 from paramtool.engine.source import Source
 from paramtool.errors import FormatError, plural
 from paramtool.jobs._progress import Path
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, NoData, Unreadable
+from paramtool.model.inflating import limiting
 from paramtool.passes import select
 
 if TYPE_CHECKING:

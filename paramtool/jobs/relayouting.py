@@ -11,7 +11,6 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
-from paramtool.engine.inflating import limiting
 from paramtool.errors import LayoutError, UsageError, listed, plural, some
 from paramtool.formats import safetensors
 from paramtool.formats._weights import Weights
@@ -36,6 +35,7 @@ from paramtool.jobs.layouting import register_files
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import Facts, parse
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
 from paramtool.passes import relayout as relayout_pass
 from paramtool.passes import select, stacking

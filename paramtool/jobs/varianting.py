@@ -8,12 +8,12 @@ from dataclasses import dataclass, fields, replace
 from paramtool import formats
 from paramtool.engine.agree import agree
 from paramtool.engine.difference import largest
-from paramtool.engine.inflating import limiting
 from paramtool.engine.source import Source
 from paramtool.errors import UsageError
 from paramtool.jobs._asking import Asked, Build, ask
 from paramtool.jobs._progress import Advance, Path, Progress, silent
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.inflating import limiting
 from paramtool.passes import select
 from paramtool.passes.meetings import Question
 from paramtool.passes.variants import Apart, Verdict, judge

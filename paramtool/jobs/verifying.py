@@ -6,7 +6,6 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from paramtool.engine.inflating import limiting
 from paramtool.engine.verify import by_name
 from paramtool.errors import plural
 from paramtool.formats._sets import with_names
@@ -25,6 +24,7 @@ from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._sets import Allowed, opened, opened_each
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
+from paramtool.model.inflating import limiting
 from paramtool.passes import beside, select
 from paramtool.passes.objects_differ import without
 from paramtool.passes.relayout import kept_off

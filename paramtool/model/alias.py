@@ -103,12 +103,12 @@ class AliasGraph:
 
     def groups(self) -> Iterator[tuple[str, tuple[Member, ...]]]:
         """(owner, its members), for owners that more than one name or an anonymous span makes interesting."""
+        shared = {member.owner for name, member in self.members.items() if member.owner != name}
         by_owner: dict[str, list[Member]] = {}
         for member in self.members.values():
-            by_owner.setdefault(member.owner, []).append(member)
-        for owner, members in by_owner.items():
-            if len(members) > 1 or owner in self.anonymous:
-                yield owner, tuple(members)
+            if (owner := member.owner) in shared:
+                by_owner.setdefault(owner, []).append(member)
+        yield from ((owner, tuple(members)) for owner, members in by_owner.items())
 
     def relation(self, member: Member) -> str:
         """How a name's window lies on its owner; see `relation`."""
@@ -374,22 +374,35 @@ def _split_cluster(cluster: Windows, rank: Mapping[str, int]) -> Iterator[Window
     if len(dense) == len(distinct) or len(distinct) == 1 or covered or len(distinct) > _MANY_WINDOWS:
         yield cluster
         return
-    label = {view: view for view in distinct}
-    known: dict[object, bool] = {}  # windows of one geometry meet or not by their distance alone
-    for k, a in enumerate(distinct):
-        for b in distinct[:k]:
-            if label[a] == label[b]:
-                continue
-            pair = (a.dtype, a.shape, a.strides, b.dtype, b.shape, b.strides, b.byte_start - a.byte_start)
-            if pair not in known:
-                known[pair] = overlaps(a, b)
-            if known[pair]:
-                old, new = label[a], label[b]
-                label = {view: new if mark == old else mark for view, mark in label.items()}
-    sets: dict[View, Windows] = {}
+    label = dict(zip(distinct, _labels(distinct), strict=True))
+    sets: dict[int, Windows] = {}
     for name, view in cluster:
         sets.setdefault(label[view], []).append((name, view))
     yield from sets.values()
+
+
+def _labels(views: list[View]) -> list[int]:
+    """A number for each of different windows: the same for those that a chain of common bytes links."""
+    numbers: dict[object, int] = {}
+    geometry = [numbers.setdefault((view.dtype, view.shape, view.strides), len(numbers)) for view in views]
+    starts = [view.byte_start for view in views]
+    label = list(range(len(views)))
+    alike = [[k] for k in label]
+    known: dict[tuple[int, int, int], bool] = {}  # windows of one geometry meet or not by their distance alone
+    for k, view in enumerate(views):
+        mine, start = geometry[k], starts[k]
+        for j in range(k):
+            if label[j] == label[k]:
+                continue
+            pair = mine, geometry[j], starts[j] - start
+            if pair not in known:
+                known[pair] = overlaps(view, views[j])
+            if known[pair]:
+                old, new = label[k], label[j]
+                for one in alike[old]:
+                    label[one] = new
+                alike[new] += alike[old]
+    return label
 
 
 def _place(component: Windows, keep: str, spans: Iterator[str]) -> tuple[str, View, list[tuple[str, View, View]]]:

@@ -10,13 +10,13 @@ from torch import nn
 
 from paramtool import formats
 from paramtool.engine.difference import told
-from paramtool.engine.inflating import limiting
 from paramtool.engine.source import Source
 from paramtool.errors import PlanError, TieError, listed, plural, some
 from paramtool.jobs._progress import Path
 from paramtool.jobs.loading import refuse_dataless
 from paramtool.jobs.varianting import answered
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.inflating import limiting
 from paramtool.passes import select
 from paramtool.passes.variants import Apart, Verdict, judge
 from paramtool.passes.wanted import plain_window, wanted_by

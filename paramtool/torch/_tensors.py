@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from paramtool import formats
-from paramtool.engine.inflating import limiting
 from paramtool.engine.load import fill, memories, unallocated
 from paramtool.engine.source import Source
 from paramtool.jobs._progress import Path
@@ -15,6 +14,7 @@ from paramtool.jobs.loading import refuse_dataless
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.dtype import DTYPES
+from paramtool.model.inflating import limiting
 from paramtool.model.view import View, contiguous
 from paramtool.passes import select
 from paramtool.passes.wanted import as_pairs

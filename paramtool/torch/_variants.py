@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from torch import nn
 
 from paramtool import jobs
-from paramtool.engine.inflating import limiting
 from paramtool.jobs import Variant
 from paramtool.jobs._asking import Asked
 from paramtool.jobs._progress import Path
+from paramtool.model.inflating import limiting
 from paramtool.passes.wanted import wanted_by
 from paramtool.torch._fit import refuse_unfit
 from paramtool.torch._live import described, tensors_of

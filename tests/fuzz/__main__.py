@@ -25,6 +25,8 @@ def slug(key: str) -> str:
 def keep(result: Result, made: cases.Case, out: Path, start: str) -> None:
     """The files of a finding, the commands, and what was said."""
     for finding in result.findings:
+        if finding.kind == "deliberate":
+            continue
         folder = out / slug(finding.key)
         if len(list(folder.glob("case-*"))) >= 3:
             continue
@@ -90,10 +92,15 @@ def report(total: Total) -> None:
             code.removeprefix(f"{name} "): n for code, n in sorted(total.codes.items()) if code.startswith(f"{name} ")
         }
         print(f"  {name}: {count}  ({', '.join(f'{code}: {n}' for code, n in codes.items())})")
-    for grave in (True, False):
-        print("findings:" if grave else "accepted here and refused by another library:")
+    heads = {
+        "findings": lambda finding: finding.grave,
+        "accepted here and refused by another library, for a reason": lambda finding: finding.kind == "deliberate",
+        "accepted here and refused by another library": lambda f: not f.grave and f.kind != "deliberate",
+    }
+    for head, is_one in heads.items():
+        print(f"{head}:")
         for key, (times, finding, number) in sorted(total.found.items()):
-            if finding.grave == grave:
+            if is_one(finding):
                 print(f"  {times:5d}x {key}  (case {number})")
 
 
@@ -127,6 +134,7 @@ def main() -> int:
         total = lane(0, 1, asked, asked.out)
     else:
         total = _lanes(asked)
+    print(f"cases of --start {asked.start!r}; those with findings are in {asked.out}")
     report(total)
     return int(any(finding.grave for _, finding, _ in total.found.values()))
 

@@ -149,6 +149,32 @@ def judge_work(run: Run, slow: float, peak: int) -> list[Finding]:
     return found
 
 
+DELIBERATE: tuple[tuple[str, str, str], ...] = (
+    ("torch|record|folder", r"Unsupported (global|operand)|Can only (build|SETITEMS|extend|set)|not an allowed global",
+     "weights_only=True takes few classes and not every opcode; paramtool describes whatever any pickle says"),
+    ("torch|record|folder", r"argument|expected dict|not understood|unhashable|without setting an exception|maxlen|"
+     r"touch x|descriptor|must be|unpack|too many values|invalid literal for Fraction|DecimalException|badly formed",
+     "torch.load makes the objects, and their classes refuse what they are made of; paramtool only describes them"),
+    ("torch|record", r"invalid literal for int|codec can't decode",
+     "the members .storage_alignment and .data/serialization_id are not looked at: they say nothing of tensors"),
+    ("torch|record", r"not in a subdirectory", "a member that nothing refers to is not looked at"),
+    ("onnx", r"Wire format was corrupt", "what is inside of fields that say nothing of tensors is not looked at"),
+    ("onnx", r"cannot reshape array", "external data without a length end where the shape says"),
+    ("keras", r"Object visitation failed|Unable to allocate",
+     "h5py visits everything and reads it whole; paramtool visits what Keras does, and leaves out what has no data"),
+    ("npz", r"Cannot parse header.*\|[sS]\d", "MXNet 2 writes such headers for the kind of a sparse array"),
+)  # fmt: skip
+"""(formats, what the other library says, why paramtool reads such a file all the same)"""
+
+
+def deliberate(format_: str, said: str) -> str:
+    """Why a file is accepted that another library refuses; empty where nobody decided that."""
+    for formats, pattern, why in DELIBERATE:
+        if re.fullmatch(formats, format_) and re.search(pattern, said, re.DOTALL):
+            return why
+    return ""
+
+
 # --- other libraries -------------------------------------------------------------------------------------------------
 
 Tensors = Mapping[str, Any]
@@ -300,6 +326,8 @@ def judge_output(case: Case, source: Path, output: Path) -> list[Finding]:
             return []
         except Exception as error:
             said = str(error).rpartition("WeightsUnpickler error:")[2].strip()  # the end of a long message of torch's
+            if why := deliberate(case.format, str(error)):
+                return [Finding("deliberate", f"{case.format}: {why}", str(error)[:1000], grave=False)]
             what = f"{case.format}: {type(error).__name__}: {plain(said)}"
             return [Finding("accepted", what, str(error)[:1000], grave=False)]
     return compared(case, expected, ours)

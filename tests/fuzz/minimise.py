@@ -1,6 +1,8 @@
 """A finding made small: fewer bytes, while the same is found.
 
-`python -m tests.fuzz.minimise build/fuzz/KEY/case-N NAME` writes `corpus/FORMAT/NAME/`, which `test_fuzz.py` replays.
+`python -m tests.fuzz.minimise build/fuzz/KEY/case-N NAME` writes `corpus/FORMAT/NAME/`, which `test_fuzz.py` replays:
+the files, and `case.json` with what was wrong, the commands, and how they end.  What is still found stands there as
+`open`, and may be found; once it is mended, that line goes.
 """
 
 from __future__ import annotations
@@ -73,13 +75,15 @@ def smaller(case: Case, is_same: Callable[[Case], bool]) -> Case:
 
 
 def write(case: Case, folder: Path, what: str) -> None:
-    """A case of the corpus: its files, and `case.json`."""
+    """A case of the corpus: its files, and `case.json` with how each command ends."""
     for name, data in case.files.items():
         path = folder / "in" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    said = {"what": what, "format": case.format, "main": case.main, "commands": case.commands}
-    (folder / "case.json").write_text(json.dumps(said, indent=1) + "\n")
+    (result,) = runner.batch([0], lambda number: case)
+    said = {"what": what, "format": case.format, "main": case.main, "commands": case.commands, "codes": result.codes}
+    still = sorted({finding.key for finding in result.findings if finding.grave})
+    (folder / "case.json").write_text(json.dumps(said | ({"open": still} if still else {}), indent=1) + "\n")
 
 
 def main() -> None:
@@ -88,13 +92,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("name")
     parser.add_argument("--what", default="", help="what was wrong; default: the key of the finding")
+    parser.add_argument("--as-is", action="store_true", help="keep every byte")
     asked = parser.parse_args()
     runner.warm()
     case, key = load(asked.folder)
-    before = keys(case)
-    made = smaller(case, lambda one: key in keys(one)) if key in before else case
+    is_found = key in keys(case)
+    made = smaller(case, lambda one: key in keys(one)) if is_found and not asked.as_is else case
     sizes = [sum(map(len, one.files.values())) for one in (case, made)]
-    print(f"{key}: {'found' if key in before else 'not found any more, kept as it is'}; {sizes[0]} -> {sizes[1]} bytes")
+    print(f"{key}: {'found' if is_found else 'not found any more'}; {sizes[0]} -> {sizes[1]} bytes")
     write(made, CORPUS / made.format / asked.name, asked.what or key)
 
 

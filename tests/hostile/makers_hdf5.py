@@ -140,3 +140,21 @@ FILES: dict[str, Hostile] = {
     "zip_with_compressed_weights": Hostile(archive(("metadata.json", 0), ("model.weights.h5", 8)), ("compressed",)),
     "zip_whose_weights_are_none": Hostile(archive(("model.weights.h5", 0), ("config.json", 0)), (), 0),
 }  # fmt: skip
+
+
+def endless(folder: Path) -> Path:
+    """A file whose heap of strings says that its free space ends early; behind it objects of no length follow.
+
+    libhdf5 2.0 steps over them by their length for ever.  Format: "Global Heap" in the file format specification.
+    """
+    path = folder / NAME
+    with h5py.File(path, "w", libver="latest") as file:
+        file.attrs["backend"] = "tensorflow"
+        file["w"] = np.arange(3, dtype="f4")
+    data = bytearray(path.read_bytes())
+    at = data.index(b"GCOL") + 16
+    while int.from_bytes(data[at : at + 2], "little"):  # object 0 is the free space
+        at += 16 + -(-int.from_bytes(data[at + 8 : at + 16], "little") // 8) * 8
+    data[at + 8 : at + 16] = (48).to_bytes(8, "little")
+    path.write_bytes(data)
+    return path

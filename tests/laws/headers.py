@@ -18,10 +18,11 @@ ODD: tuple[object, ...] = (
 )  # fmt: skip
 TEXTS = (
     "NaN", "Infinity", "-Infinity", "-0", "0e0", "1e2", "4E0", "1e999", "1" + "0" * 400, "01", "+1", "0x4", ".5", "4.",
-    "nul", "True", "''", '"\\ud800"', '"\\ud83d\\ude00"', '"\\u0000"', '"\t"', '"\\x"', *("[" * n + "]" * n for n in (125, 126)), "[1,]",
+    "nul", "True", "''", '"\\ud800"', '"\\ud83d\\ude00"', '"\\u0000"', '"\t"', '"\\x"', "[1,]",
     "[,]", "{,}", "/**/", "", "\ufeff", "\xa0", "\x0b", " \t\r\n", '{"a":1,"a":2}', '"' + "a" * 70_000 + '"',
+    "[" * 125 + "]" * 125, "[" * 126 + "]" * 126,
 )  # fmt: skip
-"""What JSON spells in odd ways, or is none."""
+"""What JSON spells in odd ways, or is none; at the end lists in lists, as deep as serde_json goes, and deeper."""
 
 
 HOLE = "@hole@"

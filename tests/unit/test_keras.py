@@ -21,7 +21,7 @@ import pytest
 import paramtool
 from paramtool import jobs, layouts
 from paramtool.errors import Defects, FormatError, LayoutError
-from paramtool.formats import _hdf5
+from paramtool.formats import _hdf5_worker
 from paramtool.layouts import spec as specs
 from paramtool.layouts.layout import stored
 from paramtool.model import alias
@@ -158,7 +158,7 @@ class TestStorages:
         array = np.random.default_rng(0).normal(size=(50, 70)).astype("f4")
         with h5py.File(tmp_path / "m.h5", "w") as file:
             file.create_dataset("w", data=array, chunks=(7, 9), compression="gzip")
-        monkeypatch.setattr("paramtool.engine.source.BLOCK_NBYTES", 1024)
+        monkeypatch.setattr("paramtool.formats._hdf5.PART_NBYTES", 1024)
         assert raw(paramtool.load_file(tmp_path / "m.h5")["w"]) == raw(array)
 
     def test_backings(self, tmp_path: Path) -> None:
@@ -548,7 +548,7 @@ def test_a_part_of_a_file_is_a_file(tmp_path: Path) -> None:
     """h5py sees a range of an open file as a file of its own, and nothing behind it."""
     (tmp_path / "f").write_bytes(bytes(range(100)))
     with (tmp_path / "f").open("rb") as file:
-        part = _hdf5.Part(file, 10, 30)
+        part = _hdf5_worker.Part(file, 10, 30)
         assert (part.seek(0, io.SEEK_END), part.seek(-5, io.SEEK_CUR), part.tell()) == (20, 15, 15)
         assert part.read(5) == bytes(range(25, 30))
         with pytest.raises(OSError, match="wants 1 bytes"):

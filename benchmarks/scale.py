@@ -1,0 +1,282 @@
+"""What becomes of time and memory where a checkpoint is very large: from a tenth of a size to the whole of it.
+
+python benchmarks/scale.py                             every case, tables on standard output
+python benchmarks/scale.py -o docs/performance.md      the same as a document; sections of cases that did not run stay
+python benchmarks/scale.py --only tensors --rounds 5   one case
+python benchmarks/scale.py --part 0.1                  all counts a tenth
+
+The exponent says by what power of the size a figure grows: 1 for twice as much of twice the size, 0 for what stays.
+Time and memory are counted above those of starting Python and importing click.  A ratio compares two programs that ran
+in turn, so that a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from struct import pack
+
+from measure import ENVIRONMENT, HERE, Run, folder, interleaved, make, mb, run
+
+ENVIRONMENT["PYTHONPATH"] = os.path.dirname(HERE)
+PARAMTOOL = [sys.executable, "-m", "paramtool"]
+START = [sys.executable, "-c", "import click"]
+QUIET = ["sh", "-c", 'exec "$@" > /dev/null', "sh"]
+"""Nobody keeps what is printed: a child's peak memory begins with that of the process that starts it."""
+SAFE_OPEN = """
+import sys
+from safetensors import safe_open
+with safe_open(sys.argv[1], "np") as file:
+    [file.get_slice(name).get_shape() for name in file.keys()]
+"""
+TORCH = "import sys, torch; torch.load(sys.argv[1], mmap=True, weights_only=True)"
+SHARDS = """
+import json, os, sys
+from safetensors import safe_open
+folder = os.path.dirname(sys.argv[1])
+for name in sorted(set(json.load(open(sys.argv[1]))["weight_map"].values())):
+    with safe_open(os.path.join(folder, name), "np") as file:
+        [file.get_slice(name).get_shape() for name in file.keys()]
+"""
+BLAKE3 = """
+import sys, blake3
+digest = blake3.blake3()
+with open(sys.argv[1], "rb", buffering=0) as file:
+    while block := file.read(1 << 22):
+        digest.update(block)
+digest.hexdigest()
+"""
+Words = list[str]
+
+
+def safetensors(path: str, tensors: dict[str, Sequence[int]], data: Callable[[int], bytes] | None = None) -> str:
+    """A safetensors file of float32; without `data` its bytes are a hole, so that any size can be made."""
+    header, begin = {}, 0
+    for name, shape in tensors.items():
+        end = begin + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+        begin = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(pack("<Q", len(text)) + text)
+        start = file.tell()
+        if data is not None:
+            for at in range(0, begin, BLOCK):
+                file.write(data(at)[: begin - at])
+        file.truncate(start + begin)
+    return path
+
+
+BLOCK = 1 << 24
+
+
+def tensors(place: str, count: int) -> str:
+    """Tensors of four elements in one safetensors file."""
+    return safetensors(f"{place}/model.safetensors", {f"l.{k // 10}.{k % 10}.w": [4] for k in range(count)})
+
+
+def torch_file(place: str, count: int) -> str:
+    """The same as torch.save writes it."""
+    return make("many", f"{place}/model.pt", count)
+
+
+def shards(place: str, count: int) -> str:
+    """An index of so many shards, each with ten tensors."""
+    weight_map = {}
+    for k in range(count):
+        name = f"model-{k + 1:05}-of-{count:05}.safetensors"
+        weight_map |= {f"l.{k}.{j}": name for j in range(10)}
+        safetensors(f"{place}/{name}", {f"l.{k}.{j}": [4] for j in range(10)})
+    index = f"{place}/model.safetensors.index.json"
+    with open(index, "w") as file:
+        json.dump({"metadata": {"total_size": 160 * count}, "weight_map": weight_map}, file)
+    return index
+
+
+def aliases(place: str, count: int) -> str:
+    """Names in alias records, a hundred on each stored tensor, in shards whose headers are short enough."""
+    source = make("ties", f"{place}/ties.pt", count)
+    run([*PARAMTOOL, "dedup", source, "-o", f"{place}/out", "--max-shard-size", "5GB", "--no-verify"])
+    return f"{place}/out"
+
+
+def family(place: str, count: int) -> str:
+    """Fine-tunes of one model of forty tensors."""
+    os.mkdir(f"{place}/in")
+    make("family", f"{place}/in", 40_000 * count, count)
+    return f"{place}/in"
+
+
+def sparse(place: str, nbytes: int) -> str:
+    """A file with a hole: a tensor of so many bytes and one of four elements."""
+    return safetensors(f"{place}/model.safetensors", {"large": [nbytes // 4], "small": [4]})
+
+
+def dense(place: str, nbytes: int) -> str:
+    """Random bytes on the disk, in ten tensors that differ."""
+    block = bytearray(os.urandom(BLOCK))
+
+    def data(at: int) -> bytes:
+        block[:8] = pack("<Q", at)
+        return bytes(block)
+
+    return safetensors(f"{place}/model.safetensors", {f"w{k}": [nbytes // 40] for k in range(10)}, data)
+
+
+def peer(script: str) -> Callable[[str], Words]:
+    """The command that runs a script on the input."""
+    return lambda path: [sys.executable, "-c", script, path]
+
+
+def ours(*words: str) -> Callable[[str], Words]:
+    """A command of paramtool's on the input."""
+    return lambda path: [*PARAMTOOL, *words[:1], path, *words[1:]]
+
+
+def of_family(path: str) -> Words:
+    """All inputs of a family in one output."""
+    inputs = (os.path.join(path, name) for name in sorted(os.listdir(path)))
+    return [*PARAMTOOL, "dedup", *inputs, "-o", f"{path}.out", "--force"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Something that grows."""
+
+    name: str
+    title: str
+    size: int
+    unit: str
+    make: Callable[[str, int], str]
+    commands: dict[str, Callable[[str], Words]]
+    peer: tuple[str, Callable[[str], Words]] | None = None
+
+
+INSPECT = {"inspect": ours("inspect"), "inspect --json --tensors": ours("inspect", "--json", "--tensors")}
+CASES = (
+    Case("tensors", "Tensors in one safetensors file", 1_000_000, "tensors", tensors, INSPECT,
+         ("safe_open, all names and shapes", peer(SAFE_OPEN))),
+    Case("torch", "Tensors in one file of torch.save", 1_000_000, "tensors", torch_file, {"inspect": ours("inspect")},
+         ("torch.load(mmap=True)", peer(TORCH))),
+    Case("shards", "An index of many shards", 10_000, "shards", shards, {"inspect": ours("inspect")},
+         ("safe_open of every shard", peer(SHARDS))),
+    Case("aliases", "Aliases in alias records", 1_000_000, "aliases", aliases, {"inspect": ours("inspect")}),
+    Case("family", "Checkpoints of one family", 500, "checkpoints", family, {"dedup A B C ...": of_family}),
+    Case("sparse", "One tensor, larger than any disk here", 10**12, "bytes", sparse,
+         {"inspect": ours("inspect"), "dedup --dry-run": ours("dedup", "--dry-run", "--no-equal")}),
+    Case("digest", "Digests of everything", 8 * 10**9, "bytes", dense,
+         {"inspect --digest": ours("inspect", "--digest")}, ("blake3 over the file", peer(BLAKE3))),
+)  # fmt: skip
+
+
+def measured(case: Case, size: int, rounds: int) -> dict[str, list[Run]]:
+    """Every command of a case at one size."""
+    with folder() as place:
+        path = run([sys.executable, os.path.abspath(__file__), "--make", case.name, place, str(size)]).stdout
+        commands: dict[str, Words] = {"start": START, **{label: of(path) for label, of in case.commands.items()}}
+        if case.peer is not None:
+            commands[case.peer[0]] = case.peer[1](path)
+        return interleaved({label: [*QUIET, *words] for label, words in commands.items()}, rounds)
+
+
+def section(case: Case, part: float, rounds: int) -> str:
+    """The table of a case as Markdown."""
+    size = int(case.size * part)
+    found = {count: measured(case, count, rounds) for count in (size // 10, size)}
+    labels = [label for label in found[size] if label != "start"]
+    table = [("what", case.unit, "time", "peak memory", "each", "exponent of time", "of memory", "ratio to the peer")]
+    for label in labels:
+        growth = [_exponent(found, label, of) for of in (_seconds, _nbytes)]
+        for count, runs in found.items():
+            mine = runs[label]
+            times = sorted(one.seconds for one in mine)
+            ratio = ""
+            if case.peer is not None and label != case.peer[0]:
+                ratios = (a.seconds / b.seconds for a, b in zip(mine, runs[case.peer[0]], strict=True))
+                ratio = f"{statistics.median(ratios):.2f}"
+            table.append((
+                label, f"{count:,}", f"{statistics.median(times):.2f} s ({times[0]:.2f} - {times[-1]:.2f})",
+                mb(max(one.peak_nbytes for one in mine)), f"{max(one.peak_nbytes for one in mine) / count:,.0f} B",
+                *(f"{one:.2f}" if count == size else "" for one in growth), ratio,
+            ))  # fmt: skip
+    lines = ["| " + " | ".join(row) + " |" for row in (table[0], ["---"] * len(table[0]), *table[1:])]
+    noise = f"Rounds: {rounds}. Load of the machine when done: {os.getloadavg()[0]:.1f}."
+    return "\n".join([f"## {case.title}", "", *lines, "", noise, ""])
+
+
+def _seconds(runs: dict[str, list[Run]], label: str) -> float:
+    starts = zip(runs[label], runs["start"], strict=True)
+    return statistics.median(max(0.001, one.seconds - start.seconds) for one, start in starts)
+
+
+def _nbytes(runs: dict[str, list[Run]], label: str) -> float:
+    return max(1e5, max(one.peak_nbytes for one in runs[label]) - max(one.peak_nbytes for one in runs["start"]))
+
+
+def _exponent(found: dict[int, dict[str, list[Run]]], label: str, of: Callable[..., float]) -> float:
+    (few, small), (many, large) = found.items()
+    return math.log(of(large, label) / of(small, label)) / math.log(many / few)
+
+
+def head() -> str:
+    """What the document says before its tables."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"""# Performance at scale
+
+Made by `python benchmarks/scale.py -o docs/performance.md`, which makes its inputs in a temporary folder, runs each
+command and its peer in turn, and measures whole processes: wall time from start to end, and the most that was resident
+(`ru_maxrss`, mapped pages of files included). Times are medians, with the fastest and the slowest round. *Each* is the
+peak memory of the whole process divided by the size. Exponents compare a tenth of the size with the whole, above what
+starting Python and importing click takes: 1 is linear, 0 is constant. A ratio is the median of the rounds'
+ratios to the peer, which ran beside it in the same minute: of all figures here it depends least on what else the
+machine did. The load below each table says how busy it was; with more programs than cores, times are longer than on
+an idle machine, and a ratio of few rounds is known to about a fifth.
+
+Machine: {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, {platform.system()}.
+"""
+
+
+def merged(old: str, sections: dict[str, str]) -> str:
+    """A document with new sections in place of the old ones of the same title, in the order of the cases."""
+    known = {part.partition("\n")[0]: f"## {part}" for part in old.split("\n## ")[1:]}
+    found = known | {text.removeprefix("## ").partition("\n")[0]: text for text in sections.values()}
+    return "\n".join([head(), *(found[case.title].rstrip() + "\n" for case in CASES if case.title in found)])
+
+
+def main() -> None:
+    """Measure the cases that are asked for; `--make` is how inputs are made in a process of their own."""
+    if sys.argv[1:2] == ["--make"]:
+        kind, place, size = sys.argv[2:]
+        sys.stdout.write(next(case for case in CASES if case.name == kind).make(place, int(size)))
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=[case.name for case in CASES], help="repeatable")
+    parser.add_argument("--part", type=float, default=1.0, help="of every size (default: 1)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--gb", type=float, help="not used: the sizes are those of the cases")
+    parser.add_argument("-o", dest="output", metavar="FILE", help="the document to write")
+    asked = parser.parse_args()
+    for case in CASES:
+        if asked.only and case.name not in asked.only:
+            continue
+        text = section(case, asked.part, asked.rounds)
+        print(text, flush=True)
+        if asked.output:
+            old = ""
+            if os.path.exists(asked.output):
+                with open(asked.output) as file:
+                    old = file.read()
+            with open(asked.output, "w") as file:
+                file.write(merged(old, {case.name: text}))
+
+
+if __name__ == "__main__":
+    main()

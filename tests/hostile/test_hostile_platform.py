@@ -1,0 +1,59 @@
+"""Pythons of other systems lack some functions of `os`: everything works without them, or is refused cleanly."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import paramtool
+from tests.hostile.command import quick
+
+LACKING = {
+    "preadv": "macOS before 11, Windows",
+    "link": "Android, some file systems' Pythons",
+    "posix_fadvise": "macOS, Windows",
+    "posix_fallocate": "macOS, Windows",
+    "copy_file_range": "macOS, Windows",
+    "sendfile": "Windows",
+    "statvfs": "Windows",
+    "fchmod": "Windows before 3.13",
+    "fchown": "Windows",
+    "sched_getaffinity": "macOS, Windows",
+    "getuid": "Windows",
+}
+"""{function: where it is absent}."""
+COMMANDS = {
+    "inspect": ("inspect", "model.pt", "--digest", "--json"),
+    "dedup": ("dedup", "model.pt", "-o", "out.safetensors"),
+    "dedup_to_torch": ("dedup", "model.pt", "-o", "out.pt"),
+    "dedup_to_a_folder": ("dedup", "model.pt", "-o", "out", "--max-shard-size", "50kB"),
+    "family": ("dedup", "model.pt", "other.pt", "-o", "out"),
+    "verify": ("verify", "done.safetensors", "--against", "model.pt"),
+    "export": ("export", "model.pt", "--all-names", "-o", "out.safetensors"),
+    "overwrite": ("dedup", "model.pt", "-o", "done.safetensors", "--force"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint with a tie and a transpose, another one, and an earlier output."""
+    w = torch.arange(20_000.0).reshape(100, 200)
+    torch.save({"a": w, "b": w, "t": w.t(), "c": torch.ones(5)}, tmp_path / "model.pt")
+    torch.save({"a": w, "d": torch.zeros(20_000)}, tmp_path / "other.pt")
+    paramtool.dedup(tmp_path / "model.pt", tmp_path / "done.safetensors")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("function", LACKING)
+def test_without(function: str, command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 0 and what the function would have given; never a traceback."""
+    monkeypatch.delattr(os, function, raising=False)
+    ran = quick(*COMMANDS[command], cwd=folder)
+    assert ran.code == 0, ran
+    assert "internal error" not in ran.err
+    if (out := folder / "out.safetensors").exists():
+        assert paramtool.load_file(out).keys() >= {"a", "b", "t", "c"}

@@ -1,0 +1,78 @@
+"""Documents that are written piece by piece: the text that `json.dumps` gives, in little memory."""
+
+from __future__ import annotations
+
+import gc
+import json
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paramtool.cli._json_text import Kept, chunks, pieces
+from paramtool.errors import OutputError
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=20
+)
+
+
+def streamed(value: object) -> object:
+    """The same value with an iterator for each list of documents."""
+    if isinstance(value, dict):
+        return {key: streamed(item) for key, item in value.items()}
+    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        return iter([streamed(item) for item in value])
+    return value
+
+
+@settings(max_examples=40)
+@given(VALUES)
+def test_the_text_is_the_one_of_json_dumps(value: object) -> None:
+    assert "".join(chunks(pieces(value))) == json.dumps(value, indent=2)
+    assert "".join(chunks(pieces(streamed(value)))) == json.dumps(value, indent=2)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.dictionaries(st.text(), VALUES, max_size=3), max_size=4))
+def test_what_was_kept_is_the_last_member(items: list[dict[str, object]]) -> None:
+    head: dict[str, object] = {"schema": "x/1", "exit_code": 3}
+    with Kept() as kept:
+        for item in items:
+            kept.add(streamed(item))
+        assert "".join(kept.document(head, "files")) == json.dumps({**head, "files": items}, indent=2)
+
+
+def peak(count: int) -> int:
+    """The most memory that a document of so many items takes where no garbage is collected, as in the command."""
+
+    def items() -> Iterator[dict[str, object]]:
+        for k in range(count):
+            yield {"name": f"model.layers.{k}.weight", "shape": [k, 3], "parts": iter([{"k": k}])}
+
+    gc.disable()
+    tracemalloc.start()
+    for _ in chunks(pieces({"schema": "x/1", "tensor_list": items()})):
+        pass
+    found = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    gc.enable()
+    return found
+
+
+def test_memory_does_not_grow_with_the_document() -> None:
+    peak(10)
+    assert peak(4_000) < peak(1_000) + 50_000
+
+
+def test_no_room_for_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: object, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+    with Kept() as kept:
+        monkeypatch.setattr(type(kept._file), "write", full)
+        with pytest.raises(OutputError, match="No space left on device"):
+            kept.add({})
