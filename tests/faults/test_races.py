@@ -195,7 +195,7 @@ def test_an_input_changes(desk: Desk, command: Command, name: str, change: Calla
             desk,
             case,
             f"{name} is {change.__name__[1:]}",
-            sample(case, tries, f"{name} {change.__name__}", most=6),
+            sample(case, tries, f"{name} {change.__name__}", most=3),
             deed,
             judge,
         )
