@@ -115,7 +115,11 @@ class FormatError(ParamtoolError):
 
 
 class UnreadableError(FormatError):
-    """The system does not let us read a file, or a part of it."""
+    """The system does not let us read a file, or a part of it; `path` is that file."""
+
+    def __init__(self, path: str, message: str, hint: str = "") -> None:
+        super().__init__(f"{path}: {message}", hint)
+        self.path = path
 
 
 class Defects(FormatError):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import filecmp
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool.engine.manifest import MANIFEST, strange
-from paramtool.formats._files import walk
+from paramtool.errors import UnreadableError
+from paramtool.formats._files import same_bytes, walk
 from paramtool.formats._weights import WeightsName
 
 
@@ -38,10 +38,15 @@ def foreign(folder: str, known: Mapping[str, str], weights: Iterable[WeightsName
 
 
 def _same(path: str, other: str) -> bool:
-    try:
-        return not os.path.islink(path) and filecmp.cmp(path, other, shallow=False)
-    except OSError:
+    """Whether a file is a copy of the one that would be put there.  UnreadableError where that cannot be read."""
+    if os.path.islink(path):
         return False
+    try:
+        return same_bytes(path, other)
+    except UnreadableError as error:
+        if error.path == path:
+            return False
+        raise
 
 
 def _own_names(folder: str, weights: WeightsName) -> set[str]:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import and_
 
 from paramtool.formats._files import walk
 
@@ -30,19 +32,24 @@ def umask() -> int:
     return found
 
 
-def allowed_by_all(paths: Iterable[str], otherwise: int = 0o666) -> int:
-    """The permissions that all of some files or folders give, less the umask; `otherwise` where there are none.
+def allowed_by_all(modes: Iterable[int], otherwise: int = 0o666) -> int:
+    """The permissions that every one of some modes gives, less the umask; `otherwise` where there are none.
 
-    Of one that cannot be looked at any more nobody knows; then only the owner may do what the others allow.
+    >>> old = os.umask(0o022)
+    >>> oct(allowed_by_all([0o664, 0o640])), oct(allowed_by_all([]))
+    ('0o640', '0o644')
+    >>> _ = os.umask(old)
     """
-    found = None
-    for path in paths:
-        try:
-            mode = os.stat(path).st_mode & PERMISSIONS
-        except OSError:
-            mode = PRIVATE_FOLDER
-        found = mode if found is None else found & mode
-    return (otherwise if found is None else found) & ~umask()
+    given = list(modes)
+    return reduce(and_, given, PERMISSIONS if given else otherwise) & ~umask()
+
+
+def of_place(path: str) -> int:
+    """The permissions of a file or a folder; of one that cannot be looked at, those that nobody else has."""
+    try:
+        return os.stat(path).st_mode & PERMISSIONS
+    except OSError:
+        return PRIVATE_FOLDER
 
 
 def of_folder(mode: int) -> int:
@@ -82,14 +89,18 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
-def settle_folder(folder: str, mode: int, files: int, side: Mapping[str, str], replaced: str) -> None:
-    """Give a folder and all in it their permissions: `files` to its files, those of their sources to `side` files."""
+def settle_folder(folder: str, mode: int, files: int, side: Mapping[str, int], replaced: str) -> None:
+    """Give a folder and all in it their permissions: `files` to its files, those in `side` to those that came along.
+
+    `side` has the modes of their sources, by their names.
+    """
+    masked = umask()
     for place, folders, names in walk(folder):
         here = os.path.relpath(place, folder).replace(os.sep, "/")
         prefix = "" if here == os.curdir else f"{here}/"
         for name in names:
             inside = prefix + name
-            own = allowed_by_all([side[inside]]) if inside in side else files
+            own = side[inside] & ~masked if inside in side else files
             settle(os.path.join(place, name), own, replaced and os.path.join(replaced, *inside.split("/")))
         for name in folders:
             settle(os.path.join(place, name), mode, replaced and os.path.join(replaced, *(prefix + name).split("/")))

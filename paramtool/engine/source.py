@@ -209,7 +209,10 @@ class Source:
             return
         self.prove_later(storage_id)
         file, base = self.place(storage_id)
-        yield from read_blocks(file, base + start, base + stop)
+        try:
+            yield from read_blocks(file, base + start, base + stop)
+        except UnreadableError as error:
+            raise (self._spool_error(storage_id, error) if file is self._spool else error) from None
         self.nbytes_read += stop - start
         self.settle()
 

@@ -57,6 +57,7 @@ class Staged:
         self._inputs, self._known, self._weights = list(inputs), known, list(weights)
         self._folders = list(folders)
         self._watched: list[SourceFile] = []
+        self._side: dict[str, SourceFile] = {}
         self._held: int | None = None
 
     def __enter__(self) -> Staged:
@@ -141,14 +142,18 @@ class Staged:
                     os.mkdir(made, modes.PRIVATE_FOLDER, dir_fd=self._held)
 
     def watch(self, files: Iterable[SourceFile]) -> None:
-        """Files that the output is made from: `commit` is a FormatError where one of them has changed by then."""
+        """Files that the weights are made from: `commit` is a FormatError where one of them has changed by then."""
         self._watched += files
+
+    def watch_side(self, name: str, file: SourceFile) -> None:
+        """The file that one of the output is a copy of; the same."""
+        self._side[name] = file
 
     def commit(self) -> None:
         """Move the output to its place, with its permissions; OutputError where that is not possible any more."""
         try:
             with held():
-                for file in self._watched:
+                for file in (*self._watched, *self._side.values()):
                     check_unchanged(file)
                 if self._held is not None and not leftovers.is_still(self.temporary, self._held):
                     raise OutputError(
@@ -172,13 +177,13 @@ class Staged:
 
     def _settle(self) -> None:
         """Give the output its permissions."""
-        side = set(self._known.values())
-        files = modes.allowed_by_all(path for path in self._inputs if path not in side)
+        files = modes.allowed_by_all(file.mode for file in self._watched)
         if not self.is_folder:
             modes.settle(self.temporary, files, self.path)
             return
-        folder = modes.allowed_by_all(self._folders, modes.of_folder(files))
-        modes.settle_folder(self.temporary, folder, files, self._known, self.path)
+        folder = modes.allowed_by_all(map(modes.of_place, self._folders), modes.of_folder(files))
+        side = {name: file.mode for name, file in self._side.items()}
+        modes.settle_folder(self.temporary, folder, files, side, self.path)
 
     def _put(self) -> None:
         """Move it where nothing is, and over nothing that comes there meanwhile."""

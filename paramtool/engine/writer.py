@@ -81,7 +81,7 @@ def copy_whole(staged: Staged, files: Mapping[str, str], advance: Advance) -> No
                 raise output_error(staged.path, error) from None
             with Sink(staged, name, advance) as sink:
                 sink.copy(file, 0, status.nbytes)
-            staged.watch([status])
+            staged.watch_side(name, status)
     try:
         for place in {os.path.dirname(staged.file(name)) for name in files}:
             sync_folder(place)

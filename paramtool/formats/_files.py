@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BufferedReader, FileIO
 from threading import Lock
 from typing import Any, BinaryIO, overload
@@ -57,18 +57,19 @@ def _at_once(path: str, flags: int) -> int:
 
 def noted(path: str, status: os.stat_result) -> SourceFile:
     """A file as it is now, so that a change is noticed later."""
-    return SourceFile(path, status.st_size, status.st_mtime_ns, status.st_ino)
+    mode = stat.S_IMODE(status.st_mode)
+    return SourceFile(path, status.st_size, status.st_mtime_ns, status.st_ino, mode)
 
 
 def changed(source: SourceFile, status: os.stat_result) -> bool:
     """Whether a file was written to, or is another one, since it was noted."""
-    now = noted(source.path, status)
-    return now != source if source.inode else (now.nbytes, now.mtime_ns) != (source.nbytes, source.mtime_ns)
+    is_another = source.inode not in (0, status.st_ino)
+    return is_another or (status.st_size, status.st_mtime_ns) != (source.nbytes, source.mtime_ns)
 
 
 def unreadable(path: str, error: OSError) -> UnreadableError:
     """The error for a file that the system does not let us read."""
-    return UnreadableError(f"{path}: cannot be read: {error.strerror or error}", _hint(path, error))
+    return UnreadableError(path, f"cannot be read: {error.strerror or error}", _hint(path, error))
 
 
 def _hint(path: str, error: OSError) -> str:
@@ -89,10 +90,11 @@ def check_unchanged(file: SourceFile) -> None:
     raise file_changed(file.path)
 
 
-def file_changed(path: str) -> FormatError:
+def file_changed(path: str) -> UnreadableError:
     """The error for a file that somebody writes to while it is read."""
-    return FormatError(
-        f"{path}: changed while it was read; expected it to stay as it was",
+    return UnreadableError(
+        path,
+        "changed while it was read; expected it to stay as it was",
         hint="wait until whatever writes it is done, and run the command again",
     )
 
@@ -179,7 +181,8 @@ def read_at(file: BinaryIO, start: int, buffer: memoryview) -> None:
             count = _read_some(file, start, buffer)
         except OSError as error:
             raise UnreadableError(
-                f"{file.name}: cannot be read at byte {start}: {error.strerror}",
+                str(file.name),
+                f"cannot be read at byte {start}: {error.strerror}",
                 hint="the disk or the network that it is on fails; try a copy of it from elsewhere",
             ) from None
         if not count:
@@ -224,3 +227,21 @@ def walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
         raise error
 
     return os.walk(folder, onerror=fail)
+
+
+def same_bytes(one: str, other: str, advance: Callable[[int], None] = lambda nbytes: None) -> bool:
+    """Whether two files hold the same bytes; UnreadableError names the one that cannot be read."""
+    (a, mine), (b, theirs) = open_source(one), open_source(other)
+    with a, b:
+        if mine.nbytes != theirs.nbytes:
+            return False
+        for start in range(0, mine.nbytes, SAME_NBYTES):
+            count = min(SAME_NBYTES, mine.nbytes - start)
+            if read_bytes(a, start, count) != read_bytes(b, start, count):
+                return False
+            advance(count)
+    return True
+
+
+SAME_NBYTES = 1 << 20
+"""Compared at once."""

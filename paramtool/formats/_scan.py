@@ -26,6 +26,7 @@ from paramtool.formats._pickle import DEFAULT_LIMITS, attempt
 from paramtool.formats._pickle_values import Instance, Use
 from paramtool.formats._torch_values import CONSTRUCTORS, KNOWN
 from paramtool.model.checkpoint import Unknown
+from paramtool.model.storage import SourceFile
 
 if TYPE_CHECKING:
     from paramtool.formats._files import Buffer
@@ -94,22 +95,25 @@ def scan_file(path: str) -> Scanned:
     """The same, and whether the file is a pickle."""
     try:
         file, source = open_source(path)
-    except ParamtoolError:
+        with file:
+            return _looked_through(file, source) if source.nbytes else NOTHING
+    except (ParamtoolError, OSError):  # what cannot be read is said by whoever reads it
         return NOTHING
-    with file:
-        if not source.nbytes:
-            return NOTHING
-        if _sniff.is_zip(file.read(4)):
-            try:
-                members = _zip.read_directory(file, path)
-            except ParamtoolError:
-                members = ()
-            names = [member for member in members if not STORAGES.fullmatch(member.name)]
-            work = Work.of(source.nbytes)
-            if members:
-                found = _merged(tuple(one for member in names for one in scan_member(file, member, path, work)))
-                return Scanned(found, False, work.ended)
-        return scan_bytes(Contents(file, source.nbytes))
+
+
+def _looked_through(file: BinaryIO, source: SourceFile) -> Scanned:
+    path = source.path
+    if _sniff.is_zip(file.read(4)):
+        try:
+            members = _zip.read_directory(file, path)
+        except ParamtoolError:
+            members = ()
+        names = [member for member in members if not STORAGES.fullmatch(member.name)]
+        work = Work.of(source.nbytes)
+        if members:
+            found = _merged(tuple(one for member in names for one in scan_member(file, member, path, work)))
+            return Scanned(found, False, work.ended)
+    return scan_bytes(Contents(file, source.nbytes))
 
 
 def scan_bytes(data: Buffer) -> Scanned:

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from paramtool.errors import FormatError
+from paramtool.formats._files import same_bytes
 from paramtool.jobs._companions import Companions, Sets, of_place
 from paramtool.jobs._progress import Advance, Progress
-
-CHUNK_NBYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +53,6 @@ def _differences(mine: Mapping[str, str], theirs: Mapping[str, str], advance: Ad
     for name, path in theirs.items():
         if name not in mine:
             yield f"file {name!r}: is missing"
-        elif not _same(mine[name], path, advance):
+        elif not same_bytes(mine[name], path, advance):
             yield f"file {name!r}: has other bytes"
     yield from (f"file {name!r}: the source does not have it" for name in mine if name not in theirs)
-
-
-def _same(one: str, other: str, advance: Advance) -> bool:
-    """Whether two files hold the same bytes."""
-    try:
-        with open(one, "rb") as a, open(other, "rb") as b:
-            if os.fstat(a.fileno()).st_size != os.fstat(b.fileno()).st_size:
-                return False
-            while chunk := a.read(CHUNK_NBYTES):
-                if b.read(CHUNK_NBYTES) != chunk:
-                    return False
-                advance(len(chunk))
-    except OSError as error:
-        raise FormatError(f"{error.filename}: cannot be read: {error.strerror}") from None
-    return True

@@ -19,6 +19,8 @@ class SourceFile:
     mtime_ns: int
     inode: int = 0
     """0 where it is not known: size and time are compared alone."""
+    mode: int = 0o600
+    """Who might read it then: the permissions of st_mode."""
 
 
 @dataclass(frozen=True, slots=True)
