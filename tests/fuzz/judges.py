@@ -153,7 +153,7 @@ DELIBERATE: tuple[tuple[str, str, str], ...] = (
     ("torch|record|folder", r"Unsupported (global|operand)|Can only (build|SETITEMS|extend|set)|not an allowed global",
      "weights_only=True takes few classes and not every opcode; paramtool describes whatever any pickle says"),
     ("torch|record|folder", r"argument|expected dict|not understood|unhashable|without setting an exception|maxlen|"
-     r"touch x|descriptor|must be|unpack|too many values|invalid literal for Fraction|DecimalException|badly formed",
+     r"touch x|interpreted as|descriptor|must be|unpack|values|can't take|Fraction|DecimalException|badly formed",
      "torch.load makes the objects, and their classes refuse what they are made of; paramtool only describes them"),
     ("torch|record", r"invalid literal for int|codec can't decode",
      "the members .storage_alignment and .data/serialization_id are not looked at: they say nothing of tensors"),
