@@ -21,7 +21,11 @@ from paramtool.cudnn.answers import Answer, Unsupported, as_json, from_json
 from paramtool.cudnn.grid import Case
 from paramtool.errors import FormatError, UsageError
 
-MAIN = "import sys; from paramtool.cudnn.asking import answer_all; answer_all(sys.argv[1], sys.argv[2] == 'quick')"
+MAIN = (
+    "import sys; sys.path.insert(0, sys.argv[3]); "
+    "from paramtool.cudnn.asking import answer_all; answer_all(sys.argv[1], sys.argv[2] == 'quick')"
+)
+"""Run with `-I`: what lies in the current folder is never imported."""
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 """Where the package is: the other process imports the same one."""
 PR_SET_PDEATHSIG = 1
@@ -47,7 +51,7 @@ def ask(path: str, quick: bool) -> Asked:
     if not os.path.isfile(path):
         raise UsageError(f"{path!r} is no file", hint="the library is called libcudnn.so.9 or libcudnn.so.8")
     place = os.path.realpath(path)  # it looks for its other parts beside itself
-    lines = _lines([sys.executable, "-c", MAIN, place, "quick" if quick else "full"], path)
+    lines = _lines([sys.executable, "-I", "-c", MAIN, place, "quick" if quick else "full", ROOT], path)
     try:
         version = str(json.loads(next(lines))["version"])
     except StopIteration:
@@ -67,8 +71,7 @@ def _answers(path: str, quick: bool, lines: Iterator[str]) -> Iterator[tuple[Cas
 
 def _lines(command: list[str], path: str) -> Iterator[str]:
     """What a process prints; FormatError where it fails, with its last words."""
-    paths = os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH", ""))))
-    environment = {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said,  # a pipe could be full
         subprocess.Popen(
