@@ -15,6 +15,7 @@ from paramtool.engine.manifest import MANIFEST, manifest
 from paramtool.engine.places import output_error
 from paramtool.engine.sink import Advance, Sink
 from paramtool.engine.staging import Staged, sync_folder
+from paramtool.errors import OutputError, UnreadableError
 
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL}
 """How file systems say that they have no hard links, or no more of one file."""
@@ -53,3 +54,6 @@ def finish(staged: Staged, folders: Iterable[str]) -> None:
         sync_folder(staged.temporary)
     except OSError as error:
         raise output_error(staged.path, error) from None
+    except UnreadableError as error:
+        told = str(error).replace(staged.temporary, staged.path)
+        raise OutputError(f"{told}: it was written, and not kept, since it cannot be read back") from None

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.elements import Elements, take
-from paramtool.errors import FormatError, OutputError, UnreadableError
-from paramtool.formats._files import changed, check_unchanged, file_changed, read_at
+from paramtool.errors import FormatError, OutputError
+from paramtool.formats._files import changed, check_unchanged, file_changed, read_at, unreadable
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
 from paramtool.model.inflating import Budget
@@ -97,7 +97,7 @@ class Source:
         try:
             file = open(path, "rb")
         except OSError as error:
-            raise FormatError(f"{path}: cannot be read: {error.strerror}") from None
+            raise unreadable(path, error) from None
         self._files[path] = file
         if changed(source, os.fstat(file.fileno())):
             raise file_changed(path)
@@ -174,17 +174,7 @@ class Source:
                 part[:] = _repeated(element, start + at, len(part))
             return
         file, base = self.place(storage_id)
-        try:
-            read_at(file, base + start, buffer)
-        except UnreadableError as error:
-            raise (self._spool_error(storage_id, error) if file is self._spool else error) from None
-
-    def _spool_error(self, storage_id: int, error: Exception) -> OutputError:
-        nbytes = self.checkpoint.storages[storage_id].nbytes
-        return OutputError(
-            f"{tempfile.gettempdir()}: a decoded storage of {nbytes} bytes cannot be kept: {error}",
-            hint="TMPDIR=... names a folder with more space",
-        )
+        read_at(file, base + start, buffer)
 
     def _pread(self, file: BinaryIO, start: int, nbytes: int) -> bytes:
         data = bytearray(nbytes)
@@ -209,10 +199,7 @@ class Source:
             return
         self.prove_later(storage_id)
         file, base = self.place(storage_id)
-        try:
-            yield from read_blocks(file, base + start, base + stop)
-        except UnreadableError as error:
-            raise (self._spool_error(storage_id, error) if file is self._spool else error) from None
+        yield from read_blocks(file, base + start, base + stop)
         self.nbytes_read += stop - start
         self.settle()
 
@@ -312,7 +299,10 @@ class Source:
             spool.flush()
             os.ftruncate(spool.fileno(), spool.tell())
         except OSError as error:
-            raise self._spool_error(int(storage.id), error) from None
+            raise OutputError(
+                f"{tempfile.gettempdir()}: a decoded storage of {storage.nbytes} bytes cannot be kept: {error.strerror}",
+                hint="TMPDIR=... names a folder with more space",
+            ) from None
         return start
 
     def _decoded(self, storage: Storage) -> Iterator[Buffer]:

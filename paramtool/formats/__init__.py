@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural
 from paramtool.formats import _sniff, _weights
-from paramtool.formats._files import open_source, unreadable
+from paramtool.formats._files import is_folder, open_source, unreadable
 from paramtool.formats._weights import Weights
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import tensor_names
@@ -137,7 +137,7 @@ def looked_at(
     """As `opened`, and as `describe`."""
     path = os.fspath(path)
     with _judging(path, allow_class, allow_unknown):
-        if os.path.isdir(path):
+        if is_folder(path):
             from paramtool.formats import _sets
 
             return _sets.only(path, read_file, weights)

@@ -10,7 +10,7 @@ from io import BufferedReader, FileIO
 from threading import Lock
 from typing import Any, BinaryIO, overload
 
-from paramtool.errors import FormatError, UnreadableError
+from paramtool.errors import FormatError, OutputError, ParamtoolError, UnreadableError
 from paramtool.model.storage import SourceFile
 
 
@@ -25,7 +25,7 @@ def open_source(path: str) -> tuple[BinaryIO, SourceFile]:
     except IsADirectoryError:
         raise FormatError(f"{path}: is a folder; expected a checkpoint file") from None
     except OSError as error:
-        raise unreadable(path, error) from None
+        raise unreadable(os.fspath(path), error) from None
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         file.close()
@@ -180,15 +180,23 @@ def read_at(file: BinaryIO, start: int, buffer: memoryview) -> None:
         try:
             count = _read_some(file, start, buffer)
         except OSError as error:
-            raise UnreadableError(
-                str(file.name),
-                f"cannot be read at byte {start}: {error.strerror}",
-                hint="the disk or the network that it is on fails; try a copy of it from elsewhere",
-            ) from None
+            raise _unread(file, start, error) from None
         if not count:
             raise FormatError(f"{file.name}: ends at byte {start}; expected {len(buffer)} more bytes")
         buffer = buffer[count:]
         start += count
+
+
+def _unread(file: BinaryIO, start: int, error: OSError) -> ParamtoolError:
+    what = f"cannot be read at byte {start}: {error.strerror}"
+    if isinstance(file.name, int):  # a temporary file, which has no name
+        import tempfile
+
+        where = f"{tempfile.gettempdir()}: a temporary file"
+        return OutputError(f"{where} {what}", hint="TMPDIR=... names another folder")
+    return UnreadableError(
+        file.name, what, "the disk or the network that it is on fails; try a copy of it from elsewhere"
+    )
 
 
 def pread(descriptor: int, nbytes: int, start: int) -> bytes:
@@ -245,3 +253,15 @@ def same_bytes(one: str, other: str, advance: Callable[[int], None] = lambda nby
 
 SAME_NBYTES = 1 << 20
 """Compared at once."""
+
+
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a folder, or leads to one; UnreadableError where the system does not say."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except ValueError:  # a path that no system has
+        return False
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
+            return False
+        raise unreadable(os.fspath(path), error) from None

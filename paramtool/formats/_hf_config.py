@@ -16,6 +16,7 @@ from typing import Any
 
 from paramtool.errors import FormatError, UsageError
 from paramtool.formats import _json
+from paramtool.formats._files import is_folder
 from paramtool.model.config import SHARE, SIDES, TEXT, WORDS, Config
 
 NAME = "config.json"
@@ -28,8 +29,8 @@ NESTED = ("decoder", "encoder", "generator", "text_encoder")
 
 def place(path: str, given: str = "") -> str:
     """The config of a checkpoint: the one that was given, or the one in its folder; UsageError where there is none."""
-    folder = given or (path if os.path.isdir(path) else os.path.dirname(path))
-    found = os.path.join(folder, NAME) if not given or os.path.isdir(given) else given
+    folder = given or (path if is_folder(path) else os.path.dirname(path))
+    found = os.path.join(folder, NAME) if not given or is_folder(given) else given
     if not os.path.exists(found):
         raise UsageError(
             f"{found}: is not there; a config says which names a model ties",

@@ -24,6 +24,7 @@ from shlex import quote
 from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural
 from paramtool.formats import _sniff
 from paramtool.formats._copies import compared, holds_more, holds_weights, is_main, is_something_else
+from paramtool.formats._files import unreadable
 from paramtool.formats._training import is_training_state
 from paramtool.formats._weights import (
     LINKED_PREFIX,
@@ -142,7 +143,7 @@ def _listed(folder: str) -> list[os.DirEntry[str]]:
     try:
         return sorted(os.scandir(folder), key=lambda item: item.name)
     except OSError as error:
-        raise FormatError(f"{folder}: cannot be read: {error.strerror}") from None
+        raise unreadable(folder, error) from None
 
 
 def _beside(folder: str, taken: Weights, read: Read) -> tuple[list[str], list[str]]:

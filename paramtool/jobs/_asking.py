@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from paramtool import formats
 from paramtool.errors import UsageError
 from paramtool.formats import _hf_config, _scan
+from paramtool.formats._files import is_folder
 from paramtool.formats._sniff import INDEX_SUFFIX, is_index
 from paramtool.formats._training import is_training_state
 from paramtool.jobs._names import STANDARD_INPUT, read_names
@@ -79,7 +80,7 @@ def _is_names(where: str) -> bool:
 
 def _config(where: str) -> str:
     """The path of a config.json, where that is what a path means; empty where not."""
-    if os.path.isdir(where):
+    if is_folder(where):
         inside = os.path.join(where, _hf_config.NAME)
         return inside if os.path.isfile(inside) and not _holds_weights(where) else ""
     head = _head(where) if os.path.isfile(where) else b""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -17,6 +16,7 @@ from paramtool.engine.verify import by_name, by_safetensors
 from paramtool.engine.writer import write
 from paramtool.formats import _index, safetensors
 from paramtool.formats._codes import CODE_OF
+from paramtool.formats._files import is_folder
 from paramtool.formats._output import OutputFile
 from paramtool.formats._weights import LINKED_PREFIX, Weights, WeightsName
 from paramtool.jobs._companions import Companions, bring, check_names, check_one_file, check_resumes, companions
@@ -130,7 +130,7 @@ class Work:
         others = {
             f"{one.folder}/{name}": file for one in self.inputs for name, file in brought(one, target).files.items()
         }
-        given = [one.path for one in self.inputs if os.path.isdir(one.path)]
+        given = [one.path for one in self.inputs if is_folder(one.path)]
         with Staged(target, True, force, files, others, folders=given) as staged:
             families.make_folders(staged, folders)
             bring(staged, others, progress)
@@ -175,7 +175,7 @@ class Work:
 
 def brought(one: Input, target: str) -> Companions:
     """The other files of an input folder, which come along into its folder of the output."""
-    if not os.path.isdir(one.path):
+    if not is_folder(one.path):
         return Companions()
     read = [file.path for file in one.whole.files]
     return companions(one.path, read, target, one.opened.twins, one.opened.others, one.opened.more)
@@ -184,7 +184,7 @@ def brought(one: Input, target: str) -> Companions:
 def check_brought(one: Input, target: str) -> None:
     """PlanError where nothing could open an input's folder of the output, which holds shards, or resume from it."""
     check_one_file(one.path, one.opened.name.stem, not one.whole.format.startswith("sharded"))
-    if os.path.isdir(one.path):
+    if is_folder(one.path):
         read = [file.path for file in one.whole.files]
         check_resumes(one.path, read, brought(one, target), not one.whole.format.startswith("sharded"))
 

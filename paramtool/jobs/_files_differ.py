@@ -6,8 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from paramtool.errors import FormatError
-from paramtool.formats._files import same_bytes
+from paramtool.formats._files import same_bytes, unreadable
 from paramtool.jobs._companions import Companions, Sets, of_place
 from paramtool.jobs._progress import Advance, Progress
 
@@ -29,7 +28,7 @@ def beside(output: str, found: Sets, against: str, expected: Sets, progress: Pro
     try:
         mine, theirs = _all(output, found, against), _all(against, expected, output)
     except OSError as error:
-        raise FormatError(f"{error.filename}: cannot be read: {error.strerror}") from None
+        raise unreadable(os.fsdecode(error.filename or output), error) from None
     total = sum(os.path.getsize(path) for name, path in theirs.files.items() if name in mine.files)
     with progress("files", total) as advance:
         differences = tuple(_differences(mine.files, theirs.files, advance))

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from paramtool.formats import _policy, _scan
+from paramtool.formats._files import is_folder
 from paramtool.jobs._companions import companions
 from paramtool.jobs._progress import Path
 from paramtool.model.checkpoint import Checkpoint, Unknown
@@ -20,7 +21,7 @@ Asked = Mapping[str, tuple[Unknown, ...]]
 
 def beside(path: Path, checkpoint: Checkpoint) -> Asked:
     """What the files beside a checkpoint ask for, where a folder is given; files that ask for nothing are left out."""
-    if not os.path.isdir(path):
+    if not is_folder(path):
         return {}
     folder = os.fspath(path)
     try:

@@ -20,6 +20,7 @@ from paramtool.engine.verify import by_name
 from paramtool.engine.writer import make_folder, write
 from paramtool.errors import OutputError, ParamtoolError, UnreadableError, UnsafeError, UsageError, listed
 from paramtool.formats import safetensors
+from paramtool.formats._files import is_folder
 from paramtool.formats._output import OutputFile
 from paramtool.formats._policy import told
 from paramtool.formats._tree import complete
@@ -52,7 +53,7 @@ def default_output(path: Path, folder: bool, word: str = "dedup") -> str:
     if os.path.basename(path) in ("", os.curdir, os.pardir):
         path = os.path.realpath(given)  # `.` has no name of its own, and beside it is not inside it
     base = os.path.basename(path)
-    if os.path.isdir(path):
+    if is_folder(path):
         return f"{path}.{word}"
     index = index_parts(base)
     stem = index[0].split(".")[0] if index else os.path.splitext(base)[0]
@@ -135,7 +136,7 @@ def place(
     """
     whole = opened.checkpoint
     asked = max_shard_nbytes is not None
-    given = os.path.isdir(path)
+    given = is_folder(path)
     folder = asked or given or whole.format.startswith("sharded")
     target = os.fspath(output) if output is not None else default_output(path, folder, word)
     if output is not None and is_named_for(target, writer_for(target)):

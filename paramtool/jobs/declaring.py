@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from paramtool.errors import FormatError, UsageError, some
 from paramtool.formats import _hf_config, _tree
+from paramtool.formats._files import is_folder
 from paramtool.jobs import _library
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.model import alias, objects
@@ -132,7 +133,7 @@ def folder_ties(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> Folder
 
 def _of_folder(path: Path) -> Config | None:
     """The config in a folder; None where there is no folder or none in it.  FormatError where it cannot be read."""
-    there = os.path.isdir(path) and os.path.isfile(os.path.join(path, _hf_config.NAME))
+    there = is_folder(path) and os.path.isfile(os.path.join(path, _hf_config.NAME))
     return read_config(path, "") if there else None
 
 

@@ -15,6 +15,7 @@ from paramtool.engine.places import check_apart, check_place
 from paramtool.engine.source import MAX_OPEN_FILES, Source
 from paramtool.errors import PlanError, UsageError, plural
 from paramtool.formats import _weights, safetensors
+from paramtool.formats._files import is_folder
 from paramtool.formats._weights import WeightsName
 from paramtool.jobs import _sidecars, declaring
 from paramtool.jobs._companions import unseen_warnings
@@ -228,7 +229,7 @@ def _stem(path: str) -> str:
     base = os.path.basename(os.path.normpath(path))
     if base in ("", os.curdir, os.pardir):
         base = os.path.basename(os.path.realpath(path))
-    if os.path.isdir(path):
+    if is_folder(path):
         return base
     index = _weights.index_parts(base)
     return index[0].split(".")[0] if index else os.path.splitext(base)[0]
@@ -236,7 +237,7 @@ def _stem(path: str) -> str:
 
 def _described(path: Path, folder: str, options: Options, progress: Progress) -> Input:
     """One input with its graph, by storage and by its own record."""
-    found = opened(path, options.weights if os.path.isdir(path) else None, progress, options)
+    found = opened(path, options.weights if is_folder(path) else None, progress, options)
     whole = found.checkpoint
     where = os.fspath(path)
     warnings = []
@@ -258,7 +259,7 @@ def _described(path: Path, folder: str, options: Options, progress: Progress) ->
         fit = set(plan.order) - safetensors.refusals(plan).keys()
         checkpoint = replace(checkpoint, entries={n: e for n, e in checkpoint.entries.items() if n in fit})
         graph = _graph(checkpoint, options.keep)
-    called = found.name if os.path.isdir(path) or found.name.is_usual else WeightsName()
+    called = found.name if is_folder(path) or found.name.is_usual else WeightsName()
     return Input(where, folder, called, found, whole, taken, checkpoint, graph, (*taken.notes, *warnings))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from paramtool import formats
 from paramtool.formats import _policy
+from paramtool.formats._files import is_folder
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
@@ -227,7 +228,7 @@ def inspect(
 
 def _beside(path: Path, checkpoint: Checkpoint) -> Mapping[str, tuple[Unknown, ...]]:
     """What the other files of a folder ask for; what scans them is imported for folders only."""
-    if not os.path.isdir(path):
+    if not is_folder(path):
         return {}
     from paramtool.jobs import _sidecars
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from paramtool.engine.verify import by_name
 from paramtool.errors import plural
+from paramtool.formats._files import is_folder
 from paramtool.formats._sets import with_names
 from paramtool.formats._weights import Weights, of_file
 from paramtool.jobs._companions import Sets
@@ -143,7 +144,7 @@ def _by_name(found: Sets) -> dict[tuple[str, str], Weights]:
 
 def _with_files(result: Verified, found: Sets, expected: Sets, asked: _Asked, progress: Progress) -> Verified:
     """A result with what the files beside the weights say, where two folders are compared as a whole."""
-    if not (asked.all and os.path.isdir(result.output) and os.path.isdir(result.against)):
+    if not (asked.all and is_folder(result.output) and is_folder(result.against)):
         return result
     from paramtool.jobs import _files_differ
 
@@ -266,7 +267,7 @@ _SEPARATORS = "./_:"
 
 def _stored_apart(output: Path, against: Path, expected: Checkpoint) -> set[str]:
     """Names of a folder that `dedup` stores for themselves, since the model of its config does not tie them."""
-    if not (os.path.isdir(output) and os.path.isdir(against)):
+    if not (is_folder(output) and is_folder(against)):
         return set()
     from paramtool.jobs import declaring
 
