@@ -299,8 +299,9 @@ class Source:
             spool.flush()
             os.ftruncate(spool.fileno(), spool.tell())
         except OSError as error:
+            what = f"a decoded storage of {storage.nbytes} bytes cannot be kept"
             raise OutputError(
-                f"{tempfile.gettempdir()}: a decoded storage of {storage.nbytes} bytes cannot be kept: {error.strerror}",
+                f"{tempfile.gettempdir()}: {what}: {error.strerror}",
                 hint="TMPDIR=... names a folder with more space",
             ) from None
         return start

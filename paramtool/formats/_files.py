@@ -72,10 +72,13 @@ def unreadable(path: str, error: OSError) -> UnreadableError:
     return UnreadableError(path, f"cannot be read: {error.strerror or error}", _hint(path, error))
 
 
+FAILS = "the disk or the network that it is on fails; try a copy of it from elsewhere"
+
+
 def _hint(path: str, error: OSError) -> str:
     """What to do about it, where that is known.  A shell hands on a pattern that matches no file as it was written."""
     if error.errno == errno.EIO:
-        return "the disk or the network that it is on fails; try a copy of it from elsewhere"
+        return FAILS
     is_pattern = isinstance(error, FileNotFoundError) and any(sign in path for sign in "*?[")
     return "the pattern matches no file, so the shell passed it on as it stands" if is_pattern else ""
 
@@ -194,9 +197,7 @@ def _unread(file: BinaryIO, start: int, error: OSError) -> ParamtoolError:
 
         where = f"{tempfile.gettempdir()}: a temporary file"
         return OutputError(f"{where} {what}", hint="TMPDIR=... names another folder")
-    return UnreadableError(
-        file.name, what, "the disk or the network that it is on fails; try a copy of it from elsewhere"
-    )
+    return UnreadableError(file.name, what, FAILS)
 
 
 def pread(descriptor: int, nbytes: int, start: int) -> bytes:

@@ -114,10 +114,9 @@ def address_space() -> int:
 
 def limit_process(log: int) -> None:
     """Limits of a child; where a limit ends it, `log` says where it was."""
-    most = address_space() + MEMORY_NBYTES
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_NBYTES, FILE_NBYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit(resource.RLIMIT_AS, address_space() + MEMORY_NBYTES)
+    _limit(resource.RLIMIT_FSIZE, FILE_NBYTES)
+    _limit(resource.RLIMIT_CORE, 0)
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     faulthandler.enable(log, all_threads=False)
     faulthandler.register(signal.SIGXCPU, log, all_threads=False, chain=True)
@@ -126,8 +125,13 @@ def limit_process(log: int) -> None:
 def limit_case() -> None:
     """So many seconds from now."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    soft = int(used.ru_utime + used.ru_stime) + CPU_SECONDS
-    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
+    _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + CPU_SECONDS)
+
+
+def _limit(kind: int, soft: int) -> None:
+    """A soft limit, within the hard one that somebody may have set before."""
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
 def peak() -> int:
