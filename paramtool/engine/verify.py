@@ -85,11 +85,7 @@ def _same_values(file: Any, piece: Any, target: Target, source: Source) -> bool:
         return True
     if not target.shape:
         found = file.get_tensor(target.name)
-<<<<<<< HEAD
-        return not target.nbytes or found.tobytes() == source.array(view).all().tobytes()
-=======
-        return bool(found.tobytes() == np.ascontiguousarray(source.array(view)).tobytes())
->>>>>>> fuzz
+        return bool(found.tobytes() == source.array(view).all().tobytes())
     return all(
         np.ascontiguousarray(piece[box]).tobytes() == np.ascontiguousarray(source.array(view)[box]).tobytes()
         for box in blocks(target.shape, BLOCK_NBYTES // target.dtype.block_bytes)
