@@ -241,7 +241,7 @@ medians, with the fastest and the slowest round. *Each* is the peak memory of th
 Exponents compare a tenth of the size with the whole, above what starting Python and importing click takes: 1 is
 linear, 0 is constant. A ratio is the median of the rounds' ratios to the peer, which ran beside it in the same minutes.
 The load below each table says how busy the machine was: more programs than cores make each other's processor time
-longer too, by up to a half, so that ratios and exponents say more than seconds.
+longer too, so that ratios and exponents say more than seconds. One round is no median, and says so.
 
 Machine: {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, {platform.system()}.
 """

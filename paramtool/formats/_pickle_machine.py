@@ -217,7 +217,8 @@ class Machine:
         memo = self.memo
         if key == len(memo):
             memo.append(value)
-            self.sparse.pop(key, None)
+            if self.sparse:
+                self.sparse.pop(key, None)
         elif key < len(memo):
             memo[key] = value
         else:

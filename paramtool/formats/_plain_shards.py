@@ -61,8 +61,10 @@ def spoken_for(said: Said, shards: Mapping[str, Checkpoint], linked: Iterable[st
     path = said.source.path
     views: dict[tuple[str, str], View] = {}
     storages: dict[int, Storage] = {}
+    first = 0
     for file, shard in shards.items():
-        numbers = Renumber(max(storages, default=-1) + 1)
+        numbers = Renumber(first)
+        first += max(shard.storages, default=-1) + 1
         storages |= {numbers.first + n: numbers.storage(s) for n, s in shard.storages.items()}
         views |= {(file, name): numbers.view(view) for name, view in shard.views().items()}
     stored = {name: views[file, name] for name, file in said.weight_map.items()}

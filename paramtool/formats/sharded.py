@@ -131,8 +131,10 @@ def _merge(
 ) -> Checkpoint:
     storages: dict[int, Storage] = {}
     entries: dict[str, Entry] = {}
+    first = 0
     for shard in shards.values():
-        numbers = Renumber(max(storages, default=-1) + 1)
+        numbers = Renumber(first)
+        first += max(shard.storages, default=-1) + 1
         storages |= {numbers.first + n: numbers.storage(s) for n, s in shard.storages.items()}
         entries |= {name: numbers.entry(entry) for name, entry in shard.entries.items()}
     trees = [shard.objects for shard in shards.values()]

@@ -127,6 +127,7 @@ def renamed(model: nn.Module, part: Checkpoint, own: Collection[str]) -> Renamed
     names, groups = _sorted_out(model, part.entries, own, rules)
     entries: dict[str, Entry] = {}
     storages = dict(part.storages)
+    number = max(storages, default=-1)
     makers: dict[str, Made] = {}
     for group in groups:
         try:
@@ -135,7 +136,7 @@ def renamed(model: nn.Module, part: Checkpoint, own: Collection[str]) -> Renamed
             names |= {name: name for name in group.sources}
             continue
         for name, tensor in made.items():
-            number = max(storages, default=-1) + 1
+            number += 1
             dtype = dtype_of(tensor)
             nbytes = tensor.numel() * dtype.block_bytes
             storages[number] = Storage(number, nbytes, ByteRange("", 0, nbytes))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,3 +89,14 @@ def test_a_part_tells_its_role_once() -> None:
     names = [f"model.layers.{k}.attention.q.weight" for k in range(100)]
     assert {_tree.leaf_role(name, "model") for name in names} == {"model"}
     assert _tree._part_role.cache_info().misses == 104
+
+
+def test_many_shards_are_numbered_one_after_the_other(tmp_path: Path) -> None:
+    weight_map = {f"w{k}": f"model-{k:03}.safetensors" for k in range(200)}
+    for name, file in weight_map.items():
+        save_file({name: np.ones(4, np.float32)}, str(tmp_path / file))
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    found = read(str(index))
+    assert list(found.storages) == list(range(200))
+    assert [int(view.storage) for _, view in found.windows()] == list(range(200))
