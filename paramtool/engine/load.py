@@ -106,7 +106,11 @@ def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
                     "though it is expanded from few",
                     hint="paramtool.torch.load_file loads it",
                 )
-            found[name] = np.ndarray(view.shape, dtype, buffer.data, view.byte_start, strides)
+            try:
+                found[name] = np.ndarray(view.shape, dtype, buffer.data, view.byte_start, strides)
+            except ValueError as error:  # [0, 2**63 - 1] has no bytes, and is too large all the same
+                path = source.checkpoint.files[0].path
+                raise FormatError(f"{path}: {name!r:.200}: NumPy has no array of {list(view.shape)}: {error}") from None
     entries = source.checkpoint.entries
     pending = {name: found.pop(f"{name}/data") for name in graph.pending}
     resolved = {owner: _resolved(pending[owner], entries[owner].value) for owner in {*graph.pending.values()}}

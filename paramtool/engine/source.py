@@ -68,8 +68,8 @@ class Source:
         """Storages that were decoded as they were read; a second time would be one too many."""
         self._charged: set[int] = set()
         self._budget = Budget(sum(file.nbytes for file in checkpoint.files))
-        self._proved: set[int] = set()
-        self._pending: dict[int, Future[int]] = {}
+        self._proved: set[ByteRange] = set()
+        self._pending: dict[ByteRange, Future[int]] = {}
         self._worker: ThreadPoolExecutor | None = None
         self._checked = False
 
@@ -217,32 +217,37 @@ class Source:
     def prove_later(self, storage_id: int) -> None:
         """Begin to compare a storage with its CRC, in a thread where it is large; `settle` says how it went."""
         backing = self.checkpoint.storages[storage_id].backing
-        if storage_id in self._proved or not isinstance(backing, ByteRange) or backing.crc32 is None:
+        if not isinstance(backing, ByteRange):
             return
-        self._proved.add(storage_id)
-        if backing.nbytes < THREAD_NBYTES:
-            self._compare(storage_id, backing, crc32_of(self._file(backing.file), backing.start, backing.stop))
+        sealed = backing if backing.crc32 is not None else self._sealed(backing)
+        if sealed is None or sealed in self._proved:
+            return
+        self._proved.add(sealed)
+        if sealed.nbytes < THREAD_NBYTES:
+            self._compare(sealed, crc32_of(self._file(sealed.file), sealed.start, sealed.stop))
             return
         if self._worker is None:
             from concurrent.futures import ThreadPoolExecutor
 
             self._worker = ThreadPoolExecutor(1)
-        file = self._file(backing.file)
-        self._pending[storage_id] = self._worker.submit(crc32_of, file, backing.start, backing.stop)
+        self._pending[sealed] = self._worker.submit(crc32_of, self._file(sealed.file), sealed.start, sealed.stop)
+
+    def _sealed(self, part: ByteRange) -> ByteRange | None:
+        """The range with a CRC that a part of a file stands in, if there is one."""
+        around = (one for one in self.checkpoint.sealed if one.file == part.file)
+        return next((one for one in around if one.start <= part.start and part.stop <= one.stop), None)
 
     def settle(self) -> None:
         """Wait for the comparisons that were begun; FormatError where a CRC is wrong."""
         while self._pending:
-            storage_id, pending = self._pending.popitem()
-            backing = self.checkpoint.storages[storage_id].backing
-            assert isinstance(backing, ByteRange)
-            self._compare(storage_id, backing, pending.result())
+            sealed, pending = self._pending.popitem()
+            self._compare(sealed, pending.result())
 
-    def _compare(self, storage_id: int, backing: ByteRange, found: int) -> None:
-        if found != backing.crc32:
+    def _compare(self, sealed: ByteRange, found: int) -> None:
+        if found != sealed.crc32:
             raise FormatError(
-                f"{backing.file}: storage {storage_id} (bytes {backing.start}-{backing.stop}) has CRC {found:08x}; "
-                f"the archive says {backing.crc32:08x}: the file is damaged",
+                f"{sealed.file}: bytes {sealed.start}-{sealed.stop} have CRC {found:08x}; "
+                f"the archive says {sealed.crc32:08x}: the file is damaged",
                 hint="fetch the file again",
             )
 
@@ -358,6 +363,9 @@ class Source:
         if path := next((step[5:] for step in backing.steps if step.startswith("hdf5:")), ""):
             from paramtool.formats import _hdf5
 
+            if (sealed := self._sealed(backing.source)) is not None and sealed not in self._proved:
+                self._proved.add(sealed)
+                self._compare(sealed, crc32_of(file, sealed.start, sealed.stop))
             yield from _hdf5.elements(file, backing.source, path, storage.nbytes)
             return
         raw = (

@@ -25,7 +25,9 @@ def open_source(path: str) -> tuple[BinaryIO, SourceFile]:
     except IsADirectoryError:
         raise FormatError(f"{path}: is a folder; expected a checkpoint file") from None
     except OSError as error:
-        raise unreadable(os.fspath(path), error) from None
+        if error.errno == errno.ENXIO:  # a socket
+            raise FormatError(f"{path}: is not a regular file; expected a checkpoint file") from None
+        raise unreadable(path, error) from None
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         file.close()

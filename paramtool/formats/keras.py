@@ -64,6 +64,7 @@ def read(path: str) -> Checkpoint:
         producer=f"keras {config.version}" if config.version else "",
         notes=(*config.notes, *notes, *(f"{name!r:.200} holds texts and was left out" for name in texts_too)),
         modules=tuple(modules),
+        sealed=(place.range,) if place.range.crc32 is not None else (),
     )
 
 
@@ -93,7 +94,7 @@ def _place(file: BinaryIO, source: SourceFile) -> _Place:
             data = _zip.read_member(file, members[name], where, MAX_TEXT_NBYTES)
             texts[name] = data.decode("utf-8", "replace")
     start = member.byte_start
-    return _Place(ByteRange(where, start, start + member.nbytes), texts, "keras zip")
+    return _Place(ByteRange(where, start, start + member.nbytes, member.crc32), texts, "keras zip")
 
 
 def _texts(held: _hdf5.File) -> dict[str, str]:

@@ -17,7 +17,7 @@ from itertools import islice
 
 from paramtool.model.dtype import DType
 from paramtool.model.objects import EMPTY, Node
-from paramtool.model.storage import SourceFile, Storage
+from paramtool.model.storage import ByteRange, SourceFile, Storage
 from paramtool.model.view import View
 
 
@@ -172,6 +172,8 @@ class Checkpoint:
     """What was noticed and is no error."""
     modules: tuple[Module, ...] = ()
     """Recurrent networks that the file itself describes."""
+    sealed: tuple[ByteRange, ...] = ()
+    """Ranges that hold several storages, and of which a container says the CRC: a file inside a zip."""
 
     def windows(self) -> Iterator[tuple[str, View]]:
         """Every window in file order: `(name, view)`, and `(name/part, view)` for compounds."""

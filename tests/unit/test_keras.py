@@ -553,3 +553,23 @@ def test_a_part_of_a_file_is_a_file(tmp_path: Path) -> None:
         assert part.read(5) == bytes(range(25, 30))
         with pytest.raises(OSError, match="wants 1 bytes"):
             part.read(1)
+
+
+def test_the_crc_of_the_member_with_the_weights_is_proved(tmp_path: Path) -> None:
+    """A `.keras` is a zip: bytes of a tensor that were changed are damage."""
+    source = Path(__file__).parents[2] / "fixtures" / "keras" / "layers3" / "layers3.keras"
+    data = bytearray(source.read_bytes())
+    with zipfile.ZipFile(source) as archive:
+        member = archive.read("model.weights.h5")
+    with h5py.File(io.BytesIO(member)) as file:
+        places: list[int] = []
+        file.visititems(lambda _, item: places.append(item.id.get_offset()) if isinstance(item, h5py.Dataset) else None)
+    data[bytes(data).index(member) + min(filter(None, places))] ^= 1
+    changed = tmp_path / "changed.keras"
+    changed.write_bytes(data)
+    with zipfile.ZipFile(changed) as archive:
+        assert archive.testzip() == "model.weights.h5"
+    for write in (True, False):
+        with pytest.raises(FormatError, match="CRC"):
+            jobs.dedup(changed, tmp_path / "out.safetensors") if write else list(jobs.load_file(changed))
+    assert not (tmp_path / "out.safetensors").exists()
