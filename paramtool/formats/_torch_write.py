@@ -119,7 +119,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
     try:
         _torch_check.check(pickle)
     except _torch_check.Wrong as error:
-        hint = "this is a defect of paramtool; --plain writes the objects as dicts and lists"
+        hint = "the objects are not as any program pickles them; --plain writes them as dicts and lists"
         raise PlanError(f"{plan.source}: torch.load would not open what would be written: {error}", hint) from None
     members: list[tuple[str, bytes | Target]] = [
         ("data.pkl", pickle),

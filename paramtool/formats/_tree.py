@@ -56,8 +56,15 @@ def is_flat(objects: Node, order: tuple[str, ...]) -> bool:
 
 
 def check_attributes(objects: Node) -> None:
-    """ValueError where the attributes of a mapping are one plain value: no pickle with such a mapping opens."""
+    """ValueError where the attributes of a mapping are one plain value, or an object's arguments are no tuple.
+
+    No pickle with such a mapping opens, and none has such arguments.
+    """
     for node in walk(objects):
+        if isinstance(node, Opaque) and "args" in (parts := dict(node.parts)):
+            args = parts["args"]
+            if not isinstance(args, Sequence) or args.kind != "tuple":
+                raise ValueError(f"the arguments of a {node.path:.200} are no tuple")
         if isinstance(node, Mapping) and isinstance(node.attributes, (Leaf, Array, TensorRef)):
             found = "tensor" if isinstance(node.attributes, TensorRef) else "value"
             raise ValueError(f"a {node.kind} has a {found} for its attributes; expected a mapping")

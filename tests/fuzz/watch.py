@@ -70,7 +70,7 @@ class Watch:
         elif event == "import":
             if str(args[0]).split(".")[0] not in LIBRARIES:
                 self.seen.append(f"import {args[0]}")
-        elif event in NEVER:
+        elif event in NEVER and not _is_our_own(event, args):
             self.seen.append(f"{event} {str(args)[:100]}")
         elif event == "exec":
             if not os.path.isabs(args[0].co_filename) and "frozen" not in args[0].co_filename and not _importing():
@@ -94,6 +94,13 @@ class Watch:
             place = os.path.abspath(os.fsdecode(path))
             if not (place + os.sep).startswith(self._folder):
                 self.seen.append(f"{event} {place}")
+
+
+def _is_our_own(event: str, args: tuple[Any, ...]) -> bool:
+    """Whether it is the process that reads HDF5, which is this Python, or a function of the C library."""
+    if event == "subprocess.Popen":
+        return args[0] == sys.executable and "from paramtool.formats import _aside; _aside.keep(" in args[1][-1]
+    return event == "ctypes.dlopen" and args == (None,)
 
 
 def _importing() -> bool:
