@@ -60,7 +60,8 @@ EXAMPLES = {
 }
 CLOSED_PIPE = 141
 """What a shell shows for a program that SIGPIPE ended."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""Windows has no SIGHUP."""
 
 
 class Lazy(click.Group):

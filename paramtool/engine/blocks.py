@@ -41,7 +41,7 @@ def blocks(shape: tuple[int, ...], max_elements: int) -> Iterator[tuple[slice, .
 def within(view: View, low: int, high: int) -> Iterator[tuple[slice, ...]]:
     """Boxes of just those elements of a window that stand in bytes `low` to `high` of its storage.
 
-    No element may stand across one of these bounds, and the type is not a packed one.
+    No element may stand across one of these bounds, no two at one place, and the type is not a packed one.
 
     >>> from paramtool.model.dtype import DTYPES
     >>> list(within(View(0, DTYPES["uint8"], 0, (4, 2), (10, 1)), 10, 31))

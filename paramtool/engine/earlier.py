@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool.engine.manifest import MANIFEST, strange
-from paramtool.errors import UnreadableError
+from paramtool.errors import FormatError, UnreadableError
+from paramtool.formats import _json
 from paramtool.formats._files import same_bytes, walk
 from paramtool.formats._weights import WeightsName
 
@@ -55,10 +55,10 @@ def _own_names(folder: str, weights: WeightsName) -> set[str]:
 
     prefix = weights.stem[: weights.stem.rfind("/") + 1]
     try:
-        with open(os.path.join(folder, weights.index), encoding="utf-8") as file:
-            listed = json.load(file)["weight_map"].values()
-    except FileNotFoundError:
-        return {weights.file}
-    except (OSError, ValueError, LookupError, AttributeError, TypeError):
+        index = os.path.join(folder, weights.index)
+        if not os.path.lexists(index):
+            return {weights.file}
+        listed = _json.strict_file(index, "an index", _json.MAX_INDEX_NBYTES)[0]["weight_map"].values()
+    except (FormatError, LookupError, AttributeError, TypeError):
         return set()
     return {weights.index, *(prefix + name for name in listed if isinstance(name, str) and is_plain_name(name))}

@@ -88,10 +88,12 @@ def _fill(read: Read, out: Array, start: int, strides: Sequence[int]) -> None:
         spans.append(spans[-1] + (size - 1) * stride)
     spans.reverse()
     near = [stride - span < PAGE_NBYTES for stride, span in zip(strides, spans[1:], strict=True)]
+    # Axes that stand end to end; windows that overlap can have as many bytes as their span, too.
+    whole = [stride == span for stride, span in zip(strides, spans[1:], strict=True)]
 
     def part(out: Array, start: int, axis: int) -> None:
         span = (out.shape[0] - 1) * strides[axis] + spans[axis + 1] if out.ndim else 1
-        if span == out.nbytes and out.flags.c_contiguous:
+        if all(whole[axis:]) and out.flags.c_contiguous:
             read(start, out.reshape(-1).data)
         elif span <= SPAN_NBYTES and all(near[axis:]):
             _window(read, out, start, strides[axis:], span)

@@ -1,7 +1,7 @@
 """Temporary names beside an output, and what runs that were killed have left under them.
 
     .NAME.1f2e3d4c.tmp        an output in the making, or what it has replaced; locked by the run that writes it
-    .NAME.1f2e3d4c.tmp.old    what is being replaced, where the file system cannot exchange two names in one step
+    .NAME.1f2e3d4c.tmp.old    what was at the output's place, and is not replaced yet; it is never removed
 
 A lock (flock) says whether the run that made a name still lives: the kernel gives it up when a process ends, however it
 ends.  Where a file system has no locks, nothing is ever removed.
@@ -15,10 +15,12 @@ import secrets
 import shutil
 import stat
 from contextlib import suppress
+from zlib import crc32
 
 from paramtool.engine.modes import PRIVATE_FILE, PRIVATE_FOLDER
 from paramtool.formats._files import walk
 
+KEPT = ".old"
 MAX_STEM_BYTES = 150
 """So much of the output's name stands in a temporary one: names are limited in bytes, to 255 of them mostly."""
 
@@ -28,11 +30,17 @@ def temporary_name(path: str) -> str:
     return os.path.join(os.path.dirname(path) or ".", f".{_stem(path)}.{secrets.token_hex(4)}.tmp")
 
 
+def kept_name(temporary: str) -> str:
+    """The name for what an output replaces, until it is replaced."""
+    return f"{temporary}{KEPT}"
+
+
 def _stem(path: str) -> str:
-    name = os.path.basename(path)
+    """The output's name; of a long one its beginning, and what tells it from others that begin so."""
+    whole = name = os.path.basename(path)
     while len(os.fsencode(name)) > MAX_STEM_BYTES:
         name = name[:-1]
-    return name
+    return name if name == whole else f"{name}~{crc32(os.fsencode(whole)):08x}"
 
 
 def create(path: str, is_folder: bool) -> tuple[str, int | None]:
@@ -98,11 +106,16 @@ def is_still(name: str, file: int) -> bool:
 
 def remove(path: str) -> bool:
     """Remove a file or a folder with all in it, if it is there; whether nothing is left."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path, ignore_errors=True)
-    else:
+    if not os.path.isdir(path) or os.path.islink(path):
         with suppress(OSError):
             os.unlink(path)
+        return not os.path.lexists(path)
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.lexists(path):  # a folder that may not be written to keeps what is in it
+        for place, _, _ in os.walk(path):
+            with suppress(OSError):
+                os.chmod(place, PRIVATE_FOLDER)
+        shutil.rmtree(path, ignore_errors=True)
     return not os.path.lexists(path)
 
 
@@ -112,7 +125,7 @@ def clear(path: str) -> list[str]:
     ours = re.compile(rf"\.{re.escape(_stem(path))}\.[0-9a-f]{{8}}\.tmp")
     try:
         with os.scandir(folder) as entries:
-            found = [entry.name for entry in entries if ours.fullmatch(entry.name.removesuffix(".old"))]
+            found = [entry.name for entry in entries if ours.fullmatch(entry.name.removesuffix(KEPT))]
     except OSError:
         return []
     notes = []
@@ -123,13 +136,9 @@ def clear(path: str) -> list[str]:
 
 def _clear(path: str, name: str) -> list[str]:
     """What is done with one name."""
-    made = name.removesuffix(".old")
-    if made != name and os.path.lexists(made) and not os.path.lexists(path):
-        if (lock := lock_of(made)) is None:
-            return []  # a run that lives is about to put its output there
-        os.rename(name, path)
-        os.close(lock)
-        return [f"{path}: was put back; a run that was killed while it replaced it had left it as {name}"]
+    made = name.removesuffix(KEPT)
+    if made != name:
+        return _put_back(path, made, name)
     if (lock := lock_of(name)) is None:
         return []
     nbytes = _nbytes(name)
@@ -137,6 +146,18 @@ def _clear(path: str, name: str) -> list[str]:
     os.close(lock)
     what = "removed; a run" if gone else "cannot be removed; a run"
     return [f"{name} ({nbytes} bytes): {what} that was killed had left it"]
+
+
+def _put_back(path: str, made: str, kept: str) -> list[str]:
+    """What stood at the output's place goes back there if that is free, and is never removed."""
+    if os.path.lexists(made):
+        if (lock := lock_of(made)) is None:
+            return []  # a run that lives is about to put its output there
+        os.close(lock)
+    if os.path.lexists(path):
+        return [f"{kept}: is what {path} was before a run was killed; it was left alone"]
+    os.rename(kept, path)
+    return [f"{path}: was put back; a run that was killed while it replaced it had left it as {kept}"]
 
 
 def _nbytes(path: str) -> int:

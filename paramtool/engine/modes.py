@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from operator import and_
 
@@ -89,10 +89,12 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
-def settle_folder(folder: str, mode: int, files: int, side: Mapping[str, int], replaced: str) -> None:
+def settle_folder(
+    folder: str, mode: int, files: int, side: Mapping[str, int], source: Callable[[str], str], replaced: str
+) -> None:
     """Give a folder and all in it their permissions: `files` to its files, those in `side` to those that came along.
 
-    `side` has the modes of their sources, by their names.
+    `side` has the modes of their sources, by their names; `source` is the folder that one inside comes from, or empty.
     """
     masked = umask()
     for place, folders, names in walk(folder):
@@ -103,5 +105,7 @@ def settle_folder(folder: str, mode: int, files: int, side: Mapping[str, int], r
             own = side[inside] & ~masked if inside in side else files
             settle(os.path.join(place, name), own, replaced and os.path.join(replaced, *inside.split("/")))
         for name in folders:
-            settle(os.path.join(place, name), mode, replaced and os.path.join(replaced, *(prefix + name).split("/")))
+            inside = prefix + name
+            own = mode & of_place(found) if (found := source(inside)) else mode
+            settle(os.path.join(place, name), own, replaced and os.path.join(replaced, *inside.split("/")))
     settle(folder, mode, replaced)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.elements import Elements, take
 from paramtool.errors import FormatError, OutputError
-from paramtool.formats._files import changed, check_unchanged, file_changed, read_at, unreadable
+from paramtool.formats._files import changed, check_unchanged, file_changed, open_source, read_at
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
 from paramtool.model.inflating import Budget
@@ -94,10 +94,7 @@ class Source:
             self.settle()
             self._files.pop(next(iter(self._files))).close()
         source = next(file for file in self.checkpoint.files if file.path == path)
-        try:
-            file = open(path, "rb")
-        except OSError as error:
-            raise unreadable(path, error) from None
+        file, _ = open_source(path)
         self._files[path] = file
         if changed(source, os.fstat(file.fileno())):
             raise file_changed(path)
@@ -135,7 +132,7 @@ class Source:
         if isinstance(storage.backing, ByteRange):
             return self._file(storage.backing.file), storage.backing.start
         if self._spool is None:
-            self._spool = tempfile.TemporaryFile()
+            self._spool = _spool()
         if storage_id not in self._spooled:
             self._spooled[storage_id] = self._decode_into(self._spool, storage)
         return self._spool, self._spooled[storage_id]
@@ -391,6 +388,20 @@ class Source:
                     yield out
         if not machine.eof:
             raise FormatError(f"{file.name}: storage {storage.id} inflates to less than {nbytes} bytes")
+
+
+def _spool() -> BinaryIO:
+    """A temporary file without a name, in the folder that TMPDIR names or the system's; OutputError where it has none.
+
+    Python itself would go on to other folders, and at last to the current one.
+    """
+    folder = os.environ.get("TMPDIR") or "/tmp" if os.name == "posix" else tempfile.gettempdir()
+    try:
+        return tempfile.TemporaryFile(dir=folder)
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: no temporary file can be made: {error.strerror}", hint="TMPDIR=... names another folder"
+        ) from None
 
 
 def read_blocks(file: BinaryIO, start: int, stop: int) -> Iterator[memoryview]:

@@ -42,9 +42,12 @@ class Staged:
         inputs: Iterable[str] = (),
         known: Mapping[str, str] = NOTHING,
         weights: Iterable[WeightsName] = (),
-        folders: Iterable[str] = (),
+        folders: Mapping[str, str] = NOTHING,
     ) -> None:
-        """`folders` are the input folders, whose permissions a folder gets; see `check_place` for the rest."""
+        """`folders` are the input folders, whose permissions folders get: {name in the output: input folder}.
+
+        The name is empty for the output itself.  See `check_place` for the rest.
+        """
         self.path = os.path.normpath(path)
         self.is_folder = is_folder
         self.force = force
@@ -55,7 +58,7 @@ class Staged:
         self.temporary = ""
         self._given = path
         self._inputs, self._known, self._weights = list(inputs), known, list(weights)
-        self._folders = list(folders)
+        self._folders = dict(folders)
         self._watched: list[SourceFile] = []
         self._side: dict[str, SourceFile] = {}
         self._held: int | None = None
@@ -92,9 +95,8 @@ class Staged:
     def _clean(self) -> None:
         """Remove what stands under the temporary name; a signal waits until that is done."""
         with held():
-            for name in (self.temporary, f"{self.temporary}.old") if self.temporary else ():
-                if not leftovers.remove(name):
-                    self.notes.append(f"{name}: cannot be removed; nothing needs it any more")
+            if self.temporary and not leftovers.remove(self.temporary):
+                self.notes.append(f"{self.temporary}: cannot be removed; nothing needs it any more")
             if self._held is not None:
                 os.close(self._held)
             self.temporary, self._held = "", None
@@ -171,9 +173,21 @@ class Staged:
                     self._replace_folder(listing)
                 else:
                     os.replace(self.temporary, self.path)
-                sync_folder(os.path.dirname(self.path) or ".")
+                self._sync()
         except OSError as error:
             raise output_error(self.path, error) from None
+
+    def _sync(self) -> None:
+        """Wait until the disk has the output's name."""
+        folder = os.path.dirname(self.path) or "."
+        try:
+            sync_folder(folder)
+        except OSError as error:
+            what = "is in its place, but the disk does not confirm that it has it"
+            raise OutputError(
+                f"{self.path}: {what}: {folder}: {error.strerror}",
+                hint="the disk may fail; verify the output once it is mounted again",
+            ) from None
 
     def _settle(self) -> None:
         """Give the output its permissions."""
@@ -181,9 +195,17 @@ class Staged:
         if not self.is_folder:
             modes.settle(self.temporary, files, self.path)
             return
-        folder = modes.allowed_by_all(map(modes.of_place, self._folders), modes.of_folder(files))
+        folder = modes.allowed_by_all(map(modes.of_place, self._folders.values()), modes.of_folder(files))
         side = {name: file.mode for name, file in self._side.items()}
-        modes.settle_folder(self.temporary, folder, files, side, self.path)
+        modes.settle_folder(self.temporary, folder, files, side, self._folder_of, self.path)
+
+    def _folder_of(self, name: str) -> str:
+        """The input folder that a folder inside the output comes from; empty where there is none."""
+        for mine, theirs in self._folders.items():
+            if not mine or name == mine or name.startswith(f"{mine}/"):
+                found = os.path.join(theirs, *name[len(mine) :].split("/"))
+                return found if os.path.isdir(found) else ""
+        return ""
 
     def _put(self) -> None:
         """Move it where nothing is, and over nothing that comes there meanwhile."""
@@ -207,22 +229,51 @@ class Staged:
         return OutputError(f"{self.path}: was made by somebody else meanwhile", hint="--force overwrites it")
 
     def _replace_folder(self, listing: Mapping[str, object]) -> None:
-        """Put the folder in the place of one that was judged before, unless that has changed since."""
-        if exchange.rename(self.temporary, self.path, exchange.EXCHANGE):
-            if came := _came(listing, _listing(self.temporary)):
-                exchange.rename(self.temporary, self.path, exchange.EXCHANGE)
-                raise _arrived(self.path, came)
-            return
-        old = f"{self.temporary}.old"
-        os.rename(self.path, old)
+        """Put the folder in the place of one that was judged before, unless that has changed since.
+
+        What was there is never removed before the new one stands in its place and nothing has come meanwhile.
+        """
+        lock = leftovers.lock_of(self.path)  # under its next name it must not look like a dead run's
         try:
-            if came := _came(listing, _listing(old)):
-                raise _arrived(self.path, came)
-            os.rename(self.temporary, self.path)
-        except BaseException:
-            os.rename(old, self.path)
-            raise
-        leftovers.remove(old)
+            old = leftovers.kept_name(self.temporary)
+            if exchange.rename(self.temporary, self.path, exchange.EXCHANGE):
+                try:
+                    if came := _came(listing, _listing(self.temporary)):
+                        raise _arrived(self.path, came)
+                except BaseException:
+                    self._put_back(self.temporary, old)
+                    raise
+                return
+            os.rename(self.path, old)
+            try:
+                if came := _came(listing, _listing(old)):
+                    raise _arrived(self.path, came)
+                os.rename(self.temporary, self.path)
+            except BaseException:
+                self._put_back(old, old)
+                raise
+            os.rename(old, self.temporary)
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+    def _put_back(self, name: str, kept: str) -> None:
+        """Give the folder that was replaced its place again; where that fails, keep it under a name that says so."""
+        try:
+            if name == kept:
+                os.rename(name, self.path)
+            elif not exchange.rename(name, self.path, exchange.EXCHANGE):
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        except OSError as error:
+            with suppress(OSError):
+                os.rename(name, kept)
+            where = kept if os.path.lexists(kept) else name
+            if where == self.temporary:
+                self.temporary = ""  # not ours to remove
+            raise OutputError(
+                f"{self.path}: could not be replaced, nor put back ({error.strerror}); what it held is {where}",
+                hint=f"mv {where} {self.path}",
+            ) from None
 
 
 def _listing(folder: str) -> dict[str, object]:

@@ -16,6 +16,7 @@ from paramtool.errors import OutputError
 from paramtool.formats._files import open_source
 from paramtool.formats._output import Late, OutputFile
 from paramtool.model.plan import Copy, Target
+from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 
 KERNEL_NBYTES = 1 << 20
@@ -83,8 +84,11 @@ def copy_whole(staged: Staged, files: Mapping[str, str], advance: Advance) -> No
                 sink.copy(file, 0, status.nbytes)
             staged.watch_side(name, status)
     try:
-        for place in {os.path.dirname(staged.file(name)) for name in files}:
-            sync_folder(place)
+        inside = {os.path.dirname(name) for name in files}
+        while around := {os.path.dirname(name) for name in inside} - inside:
+            inside |= around
+        for name in inside:
+            sync_folder(staged.file(name))
     except OSError as error:
         raise output_error(staged.path, error) from None
 
@@ -126,7 +130,8 @@ def _write_target(target: Target, source: Source, sink: Sink) -> None:
 
 def _write_run(view: View, source: Source, sink: Sink) -> None:
     """Append a window row by row, by the kernel where it is one long run."""
-    if view.is_contiguous and view.nbytes >= KERNEL_NBYTES:
+    stands = isinstance(source.checkpoint.storages[int(view.storage)].backing, ByteRange)
+    if stands and view.is_contiguous and view.nbytes >= KERNEL_NBYTES:
         source.prove_later(int(view.storage))
         file, base = source.place(int(view.storage))
         source.nbytes_read += view.nbytes
@@ -143,7 +148,7 @@ def _write_band(copies: Sequence[Copy], source: Source, sink: Sink, low: int, hi
     """
     import numpy as np
 
-    data = np.empty(high - low, "u1")
+    data = np.zeros(high - low, "u1")
     for copy in copies:
         view = copy.destination
         size = view.dtype.block_bytes

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
+from paramtool.errors import FormatError
+from paramtool.formats._files import open_source, read_bytes
 from paramtool.formats._tree import is_flat
 from paramtool.formats._weights import Pair, Weights, is_index_name
 from paramtool.model.checkpoint import Checkpoint, Entry
@@ -163,8 +165,8 @@ def _start(checkpoint: Checkpoint, entry: Entry) -> bytes | None:
     if storage is None or not isinstance(storage.backing, ByteRange):
         return None
     try:
-        with open(storage.backing.file, "rb") as file:
-            file.seek(storage.backing.start + view.byte_start)
-            return file.read(min(view.nbytes, MAX_WINDOW_NBYTES))
-    except OSError:
+        file, _ = open_source(storage.backing.file)
+        with file:
+            return read_bytes(file, storage.backing.start + view.byte_start, min(view.nbytes, MAX_WINDOW_NBYTES))
+    except FormatError:
         return None

@@ -89,6 +89,10 @@ def _constant(text: str) -> NoReturn:
 _FINITE: dict[str, Any] = {"parse_float": _float, "parse_int": _int, "parse_constant": _constant}
 
 
+MAX_INDEX_NBYTES = 256 << 20
+"""Of an index of shards, or an alias record in one."""
+
+
 def strict_file(path: str, what: str, max_nbytes: int) -> tuple[Any, SourceFile]:
     """The value of a file of JSON; FormatError where it cannot be read, is larger than `what` is, or is no JSON."""
     file, source = open_source(path)

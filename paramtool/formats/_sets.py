@@ -13,7 +13,6 @@ Two sets that differ are never mixed up in silence: whoever wants one has to say
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,7 +21,7 @@ from fnmatch import fnmatchcase
 from shlex import quote
 
 from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural
-from paramtool.formats import _sniff
+from paramtool.formats import _json, _sniff
 from paramtool.formats._copies import compared, holds_more, holds_weights, is_main, is_something_else
 from paramtool.formats._files import unreadable
 from paramtool.formats._training import is_training_state
@@ -196,9 +195,8 @@ def is_index(path: str) -> bool:
     if not is_index_name(path):
         return False
     try:
-        with open(path, encoding="utf-8") as file:
-            held = json.load(file)
-    except (OSError, ValueError, RecursionError):
+        held, _ = _json.strict_file(path, "an index", _json.MAX_INDEX_NBYTES)
+    except FormatError:
         return True
     return isinstance(held, dict) and "weight_map" in held
 
@@ -206,9 +204,9 @@ def is_index(path: str) -> bool:
 def _shards(path: str) -> set[str]:
     """The files that an index lists, as far as it can be read: what is wrong with it is said where it is read."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return {name for name in json.load(file)["weight_map"].values() if isinstance(name, str)}
-    except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        held, _ = _json.strict_file(path, "an index", _json.MAX_INDEX_NBYTES)
+        return {name for name in held["weight_map"].values() if isinstance(name, str)}
+    except (FormatError, LookupError, AttributeError, TypeError):
         return set()
 
 

@@ -24,8 +24,6 @@ from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.objects import EMPTY, Node
 from paramtool.model.storage import SourceFile, Storage
 
-MAX_INDEX_NBYTES = 256 << 20
-
 
 def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
     """One checkpoint over all the shards that an index names."""
@@ -93,7 +91,7 @@ def _read_shards(
 
 
 def _read_index(path: str) -> tuple[dict[str, str], dict[str, Any], SourceFile]:
-    index, source = _json.strict_file(path, "an index", MAX_INDEX_NBYTES)
+    index, source = _json.strict_file(path, "an index", _json.MAX_INDEX_NBYTES)
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise FormatError(f"{path}: has no weight_map of names and files; it is no index of a sharded checkpoint")

@@ -130,7 +130,7 @@ class Work:
         others = {
             f"{one.folder}/{name}": file for one in self.inputs for name, file in brought(one, target).files.items()
         }
-        given = [one.path for one in self.inputs if is_folder(one.path)]
+        given = {one.folder: one.path for one in self.inputs if is_folder(one.path)}
         with Staged(target, True, force, files, others, folders=given) as staged:
             families.make_folders(staged, folders)
             bring(staged, others, progress)

@@ -293,7 +293,7 @@ def carry_out(
     known = {name: file for work in works for name, file in work.where.companions_inside().items()} | dict(beside)
     read = [name for work in works for name in work.where.read]
     weights = [work.where.name_inside for work in works]
-    folders = [where.folder] if where.folder else []
+    folders = {"": where.folder} if where.folder else {}
     cloned = [0]
     with Staged(where.path, where.is_folder, force, read, known, weights, folders) as staged:
         bring(staged, beside, progress)

@@ -11,6 +11,7 @@ from typing import Any
 from paramtool import layouts
 from paramtool.cudnn import asking, grid, record
 from paramtool.engine.places import check_place
+from paramtool.engine.sink import Sink
 from paramtool.engine.staging import Staged
 from paramtool.errors import OutputError, UsageError
 from paramtool.jobs._progress import Path, Progress, silent
@@ -61,10 +62,6 @@ def write_record(document: Mapping[str, Any], output: Path, *, force: bool = Fal
     """Write a record whole or not at all; OutputError where something is there already."""
     path = os.fspath(output)
     with Staged(path, False, force) as staged:
-        try:
-            with open(staged.temporary, "w", encoding="utf-8") as file:
-                json.dump(document, file, indent=1)
-                file.write("\n")
-        except OSError as error:
-            raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
+        with Sink(staged, "", lambda nbytes: None) as sink:
+            sink.write((json.dumps(document, indent=1) + "\n").encode())
         staged.commit()

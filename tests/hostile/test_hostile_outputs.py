@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from paramtool import dedup
+from paramtool import dedup, export
 from paramtool.engine import exchange, leftovers, staging
 from paramtool.errors import FormatError, OutputError
 
@@ -183,6 +183,31 @@ def test_what_a_killed_run_had_taken_away_is_put_back(tmp_path: Path) -> None:
     assert not leftover(tmp_path)
 
 
+def test_what_stood_at_the_place_is_never_removed(tmp_path: Path) -> None:
+    """Alone it goes back; where another output has come, it stays beside it and is named."""
+    source = folder(tmp_path / "in")
+    dedup(source, tmp_path / "out")
+    kept = leftovers.kept_name(leftovers.temporary_name(str(tmp_path / "out")))
+    (tmp_path / "out").rename(kept)
+    assert [text for text in leftovers.clear(str(tmp_path / "out")) if "put back" in text]
+    assert (tmp_path / "out" / "model.safetensors").exists()
+    (tmp_path / "out").rename(kept)
+    (tmp_path / "out").mkdir()
+    assert [text for text in leftovers.clear(str(tmp_path / "out")) if "left alone" in text]
+    assert (Path(kept) / "model.safetensors").exists()
+
+
+def test_long_names_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
+    one, other = (str(tmp_path / ("x" * 200 + end)) for end in ("1", "2"))
+    name, file = leftovers.create(one, is_folder=False)
+    assert file is not None
+    os.close(file)
+    assert leftovers.clear(other) == []
+    assert os.path.exists(name)
+    assert leftovers.clear(one)
+    assert not os.path.exists(name)
+
+
 # --- what file systems lack --------------------------------------------------------------------------------------
 
 
@@ -233,6 +258,69 @@ def test_what_arrives_in_a_folder_while_it_is_replaced_is_kept(
     assert not leftover(tmp_path)
 
 
+@pytest.mark.parametrize("exchanges", [True, False])
+@pytest.mark.parametrize("fails_at", ["look", "look, and all renames then", "second rename and all then"])
+def test_the_old_folder_is_never_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchanges: bool, fails_at: str
+) -> None:
+    """Whatever fails while it is replaced, it is at its place, or under a name that the error says."""
+    source = folder(tmp_path / "in")
+    dedup(source, tmp_path / "out")
+    (tmp_path / "in" / "model.safetensors").write_bytes((tmp_path / "out" / "model.safetensors").read_bytes())
+    inode = (tmp_path / "out").stat().st_ino
+    looks, renames = [], []
+    listing, exchange_names, rename = staging._listing, exchange.rename, os.rename
+
+    def look(path: str) -> dict[str, object]:
+        looks.append(path)
+        if len(looks) > 1 and "look" in fails_at:
+            raise OSError(5, "Input/output error", path)
+        return listing(path)
+
+    def fails() -> bool:
+        renames.append(1)
+        return len(renames) > 1 and "then" in fails_at
+
+    def exchanged(a: str, b: str, flag: int) -> bool:
+        if not exchanges:
+            return False
+        if fails():
+            raise OSError(5, "Input/output error")
+        return exchange_names(a, b, flag)
+
+    def renamed(a: str, b: str) -> None:
+        if fails():
+            raise OSError(5, "Input/output error")
+        rename(a, b)
+
+    monkeypatch.setattr(staging, "_listing", look)
+    monkeypatch.setattr(exchange, "rename", exchanged)
+    monkeypatch.setattr(os, "rename", renamed)
+    try:
+        dedup(source, tmp_path / "out", force=True)
+    except OutputError as error:
+        places = [path for path in (tmp_path / "out", *leftover(tmp_path)) if path.exists()]
+        (old,) = (path for path in places if path.stat().st_ino == inode)
+        assert old == tmp_path / "out" or str(old) in str(error)
+        assert (old / "model.safetensors").exists()
+    else:
+        assert exchanges, "an exchange that worked needs no other rename"
+        assert "look" not in fails_at
+
+
+@pytest.mark.usefixtures("umask")
+def test_folders_inside_are_as_open_as_their_sources(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in")
+    (source / "sub" / "deep").mkdir(parents=True)
+    (source / "sub" / "deep" / "notes.json").write_text("{}")
+    (source / "sub").chmod(0o700)
+    (source / "sub" / "deep").chmod(0o750)
+    dedup(source, tmp_path / "out")
+    assert mode(tmp_path / "out") == 0o755
+    assert mode(tmp_path / "out" / "sub") == 0o700
+    assert mode(tmp_path / "out" / "sub" / "deep") == 0o750
+
+
 @pytest.mark.parametrize("nbytes", [252, 255])
 def test_names_are_limited_in_bytes(tmp_path: Path, nbytes: int) -> None:
     source = folder(tmp_path / "in") / "model.safetensors"
@@ -244,6 +332,30 @@ def test_names_are_limited_in_bytes(tmp_path: Path, nbytes: int) -> None:
     with pytest.raises(OutputError, match="256 bytes"):
         dedup(source, tmp_path / f"{'y' * 244}.safetensors")
     assert not leftover(tmp_path)
+
+
+def test_overlapping_windows_are_exported_as_torch_has_them(tmp_path: Path) -> None:
+    """Windows that overlap can have as many elements as they span: torch is the judge."""
+    base = torch.arange(9.0)
+    views = {"base": base, "rows": base.as_strided((3, 3), (2, 2)), "slide": base.as_strided((3, 3), (1, 1))}
+    torch.save(views, tmp_path / "a.pt")
+    export(tmp_path / "a.pt", tmp_path / "out.safetensors", all_names=True)
+    found = load_file(tmp_path / "out.safetensors")
+    assert {name: value.tolist() for name, value in found.items()} == {n: v.tolist() for n, v in views.items()}
+
+
+def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in")
+    os.mkfifo(source / "x.safetensors.index.json")
+    done = subprocess.run(
+        [sys.executable, "-m", "paramtool", "inspect", str(source)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in (0, 2, 3), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # --- inputs that change ------------------------------------------------------------------------------------------
