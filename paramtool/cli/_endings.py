@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from contextlib import suppress
@@ -81,6 +82,8 @@ def failure(error: BaseException) -> Failure | None:
         case MemoryError() | RecursionError():
             what = "memory" if isinstance(error, MemoryError) else "stack"
             return Failure(3, f"out of {what}", "the file may be a bomb, or the machine's memory is limited")
+        case OSError(errno=errno.EMFILE | errno.ENFILE):
+            return Failure(3, "too many open files", "`ulimit -n 1024` allows more")
         case OSError(filename=None):
             return None
         case OSError():

@@ -56,6 +56,11 @@ def create(path: str, is_folder: bool) -> tuple[str, int | None]:
             os.mkdir(name, PRIVATE_FOLDER)
         else:
             os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE))
+        private = PRIVATE_FOLDER if is_folder else PRIVATE_FILE
+        now = os.lstat(name).st_mode
+        if now & private != private:  # a umask may take from the owner, too
+            with suppress(OSError):  # FAT and the like have no permissions
+                os.chmod(name, private | now & stat.S_ISGID)
         file = opened(name)
         try:
             if file is None or (_locked(file) is not False and is_still(name, file)):

@@ -12,9 +12,11 @@ Until it is whole, an output can be read by its owner alone.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import reduce
 from operator import and_
 
@@ -61,6 +63,15 @@ def of_folder(mode: int) -> int:
     return mode | (mode & 0o444) >> 2
 
 
+def private(file: int, mode: int = PRIVATE_FILE) -> int:
+    """An open file that was just made, with its owner's permissions whatever the umask took."""
+    now = os.fstat(file).st_mode
+    if now & mode != mode:
+        with suppress(OSError):  # FAT and the like have no permissions
+            os.fchmod(file, mode | now & stat.S_ISGID)
+    return file
+
+
 def settle(path: str, mode: int, replaced: str) -> None:
     """Give a file or a folder its permissions: those of what it replaces where that is there, else `mode`.
 
@@ -69,14 +80,20 @@ def settle(path: str, mode: int, replaced: str) -> None:
     file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     try:
         now, old = os.fstat(file), _status(replaced) if replaced else None
+        kept = stat.S_ISGID if stat.S_ISDIR(now.st_mode) else 0  # what is made in such a folder gets its group
+        group = now.st_mode & kept
         if old is not None and stat.S_IFMT(old.st_mode) == stat.S_IFMT(now.st_mode):
-            mode = old.st_mode & PERMISSIONS
+            mode, group = old.st_mode & PERMISSIONS, old.st_mode & kept
             if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
                 try:
                     os.fchown(file, old.st_uid, old.st_gid)
                 except OSError:  # another's file or group: this group may do no more than anybody
                     mode &= ~0o070 | (mode & 0o007) << 3
-        os.fchmod(file, mode)
+        try:
+            os.fchmod(file, mode | group)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):  # FAT and the like have no permissions
+                raise
     finally:
         os.close(file)
 

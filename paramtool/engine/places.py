@@ -15,6 +15,16 @@ from paramtool.formats._weights import WeightsName
 NOTHING: Mapping[str, str] = {}
 
 
+def settled(path: str) -> str:
+    """A path in its shortest form; `.` and `..` by their own names, since an output is made beside its place.
+
+    >>> settled("a//b/.") , settled("/a/..")
+    ('a/b', '/')
+    """
+    path = os.path.normpath(path)
+    return os.path.realpath(path) if os.path.basename(path) in (os.curdir, os.pardir) else path
+
+
 def check_place(
     path: str,
     is_folder: bool,
@@ -46,7 +56,7 @@ def _check_place(
         raise OutputError("the name of the output is empty", hint="-o FILE.safetensors")
     if path.endswith(os.sep) and not is_folder:
         raise OutputError(f"{path!r}: is no name for a file", hint="-o FILE.safetensors")
-    path = os.path.normpath(path)
+    path = settled(path)
     parent = os.path.dirname(path) or "."
     if not os.path.isdir(parent):
         raise OutputError(f"{path}: the folder {parent} does not exist", hint=f"mkdir -p {parent}")
@@ -90,5 +100,14 @@ def check_apart(output: str, inputs: Iterable[str]) -> None:
 
 
 def output_error(path: str, error: OSError) -> OutputError:
-    hint = "free some space, or -o on another disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    return OutputError(f"{path}: cannot be written: {error.strerror}", hint=hint)
+    return OutputError(f"{path}: cannot be written: {error.strerror}", hint=HINTS.get(error.errno or 0, ""))
+
+
+HINTS = {
+    errno.ENOSPC: "free some space, or -o on another disk",
+    errno.EDQUOT: "free some space, or -o on another disk",
+    errno.EROFS: "-o names a place that can be written to",
+    errno.EFBIG: "the file system, or `ulimit -f`, allows no file of that size",
+    errno.EMFILE: "`ulimit -n 1024` allows more open files",
+    errno.EPERM: "its folder may keep others from replacing it (the sticky bit), or it may not be changed",
+}

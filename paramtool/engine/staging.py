@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import BinaryIO, TypeVar
 
 from paramtool.engine import exchange, leftovers, modes
-from paramtool.engine.places import NOTHING, check_place, output_error
+from paramtool.engine.places import NOTHING, check_place, output_error, settled
 from paramtool.engine.signals import held
 from paramtool.errors import OutputError, ParamtoolError, some
 from paramtool.formats._files import check_unchanged, walk
@@ -48,7 +48,7 @@ class Staged:
 
         The name is empty for the output itself.  See `check_place` for the rest.
         """
-        self.path = os.path.normpath(path)
+        self.path = settled(path)
         self.is_folder = is_folder
         self.force = force
         self.cloned = 0
@@ -121,7 +121,7 @@ class Staged:
         if self._held is None:  # Windows
             return os.open(path, flags, modes.PRIVATE_FILE)
         if self.is_folder:
-            return os.open(name, flags, modes.PRIVATE_FILE, dir_fd=self._held)
+            return modes.private(os.open(name, flags, modes.PRIVATE_FILE, dir_fd=self._held))
         file = os.open(path, flags & ~(os.O_TRUNC | os.O_CREAT))
         if not os.path.samestat(os.fstat(file), os.fstat(self._held)):
             os.close(file)
@@ -142,6 +142,7 @@ class Staged:
                     os.mkdir(self.file(made))
                 else:
                     os.mkdir(made, modes.PRIVATE_FOLDER, dir_fd=self._held)
+                    os.close(modes.private(os.open(made, os.O_RDONLY, dir_fd=self._held), modes.PRIVATE_FOLDER))
 
     def watch(self, files: Iterable[SourceFile]) -> None:
         """Files that the weights are made from: `commit` is a FormatError where one of them has changed by then."""

@@ -20,6 +20,8 @@ def read_names(path: Path) -> list[str]:
     path = os.fspath(path)
     try:
         if path == STANDARD_INPUT:
+            if sys.stdin is None:  # closed
+                raise UsageError("standard input is closed; expected the list of names there")
             data = sys.stdin.buffer.read()
         else:
             with open(path, "rb") as file:

@@ -112,6 +112,36 @@ def test_what_is_being_written_is_nobody_elses(tmp_path: Path, monkeypatch: pyte
     assert all(not permissions & 0o077 for permissions in seen)
 
 
+def test_a_folder_keeps_the_set_group_bit_that_mkdir_gives_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0o2775)
+    (tmp_path / "plain").mkdir()
+    source = folder(tmp_path / "in")
+    for _ in range(2):
+        dedup(source, tmp_path / "out", force=True)
+        bits = [(tmp_path / name).stat().st_mode & stat.S_ISGID for name in ("out", "plain")]
+        assert bits[0] == bits[1] != 0
+
+
+def test_an_output_can_be_made_whatever_the_umask_takes(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in")
+    old = os.umask(0o777)
+    try:
+        dedup(source, tmp_path / "out")
+    finally:
+        os.umask(old)
+    assert mode(tmp_path / "out") == 0
+    (tmp_path / "out").chmod(0o700)
+    assert not leftover(tmp_path)
+
+
+def test_the_current_folder_can_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = folder(tmp_path / "in")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    dedup(source, ".", force=True)
+    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == ["config.json", "model.safetensors"]
+
+
 # --- what killed runs leave --------------------------------------------------------------------------------------
 
 KILLED = """
