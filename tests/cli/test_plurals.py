@@ -129,7 +129,7 @@ def counted_by_hand() -> Iterator[str]:
 ALWAYS_SEVERAL = {
     "cli/dedup.py: {len(memory)} names",
     "cli/_inspect_rows.py: {names} names",
-    "formats/_walk.py: {self.max_places} places",
+    "formats/_numpy_values.py: {len(shape)} axes",
     "formats/mxnet.py: {count} arrays",
     "formats/mxnet.py: {count} times",
     "formats/mxnet.py: {ndim} axes",
