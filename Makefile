@@ -74,7 +74,7 @@ test: $(VENV)/stamp-test
 
 hard: $(VENV)/stamp-test
 	PARAMTOOL_HARD=1 $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=8 --dist=worksteal \
-	    $(wildcard tests/faults tests/hostile tests/fuzz)
+	    $(wildcard tests/faults tests/hostile tests/fuzz tests/contracts)
 
 fuzz: $(VENV)/stamp-test
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --processes $(PROCESSES) --start '$(START)'

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from paramtool.engine.places import output_error
+from paramtool.engine.places import check_place, output_error
 from paramtool.engine.staging import Staged
 from paramtool.errors import OutputError
 
@@ -59,7 +59,9 @@ class Output:
         if os.path.isdir(self.path):
             raise OutputError(f"{self.flag}: {self.path}: is a folder, not a file", hint=f"{self.flag} FILE")
         try:
-            return Staged(self.path, False, self.force or self.is_ours, self.inputs)
+            force = self.force or self.is_ours
+            check_place(self.path, False, force, self.inputs)
+            return Staged(self.path, False, force, self.inputs)
         except OutputError as error:
             hint = re.sub(r"(?<!\S)-o\b", self.flag, error.hint)  # where the place of something else is told of
             raise OutputError(f"{self.flag}: {error}", hint=hint) from None

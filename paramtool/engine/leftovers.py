@@ -56,19 +56,26 @@ def create(path: str, is_folder: bool) -> tuple[str, int | None]:
             os.mkdir(name, PRIVATE_FOLDER)
         else:
             os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE))
-        private = PRIVATE_FOLDER if is_folder else PRIVATE_FILE
-        now = os.lstat(name).st_mode
-        if now & private != private:  # a umask may take from the owner, too
-            with suppress(OSError):  # FAT and the like have no permissions
-                os.chmod(name, private | now & stat.S_ISGID)
-        file = opened(name)
+        file = None
         try:
+            _give_back(name, PRIVATE_FOLDER if is_folder else PRIVATE_FILE)
+            file = opened(name)
             if file is None or (_locked(file) is not False and is_still(name, file)):
                 return name, file
         except OSError:
+            if file is not None:
+                os.close(file)
             remove(name)
             raise
         os.close(file)  # another run took it for a dead one's before it was locked
+
+
+def _give_back(name: str, mode: int) -> None:
+    """Give the owner of what was just made its permissions, which a umask may have taken."""
+    now = os.lstat(name).st_mode
+    if now & mode != mode:
+        with suppress(OSError):  # FAT and the like have no permissions
+            os.chmod(name, mode | now & stat.S_ISGID)
 
 
 def opened(name: str) -> int | None:

@@ -279,7 +279,7 @@ def unproved(path: str, found: Sequence[str]) -> OutputError:
     """The error for an output that is not what was planned."""
     return OutputError(
         listed(f"{path}: does not read back as its source, so it was not kept:", found),
-        hint="this is a defect of paramtool or of the disk; please report it with the input's `inspect --json`",
+        hint="the disk fails, or paramtool has a defect; please report it with the input's `inspect --json`",
     )
 
 

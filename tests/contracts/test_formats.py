@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -39,6 +40,12 @@ def tensor_ranges(checkpoint: Checkpoint) -> dict[str, list[tuple[int, int]]]:
         if isinstance(place, ByteRange):
             ranges.setdefault(place.file, []).append((place.start, place.stop))
     return ranges
+
+
+def cuts(data: bytes) -> Sequence[int]:
+    """The lengths to which a file is cut."""
+    every = os.environ.get("PARAMTOOL_HARD") or b"\x89HDF\r\n\x1a\n" not in data
+    return range(0, len(data), 1 if every else len(data) // 150 + 1)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.format} {case.name}")
@@ -112,12 +119,15 @@ class TestFormat:
         assert jobs.verify(output, path).differences == ()
 
     def test_every_truncation_is_an_error_or_harmless(self, case: Case, tmp_path: Path) -> None:
-        """Cut after any byte a file is a FormatError, unless what was cut off says nothing (padding at the end)."""
+        """Cut after any byte a file is a FormatError, unless what was cut off says nothing (padding at the end).
+
+        A file of HDF5 is read in a process of its own: there it is cut in 150 places, and everywhere by `make hard`.
+        """
         path = case.make(tmp_path)
         expected = formats.read(path)
         for file in [Path(file.path) for file in expected.files]:
             data = file.read_bytes()
-            for length in reversed(range(len(data))):
+            for length in reversed(cuts(data)):
                 os.truncate(file, length)
                 assert _is_sound(path, expected), f"{file.name} cut after byte {length}"
             file.write_bytes(data)

@@ -384,7 +384,7 @@ def test_what_has_no_form_is_refused_or_left_out_and_named(tmp_path: Path) -> No
 EVIL: list[Any] = [
     {"opaque": "os.system", "parts": [["args", {"seq": "tuple", "items": ["true"]}]]},
     {"opaque": "torch.device", "parts": [["args", {"seq": "tuple", "items": [{"opaque": "os.system", "parts": []}]}]]},
-    {"opaque": "torch.device", "parts": [["args", "cpu"], ["state", 1]]},
+    {"opaque": "torch.device", "parts": [["args", {"seq": "tuple", "items": ["cpu"]}], ["state", 1]]},
     {"opaque": "float32", "parts": []}, {"opaque": "torch.float32\nq", "parts": []},
     {"seq": "os.system", "items": [1]}, {"map": "os.environ", "items": [["a", 1]]},
     {"seq": "torch.Size", "items": [{"tensor": "w"}]}, {"seq": "builtins.set", "items": [{"seq": "list", "items": []}]},
