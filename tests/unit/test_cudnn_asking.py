@@ -116,7 +116,10 @@ def test_another_number_of_answers(code: str, says: str, tmp_path: Path, monkeyp
 
 def test_no_gpu_is_seen_and_the_same_paramtool_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the folder and the environment of this process are."""
-    code = "import json, os, sys; sys.path.insert(0, sys.argv[3]); import paramtool; print(json.dumps({'version': paramtool.__file__ + os.environ[NAME]}))"
+    code = (
+        "import json, os, sys; sys.path.insert(0, sys.argv[3]); import paramtool; "
+        "print(json.dumps({'version': paramtool.__file__ + os.environ[NAME]}))"
+    )
     monkeypatch.setattr(asking, "MAIN", code.replace("NAME", "'CUDA_VISIBLE_DEVICES'"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
