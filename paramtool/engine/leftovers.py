@@ -1,7 +1,8 @@
 """Temporary names beside an output, and what runs that were killed have left under them.
 
     .NAME.1f2e3d4c.tmp        an output in the making, or what it has replaced; locked by the run that writes it
-    .NAME.1f2e3d4c.tmp.old    what was at the output's place, and is not replaced yet; it is never removed
+    .NAME.1f2e3d4c.tmp.old    what is being replaced, where the file system cannot exchange two names in one step
+    .NAME.1f2e3d4c.tmp.kept   what was replaced and could not be put back; no run touches it
 
 A lock (flock) says whether the run that made a name still lives: the kernel gives it up when a process ends, however it
 ends.  Where a file system has no locks, nothing is ever removed.
@@ -20,7 +21,7 @@ from zlib import crc32
 from paramtool.engine.modes import PRIVATE_FILE, PRIVATE_FOLDER
 from paramtool.formats._files import walk
 
-KEPT = ".old"
+OLD, KEPT = ".old", ".kept"
 MAX_STEM_BYTES = 150
 """So much of the output's name stands in a temporary one: names are limited in bytes, to 255 of them mostly."""
 
@@ -31,7 +32,7 @@ def temporary_name(path: str) -> str:
 
 
 def kept_name(temporary: str) -> str:
-    """The name for what an output replaces, until it is replaced."""
+    """The name for what could not be put back."""
     return f"{temporary}{KEPT}"
 
 
@@ -124,9 +125,9 @@ def remove(path: str) -> bool:
         return not os.path.lexists(path)
     shutil.rmtree(path, ignore_errors=True)
     if os.path.lexists(path):  # a folder that may not be written to keeps what is in it
-        for place, _, _ in os.walk(path):
-            with suppress(OSError):
-                os.chmod(place, PRIVATE_FOLDER)
+        with suppress(OSError, AttributeError):  # Windows has no fwalk
+            for _, _, _, place in os.fwalk(path):  # never through a link that was put in its place
+                os.fchmod(place, PRIVATE_FOLDER)
         shutil.rmtree(path, ignore_errors=True)
     return not os.path.lexists(path)
 
@@ -137,7 +138,7 @@ def clear(path: str) -> list[str]:
     ours = re.compile(rf"\.{re.escape(_stem(path))}\.[0-9a-f]{{8}}\.tmp")
     try:
         with os.scandir(folder) as entries:
-            found = [entry.name for entry in entries if ours.fullmatch(entry.name.removesuffix(KEPT))]
+            found = [entry.name for entry in entries if ours.fullmatch(entry.name.removesuffix(OLD))]
     except OSError:
         return []
     notes = []
@@ -148,9 +149,15 @@ def clear(path: str) -> list[str]:
 
 def _clear(path: str, name: str) -> list[str]:
     """What is done with one name."""
-    made = name.removesuffix(KEPT)
+    made = name.removesuffix(OLD)
     if made != name:
-        return _put_back(path, made, name)
+        if os.path.lexists(made):
+            if (alive := lock_of(made)) is None:
+                return []  # a run that lives is about to put its output there
+            os.close(alive)
+        if not os.path.lexists(path):
+            os.rename(name, path)
+            return [f"{path}: was put back; a run that was killed while it replaced it had left it as {name}"]
     if (lock := lock_of(name)) is None:
         return []
     nbytes = _nbytes(name)
@@ -158,18 +165,6 @@ def _clear(path: str, name: str) -> list[str]:
     os.close(lock)
     what = "removed; a run" if gone else "cannot be removed; a run"
     return [f"{name} ({nbytes} bytes): {what} that was killed had left it"]
-
-
-def _put_back(path: str, made: str, kept: str) -> list[str]:
-    """What stood at the output's place goes back there if that is free, and is never removed."""
-    if os.path.lexists(made):
-        if (lock := lock_of(made)) is None:
-            return []  # a run that lives is about to put its output there
-        os.close(lock)
-    if os.path.lexists(path):
-        return [f"{kept}: is what {path} was before a run was killed; it was left alone"]
-    os.rename(kept, path)
-    return [f"{path}: was put back; a run that was killed while it replaced it had left it as {kept}"]
 
 
 def _nbytes(path: str) -> int:

@@ -236,13 +236,13 @@ class Staged:
         """
         lock = leftovers.lock_of(self.path)  # under its next name it must not look like a dead run's
         try:
-            old = leftovers.kept_name(self.temporary)
+            old, kept = f"{self.temporary}{leftovers.OLD}", leftovers.kept_name(self.temporary)
             if exchange.rename(self.temporary, self.path, exchange.EXCHANGE):
                 try:
                     if came := _came(listing, _listing(self.temporary)):
                         raise _arrived(self.path, came)
                 except BaseException:
-                    self._put_back(self.temporary, old)
+                    self._put_back(self.temporary, kept)
                     raise
                 return
             os.rename(self.path, old)
@@ -251,7 +251,7 @@ class Staged:
                     raise _arrived(self.path, came)
                 os.rename(self.temporary, self.path)
             except BaseException:
-                self._put_back(old, old)
+                self._put_back(old, kept)
                 raise
             os.rename(old, self.temporary)
         finally:
@@ -261,7 +261,7 @@ class Staged:
     def _put_back(self, name: str, kept: str) -> None:
         """Give the folder that was replaced its place again; where that fails, keep it under a name that says so."""
         try:
-            if name == kept:
+            if name != self.temporary:
                 os.rename(name, self.path)
             elif not exchange.rename(name, self.path, exchange.EXCHANGE):
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))

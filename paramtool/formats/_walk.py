@@ -245,7 +245,10 @@ class Walk:
         return word(kept), kept
 
     def _items(self, items: Iterable[object], path: Path) -> tuple[Node, ...]:
-        return tuple(self.node(item, (*path, str(k))) for k, item in enumerate(items))
+        found = []
+        for k, item in enumerate(items):  # a loop: a generator would take a frame of the stack for each level
+            found.append(self.node(item, (*path, str(k))))
+        return tuple(found)
 
     def _instance(self, value: Instance, path: Path) -> Node:
         if value.path in MAPPINGS:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.fuzz import minimise
+from tests.patience import PATIENCE
 
 CORPUS = sorted(path.parent for path in minimise.CORPUS.rglob("case.json"))
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +24,7 @@ print(json.dumps(replay.%s(*map(json.loads, sys.argv[1:]))))
 def run(name: str, *arguments: object) -> dict[str, list[str]]:
     """A function of `replay` in a warm process of its own: {case: what was found}."""
     words = [sys.executable, "-c", SCRIPT % name, *map(json.dumps, arguments)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=600,
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE,
                           env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])

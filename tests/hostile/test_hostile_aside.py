@@ -74,7 +74,8 @@ def until(holds: object, what: str) -> None:
     """Wait for something that has to come."""
     end = time.monotonic() + PATIENCE
     while not holds():  # type: ignore[operator]
-        assert time.monotonic() < end, what
+        if time.monotonic() > end:
+            pytest.fail(what)
         time.sleep(0.02)
 
 

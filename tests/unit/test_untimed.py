@@ -15,6 +15,8 @@ TESTS = Path(__file__).parents[1]
 CLOCKS = {"time", "monotonic", "monotonic_ns", "time_ns"}
 CPU_CLOCKS = {"process_time", "process_time_ns", "thread_time", "perf_counter", "perf_counter_ns"}
 DURATIONS = {"timeout", "deadline"}
+LIMITED = {"fuzz/replay.py", "fuzz/runner.py", "hostile/test_bounded_work.py"}
+"""Limits of processor time are what these are about: the fuzzer's for a case, and what `make hard` alone compares."""
 
 
 def test_the_profile_is_in_force() -> None:
@@ -50,7 +52,7 @@ def clocks(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS)))
 def test_no_test_measures_time(path: Path) -> None:
     """Work is counted in calls (tests/patience.py), and other processes are waited for with patience."""
-    assert list(clocks(path)) == []
+    assert str(path.relative_to(TESTS)) in LIMITED or list(clocks(path)) == []
 
 
 def test_what_is_looked_for_is_found(tmp_path: Path) -> None:
