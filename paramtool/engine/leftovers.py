@@ -18,7 +18,7 @@ import stat
 from contextlib import suppress
 from zlib import crc32
 
-from paramtool.engine.modes import PRIVATE_FILE, PRIVATE_FOLDER
+from paramtool.engine.modes import PRIVATE_FILE, PRIVATE_FOLDER, private
 from paramtool.formats._files import walk
 
 OLD, KEPT = ".old", ".kept"
@@ -59,7 +59,7 @@ def create(path: str, is_folder: bool) -> tuple[str, int | None]:
             os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE_FILE))
         file = None
         try:
-            _give_back(name, PRIVATE_FOLDER if is_folder else PRIVATE_FILE)
+            private(name, PRIVATE_FOLDER if is_folder else PRIVATE_FILE)
             file = opened(name)
             if file is None or (_locked(file) is not False and is_still(name, file)):
                 return name, file
@@ -69,14 +69,6 @@ def create(path: str, is_folder: bool) -> tuple[str, int | None]:
             remove(name)
             raise
         os.close(file)  # another run took it for a dead one's before it was locked
-
-
-def _give_back(name: str, mode: int) -> None:
-    """Give the owner of what was just made its permissions, which a umask may have taken."""
-    now = os.lstat(name).st_mode
-    if now & mode != mode:
-        with suppress(OSError):  # FAT and the like have no permissions
-            os.chmod(name, mode | now & stat.S_ISGID)
 
 
 def opened(name: str) -> int | None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import reduce
 from operator import and_
+from typing import TypeVar
 
 from paramtool.formats._files import walk
 
@@ -63,13 +64,17 @@ def of_folder(mode: int) -> int:
     return mode | (mode & 0o444) >> 2
 
 
-def private(file: int, mode: int = PRIVATE_FILE) -> int:
-    """An open file that was just made, with its owner's permissions whatever the umask took."""
-    now = os.fstat(file).st_mode
+Place = TypeVar("Place", int, str)
+"""An open file, or a path."""
+
+
+def private(place: Place, mode: int = PRIVATE_FILE) -> Place:
+    """What was just made, with its owner's permissions whatever the umask took."""
+    now = (os.lstat(place) if isinstance(place, str) else os.fstat(place)).st_mode
     if now & mode != mode:
         with suppress(OSError):  # FAT and the like have no permissions
-            os.fchmod(file, mode | now & stat.S_ISGID)
-    return file
+            os.chmod(place, mode | now & stat.S_ISGID)
+    return place
 
 
 def settle(path: str, mode: int, replaced: str) -> None:
