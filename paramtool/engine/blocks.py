@@ -39,7 +39,7 @@ def blocks(shape: tuple[int, ...], max_elements: int) -> Iterator[tuple[slice, .
 
 
 def within(view: View, low: int, high: int) -> Iterator[tuple[slice, ...]]:
-    """Boxes of just those elements of a window that stand in bytes `low` to `high` of its storage.
+    """Boxes of the elements of a window that lie in bytes `low` to `high` of its storage, and of no others.
 
     No element may stand across one of these bounds, no two at one place, and the type is not a packed one.
 

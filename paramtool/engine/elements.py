@@ -119,7 +119,7 @@ def _window(read: Read, out: Array, start: int, strides: Sequence[int], span: in
 
 
 def take(read: Read, starts: Array, nbytes: int) -> Array:
-    """So many bytes of a storage from each place on, one row a place, in whatever order the places come."""
+    """`nbytes` bytes of a storage from each place in `starts`: one row for each, in their order."""
     import numpy as np
 
     out = np.empty((len(starts), nbytes), "u1")

@@ -23,7 +23,7 @@ from paramtool.formats._files import walk
 
 OLD, KEPT = ".old", ".kept"
 MAX_STEM_BYTES = 150
-"""So much of the output's name stands in a temporary one: names are limited in bytes, to 255 of them mostly."""
+"""A temporary name has at most this many bytes of the output's name; most file systems allow 255 bytes in all."""
 
 
 def temporary_name(path: str) -> str:
