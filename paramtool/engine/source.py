@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.elements import Elements, take
 from paramtool.errors import FormatError, OutputError
-from paramtool.formats._files import changed, check_unchanged, file_changed, open_source, read_at
+from paramtool.formats._files import changed, check_unchanged, file_changed, open_source, read_at, read_bytes
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
 from paramtool.model.inflating import Budget
@@ -174,10 +174,8 @@ class Source:
         read_at(file, base + start, buffer)
 
     def _pread(self, file: BinaryIO, start: int, nbytes: int) -> bytes:
-        data = bytearray(nbytes)
-        read_at(file, start, memoryview(data))
         self.nbytes_read += nbytes
-        return bytes(data)
+        return read_bytes(file, start, nbytes)
 
     def chunks(self, storage_id: int, start: int, stop: int) -> Iterator[memoryview]:
         """Bytes `start` to `stop` of a storage in blocks; its CRC, if it has one, is proved by the end.
@@ -216,7 +214,10 @@ class Source:
         backing = self.checkpoint.storages[storage_id].backing
         if not isinstance(backing, ByteRange):
             return
-        sealed = backing if backing.crc32 is not None else self._sealed(backing)
+        self._begin(backing if backing.crc32 is not None else self._sealed(backing))
+
+    def _begin(self, sealed: ByteRange | None) -> None:
+        """Begin to compare a range with its CRC, unless that was done before."""
         if sealed is None or sealed in self._proved:
             return
         self._proved.add(sealed)
@@ -360,9 +361,8 @@ class Source:
         if path := next((step[5:] for step in backing.steps if step.startswith("hdf5:")), ""):
             from paramtool.formats import _hdf5
 
-            if (sealed := self._sealed(backing.source)) is not None and sealed not in self._proved:
-                self._proved.add(sealed)
-                self._compare(sealed, crc32_of(file, sealed.start, sealed.stop))
+            self._begin(self._sealed(backing.source))
+            self.settle()
             yield from _hdf5.elements(file, backing.source, path, storage.nbytes)
             return
         raw = (
