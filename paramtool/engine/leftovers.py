@@ -119,7 +119,7 @@ def remove(path: str) -> bool:
     if os.path.lexists(path):  # a folder that may not be written to keeps what is in it
         with suppress(OSError, AttributeError):  # Windows has no fwalk
             for _, _, _, place in os.fwalk(path):  # never through a link that was put in its place
-                os.fchmod(place, PRIVATE_FOLDER)
+                os.chmod(place, PRIVATE_FOLDER)
         shutil.rmtree(path, ignore_errors=True)
     return not os.path.lexists(path)
 

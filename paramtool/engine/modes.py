@@ -95,7 +95,7 @@ def settle(path: str, mode: int, replaced: str) -> None:
                 except OSError:  # another's file or group: this group may do no more than anybody
                     mode &= ~0o070 | (mode & 0o007) << 3
         try:
-            os.fchmod(file, mode | group)
+            os.chmod(file if os.chmod in os.supports_fd else path, mode | group)
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):  # FAT and the like have no permissions
                 raise

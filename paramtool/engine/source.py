@@ -11,13 +11,14 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.elements import Elements, take
-from paramtool.errors import FormatError, OutputError
+from paramtool.errors import FormatError, OutputError, some
 from paramtool.formats._files import changed, check_unchanged, file_changed, open_source, read_at, read_bytes
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
@@ -232,8 +233,7 @@ class Source:
 
     def _sealed(self, part: ByteRange) -> ByteRange | None:
         """The range with a CRC that a part of a file stands in, if there is one."""
-        around = (one for one in self.checkpoint.sealed if one.file == part.file)
-        return next((one for one in around if one.start <= part.start and part.stop <= one.stop), None)
+        return next((one for one in self.checkpoint.sealed if _is_within(part, one)), None)
 
     def settle(self) -> None:
         """Wait for the comparisons that were begun; FormatError where a CRC is wrong."""
@@ -243,11 +243,18 @@ class Source:
 
     def _compare(self, sealed: ByteRange, found: int) -> None:
         if found != sealed.crc32:
-            raise FormatError(
-                f"{sealed.file}: bytes {sealed.start}-{sealed.stop} have CRC {found:08x}; "
-                f"the archive says {sealed.crc32:08x}: the file is damaged",
-                hint="fetch the file again",
-            )
+            raise self._damaged(sealed, found)
+
+    def _damaged(self, sealed: ByteRange, found: int) -> FormatError:
+        """The error for a range whose bytes do not have its CRC: which range, and which tensors are on it."""
+        inside = {key for key, storage in self.checkpoint.storages.items() if _is_within(storage.backing, sealed)}
+        names = [name for name, view in self.checkpoint.windows() if view.storage in inside]
+        what = f"storage {min(inside)}" if len(inside) == 1 else f"bytes {sealed.start}-{sealed.stop}"
+        of = f" (with {some(names, 3)})" if names else ""
+        return FormatError(
+            f"{sealed.file}: {what}{of} has CRC {found:08x}; the archive says {sealed.crc32:08x}: the file is damaged",
+            hint="fetch the file again",
+        )
 
     def will_read(self, storage_id: int, starts: Iterable[int], nbytes: int) -> None:
         """Tell the kernel which bytes of a storage will be read, so that a disk fetches them side by side."""
@@ -349,11 +356,7 @@ class Source:
             left = chunk[whole:]
             yield _swapped(chunk[:whole], unit)
         if backing.crc32 is not None and crc != backing.crc32:
-            raise FormatError(
-                f"{backing.source.file}: storage {storage.id} has CRC {crc:08x}; the archive says "
-                f"{backing.crc32:08x}: the file is damaged",
-                hint="fetch the file again",
-            )
+            raise self._damaged(replace(backing.source, crc32=backing.crc32), crc)
 
     def _inflated(self, storage: Storage, backing: Encoded, nbytes: int) -> Iterator[bytes]:
         """The bytes of an encoded storage, inflated where that is a step; never more than `nbytes`."""
@@ -388,6 +391,17 @@ class Source:
                     yield out
         if not machine.eof:
             raise FormatError(f"{file.name}: storage {storage.id} inflates to less than {nbytes} bytes")
+
+
+def _is_within(backing: Backing, around: ByteRange) -> bool:
+    """Whether a storage is read from a range of a file."""
+    part = backing.source if isinstance(backing, Encoded) else backing
+    return (
+        isinstance(part, ByteRange)
+        and part.file == around.file
+        and around.start <= part.start
+        and part.stop <= around.stop
+    )
 
 
 def _spool() -> BinaryIO:

@@ -130,21 +130,23 @@ class TestProcesses:
     def test_one_keeper_stays_and_nothing_grows(self, path: Path) -> None:
         """A hundred questions: the same keeper, no worker left, no open file more."""
         list(asked("content", path))
-        keepers, files = set(below(os.getpid())), len(os.listdir("/proc/self/fd"))
+        keeper, files = _aside._keepers[WORKS].process.pid, len(os.listdir("/proc/self/fd"))
         for _ in range(100):
             list(asked("content", path))
-        until(lambda: set(below(os.getpid())) == keepers, "a worker is left")
+        assert _aside._keepers[WORKS].process.pid == keeper
+        until(lambda: not below(keeper), "a worker is left")
         assert len(os.listdir("/proc/self/fd")) == files
 
     def test_who_stops_listening_ends_the_worker(self, path: Path) -> None:
         """As a signal or an error does."""
         list(asked("content", path))
-        before = set(below(os.getpid()))
+        keeper = _aside._keepers[WORKS].process.pid
+        until(lambda: not below(keeper), "the first worker is left")
         pieces = asked("loop_behind_a_byte", path, seconds=3600)
         assert next(pieces) == b"x"
-        assert set(below(os.getpid())) - before
+        assert below(keeper)
         pieces.close()  # type: ignore[attr-defined]
-        until(lambda: set(below(os.getpid())) == before, "the worker is left")
+        until(lambda: not below(keeper), "the worker is left")
 
     def test_questions_at_once(self, path: Path) -> None:
         """Two answers are read side by side; one that is endless holds no other up."""
