@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable
 
 from paramtool.engine.manifest import MANIFEST, manifest
-from paramtool.engine.places import output_error
+from paramtool.engine.places import writing
 from paramtool.engine.sink import Advance, Sink
 from paramtool.engine.staging import Staged, sync_folder
 from paramtool.errors import OutputError, UnreadableError
@@ -23,22 +23,21 @@ NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EM
 
 def make_folders(staged: Staged, folders: Iterable[str]) -> None:
     """Make the folders of an output that is staged."""
-    try:
+    with writing(staged.path):
         for folder in folders:
             staged.make_folders(folder)
-    except OSError as error:
-        raise output_error(staged.path, error) from None
 
 
 def link(staged: Staged, name: str, other: str, advance: Advance = lambda nbytes: None) -> bool:
     """Give a file of the output a second name; where the file system has no hard links copy it, and return False."""
     if hasattr(os, "link"):
-        try:
-            os.link(staged.file(name), staged.file(other))
-            return True
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise output_error(staged.path, error) from None
+        with writing(staged.path):
+            try:
+                os.link(staged.file(name), staged.file(other))
+                return True
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
     with open(staged.file(name), "rb") as file, Sink(staged, other, advance) as sink:
         sink.copy(file, 0, os.fstat(file.fileno()).st_size)
     return False
@@ -47,13 +46,12 @@ def link(staged: Staged, name: str, other: str, advance: Advance = lambda nbytes
 def finish(staged: Staged, folders: Iterable[str]) -> None:
     """Write down what the output holds, and flush its folders to the disk."""
     try:
-        with Sink(staged, MANIFEST, lambda nbytes: None) as sink:
-            sink.write(manifest(staged.temporary))
-        for folder in folders:
-            sync_folder(staged.file(folder))
-        sync_folder(staged.temporary)
-    except OSError as error:
-        raise output_error(staged.path, error) from None
+        with writing(staged.path):
+            with Sink(staged, MANIFEST, lambda nbytes: None) as sink:
+                sink.write(manifest(staged.temporary))
+            for folder in folders:
+                sync_folder(staged.file(folder))
+            sync_folder(staged.temporary)
     except UnreadableError as error:
         told = str(error).replace(staged.temporary, staged.path)
         raise OutputError(f"{told}: it was written, and not kept, since it cannot be read back") from None

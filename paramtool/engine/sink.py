@@ -10,7 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import BinaryIO
 
-from paramtool.engine.places import output_error
+from paramtool.engine.places import writing
 from paramtool.engine.reflink import block_nbytes, clone, whole_blocks
 from paramtool.engine.source import Buffer, read_blocks
 from paramtool.engine.staging import Staged
@@ -34,6 +34,7 @@ class Sink:
     def __init__(self, staged: Staged, inside: str, advance: Advance) -> None:
         """`inside` is the name in the output; empty for an output that is one file."""
         self.name = staged.path
+        self._writing = writing(staged.path)
         self.advance = advance
         self.position = 0
         self.cloned = 0
@@ -42,31 +43,23 @@ class Sink:
         self._flushed = 0
 
     def __enter__(self) -> Sink:
-        try:
+        with self._writing:
             self.file = self._create()
-        except OSError as error:
-            raise output_error(self.name, error) from None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
+        with self.file, self._writing:
             if kind is None:
                 os.fsync(self.file.fileno())
-        except OSError as failed:
-            raise output_error(self.name, failed) from None
-        finally:
-            self.file.close()
 
     def write(self, data: Buffer) -> None:
         """Write all of `data`."""
         rest = memoryview(data)
-        try:
+        with self._writing:
             while rest:
                 rest = rest[self.file.write(rest) :]
-        except OSError as error:
-            raise output_error(self.name, error) from None
         self._wrote(len(data))
 
     def copy(self, file: BinaryIO, start: int, nbytes: int) -> None:
@@ -89,14 +82,14 @@ class Sink:
         """Append bytes of another file, by the kernel where it can."""
         stop = start + nbytes
         while start < stop:
-            try:
-                count = COPY(
-                    file.fileno(), self.file.fileno(), min(stop - start, KERNEL_STEP_NBYTES), start, self.position
-                )
-            except OSError as error:
-                if error.errno not in CANNOT_COPY:
-                    raise output_error(self.name, error) from None
-                count = 0
+            wanted = min(stop - start, KERNEL_STEP_NBYTES)
+            with self._writing:
+                try:
+                    count = COPY(file.fileno(), self.file.fileno(), wanted, start, self.position)
+                except OSError as error:
+                    if error.errno not in CANNOT_COPY:
+                        raise
+                    count = 0
             if not count:  # another file system, an old kernel, the end of the source, or one of both fails to be used
                 self._copy_by_hand(file, start, stop)
                 return
@@ -121,19 +114,15 @@ class Sink:
     def fill(self, data: bytes, start: int) -> None:
         """Write `data` into room that was made at byte `start`."""
         rest = memoryview(data)
-        try:
+        with self._writing:
             while rest:
                 count = os.pwrite(self.file.fileno(), rest, start)
                 start, rest = start + count, rest[count:]
-        except OSError as error:
-            raise output_error(self.name, error) from None
         self.advance(len(data))
 
     def extend(self, nbytes: int) -> None:
         """Make room for `nbytes` bytes, to be filled in any order."""
         self.position += nbytes
-        try:
+        with self._writing:
             os.ftruncate(self.file.fileno(), self.position)  # which is repeated after a signal; the file's own is not
             self.file.seek(self.position)
-        except OSError as error:
-            raise output_error(self.name, error) from None

@@ -160,6 +160,11 @@ class Source:
         self._charged.add(storage.id)
         self._budget.spend(self.checkpoint.files[0].path, storage.nbytes)
 
+    def check_inflated(self, storage_ids: Iterable[int]) -> None:
+        """FormatError where reading some storages would inflate or calculate more than is allowed; reads nothing."""
+        for storage_id in storage_ids:
+            self._charge(self.checkpoint.storages[storage_id])
+
     def read_into(self, storage_id: int, start: int, buffer: memoryview) -> None:
         """Fill a buffer with bytes of a storage; FormatError where the file ends before.  No CRC is looked at."""
         self.nbytes_read += len(buffer)

@@ -15,17 +15,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 from paramtool.engine import exchange, leftovers, modes
-from paramtool.engine.places import NOTHING, check_place, output_error, settled
+from paramtool.engine.places import NOTHING, check_place, settled, writing
 from paramtool.engine.signals import held
 from paramtool.errors import OutputError, ParamtoolError, some
 from paramtool.formats._files import check_unchanged, walk
 from paramtool.formats._weights import WeightsName
 from paramtool.model.storage import SourceFile
-
-Failed = TypeVar("Failed", bound=BaseException)
 
 
 class Staged:
@@ -65,14 +63,11 @@ class Staged:
 
     def __enter__(self) -> Staged:
         try:
-            with held():
+            with writing(self.path), held():
                 self.notes += leftovers.clear(self.path)
                 self._check()
                 self.temporary, self._held = leftovers.create(self.path, self.is_folder)
                 atexit.register(self._clean)
-        except OSError as error:
-            self._clean()
-            raise self._noted(output_error(self.path, error)) from None
         except BaseException as error:
             self._clean()
             self._noted(error)
@@ -86,11 +81,10 @@ class Staged:
         if error is not None:
             self._noted(error)
 
-    def _noted(self, error: Failed) -> Failed:
-        """An error, with what was done about leftovers: no report says it then."""
+    def _noted(self, error: BaseException) -> None:
+        """Say in an error what was done about leftovers: no report says it then."""
         if isinstance(error, ParamtoolError):
             error.hint = "; ".join(filter(None, (error.hint, *self.notes)))
-        return error
 
     def _clean(self) -> None:
         """Remove what stands under the temporary name; a signal waits until that is done."""
@@ -154,29 +148,26 @@ class Staged:
 
     def commit(self) -> None:
         """Move the output to its place, with its permissions; OutputError where that is not possible any more."""
-        try:
-            with held():
-                for file in (*self._watched, *self._side.values()):
-                    check_unchanged(file)
-                if self._held is not None and not leftovers.is_still(self.temporary, self._held):
-                    raise OutputError(
-                        f"{self.path}: cannot be written: {self.temporary} was moved or removed meanwhile",
-                        hint="run the command again",
-                    )
-                if not self.force and os.path.lexists(self.path):
-                    raise self._is_taken()
-                listing = _listing(self.path) if self.is_folder and os.path.isdir(self.path) else {}
-                self._check()
-                self._settle()
-                if not self.force or not os.path.lexists(self.path):
-                    self._put()
-                elif self.is_folder:
-                    self._replace_folder(listing)
-                else:
-                    os.replace(self.temporary, self.path)
-                self._sync()
-        except OSError as error:
-            raise output_error(self.path, error) from None
+        with writing(self.path), held():
+            for file in (*self._watched, *self._side.values()):
+                check_unchanged(file)
+            if self._held is not None and not leftovers.is_still(self.temporary, self._held):
+                raise OutputError(
+                    f"{self.path}: cannot be written: {self.temporary} was moved or removed meanwhile",
+                    hint="run the command again",
+                )
+            if not self.force and os.path.lexists(self.path):
+                raise self._is_taken()
+            listing = _listing(self.path) if self.is_folder and os.path.isdir(self.path) else {}
+            self._check()
+            self._settle()
+            if not self.force or not os.path.lexists(self.path):
+                self._put()
+            elif self.is_folder:
+                self._replace_folder(listing)
+            else:
+                os.replace(self.temporary, self.path)
+            self._sync()
 
     def _sync(self) -> None:
         """Wait until the disk has the output's name."""

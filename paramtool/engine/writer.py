@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from paramtool.engine.arithmetic import boxes, element_type, value
 from paramtool.engine.blocks import within
 from paramtool.engine.checksums import Checksums
-from paramtool.engine.places import output_error
+from paramtool.engine.places import writing
 from paramtool.engine.sink import Advance, Sink
 from paramtool.engine.source import Source
 from paramtool.engine.staging import Staged, sync_folder
@@ -40,11 +40,9 @@ def write(
             _write_segments(output, source, sink)
         staged.cloned += sink.cloned
     source.settle()
-    try:
-        if staged.is_folder:
+    if staged.is_folder:
+        with writing(staged.path):
             sync_folder(staged.temporary)
-    except OSError as error:
-        raise output_error(staged.path, error) from None
 
 
 def _write_segments(output: OutputFile, source: Source, sink: Sink) -> None:
@@ -76,29 +74,22 @@ def copy_whole(staged: Staged, files: Mapping[str, str], advance: Advance) -> No
     for name, source in files.items():
         file, status = open_source(source)
         with file:
-            try:
-                staged.make_folders(os.path.dirname(name))
-            except OSError as error:
-                raise output_error(staged.path, error) from None
+            make_folder(staged, os.path.dirname(name))
             with Sink(staged, name, advance) as sink:
                 sink.copy(file, 0, status.nbytes)
             staged.watch_side(name, status)
-    try:
-        inside = {os.path.dirname(name) for name in files}
-        while around := {os.path.dirname(name) for name in inside} - inside:
-            inside |= around
+    inside = {os.path.dirname(name) for name in files}
+    while around := {os.path.dirname(name) for name in inside} - inside:
+        inside |= around
+    with writing(staged.path):
         for name in inside:
             sync_folder(staged.file(name))
-    except OSError as error:
-        raise output_error(staged.path, error) from None
 
 
 def make_folder(staged: Staged, name: str) -> None:
     """Make a folder inside an output folder, with those around it; nothing for the empty name."""
-    try:
+    with writing(staged.path):
         staged.make_folders(name)
-    except OSError as error:
-        raise output_error(staged.path, error) from None
 
 
 def _check_space(staged: Staged, nbytes: int) -> None:

@@ -238,8 +238,8 @@ def _grouped(files: Sequence[str], read: Read) -> _Grouped:
         try:
             mine = Weights(path, read(path), of_file(path))
         except ParamtoolError as error:
-            others = ", ".join(os.path.basename(one) for one in files if one != path)
-            also = f"the folder also holds {others}: name that itself to take it" if others else ""
+            beside = ", ".join(os.path.basename(one) for one in files if one != path)
+            also = f"the folder also holds {beside}: name that itself to take it" if beside else ""
             error.hint = "; ".join(text for text in (error.hint, also) if text)
             if (sets and _are_shards(sets[0].path, path)) or (not sets and of_file(path).is_usual and is_main(path)):
                 raise
@@ -247,8 +247,7 @@ def _grouped(files: Sequence[str], read: Read) -> _Grouped:
             continue
         if sets and _are_shards(sets[0].path, path):
             sets.append(mine)
-            first = os.path.basename(sets[0].path)
-            differences[path] = f"a shard like {first}, and no index that can be read lists them"
+            differences[path] = _without_index(sets[0])
         elif not holds_weights(mine.checkpoint):
             without.append(mine)
         elif sets and is_something_else(sets[0], mine):
@@ -258,7 +257,10 @@ def _grouped(files: Sequence[str], read: Read) -> _Grouped:
     if sets:
         sets[0] = replace(sets[0], more=(*sets[0].more, *(one.path for one in without)))
     elif without and not failed:
-        sets = [replace(without[0], more=tuple(one.path for one in without[1:]))]
+        first, *others = without
+        shards = [one for one in others if _are_shards(first.path, one.path)]
+        sets = [replace(first, more=tuple(one.path for one in others if one not in shards)), *shards]
+        differences |= {one.path: _without_index(first) for one in shards}
     return _Grouped(sets, differences, failed)
 
 
@@ -269,6 +271,11 @@ def _are_shards(one: str, other: str) -> bool:
     """
     names = (os.path.basename(one), os.path.basename(other))
     return all(map(_SHARD.search, names)) and len({_SHARD.sub(".", name) for name in names}) == 1
+
+
+def _without_index(first: Weights) -> str:
+    """How a shard differs from the first one of its set, where nothing says that they are one set."""
+    return f"a shard like {os.path.basename(first.path)}, and no index that can be read lists them"
 
 
 def _take_as_copy(sets: list[Weights], mine: Weights, differences: dict[str, str]) -> bool:

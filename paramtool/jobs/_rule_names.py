@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
+
+from paramtool.model.checkpoint import Ordered
 
 if TYPE_CHECKING:
     from paramtool.jobs.inspecting import Inspection
@@ -29,17 +32,23 @@ def _equal(name: str, wanted: str) -> bool:
 
 def advice(found: Inspection, lacking: Iterable[str], matches: Callable[[str, str], bool] = _equal) -> str:
     """What one of the names or patterns that are not there could have meant."""
+    from paramtool.passes.near import MAX_LOOKED_UP
+
     names = [name for name in found.checkpoint.entries if len(name) <= MAX_QUOTED]
-    short = [name for name in lacking if len(name) <= MAX_QUOTED] if names else []
-    return next(filter(None, (_meant(found, name, names, matches) for name in short)), "")
+    short = (name for name in lacking if len(name) <= MAX_QUOTED) if names else ()
+    ordered = Ordered(names)
+    looked_up = islice(short, MAX_LOOKED_UP)  # a list of a million names is compared with a million
+    return next(filter(None, (_meant(found, name, names, ordered, matches) for name in looked_up)), "")
 
 
-def _meant(found: Inspection, name: str, names: Collection[str], matches: Callable[[str, str], bool]) -> str:
+def _meant(
+    found: Inspection, name: str, names: Collection[str], ordered: Ordered, matches: Callable[[str, str], bool]
+) -> str:
     """What a name could have meant: one in a section, under a prefix, or spelt otherwise."""
     inside = [
         repr(section.name)
         for section in found.checkpoint.sections
-        if any(matches(other.removeprefix(section.prefix), name) for other in names if other.startswith(section.prefix))
+        if any(matches(other.removeprefix(section.prefix), name) for other in ordered.under(section.prefix))
     ]
     if inside:
         return f"; section {' and section '.join(inside[:2])} has {quoted(name)}: --only takes a section alone"

@@ -158,7 +158,10 @@ def each(
     prepared = [prepare(at, one, where) for (at, one), where in zip(pairs, wheres, strict=True)]
     check_names((out.name for _, work in prepared for out in work.outputs), whole, target)
     reports = [report for report, _ in prepared]
-    if not dry_run:
+    if dry_run:
+        for _, work in prepared:
+            work.rehearse()
+    else:
         written = carry_out([work for _, work in prepared], force, verify, progress, rest.files)
         reports = [one.into(report) for one, report in zip(written, reports, strict=True)]
     warnings = (*_renamed(found), *link_warnings(rest), *_sidecars.warnings(rest.files, allowing.allow_class))

@@ -211,11 +211,11 @@ class Work:
         """The format of the output."""
         return self.where.writer
 
-    def prove_requirements(self) -> None:
-        """Prove what the plan requires of the source's bytes, and write nothing."""
-        if self.plan.requires:
-            with Source(self.checkpoint) as source:
-                prove(self.plan.requires, source)
+    def rehearse(self) -> None:
+        """Whether it could be carried out, as far as the source says: its limits, and what the plan requires of it."""
+        with Source(self.checkpoint) as source:
+            source.check_inflated(self.plan.sources())
+            prove(self.plan.requires, source)
 
     def carry_out(self, force: bool, verify: bool, progress: Progress) -> Written:
         """Prove what the plan requires, write, read back, and move the output to its place."""

@@ -164,7 +164,9 @@ def dedup(
 
     began = time.monotonic()
     report, work = _prepared(path, found, where, output, options, progress)
-    if not options.dry_run:
+    if options.dry_run:
+        work.rehearse()
+    else:
         report = work.carry_out(options.force, options.verify, progress).into(report)
     return replace(report, seconds=time.monotonic() - began)
 

@@ -25,6 +25,7 @@ from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
+from paramtool.model.storage import Constant
 from paramtool.model.view import View
 from paramtool.passes import dedup as dedup_pass
 from paramtool.passes import near, renaming, select
@@ -86,7 +87,7 @@ class ExportOptions:
     reads: Sequence[Path] = ()
     """Files that were read to know the names: the output never takes the place of one."""
     max_bytes: int = MAX_EXPANDED_NBYTES
-    """What one expanded (stride 0) tensor may grow to."""
+    """What one expanded tensor may grow to: one element, or a few rows, that stand for many."""
     max_shard_nbytes: int | None = None
     """Write a folder of shards of at most so many bytes; None follows the input."""
     align: int = safetensors.ALIGN
@@ -144,7 +145,9 @@ def export(
 
     wanted, like_section, more_advice = _wanted(names, other, options.like_only)
     report, work = _prepared(path, found, where, options, wanted, like_section, more_advice)
-    if not options.dry_run:
+    if options.dry_run:
+        work.rehearse()
+    else:
         report = work.carry_out(options.force, options.verify, progress).into(report)
     return report
 
@@ -196,8 +199,8 @@ def _prepared(
     old = renaming.renamed(checkpoint.entries, options.prefix, rules)
     shapes = dict.fromkeys(old) if wanted is None else wanted
     entries = _chosen(os.fspath(path), checkpoint, old, shapes, options.ties, more_advice)
-    _check_shapes(os.fspath(path), entries, shapes, options.max_bytes)
     chosen = replace(checkpoint, entries=entries)
+    _check_shapes(os.fspath(path), chosen, shapes, options.max_bytes)
     plan = _plan(chosen)
     where = choose()
     if where.writer is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
@@ -312,15 +315,17 @@ def _names_like(other: Checkpoint, only: str | None) -> tuple[str | None, Shapes
     return only, {name: e.value.shape if isinstance(e.value, View) else None for name, e in part.entries.items()}
 
 
-def _check_shapes(where: str, entries: Mapping[str, Entry], shapes: Shapes, max_bytes: int) -> None:
+def _check_shapes(where: str, chosen: Checkpoint, shapes: Shapes, max_bytes: int) -> None:
     wrong = []
     for name, shape in shapes.items():
-        value = entries[name].value
+        value = chosen.entries[name].value
         if not isinstance(value, View):
             continue
         if shape is not None and value.shape != shape:
             wrong.append(f"{name!r}: has shape {list(value.shape)}; wanted {list(shape)}")
-        if value.nbytes > max(max_bytes, value.byte_stop - value.byte_start):
+        backing = chosen.storages[int(value.storage)].backing
+        held = len(backing.element) if isinstance(backing, Constant) else value.byte_stop - value.byte_start
+        if value.nbytes > max(max_bytes, held):
             wrong.append(
                 f"{name!r}: is expanded and would grow to {value.nbytes} bytes; --max-bytes allows {max_bytes}"
             )

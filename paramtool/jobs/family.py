@@ -137,7 +137,10 @@ def dedup_family(
             SAFETENSORS.fit(plan, one.taken, keeping(options)) for one, plan in zip(inputs, work.plans, strict=True)
         ]
         work.check_names(target)
-        if not options.dry_run:
+        if options.dry_run:
+            for plan, source in zip(work.plans, sources, strict=True):
+                source.check_inflated(plan.sources())
+        else:
             written, linked = work.carry_out(target, options.force, options.verify, progress)
     return Family(
         output=target,

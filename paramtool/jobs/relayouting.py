@@ -158,7 +158,7 @@ def relayout(
 
     report, work = _prepared(path, found, where, output, options)
     if options.dry_run:
-        work.prove_requirements()
+        work.rehearse()
     else:
         report = work.carry_out(options.force, options.verify, progress).into(report)
     return replace(report, seconds=time.monotonic() - began)
@@ -180,16 +180,10 @@ def relayout_each(
     if options.weights is not None:
         raise UsageError("weights (--weights) is for one set of weights, and --each takes all")
 
-    def prepare(at: str, found: Weights, where: Destination) -> tuple[Relayouted, Work]:
-        report, work = _prepared(at, found, lambda: where, None, options)
-        if options.dry_run:
-            work.prove_requirements()
-        return report, work
-
     return each(
         path,
         output,
-        prepare,
+        lambda at, found, where: _prepared(at, found, lambda: where, None, options),
         word=_word(options),
         max_shard_nbytes=options.max_shard_nbytes,
         force=options.force,

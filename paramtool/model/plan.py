@@ -175,6 +175,10 @@ class Plan:
         """Tensor bytes in the output."""
         return sum(target.nbytes for target in self.targets)
 
+    def sources(self) -> set[int]:
+        """The storages of the source that are read for it."""
+        return {int(v.storage) for target in self.targets for copy in target.copies for _, v in copy.terms}
+
 
 def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> None:
     """Prove a plan before any byte moves; PlanError names the first thing that does not hold.

@@ -106,16 +106,28 @@ def _heads(names: list[str]) -> Iterator[Tie]:
     embeddings = [name for name in names if _ending(name, EMBEDDINGS) is not None and not _is_other(name)]
     scopes = {n: s for n in names if (s := _ending(n, HEADS)) is not None}
     scopes |= {n: "" for n in names if n in TOP_HEADS and n not in embeddings}
-    headed = set()
+    if not embeddings:
+        return
+    ranked = sorted(embeddings, key=_rank)
+    if not scopes:
+        yield Tie("head", (ranked[0],))
+    held = set(scopes.values())
+    below: dict[str, str] = {}
+    for name in ranked:
+        below.setdefault(next((scope for scope in _around(name) if scope in held), ""), name)
+    with_deeper = {around for scope in held if scope for around in _around(scope.removesuffix("."))}
     for head, scope in scopes.items():
-        deeper = tuple(s for s in scopes.values() if s != scope and s.startswith(scope))
-        below = [name for name in embeddings if name.startswith(scope) and not (deeper and name.startswith(deeper))]
-        if below := below or [name for name in embeddings if not deeper]:
-            chosen = min(below, key=_rank)
-            headed.update(below)
+        if chosen := below.get(scope) or (None if scope in with_deeper else ranked[0]):
             yield Tie("head", (chosen, head))
-    if not headed and embeddings:
-        yield Tie("head", (min(embeddings, key=_rank),))
+
+
+def _around(name: str) -> Iterator[str]:
+    """What stands before each dot of a name, dot included, the longest first; at last nothing."""
+    dot = name.rfind(".")
+    while dot >= 0:
+        yield name[: dot + 1]
+        dot = name.rfind(".", 0, dot)
+    yield ""
 
 
 def _entities(names: list[str]) -> Iterator[Tie]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,7 +46,16 @@ def strided(view: View) -> np.ndarray:
     return np.ndarray(view.shape, kind, DATA.data, view.byte_start, [s * size for s in view.strides])
 
 
-@given(st.one_of(windows(), windows(most=12)), st.data())
+@pytest.mark.parametrize("strides", [(2, 2), (1, 1), (1, 2), (0, 3), (4, 1), (0, 0)])
+def test_windows_that_overlap(strides: tuple[int, int]) -> None:
+    """Some have as many elements as they span, and are no run of bytes."""
+    view = View(0, DTYPES["float32"], 5, (3, 3), strides)
+    found = Elements(File().read, "u4", view.byte_start, view.shape, [4 * stride for stride in strides])
+    assert found.all().tobytes() == strided(view).tobytes()
+    assert found.transpose((1, 0))[1:, :2].tobytes() == strided(view).T[1:, :2].tobytes()
+
+
+@given(st.one_of(windows(), windows(most=12), windows(most=3)), st.data())
 def test_a_box_is_what_numpy_sees(view: View, data: st.DataObject) -> None:
     expected = strided(view)
     size = view.dtype.block_bytes

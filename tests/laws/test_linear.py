@@ -17,6 +17,7 @@ import torch
 from click.testing import CliRunner
 
 from paramtool.cli.main import cli
+from paramtool.passes.tied_names import ties
 
 MOST = 1.2
 """An exponent that no linear work has, and that a quadratic part of half the work exceeds."""
@@ -63,7 +64,7 @@ def run(*words: str) -> None:
     assert not result.return_value and not result.exit_code, result.output[-2000:]
 
 
-def steps(work: Callable[[], None]) -> int:
+def steps(work: Callable[[], object]) -> int:
     """How many calls some work makes; it was done once before, so that nothing is imported or cached now."""
     found = 0
 
@@ -80,7 +81,7 @@ def steps(work: Callable[[], None]) -> int:
     return found
 
 
-def exponent(work: Callable[[int], None], few: int) -> float:
+def exponent(work: Callable[[int], object], few: int) -> float:
     """By what power of the number of tensors the steps grow."""
     return log(steps(lambda: work(4 * few)) / steps(lambda: work(few)), 4)
 
@@ -97,6 +98,20 @@ def test_documents_of_many_sections(
     for count, place in path.items():
         torch.save(make(count), place)
     assert exponent(work, 200) < MOST
+
+
+NAMES: dict[str, Callable[[int], object]] = {
+    "heads": lambda count: ties(name for k in range(count) for name in (f"m{k}.lm_head.weight", f"m{k}.wte.weight")),
+    "heads in heads": lambda count: ties(
+        name for k in range(count) for name in (f"a.{k}.lm_head.weight", f"b.{k}.wte.weight")
+    ),
+}
+"""Work on names alone: what grows with it is a list of texts."""
+
+
+@pytest.mark.parametrize("key", NAMES)
+def test_names(key: str) -> None:
+    assert exponent(NAMES[key], 500) < MOST
 
 
 COMMANDS = {

@@ -10,13 +10,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+import torch
 from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
 import paramtool
 import paramtool.torch
-from paramtool import formats
+from paramtool import formats, jobs
 from paramtool.engine import source
 from paramtool.engine.source import Source
 from paramtool.errors import FormatError, UsageError
@@ -133,22 +134,67 @@ CALLS: dict[str, Callable[[Path, int | None], object]] = {
     "verify": lambda path, most: paramtool.verify(path, path, max_inflated_nbytes=most),
     "load_file": lambda path, most: paramtool.load_file(path, max_inflated_nbytes=most),
     "torch.load_file": lambda path, most: paramtool.torch.load_file(path, max_inflated_nbytes=most),
+    "torch.load_model": lambda path, most: paramtool.torch.load_model(
+        torch.nn.LSTM(5, 7), path, max_inflated_nbytes=most
+    ),
+    "convert": lambda path, most: paramtool.convert(
+        path, path.with_name("made.safetensors"), source="torch", target="keras", max_inflated_nbytes=most
+    ),
+    "fuse": lambda path, most: paramtool.fuse(
+        path, path.with_name("made.safetensors"), layout="cudnn", max_inflated_nbytes=most
+    ),
+    "unfuse": lambda path, most: paramtool.unfuse(
+        path, path.with_name("made.safetensors"), layout="torch", max_inflated_nbytes=most
+    ),
+    "dedup_family": lambda path, most: paramtool.dedup_family(
+        [path, path.parents[1] / "other.npz"], path.with_name("made"), max_inflated_nbytes=most
+    ),
+    "dry dedup": lambda path, most: paramtool.dedup(path, dry_run=True, equal=False, max_inflated_nbytes=most),
+    "dry export": lambda path, most: paramtool.export(
+        path, path.with_name("x.safetensors"), all_names=True, dry_run=True, max_inflated_nbytes=most
+    ),
+    "dry convert": lambda path, most: paramtool.convert(
+        path, path.with_name("x.safetensors"), target="keras", source="torch", dry_run=True, max_inflated_nbytes=most
+    ),
+    "dry dedup_each": lambda path, most: jobs.dedup_each(
+        path.parent, dry_run=True, equal=False, max_inflated_nbytes=most
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_the_librarys_functions_keep_to_their_limit(name: str, tmp_path: Path) -> None:
     """A byte too few, and just enough; the limit of one call is none of the next."""
-    np.savez_compressed(tmp_path / "model.npz", a=np.zeros(1000), b=np.ones(500))
-    (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "model.npz").write_bytes((tmp_path / "model.npz").read_bytes())
-    with pytest.raises(FormatError, match="12000 bytes would be inflated or calculated; the limit is 11999"):
-        CALLS[name](tmp_path / "model.npz", 11_999)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "model.npz"]
-    CALLS[name](tmp_path / "model.npz", 12_000)
-    CALLS[name](tmp_path / "1" / "model.npz", None)
+    np.savez(tmp_path / "other.npz", a=np.ones(3))
+    few, many = tmp_path / "few" / "model.npz", tmp_path / "many" / "model.npz"
+    for path in (few, many):
+        path.parent.mkdir()
+        np.savez_compressed(path, **{key: tensor.numpy() for key, tensor in torch.nn.LSTM(5, 7).state_dict().items()})
+    with pytest.raises(FormatError, match="1568 bytes would be inflated or calculated; the limit is 1567"):
+        CALLS[name](few, 1567)
+    assert [path.name for path in few.parent.iterdir()] == ["model.npz"]
+    CALLS[name](few, 1568)
+    CALLS[name](many, None)
     with pytest.raises(UsageError):
-        CALLS[name](tmp_path / "model.npz", -1)
+        CALLS[name](few, -1)
+
+
+def test_guess_keeps_to_its_limit(tmp_path: Path) -> None:
+    """It reads flat vectors alone."""
+    np.savez_compressed(tmp_path / "model.npz", flat=np.ones(392, "f4"))
+    with pytest.raises(FormatError, match="1568 bytes would be inflated or calculated; the limit is 1567"):
+        paramtool.guess(tmp_path / "model.npz", max_inflated_nbytes=1567)
+    paramtool.guess(tmp_path / "model.npz", max_inflated_nbytes=1568)
+
+
+def test_a_constant_is_not_written_out_unasked(tmp_path: Path) -> None:
+    """An export of 311 bytes that stand for 8 GB: refused, with the flag that allows it, before anything is made."""
+    path = constant(tmp_path, 2 * 10**9)
+    ran = quick("export", path.name, "--all-names", "-o", "out.safetensors", cwd=tmp_path)
+    assert ran.code == 6 and "would grow to 8000000000 bytes; --max-bytes allows" in ran.err, ran
+    ran = quick("dedup", path.name, "-o", "out.pt", "--dry-run", "--max-inflated", "1GB", cwd=tmp_path)
+    assert ran.code == 3 and "--max-inflated 8000000000 allows it" in ran.err, ran
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_one_line_says_what_to_do(tmp_path: Path) -> None:

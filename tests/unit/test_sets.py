@@ -202,6 +202,16 @@ def same(found: State, expected: State) -> None:
     )
 
 
+def test_shards_of_an_optimizers_state_alone(tmp_path: Path) -> None:
+    """An index that lists nothing says nothing of them: neither stands for the other."""
+    for k in (1, 2):
+        torch.save({"state": {k: {"exp_avg": torch.rand(3)}}}, put(tmp_path, f"model-0000{k}-of-00002.bin", {}))
+    (tmp_path / "model.bin.index.json").write_text('{"metadata": {}}')
+    ran = quick("dedup", ".", "-o", "out", cwd=tmp_path)
+    assert ran.code == 2 and "2 sets of weights" in ran.err and "no index that can be read" in ran.err, ran
+    assert not (tmp_path / "out").exists()
+
+
 def test_two_files_of_names_that_nobody_looks_for(tmp_path: Path) -> None:
     """Neither is the one that a library would open."""
     put(tmp_path / "in", "a.pt", state())
