@@ -16,9 +16,10 @@ from paramtool.errors import LayoutError, listed
 from paramtool.model.plan import Copy, Requirement
 from paramtool.model.view import View
 
-TILE = 1024
-"""Edge of the squares in which a transposed copy is made, in elements: both sides stay in the processor's cache, and a
-row is enough to be worth a call that reads it."""
+TILE = 1 << 20
+"""Elements of which a transposed copy is made at once."""
+ROW = 256
+"""The least that is written in one run then, where the source has long rows: so much is read by each call."""
 
 Box = tuple[slice, ...]
 
@@ -79,19 +80,21 @@ def total(terms: Sequence[tuple[int, View]], shift: float, box: Box, source: Sou
 def boxes(copy: Copy, shape: tuple[int, ...] | None = None) -> Iterable[Box]:
     """Boxes that tile a copy, or a part of that shape of it.
 
-    Rows where both sides run along the last axis, squares where one is transposed.
+    Rows where both sides run along the same axis; else long rows of the source, so many that both sides have runs.
     """
     view = copy.destination
     shape = view.shape if shape is None else shape
     size = view.dtype.block_bytes
     windows = [view, *(term for _, term in copy.terms)]
-    fastest = {_fastest(window) for window in windows if window.numel > TILE}
+    fastest = list(dict.fromkeys(_fastest(window) for window in windows if window.numel > ROW * ROW))
     if len(shape) < 2 or len(fastest) < 2:
         yield from blocks(shape, max(1, BLOCK_NBYTES // size))
         return
-    # The two axes that run fastest on either side make the square; the others go one by one.
-    tiled = sorted(fastest)[-2:]
-    steps = [TILE if k in tiled else 1 for k in range(len(shape))]
+    # Tiles of the two axes that run fastest on either side; the others go one by one.
+    steps = [1] * len(shape)
+    here, there = fastest[:2]
+    steps[there] = min(shape[there], TILE // min(shape[here], ROW))
+    steps[here] = TILE // steps[there]
     grid = [range(0, size, step) for size, step in zip(shape, steps, strict=True)]
     for corner in product(*grid):
         yield tuple(slice(k, min(k + s, n)) for k, s, n in zip(corner, steps, shape, strict=True))

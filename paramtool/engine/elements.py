@@ -1,13 +1,13 @@
 """The elements of a window on a storage, read from the file when they are asked for, and only these.
 
 Nothing is mapped: a file that somebody truncates while it is mapped ends the process by SIGBUS, and no program can turn
-that into an error.  What lies near is read in one piece, what lies farther apart than a page piece by piece: as many
-pages as a mapping would touch.
+that into an error.  What lies near is read in one piece, with what lies between; what lies farther apart, by pieces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ Read = Callable[[int, memoryview], None]
 Index = int | slice
 PAGE_NBYTES = 4096
 """Bytes that are nearer to each other than this are read together with what lies between them."""
+GAP_NBYTES = 32 << 10
+"""So much between long pieces is read, too, where it is at most GAP_PIECES times a piece: another call takes longer."""
+GAP_PIECES = 8
 SPAN_NBYTES = 4 << 20
 """So much is read in one piece, at most, where only a part of it is wanted."""
 
@@ -66,42 +69,50 @@ class Elements:
     def _box(self, start: int, shape: tuple[int, ...], strides: Sequence[int]) -> Array:
         import numpy as np
 
-        kind = np.dtype(self._kind)
-        once = tuple(1 if not stride and size else size for size, stride in zip(shape, strides, strict=True))
-        # The bytes of an element are one more axis; the axes from the farthest step to the nearest.
-        out = np.empty((*once, kind.itemsize), "u1")
+        once = [1 if not stride and size else size for size, stride in zip(shape, strides, strict=True)]
+        order = sorted(range(len(once)), key=lambda k: (once[k] > 1, -strides[k]))
+        out = np.empty([once[k] for k in order], self._kind)  # as the storage has them, so that rows are read in place
+        long = [k for k in order if once[k] > 1]
         if out.size:
-            steps = [*strides, 1]
-            last = out.ndim - 1
-            order = sorted((k for k, size in enumerate(out.shape) if size > 1 or k == last), key=lambda k: -steps[k])
-            rest = [k for k in range(last) if k not in order]
-            lined = out.transpose([*rest, *order])[(0,) * len(rest)]
-            _fill(self._read, lined, start, [steps[k] for k in order])
-        found = out.reshape(-1).view(kind).reshape(once)
-        return found if once == shape else np.broadcast_to(found, shape)
+            _fill(self._read, out.reshape([once[k] for k in long]), start, [strides[k] for k in long])
+        found = out.transpose([order.index(k) for k in range(len(order))])
+        return found if found.shape == shape else np.broadcast_to(found, shape)
+
+
+def _bytes(out: Array) -> memoryview:
+    """The bytes of an array that stands in one piece."""
+    data: memoryview = out.reshape(-1).view("u1").data
+    return data
 
 
 def _fill(read: Read, out: Array, start: int, strides: Sequence[int]) -> None:
-    """Fill an array of bytes whose axes stand `strides` bytes apart in the storage, the widest first."""
-    spans = [1]
+    """Fill an array whose axes stand `strides` bytes apart in the storage, the widest first, none of length 1."""
+    spans = [out.itemsize]
     for size, stride in zip(reversed(out.shape), reversed(strides), strict=True):
         spans.append(spans[-1] + (size - 1) * stride)
     spans.reverse()
-    near = [stride - span < PAGE_NBYTES for stride, span in zip(strides, spans[1:], strict=True)]
+    nbytes = [out.itemsize * prod(out.shape[k + 1 :]) for k in range(out.ndim)]
+    most = [max(PAGE_NBYTES, min(GAP_NBYTES, GAP_PIECES * piece)) for piece in nbytes]
+    near = [stride - span < gap for stride, span, gap in zip(strides, spans[1:], most, strict=True)]
     # Axes that stand end to end; windows that overlap can have as many bytes as their span, too.
     whole = [stride == span for stride, span in zip(strides, spans[1:], strict=True)]
 
+    if out.size == 1:
+        read(start, _bytes(out))
+        return
+
     def part(out: Array, start: int, axis: int) -> None:
-        span = (out.shape[0] - 1) * strides[axis] + spans[axis + 1] if out.ndim else 1
-        if all(whole[axis:]) and out.flags.c_contiguous:
-            read(start, out.reshape(-1).data)
+        span = (out.shape[0] - 1) * strides[axis] + spans[axis + 1]
+        if all(whole[axis:]) or out.size == 1:
+            read(start, _bytes(out))
         elif span <= SPAN_NBYTES and all(near[axis:]):
             _window(read, out, start, strides[axis:], span)
         else:
             step = (SPAN_NBYTES - spans[axis + 1]) // strides[axis] + 1 if all(near[axis:]) else 1
-            for low in range(0, out.shape[0], max(step, 1)):
+            step = max(step, 1)
+            for low in range(0, out.shape[0], step):
                 here = start + low * strides[axis]
-                if step > 1:
+                if step > 1 or out.ndim == 1:
                     part(out[low : low + step], here, axis)
                 else:
                     part(out[low], here, axis + 1)
@@ -115,7 +126,7 @@ def _window(read: Read, out: Array, start: int, strides: Sequence[int], span: in
 
     whole = np.empty(span, "u1")
     read(start, whole.data)
-    out[...] = np.ndarray(out.shape, "u1", whole.data, 0, tuple(strides))
+    out[...] = np.ndarray(out.shape, out.dtype, whole.data, 0, tuple(strides))
 
 
 def take(read: Read, starts: Array, nbytes: int) -> Array:

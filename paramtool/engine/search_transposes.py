@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice, permutations, product
+from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.blocks import blocks
@@ -30,6 +31,8 @@ PROBES = 24
 TILE = 128
 """Edge of the squares that are compared at once: both sides stay in a processor's cache, and NumPy is asked so rarely
 that threads run side by side."""
+READ = 512
+"""Edge of the squares that are read at once: a row of one is worth a call."""
 BOX = 1 << 16
 """Elements that are compared at once where the last axis stays the last."""
 MAX_AXES = 5
@@ -120,12 +123,20 @@ def _is_transpose(source: Source, task: tuple[View, View, Order, int]) -> bool:
     a, b, order, part = task
     one, other = source.array(a).transpose(order), source.array(b)
     source.nbytes_read += 2 * b.nbytes // THREADS
-    return all(bool((one[box] == other[box]).all()) for box in islice(_boxes(b.shape, order), part, None, THREADS))
+    boxes = islice(_boxes(b.shape, order, READ), part, None, THREADS)
+    return all(_is_equal(one[box], other[box], order) for box in boxes)
 
 
-def _boxes(shape: tuple[int, ...], order: Order) -> Iterator[tuple[slice, ...]]:
+def _is_equal(one: Array, other: Array, order: Order) -> bool:
+    return all(bool((one[box] == other[box]).all()) for box in _boxes(one.shape, order, TILE))
+
+
+def _boxes(shape: tuple[int, ...], order: Order, tile: int) -> Iterator[tuple[slice, ...]]:
     """Boxes that tile a shape and are squares in the two axes that are the fastest on either side."""
     long = [k for k, size in enumerate(shape) if size > 1]
+    if not long:
+        yield tuple(slice(0, 1) for _ in shape)
+        return
     here = long[-1]
     there = max(long, key=lambda k: order[k])
     if here == there:
@@ -137,8 +148,9 @@ def _boxes(shape: tuple[int, ...], order: Order) -> Iterator[tuple[slice, ...]]:
         if whole * shape[k] <= 16:
             whole *= shape[k]
             kept.add(k)
+    edge = max(TILE, tile // isqrt(whole))
     edges = [
-        [slice(at, min(at + TILE, size)) for at in range(0, size, TILE)]
+        [slice(at, min(at + edge, size)) for at in range(0, size, edge)]
         if k in (here, there)
         else [slice(0, size)]
         if k in kept or size == 1

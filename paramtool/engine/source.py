@@ -129,25 +129,27 @@ class Source:
 
     def place(self, storage_id: int) -> tuple[BinaryIO, int]:
         """The file in which a storage's bytes stand as they are, and where they begin."""
-        storage = self.checkpoint.storages[storage_id]
+        return self._place(self.checkpoint.storages[storage_id])
+
+    def _place(self, storage: Storage) -> tuple[BinaryIO, int]:
         if isinstance(storage.backing, ByteRange):
             return self._file(storage.backing.file), storage.backing.start
         if self._spool is None:
             self._spool = _spool()
-        if storage_id not in self._spooled:
-            self._spooled[storage_id] = self._decode_into(self._spool, storage)
-        return self._spool, self._spooled[storage_id]
+        if storage.id not in self._spooled:
+            self._spooled[storage.id] = self._decode_into(self._spool, storage)
+        return self._spool, self._spooled[storage.id]
 
     def read(self, storage_id: int, start: int, nbytes: int) -> bytes:
         """Bytes of a storage; FormatError where the file ends before."""
-        if (element := self._constant(storage_id)) is not None:
+        storage = self.checkpoint.storages[storage_id]
+        if (element := self._constant(storage)) is not None:
             return bytes(_repeated(element, start, nbytes))
-        file, base = self.place(storage_id)
+        file, base = self._place(storage)
         return self._pread(file, base + start, nbytes)
 
-    def _constant(self, storage_id: int) -> bytes | None:
+    def _constant(self, storage: Storage) -> bytes | None:
         """The element that a storage repeats; None where it does not."""
-        storage = self.checkpoint.storages[storage_id]
         if not isinstance(storage.backing, Constant):
             return None
         self._charge(storage)
@@ -171,12 +173,13 @@ class Source:
         self._fill(storage_id, start, buffer)
 
     def _fill(self, storage_id: int, start: int, buffer: memoryview) -> None:
-        if (element := self._constant(storage_id)) is not None:
+        storage = self.checkpoint.storages[storage_id]
+        if (element := self._constant(storage)) is not None:
             for at in range(0, len(buffer), CHUNK_NBYTES):
                 part = buffer[at : at + CHUNK_NBYTES]
                 part[:] = _repeated(element, start + at, len(part))
             return
-        file, base = self.place(storage_id)
+        file, base = self._place(storage)
         read_at(file, base + start, buffer)
 
     def _pread(self, file: BinaryIO, start: int, nbytes: int) -> bytes:
@@ -189,7 +192,7 @@ class Source:
         A block is only good until the next one is asked for: all of them stand in one buffer.
         """
         storage = self.checkpoint.storages[storage_id]
-        if (element := self._constant(storage_id)) is not None:
+        if (element := self._constant(storage)) is not None:
             yield from _repetitions(element, start, stop)
             return
         if self._is_streamed(storage, start, stop):

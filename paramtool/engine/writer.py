@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.arithmetic import boxes, element_type, value
 from paramtool.engine.blocks import within
@@ -18,6 +19,11 @@ from paramtool.formats._output import Late, OutputFile
 from paramtool.model.plan import Copy, Target
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 KERNEL_NBYTES = 1 << 20
 """Longer runs of bytes are copied by the kernel."""
@@ -114,9 +120,12 @@ def _write_target(target: Target, source: Source, sink: Sink) -> None:
     for copy in copies:
         for _, term in copy.terms:
             source.prove(int(term.storage))
+    import numpy as np
+
     band = BAND_NBYTES - BAND_NBYTES % target.dtype.block_bytes
+    room = np.empty(min(band, target.nbytes), "u1")
     for low in range(0, target.nbytes, band):
-        _write_band(copies, source, sink, low, min(low + band, target.nbytes))
+        sink.write(_band(copies, source, low, room[: target.nbytes - low]))
 
 
 def _write_run(view: View, source: Source, sink: Sink) -> None:
@@ -132,22 +141,22 @@ def _write_run(view: View, source: Source, sink: Sink) -> None:
         sink.write(chunk)
 
 
-def _write_band(copies: Sequence[Copy], source: Source, sink: Sink, low: int, high: int) -> None:
-    """Append bytes `low` to `high` of a target: what its copies write there, put together in memory.
+def _band(copies: Sequence[Copy], source: Source, low: int, data: Array) -> memoryview:
+    """The bytes of a target from `low` on, as many as there is room for: what its copies write there.
 
-    The file is never mapped: where the disk is full, a mapping ends the process.
+    They are put together in memory, and the file is never mapped: where the disk is full, a mapping ends the process.
     """
     import numpy as np
 
-    data = np.zeros(high - low, "u1")
     for copy in copies:
         view = copy.destination
         size = view.dtype.block_bytes
-        for box in within(view, low, high):
+        for box in within(view, low, low + len(data)):
             start = view.byte_start + size * sum(at.start * s for at, s in zip(box, view.strides, strict=True)) - low
             shape = [at.stop - at.start for at in box]
             out = np.ndarray(shape, element_type(copy), data.data, start, [stride * size for stride in view.strides])
             for part in boxes(copy, tuple(shape)):
                 place = tuple(slice(a.start + p.start, a.start + p.stop) for a, p in zip(box, part, strict=True))
                 out[part] = value(copy, place, source)
-    sink.write(data.data)
+    band: memoryview = data.data
+    return band
