@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from paramtool.engine.places import check_place, output_error
+from paramtool.engine.places import check_place, writing
 from paramtool.engine.staging import Staged
 from paramtool.errors import OutputError
 
@@ -38,10 +38,8 @@ class Output:
     def write(self, make: Callable[[str], object]) -> None:
         """Let `make` write to a temporary place, and move that here."""
         with self._staged() as staged:
-            try:
+            with writing(self.path):
                 make(staged.temporary)
-            except OSError as error:
-                raise output_error(self.path, error) from None
             self._made = [*self._made[-1:], _identity(os.lstat(staged.temporary))]
             staged.commit()
 

@@ -174,9 +174,10 @@ class TestProcesses:
     def test_close(self, path: Path) -> None:
         """Ends all of them, and waits."""
         list(asked("content", path))
-        processes = below(os.getpid())
+        keepers = [keeper.process.pid for keeper in _aside._keepers.values()]
+        processes = [*keepers, *(one for keeper in keepers for one in below(keeper))]
         _aside.close()
-        assert not [one for one in processes if one in below(os.getpid())]
+        assert not alive(processes)
 
     def test_no_module_of_the_current_folder_is_imported(self, tmp_path: Path) -> None:
         """A file called like a module, beside the checkpoint, is not run."""
