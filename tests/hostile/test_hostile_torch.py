@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -120,7 +121,8 @@ def test_truncation_at_any_byte(form: str, tmp_path: Path) -> None:
     data = path.read_bytes()
     whole = quick("inspect", "--tensors", path.name, cwd=tmp_path).out.splitlines()[2:]
     harmless = 0
-    for length in range(0, len(data), 5 if form == "tar" else 1):
+    few = 1 if os.environ.get("PARAMTOOL_HARD") else 3
+    for length in range(0, len(data), 5 if form == "tar" else few):
         path.write_bytes(data[:length])
         ran = quick("inspect", "--tensors", path.name, cwd=tmp_path)
         assert ran.code in (0, 3), (length, ran)
