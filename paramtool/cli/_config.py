@@ -35,5 +35,5 @@ def names_of(path: str) -> dict[str, dict[str, Any]]:
     for which, wanted in zip(("", "saved_"), both, strict=True):
         tensors = {name: one for name, one in wanted.items() if one.view is not None}
         found[f"{which}names"] = {name: one.view.shape for name, one in tensors.items()}
-        found[f"{which}ties"] = {name: one.memory for name, one in tensors.items()}
+        found[f"{which}ties"] = {name: one.alias_set for name, one in tensors.items()}
     return found

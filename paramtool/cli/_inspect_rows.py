@@ -10,7 +10,7 @@ from paramtool.cli import _render
 from paramtool.cli._text import count, named, plural, quoted, size
 from paramtool.formats._policy import is_allowed, is_dangerous
 from paramtool.jobs import Inspection
-from paramtool.model.alias import FusedBlock, Member
+from paramtool.model.alias import Alias, FusedBlock
 from paramtool.model.checkpoint import PENDING, Compound, Entry, NoData, Unknown, Unreadable
 from paramtool.model.view import View
 
@@ -96,7 +96,7 @@ def _shared(found: Inspection) -> Iterator[_render.Row]:
     shown_groups = list(graph.groups())
     for owner, members in shown_groups[:MANY]:
         view = graph.owners[owner]
-        label = "shared" if len({m.memory for m in members}) == 1 else "equal"
+        label = "shared" if len({m.alias_set for m in members}) == 1 else "equal"
         if owner in graph.anonymous:
             yield (label, f"{plural(len(members), 'window')} on one span", _geometry(view), size(view.nbytes))
         else:
@@ -111,10 +111,10 @@ def _shared(found: Inspection) -> Iterator[_render.Row]:
         yield ("shared", f"and {plural(len(shown_groups) - MANY, 'more group')} of {names} names", "--json lists them")
 
 
-def _relation(member: Member, owner: str, found: Inspection) -> str:
+def _relation(member: Alias, owner: str, found: Inspection) -> str:
     relation = found.graph.relation(member)
     words = {"same": "", "slice": "a slice, ", "transpose": "transposed, ", "view": "another view, "}
-    memory = "same memory" if member.evidence != "content" else f"equal bytes, memory of {named(member.memory)}"
+    memory = "same memory" if member.evidence != "content" else f"equal bytes, memory of {named(member.alias_set)}"
     declared = ", declared" if member.evidence == "declared" else ""
     shape = "" if relation == "same" else f"{_geometry(member.window)}, "
     return f"{shape}{words.get(relation, '')}{memory}{declared}"
@@ -126,7 +126,7 @@ def _geometry(view: View) -> str:
 
 def _equal(found: Inspection) -> Iterator[_render.Row]:
     for equal in (found.equal or ())[:MANY]:
-        first = found.graph.members[equal.names[0]].window
+        first = found.graph.names[equal.names[0]].window
         constant = ", constant" if equal.constant else ""
         names = plural(len(equal.names) - 1, "name")
         yield ("equal", named(equal.names[0]), _geometry(first), size(first.nbytes))
@@ -154,7 +154,7 @@ def _repeated(found: Inspection) -> Iterator[_render.Row]:
         "cast": "is a cast of",
     }  # fmt: skip
     for match in found.content.matches[:MANY]:
-        view = found.graph.members[match.name].window
+        view = found.graph.names[match.name].window
         rounded = "" if match.lossless else ", rounded to nearest even"
         where = f"from element {match.window.offset} on" if match.relation == "slice" else ""
         yield (match.relation, match.name, f"{words[match.relation]} {match.owner}", f"{_geometry(view)}{rounded}",
@@ -243,7 +243,7 @@ def _tensors(found: Inspection) -> Iterator[_render.Row]:
     for name, entry in found.checkpoint.entries.items():
         match entry.value:
             case View() as view:
-                owner = found.graph.members[name].owner
+                owner = found.graph.names[name].owner
                 stands = "" if owner == name else f"on {named(owner)}"
                 yield (
                     "tensor",
@@ -312,7 +312,7 @@ def _refused(found: Inspection) -> set[str]:
     refused = set()
     for name, entry in found.checkpoint.entries.items():
         view = _window(entry)
-        member = found.graph.members.get(name)
+        member = found.graph.names.get(name)
         if (
             view is None
             or view.dtype.name not in CODE_OF
@@ -331,7 +331,7 @@ def _window(entry: Entry) -> View | None:
 
 def _stored(found: Inspection, kept: list[str]) -> int:
     """About what dedup would store: every owner once, without what is known to be equal."""
-    members, owners = found.graph.members, found.graph.owners
+    members, owners = found.graph.names, found.graph.owners
     needed: Iterable[str] = owners
     if len(kept) < len(found.checkpoint.entries):
         needed = {members[label].owner for name in kept for label in (name, f"{name}/data") if label in members}

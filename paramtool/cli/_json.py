@@ -11,7 +11,7 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from paramtool.model.alias import AliasGraph, FusedBlock, Member
+from paramtool.model.alias import Alias, AliasGraph, Derived, FusedBlock
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Ordered, Unknown, Unreadable
 from paramtool.model.view import View
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from paramtool.jobs import Deduped, Exported, Inspection, Relayouted, Verified
     from paramtool.jobs.declaring import DeclaredTies
     from paramtool.model.match import Content
-    from paramtool.model.plan import Computed
     from paramtool.passes.declared import Declared
     from paramtool.passes.recognise import FusedNetwork
 
@@ -132,13 +131,13 @@ def groups(graph: AliasGraph) -> Iterator[dict[str, Any]]:
         }
 
 
-def _member(member: Member, graph: AliasGraph) -> dict[str, Any]:
+def _member(member: Alias, graph: AliasGraph) -> dict[str, Any]:
     return {
         "name": member.name,
         "relation": graph.relation(member),
         "evidence": member.evidence,
-        "memory": member.memory,
-        "memory_evidence": member.memory_evidence,
+        "memory": member.alias_set,
+        "memory_evidence": member.set_evidence,
         "dtype": member.window.dtype.name,
         "shape": list(member.window.shape),
         "strides": list(member.window.strides),
@@ -163,7 +162,7 @@ def _tensor(name: str, entry: Entry, graph: AliasGraph, found: Inspection) -> di
     data: dict[str, Any] = {"name": name, "role": entry.role, "requires_grad": entry.requires_grad}
     match entry.value:
         case View() as view:
-            data |= {"kind": "tensor", **_geometry(view), "owner": graph.members[name].owner}
+            data |= {"kind": "tensor", **_geometry(view), "owner": graph.names[name].owner}
         case Compound(kind, parts, facts):
             data |= {
                 "kind": kind,
@@ -214,10 +213,12 @@ def content(found: Content | None) -> dict[str, Any]:
     }
 
 
-def _computed(one: Computed) -> dict[str, Any]:
-    window = one.how.window
-    how = {"constant": one.how.element.hex()} if window is None else {"cast_of": window.storage}
-    return {"name": one.name, "dtype": one.dtype.name, "shape": list(one.shape), "nbytes": one.nbytes, **how}
+def _derived(one: Alias, how: Derived) -> dict[str, Any]:
+    view = one.window
+    said = {"constant": how.element.hex()} if how.window is None else {"cast_of": how.window.storage}
+    return {
+        "name": one.name, "dtype": view.dtype.name, "shape": list(view.shape), "nbytes": view.nbytes, **said,
+    }  # fmt: skip
 
 
 def outcome(found: Deduped | Relayouted) -> dict[str, Any]:
@@ -244,7 +245,7 @@ def deduped(found: Deduped) -> dict[str, Any]:
         "repeated_nbytes": found.repeated_nbytes,
         "groups": groups(found.graph),
         **content(found.content),
-        "derived": [_computed(one) for one in found.plan.computed],
+        "derived": [_derived(found.plan.names[name], how) for name, how in found.plan.derived.items()],
         "left_out": list(found.left_out),
         "warnings": list(found.warnings),
         "seconds": round(found.seconds, 3),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import islice
 
 import click
 
@@ -28,7 +29,7 @@ from paramtool.cli._text import (
 )
 from paramtool.jobs import Deduped
 from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
-from paramtool.model.alias import Member
+from paramtool.model.alias import Alias
 from paramtool.passes import select
 
 MANY = 8
@@ -177,7 +178,7 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
             else "programs without paramtool find every name; --share-renamed stores them once"
         )
         yield ("equal", f"{size(found.repeated_nbytes)} stored again", why)
-    if not (groups or found.repeated_nbytes or found.unused_nbytes or found.plan.computed):
+    if not (groups or found.repeated_nbytes or found.unused_nbytes or found.plan.derived):
         least = f" in tensors of {size(found.min_equal_nbytes)} or more" if found.min_equal_nbytes > 1 else ""
         equal = "" if found.equal is None else f", no equal bytes were found{least}"
         yield ("note", f"Nothing to deduplicate: no names share bytes{equal}, and no byte is unused")
@@ -227,22 +228,22 @@ def _where_in(found: Deduped) -> tuple[str, str]:
 
 def _derived(found: Deduped) -> Iterator[_render.Row]:
     """What is not stored but calculated, and what could be."""
-    for one in found.plan.computed[:MANY]:
-        window = one.how.window
+    done = found.plan.derived
+    for name, how in islice(done.items(), MANY):
+        view, window = found.plan.names[name].window, how.window
         if window is None:
-            yield ("constant", one.name, f"{size(one.nbytes)} stored as one value of {one.dtype.name}")
+            yield ("constant", name, f"{size(view.nbytes)} stored as one value of {view.dtype.name}")
         else:
-            how = "nothing is lost" if one.how.lossless else "rounded to nearest even"
-            yield ("cast", one.name, f"{one.dtype.name} of {window.storage} ({window.dtype.name}), {how}",
-                   f"{size(one.nbytes)}, calculated on load")  # fmt: skip
-    if len(found.plan.computed) > MANY:
-        yield ("derived", f"and {plural(len(found.plan.computed) - MANY, 'more tensor')}", "--json lists them")
+            lost = "nothing is lost" if how.lossless else "rounded to nearest even"
+            yield ("cast", name, f"{view.dtype.name} of {window.storage} ({window.dtype.name}), {lost}",
+                   f"{size(view.nbytes)}, calculated on load")  # fmt: skip
+    if len(done) > MANY:
+        yield ("derived", f"and {plural(len(done) - MANY, 'more tensor')}", "--json lists them")
     if found.content is None or found.format != "safetensors":
         return
-    done = {one.name for one in found.plan.computed}
     casts = [match for match in found.content.matches if match.relation == "cast" and match.name not in done]
     if casts:
-        saved = sum(found.graph.members[match.name].window.nbytes for match in casts)
+        saved = sum(found.graph.names[match.name].window.nbytes for match in casts)
         yield ("cast", _these([f"{match.name} (of {match.owner})" for match in casts]),
                f"a cast of another tensor: --derive-casts saves {size(saved)}")  # fmt: skip
     constants = [name for name in found.content.constants if name not in done]
@@ -262,13 +263,13 @@ def _sizes(found: Deduped) -> Iterator[_render.Row]:
     yield from physical(found.nbytes_after, found.cloned_nbytes)
 
 
-def _group(owner: str, members: tuple[Member, ...], found: Deduped) -> Iterator[_render.Row]:
+def _group(owner: str, members: tuple[Alias, ...], found: Deduped) -> Iterator[_render.Row]:
     """One row for the owner's own memory, and one for each other memory whose bytes are equal to its."""
-    memories: dict[str, list[Member]] = {}
+    memories: dict[str, list[Alias]] = {}
     for member in members:
-        memories.setdefault(member.memory, []).append(member)
-    mine = next((m.memory for m in members if m.name == owner), None) or next(
-        (m.memory for m in members if m.evidence != "content"), members[0].memory
+        memories.setdefault(member.alias_set, []).append(member)
+    mine = next((m.alias_set for m in members if m.name == owner), None) or next(
+        (m.alias_set for m in members if m.evidence != "content"), members[0].alias_set
     )
     shared = [member for member in memories.pop(mine) if member.name != owner]
     what = "one span" if owner in found.graph.anonymous else named(owner)
@@ -288,7 +289,7 @@ def _group(owner: str, members: tuple[Member, ...], found: Deduped) -> Iterator[
         yield ("equal", what, _more(len(others) - MANY).strip(), "each in a memory of its own on load")
 
 
-def _span(members: list[Member]) -> int:
+def _span(members: list[Alias]) -> int:
     """Bytes from the first to the last that windows on one owner look at."""
     windows = [member.window for member in members]
     return max(w.byte_stop for w in windows) - min(w.byte_start for w in windows)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.source import Source
 from paramtool.errors import FormatError
-from paramtool.model.alias import AliasGraph, Member
+from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Compound, Value
 from paramtool.model.dtype import DType
 from paramtool.model.view import MAX_EXTENT, View, contiguous
@@ -35,9 +35,9 @@ class Memory:
 
 def memories(graph: AliasGraph) -> Iterator[Memory]:
     """Every memory of a graph; names that are only equal are in different ones."""
-    found: dict[tuple[str, str], list[Member]] = {}
-    for member in graph.members.values():
-        found.setdefault((member.owner, member.memory), []).append(member)
+    found: dict[tuple[str, str], list[Alias]] = {}
+    for member in graph.names.values():
+        found.setdefault((member.owner, member.alias_set), []).append(member)
     for (owner, _), members in found.items():
         if len(members) == 1 and _is_turned(members[0]):
             yield _alone(members[0])
@@ -49,14 +49,14 @@ def memories(graph: AliasGraph) -> Iterator[Memory]:
         yield Memory(stop - start, windows, graph.owners[owner], start)
 
 
-def _is_turned(member: Member) -> bool:
+def _is_turned(member: Alias) -> bool:
     """Whether a name only has the bytes of others in another order; one that repeats them stays a window."""
     window = member.window
     repeats = window.nbytes > window.byte_stop - window.byte_start
     return member.evidence == "content" and not window.is_contiguous and not repeats
 
 
-def _alone(member: Member) -> Memory:
+def _alone(member: Alias) -> Memory:
     """A memory for a name that is only stored as a transpose of others' bytes: row by row, as it was saved."""
     view = member.source
     window = contiguous(member.name, view.dtype, view.shape)

@@ -59,7 +59,7 @@ def over_plain_shards(
     stored = [target for target in plan.targets if target.name not in linked]
     metadata = dict(plan.index_metadata)
     taken = metadata.keys() | record.RESERVED | {TOTAL_SIZE}
-    pairs = record.flat_pairs(plan, (a for a in plan.aliases if str(a.view.storage) not in linked))
+    pairs = record.flat_pairs(plan, (a for a in plan.aliases if a.owner not in linked))
     metadata |= {TOTAL_SIZE: sum(target.nbytes for target in stored)}
     metadata |= {alias: owner for alias, owner in pairs.items() if alias not in taken}
     if modules := record.encode_modules(plan.modules):

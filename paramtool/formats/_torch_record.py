@@ -29,10 +29,8 @@ MAX_NBYTES = 256 << 20
 def encode(plan: Plan) -> bytes:
     """The member for a plan; empty where there is nothing to say."""
     found: dict[str, Any] = {}
-    declared = [a.memory_evidence for a in plan.aliases] + list(plan.memory_evidence.values())
-    if "declared" in declared:
-        bare = replace(plan, trainable=frozenset(), kinds={})
-        text = record.encode(bare, {target.name for target in plan.targets}, objects="")
+    if any(one.set_evidence == "declared" for one in plan.names.values()):
+        text = record.encode(plan.unmarked(), {target.name for target in plan.targets}, objects="")
         found["aliases"] = json.loads(text)
     if text := record.encode_modules(plan.modules):
         found["layouts"] = json.loads(text)
@@ -84,7 +82,7 @@ def _links(checkpoint: Checkpoint, document: Mapping[str, Any]) -> dict[str, Lin
             if (item := items.get(name)) is not None:
                 why = str(item.get("memory_evidence", item.get("evidence", "storage")))
                 said[name] = Link(str(item["memory"]), why, owner=str(item.get("owner", "")))
-        together = len({link.memory for link in said.values()}) == 1
+        together = len({link.alias_set for link in said.values()}) == 1
         if together and any(link.evidence == "declared" for link in said.values()):
             links |= said
     return links

@@ -61,11 +61,9 @@ REBUILD_WITH_STATE, TENSOR = Name("torch._tensor", "_rebuild_from_type_v2"), Nam
 ORDERED_DICT = Name("collections", "OrderedDict")
 
 
-def refusals(plan: Plan) -> dict[str, str]:
-    """Names that this format has no form for, each with the reason."""
-    dtypes = {name: view.dtype.name for name, (view, _) in _windows(plan).items()}
-    reasons = {n: f"torch has no plain tensor of {dtype}" for n, dtype in dtypes.items() if dtype not in DTYPE_WORDS}
-    return reasons | {one.name: "a torch file has no tensors that are calculated on load" for one in plan.computed}
+def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
+    """Of {name: dtype} the names that this format has no form for, each with the reason."""
+    return {n: f"torch has no plain tensor of {dtype}" for n, dtype in dtypes.items() if dtype not in DTYPE_WORDS}
 
 
 def fitted(plan: Plan, how: How) -> Fitted:
@@ -102,7 +100,8 @@ def memory_formats(plan: Plan, checkpoint: Checkpoint) -> Iterator[str]:
 
 def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
     """One torch file for a plan; PlanError where something has no form in it."""
-    if refused := refusals(plan):
+    derived = dict.fromkeys(plan.derived, "a torch file has no tensors that are calculated on load")
+    if refused := refusals(plan.dtypes()) | derived:
         lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
         head = f"{plan.source}: no form in a torch file for {plural(len(refused), 'tensor')}:"
         raise PlanError(listed(head, lines), hint="dedup --skip-unsupported leaves them out")
@@ -183,12 +182,8 @@ class _Place:
 
 def _windows(plan: Plan) -> dict[str, tuple[View, str]]:
     """{name: (its window on a target, the first name of its memory)}."""
-    stored = {
-        target.name: (target.view, plan.memories.get(target.name, target.name))
-        for target in plan.targets
-        if target.name not in plan.anonymous
-    }
-    return stored | {alias.name: (alias.view, alias.memory) for alias in plan.aliases}
+    names = (one for name, one in plan.names.items() if name not in plan.derived)
+    return {one.name: (one.window, one.alias_set) for one in names}
 
 
 def _memories(plan: Plan, tree: Node) -> dict[str, _Place]:
@@ -368,7 +363,7 @@ class _Pickling:
         place = self.places[name]
         memory, view = place.memory, place.view
         key = str(self.numbers.setdefault(memory, len(self.numbers)))
-        kind = self.plan.kinds.get(name, "")
+        kind = self.plan.names[name].kind
         if memory.dtype is None or kind == "untyped storage":
             typed, count = Name("torch.storage", "UntypedStorage"), memory.content.nbytes
         else:
@@ -380,7 +375,7 @@ class _Pickling:
         if view.dtype.name == PAIRS:
             view = contiguous(view.storage, DTYPES["uint8"], (*view.shape[:-1], view.shape[-1] // 2), view.byte_start)
         window = (stored, view.offset, view.shape, _strides(view))
-        trains = name in self.plan.trainable and word.startswith(("float", "bfloat", "complex"))
+        trains = self.plan.names[name].requires_grad and word.startswith(("float", "bfloat", "complex"))
         is_parameter = kind == "parameter" or (trains and memory.dtype is None)
         if memory.dtype is not None:
             data = Call(REBUILD_V2, (*window, trains and not is_parameter, Call(ORDERED_DICT)), shared=trains)

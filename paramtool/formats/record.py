@@ -21,10 +21,11 @@ from typing import Any
 
 from paramtool.errors import FormatError, PlanError, UnsafeError
 from paramtool.formats import _json, _record_checks, _tree
+from paramtool.model.alias import Alias, Derived
 from paramtool.model.checkpoint import Entry, Link, Module
 from paramtool.model.dtype import DTYPES, is_widened
 from paramtool.model.objects import Node
-from paramtool.model.plan import Alias, Computed, Plan
+from paramtool.model.plan import Plan
 from paramtool.model.storage import Cast, Constant, Storage
 from paramtool.model.view import View, contiguous
 
@@ -57,9 +58,9 @@ def flat_pairs(plan: Plan, aliases: Iterable[Alias]) -> dict[str, str]:
     """`alias: owner` for the aliases that are the whole of their owner."""
     wholes = {target.name: target.view for target in plan.targets}
     return {
-        alias.name: str(alias.view.storage)
+        alias.name: alias.owner
         for alias in aliases
-        if alias.view == wholes.get(str(alias.view.storage)) and str(alias.view.storage) not in plan.anonymous
+        if alias.window == wholes.get(alias.owner) and alias.owner not in plan.anonymous
     }
 
 
@@ -79,24 +80,24 @@ def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> st
     `objects` says how the tree is written: `runs` (short, for a file that holds every name), `explicit` (for one
     shard of several), or not at all.  Constants need no stored tensor and stand in the `first` shard.
     """
-    position = {name: k for k, name in enumerate(plan.order)}
-    computed = [one for one in plan.computed if (one.how.window.storage in stored if one.how.window else first)]
-    _refuse_to_derive_much(plan, computed, stored)
-    stored = stored | {one.name for one in computed}
-    record: dict[str, Any] = {"version": 2 if computed else 1}
+    position = {name: k for k, name in enumerate(plan.names)}
+    derived = {n: how for n, how in plan.derived.items() if (how.window.storage in stored if how.window else first)}
+    _refuse_to_derive_much(plan, derived, stored)
+    stored = stored | derived.keys()
+    record: dict[str, Any] = {"version": 2 if derived else 1}
+    relations = plan.relations()
     record["aliases"] = {
-        alias.name: _encode_alias(alias, position) for alias in plan.aliases if str(alias.view.storage) in stored
+        one.name: _encode_alias(one, relations[one.name], position[one.name])
+        for one in plan.aliases
+        if one.owner in stored
     }
-    if computed:
-        computed.sort(key=lambda one: position[one.name])
-        record["derived"] = {one.name: _encode_computed(one, position) for one in computed}
+    if derived:
+        order = sorted(derived, key=position.__getitem__)
+        record["derived"] = {n: _encode_derived(plan.names[n].window, derived[n], position[n]) for n in order}
     record["stored"] = {
-        name: {
-            "memory": plan.memories.get(name, name),
-            "memory_evidence": plan.memory_evidence.get(name, "storage"),
-        }
-        for name in plan.order
-        if name in stored and (name in plan.memories or name in plan.memory_evidence)
+        name: {"memory": one.alias_set, "memory_evidence": one.set_evidence}
+        for name, one in plan.names.items()
+        if one.is_owner and name in stored and (one.alias_set, one.set_evidence) != (name, "storage")
     }
     record["spans"] = sorted(plan.anonymous & stored)
     if objects and not _tree.is_flat(plan.objects, plan.order):
@@ -113,16 +114,16 @@ def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> st
 def _marks(plan: Plan, names: Collection[str]) -> dict[str, Any]:
     """What torch knows of some of a plan's tensors: which ask for gradients, and which are more than plain ones."""
     marks: dict[str, Any] = {}
-    if trainable := [name for name in plan.order if name in plan.trainable and name in names]:
+    if trainable := [name for name, one in plan.names.items() if one.requires_grad and name in names]:
         marks["requires_grad"] = trainable
-    if kinds := {name: plan.kinds[name] for name in plan.order if name in plan.kinds and name in names}:
+    if kinds := {name: one.kind for name, one in plan.names.items() if one.kind and name in names}:
         marks["kinds"] = kinds
     return marks
 
 
-def _refuse_to_derive_much(plan: Plan, computed: Iterable[Computed], stored: Collection[str]) -> None:
+def _refuse_to_derive_much(plan: Plan, derived: Iterable[str], stored: Collection[str]) -> None:
     """PlanError where a reader would take the record for a bomb."""
-    nbytes = sum(one.nbytes for one in computed)
+    nbytes = sum(plan.names[name].window.nbytes for name in derived)
     most = _most_derived(sum(target.nbytes for target in plan.targets if target.name in stored))
     if nbytes > most:
         raise PlanError(
@@ -135,31 +136,31 @@ def _most_derived(stored_nbytes: int) -> int:
     return max(MIN_DERIVED_NBYTES, DERIVED_PER_STORED * stored_nbytes)
 
 
-def _encode_alias(alias: Alias, position: Mapping[str, int]) -> dict[str, Any]:
+def _encode_alias(alias: Alias, relation: str, position: int) -> dict[str, Any]:
     item: dict[str, Any] = {
-        "owner": alias.view.storage,
-        "memory": alias.memory,
+        "owner": alias.owner,
+        "memory": alias.alias_set,
         "evidence": alias.evidence,
-        "relation": alias.relation,
-        "dtype": alias.view.dtype.name,
-        "shape": alias.view.shape,
-        "strides": alias.view.strides,
-        "offset": alias.view.offset,
-        "position": position[alias.name],
+        "relation": relation,
+        "dtype": alias.window.dtype.name,
+        "shape": alias.window.shape,
+        "strides": alias.window.strides,
+        "offset": alias.window.offset,
+        "position": position,
     }
-    if alias.evidence == "content" and alias.memory != alias.name:
-        item["memory_evidence"] = alias.memory_evidence
+    if alias.evidence == "content" and alias.alias_set != alias.name:
+        item["memory_evidence"] = alias.set_evidence
     return item
 
 
-def _encode_computed(one: Computed, position: Mapping[str, int]) -> dict[str, Any]:
-    item: dict[str, Any] = {"dtype": one.dtype.name, "shape": one.shape, "position": position[one.name]}
-    window = one.how.window
+def _encode_derived(view: View, how: Derived, position: int) -> dict[str, Any]:
+    item: dict[str, Any] = {"dtype": view.dtype.name, "shape": view.shape, "position": position}
+    window = how.window
     if window is None:
-        return item | {"constant": one.how.element.hex()}
+        return item | {"constant": how.element.hex()}
     place = {"owner": window.storage, "strides": window.strides, "offset": window.offset}
     # of numbers that are equal in both types either could be stored: the record says what is done, not what could be
-    return item | {"cast": place | {"dtype": window.dtype.name, "lossless": bool(is_widened(window.dtype, one.dtype))}}
+    return item | {"cast": place | {"dtype": window.dtype.name, "lossless": bool(is_widened(window.dtype, view.dtype))}}
 
 
 def encode_modules(modules: Iterable[Module]) -> str:
@@ -301,7 +302,7 @@ def declared(entries: Mapping[str, Entry], pairs: Mapping[str, str]) -> dict[str
     for alias, owner in pairs.items():
         link = found[owner].link or Link(owner, "storage")
         found[owner] = replace(found[owner], link=link)
-        found[alias] = replace(found[owner], link=Link(link.memory, "declared", owner=link.owner or owner))
+        found[alias] = replace(found[owner], link=Link(link.alias_set, "declared", owner=link.owner or owner))
     return found
 
 

@@ -178,15 +178,12 @@ def _layout_defects(ranges: Iterable[tuple[int, int, str]], data_nbytes: int) ->
 # --- writing ---------------------------------------------------------------------------------------------------
 
 
-def refusals(plan: Plan) -> dict[str, str]:
-    """Names that this format has no form for, each with the reason."""
+def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
+    """Of {name: dtype} the names that this format has no form for, each with the reason."""
     reasons = {}
-    for name, dtype in [
-        *((t.name, t.dtype) for t in plan.targets),
-        *((a.name, a.view.dtype) for a in plan.aliases),
-    ]:
-        if dtype.name not in CODE_OF:
-            reasons[name] = f"safetensors has no {dtype.name}"
+    for name, dtype in dtypes.items():
+        if dtype not in CODE_OF:
+            reasons[name] = f"safetensors has no {dtype}"
         elif name == METADATA:
             reasons[name] = "safetensors keeps this name for itself"
         elif not _is_utf8(name):
@@ -228,8 +225,7 @@ def _alias_cost(plan: Plan) -> dict[str, int]:
     """{target: about how many bytes of the header its aliases take}."""
     cost: dict[str, int] = {}
     for alias in plan.aliases:
-        owner = str(alias.view.storage)
-        cost[owner] = cost.get(owner, 0) + 2 * len(alias.name) + len(owner) + 400
+        cost[alias.owner] = cost.get(alias.owner, 0) + 2 * len(alias.name) + len(alias.owner) + 400
     return cost
 
 
@@ -254,7 +250,7 @@ def _metadata_for(plan: Plan, targets: Iterable[Target], shard: int | None) -> d
     """A file's metadata: the user's own, `format`, flat pairs where their key is free, and the record."""
     record.refuse_own_keys(plan)
     stored = {target.name for target in targets}
-    aliases = [alias for alias in plan.aliases if str(alias.view.storage) in stored]
+    aliases = [alias for alias in plan.aliases if alias.owner in stored]
     metadata = {"format": "pt"} | dict(plan.metadata)
     taken = metadata.keys() | record.RESERVED
     metadata |= {k: v for k, v in record.flat_pairs(plan, aliases).items() if k not in taken}
@@ -275,7 +271,7 @@ def taken_flat_pairs(plan: Plan) -> list[str]:
 
 def refuse(plan: Plan) -> None:
     """PlanError where a plan holds what this format has no form for."""
-    if refused := refusals(plan):
+    if refused := refusals(plan.dtypes()):
         lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
         head = f"{plan.source}: no form in safetensors for {plural(len(refused), 'tensor')}:"
         hint = "dedup --skip-unsupported leaves them out; -o NAME.pt has a form for every type of torch"

@@ -440,7 +440,8 @@ def unseen_warnings(plan: Plan, target: str, tied: Iterable[str] = ()) -> Iterat
     equal, as a part or a transpose of another tensor, or is calculated, only the alias record knows.
     """
     found = {*tied, *(target.name for target in plan.targets)}
-    found |= {a.name for a in plan.aliases if a.evidence != "content" and a.relation == "same"}
+    relations = plan.relations()
+    found |= {a.name for a in plan.aliases if a.evidence != "content" and relations[a.name] == "same"}
     unseen = [name for name in plan.order if name not in found]
     if unseen:
         mends = f"paramtool export {quote(target)} --all-names -o {quote(f'{target}.plain')}"

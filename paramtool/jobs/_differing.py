@@ -113,7 +113,7 @@ def memory_differences(found: Checkpoint, expected: Checkpoint, apart: Collectio
 def memories(checkpoint: Checkpoint) -> dict[str, str]:
     """{name: the first name of its memory}, of what a pending sign makes of a window too."""
     graph = alias.build(checkpoint, parts=False)
-    return {**{name: member.memory for name, member in graph.members.items()}, **graph.pending}
+    return {**{name: member.alias_set for name, member in graph.names.items()}, **graph.pending}
 
 
 def following(ties: Dict[str, str]) -> Iterator[str]:

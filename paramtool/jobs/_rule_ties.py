@@ -75,13 +75,13 @@ class Tie:
 
 def memories(found: Inspection, name: str) -> tuple[str, ...]:
     """The memory of a tensor, or of each part of a compound; empty for one without bytes."""
-    members = found.graph.members
+    members = found.graph.names
     if name in members:
-        return (members[name].memory,)
+        return (members[name].alias_set,)
     value = found.checkpoint.entries[name].value
     if not isinstance(value, Compound):
         return ()
-    return tuple(f"{part} {members[f'{name}/{part}'].memory}" for part in sorted(value.parts))
+    return tuple(f"{part} {members[f'{name}/{part}'].alias_set}" for part in sorted(value.parts))
 
 
 def is_one_tensor(found: Inspection, a: str, b: str) -> bool:
@@ -90,7 +90,7 @@ def is_one_tensor(found: Inspection, a: str, b: str) -> bool:
     The windows of a flattened RNN share a storage and no byte, and a slice is a part.  Names that a record ties and
     that stand on several storages are one by its word.
     """
-    members = found.graph.members
+    members = found.graph.names
     if a not in members or b not in members or members[a].source.storage != members[b].source.storage:
         return True
     one, other = members[a].source, members[b].source

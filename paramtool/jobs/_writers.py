@@ -56,8 +56,8 @@ class Writer:
     """Names that end so are of this format."""
     lay_out: Callable[[Plan, int], tuple[OutputFile, ...]]
     """One file for a plan, its tensor data beginning at a multiple of so many bytes."""
-    refusals: Callable[[Plan], Mapping[str, str]]
-    """{name: why the format has no form for it}."""
+    refusals: Callable[[Mapping[str, str]], Mapping[str, str]]
+    """Of {name: dtype}, {name: why the format has no form for it}."""
     fit: Callable[[Plan, Checkpoint, Keeping], Fitted]
     """The plan with what of its objects the format holds; PlanError where that is too little."""
     taken_flat_pairs: Callable[[Plan], Iterable[str]]

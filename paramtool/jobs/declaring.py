@@ -78,13 +78,13 @@ def _compared_rows(
         return DeclaredTies(config.path, tuple(rows))
     from paramtool.engine.source import Source
 
-    nbytes = sum(graph.members[name].source.nbytes for names in todo.values() for name in names)
+    nbytes = sum(graph.names[name].source.nbytes for names in todo.values() for name in names)
     with ExitStack() as stack:
         source = stack.enter_context(Source(checkpoint))
         advance = stack.enter_context(progress("compare", nbytes))
         for k, names in todo.items():
             rows[k] = _compared(rows[k], names, graph, source)
-            advance(sum(graph.members[name].source.nbytes for name in names))
+            advance(sum(graph.names[name].source.nbytes for name in names))
     return DeclaredTies(config.path, tuple(rows))
 
 
@@ -93,7 +93,7 @@ def _compared(row: Declared, names: list[str], graph: AliasGraph, source: Source
     from paramtool.engine.difference import largest
     from paramtool.engine.digest import same_bytes
 
-    first, *others = (graph.members[name].source for name in names)
+    first, *others = (graph.names[name].source for name in names)
     for name, other in zip(names[1:], others, strict=True):
         same = first.dtype == other.dtype and same_bytes(source, first, source, other)
         if not same:
@@ -110,12 +110,15 @@ class FolderTies:
     """Names that the model ties, and that the file holds with equal bytes in memories of their own."""
     warnings: tuple[str, ...] = ()
     """A line for each tie that the file does not keep."""
+    untied: frozenset[str] = frozenset()
+    """Names that share memory in the file, and that the model does not tie."""
 
 
-def folder_ties(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> FolderTies:
+def folder_ties(path: Path, checkpoint: Checkpoint, graph: AliasGraph, needs_all: bool = False) -> FolderTies:
     """What the config of a folder says of the ties of its file; nothing where there is no config.
 
-    A config that cannot be read is no error: it is not needed to write the file.
+    With `needs_all`, names that the model does not tie are looked for, too.  A config that cannot be read is no error:
+    it is not needed to write the file.
     """
     try:
         config = _of_folder(path)
@@ -124,11 +127,13 @@ def folder_ties(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> Folder
     if config is None:
         return FolderTies()
     found = _compared_rows(config, checkpoint, graph, None, all_rows=False)
+    loose = declared.untied(config, checkpoint, graph) if needs_all else set()
     matters = any(found.broken) or any(row.says and row.file == declared.EQUAL for row in found.rows)
-    if matters and (model := _library.class_ties(config.path)) is not None:
-        found = _compared_rows(config, checkpoint, graph, model, all_rows=False)
+    if (matters or loose) and (model := _library.class_ties(config.path)) is not None:
+        found = _compared_rows(config, checkpoint, graph, model, all_rows=False) if matters else found
+        loose = declared.untied(config, checkpoint, graph, model) if loose else loose
     equal = (row.tie.names for row in found.rows if row.says and row.file == declared.EQUAL)
-    return FolderTies(tuple(equal), tuple(f"{config.path}: {text(row)}" for row in found.broken))
+    return FolderTies(tuple(equal), tuple(f"{config.path}: {text(row)}" for row in found.broken), frozenset(loose))
 
 
 def _of_folder(path: Path) -> Config | None:

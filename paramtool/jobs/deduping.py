@@ -39,7 +39,7 @@ from paramtool.model.match import Content, Equal
 from paramtool.model.plan import Plan, check
 from paramtool.passes import dedup as dedup_pass
 from paramtool.passes import select
-from paramtool.passes.joining import join, settle, without
+from paramtool.passes.joining import join, settle
 from paramtool.passes.owning import owned
 
 
@@ -239,18 +239,20 @@ def _prepared(
     writer = where.writer
     if (options.derive_casts or options.fold_constants) and not writer.holds_derived:
         raise UsageError(f"{where.path}: only safetensors files record tensors that are calculated on load")
-    apart = writer.ties_what_stands_once
-    graph = alias.build(checkpoint, options.keep, parts=False, apart=apart)
-    declared = declaring.folder_ties(path, checkpoint, graph)
+    stored = select.storable(checkpoint, writer.refusals) if options.skip_unsupported else checkpoint
+    graph = alias.build(stored, options.keep, parts=False, apart=writer.ties_what_stands_once)
+    declared = declaring.folder_ties(path, stored, graph, where.is_of_folder and not options.share_renamed)
     tie_warnings = [*declared.warnings]
     tied = declared.equal if where.is_of_folder and options.equal else ()
-    if where.is_of_folder and not options.share_renamed and (loose := declaring.untied(path, checkpoint, graph)):
-        tie_warnings.append(declaring.separated_warning(os.fspath(path), loose))
-        checkpoint, apart = declaring.separated(checkpoint, loose), True
-        graph = alias.build(checkpoint, options.keep, parts=False, apart=True)
+    if declared.untied:  # the file is taken as one that holds these names apart
+        tie_warnings.append(declaring.separated_warning(os.fspath(path), declared.untied))
+        checkpoint, stored = (declaring.separated(one, declared.untied) for one in (checkpoint, stored))
+        graph = alias.build(stored, options.keep, parts=False, apart=True)
     looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
-    content = compare(checkpoint, graph, looking, progress) if options.equal else None
-    plan, joined, repeated_nbytes = _planned(checkpoint, graph, content or Content(), options, where, apart, tied)
+    content = compare(stored, graph, looking, progress) if options.equal else None
+    joined, repeated_nbytes = _joined_for(graph, content or Content(), options, where, tied)
+    plan = dedup_pass.plan(stored, joined, options.skip_unsupported)
+    check(plan, plan.order, checkpoint.storages)
     fitted = writer.fit(plan, checkpoint, keeping(options))
     plan = fitted.plan
     outputs = laid_out(plan, where, options.align)
@@ -266,7 +268,7 @@ def _prepared(
         content=content,
         nbytes_before=sum(one.nbytes for one in sizes),
         nbytes_after=sum(out.nbytes for out in outputs),
-        unused_nbytes=sum(graph.unused.values()),
+        unused_nbytes=sum((graph.unused if stored is checkpoint else alias.unused(checkpoint)).values()),
         repeated_nbytes=repeated_nbytes,
         min_equal_nbytes=options.min_equal_nbytes,
         left_out=(
@@ -301,39 +303,20 @@ def _prepared(
     return report, Work(checkpoint, plan, outputs, where, kept)
 
 
-def _planned(
-    checkpoint: Checkpoint,
-    graph: AliasGraph,
-    content: Content,
-    options: Options,
-    where: Destination,
-    apart: bool,
-    tied: Sequence[Sequence[str]],
-) -> tuple[Plan, AliasGraph, int]:
-    """The plan, its graph, and how many equal bytes stand again.
+def _joined_for(
+    graph: AliasGraph, content: Content, options: Options, where: Destination, tied: Sequence[Sequence[str]]
+) -> tuple[AliasGraph, int]:
+    """The graph for an output, and how many equal bytes are stored again there.
 
-    They do where the format would tie what stands once, and in a folder that programs open which read no record.  Names
-    that are `tied` by the model of such a folder stand once: these programs find them by the tie.
+    They are where the format would tie what is stored once, and in a folder that programs open which read no record.
+    Names that are `tied` by the model of such a folder are stored once: these programs find them by the tie.
     """
-    writer = where.writer
-    joined = _joined(graph, content, options)
-    plan = dedup_pass.plan(checkpoint, joined, options.skip_unsupported)
-    if options.skip_unsupported and (refused := writer.refusals(plan)):
-        kept = {name: entry for name, entry in checkpoint.entries.items() if name not in refused}
-        checkpoint = replace(checkpoint, entries=kept)
-        graph = alias.build(checkpoint, options.keep, parts=False, apart=apart)
-        joined = _joined(graph, without(content, refused), options)
-        plan = dedup_pass.plan(checkpoint, joined, True)
-    repeated_nbytes = 0
-    if writer.ties_what_stands_once or (where.is_of_folder and not options.share_renamed):
-        casts = tuple(match for match in content.matches if match.relation == "cast")
-        once = dedup_pass.plan(checkpoint, _joined(graph, content, options, tied), options.skip_unsupported)
-        graph = _joined(graph, replace(content, equal=(), matches=casts), options, tied)
-        each = dedup_pass.plan(checkpoint, graph, options.skip_unsupported)
-        plan, joined, repeated_nbytes = each, graph, each.nbytes - once.nbytes
-    plan = replace(plan, aliases=tuple(replace(a, constant=a.name in content.constants) for a in plan.aliases))
-    check(plan, plan.order, checkpoint.storages)
-    return plan, joined, repeated_nbytes
+    if not where.writer.ties_what_stands_once and (not where.is_of_folder or options.share_renamed):
+        return _joined(graph, content, options), 0
+    once = _joined(graph, content, options, tied)
+    casts = tuple(match for match in content.matches if match.relation == "cast")
+    each = _joined(graph, replace(content, equal=(), matches=casts), options, tied)
+    return each, each.stored_nbytes - once.stored_nbytes
 
 
 def _joined(graph: AliasGraph, content: Content, options: Options, more: Iterable[Sequence[str]] = ()) -> AliasGraph:

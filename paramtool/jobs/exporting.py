@@ -204,7 +204,7 @@ def _prepared(
     plan = _plan(chosen)
     where = choose()
     if where.writer is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
-        plan = replace(plan, trainable=frozenset(), kinds={})
+        plan = plan.unmarked()
     outputs = laid_out(plan, where, options.align)
     report = Exported(
         input=os.fspath(path) if where.is_alone else found.path,

@@ -31,7 +31,6 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.inflating import limiting
 from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
-from paramtool.passes import dedup as dedup_pass
 from paramtool.passes import family as family_pass
 from paramtool.passes import select
 
@@ -253,14 +252,11 @@ def _described(path: Path, folder: str, options: Options, progress: Progress) ->
     warnings += _derived_warnings(where, taken)
     if not taken.entries:
         raise PlanError(f"{where}: holds no tensor; there is nothing to write")
-    loose = declaring.untied(path, taken, _graph(taken, options.keep))
-    warnings += [declaring.separated_warning(where, loose)] if loose else []
-    checkpoint = declaring.separated(taken, loose) if loose else taken
+    checkpoint = select.storable(taken, safetensors.refusals) if options.skip_unsupported else taken
     graph = _graph(checkpoint, options.keep)
-    if options.skip_unsupported:
-        plan = dedup_pass.plan(checkpoint, graph, True)
-        fit = set(plan.order) - safetensors.refusals(plan).keys()
-        checkpoint = replace(checkpoint, entries={n: e for n, e in checkpoint.entries.items() if n in fit})
+    if loose := declaring.untied(path, checkpoint, graph):  # the file is taken as one that holds these names apart
+        warnings.append(declaring.separated_warning(where, loose))
+        checkpoint = declaring.separated(checkpoint, loose)
         graph = _graph(checkpoint, options.keep)
     called = found.name if is_folder(path) or found.name.is_usual else WeightsName()
     return Input(where, folder, called, found, whole, taken, checkpoint, graph, (*taken.notes, *warnings))

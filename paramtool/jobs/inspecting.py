@@ -99,7 +99,7 @@ class Inspection:
     @property
     def parameters(self) -> int:
         """Elements of the tensors that can be parameters; what several names share counts once."""
-        entries, members, owners = self.checkpoint.entries, self.graph.members, self.graph.owners
+        entries, members, owners = self.checkpoint.entries, self.graph.names, self.graph.owners
         own, others = 0, set()
         for name, entry in entries.items():
             if _parameter(name, entry) is None:
@@ -121,7 +121,7 @@ class Inspection:
         """Bytes that are stored more than once, as far as content was looked at."""
         if self.content is None:
             return 0
-        members = self.graph.members
+        members = self.graph.names
         equal = sum(
             (len({members[n].window for n in found.names}) - 1) * members[found.names[0]].window.nbytes
             for found in self.content.equal
@@ -132,9 +132,9 @@ class Inspection:
 def _identity(name: str, entry: Entry, graph: AliasGraph) -> object:
     """What an entry has in common with its aliases: the owner of its window, or the owners of all its parts."""
     if isinstance(entry.value, Compound):
-        parts = tuple((part, graph.members[f"{name}/{part}"].window) for part in entry.value.parts)
+        parts = tuple((part, graph.names[f"{name}/{part}"].window) for part in entry.value.parts)
         return (entry.value.kind, parts) if parts else name
-    return graph.members[name].owner if name in graph.members else name
+    return graph.names[name].owner if name in graph.names else name
 
 
 def _counts(owner: str, entries: Mapping[str, Entry]) -> bool:

@@ -184,7 +184,7 @@ def _missing(found: Inspection, name: str) -> Iterator[str]:
 def _untied(found: Inspection, names: tuple[str, str]) -> Iterator[str]:
     a, b = names
     entries = found.checkpoint.entries
-    if lacking := [name for name in names if name not in entries and name not in found.graph.members]:
+    if lacking := [name for name in names if name not in entries and name not in found.graph.names]:
         tie = Tie.of(found, a, b)
         if not tie.holds:
             more = f"{tie.against or elsewhere(found, lacking[0])}{advice(found, lacking)}"
@@ -201,7 +201,7 @@ def _untied(found: Inspection, names: tuple[str, str]) -> Iterator[str]:
 
 def _by_config(found: Inspection, names: tuple[str, str]) -> Iterator[str]:
     """What a rule about a tie assumes of names that the file lacks."""
-    lacking = [name for name in names if name not in found.checkpoint.entries and name not in found.graph.members]
+    lacking = [name for name in names if name not in found.checkpoint.entries and name not in found.graph.names]
     if lacking and (tie := Tie.of(found, *names)).holds:
         lacks = " and ".join(map(quoted, dict.fromkeys(lacking)))
         yield f"the file lacks {lacks}, which a model finds by {tie.because}: {quoted(tie.present[0])} is there"

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from math import lcm
 
-from paramtool.model.checkpoint import Checkpoint, Entry, Link, pending
+from paramtool.model.checkpoint import Checkpoint, Entry, Link, NoData, pending
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Cast, Constant, Ranges, Storage
 from paramtool.model.view import StorageId, View, contiguous, overlaps, reshaped
@@ -36,25 +36,37 @@ _MANY_WINDOWS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """One name: where its bytes stand, and the memory it belongs to."""
+class Alias:
+    """One name: the stored tensor that holds its bytes, its window on it, and the alias set it belongs to.
+
+    The graph, the plan, the record and the reports all use it.  A pass that moves a name makes a new one.
+    """
 
     name: str
-    source: View
-    """Its window on the storage of the source file."""
     window: View
     """Its window on the owner; `window.storage` is the owner's name."""
-    memory: str
-    """The first name, in file order, of the memory that it belongs to."""
+    alias_set: str
+    """The first name, in file order, of the names that share memory with it when loaded."""
     evidence: str
-    """Why its bytes may stand there: `storage`, `declared` or `content`."""
-    memory_evidence: str
-    """Why it belongs to its memory: `storage` or `declared`."""
+    """Why its bytes may be the owner's: `storage`, `declared` or `content`."""
+    set_evidence: str
+    """Why it belongs to its alias set: `storage` or `declared`; never `content`."""
+    source: View
+    """Its window on the storage of the file that it was read from, or on what it is made of."""
+    requires_grad: bool = False
+    """Whether the file says that it asks for gradients."""
+    kind: str = ""
+    """As of `Entry`."""
 
     @property
     def owner(self) -> str:
-        """The name under which its bytes are stored."""
+        """The name under which its bytes are stored: its own, where it owns them."""
         return str(self.window.storage)
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether its bytes are stored under its own name."""
+        return self.window.storage == self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +101,8 @@ class AliasGraph:
 
     owners: Mapping[str, View]
     """{owner: its window on the source}, each to be stored row by row.  In file order."""
-    members: Mapping[str, Member]
-    """{name: Member}, in file order; an owner that is a tensor's name is a member of itself."""
+    names: Mapping[str, Alias]
+    """{name: Alias}, in file order; the name of a stored tensor is its own owner."""
     anonymous: frozenset[str]
     """Owners that are spans and no tensor's name."""
     fused: tuple[FusedBlock, ...]
@@ -101,16 +113,21 @@ class AliasGraph:
     pending: Mapping[str, str] = field(default_factory=dict)
     """{conjugated or negated tensor: the owner of the copy that carries it out}: one copy for one window and sign."""
 
-    def groups(self) -> Iterator[tuple[str, tuple[Member, ...]]]:
+    @property
+    def stored_nbytes(self) -> int:
+        """Bytes of the owners that have to be stored."""
+        return sum(view.nbytes for owner, view in self.owners.items() if owner not in self.derived)
+
+    def groups(self) -> Iterator[tuple[str, tuple[Alias, ...]]]:
         """(owner, its members), for owners that more than one name or an anonymous span makes interesting."""
-        shared = {member.owner for name, member in self.members.items() if member.owner != name}
-        by_owner: dict[str, list[Member]] = {}
-        for member in self.members.values():
+        shared = {member.owner for name, member in self.names.items() if member.owner != name}
+        by_owner: dict[str, list[Alias]] = {}
+        for member in self.names.values():
             if (owner := member.owner) in shared:
                 by_owner.setdefault(owner, []).append(member)
         yield from ((owner, tuple(members)) for owner, members in by_owner.items())
 
-    def relation(self, member: Member) -> str:
+    def relation(self, member: Alias) -> str:
         """How a name's window lies on its owner; see `relation`."""
         if member.owner in self.anonymous:
             return "overlap"
@@ -149,16 +166,16 @@ def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True, apart
     may_meet = (window for window in _windows(checkpoint, parts) if _may_meet(window[1], shared))
     places = _places(may_meet, checkpoint, links, keep, apart)
     owners: dict[str, View] = {}
-    members: dict[str, Member] = {}
+    members: dict[str, Alias] = {}
     for name, view in _windows(checkpoint, parts):
-        member = places.members.get(name) or _alone(name, view, links)
+        member = places.members.get(name) or _alone(name, view, checkpoint.entries.get(name, _PART))
         members[name] = member
         owner = member.owner
         if owner == name or owner in places.spans:
             owners.setdefault(owner, places.spans.get(owner, view))
     derived = {} if apart else dict(_derived(checkpoint.storages, owners))
-    unused, signs = _unused(checkpoint, shared), _pending(checkpoint, keep)
-    return AliasGraph(owners, members, frozenset(places.spans), places.fused, unused, derived, signs)
+    free, signs = unused(checkpoint, shared), _pending(checkpoint, keep)
+    return AliasGraph(owners, members, frozenset(places.spans), places.fused, free, derived, signs)
 
 
 def _windows(checkpoint: Checkpoint, parts: bool) -> Iterator[tuple[str, View]]:
@@ -180,17 +197,22 @@ def _may_meet(view: View, shared: Container[StorageId]) -> bool:
     return view.storage in shared or not (view.is_contiguous or view.is_injective)
 
 
-def _alone(name: str, view: View, links: Mapping[str, Link]) -> Member:
+def _alone(name: str, view: View, entry: Entry) -> Alias:
     """A name whose storage no other window looks at: it owns its bytes."""
-    why = links[name].evidence if name in links else "storage"
-    return Member(name, view, contiguous(name, view.dtype, view.shape), name, why, why)
+    why = entry.link.evidence if entry.link else "storage"
+    own = contiguous(name, view.dtype, view.shape)
+    return Alias(name, own, name, why, why, view, bool(entry.requires_grad), entry.kind)
+
+
+_PART = Entry(NoData(DTYPES["uint8"], ()))
+"""What a part of a compound tensor is, apart from its window."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
     """Where names stand whose windows could meet."""
 
-    members: Mapping[str, Member]
+    members: Mapping[str, Alias]
     spans: Mapping[str, View]
     """Owners that are no tensor's name."""
     fused: tuple[FusedBlock, ...]
@@ -204,7 +226,7 @@ def _places(
     by_storage: dict[tuple[StorageId, str], Windows] = {}
     for name, view in windows:
         order[name] = len(order)
-        memory = links[name].memory if apart and name in links else ""
+        memory = links[name].alias_set if apart and name in links else ""
         by_storage.setdefault((view.storage, memory), []).append((name, view))
     everything: list[Windows] = []
     fused = []
@@ -214,13 +236,14 @@ def _places(
         if sum(0 not in component[0][1].shape for component in components) > 1:
             fused.append(_fused_block(checkpoint.storages[int(storage)], components))
     names = _span_names(checkpoint.entries)
-    members: dict[str, Member] = {}
+    entries = checkpoint.entries
+    members: dict[str, Alias] = {}
     spans: dict[str, View] = {}
     for component in sorted(everything, key=lambda c: order[c[0][0]]):  # spans are numbered in file order
         owner, view, placed = _place(component, keep, names)
         if owner not in order:
             spans[owner] = view
-        members.update((m.name, m) for m in _remember(placed, owner, links))
+        members.update((m.name, m) for m in _remember(placed, owner, entries))
     return _Places(members, spans, tuple(fused))
 
 
@@ -241,8 +264,8 @@ def parted(checkpoint: Checkpoint) -> dict[str, str]:
     """
     signs = {f"{name}/data": sign for name, entry in checkpoint.entries.items() if (sign := pending(entry.value))}
     memories: dict[str, list[str]] = {}
-    for member in build(checkpoint).members.values() if signs else ():
-        memories.setdefault(member.memory, []).append(member.name)
+    for member in build(checkpoint).names.values() if signs else ():
+        memories.setdefault(member.alias_set, []).append(member.name)
     found = {}
     for names in memories.values():
         base = next((name for name in names if name not in signs), names[0])
@@ -255,8 +278,8 @@ def parted(checkpoint: Checkpoint) -> dict[str, str]:
 def with_declared(checkpoint: Checkpoint, names: Mapping[str, str], behind: str) -> dict[str, Entry]:
     """The entries of a checkpoint with more names behind one of its own, each tied to the name that holds its data."""
     graph = build(checkpoint, parts=False)
-    memory = {holder: graph.members[holder].memory for holder in names.values()}
-    linked = {m.name: Link(m.memory, "storage") for m in graph.members.values() if m.memory in memory.values()}
+    memory = {holder: graph.names[holder].alias_set for holder in names.values()}
+    linked = {m.name: Link(m.alias_set, "storage") for m in graph.names.values() if m.alias_set in memory.values()}
     entries: dict[str, Entry] = {}
     for name, entry in checkpoint.entries.items():
         entries[name] = replace(entry, link=entry.link or linked[name]) if name in linked else entry
@@ -295,13 +318,17 @@ def _place_on(view: View, owner: str, base: View) -> View | None:
     return view.on(owner, view.byte_start - base.byte_start)
 
 
-def fills(member: Member, graph: AliasGraph) -> bool:
+def fills(member: Alias, graph: AliasGraph) -> bool:
     """Whether a window is the whole of its owner, so that its equal can take the owner's place."""
     return member.window.byte_start == 0 and member.window.nbytes == graph.owners[member.owner].nbytes
 
 
-def _unused(checkpoint: Checkpoint, shared: Container[StorageId]) -> dict[int, int]:
-    """{storage: bytes of it that no window looks at}, parts of compounds included, in the order of the storages."""
+def unused(checkpoint: Checkpoint, shared: Container[StorageId] | None = None) -> dict[int, int]:
+    """{storage: bytes of it that no window looks at}, parts of compounds included, in the order of the storages.
+
+    `shared` has the storages that more than one window looks at, where these are known.
+    """
+    shared = _shared_storages(checkpoint) if shared is None else shared
     used: dict[StorageId, int] = {}
     several: dict[StorageId, list[View]] = {}
     for _, view in checkpoint.windows():
@@ -445,22 +472,24 @@ def _span(views: Iterable[View], start: int, stop: int) -> View:
     return contiguous(storage, DTYPES["uint8"], (stop - start,), start)
 
 
-def _remember(placed: list[tuple[str, View, View]], owner: str, links: Mapping[str, Link]) -> Iterator[Member]:
-    """Give each name of a component its memory and the evidence for its place.
+def _remember(placed: list[tuple[str, View, View]], owner: str, entries: Mapping[str, Entry]) -> Iterator[Alias]:
+    """Give each name of a component its alias set and the evidence for its place.
 
-    Without a record a component is one memory.  With one, the names of each recorded memory stay together; the bytes of
-    a span that bears no name are those of the first memory that is not there for its content alone.
+    Without a record a component is one set.  With one, the names of each recorded set stay together; the bytes of a
+    span that bears no name are those of the first set that is not there for its content alone.
     """
-    marks = {name: links[name].memory if name in links else "" for name, _, _ in placed}
+    known = {name: entries.get(name, _PART) for name, _, _ in placed}
+    marks = {name: entry.link.alias_set if entry.link else "" for name, entry in known.items()}
     first: dict[str, str] = {}
     for name, mark in marks.items():
         first.setdefault(mark, name)
-    own = (mark for name, mark in marks.items() if not (name in links and links[name].by_content))
+    own = (mark for name, mark in marks.items() if not ((link := known[name].link) and link.by_content))
     native = marks.get(owner) or next(own, next(iter(marks.values())))
     for name, source, window in placed:
-        why = links[name].evidence if name in links else "storage"
+        entry = known[name]
+        why = entry.link.evidence if entry.link else "storage"
         evidence = why if marks[name] == native else "content"
-        yield Member(name, source, window, first[marks[name]], evidence, why)
+        yield Alias(name, window, first[marks[name]], evidence, why, source, bool(entry.requires_grad), entry.kind)
 
 
 def _used_nbytes(views: list[View]) -> int:

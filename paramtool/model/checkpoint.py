@@ -65,12 +65,10 @@ def pending(value: Value) -> tuple[str, View] | None:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What an alias record says of a name: the memory it belongs to, and why.
+    """What an alias record says of a name: the alias set it belongs to, and why."""
 
-    A memory is called by the first name in it.
-    """
-
-    memory: str
+    alias_set: str
+    """The first name in it."""
     evidence: str
     """`storage` or `declared`."""
     position: int = -1

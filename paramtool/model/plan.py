@@ -1,7 +1,7 @@
 """A plan: what an output will hold, as plain data, before any byte moves.
 
-    Target("w", float32, (2, 3), copies=(Copy(window on "w", terms=((+1, window on storage 0),)),))
-    aliases   every other name, as a window on a target
+    targets   Target("w", float32, (2, 3), copies=(Copy(window on "w", terms=((+1, window on storage 0),)),))
+    names     {"w": Alias("w", window on "w", ...), "tied": Alias("tied", window on "w", ...)}
     metadata  texts for the output
 
 Passes make plans, formats lay them out, the engine carries them out; `check` proves one without running it.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from paramtool.errors import PlanError
-from paramtool.model.alias import Derived
+from paramtool.model.alias import Alias, Derived, relation
 from paramtool.model.checkpoint import Module
 from paramtool.model.dtype import DType
 from paramtool.model.objects import EMPTY, Node
@@ -33,6 +33,8 @@ class Copy:
     destination: View
     terms: tuple[tuple[int, View], ...]
     shift: float = 0.0
+    names: tuple[str, ...] = field(default=(), compare=False)
+    """The tensors of a converted network that the terms are of: two with equal bytes can be one window."""
 
     @property
     def is_plain(self) -> bool:
@@ -105,61 +107,18 @@ def resolved(name: str, kind: str, view: View) -> Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Alias:
-    """A name that is a window on a target."""
-
-    name: str
-    view: View
-    """On the target, which is `view.storage`."""
-    memory: str
-    """The first name of the memory it belongs to when loaded."""
-    evidence: str
-    """Why its bytes may stand in the target: `storage`, `declared` or `content`."""
-    memory_evidence: str
-    """Why it belongs to its memory: `storage` or `declared`."""
-    relation: str
-    """`same`, `slice`, `transpose`, `view` or `overlap`; a label for people."""
-    constant: bool = False
-    """Whether all its elements have one value, as far as that was looked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class Computed:
-    """A name whose elements are not stored but had from a target by a cast, or from one element."""
-
-    name: str
-    dtype: DType
-    shape: tuple[int, ...]
-    how: Derived
-    """Its window is on a target and has that target's dtype."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it would need if it were stored."""
-        return self.dtype.nbytes(prod(self.shape))
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
-    """What to write.  `order` is every name that a reader will see, in the order of the source."""
+    """What to write."""
 
     targets: tuple[Target, ...]
     source: str = ""
     """What it was made from, for messages."""
-    aliases: tuple[Alias, ...] = ()
-    computed: tuple[Computed, ...] = ()
-    """Names that are not stored; aliases may be windows on them too."""
-    order: tuple[str, ...] = ()
+    names: Mapping[str, Alias] = field(default_factory=dict)
+    """Every name that a reader will see, in the order of the source, as a window on a target or a derived name."""
+    derived: Mapping[str, Derived] = field(default_factory=dict)
+    """{name: how it is calculated}, of names that are not stored; others may be windows on them.  In order."""
     anonymous: frozenset[str] = frozenset()
     """Targets that are no tensor's name: spans that several names look into."""
-    memories: Mapping[str, str] = field(default_factory=dict)
-    """Target name -> the first name of its memory, where that is another name."""
-    memory_evidence: Mapping[str, str] = field(default_factory=dict)
-    """Target name -> `declared`, where its memory is not known by storage."""
-    trainable: frozenset[str] = frozenset()
-    """Names of tensors that ask for gradients, for formats that say so."""
-    kinds: Mapping[str, str] = field(default_factory=dict)
-    """{name: `Entry.kind`}, of tensors that are more than plain ones to torch."""
     inline: Mapping[str, bytes] = field(default_factory=dict)
     """{name: bytes} of arrays that a torch file holds inside its pickle, in the order that the tree says."""
     objects: Node = EMPTY
@@ -174,6 +133,35 @@ class Plan:
     def nbytes(self) -> int:
         """Tensor bytes in the output."""
         return sum(target.nbytes for target in self.targets)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Every name, in the order of the source."""
+        return tuple(self.names)
+
+    @property
+    def aliases(self) -> tuple[Alias, ...]:
+        """The names whose bytes another name stores, or a span."""
+        return tuple(one for one in self.names.values() if not one.is_owner)
+
+    def dtypes(self) -> dict[str, str]:
+        """{name: its dtype}, of every name and of spans."""
+        stored = {target.name: target.dtype.name for target in self.targets}
+        return stored | {name: one.window.dtype.name for name, one in self.names.items()}
+
+    def relations(self) -> dict[str, str]:
+        """{alias: how its window lies on its owner}, for people: `overlap` on a span, else as `alias.relation` says."""
+        wholes = {target.name: target.view for target in self.targets}
+        wholes |= {name: self.names[name].window for name in self.derived}
+        return {
+            one.name: "overlap" if one.owner in self.anonymous else relation(one.window, wholes[one.owner])
+            for one in self.aliases
+        }
+
+    def unmarked(self) -> Plan:
+        """The plan without what only torch knows of tensors: parameters, and which of them ask for gradients."""
+        plain = {name: replace(one, requires_grad=False, kind="") for name, one in self.names.items()}
+        return replace(self, names=plain)
 
     def sources(self) -> set[int]:
         """The storages of the source that are read for it."""
@@ -191,16 +179,16 @@ def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> 
         raise PlanError("a target is planned twice")
     for target in plan.targets:
         _check_target(target, storages)
-    computed = {one.name: one for one in plan.computed}
-    for one in plan.computed:
-        owner = one.how.window and targets.get(str(one.how.window.storage))
-        if one.how.window and (owner is None or one.how.window.byte_stop > owner.nbytes):
-            raise PlanError(f"{one.name!r}: what it is calculated from is not in {one.how.window.storage!r}")
-    for alias in plan.aliases:
-        place = targets.get(str(alias.view.storage)) or computed.get(str(alias.view.storage))
-        if place is None or alias.view.byte_stop > place.nbytes:
-            raise PlanError(f"{alias.name!r}: its window does not lie in {alias.view.storage!r}")
-    missing = set(names) - targets.keys() - computed.keys() - {alias.name for alias in plan.aliases}
+    for name, how in plan.derived.items():
+        owner = how.window and targets.get(str(how.window.storage))
+        if how.window and (owner is None or how.window.byte_stop > owner.nbytes):
+            raise PlanError(f"{name!r}: what it is calculated from is not in {how.window.storage!r}")
+    for name, one in plan.names.items():
+        place = targets[one.owner].view if one.owner in targets else None
+        place = plan.names[one.owner].window if one.owner in plan.derived else place
+        if place is None or one.window.byte_stop > place.nbytes:
+            raise PlanError(f"{name!r}: its window does not lie in {one.owner!r}")
+    missing = set(names) - targets.keys() - plan.names.keys()
     if missing:
         raise PlanError(f"{min(missing)!r} would be lost")
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from paramtool.model.plan import Copy
 from paramtool.model.view import View
@@ -55,13 +55,15 @@ def _stacked(copies: list[Copy]) -> Iterator[Copy]:
                     View(v.storage, v.dtype, v.offset, (stop - k, *v.shape), (step, *v.strides))
                     for v, step in zip(_windows(first), steps, strict=True)
                 ],
+                copies[k + 1 : stop],
             )
         k = stop
 
 
-def _with_windows(copy: Copy, windows: list[View]) -> Copy:
+def _with_windows(copy: Copy, windows: list[View], joined: Iterable[Copy] = ()) -> Copy:
     terms = tuple((sign, view) for (sign, _), view in zip(copy.terms, windows[1:], strict=True))
-    return Copy(windows[0], terms, copy.shift)
+    names = dict.fromkeys(name for one in (copy, *joined) for name in one.names)
+    return Copy(windows[0], terms, copy.shift, tuple(names))
 
 
 def _collapsed(copy: Copy) -> Copy:
@@ -94,7 +96,7 @@ def _joined(copies: list[Copy]) -> Iterator[Copy]:
             windows = [
                 View(v.storage, v.dtype, v.offset, (v.numel + copy.destination.numel,), (1,)) for v in _windows(last)
             ]
-            last = _with_windows(last, windows)
+            last = _with_windows(last, windows, [copy])
             continue
         if last is not None:
             yield last

@@ -42,8 +42,8 @@ def candidates(
     Content never joins different roles (model, optimizer, EMA, buffer), unless `across_roles` says so.
     """
     found: dict[View, Candidate] = {}
-    crossed = {member.owner for member in graph.members.values() if not member.window.is_contiguous}
-    for name, member in graph.members.items():
+    crossed = {member.owner for member in graph.names.values() if not member.window.is_contiguous}
+    for name, member in graph.names.items():
         window = member.window
         if name not in checkpoint.entries or not window.is_contiguous or window.nbytes < max(min_nbytes, 1):
             continue

@@ -97,8 +97,8 @@ def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: Clas
         for row in expected(config, names, prefix, model)
     ]
     memories: dict[str, list[str]] = {}
-    for member in graph.members.values():
-        memories.setdefault(member.memory, []).append(member.name)
+    for member in graph.names.values():
+        memories.setdefault(member.alias_set, []).append(member.name)
     others = (names for names in memories.values() if len(names) > 1)
     known = _chains([row.tie for row in rows])
     left = [names for names in others if not any(chain.issuperset(names) for chain in known)]
@@ -110,7 +110,7 @@ def untied(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: Cla
     rows = [row for row in table(config, checkpoint, graph, model) if row.file == MEMORY]
     tied = {name for row in rows if row.says for name in row.tie.names}
     loose = {name for row in rows if not row.says for name in row.tie.names[1:]} - tied
-    return {name for name in loose if graph.relation(graph.members[name]) == "same"}
+    return {name for name in loose if graph.relation(graph.names[name]) == "same"}
 
 
 def between(config: Config, checkpoint: Checkpoint, a: str, b: str) -> tuple[Declared, ...]:
@@ -279,18 +279,18 @@ def _placed(row: Declared, checkpoint: Checkpoint, graph: AliasGraph) -> Declare
     names = row.tie.names
     if len(names) == 1:
         return replace(row, file=NAME)
-    if odd := [name for name in names if name not in graph.members]:
+    if odd := [name for name in names if name not in graph.names]:
         kind = type(checkpoint.entries[odd[0]].value).__name__
         return replace(row, detail=f"{odd[0]} is no plain tensor but {kind}")
-    members = [graph.members[name] for name in names]
-    if len({member.memory for member in members}) == 1:
+    members = [graph.names[name] for name in names]
+    if len({member.alias_set for member in members}) == 1:
         relation = {graph.relation(member) for member in members} - {"same"}
         return replace(row, file=MEMORY, detail=", ".join(sorted(relation)))
     if len({member.window for member in members}) == 1:
         return replace(row, file=EQUAL, detail="stored once")
     first = members[0]
     for other in members:
-        if other.source.shape != first.source.shape and other.memory != first.memory:
+        if other.source.shape != first.source.shape and other.alias_set != first.alias_set:
             shapes = f"{list(first.source.shape)} and {list(other.source.shape)}"
             return replace(row, file=SHAPES, apart=(first.name, other.name), detail=shapes)
     return row
@@ -305,7 +305,7 @@ def unread(row: Declared, graph: AliasGraph) -> list[str]:
         return []
     first: dict[str, str] = {}
     for name in row.tie.names:
-        first.setdefault(graph.members[name].memory, name)
+        first.setdefault(graph.names[name].alias_set, name)
     return list(first.values())
 
 

@@ -6,13 +6,14 @@ them, and `joining.py` moves owners onto others.  Here the graph becomes targets
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterator
 
 from paramtool.errors import PlanError, listed, plural
-from paramtool.model.alias import AliasGraph, Member
+from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unreadable, Value, pending
-from paramtool.model.plan import Alias, Computed, Plan, Target, resolved, whole
-from paramtool.model.view import View
+from paramtool.model.plan import Plan, Target, resolved, whole
+from paramtool.model.view import View, contiguous
+from paramtool.passes.wanted import plain_window
 
 
 def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = False) -> Plan:
@@ -33,33 +34,36 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
     stored |= {owner: _plain_target(owner, checkpoint.entries[owner]) for owner in graph.pending.values()}
     position = {name: k for k, name in enumerate(checkpoint.entries)}
     first: dict[str, int] = {}
-    for name, member in graph.members.items():
-        first.setdefault(member.owner, position[name])
+    for name, one in graph.names.items():
+        first.setdefault(one.owner, position[name])
     targets = sorted(stored.values(), key=lambda target: position.get(target.name, first.get(target.name, 0)))
-    owned = {name: graph.members[name] for name in (*stored, *graph.derived) if name in graph.members}
-    aliases = [_alias(member, graph) for name, member in graph.members.items() if name not in owned]
-    signs = _first_names(graph.pending)
-    aliases += [_twin(name, stored[owner], signs[owner]) for name, owner in graph.pending.items() if name != owner]
-    memories = {**{name: member.memory for name, member in owned.items()}, **signs}
+    known = {**graph.names, **dict(_carried_out(checkpoint, graph))}
     return Plan(
         targets=tuple(targets),
         source=checkpoint.files[0].path,
-        aliases=tuple(sorted(aliases, key=lambda one: position[one.name])),
-        computed=tuple(
-            Computed(name, graph.owners[name].dtype, graph.owners[name].shape, how)
-            for name, how in graph.derived.items()
-        ),
-        order=tuple(n for n in checkpoint.entries if n in stored or n in graph.members or n in graph.pending),
+        names={name: known[name] for name in checkpoint.entries if name in known},
+        derived=graph.derived,
         anonymous=graph.anonymous,
-        memories={name: memory for name, memory in memories.items() if memory != name},
-        memory_evidence={n: m.memory_evidence for n, m in owned.items() if m.memory_evidence != "storage"},
-        trainable=_trainable(checkpoint, checkpoint.entries),
-        kinds=_kinds(checkpoint, checkpoint.entries),
         objects=checkpoint.objects,
         metadata=dict(checkpoint.metadata),
         index_metadata=dict(checkpoint.index_metadata),
         modules=checkpoint.modules,
     )
+
+
+def _carried_out(checkpoint: Checkpoint, graph: AliasGraph) -> Iterator[tuple[str, Alias]]:
+    """The names of conjugated and negated tensors, each on the copy that carries out its window and sign."""
+    first: dict[str, str] = {}
+    for name, owner in graph.pending.items():
+        yield name, _made(name, checkpoint.entries[name], owner, first.setdefault(owner, name))
+
+
+def _made(name: str, entry: Entry, owner: str, alias_set: str) -> Alias:
+    """A name that is the whole of a tensor which the output stores."""
+    view = plain_window(entry.value)
+    assert view is not None
+    window = contiguous(owner, view.dtype, view.shape)
+    return Alias(name, window, alias_set, "storage", "storage", view, bool(entry.requires_grad), entry.kind)
 
 
 def plain(checkpoint: Checkpoint, names: Collection[str]) -> Plan:
@@ -71,23 +75,12 @@ def plain(checkpoint: Checkpoint, names: Collection[str]) -> Plan:
     if refused:
         count = plural(len(refused), "tensor has", "tensors have")
         raise PlanError(listed(f"{checkpoint.files[0].path}: {count} no plain form:", refused))
-    stored = tuple(_plain_target(name, checkpoint.entries[name]) for name in names)
-    order = tuple(target.name for target in stored)
+    entries = {name: checkpoint.entries[name] for name in names}
     return Plan(
-        stored,
+        tuple(_plain_target(name, entry) for name, entry in entries.items()),
         source=checkpoint.files[0].path,
-        order=order,
-        trainable=_trainable(checkpoint, order),
-        kinds=_kinds(checkpoint, order),
+        names={name: _made(name, entry, name, name) for name, entry in entries.items()},
     )
-
-
-def _trainable(checkpoint: Checkpoint, names: Iterable[str]) -> frozenset[str]:
-    return frozenset(name for name in names if checkpoint.entries[name].requires_grad)
-
-
-def _kinds(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, str]:
-    return {name: kind for name in names if (kind := checkpoint.entries[name].kind)}
 
 
 def _plain_target(name: str, entry: Entry) -> Target:
@@ -96,27 +89,6 @@ def _plain_target(name: str, entry: Entry) -> Target:
     if sign := pending(entry.value):
         return resolved(name, *sign)
     raise PlanError(_refusal(name, entry.value))
-
-
-def _alias(member: Member, graph: AliasGraph) -> Alias:
-    return Alias(
-        name=member.name,
-        view=member.window,
-        memory=member.memory,
-        evidence=member.evidence,
-        memory_evidence=member.memory_evidence,
-        relation=graph.relation(member),
-    )
-
-
-def _first_names(owners: Mapping[str, str]) -> dict[str, str]:
-    """{owner: the first of its names}, which its memory is called by."""
-    return {owner: name for name, owner in reversed([*owners.items()])}
-
-
-def _twin(name: str, owner: Target, memory: str) -> Alias:
-    """A pending tensor that is the very tensor which was carried out for another name."""
-    return Alias(name, owner.view, memory, "storage", "storage", "same")
 
 
 def _refusal(name: str, value: Value) -> str:

@@ -71,10 +71,10 @@ class Unit:
 
 def agreed(graphs: Sequence[AliasGraph]) -> list[AliasGraph]:
     """The graphs with owners that as many inputs as possible have: of equal names, the one that most of them know."""
-    known = Counter(name for graph in graphs for name in graph.members)
+    known = Counter(name for graph in graphs for name in graph.names)
     rank: dict[str, int] = {}
     for graph in graphs:
-        for name in graph.members:
+        for name in graph.names:
             rank.setdefault(name, len(rank))
     return [owned(graph, lambda names: min(names, key=lambda name: (-known[name], rank[name]))) for graph in graphs]
 
@@ -154,12 +154,12 @@ def standing_on(graph: AliasGraph, moved: Mapping[str, str]) -> AliasGraph:
     """A graph whose owners stand on others of their dtype and shape: {owner: a name of this graph, or of none}."""
     gone = {
         name: replace(m, window=m.window.on(moved[m.owner], m.window.byte_start), evidence="content")
-        for name, m in graph.members.items()
+        for name, m in graph.names.items()
         if m.owner in moved
     }
     owners = {other: graph.owners[owner] for owner, other in moved.items()}
     owners |= {owner: view for owner, view in graph.owners.items() if owner not in moved}
-    return replace(graph, owners=owners, members={**graph.members, **gone})
+    return replace(graph, owners=owners, names={**graph.names, **gone})
 
 
 # --- shards ----------------------------------------------------------------------------------------------------

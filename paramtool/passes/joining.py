@@ -6,10 +6,10 @@ with every name that stands on it; where one of these could not be found again a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from paramtool.model.alias import AliasGraph, Derived, Member, choose, fills
+from paramtool.model.alias import Alias, AliasGraph, Derived, choose, fills
 from paramtool.model.match import Content, Match
 from paramtool.model.view import View, contiguous, inverse, reshaped, seen_through
 
@@ -26,7 +26,7 @@ class _Moves:
     def __post_init__(self) -> None:
         self.derived |= self.graph.derived
         self._standing: dict[str, list[View]] = {}
-        for member in self.graph.members.values():
+        for member in self.graph.names.values():
             self._standing.setdefault(member.owner, []).append(member.window)
         for one in self.derived.values():
             if one.window is not None:
@@ -67,7 +67,7 @@ class _Moves:
     def done(self) -> AliasGraph:
         """The graph with all moves made; the evidence of everything that moved is content."""
         members = {}
-        for name, member in self.graph.members.items():
+        for name, member in self.graph.names.items():
             window = self.seen(member.window)
             assert window is not None
             moved = window.storage != member.window.storage
@@ -78,7 +78,7 @@ class _Moves:
             derived[owner] = replace(one, window=window)
         owners = {owner: view for owner, view in self.graph.owners.items() if owner not in self.places}
         anonymous = self.graph.anonymous & owners.keys()
-        return replace(self.graph, owners=owners, members=members, anonymous=anonymous, derived=derived)
+        return replace(self.graph, owners=owners, names=members, anonymous=anonymous, derived=derived)
 
 
 def join(graph: AliasGraph, classes: Iterable[Iterable[str]], keep: str) -> AliasGraph:
@@ -87,17 +87,17 @@ def join(graph: AliasGraph, classes: Iterable[Iterable[str]], keep: str) -> Alia
     Largest first, so that a window that provides bytes never moves any more.  A window inside a larger tensor is
     stored anyway and therefore provides; otherwise `keep` chooses among the owners.
     """
-    dependents: dict[str, list[Member]] = {}
-    for member in graph.members.values():
+    dependents: dict[str, list[Alias]] = {}
+    for member in graph.names.values():
         dependents.setdefault(member.owner, []).append(member)
-    position = {name: k for k, name in enumerate(graph.members)}
+    position = {name: k for k, name in enumerate(graph.names)}
     moves = _Moves(graph)
     for owners, inner in sorted(_alike(graph, classes), key=lambda one: -graph.owners[one[0][0]].nbytes):
         if inner:
             provider = min(inner, key=lambda member: position[member.name])
         else:
             names = [m.name for o in owners for m in dependents[o] if m.window.is_contiguous and fills(m, graph)]
-            provider = graph.members[graph.members[choose(sorted(names, key=position.__getitem__), keep)].owner]
+            provider = graph.names[graph.names[choose(sorted(names, key=position.__getitem__), keep)].owner]
         for owner in owners:
             base = graph.owners[owner]
             start = provider.window.byte_start
@@ -106,14 +106,14 @@ def join(graph: AliasGraph, classes: Iterable[Iterable[str]], keep: str) -> Alia
     return moves.done()
 
 
-def _alike(graph: AliasGraph, classes: Iterable[Iterable[str]]) -> list[tuple[list[str], list[Member]]]:
+def _alike(graph: AliasGraph, classes: Iterable[Iterable[str]]) -> list[tuple[list[str], list[Alias]]]:
     """Sets of owners that hold the same bytes, by way of any of their windows, with the inner windows that do.
 
     Classes are of one shape each; a tensor that is seen in two shapes connects theirs.
     """
-    sets: dict[str, tuple[list[str], list[Member]]] = {}
+    sets: dict[str, tuple[list[str], list[Alias]]] = {}
     for names in classes:
-        members = [graph.members[name] for name in names]
+        members = [graph.names[name] for name in names]
         whole = [m.owner for m in members if m.owner not in graph.anonymous and fills(m, graph)]
         inner = [m for m in members if m.owner not in whole]
         if not whole:
@@ -132,7 +132,7 @@ def settle(graph: AliasGraph, content: Content, casts: bool, constants: bool) ->
     """
     moves = _Moves(graph)
     for match in sorted(content.matches, key=lambda match: match.relation == "cast"):  # what is moved is not derived
-        member, place = graph.members[match.name], _on_owner(graph, match)
+        member, place = graph.names[match.name], _on_owner(graph, match)
         if place is None or not fills(member, graph):
             continue
         base = graph.owners[member.owner]
@@ -144,7 +144,7 @@ def settle(graph: AliasGraph, content: Content, casts: bool, constants: bool) ->
             if window is not None and window.storage not in moves.derived:
                 moves.derive(member.owner, Derived(window, lossless=match.lossless))
     for name, element in content.constants.items() if constants else ():
-        member = graph.members[name]
+        member = graph.names[name]
         alike = len(element) == graph.owners[member.owner].dtype.block_bytes
         if alike and fills(member, graph) and member.owner not in graph.anonymous:
             moves.derive(member.owner, Derived(None, element))
@@ -153,7 +153,7 @@ def settle(graph: AliasGraph, content: Content, casts: bool, constants: bool) ->
 
 def _reverse(moves: _Moves, match: Match) -> bool:
     """Let the owner of a match stand on its name, where the name cannot move and has all of the owner's elements."""
-    member, other = moves.graph.members[match.name], moves.graph.members[match.owner]
+    member, other = moves.graph.names[match.name], moves.graph.names[match.owner]
     window, shape = match.window, other.window.shape
     back = contiguous(match.name, window.dtype, shape) if window.is_contiguous else inverse(window, shape)
     if back is None or back.numel != window.numel or other.owner in moves.graph.anonymous:
@@ -166,16 +166,5 @@ def _reverse(moves: _Moves, match: Match) -> bool:
 
 def _on_owner(graph: AliasGraph, match: Match) -> View | None:
     """The window of a match on what stores its owner's bytes."""
-    provider = graph.members[match.owner].window
+    provider = graph.names[match.owner].window
     return seen_through(match.window, provider) if provider.is_contiguous else None
-
-
-def without(content: Content, refused: Mapping[str, str]) -> Content:
-    """What was found among the names that stay."""
-    equal = [replace(one, names=tuple(n for n in one.names if n not in refused)) for one in content.equal]
-    return replace(
-        content,
-        equal=tuple(one for one in equal if len(one.names) > 1),
-        constants={n: e for n, e in content.constants.items() if n not in refused},
-        matches=tuple(m for m in content.matches if m.name not in refused and m.owner not in refused),
-    )

@@ -28,7 +28,7 @@ def questions(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Ite
     for name in present:
         view = wanted[name].view
         if view is not None and view.numel:
-            memories.setdefault(wanted[name].memory, {}).setdefault(view, []).append(name)
+            memories.setdefault(wanted[name].alias_set, {}).setdefault(view, []).append(name)
     for windows in memories.values():
         for place, names in windows.items():  # of one window: each with the first
             yield from _asked(present, [(names[0], other) for other in names[1:]], dict.fromkeys(names, place))

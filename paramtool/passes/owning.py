@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from paramtool.model.alias import AliasGraph, Derived, Member, fills
+from paramtool.model.alias import Alias, AliasGraph, Derived, fills
 from paramtool.model.view import View, reshaped
 
 Choice = Callable[[Sequence[str]], str]
@@ -20,15 +20,15 @@ def owned(graph: AliasGraph, choice: Choice) -> AliasGraph:
     changed = {owner: name for owner, name in new.items() if owner != name}
     if not changed:
         return graph
-    moved = {owner: graph.members[name] for owner, name in changed.items() if name in graph.members}
+    moved = {owner: graph.names[name] for owner, name in changed.items() if name in graph.names}
     views = {**graph.owners, **{owner: member.source for owner, member in moved.items()}}
-    rank = {name: k for k, name in enumerate(graph.members)}
+    rank = {name: k for k, name in enumerate(graph.names)}
     first = _first(graph)
     order = sorted(new, key=lambda owner: rank.get(new[owner], first[owner]))
     return replace(
         graph,
         owners={new[owner]: views[owner] for owner in order},
-        members={name: _renamed(member, changed, moved) for name, member in graph.members.items()},
+        names={name: _renamed(member, changed, moved) for name, member in graph.names.items()},
         anonymous=frozenset(new[owner] for owner in graph.anonymous),
         derived={new[owner]: _seen(one, views[owner], new) for owner, one in graph.derived.items()},
     )
@@ -37,13 +37,13 @@ def owned(graph: AliasGraph, choice: Choice) -> AliasGraph:
 def _chosen(graph: AliasGraph, choice: Choice) -> dict[str, str]:
     """{owner: the name that is to own it}, of those that are the whole of it, row by row."""
     covers: dict[str, list[str]] = {}
-    for name, member in graph.members.items():
+    for name, member in graph.names.items():
         if member.window.is_contiguous and fills(member, graph) and _can_own(member, graph):
             covers.setdefault(member.owner, []).append(name)
     return {owner: choice(names) for owner, names in covers.items() if owner not in graph.anonymous}
 
 
-def _can_own(member: Member, graph: AliasGraph) -> bool:
+def _can_own(member: Alias, graph: AliasGraph) -> bool:
     """Whether what is calculated for the owner is calculated for this name as well, in its shape."""
     how, window = graph.derived.get(member.owner), member.window
     if how is None:
@@ -55,7 +55,7 @@ def _can_own(member: Member, graph: AliasGraph) -> bool:
 def _first(graph: AliasGraph) -> dict[str, int]:
     """{owner: the position of the first name that stands on it}"""
     first: dict[str, int] = {}
-    for k, member in enumerate(graph.members.values()):
+    for k, member in enumerate(graph.names.values()):
         first.setdefault(member.owner, k)
     return first
 
@@ -66,15 +66,15 @@ def _numbered(graph: AliasGraph) -> dict[str, str]:
     return dict(zip(sorted(spans, key=_first(graph).__getitem__), spans, strict=True))
 
 
-def _renamed(member: Member, changed: Mapping[str, str], moved: Mapping[str, Member]) -> Member:
+def _renamed(member: Alias, changed: Mapping[str, str], moved: Mapping[str, Alias]) -> Alias:
     """A member whose owner has another name; its evidence is relative to that one's memory (none is its own)."""
     if member.owner not in changed:
         return member
     window = member.window.on(changed[member.owner], member.window.byte_start)
     if member.owner not in moved:
         return replace(member, window=window)
-    own = member.memory == moved[member.owner].memory
-    return replace(member, window=window, evidence=member.memory_evidence if own else "content")
+    own = member.alias_set == moved[member.owner].alias_set
+    return replace(member, window=window, evidence=member.set_evidence if own else "content")
 
 
 def _seen(one: Derived, view: View, new: Mapping[str, str]) -> Derived:

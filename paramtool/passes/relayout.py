@@ -127,6 +127,8 @@ class _Source:
     shape: tuple[int, ...]
     """The cell's own buffer, row by row, in this shape."""
     shift: float
+    name: str
+    """The tensor that it is a part of."""
 
 
 @dataclass(slots=True)
@@ -308,7 +310,7 @@ def _take(cells: _Cells, place: Place, name: str) -> None:
             cells.changes.append(Change("dropped", f"{what} of zeros dropped"))
         return
     (sign, cell), *others = place.terms
-    source = _Source(sign, place.view, place.shape, -sign * place.shift)
+    source = _Source(sign, place.view, place.shape, -sign * place.shift, name)
     twin = cells.found.get(cell)
     if twin is not None:
         message = f"{name!r}: {cell} differs from its twin, which has the same meaning"
@@ -355,7 +357,7 @@ def _kept_cells(network: Network, views: Mapping[str, View]) -> dict[Cell, _Sour
         for tensor in stored(KEPT, form, network.spec, {"forget_bias": str(off)}):
             name = kept_name(network.at, tensor.name, off)
             for place in tensor.places(as_stored(views[name], tensor.shape)) if name in views else ():
-                kept[place.terms[0][1]] = _Source(1, place.view, place.shape, -place.shift)
+                kept[place.terms[0][1]] = _Source(1, place.view, place.shape, -place.shift, name)
     return kept
 
 
@@ -424,9 +426,11 @@ def _copies(place: Place, cells: _Cells) -> Iterator[Copy]:
     if not sources:
         yield Copy(place.view, (), shift)
         return
+    names = tuple(source.name for _, source in sources)
     for windows in _aligned([(place.view, place.shape), *((source.view, source.shape) for _, source in sources)]):
         destination, *views = windows
-        yield Copy(destination, tuple((sign, view) for (sign, _), view in zip(sources, views, strict=True)), shift)
+        terms = tuple((sign, view) for (sign, _), view in zip(sources, views, strict=True))
+        yield Copy(destination, terms, shift, names)
 
 
 def _remember(place: Place, sources: list[tuple[int, _Source]], shift: float, cells: _Cells) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from paramtool.errors import LayoutError, PlanError, listed, plural, some
@@ -10,9 +10,9 @@ from paramtool.layouts import verified
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import MERGES, text
 from paramtool.model import alias, objects
-from paramtool.model.alias import AliasGraph
+from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
-from paramtool.model.plan import Alias, Plan, Target
+from paramtool.model.plan import Plan, Target
 from paramtool.model.view import View, contiguous, reshaped
 from paramtool.passes import dedup
 from paramtool.passes.recognise import fused_networks
@@ -66,21 +66,14 @@ def together(
     )
     base = dedup.plan(rest, alias.build(rest, parts=False, apart=apart), skip_unsupported)
     made = shared(converted, whole)
-    order = list(_order(checkpoint, base, firsts, windows))
-    position = {name: k for k, name in enumerate(order)}
-    new = [*made.aliases, *(_windows(checkpoint, converted, made) if keep_names else ())]
-    aliases = sorted([*base.aliases, *new], key=lambda one: position[one.name])
+    known = {**base.names, **_marked(checkpoint, converted, made)}
+    known |= dict(_windows(checkpoint, converted, made)) if keep_names else {}
+    names = {name: known[name] for name in _order(checkpoint, base, firsts, windows)}
     where = checkpoint.files[0].path
     plan = replace(
         base,
-        targets=_sorted([*base.targets, *made.targets], aliases, position),
-        aliases=tuple(aliases),
-        order=tuple(order),
-        trainable=base.trainable | _marked(checkpoint, converted, windows, lambda entry: bool(entry.requires_grad)),
-        kinds={
-            **base.kinds,
-            **dict.fromkeys(_marked(checkpoint, converted, windows, lambda e: e.kind == "parameter"), "parameter"),
-        },
+        targets=_sorted([*base.targets, *made.targets], names.values()),
+        names=names,
         modules=(
             *_other_modules(checkpoint, everything),
             *(_module(one, checkpoint, stay) for one, stay in zip(everything, stays, strict=True)),
@@ -100,18 +93,16 @@ def together(
     )
 
 
-def _marked(
-    checkpoint: Checkpoint,
-    converted: Iterable[Converted],
-    windows: Iterable[str],
-    is_so: Callable[[Entry], bool],
-) -> frozenset[str]:
-    """New names of networks of which every tensor is so, and old names of those that are."""
-    found = {name for name in windows if is_so(checkpoint.entries[name])}
+def _marked(checkpoint: Checkpoint, converted: Iterable[Converted], made: Shared) -> dict[str, Alias]:
+    """The new names; parameters, and asking for gradients, where every tensor of their network is and does."""
+    found = dict(made.names)
     for one in converted:
-        if all(is_so(checkpoint.entries[name]) for name in one.source.tensors.values()):
-            found.update(target.name for target in one.targets)
-    return frozenset(found)
+        entries = [checkpoint.entries[name] for name in one.source.tensors.values()]
+        trains = all(entry.requires_grad for entry in entries)
+        kind = "parameter" if all(entry.kind == "parameter" for entry in entries) else ""
+        for target in one.targets:
+            found[target.name] = replace(found[target.name], requires_grad=trains, kind=kind)
+    return found
 
 
 def _refuse_integers(checkpoint: Checkpoint, converted: list[Converted]) -> None:
@@ -144,10 +135,10 @@ def _replaced(converted: list[Converted], whole: AliasGraph) -> set[str]:
     """Names that stand for new tensors already: windows on a fused one, as `--keep-names` records them."""
     found: set[str] = set()
     for one in converted:
-        memories = {whole.members[name].memory for name in one.source.tensors.values()}
+        memories = {whole.names[name].alias_set for name in one.source.tensors.values()}
         for target in one.targets:
-            member = whole.members.get(target.name)
-            if member and member.memory in memories and _one_window(target, member.source) == member.source:
+            member = whole.names.get(target.name)
+            if member and member.alias_set in memories and _one_window(target, member.source) == member.source:
                 found.add(target.name)
     return found
 
@@ -194,7 +185,7 @@ def _refuse_clashes(checkpoint: Checkpoint, converted: list[Converted], gone: se
         )
 
 
-def _windows(checkpoint: Checkpoint, converted: list[Converted], new: Shared) -> Iterator[Alias]:
+def _windows(checkpoint: Checkpoint, converted: list[Converted], new: Shared) -> Iterator[tuple[str, Alias]]:
     """The old names as windows on the new tensors; PlanError where one is none, or belongs to two networks."""
     seen: set[str] = set()
     for one in converted:
@@ -203,9 +194,9 @@ def _windows(checkpoint: Checkpoint, converted: list[Converted], new: Shared) ->
         back = convert(made, views, one.source.layout, one.source.options, one.source.at)
         by_tensor = dict(zip(back.tensors, back.targets, strict=True))
         for own, name in one.source.tensors.items():
-            value = checkpoint.entries[name].value
-            assert isinstance(value, View)
-            view = _one_window(by_tensor[own], value)
+            entry = checkpoint.entries[name]
+            assert isinstance(entry.value, View)
+            view = _one_window(by_tensor[own], entry.value)
             if view is None or name in seen:
                 two = "is a part of two networks: it cannot be a window on both"
                 why = (
@@ -216,10 +207,11 @@ def _windows(checkpoint: Checkpoint, converted: list[Converted], new: Shared) ->
                     hint="without --keep-names the old names are left out; dedup a file of both to keep both",
                 )
             seen.add(name)
-            relation = alias.relation(view, views[str(view.storage)])
-            at = new.placed[str(view.storage)]
-            evidence = "declared" if at.memory == at.owner else "content"
-            yield Alias(name, replace(view, storage=at.owner), at.memory, evidence, "declared", relation)
+            at = new.names[str(view.storage)]
+            evidence = "declared" if at.alias_set == at.owner else "content"
+            kind = entry.kind if entry.kind == "parameter" else ""
+            window, trains = replace(view, storage=at.owner), bool(entry.requires_grad)
+            yield name, Alias(name, window, at.alias_set, evidence, "declared", entry.value, trains, kind)
 
 
 def _one_window(target: Target, wanted: View) -> View | None:
@@ -242,11 +234,13 @@ def _order(
             yield name
 
 
-def _sorted(targets: list[Target], aliases: Iterable[Alias], position: Mapping[str, int]) -> tuple[Target, ...]:
-    """Targets in the order of the names; a span stands where the first name on it does."""
+def _sorted(targets: list[Target], names: Iterable[Alias]) -> tuple[Target, ...]:
+    """Targets in the order of the names; a span comes where the first name on it does."""
+    position: dict[str, int] = {}
     first: dict[str, int] = {}
-    for one in aliases:
-        first.setdefault(str(one.view.storage), position[one.name])
+    for k, one in enumerate(names):
+        position[one.name] = k
+        first.setdefault(one.owner, k)
     return tuple(sorted(targets, key=lambda target: position.get(target.name, first.get(target.name, 0))))
 
 
@@ -329,8 +323,8 @@ def _stays(checkpoint: Checkpoint, there: list[Converted], whole: AliasGraph) ->
 
 def _lost(checkpoint: Checkpoint, consumed: set[str], made: Shared, whole: AliasGraph) -> Iterator[str]:
     """What was one and is not any more."""
-    memories = {whole.members[name].memory for name in consumed if name in whole.members}
-    apart = [n for n, m in whole.members.items() if n not in consumed and m.memory in memories]
+    memories = {whole.names[name].alias_set for name in consumed if name in whole.names}
+    apart = [n for n, m in whole.names.items() if n not in consumed and m.alias_set in memories]
     if apart:
         share, keep = ("shares", "keeps") if len(apart) == 1 else ("share", "keep")
         names = plural(len(apart), "other name")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from paramtool.errors import UsageError
 from paramtool.model.checkpoint import Checkpoint, Module, Ordered
 from paramtool.model.objects import EMPTY, Opaque, map_tensors, rebased, subtree, tensor_names, walk
 from paramtool.model.storage import Cast
+from paramtool.passes.wanted import plain_window
 
 WRAPPERS = ("module.", "_orig_mod.")
 """Modules around a model: DataParallel, DistributedDataParallel and AveragedModel; torch.compile."""
@@ -126,3 +127,11 @@ def under(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
             f"{checkpoint.files[0].path}: no name begins with {prefix!r}; its names begin with {tops:.200}"
         )
     return replace(checkpoint, entries=entries, sections=(), modules=(), objects=EMPTY)
+
+
+def storable(checkpoint: Checkpoint, refusals: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Checkpoint:
+    """The tensors of a checkpoint that are one window and that a format has a form for, by their names and dtypes."""
+    views = {name: view for name, entry in checkpoint.entries.items() if (view := plain_window(entry.value))}
+    refused = refusals({name: view.dtype.name for name, view in views.items()})
+    kept = {n: entry for n, entry in checkpoint.entries.items() if n in views and n not in refused}
+    return replace(checkpoint, entries=kept)

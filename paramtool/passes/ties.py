@@ -9,22 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from paramtool.model.alias import AliasGraph
-from paramtool.model.plan import Alias, Target
+from paramtool.model.alias import Alias, AliasGraph
+from paramtool.model.plan import Target
 from paramtool.model.view import View, contiguous, overlaps
-from paramtool.passes.relayout import Converted, convert, kept_off
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Where a new tensor stands, and which memory it belongs to."""
-
-    owner: str
-    """The target that holds its bytes; itself, unless another is made of the same windows."""
-    memory: str
-    """The first new tensor of its memory."""
-    evidence: str
-    """Why it belongs to its memory: `storage` or `declared`."""
+from paramtool.passes.relayout import Converted
 
 
 @dataclass(slots=True)
@@ -32,8 +20,8 @@ class Shared:
     """New tensors, each stored once, and what became of the source's ties."""
 
     targets: list[Target] = field(default_factory=list)
-    aliases: list[Alias] = field(default_factory=list)
-    placed: dict[str, Placed] = field(default_factory=dict)
+    names: dict[str, Alias] = field(default_factory=dict)
+    """Every new name; the owner is itself, unless another is made of the same windows."""
     lost: list[str] = field(default_factory=list)
     """Old names that shared a memory with others, and whose values now stand in tensors of their own."""
 
@@ -49,13 +37,17 @@ def shared(converted: Iterable[Converted], whole: AliasGraph) -> Shared:
         own = {name: tensor for tensor, name in one.tensors.items()}
         for target in (*one.targets, *one.kept):
             made_of = sources[target.name]
-            theirs = tuple(whole.members[name].memory for name in made_of)
+            theirs = tuple(whole.names[name].alias_set for name in made_of)
             key = _key(target, own.get(target.name, target.name), theirs)
             owner = owners.setdefault(key, target.name)
             memory = memories.setdefault((key, theirs), target.name)
-            declared = any(whole.members[name].memory_evidence == "declared" for name in made_of)
-            found.placed[target.name] = Placed(owner, memory, "declared" if declared else "storage")
-            _store(found, target)
+            declared = any(whole.names[name].set_evidence == "declared" for name in made_of)
+            why = "declared" if declared else "storage"
+            window = contiguous(owner, target.dtype, target.shape)
+            evidence = why if memory == owner else "content"
+            found.names[target.name] = Alias(target.name, window, memory, evidence, why, target.view)
+            if owner == target.name:
+                found.targets.append(target)
             for name in made_of:
                 went.setdefault((one.source.at, name), set()).add(memory)
             if len(set(theirs)) < len(theirs) and _reads_twice(target):
@@ -79,33 +71,22 @@ def _parted(went: Mapping[tuple[str, str], set[str]], whole: AliasGraph) -> Iter
     """
     by_memory: dict[str, list[tuple[str, str]]] = {}
     for one in went:
-        by_memory.setdefault(whole.members[one[1]].memory, []).append(one)
+        by_memory.setdefault(whole.names[one[1]].alias_set, []).append(one)
     for parts in by_memory.values():
         for part in parts:
             others = (other for other in parts if went[other] != went[part])
-            if any(_meet(whole.members[part[1]].source, whole.members[other[1]].source) for other in others):
+            if any(_meet(whole.names[part[1]].source, whole.names[other[1]].source) for other in others):
                 yield part[1]
 
 
 def _sources(one: Converted, whole: AliasGraph) -> dict[str, tuple[str, ...]]:
-    """{new tensor: the names that it is made of}; all of the network's where it is a number everywhere.
-
-    Names that only have equal bytes can stand on one window, so the conversion is made once more with each name on a
-    storage of its own.
-    """
-    windows = [view for target in one.targets for copy in target.copies for _, view in copy.terms]
-    names = [*one.source.tensors.values()]
-    for name, member in whole.members.items():
-        if kept_off(one.source.at, name) is not None and any(_meet(member.source, window) for window in windows):
-            names.append(name)
-    views = {
-        name: contiguous(name, whole.members[name].source.dtype, whole.members[name].source.shape) for name in names
-    }
-    again = convert(one.source, views, one.layout, one.options, one.at, bool(one.kept))
+    """{new tensor: the names that it is made of}; all of the network's where it is a number everywhere."""
     read = {
-        target.name: {view.storage for copy in target.copies for _, view in copy.terms}
-        for target in (*again.targets, *again.kept)
+        target.name: {name for copy in target.copies for name in copy.names} for target in (*one.targets, *one.kept)
     }
+    own = one.source.tensors.values()
+    kept = set().union(*read.values()).difference(own)
+    names = [*own, *(name for name in whole.names if name in kept)]
     return {target: tuple(name for name in names if not found or name in found) for target, found in read.items()}
 
 
@@ -118,14 +99,3 @@ def _key(target: Target, own: str, theirs: tuple[str, ...]) -> object:
     copies = tuple((replace(copy.destination, storage=0), copy.terms, copy.shift) for copy in target.copies)
     constant = not any(copy.terms for copy in target.copies)
     return (target.dtype, target.shape, copies, (own, theirs) if constant else None)
-
-
-def _store(found: Shared, target: Target) -> None:
-    """Store a target, or record it as a name on the one that holds its bytes."""
-    here = found.placed[target.name]
-    if here.owner == target.name:
-        found.targets.append(target)
-        return
-    evidence = here.evidence if here.memory == here.owner else "content"
-    view = contiguous(here.owner, target.dtype, target.shape)
-    found.aliases.append(Alias(target.name, view, here.memory, evidence, here.evidence, "same"))

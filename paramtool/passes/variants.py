@@ -181,7 +181,7 @@ def _signs(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterat
     """Names with a pending conjugation or negation that the variant ties to one without: bytes cannot be compared."""
     first: dict[str, str] = {}
     for name, entry in present.items():
-        other = first.setdefault(wanted[name].memory, name)
+        other = first.setdefault(wanted[name].alias_set, name)
         pending = [kind_of(present[n].value) for n in (other, name) if plain_window(present[n].value) is not None]
         if len(set(pending)) > 1:
             yield TypeClash(name, kind_of(entry.value), f"the same as {other!r}, to which it is tied")
@@ -191,21 +191,21 @@ def _fillers(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iter
     """(name that the file lacks, the name that fills all of it, None if none does)."""
     by_memory: dict[str, list[str]] = {}
     for name in present:
-        by_memory.setdefault(wanted[name].memory, []).append(name)
+        by_memory.setdefault(wanted[name].alias_set, []).append(name)
     for name, want in wanted.items():
         if name in present or (want.view is not None and not want.view.numel):
             continue
-        partners = by_memory.get(want.memory, ())
+        partners = by_memory.get(want.alias_set, ())
         yield name, next((n for n in partners if covers(wanted[n].view, want.view)), None)
 
 
 def _unused(part: Checkpoint, present: Mapping[str, Entry], graph: AliasGraph) -> Iterator[str]:
     """Weights that the variant lacks and that share no memory with one that it takes."""
-    taken = {graph.members[name].memory for name in present if name in graph.members}
+    taken = {graph.names[name].alias_set for name in present if name in graph.names}
     for name, entry in part.entries.items():
         if entry.role == "other":
             continue
-        if name not in present and (name not in graph.members or graph.members[name].memory not in taken):
+        if name not in present and (name not in graph.names or graph.names[name].alias_set not in taken):
             yield name
 
 

@@ -15,7 +15,7 @@ from paramtool.model.view import View, contiguous
 class Wanted:
     """One name that a variant wants."""
 
-    memory: str
+    alias_set: str
     """The first name of its memory: names of one memory whose windows overlap are tied."""
     view: View | None = None
     """Its dtype and shape, and where it lies in the variant's own memory; None where only its name is known."""
@@ -25,13 +25,13 @@ class Wanted:
 
 def wanted_by(checkpoint: Checkpoint) -> Mapping[str, Wanted]:
     """What a checkpoint holds, taken as what somebody wants; arrays beside the weights are not asked for."""
-    members = alias.build(checkpoint, parts=False).members
+    members = alias.build(checkpoint, parts=False).names
     found = {}
     for name, entry in checkpoint.entries.items():
         if entry.role == "other":
             continue
         if name in members:
-            found[name] = Wanted(members[name].memory, members[name].window)
+            found[name] = Wanted(members[name].alias_set, members[name].window)
         else:
             found[name] = _without_window(name, entry.value)
     return found

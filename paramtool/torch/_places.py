@@ -181,12 +181,12 @@ def _shared(
     """Names that get one new storage, with their windows on the old one and their new types."""
     checkpoint = described(new)
     views = checkpoint.views()
-    members = alias.build(checkpoint).members
+    members = alias.build(checkpoint).names
     memories: dict[str, list[str]] = {}
     storages: dict[object, list[str]] = {}
     types: Types = {}
     for name in new:
-        memories.setdefault(members[name].memory, []).append(name)
+        memories.setdefault(members[name].alias_set, []).append(name)
         storages.setdefault(views[name].storage, []).append(name)
     for names in memories.values():
         types |= _types({name: new[name] for name in names}, found, assign, dtype)
@@ -194,7 +194,7 @@ def _shared(
         if all(name in found for name in names) and _is_movable({n: views[n] for n in names}, types):
             yield {n: views[n] for n in names}, types
             continue
-        for part in dict.fromkeys(members[name].memory for name in names):
+        for part in dict.fromkeys(members[name].alias_set for name in names):
             if any(name in found for name in memories[part]):
                 yield {n: views[n] for n in memories[part]}, types
 

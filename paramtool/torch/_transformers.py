@@ -58,7 +58,7 @@ def names_from_config(path: Path, *, saved: bool = False) -> Mapping[str, tuple[
     """
     own, others = wanted_from_config(path)
     wanted = others or own if saved else own
-    return {name: (one.view.shape, one.memory) for name, one in wanted.items() if one.view is not None}
+    return {name: (one.view.shape, one.alias_set) for name, one in wanted.items() if one.view is not None}
 
 
 def wanted_from_config(path: Path) -> tuple[Mapping[str, Wanted], Mapping[str, Wanted]]:
@@ -77,7 +77,7 @@ def class_ties(path: Path) -> ClassTies:
     transformers = _transformers(os.fspath(path))
     own = tensors_of(model)
     both = (wanted_by(described(own)), saved_wanted(model, own))
-    names = tuple({name: one.memory for name, one in wanted.items()} for wanted in both if wanted)
+    names = tuple({name: one.alias_set for name, one in wanted.items()} for wanted in both if wanted)
     return ClassTies(f"{type(model).__name__} of transformers {transformers.__version__}", names)
 
 

@@ -301,7 +301,7 @@ def test_what_is_read_beside_the_input_is_not_overwritten(how: str, tmp_path: Pa
         script = (
             "import sys, paramtool.torch._transformers as asked\n"
             "from types import SimpleNamespace as Is\n"
-            "asked.wanted_from_config = lambda path: ({'w': Is(view=Is(shape=(16,)), memory='w')}, {})\n"
+            "asked.wanted_from_config = lambda path: ({'w': Is(view=Is(shape=(16,)), alias_set='w')}, {})\n"
             "from paramtool.cli.main import main; sys.argv = ['paramtool', *sys.argv[1:]]; main()"
         )
         line = (name, path.name, *args, "-o", output, "--force")

@@ -59,8 +59,8 @@ def quadratic(described: Checkpoint) -> set[frozenset[str]]:
 def memories(graph: AliasGraph) -> set[frozenset[str]]:
     """The graph's memories as sets of names."""
     found: dict[str, set[str]] = {}
-    for name, member in graph.members.items():
-        found.setdefault(member.memory, set()).add(name)
+    for name, member in graph.names.items():
+        found.setdefault(member.alias_set, set()).add(name)
     return {frozenset(names) for names in found.values()}
 
 
@@ -79,7 +79,7 @@ def test_a_memory_is_called_by_its_first_name(described: Checkpoint) -> None:
     graph = build(described)
     for names in memories(graph):
         first = min(names, key=order.index)
-        assert {first} == {graph.members[name].memory for name in names}
+        assert {first} == {graph.names[name].alias_set for name in names}
 
 
 @law
@@ -87,7 +87,7 @@ def test_a_memory_is_called_by_its_first_name(described: Checkpoint) -> None:
 def test_every_window_finds_its_own_bytes_on_its_owner(described: Checkpoint, keep: str) -> None:
     """Byte k of a name, looked up through its owner's row-major bytes, is byte k of its source window."""
     graph = build(described, keep)
-    for name, member in graph.members.items():
+    for name, member in graph.names.items():
         owner = graph.owners[member.owner]
         stored = byte_positions(owner)
         through = [stored[p] for p in byte_positions(member.window)]
@@ -100,8 +100,8 @@ def test_every_window_finds_its_own_bytes_on_its_owner(described: Checkpoint, ke
 def test_every_name_has_one_place(described: Checkpoint, keep: str) -> None:
     """The members are the names, in file order; every owner is needed; anonymous owners are no names."""
     graph = build(described, keep)
-    assert list(described.entries) == list(graph.members)
-    assert {member.owner for member in graph.members.values()} == set(graph.owners)
+    assert list(described.entries) == list(graph.names)
+    assert {member.owner for member in graph.names.values()} == set(graph.owners)
     assert graph.anonymous == {owner for owner in graph.owners if owner not in described.entries}
 
 
@@ -120,7 +120,7 @@ def test_keep_chooses_among_those_that_cover(described: Checkpoint, keep: str) -
     for owner in graph.owners.keys() - graph.anonymous:
         if 0 in graph.owners[owner].shape:
             continue  # windows without elements share nothing, and each owns itself
-        alike = [n for n, m in graph.members.items() if m.source == graph.members[owner].source]
+        alike = [n for n, m in graph.names.items() if m.source == graph.names[owner].source]
         assert choose(alike, keep) == owner
 
 

@@ -93,7 +93,7 @@ def test_copies_of_windows_take_no_room(case: tuple[Tensors, dict[str, str]]) ->
         source = os.path.join(folder, "in.pt")
         torch.save(tensors, source)
         report = jobs.dedup(source, dry_run=True, min_equal_nbytes=LEAST_NBYTES, derive_casts=True, fold_constants=True)
-    members = report.graph.members
+    members = report.graph.names
     for name, text in made.items():
         how, origin = text.split()
         if how == "cast" or tensors[name].nbytes < LEAST_NBYTES or not members[origin].window.is_contiguous:

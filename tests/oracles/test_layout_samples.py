@@ -117,7 +117,7 @@ class TestSavedFromAGpu:
         """With `keep_names` the parts are windows of the buffer, and the weights are stored once."""
         output = tmp_path / "both.safetensors"
         jobs.fuse(samples / GTCRN, output, layout="cudnn", only="model", keep_names=True)
-        found, stored = paramtool.load_file(output), {t.name for t in jobs.inspect(output).graph.members.values()}
+        found, stored = paramtool.load_file(output), {t.name for t in jobs.inspect(output).graph.names.values()}
         assert stored >= loaded["model"].keys()
         assert all(raw(found[name]) == raw(tensor) for name, tensor in loaded["model"].items())
         checkpoint = paramtool.read(output)

@@ -37,7 +37,7 @@ HALF = NUMBERS.nbytes * 3 // 2
 
 def memories(path: Path) -> set[str]:
     """The memories that paramtool sees in a file, by their first names."""
-    return {member.memory for member in alias.build(paramtool.read(path)).members.values()}
+    return {member.alias_set for member in alias.build(paramtool.read(path)).names.values()}
 
 
 def test_torch_by_storage_keys(tmp_path: Path) -> None:

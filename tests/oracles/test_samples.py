@@ -168,7 +168,7 @@ class TestFusedBlocks:
         gapped = {n: v for n, v in checkpoint.windows() if 257 in v.strides and not v.is_contiguous}
         assert len(gapped) == 2
         graph = alias.build(checkpoint)
-        assert all(graph.members[name].owner == name for name in gapped)
+        assert all(graph.names[name].owner == name for name in gapped)
 
     def test_quantised_rnn_tails(self, samples: Path) -> None:
         """Of three fused storages two keep a tail of 12 floats, where the biases would be."""
@@ -184,7 +184,7 @@ class TestFusedBlocks:
     def test_no_alias_among_them(self, samples: Path) -> None:
         """Disjoint windows are no aliases: every name of a block owns its bytes."""
         graph = jobs.inspect(samples / GTCRN).graph
-        assert all(graph.members[name].owner == name for block in graph.fused for name, _, _ in block.parts)
+        assert all(graph.names[name].owner == name for block in graph.fused for name, _, _ in block.parts)
 
 
 def test_quarel_is_tied(samples: Path) -> None:
@@ -213,7 +213,7 @@ class TestOpenNMT:
         ]
         names = [key.name for mapping in keyed for key, _ in mapping.items if isinstance(key, TensorRef)]
         assert len(names) == 14
-        assert {alias.build(checkpoint).members[name].memory for name in names} <= checkpoint.entries.keys() - set(
+        assert {alias.build(checkpoint).names[name].alias_set for name in names} <= checkpoint.entries.keys() - set(
             names
         )
 

@@ -467,7 +467,7 @@ def test_converted_networks(tmp_path: Path) -> None:
     assert fused["epoch"] == 2
     spec = "lstm layers=1 hidden=4 input=3"
     jobs.unfuse(tmp_path / "fused.pt", tmp_path / "back.pt", layout="cudnn", spec=spec)
-    assert paramtool.alias_graph(paramtool.read(tmp_path / "fused.pt")).members
+    assert paramtool.alias_graph(paramtool.read(tmp_path / "fused.pt")).names
     assert jobs.verify(tmp_path / "back.pt", tmp_path / "in.pt").differences == ()
 
 

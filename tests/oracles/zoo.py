@@ -259,7 +259,7 @@ def flipped(case: Case) -> str:
         raise Wrong("load_model changed who shares memory in the untied model")
     if not case.opens:
         return f"{OK}: untied, from the file"
-    own, saved = ({n: one.memory for n, one in wanted.items()} for wanted in wanted_from_config(case.folder / "hf"))
+    own, saved = ({n: one.alias_set for n, one in wanted.items()} for wanted in wanted_from_config(case.folder / "hf"))
     jobs.dedup(case.folder / "hf", case.folder / "with_ties", ties=own, saved_ties=saved, min_equal_nbytes=1)
     again = type(case.model)(other).eval()
     paramtool.torch.load_model(again, case.folder / "with_ties")

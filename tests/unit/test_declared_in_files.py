@@ -27,7 +27,7 @@ def weight(seed: int = 0) -> torch.Tensor:
 
 def declared(path: Path) -> list[str]:
     """Names that are where they are by declaration."""
-    return [m.name for m in paramtool.inspect(path).graph.members.values() if m.memory_evidence == "declared"]
+    return [m.name for m in paramtool.inspect(path).graph.names.values() if m.set_evidence == "declared"]
 
 
 @pytest.mark.parametrize("case", ["torch/deepspeed_shared", "npz/shared_names"])
@@ -51,7 +51,7 @@ def test_what_the_engine_saves() -> None:
     assert state["shared_params"] == {"head.weight": "emb.weight"}
     found = paramtool.read(path)
     assert found.notes == () and declared(path) == []
-    assert paramtool.alias_graph(found).members["module.head.weight"].memory == "module.emb.weight"
+    assert paramtool.alias_graph(found).names["module.head.weight"].alias_set == "module.emb.weight"
 
 
 def test_parts_that_stand_elsewhere_are_told(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_other_names_of_the_memory_stay_in_it(tmp_path: Path) -> None:
     """The owner shares a storage with a third name, and with a view: all are one memory, two by storage."""
     one = weight()
     module = {"a": one, "b": one, "row": one[2], "alone": weight(1)}
-    members = paramtool.inspect(states(tmp_path / "s.pt", module, {"c": "b"})).graph.members
-    assert {n: (m.memory, m.memory_evidence) for n, m in members.items()} == {
+    members = paramtool.inspect(states(tmp_path / "s.pt", module, {"c": "b"})).graph.names
+    assert {n: (m.alias_set, m.set_evidence) for n, m in members.items()} == {
         "module.a": ("module.a", "storage"), "module.b": ("module.a", "storage"), "module.row": ("module.a", "storage"),
         "module.alone": ("module.alone", "storage"), "module.c": ("module.a", "declared"),
     }  # fmt: skip

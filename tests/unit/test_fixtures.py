@@ -113,8 +113,8 @@ def test_a_deduplicated_fixture_keeps_values_and_memories(case: Path, tmp_path: 
     report = paramtool.dedup(path, output)
     loaded = paramtool.load_file(output)
     memories: dict[str, list[str]] = {}
-    for name, member in report.graph.members.items():
-        memories.setdefault(member.memory, []).append(name)
+    for name, member in report.graph.names.items():
+        memories.setdefault(member.alias_set, []).append(name)
     assert [names for names in memories.values() if len(names) > 1] == expected_of(case)["memories"]
     assert same_values(paramtool.load_file(path), loaded)
     assert partition(paramtool.load_file(path)) == partition(loaded)
@@ -124,5 +124,5 @@ def test_equal_memories_stand_once(tmp_path: Path) -> None:
     """The golden case: four names, two memories, one stored tensor of their content."""
     report = paramtool.dedup(ROOT / "torch/content_equal/content_equal.pt", tmp_path / "out.safetensors")
     assert [target.name for target in report.plan.targets] == ["a", "nearly"]
-    other = report.graph.members["other_shape"]
-    assert (other.owner, report.graph.relation(other), other.memory) == ("a", "view", "other_shape")
+    other = report.graph.names["other_shape"]
+    assert (other.owner, report.graph.relation(other), other.alias_set) == ("a", "view", "other_shape")

@@ -183,10 +183,10 @@ class TestStorages:
             file["a/w"], file["c/w"] = np.arange(3.0), np.arange(3.0)
             file["a/again"], file["b"] = file["a/w"], file["a"]
         graph = alias.build(paramtool.read(tmp_path / "m.h5"))
-        assert {name: member.memory for name, member in graph.members.items()} == {
+        assert {name: member.alias_set for name, member in graph.names.items()} == {
             "a/again": "a/again", "a/w": "a/again", "b/again": "a/again", "b/w": "a/again", "c/w": "c/w",
         }  # fmt: skip
-        assert {member.evidence for member in graph.members.values()} == {"storage"}
+        assert {member.evidence for member in graph.names.values()} == {"storage"}
 
     def test_bfloat16(self, tmp_path: Path) -> None:
         """HDF5 has no such type: Keras writes two bytes and says so beside them; without a word they are unknown."""
@@ -527,7 +527,7 @@ class TestJulia:
         checkpoint = paramtool.read(tmp_path / "m.jld2")
         assert list(checkpoint.entries) == ["m.layers.1", "m.layers.2", "m.in.b"]
         graph = alias.build(checkpoint)
-        assert graph.members["m.in.b"].memory == "m.layers.2"
+        assert graph.names["m.in.b"].alias_set == "m.layers.2"
         assert checkpoint.notes == ("2 values left out, no arrays of numbers: m.in.n, text",)
         assert checkpoint.producer == "HDF5-based Julia Data Format, version 0.1.1"
 

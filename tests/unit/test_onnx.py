@@ -210,9 +210,11 @@ class TestFilesBeside:
         protos = [self.proto("a", 4), self.proto("b", 4, offset="0", length="16"), self.proto("c", 2, offset="8")]
         checkpoint = self.read(tmp_path, *protos, self.proto("d", 4, offset="16"))
         graph = alias.build(checkpoint)
-        assert {name: member.memory for name, member in graph.members.items()} == dict(zip("abcd", "aaad", strict=True))
-        assert graph.relation(graph.members["c"]) == "slice"
-        assert graph.members["b"].evidence == "storage"
+        assert {name: member.alias_set for name, member in graph.names.items()} == dict(
+            zip("abcd", "aaad", strict=True)
+        )
+        assert graph.relation(graph.names["c"]) == "slice"
+        assert graph.names["b"].evidence == "storage"
 
     def test_an_overlap_within_an_element_is_refused(self, tmp_path: Path) -> None:
         """Two tensors whose elements cut each other are nobody's model."""

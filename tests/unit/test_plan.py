@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from paramtool.errors import PlanError
+from paramtool.model.alias import Alias
 from paramtool.model.dtype import DTYPES
-from paramtool.model.plan import Alias, Copy, Plan, Target, check, whole
+from paramtool.model.plan import Copy, Plan, Target, check, whole
 from paramtool.model.storage import Inline, Storage
 from paramtool.model.view import View, contiguous
 
@@ -29,7 +30,7 @@ def part(start: int, count: int, source: int | None = None, storage: int = 0) ->
 
 def alias(name: str, view: View) -> Alias:
     """An alias by storage."""
-    return Alias(name, view, name, "storage", "storage", "same")
+    return Alias(name, view, name, "storage", "storage", view)
 
 
 def test_a_whole_and_its_parts_are_right() -> None:
@@ -59,10 +60,10 @@ def test_a_wrong_target_is_named(wrong: Target, message: str) -> None:
 def test_an_alias_must_lie_on_its_owner() -> None:
     """Beyond its end, or on a target that is not there, it is refused by name."""
     plan = Plan((whole("w", contiguous(0, F32, (12,))),))
-    check(replace(plan, aliases=(alias("a", contiguous("w", F32, (6,), 6)),)), ["w", "a"], STORAGES)
+    check(replace(plan, names={"a": alias("a", contiguous("w", F32, (6,), 6))}), ["w", "a"], STORAGES)
     for view in (contiguous("w", F32, (6,), 7), contiguous("v", F32, (1,))):
         with pytest.raises(PlanError, match="'a'"):
-            check(replace(plan, aliases=(alias("a", view),)), ["w", "a"], STORAGES)
+            check(replace(plan, names={"a": alias("a", view)}), ["w", "a"], STORAGES)
 
 
 def test_no_name_is_lost() -> None:

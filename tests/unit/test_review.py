@@ -41,7 +41,7 @@ def test_a_tie_in_the_index_of_the_hub_is_a_name(tmp_path: Path) -> None:
     huggingface_hub.save_torch_model(model, tmp_path / "hub", max_shard_size="8KB")
     checkpoint = paramtool.read(tmp_path / "hub")
     assert checkpoint.entries.keys() == model.state_dict().keys()
-    declared = [m for m in paramtool.alias_graph(checkpoint).members.values() if m.memory_evidence == "declared"]
+    declared = [m for m in paramtool.alias_graph(checkpoint).names.values() if m.set_evidence == "declared"]
     assert len(declared) == 1
     untied = Tied(tie=False)
     for path in (tmp_path / "hub", paramtool.dedup(tmp_path / "hub", tmp_path / "out").output):

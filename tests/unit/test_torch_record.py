@@ -52,8 +52,8 @@ def test_a_member_that_lies_about_ties_ties_nothing(tmp_path: Path) -> None:
     items = {"b": {"owner": "a", "memory": "a", "evidence": "declared"}}
     with zipfile.ZipFile(tmp_path / "in.pt", "a") as archive:
         archive.writestr("in/paramtool.json", json.dumps({"version": 1, "aliases": {"aliases": items}}))
-    members = paramtool.alias_graph(paramtool.read(tmp_path / "in.pt")).members
-    assert members["b"].memory == "b"
+    members = paramtool.alias_graph(paramtool.read(tmp_path / "in.pt")).names
+    assert members["b"].alias_set == "b"
 
 
 def test_declared_ties_and_metadata_survive_a_torch_file(tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_declared_ties_and_metadata_survive_a_torch_file(tmp_path: Path) -> None
     for name in ("in.safetensors", "mid.pt", "out.safetensors"):
         checkpoint = paramtool.read(tmp_path / name)
         assert checkpoint.metadata["by"] == "me"
-        assert paramtool.alias_graph(checkpoint).members["b"].memory_evidence == "declared"
-        assert paramtool.alias_graph(checkpoint).members["b"].memory == "a"
+        assert paramtool.alias_graph(checkpoint).names["b"].set_evidence == "declared"
+        assert paramtool.alias_graph(checkpoint).names["b"].alias_set == "a"
 
 
 def record(folder: Path, **more: Any) -> Path:
