@@ -3,9 +3,11 @@
     ParamtoolError
     ├── UsageError      2   the request does not fit: unknown name, wrong flag
     ├── FormatError     3   the file is damaged, foreign, or of a form that is not supported
+    │   ├── Unreadable  3   the system does not let us read it (UnreadableError)
     │   └── Defects     3   several defects of one input, gathered and reported together
     ├── UnsafeError     4   the file asks for something that is refused: unknown calls, bombs
     ├── LayoutError     5   a recurrent network does not fit a layout, or it is not sure which one it has
+    │   └── UnknownSizesError   5   its shapes alone do not determine its sizes
     ├── PlanError       6   what was asked for cannot be written exactly in the target format
     │   └── TieError    6   a model ties names that the file holds with different bytes
     └── OutputError     7   the output could not be written: it exists, the disk is full, permissions
@@ -19,7 +21,9 @@ A message says where, what was found, what was expected and what to do next.  `h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound="ParamtoolError")
 
 MAX_LISTED = 20
 """So many lines of one kind are shown; the others are counted."""
@@ -101,6 +105,11 @@ class ParamtoolError(Exception):
         self.asked: tuple[Any, ...] = ()
         """What the pickles of a file that cannot be read ask for (`model.checkpoint.Unknown`), as far as it shows."""
 
+    def located(self: E, where: str, behind: str = "") -> E:
+        """The same error with the place in front of its message, and more behind it."""
+        self.args = (bounded(f"{where}: {self}{behind}"),)
+        return self
+
 
 class UsageError(ParamtoolError):
     """The request does not fit the file or the command."""
@@ -142,6 +151,14 @@ class LayoutError(ParamtoolError):
     """A network does not fit a layout: a cell has no place there, tensors are missing, or several readings fit."""
 
     exit_code = 5
+
+
+class UnknownSizesError(LayoutError):
+    """The shapes of a network's tensors do not determine its sizes; `names` are the tensors."""
+
+    def __init__(self, message: str, names: Sequence[str], hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.names = tuple(names)
 
 
 class PlanError(ParamtoolError):

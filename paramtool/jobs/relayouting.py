@@ -11,7 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
-from paramtool.errors import LayoutError, UsageError, listed, plural, some
+from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
 from paramtool.formats import safetensors
 from paramtool.formats._weights import Weights
 from paramtool.jobs import _sidecars
@@ -271,16 +271,11 @@ def _find(checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
     """The networks that are asked for; where a flat vector could be many, the error lists the likely ones."""
     try:
         return find(checkpoint, _wanted(options))
-    except LayoutError as error:
+    except UnknownSizesError as error:
         views = checkpoint.views()
-        named = [name for name in views if name in options.at or repr(name) in str(error)]
-        vectors = [name for name in named if len(squeezed(views[name].shape)) == 1]
-        if not named:  # the one vector of a file needs no --at, and the error names its module
-            vectors = [name for name in views if len(squeezed(views[name].shape)) == 1]
-            vectors = vectors if len(vectors) == 1 else []
-        if "cannot be seen" not in str(error) or not vectors or len(named) > len(vectors):
+        if any(len(squeezed(views[name].shape)) != 1 for name in error.names):
             raise
-        raise _unsure(checkpoint, vectors[0], parse(options.spec), options.source) from None
+        raise _unsure(checkpoint, error.names[0], parse(options.spec), options.source) from None
 
 
 def _stacked(checkpoint: Checkpoint, found: list[Found], options: RelayoutOptions) -> list[Found]:
@@ -381,9 +376,7 @@ def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> 
     try:
         return relayout_pass.convert(network, views, layout, chosen, at, options.keep_split, shapes)
     except LayoutError as error:
-        where, module, text = checkpoint.files[0].path, repr(network.at), str(error)
-        named = text if text.startswith(module) or not network.at else f"{module}: {text}"
-        raise LayoutError(f"{where}: {named}", error.hint) from None
+        raise error.located(checkpoint.files[0].path) from None
 
 
 def _check_renamed(checkpoint: Checkpoint, found: list[Found], rename: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from math import prod
 from typing import Any
 
-from paramtool.errors import LayoutError, UsageError
+from paramtool.errors import LayoutError, UnknownSizesError, UsageError
 from paramtool.layouts import names, pattern
 from paramtool.layouts.layout import Form, Layout, Stored, Tensor, refusals, stored
 from paramtool.layouts.lengths import arithmetic, flat_lengths
@@ -405,8 +405,9 @@ def _sizes(form: Form, rows: Rows, directions: int, shapes: Shapes, facts: Facts
         raise LayoutError("the input weights of its first layer are missing")
     if lacking := [name for name in ("hidden", "in") if name not in known]:
         words = " and ".join({"in": "input"}.get(name, name) for name in lacking)
-        raise LayoutError(
-            f'its {words} cannot be seen from the shapes: say it, --spec "{form.kind} hidden=... input=..."'
+        raise UnknownSizesError(
+            f'its {words} cannot be seen from the shapes: say it, --spec "{form.kind} hidden=... input=..."',
+            tuple(rows.values()),
         )
     return {"hidden": known["hidden"], "input": known["in"], "projection": known.get("proj", 0) if projected else 0}
 

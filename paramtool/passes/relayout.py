@@ -160,7 +160,7 @@ def convert(
     `requires`.
     """
     options = layout.chosen(options)
-    form = _form(layout, network.spec, options)
+    form = _form(layout, network, options)
     cells = _cells(network, views)
     _take_kept(cells, network, views)
     _check_placed(cells, network, layout, form)
@@ -173,7 +173,7 @@ def convert(
     for tensor in tensors:
         name = f"{at}{separator}{tensor.name}"
         target, lost = _target(name, tensor, cells, dtype)
-        targets.append(_shaped(target, (shapes or {}).get(tensor.name, tensor.shape)))
+        targets.append(_shaped(target, (shapes or {}).get(tensor.name, tensor.shape), cells.where))
         lossy |= lost
     cells.changes += [*_put_together(network), *_told(layout, options, network.spec)]
     cells.changes += (
@@ -239,12 +239,13 @@ def _told(layout: Layout, options: Mapping[str, str], spec: Spec) -> Iterator[Ch
             yield Change("unproved", doubt)
 
 
-def _form(layout: Layout, spec: Spec, options: Mapping[str, str]) -> Form:
+def _form(layout: Layout, network: Network, options: Mapping[str, str]) -> Form:
     """The form that holds a network; LayoutError says why there is none, and which layouts could."""
     try:
-        return layout.form(spec, options)
+        return layout.form(network.spec, options)
     except LayoutError as error:
-        raise LayoutError(str(error), hint=_holders(spec)) from None
+        error.hint = _holders(network.spec)
+        raise (error.located(repr(network.at)) if network.at else error) from None
 
 
 def _holders(spec: Spec) -> str:
@@ -404,10 +405,12 @@ def _target(name: str, tensor: Stored, cells: _Cells, default: DType) -> tuple[T
     return Target(name, dtype, tensor.shape, tuple(coalesced(copies))), lost
 
 
-def _shaped(target: Target, shape: tuple[int, ...]) -> Target:
+def _shaped(target: Target, shape: tuple[int, ...], where: str) -> Target:
     """A target with axes of length 1 put in or left out."""
     if squeezed(shape) != squeezed(target.shape):
-        raise LayoutError(f"{target.name!r}: {list(shape)} is not the shape {list(target.shape)} of its layout")
+        raise LayoutError(
+            f"{where}: {target.name!r}: {list(shape)} is not the shape {list(target.shape)} of its layout"
+        )
     return replace(target, shape=shape)
 
 

@@ -100,7 +100,7 @@ def _find(checkpoint: Checkpoint, wanted: Wanted) -> tuple[list[Found], list[_Ca
         try:
             made = one.read(checkpoint, wanted.facts)
         except (FormatError, LayoutError, UsageError) as error:
-            raise type(error)(f"{where}: {error}{one.notes(checkpoint)}", error.hint) from None
+            raise error.located(where, one.notes(checkpoint)) from None
         _refuse_shared(where, one, made.network, owner)
         at = one.at if one.module else ""  # nodes that use the same tensors are networks of their own
         found.setdefault((at, *sorted(made.network.tensors.values())), made)
