@@ -63,8 +63,6 @@ def shared_options(command: F) -> F:
 
 def options(flags: dict[str, Any]) -> dict[str, Any]:
     """The flags as fields of RelayoutOptions."""
-    if flags["max_shard_size"] is not None and flags["max_shard_size"] < 1:
-        raise click.BadParameter("a shard needs at least one byte", param_hint="--max-shard-size")
     return {
         "spec": flags["spec"],
         "at": tuple(flags["at"]),

@@ -101,10 +101,6 @@ def command(
     $ paramtool dedup base tuned-1 tuned-2 -o family
     $ paramtool dedup PIPELINE --each -o small
     """
-    if max_shard_size is not None and max_shard_size < 1:
-        raise click.BadParameter("a shard needs at least one byte", param_hint="--max-shard-size")
-    if not keep:
-        raise click.BadParameter("is empty; write first, last or a pattern of names", param_hint="--keep")
     if config is not None and len(ckpt) > 1:
         raise click.BadParameter("is for one input", param_hint="--ties-from-config")
     asked = () if config is None else (_config.asked(config, ckpt[0]),)
@@ -112,8 +108,6 @@ def command(
     options = jobs.Options(
         keep=keep,
         ties=model.get("ties", {}),
-        saved_ties=model.get("saved_ties", {}),
-        reads=asked,
         weights=weights,
         only=only,
         max_shard_nbytes=max_shard_size,
@@ -151,7 +145,8 @@ def command(
         together = jobs.dedup_each(ckpt[0], output, options, progress=_render.progress)
         _each.report(together, as_json, _json.deduped, _rows, _flag)
         return
-    found = jobs.dedup(ckpt[0], output, options, progress=_render.progress)
+    given = jobs.Given(reads=asked, saved_ties=model.get("saved_ties", {}))
+    found = jobs.dedup(ckpt[0], output, options, given=given, progress=_render.progress)
     _render.warn(*found.warnings)
     if as_json:
         from paramtool.cli import _json

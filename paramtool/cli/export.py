@@ -70,8 +70,6 @@ def command(
     $ paramtool export PIPELINE --all-names --each -o OUTFOLDER
     $ paramtool export bert.pt --all-names --prefix bert. --rename '*.gamma=*.weight' -o encoder.safetensors
     """
-    if max_shard_size is not None and max_shard_size < 1:
-        raise click.BadParameter("a shard needs at least one byte", param_hint="--max-shard-size")
     if config is not None and (names is not None or like is not None or all_names):
         raise UsageError("--keys-from-config says which names, and so does another flag; choose one")
     options |= {"max_shard_nbytes": max_shard_size, "verify": not no_verify, "progress": _render.progress}
@@ -92,12 +90,11 @@ def command(
     run = partial(jobs.export, path, output, **options)
     if config is not None:
         chosen = asked(config, path)
-        if config:  # a folder gets the config that its names are of
-            run = partial(run, brings={NAME: chosen})
-        found = _of_config(config or chosen, partial(run, reads=(chosen,)))
+        brings = {NAME: chosen} if config else {}  # a folder gets the config that its names are of
+        found = _of_config(config or chosen, partial(run, given=jobs.Given(reads=(chosen,), brings=brings)))
     elif names is not None:
-        reads = () if names == STANDARD_INPUT else (names,)
-        found = run(names=read_names(names), like=like, all_names=all_names, reads=reads)
+        given = jobs.Given(reads=() if names == STANDARD_INPUT else (names,))
+        found = run(names=read_names(names), like=like, all_names=all_names, given=given)
     else:
         found = run(like=like, all_names=all_names)
     _render.warn(*found.warnings)

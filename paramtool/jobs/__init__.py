@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from paramtool.jobs.inspecting import Inspection, alias_graph, inspect
     from paramtool.jobs.layouting import layouts
     from paramtool.jobs.loading import load_file
+    from paramtool.jobs.options import Given
     from paramtool.jobs.relayouting import Relayouted, RelayoutOptions, convert, fuse, relayout, relayout_each, unfuse
     from paramtool.jobs.varianting import Variant, variants
     from paramtool.jobs.verifying import Verified, verify, verify_each
@@ -36,15 +37,16 @@ PLACES = {
     "varianting": ("Variant", "variants"),
     "guessing": ("Guessed", "guess"),
     "layouting": ("layouts",),
+    "options": ("Given",),
     "loading": ("load_file",),
     "relayouting": ("RelayoutOptions", "Relayouted", "convert", "fuse", "relayout", "relayout_each", "unfuse"),
 }
 __all__ = [
-    "Deduped", "Each", "ExportOptions", "Exported", "Family", "Guessed", "Inspection", "Options", "RelayoutOptions",
-    "Relayouted", "Variant", "Verified", "alias_graph", "ask_library", "check_record_place", "convert", "dedup",
-    "dedup_each", "dedup_family", "default_output", "export", "export_each", "fuse", "guess", "inspect", "layouts",
-    "load_file", "relayout", "relayout_each", "to_verify", "unfuse", "variants", "verify", "verify_each",
-    "write_record",
+    "Deduped", "Each", "ExportOptions", "Exported", "Family", "Given", "Guessed", "Inspection", "Options",
+    "RelayoutOptions", "Relayouted", "Variant", "Verified", "alias_graph", "ask_library", "check_record_place",
+    "convert", "dedup", "dedup_each", "dedup_family", "default_output", "export", "export_each", "fuse", "guess",
+    "inspect", "layouts", "load_file", "relayout", "relayout_each", "to_verify", "unfuse", "variants", "verify",
+    "verify_each", "write_record",
 ]  # fmt: skip
 
 

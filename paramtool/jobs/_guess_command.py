@@ -142,7 +142,6 @@ class Tries:
             described=True,
             spec=line.spec,
             at=line.at,
-            word="unfused",
             dry_run=True,
             force=True,
             allow_class=self.allow_class,

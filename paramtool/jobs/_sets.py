@@ -9,6 +9,7 @@ from typing import Generic, Protocol
 
 from paramtool import formats
 from paramtool.engine.places import check_apart, check_place
+from paramtool.errors import UsageError
 from paramtool.formats import _sets
 from paramtool.formats._weights import Copy, Weights, of_file
 from paramtool.jobs import _sidecars
@@ -16,6 +17,7 @@ from paramtool.jobs._companions import Companions, check_names, check_one_file, 
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._writers import check_name
 from paramtool.jobs._writing import SHARD_NBYTES, Destination, R, Work, carry_out, default_output
+from paramtool.jobs.options import WriteOptions
 from paramtool.model.checkpoint import Ordered
 
 Prepare = Callable[[str, Weights, Destination], tuple[R, Work]]
@@ -113,22 +115,21 @@ def each(
     prepare: Prepare[R],
     *,
     word: str,
-    max_shard_nbytes: int | None = None,
-    force: bool = False,
-    verify: bool = True,
-    dry_run: bool = False,
+    options: WriteOptions,
     progress: Progress = silent,
-    allowing: Allowing,
 ) -> Each[R]:
     """Do the same with every set of weights of a folder and of those inside, in one output folder.
 
-    Each keeps its folder and its name in the output, and all other files come along:
-    what opens the input folder opens the output.  Nothing is written where one of them is refused.
+    Each keeps its folder and its name in the output, and all other files come along: what opens the input folder opens
+    the output.  UsageError where the options choose one set.  Nothing is written where one of them is refused.
     """
+    if options.weights is not None:
+        raise UsageError("weights (--weights) is for one set of weights, and --each takes all")
+    max_shard_nbytes, force = options.max_shard_nbytes, options.force
     folder = os.fspath(path)
     target = os.fspath(output) if output is not None else default_output(path, True, word)
     check_name(target, True)
-    found = opened_each(folder, progress, allowing)
+    found = opened_each(folder, progress, options)
     check_apart(target, [folder])
     beside = {place: of_place(folder, place, found, target) for place in {"": None, **found}}
     wheres = [
@@ -158,14 +159,14 @@ def each(
     prepared = [prepare(at, one, where) for (at, one), where in zip(pairs, wheres, strict=True)]
     check_names((out.name for _, work in prepared for out in work.outputs), whole, target)
     reports = [report for report, _ in prepared]
-    if dry_run:
+    if options.dry_run:
         for _, work in prepared:
             work.rehearse()
     else:
-        written = carry_out([work for _, work in prepared], force, verify, progress, rest.files)
+        written = carry_out([work for _, work in prepared], force, options.verify, progress, rest.files)
         reports = [one.into(report) for one, report in zip(written, reports, strict=True)]
-    warnings = (*_renamed(found), *link_warnings(rest), *_sidecars.warnings(rest.files, allowing.allow_class))
-    return Each(folder, target, tuple(reports), tuple(rest.files), rest.left, not dry_run, warnings)
+    warnings = (*_renamed(found), *link_warnings(rest), *_sidecars.warnings(rest.files, options.allow_class))
+    return Each(folder, target, tuple(reports), tuple(rest.files), rest.left, not options.dry_run, warnings)
 
 
 def _settled(found: dict[str, list[Weights]], progress: Progress) -> dict[str, list[Weights]]:

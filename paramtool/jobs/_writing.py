@@ -37,6 +37,7 @@ from paramtool.jobs._companions import (
 from paramtool.jobs._differing import following, memory_differences, object_differences
 from paramtool.jobs._progress import Advance, Path, Progress
 from paramtool.jobs._writers import Fitted, Keeping, Writer, check_name, is_named_for, writer_for
+from paramtool.jobs.options import ObjectOptions, WriteOptions
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
 from paramtool.model.plan import Plan
@@ -217,10 +218,6 @@ class Work:
             source.check_inflated(self.plan.sources())
             prove(self.plan.requires, source)
 
-    def carry_out(self, force: bool, verify: bool, progress: Progress) -> Written:
-        """Prove what the plan requires, write, read back, and move the output to its place."""
-        return carry_out([self], force, verify, progress)[0]
-
     def write(self, staged: Staged, verify: bool, progress: Progress) -> None:
         """Prove what the plan requires, write into an output in the making, and read back."""
         with Source(self.checkpoint) as source:
@@ -330,6 +327,14 @@ class Report(Protocol):
 R = TypeVar("R", bound=Report)
 
 
+def done(report: R, work: Work, options: WriteOptions, progress: Progress) -> R:
+    """The report of a command once its work is carried out; of a dry run, once it is known that it could be."""
+    if options.dry_run:
+        work.rehearse()
+        return report
+    return carry_out([work], options.force, options.verify, progress)[0].into(report)
+
+
 def allow(checkpoint: Checkpoint, output: Path | None = None) -> list[str]:
     """Warnings for what the output cannot keep as it is; UnsafeError for a tensor that only a call would make.
 
@@ -375,20 +380,7 @@ def left_out(checkpoint: Checkpoint, plan: Plan) -> Iterator[str]:
             yield f"tensor {name!r}: {why_not_plain(entry)}"
 
 
-class Wishes(Protocol):
-    """What the options of every command that writes say of objects."""
-
-    @property
-    def skip_unsupported(self) -> bool: ...
-    @property
-    def allow_unknown(self) -> bool: ...
-    @property
-    def plain(self) -> bool: ...
-    @property
-    def strict(self) -> bool: ...
-
-
-def keeping(options: Wishes) -> Keeping:
+def keeping(options: ObjectOptions) -> Keeping:
     """What becomes of objects; whoever allows unknown calls has their results, and objects beside them, left out."""
     return Keeping(options.skip_unsupported or options.allow_unknown, options.plain, options.strict)
 

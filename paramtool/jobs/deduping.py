@@ -11,7 +11,6 @@ from itertools import chain
 from typing import Any
 
 from paramtool.errors import PlanError, UsageError
-from paramtool.formats import safetensors
 from paramtool.formats._weights import Weights
 from paramtool.jobs import _sidecars, declaring
 from paramtool.jobs._companions import unseen_warnings
@@ -21,6 +20,7 @@ from paramtool.jobs._writing import (
     Destination,
     Work,
     allow,
+    done,
     flat_pair_warnings,
     keeping,
     laid_out,
@@ -31,6 +31,7 @@ from paramtool.jobs._writing import (
     place,
 )
 from paramtool.jobs.comparing import Looking, compare
+from paramtool.jobs.options import NOTHING_GIVEN, Given, ObjectOptions
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
@@ -94,28 +95,18 @@ class Deduped:
         return None if self.content is None else self.content.equal
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options(ObjectOptions):
     """How `dedup` goes about it."""
 
     keep: str = "first"
     """Which name owns what several share: `first`, `last`, or a pattern of fnmatch's."""
     ties: Mapping[str, str] = field(default_factory=dict)
     """{name: the first of the names that are one tensor} of a model: those that the file lacks are recorded, too."""
-    saved_ties: Mapping[str, str] = field(default_factory=dict)
-    """The same under the names that save_pretrained writes, where these are others and the file has more of them."""
-    reads: Sequence[Path] = ()
-    """Files that the caller has read to say all this; no output takes their place."""
-    weights: str | None = None
-    """Of a folder with several sets of weights: the file or the index that is taken."""
-    only: str | None = None
-    """One section alone, its prefix stripped from the names."""
-    max_shard_nbytes: int | None = None
-    """Write a folder of shards of at most so many bytes; None follows the input."""
-    align: int = safetensors.ALIGN
-    """The tensors of a file begin at a multiple of so many bytes."""
     equal: bool = True
+    """Compare the bytes of tensors with different names."""
     min_equal_nbytes: int = MIN_EQUAL_NBYTES
+    """Smaller tensors are not compared."""
     across_roles: bool = False
     """Whether content may join model weights with the optimizer's state or an EMA copy."""
     derive_casts: bool = False
@@ -123,22 +114,23 @@ class Options:
     fold_constants: bool = False
     """Store a tensor that repeats one value as that value."""
     share_renamed: bool = False
-    """Let names of an output folder stand on equal bytes of others, too; programs without paramtool miss them then."""
+    """Let names of an output folder be views of equal bytes of others; programs without paramtool miss them then."""
     memory_nbytes: int = MEMORY_NBYTES
     """What comparing may hold in memory."""
-    skip_unsupported: bool = False
-    plain: bool = False
-    """Write the objects of a torch file as dicts, lists, numbers and strings."""
-    strict: bool = False
-    """Refuse to leave out objects that the output cannot hold."""
-    allow_class: Sequence[str] = ()
-    """Classes that are allowed: exact names for calls, patterns for what only holds data."""
-    allow_unknown: bool = False
-    max_inflated_nbytes: int | None = None
-    """The most bytes that are inflated or calculated; None: 32 GB, or 16 times the bytes of the input's files."""
-    verify: bool = True
-    dry_run: bool = False
-    force: bool = False
+
+    def __post_init__(self) -> None:
+        ObjectOptions.__post_init__(self)
+        if not self.keep:
+            raise UsageError("keep (--keep) is empty; expected first, last or a pattern of names")
+        if self.memory_nbytes < 1:
+            raise UsageError(f"memory_nbytes (--memory) is {self.memory_nbytes}; expected 1 byte or more")
+        if self.min_equal_nbytes < 0:
+            raise UsageError(f"min_equal_nbytes (--min-equal-bytes) is {self.min_equal_nbytes}; expected 0 or more")
+        if not self.equal and (self.across_roles or self.derive_casts or self.fold_constants):
+            raise UsageError(
+                "without comparing bytes (--no-equal) nothing is joined across roles, derived or folded",
+                hint="leave out --no-equal, or --across-roles, --derive-casts and --fold-constants",
+            )
 
 
 @limiting
@@ -147,6 +139,7 @@ def dedup(
     output: Path | None = None,
     options: Options | None = None,
     *,
+    given: Given = NOTHING_GIVEN,
     progress: Progress = silent,
     **more: Any,
 ) -> Deduped:
@@ -156,19 +149,14 @@ def dedup(
     OutputError where it is not possible; nothing is left behind then.
     """
     options = replace(options or Options(), **more)
-    _check(options)
     found = opened(path, options.weights, progress, options)
 
     def where() -> Destination:
-        return place(path, output, found, options.max_shard_nbytes, options.force, "dedup", others=options.reads)
+        return place(path, output, found, options.max_shard_nbytes, options.force, "dedup", others=given.reads)
 
     began = time.monotonic()
-    report, work = _prepared(path, found, where, output, options, progress)
-    if options.dry_run:
-        work.rehearse()
-    else:
-        report = work.carry_out(options.force, options.verify, progress).into(report)
-    return replace(report, seconds=time.monotonic() - began)
+    report, work = _prepared(path, found, where, output, options, progress, given.saved_ties)
+    return replace(done(report, work, options, progress), seconds=time.monotonic() - began)
 
 
 @limiting
@@ -186,36 +174,16 @@ def dedup_each(
     diffusers.  What is beside them comes along.  Errors as of `dedup`; nothing is written where one set is refused.
     """
     options = replace(options or Options(), **more)
-    _check(options)
-    if options.weights is not None or options.ties:
-        what = "weights (--weights)" if options.weights is not None else "ties (--ties-from-config)"
-        raise UsageError(f"{what} is for one set of weights, and --each takes all")
+    if options.ties:
+        raise UsageError("ties (--ties-from-config) is for one set of weights, and --each takes all")
     return each(
         path,
         output,
         lambda at, found, where: _prepared(at, found, lambda: where, None, options, progress),
         word="dedup",
-        max_shard_nbytes=options.max_shard_nbytes,
-        force=options.force,
-        verify=options.verify,
-        dry_run=options.dry_run,
+        options=options,
         progress=progress,
-        allowing=options,
     )
-
-
-def _check(options: Options) -> None:
-    """UsageError where options contradict each other."""
-    if not options.keep:
-        raise UsageError("keep is empty; expected first, last or a pattern of names")
-    if options.memory_nbytes < 1:
-        raise UsageError(f"memory (--memory) is {options.memory_nbytes} bytes; expected 1 or more")
-    if not options.equal and (options.across_roles or options.derive_casts or options.fold_constants):
-        raise UsageError(
-            "without comparing bytes (--no-equal) nothing is joined across roles, derived or folded",
-            hint="leave out --no-equal, or --across-roles, --derive-casts and --fold-constants",
-        )
-    safetensors.check_align(options.align)
 
 
 def _prepared(
@@ -225,13 +193,14 @@ def _prepared(
     output: Path | None,
     options: Options,
     progress: Progress,
+    saved_ties: Mapping[str, str] = NOTHING_GIVEN.saved_ties,
 ) -> tuple[Deduped, Work]:
     """The report of what will be written, and the work."""
     began = time.monotonic()
     whole = found.checkpoint
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     if options.ties:
-        checkpoint = declaring.with_ties(checkpoint, options.ties, options.saved_ties)
+        checkpoint = declaring.with_ties(checkpoint, options.ties, saved_ties)
     warnings = allow(checkpoint, output)
     if not checkpoint.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")

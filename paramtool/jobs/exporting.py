@@ -13,14 +13,14 @@ from typing import Any
 
 from paramtool import formats
 from paramtool.errors import PlanError, UsageError, listed, plural, some
-from paramtool.formats import safetensors
 from paramtool.formats._tree import is_flat
 from paramtool.formats._weights import Weights
 from paramtool.jobs import _sidecars
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.jobs._sets import Each, each, opened
 from paramtool.jobs._writers import SAFETENSORS
-from paramtool.jobs._writing import Destination, Work, laid_out, name_warnings, place
+from paramtool.jobs._writing import Destination, Work, done, laid_out, name_warnings, place
+from paramtool.jobs.options import NOTHING_GIVEN, Given, WriteOptions
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.inflating import limiting
@@ -66,40 +66,25 @@ Shapes = Mapping[str, tuple[int, ...] | None]
 MAX_EXPANDED_NBYTES = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class ExportOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions(WriteOptions):
     """How `export` goes about it."""
 
-    weights: str | None = None
-    """Of a folder with several sets of weights: the file or the index that is taken."""
     like_only: str | None = None
     """The section of `like` whose names are wanted."""
-    only: str | None = None
-    """One section of the input, its prefix stripped from the names."""
     prefix: str = ""
     """The names that begin so, without it."""
     rename: Sequence[str | Rule] = ()
-    """Rules such as `*.gamma=*.weight`, each applied to what those before it made."""
+    """Rules such as `*.gamma=*.weight`, applied in this order."""
     ties: Mapping[str, str] = field(default_factory=dict)
     """{wanted name: the first of the names that are one tensor}: one that the file lacks is written from another."""
-    brings: Mapping[str, str] = field(default_factory=dict)
-    """{file of an output folder: what is copied there}, in place of the input folder's own: another config.json."""
-    reads: Sequence[Path] = ()
-    """Files that were read to know the names: the output never takes the place of one."""
     max_bytes: int = MAX_EXPANDED_NBYTES
     """What one expanded tensor may grow to: one element, or a few rows, that stand for many."""
-    max_shard_nbytes: int | None = None
-    """Write a folder of shards of at most so many bytes; None follows the input."""
-    align: int = safetensors.ALIGN
-    """The tensors of a file begin at a multiple of so many bytes."""
-    allow_class: Sequence[str] = ()
-    """Classes that are allowed: exact names for calls, patterns for what only holds data."""
-    allow_unknown: bool = False
-    max_inflated_nbytes: int | None = None
-    """The most bytes that are inflated or calculated; None: 32 GB, or 16 times the bytes of the input's files."""
-    verify: bool = True
-    dry_run: bool = False
-    force: bool = False
+
+    def __post_init__(self) -> None:
+        WriteOptions.__post_init__(self)
+        if self.max_bytes < 0:
+            raise UsageError(f"max_bytes (--max-bytes) is {self.max_bytes}; expected 0 or more")
 
 
 @limiting
@@ -111,6 +96,7 @@ def export(
     like: Path | None = None,
     all_names: bool = False,
     options: ExportOptions | None = None,
+    given: Given = NOTHING_GIVEN,
     progress: Progress = silent,
     **more: Any,
 ) -> Exported:
@@ -124,7 +110,6 @@ def export(
     shape; nothing is written then.
     """
     options = replace(options or ExportOptions(), **more)
-    safetensors.check_align(options.align)
     if (names is not None) + (like is not None) + all_names != 1:
         raise UsageError(
             "say which names, one way: names (--names NAMES.txt), like (--like OTHER_CKPT), the model of a config "
@@ -138,18 +123,14 @@ def export(
         else formats.read(like, allow_class=options.allow_class, allow_unknown=options.allow_unknown)
     )
     found = opened(path, options.weights, progress, options)
-    others = (*options.reads, *(file.path for file in (other.files if other else ())))
+    others = (*given.reads, *(file.path for file in (other.files if other else ())))
 
     def where() -> Destination:
-        return place(path, output, found, options.max_shard_nbytes, options.force, "export", options.brings, others)
+        return place(path, output, found, options.max_shard_nbytes, options.force, "export", given.brings, others)
 
     wanted, like_section, more_advice = _wanted(names, other, options.like_only)
     report, work = _prepared(path, found, where, options, wanted, like_section, more_advice)
-    if options.dry_run:
-        work.rehearse()
-    else:
-        report = work.carry_out(options.force, options.verify, progress).into(report)
-    return report
+    return done(report, work, options, progress)
 
 
 @limiting
@@ -163,20 +144,13 @@ def export_each(
 ) -> Each[Exported]:
     """`export` of all names of every set of weights of a folder and of those inside, into one folder built alike."""
     options = replace(options or ExportOptions(), **more)
-    safetensors.check_align(options.align)
-    if options.weights is not None or options.brings:
-        raise UsageError("weights (--weights) and brings are for one set of weights, and --each takes all")
     return each(
         path,
         output,
         lambda at, found, where: _prepared(at, found, lambda: where, options, None),
         word="export",
-        max_shard_nbytes=options.max_shard_nbytes,
-        force=options.force,
-        verify=options.verify,
-        dry_run=options.dry_run,
+        options=options,
         progress=progress,
-        allowing=options,
     )
 
 

@@ -189,9 +189,6 @@ def _check_request(paths: Sequence[Path], target: str, options: Options) -> None
         raise UsageError("without comparing bytes (--no-equal) checkpoints have nothing in common")
     if options.derive_casts or options.fold_constants:
         raise UsageError("what is derived has no name in the folders of a family", hint="dedup each checkpoint alone")
-    if not options.keep:
-        raise UsageError("keep is empty; expected first, last or a pattern of names")
-    safetensors.check_align(options.align)
 
 
 def _derived_warnings(where: str, taken: Checkpoint) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from shlex import quote
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
-from paramtool.formats import safetensors
 from paramtool.formats._weights import Weights
 from paramtool.jobs import _sidecars
 from paramtool.jobs._companions import optimizer_warnings
@@ -22,6 +21,7 @@ from paramtool.jobs._writing import (
     Destination,
     Work,
     allow,
+    done,
     flat_pair_warnings,
     keeping,
     laid_out,
@@ -32,6 +32,7 @@ from paramtool.jobs._writing import (
     place,
 )
 from paramtool.jobs.layouting import register_files
+from paramtool.jobs.options import ObjectOptions
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import Facts, parse
 from paramtool.model.checkpoint import Checkpoint
@@ -50,8 +51,8 @@ DEFAULT = "torch"
 """What is written where nobody says another layout."""
 
 
-@dataclass(frozen=True, slots=True)
-class RelayoutOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayoutOptions(ObjectOptions):
     """How networks are found and written."""
 
     source: str | None = None
@@ -78,27 +79,6 @@ class RelayoutOptions:
     """Do without what an earlier conversion kept."""
     layout_files: tuple[Path, ...] = ()
     """TOML files with layouts of one's own."""
-    weights: str | None = None
-    """Of a folder with several sets of weights: the file or the index that is taken."""
-    only: str | None = None
-    max_shard_nbytes: int | None = None
-    align: int = safetensors.ALIGN
-    """The tensors of a file begin at a multiple of so many bytes."""
-    skip_unsupported: bool = False
-    plain: bool = False
-    """Write the objects of a torch file as dicts, lists, numbers and strings."""
-    strict: bool = False
-    """Refuse to leave out objects that the output cannot hold."""
-    allow_class: Sequence[str] = ()
-    """Classes that are allowed: exact names for calls, patterns for what only holds data."""
-    allow_unknown: bool = False
-    max_inflated_nbytes: int | None = None
-    """The most bytes that are inflated or calculated; None: 32 GB, or 16 times the bytes of the input's files."""
-    verify: bool = True
-    dry_run: bool = False
-    force: bool = False
-    word: str = ""
-    """What the default output is called: `model.WORD.safetensors`; without it `model.to-LAYOUT.safetensors`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +120,13 @@ def relayout(
     output: Path | None = None,
     options: RelayoutOptions | None = None,
     *,
+    word: str = "",
     progress: Progress = silent,
     **more: Any,
 ) -> Relayouted:
     """Write a checkpoint with its recurrent networks in another layout, and everything else as it is.
 
+    `word` is what the default output is called: `model.WORD.safetensors`, and else `model.to-LAYOUT.safetensors`.
     LayoutError where a network is not found, does not fit, or its bytes break what the conversion requires; nothing is
     written then.  `more` are fields of `RelayoutOptions` by name.
     """
@@ -153,15 +135,11 @@ def relayout(
     found = _opened(path, options, progress)
 
     def where() -> Destination:
-        more = options.layout_files
-        return place(path, output, found, options.max_shard_nbytes, options.force, _word(options), others=more)
+        more, called = options.layout_files, word or _word(options)
+        return place(path, output, found, options.max_shard_nbytes, options.force, called, others=more)
 
     report, work = _prepared(path, found, where, output, options)
-    if options.dry_run:
-        work.rehearse()
-    else:
-        report = work.carry_out(options.force, options.verify, progress).into(report)
-    return replace(report, seconds=time.monotonic() - began)
+    return replace(done(report, work, options, progress), seconds=time.monotonic() - began)
 
 
 @limiting
@@ -170,39 +148,31 @@ def relayout_each(
     output: Path | None = None,
     options: RelayoutOptions | None = None,
     *,
+    word: str = "",
     progress: Progress = silent,
     **more: Any,
 ) -> Each[Relayouted]:
     """`relayout` of every set of weights of a folder and of those inside, into one folder that is built alike."""
     options = replace(options or RelayoutOptions(), **more)
-    safetensors.check_align(options.align)
     register_files(options.layout_files)
-    if options.weights is not None:
-        raise UsageError("weights (--weights) is for one set of weights, and --each takes all")
-
     return each(
         path,
         output,
         lambda at, found, where: _prepared(at, found, lambda: where, None, options),
-        word=_word(options),
-        max_shard_nbytes=options.max_shard_nbytes,
-        force=options.force,
-        verify=options.verify,
-        dry_run=options.dry_run,
+        word=word or _word(options),
+        options=options,
         progress=progress,
-        allowing=options,
     )
 
 
 def _opened(path: Path, options: RelayoutOptions, progress: Progress) -> Weights:
-    safetensors.check_align(options.align)
     register_files(options.layout_files)
     return opened(path, options.weights, progress, options)
 
 
 def _word(options: RelayoutOptions) -> str:
     """What the default output is called after."""
-    return options.word or f"to-{layouts.parse(options.target or DEFAULT)[0].replace('.', '-')}"
+    return f"to-{layouts.parse(options.target or DEFAULT)[0].replace('.', '-')}"
 
 
 def _prepared(

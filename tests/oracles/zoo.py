@@ -260,7 +260,9 @@ def flipped(case: Case) -> str:
     if not case.opens:
         return f"{OK}: untied, from the file"
     own, saved = ({n: one.alias_set for n, one in wanted.items()} for wanted in wanted_from_config(case.folder / "hf"))
-    jobs.dedup(case.folder / "hf", case.folder / "with_ties", ties=own, saved_ties=saved, min_equal_nbytes=1)
+    jobs.dedup(
+        case.folder / "hf", case.folder / "with_ties", ties=own, given=jobs.Given(saved_ties=saved), min_equal_nbytes=1
+    )
     again = type(case.model)(other).eval()
     paramtool.torch.load_model(again, case.folder / "with_ties")
     same(case.model.state_dict(), again.state_dict(), "the untied model, from the folder", shared=False)

@@ -360,7 +360,9 @@ def test_equal_names_stand_again_unless_asked(folder: Path, tmp_path: Path) -> N
 def test_another_config_takes_the_place_of_the_folders_own(folder: Path, tmp_path: Path) -> None:
     """Names that are those of another config come with that config."""
     (tmp_path / "other.json").write_text('{"model_type": "gpt2", "tie_word_embeddings": false}')
-    jobs.export(folder, tmp_path / "out", all_names=True, brings={"config.json": str(tmp_path / "other.json")})
+    jobs.export(
+        folder, tmp_path / "out", all_names=True, given=jobs.Given(brings={"config.json": str(tmp_path / "other.json")})
+    )
     assert (tmp_path / "out" / "config.json").read_text() == (tmp_path / "other.json").read_text()
     assert (tmp_path / "out" / "tokenizer.json").exists()
 
