@@ -121,9 +121,9 @@ class Options(ObjectOptions):
     def __post_init__(self) -> None:
         ObjectOptions.__post_init__(self)
         if not self.keep:
-            raise UsageError("keep (--keep) is empty; expected first, last or a pattern of names")
+            raise UsageError("keep is empty (--keep); expected first, last or a pattern of names")
         if self.memory_nbytes < 1:
-            raise UsageError(f"memory_nbytes (--memory) is {self.memory_nbytes}; expected 1 byte or more")
+            raise UsageError(f"memory_nbytes (--memory) is {self.memory_nbytes} bytes; expected 1 or more")
         if self.min_equal_nbytes < 0:
             raise UsageError(f"min_equal_nbytes (--min-equal-bytes) is {self.min_equal_nbytes}; expected 0 or more")
         if not self.equal and (self.across_roles or self.derive_casts or self.fold_constants):
