@@ -136,6 +136,7 @@ def network(
     chosen = layout.chosen(options)
     readings: list[Network] = []
     why: list[str] = []
+    unsized: dict[str, None] = {}
     most = 0  # a reading that leaves over names which another form knows is none
     for form in layout.forms_of(facts.get("kind"), chosen):
         for group in _candidates(layout, form, at, shapes, tensors):
@@ -144,6 +145,7 @@ def network(
                 readings += _read(layout, form, chosen, group, shapes, facts)
             except (LayoutError, UsageError) as error:
                 why.append(f"{form.kind}{f' reset={form.reset}' if form.reset else ''}: {error}")
+                unsized |= dict.fromkeys(error.names if isinstance(error, UnknownSizesError) else ())
     distinct = {(r.spec, tuple(r.tensors)): r for r in reversed(readings) if len(r.tensors) == most}
     if len(distinct) == 1:
         found = next(iter(distinct.values()))
@@ -153,7 +155,8 @@ def network(
     where = repr(at) if at else "the names at the top"
     if not distinct:
         lines = "; ".join(dict.fromkeys(why)) or "no name there is one of its tensors"
-        raise LayoutError(f"{where}: is no network of layout {layout.name}: {lines}")
+        message = f"{where}: is no network of layout {layout.name}: {lines}"
+        raise UnknownSizesError(message, tuple(unsized)) if unsized else LayoutError(message)
     hint = "say which: " + "   or   ".join(f'--spec "{text(spec)}"' for spec, _ in sorted(distinct, key=str))
     raise LayoutError(f"{where}: fits {len(distinct)} networks of layout {layout.name}", hint=hint)
 

@@ -35,7 +35,7 @@ COMMANDS = {
     "convert to torch": ("convert", "{input}", "-o", "out.safetensors", "--to", "torch"),
     "convert to keras": ("convert", "{input}", "-o", "out.safetensors", "--to", "keras", "--keep-split"),
     "fuse": ("fuse", "{input}", "--layout", "cudnn", "-o", "out.safetensors"),
-    "fuse and keep": ("fuse", "{input}", "--layout", "mxnet.fused", "-o", "out.pt", "--keep-names"),
+    "fuse and keep": ("fuse", "{input}", "--layout", "mxnet", "-o", "out.pt", "--keep-names"),
     "unfuse": ("unfuse", "{input}", "-o", "out.safetensors"),
     "inspect": ("inspect", "{input}", "--json", "--tensors", "--digest"),
 }
