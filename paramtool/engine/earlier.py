@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from paramtool.engine.manifest import MANIFEST, strange
 from paramtool.errors import FormatError, UnreadableError
 from paramtool.formats import _json
-from paramtool.formats._files import same_bytes, walk
 from paramtool.formats._weights import WeightsName
+from paramtool.formats.files import same_bytes, walk
 
 
 def foreign(folder: str, known: Mapping[str, str], weights: Iterable[WeightsName] = ()) -> Iterator[str]:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from zlib import crc32
 
 from paramtool.engine.modes import PRIVATE_FILE, PRIVATE_FOLDER, private
-from paramtool.formats._files import walk
+from paramtool.formats.files import walk
 
 OLD, KEPT = ".old", ".kept"
 MAX_STEM_BYTES = 150

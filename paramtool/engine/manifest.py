@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from paramtool.engine.source import read_blocks
 from paramtool.errors import FormatError
-from paramtool.formats._files import walk
+from paramtool.formats.files import walk
 
 MANIFEST = "paramtool.family.json"
 VERSION = 2

@@ -21,7 +21,7 @@ from functools import reduce
 from operator import and_
 from typing import TypeVar
 
-from paramtool.formats._files import walk
+from paramtool.formats.files import walk
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700

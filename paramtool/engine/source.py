@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from paramtool.engine.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.elements import Elements, take
 from paramtool.errors import FormatError, OutputError, some
-from paramtool.formats._files import changed, check_unchanged, file_changed, open_source, read_at, read_bytes
+from paramtool.formats.files import changed, check_unchanged, file_changed, open_source, read_at, read_bytes
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
 from paramtool.model.inflating import Budget

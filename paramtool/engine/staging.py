@@ -21,8 +21,8 @@ from paramtool.engine import exchange, leftovers, modes
 from paramtool.engine.places import NOTHING, check_place, settled, writing
 from paramtool.engine.signals import held
 from paramtool.errors import OutputError, ParamtoolError, some
-from paramtool.formats._files import check_unchanged, walk
 from paramtool.formats._weights import WeightsName
+from paramtool.formats.files import check_unchanged, walk
 from paramtool.model.storage import SourceFile
 
 

@@ -14,8 +14,8 @@ from paramtool.engine.sink import Advance, Sink
 from paramtool.engine.source import Source
 from paramtool.engine.staging import Staged, sync_folder
 from paramtool.errors import OutputError
-from paramtool.formats._files import open_source
 from paramtool.formats._output import Late, OutputFile
+from paramtool.formats.files import open_source
 from paramtool.model.plan import Copy, Target
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View

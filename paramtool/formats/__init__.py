@@ -1,57 +1,23 @@
 """Bytes on disk to a described checkpoint.  What a file is, is decided by its content; extensions lie.
 
-A reader is a function `read(path) -> Checkpoint` that touches no tensor byte.  `FORMATS` lists them with the function
-that recognises the first bytes of a file; `FOREIGN` lists what is recognised and not read, with a word of advice.
+A reader is a function `read(path) -> Checkpoint` that touches no tensor byte.  `table.py` lists them with the
+functions that recognise first bytes; `FOREIGN` lists what is recognised and not read, with a word of advice.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from typing import NamedTuple
 
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural
-from paramtool.formats import _sniff, _weights
-from paramtool.formats._files import is_folder, open_source, unreadable
+from paramtool.formats import _sniff, _weights, table
 from paramtool.formats._weights import Weights
+from paramtool.formats.files import is_folder, open_source, unreadable
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import tensor_names
-
-HEAD_NBYTES = 4096
-WEIGHTS = _weights.SUFFIXES
-"""How the names of weights end that can be read."""
-
-
-class Format(NamedTuple):
-    """A format that can be read."""
-
-    name: str
-    """Also the module of this package that reads it, imported when such a file is met."""
-    sniff: Callable[[bytes, int], bool]
-    """From the first bytes of a file and its size."""
-
-    def read(self, path: str) -> Checkpoint:
-        """Describe one file of this format."""
-        reader = import_module(f"paramtool.formats.{self.name}")
-        try:
-            found: Checkpoint = reader.read(path)
-        except OSError as error:
-            raise unreadable(os.fsdecode(error.filename or path), error) from None
-        return found
-
-
-FORMATS = (
-    Format("torch", _sniff.is_torch),
-    Format("safetensors", _sniff.is_safetensors),
-    Format("mxnet", _sniff.is_mxnet),
-    Format("npz", _sniff.is_npz),
-    Format("keras", _sniff.is_keras),
-    Format("jld2", _sniff.is_jld2),
-    Format("onnx", _sniff.is_onnx),  # the last: it has no magic number
-)
 
 
 class Foreign(NamedTuple):
@@ -71,7 +37,7 @@ FOREIGN = (
     Foreign(b"\x28\xb5\x2f\xfd", "zstd-compressed", "decompress it first: unzstd"),
     Foreign(b"{", "JSON text, and no weights", "an index has a weight_map, and is itself no shard"),
     Foreign(b"\x80", "a pickle that torch.save did not write", "save it with torch.save, or as safetensors"),
-    Foreign(b"", "of no format that this version reads", "it reads torch, safetensors, mxnet, npz, keras and onnx"),
+    Foreign(b"", "of no format that this version reads"),
 )
 
 
@@ -195,7 +161,7 @@ def read_file(path: str) -> Checkpoint:
             f"{path}: is a part of a folder of torch.distributed.checkpoint, which this version does not read",
             hint=_sniff.one_file(os.path.dirname(path)),
         )
-    if not _sniff.is_index(head, path):
+    if not _weights.is_index(head, path):
         return _alone(_read_as(path, head, nbytes))
     from paramtool.formats import sharded
 
@@ -226,7 +192,7 @@ def _head(path: str) -> tuple[bytes, int]:
     file, source = open_source(path)
     with file:
         try:
-            return file.read(HEAD_NBYTES), source.nbytes
+            return file.read(table.HEAD_NBYTES), source.nbytes
         except OSError as error:
             raise unreadable(path, error) from None
 
@@ -239,9 +205,11 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
     if not head:
         raise FormatError(f"{path}: is empty; expected a checkpoint")
     try:
-        for format_ in FORMATS:
-            if format_.sniff(head, nbytes):
-                return format_.read(path)
+        for row in table.rows():
+            if row.sniff(head, nbytes, path):
+                return row.read(path)
+    except OSError as error:
+        raise unreadable(os.fsdecode(error.filename or path), error) from None
     except (FormatError, UnsafeError) as error:
         from paramtool.formats import _scan
 
@@ -259,6 +227,12 @@ def _foreign(path: str, head: bytes) -> FormatError:
     start = b"\x80" if scanned.is_pickle else text
     foreign = next(foreign for foreign in FOREIGN if start.startswith(foreign.start))
     more = "" if scanned.ended else "; its pickles were not looked through to the end, for their size"
-    error = FormatError(f"{path}: is {foreign.what}{more}", hint=foreign.hint)
+    error = FormatError(f"{path}: is {foreign.what}{more}", hint=foreign.hint or _all_formats())
     error.asked = scanned.unknown
     return error
+
+
+def _all_formats() -> str:
+    """What can be read, and which packages that add formats cannot be used."""
+    names = [row.name for row in table.rows()]
+    return "; ".join((f"it reads {', '.join(names[:-1])} and {names[-1]}", *table.installed().broken))

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from paramtool.errors import FormatError
-from paramtool.formats._files import open_source, read_bytes
 from paramtool.formats._tree import is_flat
 from paramtool.formats._weights import Pair, Weights, is_index_name
+from paramtool.formats.files import open_source, read_bytes
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.objects import EMPTY
 from paramtool.model.objects import Mapping as ObjectMapping

@@ -16,7 +16,7 @@ from typing import Any
 
 from paramtool.errors import FormatError, UsageError
 from paramtool.formats import _json
-from paramtool.formats._files import is_folder
+from paramtool.formats.files import is_folder
 from paramtool.model.config import SHARE, SIDES, TEXT, WORDS, Config
 
 NAME = "config.json"

@@ -16,9 +16,9 @@ from typing import Any
 
 from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats import record
-from paramtool.formats._files import open_source
 from paramtool.formats._output import OutputFile
 from paramtool.formats._weights import WeightsName
+from paramtool.formats.files import open_source
 from paramtool.model.plan import Plan
 from paramtool.model.storage import SourceFile
 

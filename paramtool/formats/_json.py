@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from paramtool.errors import FormatError
-from paramtool.formats._files import open_source
+from paramtool.formats.files import open_source
 from paramtool.model.storage import SourceFile
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from paramtool.errors import FormatError
 from paramtool.formats import _json, _tree
-from paramtool.formats._files import open_source
+from paramtool.formats.files import open_source
 from paramtool.model.checkpoint import Module
 from paramtool.model.view import View
 

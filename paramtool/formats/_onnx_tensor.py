@@ -18,9 +18,9 @@ from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import FormatError, UnsafeError, plural
-from paramtool.formats._files import open_source
 from paramtool.formats._onnx_proto import ENTRY, EXTERNAL, PACKED, STRING, TENSOR, TYPED_FIELDS, TYPES
 from paramtool.formats._protobuf import Message, Reader, Span, signed
+from paramtool.formats.files import open_source
 from paramtool.model.checkpoint import Unreadable
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.storage import ByteRange, Inline, SourceFile

@@ -46,7 +46,7 @@ from paramtool.formats._pickle_values import (
 from paramtool.formats._value_classes import VALUE_CLASSES
 
 if TYPE_CHECKING:
-    from paramtool.formats._files import Buffer
+    from paramtool.formats.files import Buffer
 
 
 DEFAULT_LIMITS = Limits()

@@ -26,7 +26,7 @@ from paramtool.formats._pickle_values import (
 from paramtool.formats._value_classes import VALUE_CLASSES, is_value
 
 if TYPE_CHECKING:
-    from paramtool.formats._files import Buffer
+    from paramtool.formats.files import Buffer
 
 BATCH = 1 << 16
 """So many opcodes run between two looks at the limits; each adds one entry or object at most."""

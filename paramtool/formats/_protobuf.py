@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from paramtool.errors import FormatError, UnsafeError
 
 if TYPE_CHECKING:
-    from paramtool.formats._files import Buffer
+    from paramtool.formats.files import Buffer
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types.  3 and 4 are groups, which no current writer makes."""

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from paramtool.errors import ParamtoolError
 from paramtool.formats import _policy, _sniff, _zip
-from paramtool.formats._files import Contents, open_source
 from paramtool.formats._pickle import DEFAULT_LIMITS, attempt
 from paramtool.formats._pickle_values import Instance, Use
 from paramtool.formats._torch_values import CONSTRUCTORS, KNOWN
+from paramtool.formats.files import Contents, open_source
 from paramtool.model.checkpoint import Unknown
 from paramtool.model.storage import SourceFile
 
 if TYPE_CHECKING:
-    from paramtool.formats._files import Buffer
+    from paramtool.formats.files import Buffer
 
 MAX_PICKLES = 1000
 """The most consecutive pickles of a file that are run."""

@@ -23,11 +23,9 @@ from shlex import quote
 from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural
 from paramtool.formats import _json, _sniff
 from paramtool.formats._copies import compared, holds_more, holds_weights, is_main, is_something_else
-from paramtool.formats._files import unreadable
 from paramtool.formats._training import is_training_state
 from paramtool.formats._weights import (
     LINKED_PREFIX,
-    SUFFIXES,
     Copy,
     Weights,
     WeightsName,
@@ -35,6 +33,8 @@ from paramtool.formats._weights import (
     is_index_name,
     of_file,
 )
+from paramtool.formats.files import unreadable
+from paramtool.formats.table import suffixes
 from paramtool.model.checkpoint import Checkpoint
 
 COPIES = ("onnx", "original", "openvino", "coreml", "gguf", "ggml", "tflite", "*.mlpackage")
@@ -178,7 +178,7 @@ def _files(folder: str) -> list[str]:
     names = [item.name for item in _listed(folder) if not item.name.startswith(".")]
     indexes = [name for name in names if is_index(os.path.join(folder, name))]
     shards = {shard for name in indexes for shard in _shards(os.path.join(folder, name))}
-    files = [n for n in names if n.endswith(SUFFIXES) and n not in shards and not n.startswith(LINKED_PREFIX)]
+    files = [n for n in names if n.endswith(suffixes()) and n not in shards and not n.startswith(LINKED_PREFIX)]
     weights = [name for name in files if not is_training_state(name)]
     return [os.path.join(folder, name) for name in sorted([*indexes, *weights], key=_order)]
 

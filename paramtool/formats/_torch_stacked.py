@@ -11,9 +11,9 @@ from struct import Struct
 from typing import BinaryIO
 
 from paramtool.errors import FormatError
-from paramtool.formats._files import Contents
 from paramtool.formats._pickle_values import Result
 from paramtool.formats._torch_storages import Storages, checkpoint_of
+from paramtool.formats.files import Contents
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import Backing, ByteRange, SourceFile
 

@@ -19,7 +19,7 @@ from paramtool.model.storage import Backing, Inline, SourceFile, Storage
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
-    from paramtool.formats._files import Buffer
+    from paramtool.formats.files import Buffer
 
 
 @dataclass

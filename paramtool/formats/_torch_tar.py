@@ -11,10 +11,10 @@ from struct import Struct
 from typing import BinaryIO
 
 from paramtool.errors import FormatError, plural
-from paramtool.formats._files import Contents
 from paramtool.formats._pickle import load
 from paramtool.formats._torch_storages import Storages, checkpoint_of
 from paramtool.formats._torch_values import CONSTRUCTORS, KNOWN, StorageRef, Tensor, storage_dtype
+from paramtool.formats.files import Contents
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
 from paramtool.model.storage import Backing, ByteRange, SourceFile

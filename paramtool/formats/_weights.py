@@ -28,12 +28,9 @@ import os
 import re
 from dataclasses import dataclass
 
+from paramtool.formats.table import SUFFIXES
 from paramtool.model.checkpoint import Checkpoint
 
-SUFFIXES = (
-    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".params", ".npz", ".h5", ".hdf5", ".keras", ".onnx", ".jld2",
-)  # fmt: skip
-"""How the names of weights end that can be read."""
 SAFE_STEMS = (
     (r"pytorch_model(_\d+)?", r"model\1"),  # WEIGHTS_NAME of transformers, MODEL_NAME of accelerate/utils/constants.py
     (r"open_clip_pytorch_model", r"open_clip_model"),  # HF_WEIGHTS_NAME of open_clip/constants.py
@@ -175,6 +172,11 @@ def index_parts(name: str) -> tuple[str, str] | None:
 def is_index_name(path: str) -> bool:
     """Whether the name of a file says that it is an index."""
     return index_parts(os.path.basename(path)) is not None
+
+
+def is_index(head: bytes, path: str) -> bool:
+    """Whether a file is the index of a sharded checkpoint: JSON that says so, or is called so."""
+    return head.lstrip()[:1] == b"{" and (b'"weight_map"' in head or is_index_name(path))
 
 
 def _is_usable(stem: str) -> bool:

@@ -24,7 +24,7 @@ from struct import Struct
 from typing import BinaryIO, NamedTuple
 
 from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
-from paramtool.formats._files import pread
+from paramtool.formats.files import pread
 
 STORED, DEFLATED = 0, 8
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats import _hdf5, _tree
-from paramtool.formats._files import open_source
+from paramtool.formats.files import open_source
 from paramtool.model.checkpoint import Checkpoint, Entry, Value
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View

@@ -18,8 +18,8 @@ from typing import BinaryIO, NamedTuple
 
 from paramtool.errors import Defects, FormatError
 from paramtool.formats import _hdf5, _keras_rnn, _sniff, _tree, _zip
-from paramtool.formats._files import open_source
 from paramtool.formats._keras_config import SOURCES, VERSION, Config
+from paramtool.formats.files import open_source
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry, Section
 from paramtool.model.objects import EMPTY, Node, TensorRef

@@ -31,7 +31,7 @@ from typing import BinaryIO
 
 from paramtool.errors import Defects, FormatError, UnsafeError, plural
 from paramtool.formats import _mxnet_symbol
-from paramtool.formats._files import open_source
+from paramtool.formats.files import open_source
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Value
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.storage import ByteRange, SourceFile, Storage

@@ -24,7 +24,7 @@ from typing import BinaryIO
 
 from paramtool.errors import Defects, FormatError, UnsafeError, listed, plural
 from paramtool.formats import _mxnet_symbol, _npy, _zip, record
-from paramtool.formats._files import open_source
+from paramtool.formats.files import open_source
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Value
 from paramtool.model.storage import Backing, ByteRange, Encoded, SourceFile, Storage
 from paramtool.model.view import View

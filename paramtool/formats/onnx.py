@@ -22,9 +22,9 @@ from typing import NamedTuple
 from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
 from paramtool.formats import _onnx_given, _onnx_rnn, _tree
 from paramtool.formats import _onnx_proto as proto
-from paramtool.formats._files import Contents, open_source
 from paramtool.formats._onnx_tensor import Found, Stored, Tensors, dims
 from paramtool.formats._protobuf import Message, Reader, Span
+from paramtool.formats.files import Contents, open_source
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Module, Unreadable, Value
 from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import View, contiguous

@@ -20,10 +20,10 @@ from typing import Any, BinaryIO
 from paramtool.errors import Defects, FormatError, PlanError, UsageError, listed, plural
 from paramtool.formats import _index, _json, _tree, record
 from paramtool.formats._codes import CODE_OF, DTYPE_CODES
-from paramtool.formats._files import open_source
 from paramtool.formats._output import OutputFile
 from paramtool.formats._sniff import MAX_SAFETENSORS_HEADER
 from paramtool.formats._weights import WeightsName
+from paramtool.formats.files import open_source
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import EMPTY

@@ -18,10 +18,10 @@ from typing import BinaryIO
 
 from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats import _sniff, _zip
-from paramtool.formats._files import open_source
 from paramtool.formats._pickle_values import Instance, Use
 from paramtool.formats._torch_storages import Storages, checkpoint_of
 from paramtool.formats._torch_values import Tensor
+from paramtool.formats.files import open_source
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
 from paramtool.model.storage import Backing, ByteRange, Encoded, SourceFile

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from paramtool import formats
 from paramtool.errors import UsageError
-from paramtool.formats import _hf_config, _scan
-from paramtool.formats._files import is_folder
-from paramtool.formats._sniff import INDEX_SUFFIX, is_index
+from paramtool.formats import _hf_config, _scan, table
+from paramtool.formats._sniff import INDEX_SUFFIX
 from paramtool.formats._training import is_training_state
+from paramtool.formats._weights import is_index
+from paramtool.formats.files import is_folder
 from paramtool.jobs._names import STANDARD_INPUT, read_names
 from paramtool.jobs._progress import Path
 from paramtool.passes import select
@@ -60,7 +61,7 @@ def _head(where: str) -> bytes:
     """The first bytes of a regular file; none of what cannot be read, of which `formats.read` tells."""
     try:
         with open(where, "rb") as file:
-            return file.read(formats.HEAD_NBYTES)
+            return file.read(table.HEAD_NBYTES)
     except OSError:
         return b""
 
@@ -89,4 +90,4 @@ def _config(where: str) -> str:
 
 def _holds_weights(folder: str) -> bool:
     names = [name for name in os.listdir(folder) if not is_training_state(name)]
-    return any(name.endswith((*formats.WEIGHTS, INDEX_SUFFIX, ".distcp")) for name in names)
+    return any(name.endswith((*table.suffixes(), INDEX_SUFFIX, ".distcp")) for name in names)

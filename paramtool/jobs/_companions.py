@@ -29,12 +29,12 @@ from shlex import quote
 from paramtool.engine.staging import Staged
 from paramtool.engine.writer import copy_whole
 from paramtool.errors import PlanError, plural, some
-from paramtool.formats import WEIGHTS
 from paramtool.formats._copies import MAIN, VARIANT
-from paramtool.formats._files import unreadable
 from paramtool.formats._sets import COPIES, is_index
 from paramtool.formats._training import is_training_state
 from paramtool.formats._weights import Weights
+from paramtool.formats.files import unreadable
+from paramtool.formats.table import SUFFIXES, suffixes
 from paramtool.jobs._progress import Progress
 from paramtool.model.plan import Plan
 
@@ -49,7 +49,7 @@ The first are those of transformers (`utils/__init__.py`; version 5 has no Tenso
 (`rust_model.ot`), PaddleNLP (`utils/env.py`: `model_state.pdparams`), Meta and Mistral (`consolidated.00.pth`); then
 those of diffusers (`utils/constants.py`) and of open_clip (`constants.py`).
 """
-SAME_SUFFIXES = (*WEIGHTS, ".msgpack", ".ot", ".pdparams")
+SAME_SUFFIXES = (*SUFFIXES, ".msgpack", ".ot", ".pdparams")
 """How the names of a model's weights end, whatever format they are in."""
 INDEX = re.compile(r"\.index(\.[^.]+)?\.json$")
 """`model.safetensors.index.json`; of a variant `model.safetensors.index.fp16.json` (`_add_variant` of transformers)."""
@@ -408,7 +408,7 @@ def check_names(written: Iterable[str], files: Iterable[str], folder: str) -> No
 
 def other_weights(files: Iterable[str]) -> list[str]:
     """Those of the files that came along that have names of weights: copied as they are, not read, no smaller."""
-    return [name for name in files if name.endswith(WEIGHTS) and not is_training_state(name.rpartition("/")[2])]
+    return [name for name in files if name.endswith(suffixes()) and not is_training_state(name.rpartition("/")[2])]
 
 
 def optimizer_warnings(files: Iterable[str]) -> Iterator[str]:

@@ -16,9 +16,9 @@ from paramtool.engine.verify import by_name, by_safetensors
 from paramtool.engine.writer import write
 from paramtool.formats import _index, safetensors
 from paramtool.formats._codes import CODE_OF
-from paramtool.formats._files import is_folder
 from paramtool.formats._output import OutputFile
 from paramtool.formats._weights import LINKED_PREFIX, Weights, WeightsName
+from paramtool.formats.files import is_folder
 from paramtool.jobs._companions import Companions, bring, check_names, check_one_file, check_resumes, companions
 from paramtool.jobs._differing import memory_differences
 from paramtool.jobs._progress import Advance, Progress

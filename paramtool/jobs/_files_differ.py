@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from paramtool.formats._files import same_bytes, unreadable
+from paramtool.formats.files import same_bytes, unreadable
 from paramtool.jobs._companions import Companions, Sets, of_place
 from paramtool.jobs._progress import Advance, Progress
 

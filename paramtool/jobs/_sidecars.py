@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from paramtool.formats import _policy, _scan
-from paramtool.formats._files import is_folder
+from paramtool.formats.files import is_folder
 from paramtool.jobs._companions import companions
 from paramtool.jobs._progress import Path
 from paramtool.model.checkpoint import Checkpoint, Unknown

@@ -10,7 +10,7 @@ from shlex import quote
 from paramtool.engine.source import Source
 from paramtool.engine.verify import Advance, by_safetensors, by_zipfile
 from paramtool.errors import PlanError, UsageError, listed
-from paramtool.formats import _torch_write, safetensors
+from paramtool.formats import _torch_write, safetensors, table
 from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
 from paramtool.formats._torch_write_tree import How
@@ -116,7 +116,7 @@ def _torch_file(plan: Plan, align: int) -> tuple[OutputFile, ...]:
 
 SAFETENSORS = Writer(
     name="safetensors",
-    suffixes=(".safetensors",),
+    suffixes=table.find("safetensors").written,
     lay_out=safetensors.lay_out,
     refusals=safetensors.refusals,
     fit=_fit_safetensors,
@@ -130,7 +130,7 @@ SAFETENSORS = Writer(
 )
 TORCH = Writer(
     name="torch",
-    suffixes=(".pt", ".pth", ".bin", ".ckpt"),
+    suffixes=table.find("torch").written,
     lay_out=_torch_file,
     refusals=_torch_write.refusals,
     fit=_fit_torch,
@@ -159,16 +159,6 @@ def is_named_for(output: Path, writer: Writer) -> bool:
     return os.path.splitext(os.fspath(output))[1].lower() in writer.suffixes
 
 
-OTHER_SUFFIXES = frozenset({
-    ".onnx", ".ort", ".h5", ".hdf5", ".keras", ".params", ".npz", ".npy", ".jld2", ".gguf", ".ggml", ".msgpack", ".pkl",
-    ".pickle", ".joblib", ".dill", ".pb", ".tflite", ".mlmodel", ".mlpackage", ".caffemodel", ".pdparams", ".pdopt",
-    ".pdiparams", ".nemo", ".mar", ".pt2", ".pte", ".ptl", ".t7", ".ot", ".trt", ".bson", ".mat", ".distcp", ".json",
-    ".tar", ".zip", ".gz", ".zst", ".xz", ".bz2",
-})  # fmt: skip
-"""What files are called that are not written: no folder is called so either, since other programs take it for such a
-file."""
-
-
 def check_name(output: str, is_folder: bool) -> None:
     """UsageError where the name of an output says another thing than what will be written.
 
@@ -176,7 +166,7 @@ def check_name(output: str, is_folder: bool) -> None:
     """
     stem, suffix = os.path.splitext(output.rstrip(os.sep))
     written = [suffix for writer in WRITERS for suffix in writer.suffixes]
-    known = suffix.lower() in OTHER_SUFFIXES or suffix.lower() in written
+    known = suffix.lower() in table.NOT_WRITTEN or suffix.lower() in written
     if is_folder and known:
         raise UsageError(f"{output}: is the name of a file ({suffix}); the output is a folder", f"-o {quote(stem)}")
     is_no_file = output.endswith(os.sep) or (os.path.lexists(output) and not os.path.isfile(output))

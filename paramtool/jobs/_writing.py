@@ -20,11 +20,11 @@ from paramtool.engine.verify import by_name
 from paramtool.engine.writer import make_folder, write
 from paramtool.errors import OutputError, ParamtoolError, UnreadableError, UnsafeError, UsageError, listed
 from paramtool.formats import safetensors
-from paramtool.formats._files import is_folder
 from paramtool.formats._output import OutputFile
 from paramtool.formats._policy import told
 from paramtool.formats._tree import complete
 from paramtool.formats._weights import Weights, WeightsName, index_parts
+from paramtool.formats.files import is_folder
 from paramtool.jobs._companions import (
     Companions,
     bring,

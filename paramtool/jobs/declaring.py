@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from paramtool.errors import FormatError, UsageError, some
 from paramtool.formats import _hf_config, _tree
-from paramtool.formats._files import is_folder
+from paramtool.formats.files import is_folder
 from paramtool.jobs import _library
 from paramtool.jobs._progress import Path, Progress, silent
 from paramtool.model import alias, objects

@@ -15,8 +15,8 @@ from paramtool.engine.places import check_apart, check_place
 from paramtool.engine.source import MAX_OPEN_FILES, Source
 from paramtool.errors import PlanError, UsageError, plural
 from paramtool.formats import _weights, safetensors
-from paramtool.formats._files import is_folder
 from paramtool.formats._weights import WeightsName
+from paramtool.formats.files import is_folder
 from paramtool.jobs import _sidecars, declaring
 from paramtool.jobs._companions import unseen_warnings
 from paramtool.jobs._family_work import Input, Work, brought, check_brought, planned

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from paramtool import formats
 from paramtool.formats import _policy
-from paramtool.formats._files import is_folder
+from paramtool.formats.files import is_folder
 from paramtool.jobs._progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph

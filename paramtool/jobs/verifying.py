@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from paramtool.engine.verify import by_name
 from paramtool.errors import plural
-from paramtool.formats._files import is_folder
 from paramtool.formats._sets import with_names
 from paramtool.formats._weights import Weights, of_file
+from paramtool.formats.files import is_folder
 from paramtool.jobs._companions import Sets
 from paramtool.jobs._differing import (
     following,

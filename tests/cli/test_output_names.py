@@ -12,9 +12,10 @@ from safetensors import safe_open
 from torch import nn
 
 import paramtool
-from paramtool import formats, jobs
+from paramtool import jobs
 from paramtool.errors import UsageError
-from paramtool.jobs._writers import OTHER_SUFFIXES, WRITERS
+from paramtool.formats.table import NOT_WRITTEN, SUFFIXES
+from paramtool.jobs._writers import WRITERS
 from tests.hostile.command import quick, refused
 
 COMMANDS = {
@@ -134,10 +135,10 @@ def test_the_name_that_is_chosen_is_a_true_one(name: str, is_folder: bool, model
     ):
         output = Path(run().output)
         assert output.is_dir() == is_folder
-        assert output.suffix not in OTHER_SUFFIXES if is_folder else output.suffix == ".safetensors"
+        assert output.suffix not in NOT_WRITTEN if is_folder else output.suffix == ".safetensors"
 
 
 def test_every_suffix_that_is_read_is_known() -> None:
     """Written, or never the name of an output."""
     written = {suffix for writer in WRITERS for suffix in writer.suffixes}
-    assert not written & OTHER_SUFFIXES and {*formats.WEIGHTS} <= written | OTHER_SUFFIXES
+    assert not written & NOT_WRITTEN and {*SUFFIXES} <= written | NOT_WRITTEN

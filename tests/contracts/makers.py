@@ -1,6 +1,6 @@
 """Small files of every format, each with its oracle and with where its tensor bytes stand.
 
-A row of `paramtool.formats.FORMATS` without a case here fails a test.
+A row of `paramtool.formats.table` without a case here fails a test.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ import pytest
 import paramtool
 from paramtool import formats, jobs
 from paramtool.errors import FormatError
-from paramtool.formats import FORMATS
+from paramtool.formats import table
+from paramtool.formats.table import FORMATS
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.storage import ByteRange, Encoded
 from tests.contracts.makers import CASES, Case
@@ -55,8 +56,8 @@ class TestFormat:
     def test_sniffs(self, case: Case, tmp_path: Path) -> None:
         """Exactly one row of FORMATS recognises the first bytes of a file that the table can read."""
         path = case.make(tmp_path)
-        head = path.read_bytes()[: formats.HEAD_NBYTES]
-        found = [row.name for row in FORMATS if row.sniff(head, path.stat().st_size)]
+        head = path.read_bytes()[: table.HEAD_NBYTES]
+        found = [row.name for row in FORMATS if row.sniff(head, path.stat().st_size, str(path))]
         assert found == ([case.format] if case.format in {row.name for row in FORMATS} else [])
 
     def test_an_extension_says_nothing(self, case: Case, tmp_path: Path) -> None:

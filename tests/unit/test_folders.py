@@ -462,7 +462,7 @@ def test_the_input_is_never_replaced(folder: Path, tmp_path: Path) -> None:
 
 def test_a_companion_that_cannot_be_read(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is written then; it is not left out silently."""
-    real = paramtool.formats._files.open_source
+    real = paramtool.formats.files.open_source
     from paramtool.engine import writer
 
     def refuse(path: str) -> object:

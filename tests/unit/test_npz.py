@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 import paramtool
 from paramtool import jobs
 from paramtool.errors import FormatError, PlanError
-from paramtool.formats import FORMATS, npz
+from paramtool.formats import npz
+from paramtool.formats.table import FORMATS
 from paramtool.model.checkpoint import Compound
 from paramtool.model.storage import ByteRange, Encoded
 from paramtool.model.view import View
@@ -278,7 +279,7 @@ def test_inspect_imports_nothing_heavy(name: str, tmp_path: Path) -> None:
 def formats_of(path: Path) -> list[str]:
     """The rows of FORMATS that recognise a file."""
     head = path.read_bytes()[:4096]
-    return [row.name for row in FORMATS if row.sniff(head, path.stat().st_size)]
+    return [row.name for row in FORMATS if row.sniff(head, path.stat().st_size, str(path))]
 
 
 def test_a_torch_archive_that_begins_with_an_array_is_torch(tmp_path: Path) -> None:

@@ -1,0 +1,204 @@
+"""The formats, one row each: what a file of it looks like, how its name ends, what reads it, and what it can share.
+
+Everything else that lists formats follows from these rows: which reader a file gets, which files of a folder can be
+weights, which names an output cannot have, what errors say is read, the contract tests, and the table in
+docs/formats.md (`python docs/make_formats.py`).  docs/add-a-format.md adds one, here or from another package.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from paramtool.errors import FormatError, ParamtoolError, UsageError
+from paramtool.formats import _sniff
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from paramtool.model.checkpoint import Checkpoint
+
+Sniffer = Callable[[bytes, int, str], bool]
+"""Whether a file can be of a format: from its first `HEAD_NBYTES` bytes, its size in bytes, and its path."""
+HEAD_NBYTES = 4096
+GROUP = "paramtool.formats"
+"""The entry points by which other packages add formats."""
+
+
+class Form(NamedTuple):
+    """A form of a format, for the table in docs/formats.md; the texts are Markdown."""
+
+    title: str
+    recognised: str
+    """By what."""
+    shares: str
+    """Whether the format's own reader takes two names for one range of bytes, and how."""
+    read: str = "yes"
+    written: str = "no"
+
+
+class Format(NamedTuple):
+    """A format that can be read."""
+
+    name: str
+    """What errors call it."""
+    sniff: Sniffer
+    suffixes: tuple[str, ...]
+    """How the names of its files end; content decides what a file is, but a folder is searched by names."""
+    forms: tuple[Form, ...]
+    module: str
+    """The module with `read(path: str) -> Checkpoint`, imported when such a file is met."""
+    written: tuple[str, ...] = ()
+    """Names of outputs that end so are of this format."""
+    package: str = ""
+    """The package that added it, for errors; empty for one of paramtool's own."""
+
+    def read(self, path: str) -> Checkpoint:
+        """Describe one file of this format.  FormatError where that is impossible."""
+        try:
+            found: Checkpoint = import_module(self.module).read(path)
+        except (ParamtoolError, OSError):
+            raise
+        except Exception as error:
+            if not self.package:
+                raise
+            reason = f"{type(error).__name__}: {error}"
+            raise FormatError(f"{path}: the reader of {self.package} failed: {reason}") from error
+        return found
+
+
+FORMATS = (
+    Format(
+        "torch",
+        _sniff.is_torch,
+        (".bin", ".pt", ".pth", ".ckpt"),
+        (
+            Form("torch zip (torch 1.6 and later)", "`PK`, one folder with `data.pkl`", "yes: storage keys",
+                 written="yes: `.pt`, `.pth`, `.bin`, `.ckpt`"),
+            Form("torch stacked pickles (0.1.10 to 1.5, and `_use_new_zipfile_serialization=False`)",
+                 "the pickled magic number", "yes: storage keys and views"),
+            Form("torch tar (0.1.1 to 0.1.9)", "`ustar`, members `pickle`, `storages`, `tensors`", "yes"),
+            Form("TorchScript zip", "`constants.pkl`", "yes", "its tensors"),
+        ),
+        "paramtool.formats.torch",
+        (".pt", ".pth", ".bin", ".ckpt"),
+    ),
+    Format(
+        "safetensors",
+        _sniff.is_safetensors,
+        (".safetensors",),
+        (Form("safetensors", "a header length, then `{`", "no: by the [alias record](alias-record.md)",
+              written="yes"),),
+        "paramtool.formats.safetensors",
+        (".safetensors",),
+    ),
+    Format(
+        "mxnet",
+        _sniff.is_mxnet,
+        (".params",),
+        (Form("MXNet `.params` (all versions of its arrays)", "the list's magic number `0x112`", "no"),),
+        "paramtool.formats.mxnet",
+    ),
+    Format(
+        "npz",
+        _sniff.is_npz,
+        (".npz", ".npy", ".params"),
+        (Form("`.npz`, `.npy`, and the `.params` of MXNet 2", "`\\x93NUMPY`; `PK` and a first member `*.npy`", "no"),),
+        "paramtool.formats.npz",
+    ),
+    Format(
+        "keras",
+        _sniff.is_keras,
+        (".h5", ".hdf5", ".keras"),
+        (Form("Keras `.h5`, `.weights.h5`, `.keras`; any HDF5", "`\\x89HDF`; `PK` and a first member of Keras'",
+              "yes: hard links", "yes, with h5py"),),
+        "paramtool.formats.keras",
+    ),
+    Format(
+        "jld2",
+        _sniff.is_jld2,
+        (".jld2",),
+        (Form("JLD2", "`HDF5-based Julia Data Format`", "yes: references", "its arrays, with h5py"),),
+        "paramtool.formats.jld2",
+    ),
+    Format(
+        "onnx",
+        _sniff.is_onnx,
+        (".onnx",),
+        (Form("ONNX, and files beside it", "a `ModelProto`'s first fields", "yes: one range of a file beside it"),),
+        "paramtool.formats.onnx",
+    ),
+)  # fmt: skip
+"""Paramtool's own.  At most one of them recognises a file, so that their order says nothing."""
+SHARDED = Form("sharded folder or index", "JSON with `weight_map`", "by the record", written="yes (safetensors)")
+"""Files of these formats and an index, read by `sharded.py`: no format of its own."""
+SUFFIXES = tuple(dict.fromkeys(suffix for row in FORMATS for suffix in row.suffixes))
+"""How the names of weights end that paramtool itself reads."""
+OTHER_SUFFIXES = (
+    ".ort", ".gguf", ".ggml", ".msgpack", ".pkl", ".pickle", ".joblib", ".dill", ".pb", ".tflite", ".mlmodel",
+    ".mlpackage", ".caffemodel", ".pdparams", ".pdopt", ".pdiparams", ".nemo", ".mar", ".pt2", ".pte", ".ptl", ".t7",
+    ".ot", ".trt", ".bson", ".mat", ".distcp", ".json", ".tar", ".zip", ".gz", ".zst", ".xz", ".bz2",
+)  # fmt: skip
+"""How the names of files of other programs end, which are neither read as weights nor written."""
+WRITTEN = tuple(suffix for row in FORMATS for suffix in row.written)
+NOT_WRITTEN = frozenset((*SUFFIXES, *OTHER_SUFFIXES)).difference(WRITTEN)
+"""Suffixes that no output has, a folder neither: other programs would take it for such a file."""
+
+
+def find(name: str) -> Format:
+    """Paramtool's own format of a name; KeyError where there is none."""
+    return next(row for row in FORMATS if row.name == name)
+
+
+def suffixes() -> tuple[str, ...]:
+    """How the names of weights end that can be read, formats of other packages included."""
+    return (*SUFFIXES, *(suffix for row in installed().formats for suffix in row.suffixes))
+
+
+def rows() -> Iterator[Format]:
+    """Every format: paramtool's own first; other packages are only imported where none of these fits."""
+    yield from FORMATS
+    yield from installed().formats
+
+
+class Installed(NamedTuple):
+    """The formats that installed packages add."""
+
+    formats: tuple[Format, ...]
+    broken: tuple[str, ...]
+    """What is wrong with packages, one line each."""
+
+
+@lru_cache(maxsize=1)
+def installed() -> Installed:
+    """Import every package that adds formats; what is wrong with one is kept, not raised."""
+    from importlib.metadata import entry_points
+
+    found: list[Format] = []
+    broken = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: (_package(point), point.name)):
+        try:
+            row = point.load()
+            _check(row, [*FORMATS, *found])
+            found.append(row._replace(package=_package(point)))
+        except Exception as error:  # code of others, which may raise anything
+            reason = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+            broken.append(f"package {_package(point)}, entry point {point.name} = {point.value}: {reason}")
+    return Installed(tuple(found), tuple(broken))
+
+
+def _package(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown package"
+
+
+def _check(row: object, others: list[Format]) -> None:
+    """UsageError where an entry point gives no row, or one that another has already."""
+    if not isinstance(row, Format):
+        raise UsageError(f"gives {row!r:.200}; expected a paramtool.formats.table.Format")
+    if any(row.name == other.name for other in others):
+        raise UsageError(f"there is another format {row.name!r}")
+    if wrong := [suffix for suffix in row.suffixes if os.path.splitext(f"x{suffix}")[1] != suffix]:
+        raise UsageError(f"{wrong[0]!r} is no suffix; expected one such as '.toy'")

@@ -1,0 +1,109 @@
+"""docs/add-a-format.md, followed word by word: its package is installed, and the commands read its files."""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.hostile.command import Ran, command
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "add-a-format.md").read_text(encoding="utf-8")
+(CODE,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+(PROJECT,) = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+COMMANDS = re.findall(r"^\$ paramtool (.*)$", PAGE, re.MULTILINE)
+ARRAYS = {
+    "a.weight": np.arange(6000, dtype="f4").reshape(60, 100),
+    "b.weight": np.arange(6000, dtype="f4").reshape(60, 100),
+    "scale": np.float32(3).reshape(()),
+}
+
+
+def toy(arrays: dict[str, np.ndarray]) -> bytes:
+    """A file as the page describes it."""
+    parts = [b"TOYW"]
+    for name, array in arrays.items():
+        parts.append(struct.pack("<H", len(name)) + name.encode() + struct.pack("<B", array.ndim))
+        parts.append(struct.pack(f"<{array.ndim}I", *array.shape) + array.tobytes())
+    return b"".join(parts)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder of packages, into which the page's package was installed."""
+    site = tmp_path / "site"
+    (site / "toy_format-1.0.dist-info").mkdir(parents=True)
+    (site / "toy_format.py").write_text(CODE)
+    (point,) = re.findall(r'^toy = "(.*)"$', PROJECT, re.MULTILINE)
+    (group,) = re.findall(r'^\[project\.entry-points\."(.*)"\]$', PROJECT, re.MULTILINE)
+    info = site / "toy_format-1.0.dist-info"
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-format\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\ntoy = {point}\n")
+    (tmp_path / "model.toy").write_bytes(toy(ARRAYS))
+    return site
+
+
+def run(words: str, site: Path) -> Ran:
+    """A command in a process of its own, where the package is installed."""
+    return command(*words.split(), cwd=site.parent, env={"PYTHONPATH": f"{site}:{Path(__file__).parents[2]}"})
+
+
+def test_the_commands_of_the_page(site: Path) -> None:
+    """Inspect, dedup and verify, as they stand there; another library reads what was written."""
+    assert [words.split()[0] for words in COMMANDS] == ["inspect", "dedup", "verify"]
+    for words in COMMANDS:
+        ran = run(words, site)
+        assert ran.code == 0, ran
+    assert "toy" in run(COMMANDS[0], site).out
+    found = load_file(site.parent / "model.safetensors")
+    assert {name: array.tobytes() for name, array in found.items()} == {
+        name: array.tobytes() for name, array in ARRAYS.items() if name != "b.weight"
+    }
+
+
+def test_a_folder_of_such_files(site: Path) -> None:
+    """Its weights are found by the row's suffixes."""
+    (site.parent / "run").mkdir()
+    (site.parent / "model.toy").rename(site.parent / "run" / "model.toy")
+    ran = run("inspect run", site)
+    assert ran.code == 0 and "3 tensors" in ran.out, ran
+
+
+def test_a_file_that_was_cut_off(site: Path) -> None:
+    """At every byte: an error that names the file, or whole tensors."""
+    data = toy(ARRAYS)
+    for length in (5, 12, 14, 20, 300, len(data) - 2):
+        (site.parent / "model.toy").write_bytes(data[:length])
+        ran = run("inspect model.toy", site)
+        assert ran.code == 3 and "model.toy" in ran.err and "Traceback" not in ran.err, (length, ran)
+
+
+BROKEN = {
+    "no such module": ("raise ImportError('no module named nothing')", "ImportError: no module named nothing"),
+    "no row": ("TOY = 3", "gives 3; expected a paramtool.formats.table.Format"),
+    "a name that is taken": (CODE.replace('name="toy"', 'name="torch"'), "there is another format 'torch'"),
+    "no suffix": (CODE.replace('(".toy",)', '("toy",)'), "'toy' is no suffix"),
+}
+
+
+@pytest.mark.parametrize("key", BROKEN)
+def test_a_package_that_cannot_be_used(key: str, site: Path) -> None:
+    """It is named where its format might have been meant, and touches nothing else."""
+    code, says = BROKEN[key]
+    (site / "toy_format.py").write_text(code)
+    ran = run("inspect model.toy", site)
+    assert ran.code == 3 and "package toy-format 1.0, entry point toy" in ran.err and says in ran.err, ran
+    np.savez(site.parent / "other.npz", a=np.ones(3))
+    assert run("inspect other.npz", site) == run("inspect other.npz", site)
+    assert run("inspect other.npz", site).code == 0
+
+
+def test_a_reader_that_fails(site: Path) -> None:
+    """An error of its code is one of the file, and names the package."""
+    (site / "toy_format.py").write_text(CODE.replace("    file, source = open_source(path)", "    oops", 1))
+    ran = run("inspect model.toy", site)
+    assert ran.code == 3 and "the reader of toy-format 1.0 failed: NameError" in ran.err, ran
