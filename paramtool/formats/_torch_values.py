@@ -97,6 +97,7 @@ def _unknown(*values: object) -> str:
     return next((value.path for value in values if isinstance(value, (Global, Instance))), "")
 
 
+MIN_SIZE, MAX_SIZE = -1 << 63, (1 << 63) - 1
 MAX_AXES = 1024
 """Of a tensor.  torch itself has no limit, and few of its operators take more than 64."""
 
@@ -107,13 +108,17 @@ def _sizes(value: object) -> tuple[int, ...]:
         value = value.sequence
     if not isinstance(value, (tuple, list)) or len(value) > MAX_AXES:
         raise ValueError(f"sizes and strides must be tuples of at most {MAX_AXES} whole numbers")
-    if not all(type(n) is int and -1 << 63 <= n < 1 << 63 for n in value):
-        raise ValueError("sizes and strides must be tuples of whole numbers that fit 64 bits")
+    for n in value:
+        if type(n) is not int or not MIN_SIZE <= n <= MAX_SIZE:
+            raise ValueError("sizes and strides must be tuples of whole numbers that fit 64 bits")
     return tuple(value)
 
 
 def _view(storage: object, offset: object, size: object, stride: object, dtype: DType | None = None) -> Value:
-    if needs := _unknown(storage, offset, stride) or ("" if _is_size(size) else _unknown(size)):
+    if type(storage) is not StorageRef or type(size) is not tuple or type(stride) is not tuple:
+        if needs := _unknown(storage, offset, stride) or ("" if _is_size(size) else _unknown(size)):
+            return Unreadable(needs)
+    elif needs := _unknown(offset):
         return Unreadable(needs)
     if not isinstance(storage, StorageRef) or type(offset) is not int:
         raise ValueError(f"expected a storage and an offset, found {_path(storage)} and {_path(offset)}")
@@ -161,13 +166,17 @@ def _tensor_v3(
 
 def _flag(value: object) -> bool | None:
     """Whether a tensor asks for gradients; as torch, ValueError where that is any other value that is known."""
-    if isinstance(value, bool) or value is None or _unknown(value):
-        return value if isinstance(value, bool) else None
+    if value is True or value is False:
+        return value
+    if value is None or _unknown(value):
+        return None
     raise ValueError(f"requires_grad is of type {type(value).__name__}; expected True or False")
 
 
 def _pending(value: Value, metadata: object) -> Value:
     """Conjugations and negations that torch has not carried out yet (`x.conj()`, `x.conj().imag`)."""
+    if not metadata:
+        return value
     bits = [bit for bit in ("conj", "neg") if isinstance(metadata, dict) and metadata.get(bit)]
     return Compound("+".join(bits), {"data": value}) if bits and isinstance(value, View) else value
 
