@@ -138,23 +138,23 @@ def _container(letter: bytes, make: Callable[[], object]) -> None:
 def _fixed(letter: bytes, form: str) -> None:
     """An opcode that pushes a number of fixed size."""
     struct = Struct(form)
-    unpack, nbytes = struct.unpack_from, struct.size
+    unpack, nbytes = struct.unpack, struct.size
 
     @_opcode(letter)
     def push(machine: Machine, at: int) -> int:
-        machine.stack.append(unpack(machine.data, at)[0])
+        machine.stack.append(unpack(machine.data[at : at + nbytes])[0])
         return at + nbytes
 
 
 def _counted(letter: bytes, form: str, make: Callable[[bytes], object]) -> None:
     """An opcode with a length and so many bytes."""
     struct = Struct(form)
-    unpack, width = struct.unpack_from, struct.size
+    unpack, width = struct.unpack, struct.size
 
     @_opcode(letter)
     def push(machine: Machine, at: int) -> int:
-        nbytes: int = unpack(machine.data, at)[0]
         at += width
+        nbytes: int = unpack(machine.data[at - width : at])[0]
         if not 0 <= nbytes <= machine.end - at:
             machine.truncated()
         machine.stack.append(make(machine.data[at : at + nbytes]))
@@ -217,7 +217,7 @@ def _binget(machine: Machine, at: int) -> int:
 
 @_opcode(b"j")
 def _long_binget(machine: Machine, at: int) -> int:
-    memo, key = machine.memo, U32.unpack_from(machine.data, at)[0]
+    memo, key = machine.memo, U32.unpack(machine.data[at : at + 4])[0]
     machine.stack.append(memo[key] if key < len(memo) else machine.recall(key))
     return at + 4
 
@@ -237,7 +237,7 @@ def _binput(machine: Machine, at: int) -> int:
 
 @_opcode(b"r")
 def _long_binput(machine: Machine, at: int) -> int:
-    memo, key = machine.memo, U32.unpack_from(machine.data, at)[0]
+    memo, key = machine.memo, U32.unpack(machine.data[at : at + 4])[0]
     if key == len(memo) and not machine.sparse:  # as a pickler counts
         memo.append(machine.stack[-1])
     else:
