@@ -8,6 +8,7 @@ docs/formats.md (`python docs/make_formats.py`).  docs/add-a-format.md adds one,
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib import import_module
@@ -175,6 +176,8 @@ class Installed(NamedTuple):
 @lru_cache(maxsize=1)
 def installed() -> Installed:
     """Import every package that adds formats; what is wrong with one is kept, not raised."""
+    if not any(map(_adds_formats, sys.path)):
+        return Installed((), ())
     from importlib.metadata import entry_points
 
     found: list[Format] = []
@@ -188,6 +191,28 @@ def installed() -> Installed:
             reason = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
             broken.append(f"package {_package(point)}, entry point {point.name} = {point.value}: {reason}")
     return Installed(tuple(found), tuple(broken))
+
+
+def _adds_formats(folder: str) -> bool:
+    """Whether an installed package declares a format.
+
+    Whoever asks that of importlib.metadata waits longer than for all else that `inspect` imports.
+    """
+    try:
+        with os.scandir(folder or os.curdir) as found:
+            places = [item.path for item in found if item.name.endswith((".dist-info", ".egg-info"))]
+    except OSError:
+        return False
+    return any(map(_declares, places))
+
+
+def _declares(place: str) -> bool:
+    """Whether the metadata of a package has entry points of the group."""
+    try:
+        with open(os.path.join(place, "entry_points.txt"), "rb") as file:
+            return f"[{GROUP}]".encode() in file.read()
+    except OSError:
+        return False
 
 
 def _package(point: EntryPoint) -> str:

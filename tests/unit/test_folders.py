@@ -121,10 +121,10 @@ def test_files_that_may_be_weights_are_named(folder: Path, tmp_path: Path) -> No
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"x")
     ran = quick("dedup", "model", "-o", "out", cwd=tmp_path)
-    assert (
-        ran.code == 0 and "as before  2 files  a/adapter_model.bin, model_1.safetensors  may be weights" in ran.out
-    ), ran
+    names = "a/adapter_model.bin, model_1.safetensors, speakers/a.npy"
+    assert ran.code == 0 and f"as before  3 files  {names}  may be weights" in ran.out, ran
     (folder / "model_1.safetensors").unlink()
+    (folder / "speakers" / "a.npy").unlink()
     (folder / "a" / "adapter_model.bin").unlink()
     assert "as before" not in quick("dedup", "model", "-o", "out", "--force", cwd=tmp_path).out
 
