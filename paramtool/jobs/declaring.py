@@ -138,8 +138,8 @@ def folder_ties(path: Path, checkpoint: Checkpoint, graph: AliasGraph, needs_all
 
 def _of_folder(path: Path) -> Config | None:
     """The config in a folder; None where there is no folder or none in it.  FormatError where it cannot be read."""
-    there = is_folder(path) and os.path.isfile(os.path.join(path, _hf_config.NAME))
-    return read_config(path, "") if there else None
+    config = os.path.join(path, _hf_config.NAME)
+    return _hf_config.read(config) if is_folder(path) and os.path.isfile(config) else None
 
 
 def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str], saved: Mapping[str, str] | None = None) -> Checkpoint:
