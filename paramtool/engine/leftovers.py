@@ -44,6 +44,10 @@ def _stem(path: str) -> str:
     return name if name == whole else f"{name}~{crc32(os.fsencode(whole)):08x}"
 
 
+LOOKING = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Opened without following a link, and without waiting."""
+
+
 def create(path: str, is_folder: bool) -> tuple[str, int | None]:
     """Make an empty file or folder for an output, which nobody else may look into: its name, and it as an open file.
 
@@ -60,7 +64,7 @@ def create(path: str, is_folder: bool) -> tuple[str, int | None]:
         file = None
         try:
             private(name, PRIVATE_FOLDER if is_folder else PRIVATE_FILE)
-            file = opened(name)
+            file = os.open(name, LOOKING) if hasattr(os, "O_NOFOLLOW") else opened(name)
             if file is None or (_locked(file) is not False and is_still(name, file)):
                 return name, file
         except OSError:
@@ -74,7 +78,7 @@ def create(path: str, is_folder: bool) -> tuple[str, int | None]:
 def opened(name: str) -> int | None:
     """A file or folder, opened without following a link or waiting; None where that is not possible."""
     try:
-        return os.open(name, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        return os.open(name, LOOKING)
     except OSError:
         return None
 

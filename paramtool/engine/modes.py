@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import reduce
 from operator import and_
@@ -77,12 +77,13 @@ def private(place: Place, mode: int = PRIVATE_FILE) -> Place:
     return place
 
 
-def settle(path: str, mode: int, replaced: str) -> None:
+def settle(path: str, mode: int, replaced: str, folder: int | None = None) -> None:
     """Give a file or a folder its permissions: those of what it replaces where that is there, else `mode`.
 
-    `replaced` may be empty.  A link at `path` is not followed.  OSError where the system refuses.
+    `replaced` may be empty.  `folder` is the open folder in which `path` is looked up.  A link at `path` is not
+    followed.  OSError where the system refuses.
     """
-    file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), dir_fd=folder)
     try:
         now, old = os.fstat(file), _status(replaced) if replaced else None
         kept = stat.S_ISGID if stat.S_ISDIR(now.st_mode) else 0  # what is made in such a folder gets its group
@@ -112,22 +113,45 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def settle_folder(
-    folder: str, mode: int, files: int, side: Mapping[str, int], source: Callable[[str], str], replaced: str
+    folder: str,
+    held: int | None,
+    mode: int,
+    files: int,
+    side: Mapping[str, int],
+    source: Callable[[str], str],
+    replaced: str,
 ) -> None:
     """Give a folder and all in it their permissions: `files` to its files, those in `side` to those that came along.
 
-    `side` has the modes of their sources, by their names; `source` is the folder that one inside comes from, or empty.
+    `held` is the open folder: whatever somebody puts in its place meanwhile is not touched.  `side` has the modes of
+    the sources of files, by their names; `source` is the folder that one inside comes from, or empty.
     """
     masked = umask()
-    for place, folders, names in walk(folder):
-        here = os.path.relpath(place, folder).replace(os.sep, "/")
-        prefix = "" if here == os.curdir else f"{here}/"
+
+    def there(inside: str) -> str:
+        return replaced and os.path.join(replaced, *inside.split("/"))
+
+    for prefix, folders, names, place in _inside(folder, held):
         for name in names:
-            inside = prefix + name
-            own = side[inside] & ~masked if inside in side else files
-            settle(os.path.join(place, name), own, replaced and os.path.join(replaced, *inside.split("/")))
+            own = side[prefix + name] & ~masked if prefix + name in side else files
+            settle(name if place is not None else os.path.join(folder, prefix, name), own, there(prefix + name), place)
         for name in folders:
-            inside = prefix + name
-            own = mode & of_place(found) if (found := source(inside)) else mode
-            settle(os.path.join(place, name), own, replaced and os.path.join(replaced, *inside.split("/")))
-    settle(folder, mode, replaced)
+            own = mode & of_place(found) if (found := source(prefix + name)) else mode
+            settle(name if place is not None else os.path.join(folder, prefix, name), own, there(prefix + name), place)
+    settle(os.curdir if held is not None else folder, mode, replaced, held)
+
+
+def _inside(folder: str, held: int | None) -> Iterator[tuple[str, list[str], list[str], int | None]]:
+    """Each folder of an output: its name in it with `/` behind, its folders, its files, and it as an open folder."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    walked: Iterator[tuple[str, list[str], list[str], int | None]]
+    if held is None:  # Windows
+        walked = ((place, folders, names, None) for place, folders, names in walk(folder))
+    else:
+        walked = os.fwalk(os.curdir, onerror=fail, dir_fd=held)
+    for place, folders, names, descriptor in walked:
+        here = os.path.relpath(place, folder if held is None else os.curdir).replace(os.sep, "/")
+        yield "" if here == os.curdir else f"{here}/", folders, names, descriptor

@@ -189,7 +189,7 @@ class Staged:
             return
         folder = modes.allowed_by_all(map(modes.of_place, self._folders.values()), modes.of_folder(files))
         side = {name: file.mode for name, file in self._side.items()}
-        modes.settle_folder(self.temporary, folder, files, side, self._folder_of, self.path)
+        modes.settle_folder(self.temporary, self._held, folder, files, side, self._folder_of, self.path)
 
     def _folder_of(self, name: str) -> str:
         """The input folder that a folder inside the output comes from; empty where there is none."""

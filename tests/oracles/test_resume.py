@@ -388,13 +388,13 @@ def test_a_trainer_of_adapters_goes_on(second: tuple[str, ...], tmp_path: Path) 
 
 def test_the_table_of_names_is_that_of_the_libraries(tmp_path: Path) -> None:
     """Of all that a Trainer and accelerate write, nothing but the weights counts as weights."""
-    from paramtool.formats import WEIGHTS
+    from paramtool.formats.table import SUFFIXES
     from paramtool.formats._training import is_training_state
 
     trained(MODELS["gpt2 tied"](0), tmp_path / "run")
     half_way(tmp_path / "run" / "state", ("own untied", "own tied"))
     names = {path.name for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    weights = {name for name in names if name.endswith((*WEIGHTS, ".pkl")) and not is_training_state(name)}
+    weights = {name for name in names if name.endswith((*SUFFIXES, ".pkl")) and not is_training_state(name)}
     assert weights == {"model.safetensors", "model_1.safetensors"}
     assert load_file(tmp_path / "run" / "state" / "model_1.safetensors").keys() == {"embedding.weight", "inner.weight",
                                                                                     "inner.bias"}  # fmt: skip
