@@ -206,7 +206,7 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
         raise FormatError(f"{path}: is empty; expected a checkpoint")
     try:
         for row in table.rows():
-            if row.sniff(head, nbytes, path):
+            if row.recognises(head, nbytes, path):
                 return row.read(path)
     except OSError as error:
         raise unreadable(os.fsdecode(error.filename or path), error) from None

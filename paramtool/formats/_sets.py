@@ -34,7 +34,7 @@ from paramtool.formats._weights import (
     of_file,
 )
 from paramtool.formats.files import unreadable
-from paramtool.formats.table import suffixes
+from paramtool.formats.table import installed, suffixes
 from paramtool.model.checkpoint import Checkpoint
 
 COPIES = ("onnx", "original", "openvino", "coreml", "gguf", "ggml", "tflite", "*.mlpackage")
@@ -364,6 +364,5 @@ def _nothing(folder: str) -> FormatError:
         parts = [item.path for item in _listed(folder) if item.name.endswith((".distcp", ".metadata"))]
         error.asked = tuple(unknown for path in parts for unknown in scan(path))
         return error
-    return FormatError(
-        f"{folder}: is a folder with 0 weights files and no index", hint="name the file or the index itself"
-    )
+    hints = ("name the file or the index itself", *installed().broken)
+    return FormatError(f"{folder}: is a folder with 0 weights files and no index", hint="; ".join(hints))

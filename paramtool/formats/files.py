@@ -173,7 +173,9 @@ Buffer = bytes | Contents
 
 
 def read_bytes(file: BinaryIO, start: int, nbytes: int) -> bytes:
-    """So many bytes of a file from a place on; FormatError where they cannot be read."""
+    """So many bytes of a file from a place on; FormatError where they cannot be read, or where the file is shorter."""
+    if nbytes > SAME_NBYTES and start + nbytes > (size := os.fstat(file.fileno()).st_size):
+        raise FormatError(f"{file.name}: ends at byte {size}; expected {nbytes} bytes from byte {start} on")
     data = bytearray(nbytes)
     read_at(file, start, memoryview(data))
     return bytes(data)
@@ -187,7 +189,8 @@ def read_at(file: BinaryIO, start: int, buffer: memoryview) -> None:
         except OSError as error:
             raise _unread(file, start, error) from None
         if not count:
-            raise FormatError(f"{file.name}: ends at byte {start}; expected {len(buffer)} more bytes")
+            end = min(start, os.fstat(file.fileno()).st_size)
+            raise FormatError(f"{file.name}: ends at byte {end}; expected {start + len(buffer) - end} more bytes")
         buffer = buffer[count:]
         start += count
 

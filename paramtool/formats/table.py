@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from paramtool.errors import FormatError, ParamtoolError, UsageError
+from paramtool.errors import UsageError
 from paramtool.formats import _sniff
 
 if TYPE_CHECKING:
@@ -59,16 +59,21 @@ class Format(NamedTuple):
 
     def read(self, path: str) -> Checkpoint:
         """Describe one file of this format.  FormatError where that is impossible."""
-        try:
+        if not self.package:
             found: Checkpoint = import_module(self.module).read(path)
-        except (ParamtoolError, OSError):
-            raise
-        except Exception as error:
+            return found
+        from paramtool.formats import _foreign_reader
+
+        return _foreign_reader.read(self, path)
+
+    def recognises(self, head: bytes, nbytes: int, path: str) -> bool:
+        """Whether a file can be of this format; a sniffer of another package that fails recognises nothing."""
+        try:
+            return bool(self.sniff(head, nbytes, path))
+        except Exception:
             if not self.package:
                 raise
-            reason = f"{type(error).__name__}: {error}"
-            raise FormatError(f"{path}: the reader of {self.package} failed: {reason}") from error
-        return found
+            return False
 
 
 FORMATS = (
@@ -223,7 +228,9 @@ def _check(row: object, others: list[Format]) -> None:
     """UsageError where an entry point gives no row, or one that another has already."""
     if not isinstance(row, Format):
         raise UsageError(f"gives {row!r:.200}; expected a paramtool.formats.table.Format")
-    if any(row.name == other.name for other in others):
-        raise UsageError(f"there is another format {row.name!r}")
+    if other := next((other for other in others if row.name == other.name), None):
+        raise UsageError(f"{other.package or 'paramtool'} has a format {row.name!r} already")
+    if not isinstance(row.suffixes, tuple):
+        raise UsageError(f"suffixes is {row.suffixes!r:.100}; expected a tuple such as ('.toy',)")
     if wrong := [suffix for suffix in row.suffixes if os.path.splitext(f"x{suffix}")[1] != suffix]:
         raise UsageError(f"{wrong[0]!r} is no suffix; expected one such as '.toy'")

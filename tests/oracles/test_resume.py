@@ -388,8 +388,8 @@ def test_a_trainer_of_adapters_goes_on(second: tuple[str, ...], tmp_path: Path) 
 
 def test_the_table_of_names_is_that_of_the_libraries(tmp_path: Path) -> None:
     """Of all that a Trainer and accelerate write, nothing but the weights counts as weights."""
-    from paramtool.formats.table import SUFFIXES
     from paramtool.formats._training import is_training_state
+    from paramtool.formats.table import SUFFIXES
 
     trained(MODELS["gpt2 tied"](0), tmp_path / "run")
     half_way(tmp_path / "run" / "state", ("own untied", "own tied"))

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from paramtool.errors import FormatError
+from paramtool.formats.files import read_bytes
 from tests.hostile.command import Ran, command
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "add-a-format.md").read_text(encoding="utf-8")
@@ -85,7 +87,8 @@ def test_a_file_that_was_cut_off(site: Path) -> None:
 BROKEN = {
     "no such module": ("raise ImportError('no module named nothing')", "ImportError: no module named nothing"),
     "no row": ("TOY = 3", "gives 3; expected a paramtool.formats.table.Format"),
-    "a name that is taken": (CODE.replace('name="toy"', 'name="torch"'), "there is another format 'torch'"),
+    "a name that is taken": (CODE.replace('name="toy"', 'name="torch"'), "paramtool has a format 'torch' already"),
+    "suffixes that are text": (CODE.replace('(".toy",)', '".toy"'), "suffixes is '.toy'; expected a tuple"),
     "no suffix": (CODE.replace('(".toy",)', '("toy",)'), "'toy' is no suffix"),
 }
 
@@ -107,3 +110,54 @@ def test_a_reader_that_fails(site: Path) -> None:
     (site / "toy_format.py").write_text(CODE.replace("    file, source = open_source(path)", "    oops", 1))
     ran = run("inspect model.toy", site)
     assert ran.code == 3 and "the reader of toy-format 1.0 failed: NameError" in ran.err, ran
+
+
+WRONG = {
+    "a range behind the end": ("ByteRange(path, start, at)", "ByteRange(path, start, at + 99999)", "the file has"),
+    "a range that is no range": ("ByteRange(path, start, at)", "ByteRange(path, -4, at)", "bytes -4 to"),
+    "another file": ("ByteRange(path, start, at)", "ByteRange('x', start, at)", "is read from x, which is not in"),
+    "a storage of another size": ("Storage(number, at - start,", "Storage(number, 8 * at,", "and its range"),
+    "a storage of another number": (
+        "Storage(number, at",
+        "Storage(number + 1, at",
+        "expected a Storage of that number",
+    ),
+    "a view that is too large": (
+        "contiguous(number, FLOAT32, shape)",
+        "contiguous(number, FLOAT32, (*shape, 2))",
+        "ends at",
+    ),
+    "a view of nothing": ("contiguous(number,", "contiguous(7,", "is a view of storage 7, which is not there"),
+    "no entry": (
+        "Entry(contiguous(number, FLOAT32, shape))",
+        "contiguous(number, FLOAT32, shape)",
+        "expected an Entry",
+    ),
+    "no checkpoint": ('return Checkpoint("toy", (source,), storages, entries)', "return None", "it returns NoneType"),
+    "no files": ("(source,)", "()", "`files` is empty"),
+    "an end": ("    storages, entries = {}, {}", "    raise SystemExit(3)", "failed: SystemExit: 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_a_reader_that_is_wrong(key: str, site: Path) -> None:
+    """Its package is named, and nothing relies on what it says."""
+    old, new, says = WRONG[key]
+    assert old in CODE
+    (site / "toy_format.py").write_text(CODE.replace(old, new))
+    ran = run("inspect model.toy", site)
+    assert ran.code == 3 and "the reader of toy-format 1.0" in ran.err and says in ran.err, ran
+
+
+def test_a_sniffer_that_fails(site: Path) -> None:
+    """It recognises nothing, and no other file suffers for it."""
+    (site / "toy_format.py").write_text(CODE.replace('return head.startswith(b"TOYW")', "return head[9999] == 1"))
+    ran = run("inspect model.toy", site)
+    assert ran.code == 3 and "is of no format" in ran.err, ran
+
+
+def test_a_length_that_the_file_does_not_have(tmp_path: Path) -> None:
+    """Nothing of it is allocated."""
+    (tmp_path / "x").write_bytes(b"x" * 10)
+    with (tmp_path / "x").open("rb") as file, pytest.raises(FormatError, match="ends at byte 10"):
+        read_bytes(file, 4, 1 << 62)
