@@ -80,7 +80,8 @@ def total(terms: Sequence[tuple[int, View]], shift: float, box: Box, source: Sou
 def boxes(copy: Copy, shape: tuple[int, ...] | None = None) -> Iterable[Box]:
     """Boxes that tile a copy, or a part of that shape of it.
 
-    Rows where both sides run along the same axis; else long rows of the source, so many that both sides have runs.
+    Where source and target have the same fastest axis, the boxes are rows.  Where one is transposed, they are tiles,
+    long along the source's fastest axis, and at least ROW elements along the target's.
     """
     view = copy.destination
     shape = view.shape if shape is None else shape

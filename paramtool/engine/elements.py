@@ -80,7 +80,7 @@ class Elements:
 
 
 def _bytes(out: Array) -> memoryview:
-    """The bytes of an array that stands in one piece."""
+    """The bytes of a contiguous array."""
     data: memoryview = out.reshape(-1).view("u1").data
     return data
 

@@ -21,13 +21,6 @@ NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EM
 """How file systems say that they have no hard links, or no more of one file."""
 
 
-def make_folders(staged: Staged, folders: Iterable[str]) -> None:
-    """Make the folders of an output that is staged."""
-    with writing(staged.path):
-        for folder in folders:
-            staged.make_folders(folder)
-
-
 def link(staged: Staged, name: str, other: str, advance: Advance = lambda nbytes: None) -> bool:
     """Give a file of the output a second name; where the file system has no hard links copy it, and return False."""
     if hasattr(os, "link"):

@@ -18,7 +18,7 @@ import stat
 from contextlib import suppress
 from zlib import crc32
 
-from paramtool.engine.modes import PRIVATE_FILE, PRIVATE_FOLDER, private
+from paramtool.engine.modes import LOOKING, PRIVATE_FILE, PRIVATE_FOLDER, private
 from paramtool.formats.files import walk
 
 OLD, KEPT = ".old", ".kept"
@@ -42,10 +42,6 @@ def _stem(path: str) -> str:
     while len(os.fsencode(name)) > MAX_STEM_BYTES:
         name = name[:-1]
     return name if name == whole else f"{name}~{crc32(os.fsencode(whole)):08x}"
-
-
-LOOKING = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Opened without following a link, and without waiting."""
 
 
 def create(path: str, is_folder: bool) -> tuple[str, int | None]:

@@ -26,6 +26,8 @@ from paramtool.formats.files import walk
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 PERMISSIONS = 0o777
+LOOKING = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""How a file or folder is opened to look at it: without following a link, and without waiting."""
 
 
 def umask() -> int:
@@ -83,7 +85,7 @@ def settle(path: str, mode: int, replaced: str, folder: int | None = None) -> No
     `replaced` may be empty.  `folder` is the open folder in which `path` is looked up.  A link at `path` is not
     followed.  OSError where the system refuses.
     """
-    file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), dir_fd=folder)
+    file = os.open(path, LOOKING, dir_fd=folder)
     try:
         now, old = os.fstat(file), _status(replaced) if replaced else None
         kept = stat.S_ISGID if stat.S_ISDIR(now.st_mode) else 0  # what is made in such a folder gets its group

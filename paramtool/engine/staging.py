@@ -223,7 +223,7 @@ class Staged:
     def _replace_folder(self, listing: Mapping[str, object]) -> None:
         """Put the folder in the place of one that was judged before, unless that has changed since.
 
-        What was there is never removed before the new one stands in its place and nothing has come meanwhile.
+        The old folder is removed only after the new one is in its place and no file has been added meanwhile.
         """
         lock = leftovers.lock_of(self.path)  # under its next name it must not look like a dead run's
         try:

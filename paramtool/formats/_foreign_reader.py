@@ -76,7 +76,7 @@ def _wrong_backing(storage: Storage, sizes: dict[str, int]) -> Iterator[str]:
     elif part.file not in sizes:
         yield f"is read from {part.file}, which is not in `files`"
     elif not 0 <= part.start <= part.stop <= sizes[part.file]:
-        yield f"stands in bytes {part.start} to {part.stop}; the file has {sizes[part.file]}"
+        yield f"has bytes {part.start} to {part.stop} of a file; the file has {sizes[part.file]}"
     elif part is backing and part.nbytes != storage.nbytes:
         yield f"has {storage.nbytes} bytes, and its range {part.nbytes}"
     elif isinstance(backing, Encoded) and (odd := [step for step in backing.steps if not STEP.fullmatch(step)]):

@@ -178,7 +178,8 @@ def _files(folder: str) -> list[str]:
     names = [item.name for item in _listed(folder) if not item.name.startswith(".")]
     indexes = [name for name in names if is_index(os.path.join(folder, name))]
     shards = {shard for name in indexes for shard in _shards(os.path.join(folder, name))}
-    files = [n for n in names if n.endswith(suffixes()) and n not in shards and not n.startswith(LINKED_PREFIX)]
+    ends = suffixes()
+    files = [n for n in names if n.endswith(ends) and n not in shards and not n.startswith(LINKED_PREFIX)]
     weights = [name for name in files if not is_training_state(name)]
     return [os.path.join(folder, name) for name in sorted([*indexes, *weights], key=_order)]
 

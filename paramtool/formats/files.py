@@ -173,7 +173,7 @@ Buffer = bytes | Contents
 
 
 def read_bytes(file: BinaryIO, start: int, nbytes: int) -> bytes:
-    """So many bytes of a file from a place on; FormatError where they cannot be read, or where the file is shorter."""
+    """Read `nbytes` bytes from `start` on; FormatError where they cannot be read, or the file ends before."""
     if nbytes > SAME_NBYTES and start + nbytes > (size := os.fstat(file.fileno()).st_size):
         raise FormatError(f"{file.name}: ends at byte {size}; expected {nbytes} bytes from byte {start} on")
     data = bytearray(nbytes)

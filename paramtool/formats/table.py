@@ -30,7 +30,7 @@ GROUP = "paramtool.formats"
 
 
 class Form(NamedTuple):
-    """A form of a format, for the table in docs/formats.md; the texts are Markdown."""
+    """A variant of a format: a row of the table in docs/formats.md.  The fields are Markdown."""
 
     title: str
     recognised: str

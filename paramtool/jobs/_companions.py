@@ -408,7 +408,8 @@ def check_names(written: Iterable[str], files: Iterable[str], folder: str) -> No
 
 def other_weights(files: Iterable[str]) -> list[str]:
     """Those of the files that came along that have names of weights: copied as they are, not read, no smaller."""
-    return [name for name in files if name.endswith(suffixes()) and not is_training_state(name.rpartition("/")[2])]
+    ends = suffixes()
+    return [name for name in files if name.endswith(ends) and not is_training_state(name.rpartition("/")[2])]
 
 
 def optimizer_warnings(files: Iterable[str]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from paramtool.engine.partition import Window, partition
 from paramtool.engine.source import Source
 from paramtool.engine.staging import Staged
 from paramtool.engine.verify import by_name, by_safetensors
-from paramtool.engine.writer import write
+from paramtool.engine.writer import make_folder, write
 from paramtool.formats import _index, safetensors
 from paramtool.formats._codes import CODE_OF
 from paramtool.formats._output import OutputFile
@@ -132,7 +132,8 @@ class Work:
         }
         given = {one.folder: one.path for one in self.inputs if is_folder(one.path)}
         with Staged(target, True, force, files, others, folders=given) as staged:
-            families.make_folders(staged, folders)
+            for folder in folders:
+                make_folder(staged, folder)
             bring(staged, others, progress)
             with progress("write", sum(part.nbytes for part in self.parts)) as advance:
                 for number, source in enumerate(self.sources):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from paramtool.errors import UsageError
 from paramtool.formats import safetensors
 from paramtool.jobs._progress import Path
+from paramtool.model import inflating
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +24,9 @@ class WriteOptions:
     only: str | None = None
     """One section alone, its prefix stripped from the names."""
     max_shard_nbytes: int | None = None
-    """Write a folder of shards of at most so many bytes; None follows the input."""
+    """The maximum size of a shard in bytes; None writes shards where the input has them."""
     align: int = safetensors.ALIGN
-    """The tensors of a file begin at a multiple of so many bytes."""
+    """The alignment of the tensor data in a file, in bytes."""
     allow_class: Sequence[str] = ()
     """Classes that are allowed: exact names for calls, patterns for what only holds data."""
     allow_unknown: bool = False
@@ -44,8 +45,7 @@ class WriteOptions:
             raise UsageError(
                 f"max_shard_nbytes (--max-shard-size) is {self.max_shard_nbytes}: a shard needs at least one byte"
             )
-        if self.max_inflated_nbytes is not None and self.max_inflated_nbytes < 0:
-            raise UsageError(f"max_inflated_nbytes is {self.max_inflated_nbytes}; expected a number of bytes")
+        inflating.check(self.max_inflated_nbytes)
         safetensors.check_align(self.align)
 
 

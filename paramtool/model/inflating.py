@@ -28,11 +28,16 @@ def set_limit(nbytes: int | None) -> None:
     _asked.set(nbytes)
 
 
+def check(nbytes: int | None) -> None:
+    """UsageError where a limit is negative."""
+    if nbytes is not None and nbytes < 0:
+        raise UsageError(f"max_inflated_nbytes is {nbytes}; expected a number of bytes")
+
+
 @contextmanager
 def limited(nbytes: int | None) -> Iterator[None]:
     """The limit for what is opened inside; None leaves it as it is.  UsageError where it is negative."""
-    if nbytes is not None and nbytes < 0:
-        raise UsageError(f"max_inflated_nbytes is {nbytes}; expected a number of bytes")
+    check(nbytes)
     token = _asked.set(_asked.get() if nbytes is None else nbytes)
     try:
         yield

@@ -106,7 +106,7 @@ NAMES: dict[str, Callable[[int], object]] = {
         name for k in range(count) for name in (f"a.{k}.lm_head.weight", f"b.{k}.wte.weight")
     ),
 }
-"""Work on names alone: what grows with it is a list of texts."""
+"""Work on lists of names, without a file."""
 
 
 @pytest.mark.parametrize("key", NAMES)
