@@ -11,7 +11,6 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -364,7 +363,7 @@ class Source:
             left = chunk[whole:]
             yield _swapped(chunk[:whole], unit)
         if backing.crc32 is not None and crc != backing.crc32:
-            raise self._damaged(replace(backing.source, crc32=backing.crc32), crc)
+            raise self._damaged(backing.source._replace(crc32=backing.crc32), crc)
 
     def _inflated(self, storage: Storage, backing: Encoded, nbytes: int) -> Iterator[bytes]:
         """The bytes of an encoded storage, inflated where that is a step; never more than `nbytes`."""

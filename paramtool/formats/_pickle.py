@@ -23,6 +23,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from paramtool.errors import ParamtoolError, UnsafeError, plural
+from paramtool.formats import _pickle_tensor
 from paramtool.formats._pickle_machine import (
     HANDLERS,
     MAX_DIGITS,
@@ -260,6 +261,8 @@ def _memoize(machine: Machine, at: int) -> int:
 
 @_opcode(b"(")
 def _mark(machine: Machine, at: int) -> int:
+    if stop := _pickle_tensor.run(machine, at - 1):
+        return stop
     machine.outer.append(machine.stack)
     machine.stack = []
     return at

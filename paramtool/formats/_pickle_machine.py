@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError
 from paramtool.formats._pickle_values import (
     ATOMS,
+    CALLS_ITS_FIRST,
     INERT,
     MAPPINGS,
     SEQUENCES,
@@ -43,8 +44,6 @@ LONG_NAME = 256
 FEW_ITEMS = 8
 """So many items of an argument are free for what a constructor does with them: the axes of a shape."""
 SPEND_SLACK = 1024
-CALLS_ITS_FIRST = {"torch._tensor._rebuild_from_type_v2", "torch.tensor._rebuild_from_type_v2"}
-"""`f(function, type, arguments, state)`: calls its first argument (torch/_tensor.py; the old name up to torch 1.8)."""
 BULKY = frozenset({tuple, list, dict})
 MAX_HANDED_ON = 64
 """So often such a function may be handed itself."""

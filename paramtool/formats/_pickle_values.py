@@ -109,6 +109,8 @@ RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 RENAMED_TYPES = {"long": "int", "unicode": "str"}
 """What protocols 0 to 2 call the types of Python 3, in both directions (`NAME_MAPPING` in Lib/_compat_pickle.py)."""
 
+CALLS_ITS_FIRST = {"torch._tensor._rebuild_from_type_v2", "torch.tensor._rebuild_from_type_v2"}
+"""`f(function, type, arguments, state)`: calls its first argument (torch/_tensor.py; the old name up to torch 1.8)."""
 MAPPINGS = frozenset({"collections.OrderedDict", "collections.defaultdict", "collections.Counter"})
 """Filled like a dict."""
 SEQUENCES = frozenset({"builtins.set", "builtins.frozenset", "collections.deque"})

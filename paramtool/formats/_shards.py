@@ -31,15 +31,15 @@ class Renumber:
         backing = storage.backing
         if isinstance(backing, Cast):
             backing = replace(backing, view=self.view(backing.view))
-        return replace(storage, id=self.first + storage.id, backing=backing)
+        return storage._replace(id=self.first + storage.id, backing=backing)
 
     def entry(self, entry: Entry) -> Entry:
         """The same entry with new numbers."""
         if isinstance(entry.value, View):
-            return replace(entry, value=self.view(entry.value))
+            return entry._replace(value=self.view(entry.value))
         if isinstance(entry.value, Compound):
             parts = {label: self.view(view) for label, view in entry.value.parts.items()}
-            return replace(entry, value=replace(entry.value, parts=parts))
+            return entry._replace(value=replace(entry.value, parts=parts))
         return entry
 
 

@@ -56,7 +56,7 @@ def with_record(checkpoint: Checkpoint, data: bytes) -> Checkpoint:
             hint="the tensors can still be read by torch.load; docs/alias-record.md describes the member",
         ) from None
     layouts = {record.LAYOUTS_KEY: json.dumps(found["layouts"])} if "layouts" in found else {}
-    entries = {n: replace(e, link=links.get(n)) for n, e in checkpoint.entries.items()} if links else checkpoint.entries
+    entries = {n: e._replace(link=links.get(n)) for n, e in checkpoint.entries.items()} if links else checkpoint.entries
     return replace(
         checkpoint,
         entries=entries,

@@ -35,7 +35,7 @@ def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
     keys = storages.run(data, body.stop, f"{source.path}: the list of storages")
     backings, end = _stacked_backings(storages, data, keys)
     notes = [f"{len(data) - end} bytes stand behind the last storage"] if end < len(data) else []
-    return checkpoint_of("stacked pickles", storages, backings, body.value, notes)
+    return checkpoint_of("stacked pickles", storages, [backings[key] for key in storages.whole], body.value, notes)
 
 
 def _stacked_backings(storages: Storages, data: Contents, keys: Result) -> tuple[dict[str, Backing], int]:
@@ -46,20 +46,21 @@ def _stacked_backings(storages: Storages, data: Contents, keys: Result) -> tuple
     if not isinstance(keys.value, list):
         raise FormatError(f"{where}: byte {position}: found no list of storages")
     for key in map(str, keys.value):
-        if key not in storages.sizes or key in backings:
+        ref = storages.whole.get(key)
+        if ref is None or key in backings:
             raise FormatError(f"{where}: storage {key!r} is listed {'twice' if key in backings else 'and never used'}")
         if position + COUNT.size > len(data):
             raise FormatError(f"{where}: byte {position}: storage {key!r} is cut off; the file is truncated")
-        dtype = storages.dtypes[key]
-        nbytes = COUNT.unpack(data[position : position + COUNT.size])[0] * (dtype.block_bytes if dtype else 1)
+        unit = ref.dtype.block_bytes if ref.dtype else 1
+        nbytes = COUNT.unpack(data[position : position + COUNT.size])[0] * unit
         position += COUNT.size
-        if nbytes != storages.sizes[key] or position + nbytes > len(data):
+        if nbytes != ref.nbytes or position + nbytes > len(data):
             raise FormatError(
                 f"{where}: byte {position - COUNT.size}: storage {key!r} has {nbytes} bytes, the pickle says "
-                f"{storages.sizes[key]}, and the file has {len(data) - position} left"
+                f"{ref.nbytes}, and the file has {len(data) - position} left"
             )
         backings[key] = ByteRange(where, position, position + nbytes)
         position += nbytes
-    if missing := storages.sizes.keys() - backings.keys():
+    if missing := storages.whole.keys() - backings.keys():
         raise FormatError(f"{where}: storage {min(missing)!r} is used and not in the list of storages")
     return backings, position

@@ -15,7 +15,7 @@ from paramtool.formats._torch_values import CONSTRUCTORS, KNOWN, InlineView, Sto
 from paramtool.formats._walk import walk
 from paramtool.model.checkpoint import Checkpoint, Entry, Unknown, Unreadable
 from paramtool.model.dtype import DType
-from paramtool.model.storage import Backing, Inline, SourceFile, Storage
+from paramtool.model.storage import Backing, ByteRange, Inline, Ranges, SourceFile, Storage
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
@@ -29,12 +29,11 @@ class Storages:
     source: SourceFile
     folder: str = ""
     """What keys are looked up under in an archive; set before each pickle is run."""
-    sizes: dict[str, int] = field(default_factory=dict)
-    """{key: bytes}, as the pickles say."""
-    ids: dict[str, int] = field(default_factory=dict)
-    dtypes: dict[str, DType | None] = field(default_factory=dict)
+    whole: dict[str, StorageRef] = field(default_factory=dict)
+    """{key: what the pickles say of it where they name it first}, in the order of their numbers."""
     locations: dict[str, None] = field(default_factory=dict)
-    inline: dict[int, bytes] = field(default_factory=dict)
+    inline: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    """{id of an array in a pickle: its storage's number and bytes}."""
     pickle_nbytes: int = 0
     """Bytes that all pickles that were run have in the file; fewer than the pickles have, where they are deflated."""
     uses: list[Use] = field(default_factory=list)
@@ -55,27 +54,26 @@ class Storages:
     def ref(self, key: str, dtype: DType | None, numel: int, location: str, view: object = None) -> StorageRef:
         """A storage, or a view on one: `(view key, offset, size)` in elements."""
         nbytes = numel * (dtype.block_bytes if dtype else 1)
-        if self.sizes.setdefault(key, nbytes) != nbytes:
-            raise ValueError(f"storage {key!r} has {self.sizes[key]} bytes in one place and {nbytes} in another")
-        self.dtypes.setdefault(key, dtype)
+        known = self.whole.get(key)
+        if known is None:
+            known = self.whole[key] = StorageRef(len(self.whole), dtype, 0, nbytes)
+        elif known.nbytes != nbytes:
+            raise ValueError(f"storage {key!r} has {known.nbytes} bytes in one place and {nbytes} in another")
         self.locations[location] = None
-        start, size = 0, nbytes
-        if isinstance(view, tuple):
-            if len(view) != 3 or dtype is None or not all(type(n) is int and n >= 0 for n in view[1:]):
-                raise ValueError(f"a view on storage {key!r} that says no place")
-            start, size = view[1] * dtype.block_bytes, view[2] * dtype.block_bytes
-        return StorageRef(self.ids.setdefault(key, len(self.ids)), dtype, start, size)
+        if not isinstance(view, tuple):
+            return known if known.dtype is dtype else known._replace(dtype=dtype)
+        if len(view) != 3 or dtype is None or not all(type(n) is int and n >= 0 for n in view[1:]):
+            raise ValueError(f"a view on storage {key!r} that says no place")
+        return StorageRef(known.id, dtype, view[1] * dtype.block_bytes, view[2] * dtype.block_bytes)
 
     def inlined(self, name: str, value: InlineView) -> View:
         """A window on a storage for bytes that are in the pickle; one storage for each array."""
-        key = f"inline {id(value.array)}"
-        number = self.ids.setdefault(key, len(self.ids))
+        number, data = len(self.whole) + len(self.inline), value.array.data or b""
+        number, _ = self.inline.setdefault(id(value.array), (number, data))
         try:
-            view = value.array.view(number, value.dtype)
+            return value.array.view(number, value.dtype)
         except ValueError as error:
             raise FormatError(f"{self.source.path}: {name!r:.200}: {error}; the pickle is damaged") from None
-        self.inline[number] = value.array.data or b""
-        return view
 
     def run(self, data: Buffer, start: int, where: str = "", stored_nbytes: int | None = None) -> Result:
         """One pickle of this file, which has `stored_nbytes` there; None where it stands there as it is."""
@@ -90,11 +88,15 @@ class Storages:
 def checkpoint_of(
     form: str,
     storages: Storages,
-    backings: Mapping[str, Backing],
+    backings: list[Backing],
     value: object,
     notes: Iterable[str] = (),
 ) -> Checkpoint:
-    """Names, views and storages together; windows that reach outside their storage are gathered and refused."""
+    """Names, views and storages together; windows that reach outside their storage are gathered and refused.
+
+    `backings` has where each of `storages.whole` is, in that order.  A storage that no tensor uses still has its bytes
+    in the file.
+    """
     where = storages.source.path
     tree, named, escaped = walk(value, where, storages.pickle_nbytes)
     roles = _tree.roles(tree)
@@ -102,15 +104,11 @@ def checkpoint_of(
     for name, tensor in named:
         found = storages.inlined(name, tensor.value) if isinstance(tensor.value, InlineView) else tensor.value
         entries[name] = Entry(found, roles.get(name, "model"), tensor.requires_grad, kind=tensor.kind)
-    # a storage that no tensor uses still has its bytes in the file; one without a member was never asked for
-    made = {
-        storages.ids[key]: Storage(storages.ids[key], storages.sizes[key], backings[key]) for key in storages.sizes
-    } | {n: Storage(n, len(data), Inline(data)) for n, data in storages.inline.items()}
     escapes = ["some names collide and have their dots escaped"] if escaped else []
     checkpoint = Checkpoint(
         format=f"torch {form}",
         files=(storages.source,),
-        storages=made,
+        storages=_storages(storages, backings),
         entries=entries,
         objects=tree,
         sections=_tree.sections(tree),
@@ -118,8 +116,18 @@ def checkpoint_of(
         unknown=merged(_unknown(storages.uses, entries)),
         notes=(*notes, *escapes),
     )
-    _check_windows(checkpoint)
+    _check_windows(checkpoint, storages)
     return _deepspeed.with_shared(checkpoint)
+
+
+def _storages(storages: Storages, backings: list[Backing]) -> Mapping[int, Storage]:
+    """The storages of a file: where those that pickles name are, in that order, and those in the pickles."""
+    plain = [one for one in backings if isinstance(one, ByteRange)]
+    if len(plain) == len(backings) and not storages.inline and (found := Ranges.of(plain)):
+        return found
+    named = [Storage(ref.id, ref.nbytes, at) for ref, at in zip(storages.whole.values(), backings, strict=True)]
+    inline = [Storage(number, len(data), Inline(data)) for number, data in storages.inline.values()]
+    return {storage.id: storage for storage in (*named, *inline)}
 
 
 def _producer(storages: Storages) -> str:
@@ -141,14 +149,15 @@ def _unknown(uses: Iterable[Use], entries: Mapping[str, Entry]) -> Iterator[Unkn
         yield Unknown(use.path, use.called or bool(by), use.arguments, by)
 
 
-def _check_windows(checkpoint: Checkpoint) -> None:
+def _check_windows(checkpoint: Checkpoint, storages: Storages) -> None:
+    nbytes = [ref.nbytes for ref in storages.whole.values()]
+    nbytes += [len(data) for _, data in storages.inline.values()]
     defects = []
     for name, view in checkpoint.windows():
-        storage = checkpoint.storages[int(view.storage)]
-        if view.byte_stop > storage.nbytes:
+        if view.byte_stop > nbytes[int(view.storage)]:
             defects.append(
-                f"{name!r}: view needs bytes {view.byte_start}-{view.byte_stop} of storage {storage.id}, "
-                f"which has {storage.nbytes}; the file is truncated or its pickle is wrong"
+                f"{name!r}: view needs bytes {view.byte_start}-{view.byte_stop} of storage {view.storage}, "
+                f"which has {nbytes[int(view.storage)]}; the file is truncated or its pickle is wrong"
             )
     if defects:
         raise Defects(checkpoint.files[0].path, defects)

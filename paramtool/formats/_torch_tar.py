@@ -39,7 +39,7 @@ def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
     body = load(data, places["pickle"][0], source.path, CONSTRUCTORS, persistent, known=KNOWN)
     storages.pickle_nbytes += body.stop - places["pickle"][0]
     storages.uses += body.uses
-    return checkpoint_of("tar", storages, backings, body.value)
+    return checkpoint_of("tar", storages, [backings[key] for key in storages.whole], body.value)
 
 
 def _tar_members(file: BinaryIO, where: str) -> dict[str, tuple[int, int]]:

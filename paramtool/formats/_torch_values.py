@@ -118,7 +118,7 @@ def _view(storage: object, offset: object, size: object, stride: object, dtype: 
     if type(storage) is not StorageRef or type(size) is not tuple or type(stride) is not tuple:
         if needs := _unknown(storage, offset, stride) or ("" if _is_size(size) else _unknown(size)):
             return Unreadable(needs)
-    elif needs := _unknown(offset):
+    elif type(offset) is not int and (needs := _unknown(offset)):
         return Unreadable(needs)
     if not isinstance(storage, StorageRef) or type(offset) is not int:
         raise ValueError(f"expected a storage and an offset, found {_path(storage)} and {_path(offset)}")

@@ -413,7 +413,10 @@ def leaf_role(name: str, inherited: str) -> str:
 
 def _path_role(path: str) -> str:
     """The role that the first telling part of a dotted path has."""
-    return next((role for part in path.split(".") if (role := _part_role(part)) != "model"), "model")
+    for part in path.split("."):
+        if (role := _part_role(part)) != "model":
+            return role
+    return "model"
 
 
 @lru_cache(4096)
@@ -439,9 +442,11 @@ def roles(objects: Node) -> dict[str, str]:
                 for key, child in pairs:
                     if isinstance(key, TensorRef):
                         found.setdefault(key.name, "model")
-                    container = not isinstance(child, TensorRef)
-                    named = container and isinstance(key, str) and role != "other"
-                    todo.append((child, role_of(str(key), role) if named else role))
+                    if isinstance(child, TensorRef):  # most of them
+                        found.setdefault(child.name, leaf_role(child.name, role))
+                    else:
+                        named = isinstance(key, str) and role != "other"
+                        todo.append((child, role_of(str(key), role) if named else role))
                 if attributes is not None:
                     todo.append((attributes, role))
             case Opaque(path, parts):
@@ -456,7 +461,7 @@ def with_roles(entries: dict[str, Entry], objects: Node) -> dict[str, Entry]:
     found = {}
     for name, entry in entries.items():
         role = known.get(name) or leaf_role(name, "model")
-        found[name] = entry if role == entry.role else replace(entry, role=role)
+        found[name] = entry if role == entry.role else entry._replace(role=role)
     return found
 
 
@@ -477,10 +482,12 @@ def _sections(objects: Node, outer: str) -> list[Section]:
         return []
     found = []
     for key, child in objects.items:
+        if isinstance(child, TensorRef):
+            continue
         names = list(tensor_names(child))
         part = word(key)
         prefix = f"{outer}{part}."
-        if names and not isinstance(child, TensorRef) and all(name.startswith(prefix) for name in names):
+        if names and all(name.startswith(prefix) for name in names):
             found.append(Section(f"{outer}{part}", prefix, _section_role(part, child)))
     return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple, NoReturn, TypeGuard
 
 from paramtool.errors import UnsafeError
 from paramtool.formats._numpy_values import DTYPE, NumpyArray, NumpyDtype, NumpyScalar
@@ -150,14 +150,17 @@ class Walk:
     def _count(self, places: int, characters: int) -> None:
         self.places += places
         self.characters += characters
-        for count, most, what in (
-            (self.places, self.bounds.places, "places"),
-            (len(self.tensors), self.bounds.tensors, "tensors"),
-            (self.characters, self.bounds.characters, "characters of names and strings"),
-        ):
-            if count > most:
-                found = f"its objects unfold to more than {most:,} {what}"
-                raise UnsafeError(f"{self.where}: {found}, with everything at each of its places; it is a bomb")
+        most = self.bounds
+        if self.places > most.places:
+            self._refuse(f"{most.places:,} places")
+        if len(self.tensors) > most.tensors:
+            self._refuse(f"{most.tensors:,} tensors")
+        if self.characters > most.characters:
+            self._refuse(f"{most.characters:,} characters of names and strings")
+
+    def _refuse(self, limit: str) -> NoReturn:
+        found = f"its objects unfold to more than {limit}"
+        raise UnsafeError(f"{self.where}: {found}, with everything at each of its places; it is a bomb")
 
     def _name(self, path: Path, tensor: Tensor) -> str:
         self.tensors.append((path, tensor))
@@ -324,6 +327,8 @@ def shared_ids(value: object) -> Shared:
         one = todo.pop()
         if not isinstance(one, (dict, list, tuple, Instance, NumpyArray, Tensor)):
             continue
+        if isinstance(one, Tensor) and one.state is None:  # most of them
+            continue
         if id(one) in seen:
             fixed = isinstance(one, (tuple, Tensor)) or (isinstance(one, Instance) and one.path in _VALUES)
             if not fixed and not (isinstance(one, NumpyArray) and one.element):
@@ -364,7 +369,7 @@ def walk(value: object, where: str, pickle_nbytes: int) -> tuple[Node, list[tupl
     first = Walk(where, bounds, shared)
     tree = first.node(value, ())
     names, escaped = names_of([path for path, _ in first.tensors])
-    if names != [unescaped_name(path) for path, _ in first.tensors]:
+    if escaped or BARE in names:
         tree = Walk(where, bounds, shared, iter(names)).node(value, ())
     return tree, [(name, tensor) for name, (_, tensor) in zip(names, first.tensors, strict=True)], escaped
 

@@ -65,8 +65,7 @@ INFLATED_PER_STORED_BYTE = 64
 sixth, and only what repeats itself without end shrinks to less than a sixty-fourth."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """One file of the archive: a name and the byte range of its payload."""
 
     name: str
@@ -103,8 +102,8 @@ def read_directory(file: BinaryIO, where: str, *, case_matters: bool = False) ->
     directory = _locate(descriptor, where)
     report = _Report(where)
     entries = list(_entries(directory, report))
-    for entry in entries:
-        _read_local(descriptor, entry, report)
+    for close in _close_together(entries):
+        _read_locals(descriptor, close, report)
     _check_names(entries, report, case_matters)
     _check_places(entries, directory, report)
     report.finish()
@@ -154,7 +153,7 @@ class _Entry:
     nbytes: int
     header_start: int
     byte_start: int = 0
-    """Of the payload; set by `_read_local`, which knows the local header's length."""
+    """Of the payload; set by `_check_local`, which knows the local header's length."""
 
 
 class _Directory(NamedTuple):
@@ -340,21 +339,56 @@ def _extra_records(extra: bytes, name: str, report: _Report) -> Iterator[tuple[i
         at = stop
 
 
-def _read_local(descriptor: int, entry: _Entry, report: _Report) -> None:
+CLOSE_NBYTES = 4 << 10
+"""Local headers that are no further apart come from one read; where members are small, that is a read for thousands."""
+TOGETHER_NBYTES = 1 << 20
+"""Of one such read."""
+
+
+def _close_together(entries: list[_Entry]) -> Iterator[list[_Entry]]:
+    """Entries whose local headers follow each other closely, in the order of the directory."""
+    close: list[_Entry] = []
+    first = last = 0
+    for entry in entries:
+        start = entry.header_start
+        if close and not (last <= start <= last + CLOSE_NBYTES and start < first + TOGETHER_NBYTES):
+            yield close
+            close = []
+        if not close:
+            first = start
+        close.append(entry)
+        last = start
+    if close:
+        yield close
+
+
+def _read_locals(descriptor: int, close: list[_Entry], report: _Report) -> None:
+    """Read the local headers of entries that are close together."""
+    first, last = close[0].header_start, close[-1]
+    data = _read_head(descriptor, last.header_start + LOCAL.size + len(last.raw) - first, first)
+    for entry in close:
+        start = entry.header_start - first
+        _check_local(data[start : start + LOCAL.size + len(entry.raw)], entry, report)
+
+
+def _read_head(descriptor: int, nbytes: int, start: int) -> bytes:
+    """Bytes from a place that the file may not have."""
+    try:
+        return pread(descriptor, nbytes, start)
+    except OverflowError:
+        return b""
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a place that no file can have
+            raise
+        return b""
+
+
+def _check_local(head: bytes, entry: _Entry, report: _Report) -> None:
     """Find out where the payload of `entry` starts.
 
     The local header must name the same member, by the same method, and be plain too.
     """
-    nbytes = LOCAL.size + len(entry.raw)
-    try:
-        head = pread(descriptor, nbytes, entry.header_start)
-    except OverflowError:
-        head = b""
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # a place that no file can have
-            raise
-        head = b""
-    if len(head) < nbytes or head[:4] != LOCAL_SIGNATURE:
+    if len(head) < LOCAL.size + len(entry.raw) or head[:4] != LOCAL_SIGNATURE:
         report.add(entry.name, f"found no local header at byte {entry.header_start:,}; expected one")
         return
     fields = LOCAL.unpack_from(head)
@@ -372,7 +406,13 @@ def _check_names(entries: list[_Entry], report: _Report, case_matters: bool) -> 
     seen: dict[bytes, bytes] = {}
     for entry in entries:
         raw = entry.raw
-        if raw[:1] == b"/" or raw[1:2] == b":" or b"\\" in raw or b"\0" in raw or b".." in raw.split(b"/"):
+        if (
+            raw[:1] == b"/"
+            or raw[1:2] == b":"
+            or b"\\" in raw
+            or b"\0" in raw
+            or (b".." in raw and b".." in raw.split(b"/"))
+        ):
             report.add(entry.name, "found a name that leaves its folder; expected a relative path with '/'")
         other = seen.setdefault(raw if case_matters else raw.lower(), raw)
         if other is raw:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cache
 from typing import BinaryIO
 
@@ -127,7 +126,7 @@ class _Arrays:
         self.noted["holds the name of another array, and is that array by declaration"] = len(self.texts)
         stored = {name: entry for name, entry in entries.items() if name not in self.texts}
         found = record.declared(stored, self.texts)
-        return {name: replace(found[name], role=entries[name].role) for name in entries}
+        return {name: found[name]._replace(role=entries[name].role) for name in entries}
 
     def finish(self) -> None:
         """Raise what was gathered, if anything; pickles first."""

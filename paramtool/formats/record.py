@@ -301,8 +301,8 @@ def declared(entries: Mapping[str, Entry], pairs: Mapping[str, str]) -> dict[str
     found = dict(entries)
     for alias, owner in pairs.items():
         link = found[owner].link or Link(owner, "storage")
-        found[owner] = replace(found[owner], link=link)
-        found[alias] = replace(found[owner], link=Link(link.alias_set, "declared", owner=link.owner or owner))
+        found[owner] = found[owner]._replace(link=link)
+        found[alias] = found[owner]._replace(link=Link(link.alias_set, "declared", owner=link.owner or owner))
     return found
 
 
@@ -390,14 +390,14 @@ def _recorded(
         entry = _stored_entry(name, view, said)
         item = record["derived"][name]
         link = replace(entry.link or _NOWHERE, position=item["position"], owner=item.get("cast", {}).get("owner", ""))
-        aliases.append((name, replace(entry, link=link)))
+        aliases.append((name, entry._replace(link=link)))
     entries = in_order(plain, aliases)
     if not {"requires_grad", "kinds"} & record.keys():
         return entries
     trainable = set(record["requires_grad"]) if "requires_grad" in record else None
     kinds = record.get("kinds", {})
     return {
-        name: replace(entry, requires_grad=None if trainable is None else name in trainable, kind=kinds.get(name, ""))
+        name: entry._replace(requires_grad=None if trainable is None else name in trainable, kind=kinds.get(name, ""))
         for name, entry in entries.items()
     }
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError, plural, some
@@ -148,7 +147,7 @@ def _merge(
         format=f"{NAME} {next(iter(shards.values())).format}" if shards else NAME,
         files=(index, *(file for shard in shards.values() for file in shard.files)),
         storages=storages,
-        entries={n: replace(e, role=roles.get(n, e.role)) for n, e in _order(entries, weight_map).items()},
+        entries={n: e._replace(role=roles.get(n, e.role)) for n, e in _order(entries, weight_map).items()},
         objects=tree,
         sections=_tree.sections(tree),
         metadata=metadata,

@@ -20,7 +20,7 @@ from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats import _sniff, _zip
 from paramtool.formats._pickle_values import Instance, Use
 from paramtool.formats._torch_storages import Storages, checkpoint_of
-from paramtool.formats._torch_values import Tensor
+from paramtool.formats._torch_values import StorageRef, Tensor
 from paramtool.formats.files import open_source
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
@@ -71,7 +71,7 @@ def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
         if others:
             storages.uses += _uses_beside(file, others, source)
     swap = _is_big_endian(file, where, members.get(f"{root}/byteorder"))
-    backings = {key: _backing(storages, key, members.get(f"{root}/{key}"), swap) for key in storages.sizes}
+    backings = [_backing(where, key, ref, members.get(f"{root}/{key}"), swap) for key, ref in storages.whole.items()]
     notes = [] if any(m.crc32 is not None for m in members.values()) else ["no CRC was computed for any member"]
     value = _with_constants(values["data"], values.get("constants"))
     found = checkpoint_of("script" if script else "zip", storages, backings, value, notes)
@@ -103,9 +103,10 @@ def _uses_beside(file: BinaryIO, members: list[_zip.Member], source: SourceFile)
 
 def _root(where: str, members: Mapping[str, _zip.Member]) -> str:
     """The one folder that holds everything; FormatError where the archive is something else."""
-    roots = {name.split("/")[0] for name in members}
-    root = next(iter(roots), "")
-    if len(roots) == 1 and (f"{root}/data.pkl" in members or f"{root}/constants.pkl" in members):
+    root = next(iter(members), "").split("/")[0]
+    inside = f"{root}/"
+    has_pickle = f"{inside}data.pkl" in members or f"{inside}constants.pkl" in members
+    if has_pickle and all(name.startswith(inside) for name in members):
         return root
     if any(name.endswith("/archive_format") for name in members):
         what = "a torch.export archive (.pt2), which this version does not read"
@@ -151,9 +152,9 @@ def _is_big_endian(file: BinaryIO, where: str, member: _zip.Member | None) -> bo
     return order == b"big"
 
 
-def _backing(storages: Storages, key: str, member: _zip.Member | None, swap: bool) -> Backing:
+def _backing(where: str, key: str, ref: StorageRef, member: _zip.Member | None, swap: bool) -> Backing:
     """Where a storage's bytes are; its member must have just the size that the pickle says."""
-    where, nbytes = storages.source.path, storages.sizes[key]
+    nbytes = ref.nbytes
     if member is None:
         raise FormatError(f"{where}: the pickle asks for storage {key!r}, which the archive does not have")
     if member.nbytes != nbytes:
@@ -161,7 +162,7 @@ def _backing(storages: Storages, key: str, member: _zip.Member | None, swap: boo
     steps = []
     if member.method == _zip.DEFLATED:
         steps.append("inflate")
-    if swap and (unit := _swap_unit(storages.dtypes[key])) > 1:
+    if swap and (unit := _swap_unit(ref.dtype)) > 1:
         steps.append(f"swap{unit}")
     crc32 = member.crc32 if nbytes else None
     if not steps:

@@ -217,7 +217,7 @@ def separated_warning(where: str, names: Collection[str]) -> str:
 def separated(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
     """A checkpoint with each of some names in a memory of its own."""
     entries = {
-        name: replace(entry, link=Link(name, "storage")) if name in names else entry
+        name: entry._replace(link=Link(name, "storage")) if name in names else entry
         for name, entry in checkpoint.entries.items()
     }
     return replace(checkpoint, entries=entries)

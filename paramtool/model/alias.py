@@ -19,9 +19,10 @@ keeps in one buffer, and are described as such.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import lcm
+from typing import NamedTuple
 
 from paramtool.model.checkpoint import Checkpoint, Entry, Link, NoData, pending
 from paramtool.model.dtype import DTYPES
@@ -35,8 +36,7 @@ _MANY_WINDOWS = 512
 """More different windows than this that span each other are taken as one memory without looking at each pair."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alias:
+class Alias(NamedTuple):
     """One name: the stored tensor that holds its bytes, its window on it, and the alias set it belongs to.
 
     The graph, the plan, the record and the reports all use it.  A pass that moves a name makes a new one.
@@ -61,7 +61,7 @@ class Alias:
     @property
     def owner(self) -> str:
         """The name under which its bytes are stored: its own, where it owns them."""
-        return str(self.window.storage)
+        return self.window.storage  # type: ignore[return-value]  # a name, in every window on what is stored
 
     @property
     def is_owner(self) -> bool:
@@ -253,6 +253,8 @@ def _pending(checkpoint: Checkpoint, keep: str) -> dict[str, str]:
     for name, entry in checkpoint.entries.items():
         if sign := pending(entry.value):
             alike.setdefault(sign, []).append(name)
+    if not alike:
+        return {}
     owners = {sign: choose(names, keep) for sign, names in alike.items()}
     return {name: owners[s] for name, entry in checkpoint.entries.items() if (s := pending(entry.value))}
 
@@ -282,10 +284,10 @@ def with_declared(checkpoint: Checkpoint, names: Mapping[str, str], behind: str)
     linked = {m.name: Link(m.alias_set, "storage") for m in graph.names.values() if m.alias_set in memory.values()}
     entries: dict[str, Entry] = {}
     for name, entry in checkpoint.entries.items():
-        entries[name] = replace(entry, link=entry.link or linked[name]) if name in linked else entry
+        entries[name] = entry._replace(link=entry.link or linked[name]) if name in linked else entry
         if name == behind:
             for new, holder in names.items():
-                entries[new] = replace(checkpoint.entries[holder], link=Link(memory[holder], "declared"))
+                entries[new] = checkpoint.entries[holder]._replace(link=Link(memory[holder], "declared"))
     return entries
 
 

@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 from paramtool.model.dtype import DType
 from paramtool.model.objects import EMPTY, Node
@@ -79,8 +80,7 @@ class Link:
     """Whether the alias stands there because its bytes are equal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """What a name stands for."""
 
     value: Value

@@ -110,6 +110,8 @@ MAX_DEPTH = 200
 def children(node: Node) -> tuple[Node, ...]:
     """What a node holds, in order; keys of mappings are not nodes."""
     match node:
+        case TensorRef() | Leaf():  # most of them
+            return ()
         case Sequence(_, items, args):
             return (*args, *items)
         case Mapping(_, pairs, attributes, args):
@@ -125,7 +127,8 @@ def walk(node: Node) -> Iterator[Node]:
     while todo:
         node = todo.pop()
         yield node
-        todo.extend(reversed(children(node)))
+        if inner := children(node):
+            todo.extend(reversed(inner))
 
 
 def tensor_names(node: Node) -> Iterator[str]:

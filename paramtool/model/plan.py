@@ -160,7 +160,7 @@ class Plan:
 
     def unmarked(self) -> Plan:
         """The plan without what only torch knows of tensors: parameters, and which of them ask for gradients."""
-        plain = {name: replace(one, requires_grad=False, kind="") for name, one in self.names.items()}
+        plain = {name: one._replace(requires_grad=False, kind="") for name, one in self.names.items()}
         return replace(self, names=plain)
 
     def sources(self) -> set[int]:

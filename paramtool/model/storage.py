@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from paramtool.model.dtype import DType
 from paramtool.model.view import View
@@ -23,8 +24,7 @@ class SourceFile:
     """Who might read it then: the permissions of st_mode."""
 
 
-@dataclass(frozen=True, slots=True)
-class ByteRange:
+class ByteRange(NamedTuple):
     """Bytes `start` to `stop` of a file, as they are."""
 
     file: str
@@ -84,8 +84,7 @@ class Constant:
 Backing = ByteRange | Encoded | Inline | Cast | Constant
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(NamedTuple):
     """A flat buffer of `nbytes` bytes."""
 
     id: int
@@ -94,25 +93,39 @@ class Storage:
 
 
 class Ranges(Mapping[int, Storage]):
-    """The storages of a file that stand there as they are, numbered from 0: two numbers each, made when asked for.
+    """The storages of a file that stand there as they are, numbered from 0: a few numbers each, made when asked for.
+
+    `crc32s` has what the container says of each; nothing where it says nothing.
 
     >>> Ranges("model.safetensors", [8, 24], [24, 32])[1].backing
     ByteRange(file='model.safetensors', start=24, stop=32, crc32=None)
     """
 
-    __slots__ = ("_file", "_starts", "_stops")
+    __slots__ = ("_crc32s", "_file", "_starts", "_stops")
 
-    def __init__(self, file: str, starts: Iterable[int], stops: Iterable[int]) -> None:
+    def __init__(self, file: str, starts: Iterable[int], stops: Iterable[int], crc32s: Iterable[int] = ()) -> None:
         self._file = file
         self._starts = array("Q", starts)
         self._stops = array("Q", stops)
+        self._crc32s = array("L", crc32s)
+
+    @classmethod
+    def of(cls, ranges: Sequence[ByteRange]) -> Ranges | None:
+        """The storages that ranges of one file are; None where they are of several, or CRCs are known of some only."""
+        files = {one.file for one in ranges}
+        known = {one.crc32 is not None for one in ranges if one.nbytes}  # the CRC of nothing is 0
+        if len(files) != 1 or len(known) > 1:
+            return None
+        crc32s = [one.crc32 or 0 for one in ranges] if True in known else []
+        return cls(files.pop(), [one.start for one in ranges], [one.stop for one in ranges], crc32s)
 
     def __getitem__(self, number: int) -> Storage:
         """The storage of that number; KeyError where there is none."""
         if not 0 <= number < len(self._starts):
             raise KeyError(number)
         start, stop = self._starts[number], self._stops[number]
-        return Storage(number, stop - start, ByteRange(self._file, start, stop))
+        crc32 = self._crc32s[number] if self._crc32s else None
+        return Storage(number, stop - start, ByteRange(self._file, start, stop, crc32))
 
     def __iter__(self) -> Iterator[int]:
         """The numbers, in order."""

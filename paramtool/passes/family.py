@@ -153,7 +153,7 @@ def renamed(found: Sequence[Unit], classes: Iterable[Sequence[Unit]]) -> Renamed
 def standing_on(graph: AliasGraph, moved: Mapping[str, str]) -> AliasGraph:
     """A graph whose owners stand on others of their dtype and shape: {owner: a name of this graph, or of none}."""
     gone = {
-        name: replace(m, window=m.window.on(moved[m.owner], m.window.byte_start), evidence="content")
+        name: m._replace(window=m.window.on(moved[m.owner], m.window.byte_start), evidence="content")
         for name, m in graph.names.items()
         if m.owner in moved
     }

@@ -71,7 +71,7 @@ class _Moves:
             window = self.seen(member.window)
             assert window is not None
             moved = window.storage != member.window.storage
-            members[name] = replace(member, window=window, evidence="content") if moved else member
+            members[name] = member._replace(window=window, evidence="content") if moved else member
         derived = {}
         for owner, one in self.derived.items():
             window = one.window and self.seen(one.window)

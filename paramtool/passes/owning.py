@@ -72,9 +72,9 @@ def _renamed(member: Alias, changed: Mapping[str, str], moved: Mapping[str, Alia
         return member
     window = member.window.on(changed[member.owner], member.window.byte_start)
     if member.owner not in moved:
-        return replace(member, window=window)
+        return member._replace(window=window)
     own = member.alias_set == moved[member.owner].alias_set
-    return replace(member, window=window, evidence=member.set_evidence if own else "content")
+    return member._replace(window=window, evidence=member.set_evidence if own else "content")
 
 
 def _seen(one: Derived, view: View, new: Mapping[str, str]) -> Derived:

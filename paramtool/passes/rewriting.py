@@ -101,7 +101,7 @@ def _marked(checkpoint: Checkpoint, converted: Iterable[Converted], made: Shared
         trains = all(entry.requires_grad for entry in entries)
         kind = "parameter" if all(entry.kind == "parameter" for entry in entries) else ""
         for target in one.targets:
-            found[target.name] = replace(found[target.name], requires_grad=trains, kind=kind)
+            found[target.name] = found[target.name]._replace(requires_grad=trains, kind=kind)
     return found
 
 
