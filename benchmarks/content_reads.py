@@ -25,9 +25,9 @@ INPUTS = (
 SEARCH = """
 import json, os, sys, time
 from paramtool import formats
-from paramtool.jobs.comparing import Looking, compare
+from paramtool.commands.compare import Looking, compare
 from paramtool.model import alias
-from paramtool.passes.content import candidates
+from paramtool.passes.dedup.candidates import candidates
 
 def io():
     with open("/proc/self/io") as file:

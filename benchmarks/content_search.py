@@ -17,7 +17,7 @@ from measure import HERE, folder, machine, make, mb, print_table, run, verdict
 SEARCH = """
 import json, resource, sys, time
 import paramtool
-from paramtool.jobs.comparing import Looking, compare
+from paramtool.commands.compare import Looking, compare
 from paramtool.model import alias
 import numpy, blake3, ml_dtypes
 checkpoint = paramtool.read(sys.argv[1])
@@ -31,7 +31,7 @@ print(json.dumps({
 """
 FAMILY = """
 import json, sys, time
-from paramtool.jobs import dedup_family
+from paramtool.commands.dedup_many import dedup_family
 import numpy, blake3
 began, busy = time.perf_counter(), time.process_time()
 found = dedup_family(sys.argv[2:], sys.argv[1], dry_run=True)

@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from gpu_fused_grid import FEWEST_ROUNDS, MODES, MOST_ROUNDS, TOLERANCE, VARIANTS, Cell
 
-from paramtool.cudnn.answers import Unsupported
 from paramtool.layouts.recorded import GRADIENTS
-from paramtool.torch._flattened import KERNEL, buffer, network
-from paramtool.torch._running import REPACKED
+from paramtool.proof.cudnn.answers import Unsupported
+from paramtool.proof.gpu.flattened import KERNEL, buffer, network
+from paramtool.proof.gpu.running import REPACKED
 
 
 class Unproved(Exception):

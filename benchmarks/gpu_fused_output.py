@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from paramtool.engine.places import check_place, writing
-from paramtool.engine.staging import Staged
+from paramtool.engine.write.places import check_place, writing
+from paramtool.engine.write.staging import Staged
 from paramtool.errors import OutputError
 
 

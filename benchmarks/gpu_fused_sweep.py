@@ -19,7 +19,7 @@ from gpu_fused_report import ON_A_CPU, SCHEMA, Result
 
 from paramtool.cli._streams import shown
 from paramtool.errors import UsageError, plural
-from paramtool.torch import _gpu
+from paramtool.proof.gpu import device as gpu
 
 
 def swept(asked: argparse.Namespace, output: Output | None) -> Result:
@@ -32,7 +32,7 @@ def swept(asked: argparse.Namespace, output: Output | None) -> Result:
     plan = spread(cells(result["settings"]))
     expected = sum(predicted(cell, asked.device, asked.seconds_per_cell) for cell in plan) / 60
     say(f"{plural(len(plan), 'configuration')}, perhaps {expected:.1f} minutes, at most {asked.minutes:g}")
-    with _gpu.without_tf32():
+    with gpu.without_tf32():
         for _ in sweep(result, plan):
             if output is not None:
                 output.write_json(result)
@@ -42,7 +42,7 @@ def swept(asked: argparse.Namespace, output: Output | None) -> Result:
 
 def _require_gpu() -> None:
     try:
-        _gpu.require_gpu()
+        gpu.require_gpu()
     except UsageError as error:
         raise UsageError(str(error), hint="--device cpu tries the script, and says nothing about cuDNN") from error
 
@@ -66,7 +66,7 @@ def started(asked: argparse.Namespace) -> Result:
 
 def _machine(device: str) -> dict[str, str]:
     if device == "cuda":
-        return _gpu.machine()
+        return gpu.machine()
     return {
         "device": "CPU",
         "cuda": "",

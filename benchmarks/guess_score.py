@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paramtool.jobs import Guessed, guess
-from paramtool.layouts.guess import Candidate
+from paramtool.commands.guess import Guessed, guess
+from paramtool.guessing.candidates import Candidate
 
 ROOT = Path(__file__).resolve().parents[1]
 TRUTH = ROOT / "fixtures" / "guess" / "truth.json"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import groupby, product
 
 from paramtool import layouts
-from paramtool.layouts import verified
+from paramtool.layouts import evidence
 from paramtool.layouts.extras import EXTRAS
 from paramtool.layouts.layout import Form, Layout, Place, Stored, stored
 from paramtool.layouts.spec import Spec
@@ -120,7 +120,7 @@ def document() -> str:
     for layout in built_in:
         holds = ", ".join(layout.holds())
         link = f"[`{layout.name}`](#{layout.name.replace('.', '')})"
-        lines.append(f"| {link} | {layout.title} | {holds} | {'; '.join(verified.evidence(layout))} |")
+        lines.append(f"| {link} | {layout.title} | {holds} | {'; '.join(evidence.evidence(layout))} |")
     for layout in built_in:
         lines += ["", *_section(layout)]
     return "\n".join(lines) + "\n"
@@ -130,7 +130,7 @@ def _section(layout: Layout) -> Iterator[str]:
     yield f"## {layout.name}"
     yield ""
     yield f"{layout.title}.  Source: {layout.source}."
-    yield f"Evidence: {'; '.join(verified.evidence(layout))}."
+    yield f"Evidence: {'; '.join(evidence.evidence(layout))}."
     if layout.always_biases:
         yield "Biases are always stored."
     if layout.max_directions == 1:

@@ -1,6 +1,6 @@
-"""Makes paramtool/passes/_tie_defaults.py: what the installed transformers takes for `tie_word_embeddings`.
+"""Makes paramtool/passes/config_ties/_defaults.py: what the installed transformers takes for `tie_word_embeddings`.
 
-python docs/make_tie_defaults.py > paramtool/passes/_tie_defaults.py
+python docs/make_tie_defaults.py > paramtool/passes/config_ties/_defaults.py
 """
 
 from __future__ import annotations

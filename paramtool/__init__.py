@@ -10,51 +10,44 @@ The public functions are resolved on first use, so that importing the package co
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from paramtool.commands.dedup import dedup
+    from paramtool.commands.dedup_many import dedup_family
+    from paramtool.commands.export import export
+    from paramtool.commands.guess import guess
+    from paramtool.commands.inspect import alias_graph, inspect
+    from paramtool.commands.load import load_file
+    from paramtool.commands.progress import Path, Progress
+    from paramtool.commands.relayout import convert, fuse, unfuse
+    from paramtool.commands.variants import Variant
+    from paramtool.commands.verify import verify
     from paramtool.formats import read
-    from paramtool.jobs import (
-        alias_graph,
-        convert,
-        dedup,
-        dedup_family,
-        export,
-        fuse,
-        guess,
-        inspect,
-        load_file,
-        unfuse,
-        verify,
-    )
-    from paramtool.jobs._progress import Path, Progress
-    from paramtool.jobs.varianting import Variant
     from paramtool.layouts.own import register_layout
-    from paramtool.passes.wanted import Wanted
+    from paramtool.passes.compat.wanted import Wanted
 
 __version__ = "0.1.0"
 __all__ = [
     "__version__", "alias_graph", "convert", "dedup", "dedup_family", "export", "fuse", "guess", "inspect", "load_file",
     "read", "register_layout", "unfuse", "variants", "verify",
 ]  # fmt: skip
+PLACES = {
+    "alias_graph": "commands.inspect", "convert": "commands.relayout", "dedup": "commands.dedup",
+    "dedup_family": "commands.dedup_many", "export": "commands.export", "fuse": "commands.relayout",
+    "guess": "commands.guess", "inspect": "commands.inspect", "load_file": "commands.load", "read": "formats",
+    "register_layout": "layouts.own", "unfuse": "commands.relayout", "verify": "commands.verify",
+}  # fmt: skip
+"""{public function: the module that has it}."""
 
 
 def __getattr__(name: str) -> object:
     """Import a public function when it is first asked for."""
-    if name == "read":
-        from paramtool.formats import read
-
-        return read
-    if name == "register_layout":
-        from paramtool.layouts.own import register_layout
-
-        return register_layout
-    if name in __all__:
-        from paramtool import jobs
-
-        return getattr(jobs, name)
+    if module := PLACES.get(name):
+        return getattr(import_module(f"paramtool.{module}"), name)
     raise AttributeError(f"module 'paramtool' has no attribute {name!r}")
 
 
@@ -79,10 +72,10 @@ def variants(
     not there; FormatError where a file or a config is damaged, contradicts itself or cannot be built.  UnsafeError,
     `allow_class` and `allow_unknown` as of `read`, for checkpoints among `against`, too.
     """
-    from paramtool import jobs
-    from paramtool.jobs._progress import silent
+    from paramtool.commands import variants as variants_command
+    from paramtool.commands.progress import silent
 
-    return jobs.variants(
+    return variants_command.variants(
         path,
         against,
         only=only,
@@ -96,7 +89,7 @@ def variants(
 
 def _wanted_from_config(path: str) -> tuple[Mapping[str, Wanted], Mapping[str, Wanted]]:
     try:
-        from paramtool.torch._transformers import wanted_from_config
+        from paramtool.torch.transformers_models import wanted_from_config
     except ModuleNotFoundError as error:
         from paramtool.errors import UsageError
 

@@ -1,1 +1,1 @@
-"""The command line: every command is one call of `jobs`."""
+"""The command line: every command is one call of `paramtool.commands`."""

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from paramtool.errors import UsageError
-from paramtool.formats._hf_config import NAME
+from paramtool.formats.hf_config import NAME
 
 
 def asked(config: str, path: str) -> str:
@@ -27,7 +27,7 @@ def names_of(path: str) -> dict[str, dict[str, Any]]:
     `paramtool.torch` knows torch: it is imported by its name, when it is asked for.
     """
     try:
-        both = import_module("paramtool.torch._transformers").wanted_from_config(path)
+        both = import_module("paramtool.torch.transformers_models").wanted_from_config(path)
     except ImportError as error:
         raise UsageError(f"{path}: a model is built by torch and transformers: {error}",
                          hint="pip install 'paramtool[torch]' transformers") from None  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paramtool.cli import _render
-from paramtool.jobs.declaring import DeclaredTies, apart_text
-from paramtool.passes.declared import BROKEN, Declared
+from paramtool.commands.config_ties import DeclaredTies, apart_text
+from paramtool.passes.config_ties.table import BROKEN, Declared
 
 RESULT_TEXTS = {
     "tied": "declared and tied",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._align import physical
 from paramtool.cli._text import NEXT, load_line, plural, size, verify_line, wrapped
-from paramtool.jobs import Family, Options
+from paramtool.commands import dedup_many
+from paramtool.commands.dedup import Options
+from paramtool.commands.dedup_many import Family
 
 MANY = 8
 """So many inputs are listed; --json lists all."""
@@ -16,7 +17,7 @@ MANY = 8
 
 def run(inputs: Sequence[str], output: str, options: Options, share_renamed: bool, as_json: bool) -> None:
     """One call of the library, and its report."""
-    found = jobs.dedup_family(inputs, output, options, share_renamed=share_renamed, progress=_render.progress)
+    found = dedup_many.dedup_family(inputs, output, options, share_renamed=share_renamed, progress=_render.progress)
     _render.warn(*found.warnings)
     if as_json:
         from paramtool.cli import _json_family

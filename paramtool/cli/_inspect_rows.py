@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from paramtool.cli import _render
 from paramtool.cli._text import count, named, plural, quoted, size
-from paramtool.formats._policy import is_allowed, is_dangerous
-from paramtool.jobs import Inspection
+from paramtool.commands.inspect import Inspection
+from paramtool.formats.policy import is_allowed, is_dangerous
 from paramtool.model.alias import Alias, FusedBlock
 from paramtool.model.checkpoint import PENDING, Compound, Entry, NoData, Unknown, Unreadable
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
-    from paramtool.passes.recognise import FusedNetwork
+    from paramtool.passes.rnn.buffers import FusedNetwork
 
 MANY = 8
 """So many groups or names are listed; --tensors and --json list all."""
@@ -307,7 +307,7 @@ def _next_dedup(found: Inspection, path: str) -> Iterator[_render.Row]:
 
 def _refused(found: Inspection) -> set[str]:
     """Tensors that dedup cannot write to safetensors."""
-    from paramtool.formats._codes import CODE_OF
+    from paramtool.formats.safetensors.dtypes import CODE_OF
 
     refused = set()
     for name, entry in found.checkpoint.entries.items():

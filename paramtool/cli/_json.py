@@ -16,11 +16,15 @@ from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Orde
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
-    from paramtool.jobs import Deduped, Exported, Inspection, Relayouted, Verified
-    from paramtool.jobs.declaring import DeclaredTies
+    from paramtool.commands.config_ties import DeclaredTies
+    from paramtool.commands.dedup import Deduped
+    from paramtool.commands.export import Exported
+    from paramtool.commands.inspect import Inspection
+    from paramtool.commands.relayout import Relayouted
+    from paramtool.commands.verify import Verified
     from paramtool.model.match import Content
-    from paramtool.passes.declared import Declared
-    from paramtool.passes.recognise import FusedNetwork
+    from paramtool.passes.config_ties.table import Declared
+    from paramtool.passes.rnn.buffers import FusedNetwork
 
 
 MAX_OBJECTS = 10_000

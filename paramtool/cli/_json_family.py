@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paramtool.jobs import Family
+    from paramtool.commands.dedup_many import Family
 
 
 def family(found: Family) -> dict[str, Any]:

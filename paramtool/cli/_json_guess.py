@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paramtool.jobs import Guessed
-    from paramtool.jobs.guessing import Considered
-    from paramtool.layouts.guess import Candidate
+    from paramtool.commands.guess import Considered, Guessed
+    from paramtool.guessing.candidates import Candidate
 
 
 def guessed(found: Guessed, at: str | None) -> dict[str, Any]:

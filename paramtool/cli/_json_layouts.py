@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from paramtool.cli._json import outcome
-from paramtool.layouts import verified
+from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
-    from paramtool.jobs import Relayouted
+    from paramtool.commands.relayout import Relayouted
     from paramtool.layouts.layout import Form, Layout
     from paramtool.layouts.recorded import Record
-    from paramtool.passes.relayout import Converted
+    from paramtool.passes.rnn.convert import Converted
 
 
 def layouts(found: tuple[Layout, ...]) -> dict[str, Any]:
@@ -35,8 +35,8 @@ def _layout(one: Layout) -> dict[str, Any]:
         ],
         "forms": [_form(form) for form in one.forms],
         "source": one.source,
-        "proof": list(verified.evidence(one)),
-        "gpu": {"verified": verified.on_gpu(one), "records": [_record(r) for r in verified.speaking(one)]}
+        "proof": list(evidence.evidence(one)),
+        "gpu": {"verified": evidence.on_gpu(one), "records": [_record(r) for r in evidence.speaking(one)]}
         if one.gpu
         else None,
         "note": one.note,
@@ -85,5 +85,5 @@ def _network(one: Converted) -> dict[str, Any]:
         "kept": [target.name for target in one.kept],
         "changes": [{"kind": change.kind, "what": change.what} for change in one.changes],
         "options": dict(one.options),
-        "proof": list(verified.evidence(one.layout)),
+        "proof": list(evidence.evidence(one.layout)),
     }

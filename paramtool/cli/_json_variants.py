@@ -7,8 +7,8 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from paramtool.jobs import Variant
-    from paramtool.passes.variants import Apart
+    from paramtool.commands.variants import Variant
+    from paramtool.passes.compat.check import Apart
 
 
 def variants(path: str, found: Sequence[Variant]) -> dict[str, Any]:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from paramtool import jobs
 from paramtool.cli import _allow, _each, _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._text import FILE, NEXT, Size, came_along, opens, plural, size, verify_line
-from paramtool.layouts import verified
+from paramtool.commands import relayout as relayout_command
+from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
-    from paramtool.jobs import Relayouted
-    from paramtool.passes.relayout import Converted
+    from paramtool.commands.relayout import Relayouted
+    from paramtool.passes.rnn.convert import Converted
 
 F = TypeVar("F", bound=Callable[..., Any])
 EPILOG = "Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 5 does not fit the layout, 6 no form, 7 output."
@@ -127,7 +127,7 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     yield ("names", plural(len(found.plan.order), "name"), read_back, f"{found.seconds:.1f} s")
     sides = (side for one in found.converted for side in (one.source.layout, one.layout))
     for layout in {layout.name: layout for layout in sides}.values():
-        yield ("evidence", layout.name, "; ".join(verified.evidence(layout)))
+        yield ("evidence", layout.name, "; ".join(evidence.evidence(layout)))
     if found.written:
         yield (NEXT, verify_line(found.output, found.input, found.section, _flag(found)))
 
@@ -158,8 +158,8 @@ def run(path: str, output: str | None, command: str, flags: dict[str, Any], **mo
 
         from paramtool.cli import _json_layouts
 
-        together = jobs.relayout_each(path, output, progress=_render.progress, **options(flags), **more)
+        together = relayout_command.relayout_each(path, output, progress=_render.progress, **options(flags), **more)
         _each.report(together, flags["as_json"], _json_layouts.relayouted, partial(_rows, command=command), _flag)
         return
-    found = jobs.relayout(path, output, progress=_render.progress, **options(flags), **more)
+    found = relayout_command.relayout(path, output, progress=_render.progress, **options(flags), **more)
     report(found, flags["as_json"], command)

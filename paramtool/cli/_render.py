@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from paramtool.cli._text import shown
-from paramtool.jobs._progress import Advance
+from paramtool.commands.progress import Advance
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import click
 
 from paramtool.cli._streams import shown as shown
+from paramtool.commands.sizes import parse_size as parse_size
+from paramtool.commands.sizes import size as size
 from paramtool.errors import plural as plural
-from paramtool.jobs.sizes import parse_size as parse_size
-from paramtool.jobs.sizes import size as size
 
 OUTPUT = "Ends in .safetensors, or in .pt, .pth, .bin or .ckpt for torch's format; of a folder, a folder."
 """What every command says of its output."""
@@ -69,7 +69,7 @@ def came_along(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 def _like_weights(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """The row for files that came along under names of weights: they are no smaller than they were."""
-    from paramtool.jobs._companions import other_weights
+    from paramtool.commands.output.sidecars import other_weights
 
     if found := other_weights(names):
         more = f" and {len(found) - MANY} more" if len(found) > MANY else ""

@@ -8,7 +8,6 @@ from itertools import islice
 
 import click
 
-from paramtool import jobs
 from paramtool.cli import _config, _each, _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._allow import allowing
@@ -27,8 +26,10 @@ from paramtool.cli._text import (
     verify_line,
     wrapped,
 )
-from paramtool.jobs import Deduped
-from paramtool.jobs._progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands.dedup import Deduped
+from paramtool.commands.output import options as options_command
+from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
 from paramtool.model.alias import Alias
 from paramtool.passes import select
 
@@ -105,7 +106,7 @@ def command(
         raise click.BadParameter("is for one input", param_hint="--ties-from-config")
     asked = () if config is None else (_config.asked(config, ckpt[0]),)
     model = _config.names_of(config or asked[0]) if asked else {}
-    options = jobs.Options(
+    options = dedup_command.Options(
         keep=keep,
         ties=model.get("ties", {}),
         weights=weights,
@@ -142,11 +143,11 @@ def command(
     if each:
         from paramtool.cli import _json
 
-        together = jobs.dedup_each(ckpt[0], output, options, progress=_render.progress)
+        together = dedup_command.dedup_each(ckpt[0], output, options, progress=_render.progress)
         _each.report(together, as_json, _json.deduped, _rows, _flag)
         return
-    given = jobs.Given(reads=asked, saved_ties=model.get("saved_ties", {}))
-    found = jobs.dedup(ckpt[0], output, options, given=given, progress=_render.progress)
+    given = options_command.Given(reads=asked, saved_ties=model.get("saved_ties", {}))
+    found = dedup_command.dedup(ckpt[0], output, options, given=given, progress=_render.progress)
     _render.warn(*found.warnings)
     if as_json:
         from paramtool.cli import _json

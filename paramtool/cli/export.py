@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool import jobs
 from paramtool.cli import _each, _render
 from paramtool.cli._align import ALIGN, physical
 from paramtool.cli._allow import allowing
 from paramtool.cli._config import asked, names_of
 from paramtool.cli._text import FILE, NEXT, OUTPUT, Size, came_along, named, plural, size, verify_line
+from paramtool.commands import export as export_command
+from paramtool.commands.export import MAX_EXPANDED_NBYTES
+from paramtool.commands.name_lists import STANDARD_INPUT, read_names
+from paramtool.commands.output import options as options_command
 from paramtool.errors import UsageError
-from paramtool.formats._hf_config import NAME
-from paramtool.jobs._names import STANDARD_INPUT, read_names
-from paramtool.jobs.exporting import MAX_EXPANDED_NBYTES
+from paramtool.formats.hf_config import NAME
 
 if TYPE_CHECKING:
-    from paramtool.jobs import Exported
+    from paramtool.commands.export import Exported
 
 MANY = 8
 """So many names are listed; --json lists all."""
@@ -80,20 +81,20 @@ def command(
 
         del options["like_only"]
         _each.report(
-            jobs.export_each(path, output, **options),
+            export_command.export_each(path, output, **options),
             as_json,
             _json.exported,
             partial(_rows, like=None),
             lambda found: "--subset",
         )
         return
-    run = partial(jobs.export, path, output, **options)
+    run = partial(export_command.export, path, output, **options)
     if config is not None:
         chosen = asked(config, path)
         brings = {NAME: chosen} if config else {}  # a folder gets the config that its names are of
-        found = _of_config(config or chosen, partial(run, given=jobs.Given(reads=(chosen,), brings=brings)))
+        found = _of_config(config or chosen, partial(run, given=options_command.Given(reads=(chosen,), brings=brings)))
     elif names is not None:
-        given = jobs.Given(reads=() if names == STANDARD_INPUT else (names,))
+        given = options_command.Given(reads=() if names == STANDARD_INPUT else (names,))
         found = run(names=read_names(names), like=like, all_names=all_names, given=given)
     else:
         found = run(like=like, all_names=all_names)

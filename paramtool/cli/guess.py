@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._allow import allowing
 from paramtool.cli._text import FILE, plural, quoted
+from paramtool.commands import guess as guess_command
 
 if TYPE_CHECKING:
-    from paramtool.jobs import Guessed
-    from paramtool.jobs.guessing import Considered
-    from paramtool.layouts.guess import Candidate
+    from paramtool.commands.guess import Considered, Guessed
+    from paramtool.guessing.candidates import Candidate
 
 MANY_ALIKE = 4
 """So many other layouts are named; --json lists all."""
@@ -53,9 +52,9 @@ def command(
     $ paramtool guess old.params --at lstm_parameters --spec "lstm hidden=100"
     """
     if toml is not None:
-        _render.lines(jobs.guess(path, at, values=False, **allowed).toml(toml).splitlines())
+        _render.lines(guess_command.guess(path, at, values=False, **allowed).toml(toml).splitlines())
         return 0
-    found = jobs.guess(path, at, limit, spec=spec, values=not no_values, progress=_render.progress, **allowed)
+    found = guess_command.guess(path, at, limit, spec=spec, values=not no_values, progress=_render.progress, **allowed)
     if as_json:
         from paramtool.cli import _json_guess
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool import jobs
 from paramtool.cli import _each, _render
 from paramtool.cli._allow import allowing
 from paramtool.cli._endings import Failure, failure
 from paramtool.cli._text import FILE, plural
+from paramtool.commands import inspect as inspect_command
+from paramtool.commands import rules as ruling
+from paramtool.commands.inspect import Inspection
+from paramtool.commands.progress import MIN_EQUAL_NBYTES
+from paramtool.commands.rules import KINDS, Finding, Rule
 from paramtool.errors import MAX_LISTED, UnsafeError, UsageError
-from paramtool.jobs import Inspection
-from paramtool.jobs import rules as ruling
-from paramtool.jobs._progress import MIN_EQUAL_NBYTES
-from paramtool.jobs.rules import KINDS, Finding, Rule
 
 if TYPE_CHECKING:
     from paramtool.cli._json_text import Kept
@@ -95,7 +95,7 @@ def command(
     smallest = 1 if equal else MIN_EQUAL_NBYTES  # a rule counts every byte
 
     def look(path: str) -> _Seen:
-        found = jobs.inspect(
+        found = inspect_command.inspect(
             path, digests=digest, equal=equal, min_equal_nbytes=smallest, config=config, weights=weights, only=only,
             allow_class=allow_class, allow_unknown=allow_unknown, progress=_render.progress,
         )  # fmt: skip

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._text import FILE, plural
-from paramtool.layouts import verified
+from paramtool.commands import layouts as layouts_command
+from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
     from paramtool.layouts.layout import Form, Layout
@@ -27,8 +27,8 @@ def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> No
     $ paramtool layouts
     $ paramtool layouts mxnet.gates
     """
-    found = jobs.layouts(name, layout_files=layout_file)
-    _render.warn(*verified.broken())
+    found = layouts_command.layouts(name, layout_files=layout_file)
+    _render.warn(*evidence.broken())
     if as_json:
         from paramtool.cli import _json_layouts
 
@@ -42,7 +42,7 @@ def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> No
 def _list(found: tuple[Layout, ...]) -> Iterator[_render.Row]:
     label = "layout"
     for layout in found:
-        yield (label, layout.name, layout.title, ", ".join(layout.holds()), "; ".join(verified.evidence(layout)))
+        yield (label, layout.name, layout.title, ", ".join(layout.holds()), "; ".join(evidence.evidence(layout)))
         label = ""
     yield ("next", "paramtool layouts NAME", "shows its tensors, options and sources")
 
@@ -59,8 +59,8 @@ def _show(layout: Layout) -> Iterator[_render.Row]:
     if layout.note:
         yield ("note", layout.note)
     yield ("source", layout.source)
-    yield from (("proof", proof) for proof in verified.evidence(layout))
-    for record, why in verified.judged(layout):
+    yield from (("proof", proof) for proof in evidence.evidence(layout))
+    for record, why in evidence.judged(layout):
         yield ("record", record.name, record.words(), record.data["date"], f"does not count: {why}" if why else "")
 
 

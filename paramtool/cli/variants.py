@@ -11,10 +11,10 @@ import paramtool
 from paramtool.cli import _render
 from paramtool.cli._allow import allowing
 from paramtool.cli._text import FILE, plural, quoted
-from paramtool.engine.difference import told
+from paramtool.engine.compare.difference import told
 
 if TYPE_CHECKING:
-    from paramtool.jobs import Variant
+    from paramtool.commands.variants import Variant
 
 MANY = 8
 """So many names are listed; --json lists all."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._allow import allowing
 from paramtool.cli._text import FILE, plural
+from paramtool.commands import verify as verify_command
 
 
 @click.command("verify", epilog="Exit codes: 0 equal, 1 differences, 2 usage, 3 bad file, 4 unsafe file.")
@@ -42,10 +42,10 @@ def command(
     \b
     $ paramtool verify model.dedup.safetensors --against model.pt
     """
-    run: Callable[..., jobs.Verified]
+    run: Callable[..., verify_command.Verified]
     if each and (weights is not None or only is not None):
         raise click.UsageError("--weights and --only are for one set of weights, and --each compares all")
-    run = jobs.verify_each if each else partial(jobs.verify, only=only, weights=weights)
+    run = verify_command.verify_each if each else partial(verify_command.verify, only=only, weights=weights)
     found = run(out, against, subset=subset, tensors_only=tensors_only, progress=_render.progress, **allowed)
     _render.warn(*found.warnings)
     if as_json:

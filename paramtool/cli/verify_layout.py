@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool import jobs
 from paramtool.cli import _render
 from paramtool.cli._text import FILE
 from paramtool.errors import UsageError
-from paramtool.layouts import verified
+from paramtool.layouts import evidence
+from paramtool.proof import record_file
 
 if TYPE_CHECKING:
     from paramtool.layouts.layout import Layout
@@ -48,9 +48,9 @@ def command(layout: str, quick: bool, library: str | None, output: str | None, a
     $ paramtool verify-layout cudnn -o record.json
     $ paramtool verify-layout cudnn --library libcudnn.so.9
     """
-    table = jobs.to_verify(layout)
+    table = record_file.to_verify(layout)
     if output is not None:
-        jobs.check_record_place(output, force=force, inputs=[library] if library else [])
+        record_file.check_record_place(output, force=force, inputs=[library] if library else [])
     try:
         found = _record(layout, quick, library, output, force)
     except UsageError:
@@ -71,11 +71,11 @@ def _record(layout: str, quick: bool, library: str | None, output: str | None, f
     def keep(document: dict[str, Any], ended: bool = False) -> None:
         nonlocal written
         if output is not None and (ended or not earlier):
-            jobs.write_record(document, output, force=force or written)
+            record_file.write_record(document, output, force=force or written)
             written = True
 
     if library is not None:
-        found = jobs.ask_library(library, layout, quick=quick, progress=_render.counted)
+        found = record_file.ask_library(library, layout, quick=quick, progress=_render.counted)
     else:
         found = _verify(layout, quick=quick, progress=_render.counted, keep=keep)
     keep(found, ended=True)
@@ -84,7 +84,7 @@ def _record(layout: str, quick: bool, library: str | None, output: str | None, f
 
 def _verify(layout: str, **how: Any) -> dict[str, Any]:
     try:
-        verify = import_module("paramtool.torch").verify_layout
+        verify = import_module("paramtool.proof").verify_layout
     except (ImportError, OSError, RuntimeError) as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
         hint = "pip install 'paramtool[torch]'" if missing else "python -c 'import torch' says the same"
@@ -96,8 +96,8 @@ def _verify(layout: str, **how: Any) -> dict[str, Any]:
 def _evidence(table: Layout) -> Iterator[_render.Row]:
     """What is known of a layout where it cannot be verified now."""
     yield ("layout", table.name, table.title)
-    yield from (("evidence", words) for words in verified.evidence(table))
-    for record, why in verified.judged(table):
+    yield from (("evidence", words) for words in evidence.evidence(table))
+    for record, why in evidence.judged(table):
         counts = [_counted(part["counts"]) for part in record.parts.values()]
         yield ("record", record.words(), *counts, record.data["date"], f"does not count: {why}" if why else "")
 

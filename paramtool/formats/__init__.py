@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural
-from paramtool.formats import _sniff, _weights, table
-from paramtool.formats._weights import Weights
+from paramtool.formats import sniff, table
 from paramtool.formats.files import is_folder, open_source, unreadable
+from paramtool.formats.folder import weight_names
+from paramtool.formats.folder.weight_names import Weights
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import tensor_names
 
@@ -67,9 +68,9 @@ def opened(
     allow_unknown: bool = False,
 ) -> Weights:
     """The same, with the name that its weights have in an output folder, and the copies of them beside it."""
-    from paramtool.formats import _policy
+    from paramtool.formats import policy
 
-    allowed = _policy.checked(allow_class)
+    allowed = policy.checked(allow_class)
     found = looked_at(path, weights, allow_class=allowed, allow_unknown=allow_unknown)
     _refuse(found, allowed, allow_unknown)
     return found
@@ -77,10 +78,10 @@ def opened(
 
 def _refuse(found: Weights, allow_class: tuple[str, ...], allow_unknown: bool) -> None:
     """UnsafeError where a set of weights is unsafe, or a copy beside it, which is read to compare it."""
-    from paramtool.formats import _policy
+    from paramtool.formats import policy
 
     for read in (found.checkpoint, *(copy.checkpoint for copy in found.copies)):
-        _policy.refuse(read.files[0].path, read.unknown, allow_class, allow_unknown)
+        policy.refuse(read.files[0].path, read.unknown, allow_class, allow_unknown)
 
 
 def describe(
@@ -104,26 +105,27 @@ def looked_at(
     path = os.fspath(path)
     with _judging(path, allow_class, allow_unknown):
         if is_folder(path):
-            from paramtool.formats import _sets
+            from paramtool.formats.folder import weight_sets
 
-            return _sets.only(path, read_file, weights)
+            return weight_sets.only(path, read_file, weights)
         if weights is not None:
             raise UsageError(f"{path}: --weights {weights!r} is for folders, and this is a file")
-        return Weights(path, read_file(path), _weights.of_file(path))
+        return Weights(path, read_file(path), weight_names.of_file(path))
 
 
 def opened_each(
     folder: str | os.PathLike[str], *, allow_class: Sequence[str] = (), allow_unknown: bool = False
 ) -> dict[str, list[Weights]]:
     """Every set of weights of a folder and of those inside: {folder inside, empty for itself: sets}."""
-    from paramtool.formats import _policy, _sets
+    from paramtool.formats import policy
+    from paramtool.formats.folder import weight_sets
 
     folder = os.fspath(folder)
     if os.path.isfile(folder):
         raise UsageError(f"{folder}: --each is for folders, and this is a file")
-    allowed = _policy.checked(allow_class)
+    allowed = policy.checked(allow_class)
     with _judging(folder, allowed, allow_unknown):
-        found = _sets.every(folder, read_file)
+        found = weight_sets.every(folder, read_file)
     for sets in found.values():
         for one in sets:
             _refuse(one, allowed, allow_unknown)
@@ -145,9 +147,9 @@ def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool) -> Iter
     except ParamtoolError as error:
         if not error.asked:
             raise
-        from paramtool.formats import _policy
+        from paramtool.formats import policy
 
-        raise _policy.judged(path, error, _policy.checked(allow_class), allow_unknown) from None
+        raise policy.judged(path, error, policy.checked(allow_class), allow_unknown) from None
     finally:
         if collects:
             gc.enable()
@@ -156,14 +158,14 @@ def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool) -> Iter
 def read_file(path: str) -> Checkpoint:
     """Describe one file, or the shards of one index."""
     head, nbytes = _head(path)
-    if os.path.basename(path).endswith(_sniff.DISTRIBUTED):
+    if os.path.basename(path).endswith(sniff.DISTRIBUTED):
         raise FormatError(
             f"{path}: is a part of a folder of torch.distributed.checkpoint, which this version does not read",
-            hint=_sniff.one_file(os.path.dirname(path)),
+            hint=sniff.one_file(os.path.dirname(path)),
         )
-    if not _weights.is_index(head, path):
+    if not weight_names.is_index(head, path):
         return _alone(_read_as(path, head, nbytes))
-    from paramtool.formats import sharded
+    from paramtool.formats.safetensors import sharded
 
     return sharded.read(path, read_whole)
 
@@ -211,18 +213,18 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
     except OSError as error:
         raise unreadable(os.fsdecode(error.filename or path), error) from None
     except (FormatError, UnsafeError) as error:
-        from paramtool.formats import _scan
+        from paramtool.formats import scan
 
-        error.asked = _scan.scan(path)
+        error.asked = scan.scan(path)
         raise
     raise _foreign(path, head)
 
 
 def _foreign(path: str, head: bytes) -> FormatError:
     """What a file is that no reader takes, and what its pickles ask for."""
-    from paramtool.formats import _scan
+    from paramtool.formats import scan
 
-    scanned = _scan.scan_file(path)
+    scanned = scan.scan_file(path)
     text = head.lstrip().lower() if head.lstrip()[:1] == b"<" else head
     start = b"\x80" if scanned.is_pickle else text
     foreign = next(foreign for foreign in FOREIGN if start.startswith(foreign.start))

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.errors import UsageError
-from paramtool.formats import _sniff
+from paramtool.formats import sniff as _sniff
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -89,7 +89,7 @@ FORMATS = (
             Form("torch tar (0.1.1 to 0.1.9)", "`ustar`, members `pickle`, `storages`, `tensors`", "yes"),
             Form("TorchScript zip", "`constants.pkl`", "yes", "its tensors"),
         ),
-        "paramtool.formats.torch",
+        "paramtool.formats.torch.read",
         (".pt", ".pth", ".bin", ".ckpt"),
     ),
     Format(
@@ -98,7 +98,7 @@ FORMATS = (
         (".safetensors",),
         (Form("safetensors", "a header length, then `{`", "no: by the [alias record](alias-record.md)",
               written="yes"),),
-        "paramtool.formats.safetensors",
+        "paramtool.formats.safetensors.read",
         (".safetensors",),
     ),
     Format(
@@ -106,14 +106,14 @@ FORMATS = (
         _sniff.is_mxnet,
         (".params",),
         (Form("MXNet `.params` (all versions of its arrays)", "the list's magic number `0x112`", "no"),),
-        "paramtool.formats.mxnet",
+        "paramtool.formats.mxnet.params",
     ),
     Format(
         "npz",
         _sniff.is_npz,
         (".npz", ".npy", ".params"),
         (Form("`.npz`, `.npy`, and the `.params` of MXNet 2", "`\\x93NUMPY`; `PK` and a first member `*.npy`", "no"),),
-        "paramtool.formats.npz",
+        "paramtool.formats.numpy.npz",
     ),
     Format(
         "keras",
@@ -121,21 +121,21 @@ FORMATS = (
         (".h5", ".hdf5", ".keras"),
         (Form("Keras `.h5`, `.weights.h5`, `.keras`; any HDF5", "`\\x89HDF`; `PK` and a first member of Keras'",
               "yes: hard links", "yes, with h5py"),),
-        "paramtool.formats.keras",
+        "paramtool.formats.hdf5.keras",
     ),
     Format(
         "jld2",
         _sniff.is_jld2,
         (".jld2",),
         (Form("JLD2", "`HDF5-based Julia Data Format`", "yes: references", "its arrays, with h5py"),),
-        "paramtool.formats.jld2",
+        "paramtool.formats.hdf5.jld2",
     ),
     Format(
         "onnx",
         _sniff.is_onnx,
         (".onnx",),
         (Form("ONNX, and files beside it", "a `ModelProto`'s first fields", "yes: one range of a file beside it"),),
-        "paramtool.formats.onnx",
+        "paramtool.formats.onnx.model",
     ),
 )  # fmt: skip
 """Paramtool's own.  At most one of them recognises a file, so that their order says nothing."""

@@ -17,7 +17,7 @@ FILES = (
     "torch", "cudnn", "mxnet", "keras", "tf1", "flax", "haiku", "equinox", "flux", "onnx", "onednn", "miopen", "paddle",
     "chainer", "coreml", "tensorrt", "cntk", "lasagne",
 )  # fmt: skip
-"""Modules of this package, each with a tuple LAYOUTS."""
+"""Modules of `tables`, each with a tuple LAYOUTS."""
 registered: dict[str, Layout] = {}
 """{name: layout} of those that this process registered, see `own.register_layout`."""
 
@@ -27,7 +27,7 @@ def built_in() -> dict[str, Layout]:
     """{name: layout} of those that come with paramtool."""
     found: dict[str, Layout] = {}
     for file in FILES:
-        for layout in import_module(f"paramtool.layouts.{file}").LAYOUTS:
+        for layout in import_module(f"paramtool.layouts.tables.{file}").LAYOUTS:
             found[layout.name] = layout
     return found
 
@@ -53,7 +53,7 @@ def find(name: str) -> Layout:
     LayoutError where a package declares that name and is broken.
     """
     file = name.split(".")[0]
-    for layout in import_module(f"paramtool.layouts.{file}").LAYOUTS if file in FILES else _at_hand():
+    for layout in import_module(f"paramtool.layouts.tables.{file}").LAYOUTS if file in FILES else _at_hand():
         if layout.name == name:
             found: Layout = layout
             return found

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from paramtool.errors import UsageError
-from paramtool.layouts import spec_words
+from paramtool.layouts import _spec_words
 
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
 """Gates in torch's letters and order: input, forget, candidate, output; reset, update, candidate; the one of an RNN."""
@@ -220,7 +220,7 @@ def parse(text: str) -> dict[str, object]:
     """
     facts: dict[str, object] = {}
     for written in re.findall(r"[^\s(]+(?:\([^)]*\))?|\S+", text):
-        for word in spec_words.same(written):
+        for word in _spec_words.same(written):
             name, value = _fact(word, written)
             if name in facts and facts[name] != value:
                 raise UsageError(f"{name} is said twice in {text!r}")
@@ -248,7 +248,7 @@ def _fact(word: str, written: str) -> tuple[str, object]:
     kind = TYPES.get(name)
     if kind is None or name == "kind" or (not equals and kind != "bool"):
         known = {n: n if t == "bool" else f"{n}=..." for n, t in TYPES.items() if n != "kind"}
-        raise UsageError(f"{written!r} is no word of a spec", hint=spec_words.near(written, known))
+        raise UsageError(f"{written!r} is no word of a spec", hint=_spec_words.near(written, known))
     try:
         return name, _value(str(kind), value, bool(equals))
     except ValueError:

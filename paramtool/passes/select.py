@@ -9,7 +9,7 @@ from paramtool.errors import UsageError
 from paramtool.model.checkpoint import Checkpoint, Module, Ordered
 from paramtool.model.objects import EMPTY, Opaque, map_tensors, rebased, subtree, tensor_names, walk
 from paramtool.model.storage import Cast
-from paramtool.passes.wanted import plain_window
+from paramtool.passes.compat.wanted import plain_window
 
 WRAPPERS = ("module.", "_orig_mod.")
 """Modules around a model: DataParallel, DistributedDataParallel and AveragedModel; torch.compile."""

@@ -3,18 +3,16 @@
     paramtool.torch.load_file(path)           {name: tensor}; names that share memory in the file share it here
     paramtool.torch.load_model(model, path)   fills a model; what it ties stays tied, what it does not stays apart
     paramtool.torch.variants(models, path)    what would happen: what is lacking, what clashes, which ties do not hold
-    paramtool.torch.verify_layout("cudnn")    the proof of a layout on a GPU, as a record
     paramtool.torch.names_from_config(path)   names, shapes and ties of the model of a config.json of transformers
 
-The only package that imports torch.
+With `paramtool.proof`, the only package that imports torch.
 """
 
 from __future__ import annotations
 
 from paramtool.torch._models import Loaded, load_model
 from paramtool.torch._tensors import load_file
-from paramtool.torch._transformers import names_from_config
 from paramtool.torch._variants import variants
-from paramtool.torch._verifying import verify_layout
+from paramtool.torch.transformers_models import names_from_config
 
-__all__ = ["Loaded", "load_file", "load_model", "names_from_config", "variants", "verify_layout"]
+__all__ = ["Loaded", "load_file", "load_model", "names_from_config", "variants"]

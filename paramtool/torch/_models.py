@@ -9,17 +9,17 @@ import torch
 from torch import nn
 
 from paramtool import formats
-from paramtool.engine.difference import told
-from paramtool.engine.source import Source
+from paramtool.commands.load import refuse_dataless
+from paramtool.commands.progress import Path
+from paramtool.commands.variants import answered
+from paramtool.engine.compare.difference import told
+from paramtool.engine.read.source import Source
 from paramtool.errors import PlanError, TieError, listed, plural, some
-from paramtool.jobs._progress import Path
-from paramtool.jobs.loading import refuse_dataless
-from paramtool.jobs.varianting import answered
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.inflating import limiting
 from paramtool.passes import select
-from paramtool.passes.variants import Apart, Verdict, judge
-from paramtool.passes.wanted import plain_window, wanted_by
+from paramtool.passes.compat.check import Apart, Verdict, judge
+from paramtool.passes.compat.wanted import plain_window, wanted_by
 from paramtool.torch._fit import check_request, refuse_unfit
 from paramtool.torch._live import tensors_of
 from paramtool.torch._places import Tensors, places

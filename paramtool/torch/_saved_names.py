@@ -24,8 +24,8 @@ from paramtool.errors import PlanError
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import View
-from paramtool.passes.meetings import Question
-from paramtool.passes.wanted import Wanted, plain_window, wanted_by
+from paramtool.passes.compat.constraints import Question
+from paramtool.passes.compat.wanted import Wanted, plain_window, wanted_by
 from paramtool.torch._live import described, dtype_of, without_values
 from paramtool.torch._tensors import torch_type
 

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from paramtool import formats
-from paramtool.engine.load import fill, memories, unallocated
-from paramtool.engine.source import Source
-from paramtool.jobs._progress import Path
-from paramtool.jobs.loading import refuse_dataless
+from paramtool.commands.load import refuse_dataless
+from paramtool.commands.progress import Path
+from paramtool.engine.read.load import fill, memories, unallocated
+from paramtool.engine.read.source import Source
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.dtype import DTYPES
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View, contiguous
 from paramtool.passes import select
-from paramtool.passes.wanted import as_pairs
+from paramtool.passes.compat.wanted import as_pairs
 
 
 @limiting

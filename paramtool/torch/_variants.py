@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from paramtool import jobs
-from paramtool.jobs import Variant
-from paramtool.jobs._asking import Asked
-from paramtool.jobs._progress import Path
+from paramtool.commands import variants as variants_command
+from paramtool.commands.asked import Asked
+from paramtool.commands.progress import Path
+from paramtool.commands.variants import Variant
 from paramtool.model.inflating import limiting
-from paramtool.passes.wanted import wanted_by
+from paramtool.passes.compat.wanted import wanted_by
 from paramtool.torch._fit import refuse_unfit
 from paramtool.torch._live import described, tensors_of
 from paramtool.torch._saved_names import saved_wanted
-from paramtool.torch._transformers import wanted_from_config
+from paramtool.torch.transformers_models import wanted_from_config
 
 Against = nn.Module | Path
 
@@ -38,7 +38,7 @@ def variants(
     """
     given = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]
     asked = [_asked(one) if isinstance(one, nn.Module) else one for one in given]
-    return jobs.variants(
+    return variants_command.variants(
         path, asked, only=only, build=wanted_from_config, allow_class=allow_class, allow_unknown=allow_unknown
     )
 

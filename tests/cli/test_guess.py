@@ -159,7 +159,7 @@ def test_without_values_no_array_is_imported(model: Path) -> None:
     subprocess.run(args, cwd=model.parent, check=True, capture_output=True)
     found = set(json.loads((model.parent / "modules.json").read_text()))
     assert not {"numpy", "torch", "rich", "safetensors", "blake3", "paramtool.engine"} & found
-    assert "paramtool.jobs.guessing" in found
+    assert "paramtool.commands.guess" in found
 
 
 def test_nothing_fits(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from paramtool import jobs
 from paramtool.cli._endings import caught
 from paramtool.cli.main import COMMANDS, cli
+from paramtool.commands import inspect as inspect_command
 from paramtool.errors import MAX_LISTED
 from tests.cli.test_documents import validate
 from tests.hostile import makers_torch
@@ -213,14 +213,14 @@ def test_errors_of_one_file(
     error: Exception, code: int, says: str, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each belongs to its path, which the message names."""
-    kept = jobs.inspect
+    kept = inspect_command.inspect
 
     def inspect(path: str, **more: Any) -> Any:
         if path == "lacking.pt":
             raise error
         return kept(path, **more)
 
-    monkeypatch.setattr(jobs, "inspect", inspect, raising=False)
+    monkeypatch.setattr(inspect_command, "inspect", inspect)
     ran = quick("inspect", "good.pt", "lacking.pt", "folder", cwd=files)
     assert ran.code == code and ran.err.startswith(says) and "2 fine" in ran.out, ran
     document = validate("inspect-files", quick("inspect", "good.pt", "lacking.pt", "folder", "--json", cwd=files).out)
@@ -241,7 +241,7 @@ def test_the_echo_of_a_signal_ends_all(files: Path, monkeypatch: pytest.MonkeyPa
         caught.append(15)
         raise ImportError("half imported")
 
-    monkeypatch.setattr(jobs, "inspect", struck, raising=False)
+    monkeypatch.setattr(inspect_command, "inspect", struck)
     try:
         assert quick("inspect", "good.pt", "good.pt", "--json", cwd=files) == (143, "", "")
     finally:
@@ -332,7 +332,7 @@ def test_a_defect_of_ours_is_a_document(files: Path, monkeypatch: pytest.MonkeyP
     def broken(*args: object, **more: object) -> None:
         raise ValueError("odd")
 
-    monkeypatch.setattr(jobs, "inspect", broken, raising=False)
+    monkeypatch.setattr(inspect_command, "inspect", broken)
     ran = quick("inspect", "good.pt", "--json", cwd=files)
     assert validate("error", ran.out)["exit_code"] == ran.code == 70 and "odd" in ran.out
 

@@ -12,10 +12,10 @@ from safetensors import safe_open
 from torch import nn
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import relayout as relayout_command
+from paramtool.commands.output.writers import WRITERS
 from paramtool.errors import UsageError
 from paramtool.formats.table import NOT_WRITTEN, SUFFIXES
-from paramtool.jobs._writers import WRITERS
 from tests.hostile.command import quick, refused
 
 COMMANDS = {
@@ -131,7 +131,7 @@ def test_the_name_that_is_chosen_is_a_true_one(name: str, is_folder: bool, model
         lambda: paramtool.dedup(path),
         lambda: paramtool.fuse(path, layout="cudnn"),
         lambda: paramtool.unfuse(path, layout="torch"),
-        lambda: jobs.relayout(path, target="keras", keep_split=True),
+        lambda: relayout_command.relayout(path, target="keras", keep_split=True),
     ):
         output = Path(run().output)
         assert output.is_dir() == is_folder

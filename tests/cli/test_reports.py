@@ -13,7 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import export as export_command
+from paramtool.commands import inspect as inspect_command
 from paramtool.errors import UsageError
 from tests.cli.test_commands import on_a_terminal
 from tests.hostile.command import Ran, contents, quick, refused
@@ -102,7 +104,7 @@ def test_like_only_needs_like(tmp_path: Path) -> None:
     refused(quick, *args, "--names", "names", "--like-only", "x", cwd=tmp_path, code=2, says=("--like-only", "--like "))
     refused(quick, *args, cwd=tmp_path, code=2, says=("--names", "--like"))
     with pytest.raises(UsageError):
-        jobs.export(path, tmp_path / "x", names=["w"], like_only="x")
+        export_command.export(path, tmp_path / "x", names=["w"], like_only="x")
 
 
 def test_names_from_other_systems(tmp_path: Path) -> None:
@@ -215,7 +217,7 @@ def test_keep_that_keeps_nothing(tmp_path: Path) -> None:
         assert ran.code == 0 and ("warning: --keep" in ran.err) == warns, ran
     refused(quick, "dedup", "m.pt", "--keep", "", cwd=tmp_path, code=2, says=())
     with pytest.raises(UsageError):
-        jobs.dedup(tmp_path / "m.pt", keep="")
+        dedup_command.dedup(tmp_path / "m.pt", keep="")
 
 
 def test_nothing_to_write(tmp_path: Path) -> None:
@@ -339,5 +341,7 @@ def test_comparing_says_how_much(tmp_path: Path) -> None:
         totals[label] = total
         yield lambda nbytes: None
 
-    jobs.inspect(save(tmp_path, a=torch.ones(2000), b=torch.ones(2000), c=torch.ones(7)), equal=True, progress=progress)
+    inspect_command.inspect(
+        save(tmp_path, a=torch.ones(2000), b=torch.ones(2000), c=torch.ones(7)), equal=True, progress=progress
+    )
     assert totals == {"compare": 16_000}

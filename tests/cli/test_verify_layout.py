@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from paramtool import layouts
-from paramtool.cudnn import record
-from paramtool.cudnn.grid import ALGORITHMS
 from paramtool.errors import FormatError
-from paramtool.layouts import recorded, verified
+from paramtool.layouts import evidence, recorded
+from paramtool.proof.cudnn import record
+from paramtool.proof.cudnn.grid import ALGORITHMS
 from tests.hostile.command import Ran, command, quick, refused
 from tests.patience import PATIENCE
 from tests.unit.stub_cudnn import compiled
@@ -63,7 +63,7 @@ def test_a_library_that_agrees(right: Path, tmp_path: Path) -> None:
     ran = command("verify-layout", "cudnn", "--quick", "--library", right, cwd=tmp_path)
     assert (ran.code, ran.err) == (0, ""), ran
     assert words(ran, "machine") == ["cuDNN 9.10.2"]
-    assert words(ran, "layout") == [f"cudnn table {verified.table_digest(layouts.find('cudnn'))[:12]} quick grid"]
+    assert words(ran, "layout") == [f"cudnn table {evidence.table_digest(layouts.find('cudnn'))[:12]} quick grid"]
     assert words(ran, "asked")[0].endswith("2,560 agree, 0 not supported, 0 differ")
     assert all(line.endswith("not done") for part in ("flattened", "ran") for line in words(ran, part))
     assert words(ran, "verdict") == ["the table is what cuDNN 9.10.2 says; without a GPU nothing was run"]
@@ -191,7 +191,7 @@ def test_no_gpu(no_gpu: None, tmp_path: Path) -> None:
     """Exit 2, what is known all the same, and how to do more."""
     ran = quick("verify-layout", "cudnn", "-o", "r.json", cwd=tmp_path)
     assert ran.code == 2 and ran.err.startswith("error: no CUDA GPU: torch") and "--library" in ran.err, ran
-    assert words(ran, "evidence") == list(verified.evidence(layouts.find("cudnn")))
+    assert words(ran, "evidence") == list(evidence.evidence(layouts.find("cudnn")))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -214,12 +214,12 @@ def test_the_evidence_that_there_is(
     """Records that speak for the table, in numbers."""
     made: dict[str, Any] = document() if gpu else document(ALONE)
     (tmp_path / "a.json").write_text(json.dumps(made))
-    monkeypatch.setattr(verified, "FOLDER", str(tmp_path))
-    verified._read.cache_clear()
+    monkeypatch.setattr(evidence, "FOLDER", str(tmp_path))
+    evidence._read.cache_clear()
     try:
         ran = quick("verify-layout", "cudnn", cwd=tmp_path)
     finally:
-        verified._read.cache_clear()
+        evidence._read.cache_clear()
     assert ran.code == 2
     assert ("NVIDIA H100" in ran.out, "not verified on a GPU" in ran.out) == (gpu, not gpu)
     (row,) = words(ran, "record")

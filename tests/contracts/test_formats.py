@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 import paramtool
-from paramtool import formats, jobs
+from paramtool import formats
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import verify as verify_command
 from paramtool.errors import FormatError
 from paramtool.formats import table
 from paramtool.formats.table import FORMATS
@@ -113,11 +115,11 @@ class TestFormat:
     def test_is_deduplicated(self, case: Case, tmp_path: Path) -> None:
         """Its dedup holds the same values and sharing, and verify agrees."""
         path, output = case.make(tmp_path), tmp_path / ("out" if case.format == "sharded" else "out.safetensors")
-        jobs.dedup(path, output)
+        dedup_command.dedup(path, output)
         found, expected = paramtool.load_file(output), case.oracle(path)
         assert partition(expected) == partition(found)
         assert {name: raw(value) for name, value in expected.items()} == {n: raw(v) for n, v in found.items()}
-        assert jobs.verify(output, path).differences == ()
+        assert verify_command.verify(output, path).differences == ()
 
     def test_every_truncation_is_an_error_or_harmless(self, case: Case, tmp_path: Path) -> None:
         """Cut after any byte a file is a FormatError, unless what was cut off says nothing (padding at the end).

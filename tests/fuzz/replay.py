@@ -93,7 +93,7 @@ def _wrong(path: str) -> None:
 def planted() -> Found:
     """{defect: what is found} of an honest file, deduplicated by a paramtool with each of the defects."""
     from paramtool import formats
-    from paramtool.engine import staging
+    from paramtool.engine.write import staging
 
     (seed,) = (seed for seed in seeds.contracts() if seed.name == "contract whole")
     runner.warm()

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import torch
 
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import dedup_many
+from paramtool.commands import relayout as relayout_command
 from tests.contracts.makers import CASES, state
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -135,13 +137,15 @@ def _recorded() -> Iterator[Seed]:
         torch.save(training(), folder / "training.pt")
         wide = torch.arange(6.0).view(2, 3)
         torch.save({"w": wide, "half": wide.bfloat16(), "ones": torch.ones(64), "tied": wide.t()}, folder / "casts.pt")
-        every = jobs.Options(min_equal_nbytes=1, derive_casts=True, fold_constants=True, across_roles=True)
+        every = dedup_command.Options(min_equal_nbytes=1, derive_casts=True, fold_constants=True, across_roles=True)
         made: dict[str, Callable[[str], object]] = {
-            "v1.safetensors": lambda out: jobs.dedup(folder / "state.pt", out, jobs.Options(min_equal_nbytes=1)),
-            "v2.safetensors": lambda out: jobs.dedup(folder / "casts.pt", out, every),
-            "v3.safetensors": lambda out: jobs.dedup(folder / "training.pt", out),
-            "again.pt": lambda out: jobs.dedup(folder / "v2.safetensors", out),
-            "layouts.safetensors": lambda out: jobs.convert(
+            "v1.safetensors": lambda out: dedup_command.dedup(
+                folder / "state.pt", out, dedup_command.Options(min_equal_nbytes=1)
+            ),
+            "v2.safetensors": lambda out: dedup_command.dedup(folder / "casts.pt", out, every),
+            "v3.safetensors": lambda out: dedup_command.dedup(folder / "training.pt", out),
+            "again.pt": lambda out: dedup_command.dedup(folder / "v2.safetensors", out),
+            "layouts.safetensors": lambda out: relayout_command.convert(
                 FIXTURES / "guess/torch_lstm.pt", out, target="cudnn", keep_names=True
             ),
         }
@@ -152,8 +156,8 @@ def _recorded() -> Iterator[Seed]:
             yield Seed(
                 "record", name, main, {main: (folder / name).read_bytes()}, {main: kind}, name == "layouts.safetensors"
             )
-        jobs.dedup(folder / "training.pt", str(folder / "shards"), jobs.Options(max_shard_nbytes=200))
-        jobs.dedup_family([folder / "state.pt", folder / "casts.pt"], str(folder / "family"))
+        dedup_command.dedup(folder / "training.pt", str(folder / "shards"), dedup_command.Options(max_shard_nbytes=200))
+        dedup_many.dedup_family([folder / "state.pt", folder / "casts.pt"], str(folder / "family"))
         for name, inside in (("shards", folder / "shards"), ("family", folder / "family" / "state")):
             files = _read(inside)
             kinds = {file: "json" if file.endswith(".json") else "safetensors" for file in files}
@@ -168,7 +172,9 @@ def _folders() -> Iterator[Seed]:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         torch.save(state(), folder / "pytorch_model.bin")
-        jobs.dedup(folder / "pytorch_model.bin", folder / "model.safetensors", jobs.Options(min_equal_nbytes=1))
+        dedup_command.dedup(
+            folder / "pytorch_model.bin", folder / "model.safetensors", dedup_command.Options(min_equal_nbytes=1)
+        )
         (folder / "config.json").write_text(json.dumps(CONFIG))
         (folder / "vocab.json").write_text('{"a": 0}')
         kinds = {"config.json": "json", "pytorch_model.bin": "torch", "model.safetensors": "record"}

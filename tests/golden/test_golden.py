@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
 from paramtool.errors import PlanError
 from tests.laws.sharing import partition, raw
 
@@ -29,7 +29,7 @@ def deduplicated(tmp_path: Path, state: Any, **options: Any) -> tuple[dict[str, 
     """(the metadata, the record, the path) of what dedup makes of a state dict."""
     torch.save(state, tmp_path / "model.pt")
     output = tmp_path / "out.safetensors"
-    jobs.dedup(tmp_path / "model.pt", output, **options)
+    dedup_command.dedup(tmp_path / "model.pt", output, **options)
     metadata = header(output).get("__metadata__", {})
     return metadata, json.loads(metadata.get("paramtool.aliases", "null")), output
 
@@ -99,7 +99,7 @@ class TestTwoPairs:
     def test_again_is_the_same(self, tmp_path: Path, two_pairs: dict[str, torch.Tensor]) -> None:
         """Dedup of the output gives the same bytes, the two memories included."""
         *_, output = deduplicated(tmp_path, two_pairs)
-        jobs.dedup(output, tmp_path / "again.safetensors")
+        dedup_command.dedup(output, tmp_path / "again.safetensors")
         assert output.read_bytes() == (tmp_path / "again.safetensors").read_bytes()
 
     def test_without_looking_at_content(self, tmp_path: Path, two_pairs: dict[str, torch.Tensor]) -> None:
@@ -157,7 +157,7 @@ class TestOwners:
         base = torch.arange(20, dtype=torch.float32)
         state = {"a": base[10:16], "b": base[12:18], "c": base[0:4], "d": base[2:6]}
         *_, output = deduplicated(tmp_path, state)
-        jobs.dedup(output, tmp_path / "again.safetensors")
+        dedup_command.dedup(output, tmp_path / "again.safetensors")
         assert self.owners(output) == ["paramtool.span/0", "paramtool.span/1"]
         assert output.read_bytes() == (tmp_path / "again.safetensors").read_bytes()
 
@@ -167,12 +167,12 @@ class TestOwners:
         """Where the user asks for it, tensors shorter than a sample join too, first and last in their file."""
         w = torch.ones(count, dtype=dtype)
         *_, output = deduplicated(tmp_path, {"a": w, "b": w.clone()}, min_equal_nbytes=1)
-        jobs.dedup(output, tmp_path / "again.safetensors", min_equal_nbytes=1)
+        dedup_command.dedup(output, tmp_path / "again.safetensors", min_equal_nbytes=1)
         assert self.owners(output) == ["a"]
         torch.save(
             {"a": w, "x": torch.zeros(5), "b": w.clone()}, tmp_path / "n.pt", _use_new_zipfile_serialization=False
         )
-        report = jobs.dedup(tmp_path / "n.pt", tmp_path / "n.safetensors", min_equal_nbytes=1)
+        report = dedup_command.dedup(tmp_path / "n.pt", tmp_path / "n.safetensors", min_equal_nbytes=1)
         assert [equal.names for equal in report.equal or ()] == [("a", "b")]
 
 
@@ -290,7 +290,7 @@ class TestShards:
         """Each shard records its own aliases, the index their union; alias names never enter weight_map."""
         x = torch.full((1024,), 2.0)
         torch.save({**two_pairs, "x": x, "y": x}, tmp_path / "model.pt")
-        jobs.dedup(tmp_path / "model.pt", tmp_path / "out", max_shard_nbytes=4096)
+        dedup_command.dedup(tmp_path / "model.pt", tmp_path / "out", max_shard_nbytes=4096)
         index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
         first, second = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
         assert index["weight_map"] == {"a": first, "x": second}

@@ -52,8 +52,8 @@ def command(
     return Ran(done.returncode, done.stdout, done.stderr)
 
 
-WRITING = ("paramtool.engine.sink", "Sink", "_wrote")
-COMPARING = ("paramtool.engine.streams", "Stream", "into")
+WRITING = ("paramtool.engine.write.sink", "Sink", "_wrote")
+COMPARING = ("paramtool.engine.read.streams", "Stream", "into")
 """Methods that are called when some bytes were written, or read to be compared."""
 SUSPEND = """
 import importlib, os, signal, sys

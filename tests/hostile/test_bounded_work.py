@@ -22,9 +22,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from paramtool import jobs
+from paramtool.commands import inspect as inspect_command
 from paramtool.errors import ParamtoolError
-from paramtool.formats import _pickle_values, _scan, _walk, _zip
+from paramtool.formats import scan
+from paramtool.formats.pickle import values as pickle_values
+from paramtool.formats.torch import names as torch_names
+from paramtool.formats.zip import directory as zip_directory
 from tests.hostile.worst import WORST
 from tests.patience import PATIENCE
 
@@ -49,18 +52,18 @@ class Cost(NamedTuple):
 @pytest.fixture
 def low_floors(monkeypatch: pytest.MonkeyPatch) -> None:
     """What any file may cost, however small it is, is made small, so that it hides nothing in small files."""
-    monkeypatch.setattr(_walk, "MIN_PLACES", 1000)
-    monkeypatch.setattr(_walk, "MIN_TENSORS", 500)
-    monkeypatch.setattr(_walk, "MIN_CHARACTERS", 10_000)
-    monkeypatch.setattr(_zip, "MIN_INFLATED_NBYTES", 10_000)
-    monkeypatch.setattr(_scan, "MIN_WORK_NBYTES", 10_000)
-    monkeypatch.setattr(_pickle_values, "MIN_DEFLATED_OBJECTS", 1000)
+    monkeypatch.setattr(torch_names, "MIN_PLACES", 1000)
+    monkeypatch.setattr(torch_names, "MIN_TENSORS", 500)
+    monkeypatch.setattr(torch_names, "MIN_CHARACTERS", 10_000)
+    monkeypatch.setattr(zip_directory, "MIN_INFLATED_NBYTES", 10_000)
+    monkeypatch.setattr(scan, "MIN_WORK_NBYTES", 10_000)
+    monkeypatch.setattr(pickle_values, "MIN_DEFLATED_OBJECTS", 1000)
 
 
 def described(path: Path) -> None:
     """The work: whether the file is taken or refused does not matter here."""
     with suppress(ParamtoolError):
-        jobs.inspect(path)
+        inspect_command.inspect(path)
 
 
 def steps(work: Callable[[], object]) -> int:
@@ -147,9 +150,9 @@ def test_what_is_quadratic_is_seen() -> None:
     """The instrument itself: loops without calls, calls of other code, and memory."""
 
     def lines(n: int) -> None:
-        from paramtool.formats import _walk
+        from paramtool.formats.torch import names as torch_names
 
-        _walk.names_of([(f"{k}",) for k in range(n)] + [("x" * n,)] * n)
+        torch_names.names_of([(f"{k}",) for k in range(n)] + [("x" * n,)] * n)
 
     def loop(n: int) -> None:
         for _ in quadratic(n):
@@ -188,7 +191,7 @@ def test_files_that_once_took_gigabytes(findings: Path) -> None:
     assert ran.returncode == 4 and "it is a bomb" in ran.stderr, ran
     assert small(findings / "nan_keys.pt").returncode == 0
     assert small(findings / "constant.safetensors").returncode == 0
-    found = jobs.inspect(findings / "nan_keys.pt")
+    found = inspect_command.inspect(findings / "nan_keys.pt")
     assert len(found.checkpoint.entries) == 12_000
 
 

@@ -16,22 +16,22 @@ import pytest
 
 import paramtool
 from paramtool.errors import FormatError
-from paramtool.formats import _aside
+from paramtool.formats import aside
 from tests.hostile.command import Hostile, check, quick
 from tests.hostile.makers_hdf5 import endless
 from tests.patience import PATIENCE
 
 WORKS = "tests.hostile.works"
-needs_fork = pytest.mark.skipif(not _aside.HAS_FORK, reason="this system has no fork")
+needs_fork = pytest.mark.skipif(not aside.HAS_FORK, reason="this system has no fork")
 needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="/proc is not there")
 
 
 def asked(function: str, path: Path, seconds: int = 1, memory: int = 1 << 28, **arguments: object) -> Iterator[bytes]:
     """The answer of a work about a file."""
-    limits = _aside.Limits(seconds, memory)
+    limits = aside.Limits(seconds, memory)
     with path.open("rb") as file:
-        question = _aside.Question(WORKS, function, dict(arguments), limits, "is unsound")
-        yield from _aside.ask(file, "FILE", question)
+        question = aside.Question(WORKS, function, dict(arguments), limits, "is unsound")
+        yield from aside.ask(file, "FILE", question)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ class TestAnswers:
     @pytest.mark.parametrize("fork", [pytest.param(True, marks=needs_fork), False])
     def test_a_refusal(self, path: Path, fork: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         """One line of words, whatever the library says; the same without a process."""
-        monkeypatch.setattr(_aside, "HAS_FORK", fork)
+        monkeypatch.setattr(aside, "HAS_FORK", fork)
         with pytest.raises(FormatError, match="FILE: is unsound: byte 7 is odd") as caught:
             list(asked("refuse", path))
         assert len(str(caught.value)) < 500
@@ -130,17 +130,17 @@ class TestProcesses:
     def test_one_keeper_stays_and_nothing_grows(self, path: Path) -> None:
         """A hundred questions: the same keeper, no worker left, no open file more."""
         list(asked("content", path))
-        keeper, files = _aside._keepers[WORKS].process.pid, len(os.listdir("/proc/self/fd"))
+        keeper, files = aside._keepers[WORKS].process.pid, len(os.listdir("/proc/self/fd"))
         for _ in range(100):
             list(asked("content", path))
-        assert _aside._keepers[WORKS].process.pid == keeper
+        assert aside._keepers[WORKS].process.pid == keeper
         until(lambda: not below(keeper), "a worker is left")
         assert len(os.listdir("/proc/self/fd")) == files
 
     def test_who_stops_listening_ends_the_worker(self, path: Path) -> None:
         """As a signal or an error does."""
         list(asked("content", path))
-        keeper = _aside._keepers[WORKS].process.pid
+        keeper = aside._keepers[WORKS].process.pid
         until(lambda: not below(keeper), "the first worker is left")
         pieces = asked("loop_behind_a_byte", path, seconds=3600)
         assert next(pieces) == b"x"
@@ -160,7 +160,7 @@ class TestProcesses:
     def test_a_keeper_that_is_gone_is_started_again(self, path: Path) -> None:
         """Whatever ended it."""
         list(asked("content", path))
-        keeper = _aside._keepers[WORKS].process
+        keeper = aside._keepers[WORKS].process
         os.kill(keeper.pid, signal.SIGKILL)
         until(lambda: keeper.poll() is not None, "it does not end")
         assert b"".join(asked("content", path)) == path.read_bytes()
@@ -168,15 +168,15 @@ class TestProcesses:
     def test_a_library_that_cannot_be_imported_there(self, path: Path) -> None:
         """It is no fault of the file: the message says so, and what shows why."""
         with path.open("rb") as file, pytest.raises(FormatError, match="could not start") as caught:
-            list(_aside.ask(file, "FILE", _aside.Question("tests.no_such_module", "f", {}, _aside.Limits(1, 1 << 20))))
+            list(aside.ask(file, "FILE", aside.Question("tests.no_such_module", "f", {}, aside.Limits(1, 1 << 20))))
         assert "import tests.no_such_module" in caught.value.hint
 
     def test_close(self, path: Path) -> None:
         """Ends all of them, and waits."""
         list(asked("content", path))
-        keepers = [keeper.process.pid for keeper in _aside._keepers.values()]
+        keepers = [keeper.process.pid for keeper in aside._keepers.values()]
         processes = [*keepers, *(one for keeper in keepers for one in below(keeper))]
-        _aside.close()
+        aside.close()
         assert not alive(processes)
 
     def test_no_module_of_the_current_folder_is_imported(self, tmp_path: Path) -> None:
@@ -226,20 +226,20 @@ def test_files_that_hung_are_refused(name: str, findings: Path, tmp_path: Path) 
 
 def test_the_time_grows_with_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A small file has two seconds, one of many small objects what a slow machine takes, one of 10 GB no less."""
-    from paramtool.formats import _hdf5
+    from paramtool.formats.hdf5 import datasets
     from paramtool.model.storage import ByteRange
 
-    limits: list[_aside.Limits] = []
+    limits: list[aside.Limits] = []
 
-    def ask(file: object, where: str, question: _aside.Question) -> Iterator[bytes]:
+    def ask(file: object, where: str, question: aside.Question) -> Iterator[bytes]:
         limits.append(question.limits)
         return iter([b'{"address": 1, "links": [], "strings": {}}\n'])
 
-    monkeypatch.setattr(_aside, "ask", ask)
+    monkeypatch.setattr(aside, "ask", ask)
     for nbytes in (1000, 250_000, 30_000_000, 10 << 30):
         with open(os.devnull, "rb") as file:
-            _hdf5.read(file, ByteRange("m.h5", 0, nbytes), ())
-            list(_hdf5.elements(file, ByteRange("m.h5", 0, 10 << 30), "w", nbytes))
+            datasets.read(file, ByteRange("m.h5", 0, nbytes), ())
+            list(datasets.elements(file, ByteRange("m.h5", 0, 10 << 30), "w", nbytes))
     assert [one.cpu_seconds for one in limits[::2]] == [2, 2, 116, 513]
     assert [
         one.cpu_seconds > 2 + nbytes / 5e6 for one, nbytes in zip(limits[1::2], (1e3, 25e4, 3e7, 1e10), strict=True)
@@ -262,6 +262,6 @@ def test_an_answer_is_believed_no_more_than_the_file(
     path = tmp_path / "m.h5"
     with h5py.File(path, "w") as file:
         file["w"] = np.arange(3, dtype="f4")
-    monkeypatch.setattr(_aside, "ask", lambda *_: iter([line + b"\n"]))
+    monkeypatch.setattr(aside, "ask", lambda *_: iter([line + b"\n"]))
     with pytest.raises(FormatError, match=r"m\.h5"):
         paramtool.read(path)

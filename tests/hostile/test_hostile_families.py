@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup_many
 from tests.hostile.command import contents, quick
 
 INDEX = "model.safetensors.index.json"
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     save_file({"x": torch.ones(2048)}, tmp_path / "a.safetensors")
     z = torch.arange(4.0)
     torch.save({"y": torch.ones(2048), "z": z, "s": z[1:3]}, tmp_path / "b.pt")
-    jobs.dedup_family([tmp_path / "a.safetensors", tmp_path / "b.pt"], tmp_path / "out", share_renamed=True)
+    dedup_many.dedup_family([tmp_path / "a.safetensors", tmp_path / "b.pt"], tmp_path / "out", share_renamed=True)
     return tmp_path / "out" / "b"
 
 
@@ -165,7 +165,7 @@ def test_a_name_that_looks_like_a_linked_tensor(tmp_path: Path) -> None:
         {"y": torch.ones(2048), **{n: torch.full((9,), float(k)) for k, n in enumerate(names)}},
         tmp_path / "b.safetensors",
     )
-    jobs.dedup_family([tmp_path / f"{n}.safetensors" for n in "ab"], tmp_path / "out", share_renamed=True)
+    dedup_many.dedup_family([tmp_path / f"{n}.safetensors" for n in "ab"], tmp_path / "out", share_renamed=True)
     found = paramtool.load_file(tmp_path / "out" / "b")
     assert found.keys() == {"y", *names}
     assert [found[name].tolist()[0] for name in ("y", *names)] == [1.0, 0.0, 1.0, 2.0]

@@ -23,7 +23,7 @@ import torch
 from safetensors.numpy import save_file
 from torch import nn
 
-from paramtool import jobs
+from paramtool.commands import relayout as relayout_command
 from paramtool.errors import ParamtoolError
 from tests.hostile.command import WRITING, Ran, command, interrupted, quick, refused
 from tests.patience import calls
@@ -498,7 +498,7 @@ def test_random_records(tmp_path: Path) -> None:
             modules.append(module)
         recorded(tmp_path, record(*modules))
         try:
-            jobs.unfuse(tmp_path / "m.safetensors", tmp_path / "out.safetensors", force=True)
+            relayout_command.unfuse(tmp_path / "m.safetensors", tmp_path / "out.safetensors", force=True)
             ended.add("fine")
         except ParamtoolError as error:
             assert "m.safetensors" in str(error) or error.exit_code == 2, (modules, error)
@@ -515,7 +515,7 @@ def test_bytes_of_the_record_turned_over(tmp_path: Path) -> None:
         text[chance.randrange(len(text))] = chance.choice(b'"{}[]:,0a \\=')
         recorded(tmp_path, text.decode("latin-1"))
         try:
-            jobs.unfuse(tmp_path / "m.safetensors", tmp_path / "out.safetensors", force=True)
+            relayout_command.unfuse(tmp_path / "m.safetensors", tmp_path / "out.safetensors", force=True)
         except ParamtoolError as error:
             assert str(error)
 

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import paramtool
 from paramtool.errors import FormatError, UnsafeError
-from paramtool.formats import _scan
+from paramtool.formats import scan
 from tests.hostile import makers_torch
 from tests.hostile.command import contents, quick
 from tests.hostile.makers_pickle import PROTO, text
@@ -244,7 +244,7 @@ TEXTS = (
 def test_text_is_no_pickle(body: str, tmp_path: Path) -> None:
     """Text, code and JSON begin with opcodes, too, and break."""
     (tmp_path / "a.txt").write_text(body)
-    assert _scan.scan(str(tmp_path / "a.txt")) == ()
+    assert scan.scan(str(tmp_path / "a.txt")) == ()
     assert quick("inspect", "a.txt", cwd=tmp_path).code == 3
 
 
@@ -253,7 +253,7 @@ def test_text_is_no_pickle(body: str, tmp_path: Path) -> None:
 def test_no_text_is_taken_for_a_pickle(body: str) -> None:
     """Whatever it says, unless it is about what runs programs."""
     data = body.encode(errors="surrogatepass")
-    found = _scan.scan_bytes(data)
+    found = scan.scan_bytes(data)
     assert found.is_pickle or not found.unknown
 
 
@@ -269,12 +269,12 @@ def test_any_pickle_that_calls_is_found_in_any_protocol(data: st.DataObject) -> 
     value = [data.draw(plain), Call(system(), data.draw(st.text(max_size=5))), data.draw(plain)]
     protocol = data.draw(st.integers(0, 5))
     whole = pickle.dumps(value, protocol)
-    found = _scan.scan_bytes(whole)
+    found = scan.scan_bytes(whole)
     assert [one.path for one in found.unknown if one.called] == ["posix.system"] and found.is_pickle
     behind = len(whole) - data.draw(st.integers(0, len(pickle.dumps(value[2], protocol)) // 2))
     if data.draw(st.booleans()):
         whole = whole[: max(behind - 1, 0)] + b"\xff"
-        cut = _scan.scan_bytes(whole)
+        cut = scan.scan_bytes(whole)
         assert [one.path for one in cut.unknown] in ([], ["posix.system"])
 
 

@@ -149,7 +149,7 @@ def test_no_space_left_in_the_middle(small_disk: Path, tmp_path: Path) -> None:
     """The check before writing is fooled: the disk itself says no, and the half-written file goes."""
     path = model(tmp_path, 16 << 20)
     script = (
-        "import sys; from paramtool.engine import writer; writer._check_space = lambda *a: None; "
+        "import sys; from paramtool.engine.write import writer; writer._check_space = lambda *a: None; "
         "from paramtool.cli.main import main; sys.argv[0] = 'paramtool'; main()"
     )
 
@@ -299,7 +299,7 @@ def test_what_is_read_beside_the_input_is_not_overwritten(how: str, tmp_path: Pa
     before = {place: file.read_bytes() for place, file in files(tmp_path)}
     for output in (victim, f"link/{victim}"):
         script = (
-            "import sys, paramtool.torch._transformers as asked\n"
+            "import sys, paramtool.torch.transformers_models as asked\n"
             "from types import SimpleNamespace as Is\n"
             "asked.wanted_from_config = lambda path: ({'w': Is(view=Is(shape=(16,)), alias_set='w')}, {})\n"
             "from paramtool.cli.main import main; sys.argv = ['paramtool', *sys.argv[1:]]; main()"
@@ -331,7 +331,7 @@ def test_an_input_that_changes_while_it_is_read(tmp_path: Path) -> None:
     """What was described is not what is copied: refused."""
     path = model(tmp_path)
     script = (
-        "import sys; from paramtool.engine import source; old = source.Source.__enter__\n"
+        "import sys; from paramtool.engine.read import source; old = source.Source.__enter__\n"
         "def enter(self):\n    open('model.safetensors', 'ab').write(b'x'); return old(self)\n"
         "source.Source.__enter__ = enter\n"
         "from paramtool.cli.main import main; sys.argv = ['paramtool', 'dedup', 'model.safetensors']; main()"
@@ -370,7 +370,7 @@ def test_an_output_of_the_same_name_by_somebody_else(tmp_path: Path) -> None:
     """Made while we were writing: theirs stays, ours goes, exit 7."""
     (tmp_path / "model.safetensors").write_bytes(build({"w": item()}, DATA))
     script = (
-        "import sys; from paramtool.engine import writer; old = writer.Staged.commit\n"
+        "import sys; from paramtool.engine.write import writer; old = writer.Staged.commit\n"
         "def commit(self):\n    open(self.path, 'w').write('theirs'); old(self)\n"
         "writer.Staged.commit = commit\n"
         "from paramtool.cli.main import main; sys.argv = ['paramtool', 'dedup', 'model.safetensors']; main()"

@@ -21,7 +21,7 @@ from paramtool.layouts.spec import Spec
 from paramtool.model.dtype import DTYPES
 from paramtool.model.plan import Requirement, Target
 from paramtool.model.view import StorageId, View, contiguous
-from paramtool.passes.relayout import Converted, convert
+from paramtool.passes.rnn.convert import Converted, convert
 
 NUMPY = {
     "float16": np.dtype(np.float16),

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 import paramtool
-from paramtool import jobs
-from paramtool.engine import streams
-from paramtool.jobs.comparing import Looking, compare
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import verify as verify_command
+from paramtool.commands.compare import Looking, compare
+from paramtool.engine.read import streams
 from paramtool.model import alias
 from paramtool.model.match import Content, Match
 from tests.laws.sharing import partition
@@ -159,7 +160,7 @@ def test_what_was_planted_takes_no_room(case: tuple[Arrays, dict[str, str]]) -> 
         source = os.path.join(folder, "model.safetensors")
         save_file(arrays, source)
         least: dict[str, Any] = {"min_equal_nbytes": 8, "derive_casts": True, "fold_constants": True}
-        plan = jobs.dedup(source, dry_run=True, **least).plan
+        plan = dedup_command.dedup(source, dry_run=True, **least).plan
     given = {name for name in arrays if name not in kinds or arrays[name].nbytes < 8}
     given |= {name for name, what in kinds.items() if what == "cast" and arrays[name].dtype == "int32"}  # not exact
     given |= {name for name in kinds if arrays[f"base{name[1]}"].nbytes < 8}
@@ -175,10 +176,10 @@ def test_nothing_found_is_tied(case: tuple[Arrays, dict[str, str]], derive: bool
         source, output, again = (os.path.join(folder, f"{k}.safetensors") for k in range(3))
         save_file(arrays, source)
         options: dict[str, Any] = {"min_equal_nbytes": 8, "derive_casts": derive, "fold_constants": fold, "keep": keep}
-        done = jobs.dedup(source, output, **options)
+        done = dedup_command.dedup(source, output, **options)
         found = paramtool.load_file(output)
-        assert jobs.verify(output, source).differences == ()
-        jobs.dedup(output, again, **options)
+        assert verify_command.verify(output, source).differences == ()
+        dedup_command.dedup(output, again, **options)
         with open(output, "rb") as one, open(again, "rb") as other:
             assert one.read() == other.read()
     assert done.plan.nbytes <= sum(array.nbytes for array in arrays.values())

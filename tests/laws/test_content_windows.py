@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import verify as verify_command
 from tests.laws.sharing import partition, same_values
 
 law = settings(
@@ -74,10 +75,10 @@ def test_windows_and_their_copies(case: tuple[Tensors, dict[str, str]], derive: 
     with tempfile.TemporaryDirectory() as folder:
         source, output, again = (os.path.join(folder, name) for name in ("in.pt", "out.safetensors", "2.safetensors"))
         torch.save(tensors, source)
-        jobs.dedup(source, output, min_equal_nbytes=LEAST_NBYTES, **options)
+        dedup_command.dedup(source, output, min_equal_nbytes=LEAST_NBYTES, **options)
         found = paramtool.load_file(output)
-        assert jobs.verify(output, source).differences == ()
-        jobs.dedup(output, again, min_equal_nbytes=LEAST_NBYTES, **options)
+        assert verify_command.verify(output, source).differences == ()
+        dedup_command.dedup(output, again, min_equal_nbytes=LEAST_NBYTES, **options)
         with open(output, "rb") as one, open(again, "rb") as other:
             assert one.read() == other.read()
     assert same_values(tensors, found)
@@ -92,7 +93,9 @@ def test_copies_of_windows_take_no_room(case: tuple[Tensors, dict[str, str]]) ->
     with tempfile.TemporaryDirectory() as folder:
         source = os.path.join(folder, "in.pt")
         torch.save(tensors, source)
-        report = jobs.dedup(source, dry_run=True, min_equal_nbytes=LEAST_NBYTES, derive_casts=True, fold_constants=True)
+        report = dedup_command.dedup(
+            source, dry_run=True, min_equal_nbytes=LEAST_NBYTES, derive_casts=True, fold_constants=True
+        )
     members = report.graph.names
     for name, text in made.items():
         how, origin = text.split()

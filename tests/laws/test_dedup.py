@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import export as export_command
+from paramtool.commands import verify as verify_command
 from paramtool.model.alias import SPAN_PREFIX
 from tests.laws.sharing import partition, raw, same_values
 from tests.laws.states import flat_states, states
@@ -52,9 +54,9 @@ def test_what_is_deduplicated_is_what_was_saved(state: State, form: dict[str, bo
     """The values and the sharing of a deduplicated file are those of the tensors: equal is never shared."""
     with tempfile.TemporaryDirectory() as folder:
         path, output = saved(state[0], folder, **form), os.path.join(folder, "out.safetensors")
-        jobs.dedup(path, output, keep=keep, min_equal_nbytes=least)
+        dedup_command.dedup(path, output, keep=keep, min_equal_nbytes=least)
         found = paramtool.load_file(output)
-        assert jobs.verify(output, path).differences == ()
+        assert verify_command.verify(output, path).differences == ()
     assert same_values(state[1], found)
     assert partition(state[1]) == partition(found)
 
@@ -65,7 +67,7 @@ def test_the_safetensors_library_reads_every_stored_tensor(state: State, least: 
     """Every stored tensor that is a name has its values, read by the reference library; nothing stands twice."""
     with tempfile.TemporaryDirectory() as folder:
         output = os.path.join(folder, "out.safetensors")
-        report = jobs.dedup(saved(state[0], folder), output, min_equal_nbytes=least)
+        report = dedup_command.dedup(saved(state[0], folder), output, min_equal_nbytes=least)
         with safe_open(output, "pt") as file:
             stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     assert set(report.graph.owners) == set(stored)
@@ -81,8 +83,8 @@ def test_dedup_of_a_deduplicated_file_gives_the_same_bytes(state: State, least: 
     """Dedup is idempotent, byte for byte."""
     with tempfile.TemporaryDirectory() as folder:
         once, twice = (os.path.join(folder, name) for name in ("1.safetensors", "2.safetensors"))
-        jobs.dedup(saved(state[0], folder), once, min_equal_nbytes=least)
-        jobs.dedup(once, twice, min_equal_nbytes=least)
+        dedup_command.dedup(saved(state[0], folder), once, min_equal_nbytes=least)
+        dedup_command.dedup(once, twice, min_equal_nbytes=least)
         assert content(once) == content(twice)
 
 
@@ -92,8 +94,8 @@ def test_keep_is_idempotent(state: State, keep: str, least: int) -> None:
     """Whatever `keep` says, to say it again changes nothing."""
     with tempfile.TemporaryDirectory() as folder:
         once, twice = (os.path.join(folder, name) for name in ("1.safetensors", "2.safetensors"))
-        jobs.dedup(saved(state[0], folder), once, keep=keep, min_equal_nbytes=least)
-        jobs.dedup(once, twice, keep=keep, min_equal_nbytes=least)
+        dedup_command.dedup(saved(state[0], folder), once, keep=keep, min_equal_nbytes=least)
+        dedup_command.dedup(once, twice, keep=keep, min_equal_nbytes=least)
         assert content(once) == content(twice)
 
 
@@ -103,8 +105,8 @@ def test_keep_can_be_changed_later(state: State, keep: str, least: int) -> None:
     """A file that was written with one `keep` and again with another still holds every value and every tie."""
     with tempfile.TemporaryDirectory() as folder:
         once, twice = (os.path.join(folder, name) for name in ("1.safetensors", "2.safetensors"))
-        jobs.dedup(saved(state[0], folder), once, min_equal_nbytes=least)
-        jobs.dedup(once, twice, keep=keep, min_equal_nbytes=least)
+        dedup_command.dedup(saved(state[0], folder), once, min_equal_nbytes=least)
+        dedup_command.dedup(once, twice, keep=keep, min_equal_nbytes=least)
         found = paramtool.load_file(twice)
     assert same_values(state[1], found)
     assert partition(state[1]) == partition(found)
@@ -116,12 +118,12 @@ def test_shards_hold_the_same(state: State, max_nbytes: int, least: int) -> None
     """Split into shards of any size, values and sharing stay, and dedup of the folder gives the same files."""
     with tempfile.TemporaryDirectory() as folder:
         path, once, twice = saved(state[0], folder), os.path.join(folder, "1"), os.path.join(folder, "2")
-        jobs.dedup(path, once, max_shard_nbytes=max_nbytes, min_equal_nbytes=least)
+        dedup_command.dedup(path, once, max_shard_nbytes=max_nbytes, min_equal_nbytes=least)
         found = paramtool.load_file(once)
         assert same_values(state[1], found)
         assert partition(state[1]) == partition(found)
-        assert jobs.verify(once, path).differences == ()
-        jobs.dedup(once, twice, max_shard_nbytes=max_nbytes, min_equal_nbytes=least)
+        assert verify_command.verify(once, path).differences == ()
+        dedup_command.dedup(once, twice, max_shard_nbytes=max_nbytes, min_equal_nbytes=least)
         assert sorted(os.listdir(once)) == sorted(os.listdir(twice))
         for name in os.listdir(once):
             assert content(os.path.join(once, name)) == content(os.path.join(twice, name)), name
@@ -133,8 +135,8 @@ def test_shards_go_back_into_one_file(state: State) -> None:
     """A sharded output read as a source gives the shares and values on: shards and one file say the same."""
     with tempfile.TemporaryDirectory() as folder:
         path, shards = saved(state[0], folder), os.path.join(folder, "shards")
-        jobs.dedup(path, shards, max_shard_nbytes=16)
-        assert jobs.verify(path, shards).differences == ()
+        dedup_command.dedup(path, shards, max_shard_nbytes=16)
+        assert verify_command.verify(path, shards).differences == ()
 
 
 @law
@@ -144,7 +146,7 @@ def test_the_objects_come_back(state: dict[str, torch.Tensor], form: dict[str, b
     rest = {0: 1, "0": 2.5, "n": [None, True, "ü", b"\0", (1, float("inf"))], "t": [*state.values()]}
     with tempfile.TemporaryDirectory() as folder:
         path, output = saved(rest, folder, **form), os.path.join(folder, "out.safetensors")
-        jobs.dedup(path, output)
+        dedup_command.dedup(path, output)
         assert paramtool.read(path).objects == paramtool.read(output).objects
 
 
@@ -154,8 +156,8 @@ def test_export_stores_every_name_for_itself(state: dict[str, torch.Tensor]) -> 
     """`export` of all names of a deduplicated file gives plain tensors that the library reads, each with its values."""
     with tempfile.TemporaryDirectory() as folder:
         once, plain = (os.path.join(folder, name) for name in ("1.safetensors", "2.safetensors"))
-        jobs.dedup(saved(state, folder), once, min_equal_nbytes=1)
-        jobs.export(once, plain, names=list(state))
+        dedup_command.dedup(saved(state, folder), once, min_equal_nbytes=1)
+        export_command.export(once, plain, names=list(state))
         with safe_open(plain, "pt") as file:
             found = {name: file.get_tensor(name) for name in state}
     for name, tensor in state.items():
@@ -168,7 +170,7 @@ def test_equal_copies_are_stored_once_and_loaded_apart(tmp_path: Any, zipped: bo
     w = torch.randn(64, 64)
     path, output = str(tmp_path / "m.pt"), str(tmp_path / "o.safetensors")
     torch.save({"a": w, "b": w.clone()}, path, _use_new_zipfile_serialization=zipped)
-    report = jobs.dedup(path, output)
+    report = dedup_command.dedup(path, output)
     found = paramtool.load_file(output)
     assert report.plan.nbytes == w.nbytes
     found["a"][0, 0] = 7

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.engine import blocks, source
-from paramtool.engine.difference import largest
-from paramtool.engine.source import Source
+from paramtool.engine.compare.difference import largest
+from paramtool.engine.read import blocks, source
+from paramtool.engine.read.source import Source
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import ByteRange, SourceFile, Storage

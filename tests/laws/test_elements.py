@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.engine import elements
-from paramtool.engine.blocks import within
-from paramtool.engine.elements import Elements, take
+from paramtool.engine.read import elements
+from paramtool.engine.read.blocks import within
+from paramtool.engine.read.elements import Elements, take
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View
 

@@ -18,7 +18,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup_many
+from paramtool.commands import verify as verify_command
 from tests.laws.sharing import partition, raw, same_values
 from tests.laws.states import states
 
@@ -76,7 +77,7 @@ def test_what_is_equal_under_one_name_is_one_file_and_nothing_else_is(family: li
     inputs = [made(state) for state in family]
     with tempfile.TemporaryDirectory() as folder:
         output = os.path.join(folder, "out")
-        report = jobs.dedup_family(save_all(inputs, folder), output, min_equal_nbytes=1, max_shard_nbytes=most)
+        report = dedup_many.dedup_family(save_all(inputs, folder), output, min_equal_nbytes=1, max_shard_nbytes=most)
         folders = [member.folder for member in report.members]
         places = [placed(one) for one in folders]
         for one, state, place in zip(folders, inputs, places, strict=True):
@@ -101,7 +102,7 @@ def test_with_renamed_ones_no_bytes_stand_twice(family: list[Any]) -> None:
     inputs = [made(state) for state in family]
     with tempfile.TemporaryDirectory() as folder:
         output = os.path.join(folder, "out")
-        report = jobs.dedup_family(save_all(inputs, folder), output, min_equal_nbytes=1, share_renamed=True)
+        report = dedup_many.dedup_family(save_all(inputs, folder), output, min_equal_nbytes=1, share_renamed=True)
         for member, state in zip(report.members, inputs, strict=True):
             found = paramtool.load_file(member.folder)
             assert same_values(dict(sorted(state.items())), dict(sorted(found.items())))
@@ -128,12 +129,12 @@ def test_ties_and_windows_come_back(state: tuple[Any, State], data: st.DataObjec
         paths = [os.path.join(folder, f"m{k}.pt") for k in range(2)]
         for path, (tree, _) in zip(paths, (state, tuned), strict=True):
             torch.save(tree, path)
-        report = jobs.dedup_family(paths, os.path.join(folder, "out"), min_equal_nbytes=1, share_renamed=renamed)
+        report = dedup_many.dedup_family(paths, os.path.join(folder, "out"), min_equal_nbytes=1, share_renamed=renamed)
         for path, member, (_, flat) in zip(paths, report.members, (state, tuned), strict=True):
             found = paramtool.load_file(member.folder)
             assert same_values(flat, found)
             assert partition(flat) == partition(found)
-            assert jobs.verify(member.folder, path).differences == ()
+            assert verify_command.verify(member.folder, path).differences == ()
 
 
 @law
@@ -145,7 +146,7 @@ def test_the_objects_come_back(state: Any) -> None:
         paths = [os.path.join(folder, f"m{k}.pt") for k in range(2)]
         for path in paths:
             torch.save(tree, path)
-        report = jobs.dedup_family(paths, os.path.join(folder, "out"), min_equal_nbytes=1)
+        report = dedup_many.dedup_family(paths, os.path.join(folder, "out"), min_equal_nbytes=1)
         for path, member in zip(paths, report.members, strict=True):
             assert paramtool.read(path).objects == paramtool.read(member.folder).objects
 
@@ -172,8 +173,8 @@ def test_a_family_of_the_folders_gives_the_same_bytes(
         paths = [os.path.join(folder, f"m{k}.pt") for k in range(len(inputs))]
         for path, state in zip(paths, inputs, strict=True):
             torch.save(state, path)
-        report = jobs.dedup_family(paths, once, **options)
-        jobs.dedup_family([member.folder for member in report.members], twice, **options)
+        report = dedup_many.dedup_family(paths, once, **options)
+        dedup_many.dedup_family([member.folder for member in report.members], twice, **options)
         assert content(once) == content(twice)
 
 
@@ -186,11 +187,11 @@ def test_a_second_run_loses_no_stored_name(trees: list[tuple[Any, State]], keep:
         paths = [os.path.join(folder, f"m{k}.pt") for k in range(len(trees))]
         for path, (tree, _) in zip(paths, trees, strict=True):
             torch.save(tree, path)
-        first = jobs.dedup_family(paths, os.path.join(folder, "1"), **options)
-        second = jobs.dedup_family([m.folder for m in first.members], os.path.join(folder, "2"), **options)
+        first = dedup_many.dedup_family(paths, os.path.join(folder, "1"), **options)
+        second = dedup_many.dedup_family([m.folder for m in first.members], os.path.join(folder, "2"), **options)
         for one, again in zip(first.members, second.members, strict=True):
             assert placed(one.folder).keys() == placed(again.folder).keys()
-            assert jobs.verify(again.folder, one.folder).differences == ()
+            assert verify_command.verify(again.folder, one.folder).differences == ()
 
 
 @law
@@ -199,5 +200,5 @@ def test_bytes_decide(rows: list[list[int]]) -> None:
     """Rows that differ in any one element are kept apart, whatever they agree in."""
     inputs = [{"w": torch.from_numpy(np.array(row, "u1"))} for row in rows]
     with tempfile.TemporaryDirectory() as folder:
-        report = jobs.dedup_family(save_all(inputs, folder), os.path.join(folder, "out"), min_equal_nbytes=1)
+        report = dedup_many.dedup_family(save_all(inputs, folder), os.path.join(folder, "out"), min_equal_nbytes=1)
     assert len(report.shards) == len({tuple(row) for row in rows})

@@ -12,7 +12,7 @@ import safetensors
 
 import paramtool
 from paramtool.errors import FormatError
-from paramtool.formats._codes import CODE_OF
+from paramtool.formats.safetensors.dtypes import CODE_OF
 from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 from tests.laws.headers import changed

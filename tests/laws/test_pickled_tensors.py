@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramtool.errors import ParamtoolError
-from paramtool.formats import _pickle, _pickle_tensor
-from paramtool.formats._pickle_machine import Machine
-from paramtool.formats._pickle_values import Global, Instance, Limits
-from paramtool.formats._torch_storages import Storages
-from paramtool.formats._torch_values import CONSTRUCTORS, KNOWN, Tensor
+from paramtool.formats.pickle import _torch_tensor, opcodes
+from paramtool.formats.pickle.machine import Machine
+from paramtool.formats.pickle.values import Global, Instance, Limits
+from paramtool.formats.torch._storages import Storages
+from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, Tensor
 from paramtool.model.storage import SourceFile
 
 
@@ -81,7 +81,7 @@ def plain(value: object, depth: int = 20) -> object:
 def one_by_one(data: bytes) -> Outcome:
     """The outcome where no tensor is run in one step."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_pickle_tensor, "run", lambda machine, at: 0)
+        patch.setattr(_torch_tensor, "run", lambda machine, at: 0)
         return outcome(data)
 
 
@@ -93,13 +93,13 @@ def test_tensors_of_torch(protocol: int) -> None:
 
 def test_most_tensors_take_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
-    run = _pickle_tensor.run
+    run = _torch_tensor.run
 
     def counted(machine: Machine, at: int) -> int:
         steps.append(run(machine, at))
         return steps[-1]
 
-    monkeypatch.setattr(_pickle_tensor, "run", counted)
+    monkeypatch.setattr(_torch_tensor, "run", counted)
     outcome(pickled({f"w{k}": torch.empty(k, 2) for k in range(1000)}))
     assert sum(map(bool, steps)) > 900
 
@@ -146,4 +146,4 @@ def test_an_end_before_the_tensor_ends() -> None:
     for stop in TENSORS[::7]:
         storages = Storages(SourceFile("x", len(PICKLE), 0))
         with pytest.raises(ParamtoolError, match=f"at most {stop:,} bytes"):
-            _pickle.load(PICKLE, 0, "x", CONSTRUCTORS, storages.persistent, Limits(max_nbytes=stop), KNOWN)
+            opcodes.load(PICKLE, 0, "x", CONSTRUCTORS, storages.persistent, Limits(max_nbytes=stop), KNOWN)

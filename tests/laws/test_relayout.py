@@ -16,7 +16,7 @@ from paramtool.layouts.spec import Spec
 from paramtool.model.dtype import DTYPES
 from paramtool.model.plan import Copy, Target
 from paramtool.model.view import View, contiguous
-from paramtool.passes import relayout
+from paramtool.passes.rnn import convert as relayout_pass
 from tests.laws import conversions
 from tests.laws.conversions import NAMES, NO_INNER_BIAS, PEEPHOLES, Array, Held, can_hold, move, neutral, plan_of
 
@@ -247,7 +247,7 @@ def test_coalesced_copies_write_the_same(kind: str, monkeypatch: pytest.MonkeyPa
         start, target = (source, a) if a != source.layout.name else (move(source, "onnx"), a)
         joined = plan_of(start, target)
         with monkeypatch.context() as patch:
-            patch.setattr(relayout, "coalesced", list)
+            patch.setattr(relayout_pass, "coalesced", list)
             single = plan_of(start, target)
         assert conversions.forced(start, joined).bytes() == conversions.forced(start, single).bytes(), a
         for one, other in zip(joined.targets, single.targets, strict=True):
@@ -280,7 +280,7 @@ def test_coalescing_any_copies(copies: list[Copy]) -> None:
     """Joining never changes what is written, and never makes more copies."""
     size = sum(copy.destination.numel for copy in copies)
     buffers = {0: np.random.default_rng(0).normal(size=200).astype(np.float32)}
-    joined = relayout.coalesced(copies)
+    joined = relayout_pass.coalesced(copies)
     target = Target("t", DTYPES["float32"], (size,), tuple(copies))
     assert (
         conversions.filled(replace(target, copies=tuple(joined)), buffers).tobytes()

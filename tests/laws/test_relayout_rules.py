@@ -11,8 +11,8 @@ from paramtool import layouts
 from paramtool.layouts.layout import Form, Layout, Tensor
 from paramtool.layouts.networks import network
 from paramtool.layouts.spec import Spec
-from paramtool.passes import relayout
-from paramtool.passes.relayout import Converted
+from paramtool.passes.rnn import convert as relayout_pass
+from paramtool.passes.rnn.convert import Converted
 from tests.laws.conversions import (
     NAMES,
     NO_INNER_BIAS,
@@ -121,7 +121,7 @@ def test_biases_that_are_not_zero_are_not_dropped(name: str) -> None:
     there = move(neutral(lstm(), 1), name)
     said = {"kind": "lstm", "bias": False}
     found = network(layout, {}, "net", {n: view.shape for n, view in there.views.items()}, said)
-    plan = relayout.convert(found, there.views, layouts.find("torch"), {}, "net")
+    plan = relayout_pass.convert(found, there.views, layouts.find("torch"), {}, "net")
     assert not plan.spec.bias and not meets(there, plan)
 
 
@@ -204,7 +204,7 @@ def between(a: Layout, b: Layout, arrays: dict[str, Array]) -> tuple[Held, Conve
     spec = Spec("rnn", 3, 2)
     at_once = held({f"net.{name}": array for name, array in arrays.items()}, "torch", spec)
     start = replace(at_once, layout=a)
-    return start, relayout.convert(start.network, start.views, b, {}, "net")
+    return start, relayout_pass.convert(start.network, start.views, b, {}, "net")
 
 
 @pytest.mark.parametrize("a", ["bW+0", "-bW", "bW-1", "-bW+2"])
@@ -294,7 +294,7 @@ def test_peepholes_that_are_not_zero_are_not_dropped() -> None:
     there = move(neutral(spec, 1), "lasagne")
     shapes = {name: view.shape for name, view in there.views.items()}
     found = network(there.layout, {}, "net", shapes, {"peephole": False, "initial_state": False})
-    assert not meets(there, relayout.convert(found, there.views, layouts.find("torch"), {}, "net"))
+    assert not meets(there, relayout_pass.convert(found, there.views, layouts.find("torch"), {}, "net"))
 
 
 def test_a_buffers_biases_that_are_not_zero_are_not_dropped() -> None:

@@ -11,7 +11,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import verify as verify_command
 from tests.laws.sharing import partition, same_values
 from tests.laws.states import NAMES, UNTYPED, flat_states, states, windows
 
@@ -53,7 +54,7 @@ def agree(state: Any, folder: str, least: int = 1, **form: bool) -> None:
     """Save, deduplicate to torch's form, and let torch compare both files."""
     path, output = os.path.join(folder, "model.pt"), os.path.join(folder, "out.pt")
     torch.save(state, path, **form)
-    jobs.dedup(path, output, min_equal_nbytes=least)
+    dedup_command.dedup(path, output, min_equal_nbytes=least)
     # torch 2.13 cannot load untyped storages of the stacked form with weights_only
     expected = flat(torch.load(path, weights_only=True) if form.get("_use_new_zipfile_serialization", True) else state)
     with zipfile.ZipFile(output) as archive:
@@ -62,7 +63,7 @@ def agree(state: Any, folder: str, least: int = 1, **form: bool) -> None:
         found = flat(torch.load(output, weights_only=True, mmap=mmap))
         assert same_values(expected, found)
         assert partition(expected) == partition(found)
-    assert jobs.verify(output, path).differences == ()
+    assert verify_command.verify(output, path).differences == ()
 
 
 @law
@@ -89,9 +90,9 @@ def test_equal_inputs_give_equal_bytes(state: tuple[Any, Any], keep: str) -> Non
         path = os.path.join(folder, "model.pt")
         one, other, again = (os.path.join(folder, name) for name in ("1.pt", "other.ckpt", "again.bin"))
         torch.save(state[0], path)
-        jobs.dedup(path, one)
-        jobs.dedup(path, other, keep=keep)
-        jobs.dedup(one, again, keep=keep)
+        dedup_command.dedup(path, one)
+        dedup_command.dedup(path, other, keep=keep)
+        dedup_command.dedup(one, again, keep=keep)
         assert content(one) == content(other) == content(again)
 
 
@@ -102,8 +103,8 @@ def test_by_way_of_safetensors(state: dict[str, torch.Tensor], least: int) -> No
     with tempfile.TemporaryDirectory() as folder:
         path, between, output = (os.path.join(folder, name) for name in ("m.pt", "m.safetensors", "o.pt"))
         torch.save(state, path)
-        jobs.dedup(path, between, min_equal_nbytes=least)
-        jobs.dedup(between, output, min_equal_nbytes=least)
+        dedup_command.dedup(path, between, min_equal_nbytes=least)
+        dedup_command.dedup(between, output, min_equal_nbytes=least)
         expected, found = torch.load(path, weights_only=True), torch.load(output, weights_only=True)
         assert same_values(expected, found)
         assert partition(expected) == partition(found)

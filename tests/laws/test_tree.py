@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paramtool.formats import _tree
+from paramtool.formats import tree as _tree
 from paramtool.model.objects import Again, Array, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, map_tensors, walk
 
 law = settings(max_examples=150, deadline=None)

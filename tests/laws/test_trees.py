@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
 from paramtool.errors import OutputError, ParamtoolError
-from paramtool.formats import _torch_check
+from paramtool.formats.torch import _check
 from tests.laws.trees import tree
 
 HARD = bool(os.environ.get("PARAMTOOL_HARD"))
@@ -55,7 +55,7 @@ def test_torch_opens_what_is_written(options: dict[str, bool], part: int, tmp_pa
     for seed in range(part * 1000, part * 1000 + (1000 if HARD else 60)):
         with_objects(source, tree(Random(seed)))
         try:
-            jobs.dedup(source, output, force=True, **options)  # type: ignore[arg-type]
+            dedup_command.dedup(source, output, force=True, **options)  # type: ignore[arg-type]
         except ParamtoolError as error:
             assert HARD or not isinstance(error, OutputError), (seed, error)
             outcomes["refused"] += 1
@@ -97,17 +97,17 @@ def test_what_no_pickle_can_hold_is_refused(key: str, tmp_path: Path) -> None:
     """Named, with exit code 3 or 6; with skip_unsupported left out, and torch opens the rest."""
     source, output = with_objects(tmp_path / "m.safetensors", OBJECTS[key]), tmp_path / "m.pt"
     with pytest.raises(ParamtoolError) as caught:
-        jobs.dedup(source, output)
+        dedup_command.dedup(source, output)
     assert caught.value.exit_code in (3, 6) and "defect of paramtool" not in caught.value.hint
     assert not output.exists()
-    jobs.dedup(source, output, skip_unsupported=True)
+    dedup_command.dedup(source, output, skip_unsupported=True)
     assert opens(output, False) == ""
 
 
 def test_the_finding(findings: Path, tmp_path: Path) -> None:
     """Attributes that are a number: torch.load raised a TypeError."""
     with pytest.raises(ParamtoolError) as caught:
-        jobs.dedup(findings / "attr.safetensors", tmp_path / "m.pt")
+        dedup_command.dedup(findings / "attr.safetensors", tmp_path / "m.pt")
     assert caught.value.exit_code == 3
 
 
@@ -133,7 +133,7 @@ DAMAGE: dict[str, tuple[bytes, bytes, str]] = {
 
 def test_the_check_takes_what_is_sound() -> None:
     """A pickle as the writer makes them."""
-    _torch_check.check(SOUND)
+    _check.check(SOUND)
 
 
 @pytest.mark.parametrize("key", DAMAGE)
@@ -141,5 +141,5 @@ def test_the_check_sees(key: str) -> None:
     """Each mistake that a writer could make."""
     old, new, words = DAMAGE[key]
     assert SOUND.count(old) == 1
-    with pytest.raises(_torch_check.Wrong, match=words):
-        _torch_check.check(SOUND.replace(old, new))
+    with pytest.raises(_check.Wrong, match=words):
+        _check.check(SOUND.replace(old, new))

@@ -6,7 +6,7 @@ from base64 import b64encode
 from random import Random
 from typing import Any
 
-from paramtool.formats._torch_objects import ARRAYS, DTYPE, FORMS, NAMES, SCALARS
+from paramtool.formats.torch._classes import ARRAYS, DTYPE, FORMS, NAMES, SCALARS
 
 KINDS = ("dict", "collections.OrderedDict", "collections.Counter", "collections.defaultdict", "other.Dict", "", "list")
 ROWS = (

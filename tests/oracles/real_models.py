@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
 
 EXAMPLES = str(Path(__file__).parents[2] / "docs/examples")
 if EXAMPLES not in sys.path:
@@ -69,9 +69,9 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("made")
     torch.save(model.state_dict(), folder / "m.pt")
     for output in ("small.safetensors", "small.pt"):
-        jobs.dedup(folder / "m.pt", folder / output, min_equal_nbytes=1)
-    jobs.dedup(folder / "m.pt", folder / "tied.safetensors", equal=False)
+        dedup_command.dedup(folder / "m.pt", folder / output, min_equal_nbytes=1)
+    dedup_command.dedup(folder / "m.pt", folder / "tied.safetensors", equal=False)
     if spec.config is not None:
         model.save_pretrained(folder / "hf")  # type: ignore[operator]
-        jobs.dedup(folder / "hf", folder / "small", min_equal_nbytes=1, share_renamed=True)
+        dedup_command.dedup(folder / "hf", folder / "small", min_equal_nbytes=1, share_renamed=True)
     return Made(request.param, spec, model, results(model), folder)

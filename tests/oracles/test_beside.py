@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import relayout as relayout_command
 from paramtool.errors import LayoutError, UsageError
 from tests.hostile.command import command
 from tests.oracles.running import below, close, random, run_torch
@@ -92,7 +92,7 @@ def test_what_computes_a_weight_is_refused(
     path = saved(tmp_path, make() if top else Model(make()))
     name, call = WRAPPERS[make]
     with pytest.raises(LayoutError) as error:
-        jobs.convert(path, tmp_path / "o.safetensors", target="cudnn", **more)
+        relayout_command.convert(path, tmp_path / "o.safetensors", target="cudnn", **more)
     assert ("" if top else "rnn.") + name in str(error.value)
     assert call in str(error.value.hint)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["m.pt"]
@@ -104,8 +104,8 @@ def test_a_wrapped_network_beside_a_plain_one(tmp_path: Path) -> None:
     model.plain = nn.GRU(2, 2)
     path = saved(tmp_path, model)
     with pytest.raises(LayoutError, match="weight_hh_l0_g"):
-        jobs.convert(path, tmp_path / "o.safetensors", target="cudnn")
-    report = jobs.convert(path, tmp_path / "o.safetensors", target="cudnn", at=("plain",))
+        relayout_command.convert(path, tmp_path / "o.safetensors", target="cudnn")
+    report = relayout_command.convert(path, tmp_path / "o.safetensors", target="cudnn", at=("plain",))
     assert [one.at for one in report.converted] == ["plain"]
 
 
@@ -115,7 +115,7 @@ def test_a_stale_weight_beside_its_source(tmp_path: Path) -> None:
     tensors = {f"rnn.{name}": value for name, value in module.state_dict().items()} | {f"rnn.{HH}": torch.ones(20, 5)}
     torch.save(tensors, tmp_path / "m.pt")
     with pytest.raises(LayoutError, match=f"rnn.{HH}_g"):
-        jobs.convert(tmp_path / "m.pt", tmp_path / "o.safetensors", target="onnx")
+        relayout_command.convert(tmp_path / "m.pt", tmp_path / "o.safetensors", target="onnx")
 
 
 # --- weight dropout ---------------------------------------------------------------------------------------------------
@@ -148,12 +148,12 @@ def test_weight_dropout_takes_the_raw_weight(layers: int, stale: bool, top: bool
     expected = run_torch("lstm", weights, x, state, state)
     wrapped = Dropped(plain, stale)
     path = saved(tmp_path, wrapped if top else Model(wrapped))
-    report = jobs.convert(path, tmp_path / "o.safetensors", target=target)
+    report = relayout_command.convert(path, tmp_path / "o.safetensors", target=target)
     assert [change.kind for one in report.converted for change in one.changes].count("taken") == layers
     found = paramtool.load_file(tmp_path / "o.safetensors")
     assert not [name for name in found if name.endswith("_raw")]
     if target != "torch":
-        jobs.convert(tmp_path / "o.safetensors", tmp_path / "t.safetensors", target="torch")
+        relayout_command.convert(tmp_path / "o.safetensors", tmp_path / "t.safetensors", target="torch")
         found = paramtool.load_file(tmp_path / "t.safetensors")
     own = below(found, "module" if top else "rnn.module")
     for one, other in zip(run_torch("lstm", own, x, state, state), expected, strict=True):
@@ -166,7 +166,7 @@ def test_weight_dropout_within_the_module(tmp_path: Path) -> None:
     tensors = dict(Model(plain).state_dict())
     tensors[f"rnn.{HH}_raw"] = tensors.pop(f"rnn.{HH}")
     torch.save(tensors, tmp_path / "m.pt")
-    jobs.convert(tmp_path / "m.pt", tmp_path / "o.safetensors", target="torch")
+    relayout_command.convert(tmp_path / "m.pt", tmp_path / "o.safetensors", target="torch")
     found = paramtool.load_file(tmp_path / "o.safetensors")
     assert sorted(below(found, "rnn")) == sorted(plain.state_dict())
     close(found[f"rnn.{HH}"], plain.state_dict()[HH].numpy())
@@ -236,9 +236,9 @@ def test_at_the_top_only_names_of_recurrent_networks_count(
     path = saved(tmp_path, make())
     if refused:
         with pytest.raises(LayoutError, match="the network at the top"):
-            jobs.convert(path, tmp_path / "o.safetensors", target="onnx", source="torch")
+            relayout_command.convert(path, tmp_path / "o.safetensors", target="onnx", source="torch")
     else:
-        jobs.convert(path, tmp_path / "o.safetensors", target="onnx")
+        relayout_command.convert(path, tmp_path / "o.safetensors", target="onnx")
 
 
 def test_another_layout_is_named(tmp_path: Path) -> None:
@@ -248,14 +248,14 @@ def test_another_layout_is_named(tmp_path: Path) -> None:
     """
     path = saved(tmp_path, Model(Cell()))
     with pytest.raises(LayoutError) as error:
-        jobs.convert(path, tmp_path / "o.safetensors", target="torch")
+        relayout_command.convert(path, tmp_path / "o.safetensors", target="torch")
     assert "equinox" not in str(error.value.hint)
     path = tmp_path / "m.npz"
     np.savez(path, **{name: value.numpy() for name, value in Model(Cell()).state_dict().items()})
     with pytest.raises(LayoutError) as error:
-        jobs.convert(path, tmp_path / "o.safetensors", target="torch")
+        relayout_command.convert(path, tmp_path / "o.safetensors", target="torch")
     assert "equinox" in str(error.value.hint)
-    report = jobs.convert(path, tmp_path / "o.safetensors", target="torch", source="equinox")
+    report = relayout_command.convert(path, tmp_path / "o.safetensors", target="torch", source="equinox")
     assert [one.source.layout.name for one in report.converted] == ["equinox"]
 
 
@@ -264,15 +264,15 @@ def test_networks_inside_networks(tmp_path: Path) -> None:
     outer = nn.LSTM(3, 5)
     outer.inner = nn.GRU(2, 4)
     path = saved(tmp_path, Model(outer))
-    assert len(jobs.convert(path, tmp_path / "o.safetensors", target="cudnn").converted) == 2
-    report = jobs.convert(path, tmp_path / "p.safetensors", target="cudnn", at=("rnn",))
+    assert len(relayout_command.convert(path, tmp_path / "o.safetensors", target="cudnn").converted) == 2
+    report = relayout_command.convert(path, tmp_path / "p.safetensors", target="cudnn", at=("rnn",))
     assert [one.at for one in report.converted] == ["rnn"]
 
 
 def test_a_pattern_that_matches_nothing(tmp_path: Path) -> None:
     path = saved(tmp_path, Model(nn.LSTM(3, 5)))
     with pytest.raises(UsageError, match=r"--ignore 'rnn\.ln\*' matches no tensor"):
-        jobs.convert(path, tmp_path / "o.safetensors", target="cudnn", ignore=("rnn.ln*",))
+        relayout_command.convert(path, tmp_path / "o.safetensors", target="cudnn", ignore=("rnn.ln*",))
 
 
 FINDINGS = {
@@ -288,13 +288,13 @@ FINDINGS = {
 def test_files_that_went_wrong(name: str, findings: Path, tmp_path: Path) -> None:
     """They were converted without these tensors, and with exit code 0."""
     with pytest.raises(LayoutError, match=FINDINGS[name]):
-        jobs.convert(findings / name, tmp_path / "o.safetensors", target="onnx")
+        relayout_command.convert(findings / name, tmp_path / "o.safetensors", target="onnx")
 
 
 def test_the_equinox_file_as_what_it_is(findings: Path, tmp_path: Path) -> None:
     """Its outputs by Equinox are torch's with the converted weights."""
     name = "eqx__lstm_I1H1L1D1"
-    jobs.convert(findings / f"{name}.npz", tmp_path / "o.safetensors", target="torch", source="equinox")
+    relayout_command.convert(findings / f"{name}.npz", tmp_path / "o.safetensors", target="torch", source="equinox")
     own = below(paramtool.load_file(tmp_path / "o.safetensors"), "enc")
     with np.load(findings / f"{name}.io.npz") as known:
         x, y = known["x"], known["y"]

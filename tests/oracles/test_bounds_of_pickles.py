@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool import formats
-from paramtool.formats import _walk
+from paramtool.formats.torch import names as torch_names
 from paramtool.model.objects import Mapping, TensorRef
 from tests.hostile.makers_pickle import PROTO, text
 from tests.hostile.makers_torch import DATA, number, parts, tensor
@@ -98,14 +98,14 @@ def test_real_checkpoints_stay_far_below(
     with zipfile.ZipFile(tmp_path / "made.pt") as old, zipfile.ZipFile(tmp_path / "model.pt", "w", method) as new:
         for name in old.namelist():
             new.writestr(name, old.read(name))
-    bounds = _walk.Bounds.of
+    bounds = torch_names.Bounds.of
 
-    def part(nbytes: int) -> _walk.Bounds:
+    def part(nbytes: int) -> torch_names.Bounds:
         found = bounds(nbytes)
         times = ENOUGH[method]
-        return _walk.Bounds(found.places // times, found.tensors // times, found.characters // times)
+        return torch_names.Bounds(found.places // times, found.tensors // times, found.characters // times)
 
-    monkeypatch.setattr(_walk.Bounds, "of", part)
+    monkeypatch.setattr(torch_names.Bounds, "of", part)
     found = formats.read(tmp_path / "model.pt", allow_unknown=True)
     assert len(found.entries) == len(formats.read(tmp_path / "made.pt", allow_unknown=True).entries) > 0
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from paramtool import layouts
-from paramtool.cudnn.answers import Answer, from_json
-from paramtool.cudnn.grid import ALGORITHMS, BIAS_MODES, Case
-from paramtool.cudnn.table import answer, differences
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.spec import Spec, parse
+from paramtool.proof.cudnn.answers import Answer, from_json
+from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, Case
+from paramtool.proof.cudnn.table import answer, differences
 
 FOLDER = Path(__file__).parents[2] / "fixtures/cudnn"
 DATA: dict[str, dict[str, Any]] = {

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup_many
 from tests.laws.sharing import raw
 
 transformers = pytest.importorskip("transformers", reason="the oracle of whole models; not among what every test needs")
@@ -49,12 +49,12 @@ def family(kind: str) -> tuple[Any, Made]:
 
 
 @pytest.fixture(params=["gpt2", "llama", "llama tied"])
-def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Made, jobs.Family]:
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Made, dedup_many.Family]:
     """The models, and the folders of what transformers saved of them."""
     make, models = family(request.param)
     for name, model in models.items():
         model.save_pretrained(tmp_path / name)
-    found = jobs.dedup_family([tmp_path / name for name in models], tmp_path / "out")
+    found = dedup_many.dedup_family([tmp_path / name for name in models], tmp_path / "out")
     return make, models, found
 
 
@@ -66,7 +66,7 @@ def same_state(expected: torch.nn.Module, found: torch.nn.Module) -> bool:
     return len({t.data_ptr() for t in mine.values()}) == len({t.data_ptr() for t in theirs.values()})
 
 
-def test_much_is_shared(written: tuple[Any, Made, jobs.Family]) -> None:
+def test_much_is_shared(written: tuple[Any, Made, dedup_many.Family]) -> None:
     """Three relatives take hardly more than one and a stranger; with the stranger nothing large is shared."""
     found = written[2]
     stranger = next(member for member in found.members if member.input.endswith("stranger"))
@@ -80,7 +80,7 @@ def test_much_is_shared(written: tuple[Any, Made, jobs.Family]) -> None:
         assert sum(sizes.values()) == member.nbytes_after
 
 
-def test_transformers(written: tuple[Any, Made, jobs.Family]) -> None:
+def test_transformers(written: tuple[Any, Made, dedup_many.Family]) -> None:
     """from_pretrained: no name missing, none unexpected, none of another shape; the same logits bit for bit."""
     make, models, found = written
     for member, model in zip(found.members, models.values(), strict=True):
@@ -91,7 +91,7 @@ def test_transformers(written: tuple[Any, Made, jobs.Family]) -> None:
             assert torch.equal(model(TOKENS).logits, loaded.eval()(TOKENS).logits)
 
 
-def test_accelerate(written: tuple[Any, Made, jobs.Family]) -> None:
+def test_accelerate(written: tuple[Any, Made, dedup_many.Family]) -> None:
     """load_checkpoint_in_model fills a model whose weights were something else."""
     from accelerate import load_checkpoint_in_model
 
@@ -102,7 +102,7 @@ def test_accelerate(written: tuple[Any, Made, jobs.Family]) -> None:
         assert same_state(model, other)
 
 
-def test_huggingface_hub(written: tuple[Any, Made, jobs.Family]) -> None:
+def test_huggingface_hub(written: tuple[Any, Made, dedup_many.Family]) -> None:
     """load_torch_model finds every name that is stored, and no other; what it misses is the model's own tie."""
     from huggingface_hub import load_torch_model
 
@@ -116,7 +116,7 @@ def test_huggingface_hub(written: tuple[Any, Made, jobs.Family]) -> None:
         assert same_state(model, other)
 
 
-def test_paramtool(written: tuple[Any, Made, jobs.Family]) -> None:
+def test_paramtool(written: tuple[Any, Made, dedup_many.Family]) -> None:
     """Our own loader, strictly."""
     from paramtool.torch import load_model
 
@@ -135,7 +135,7 @@ def test_renamed_names_are_missed_by_others(tmp_path: Path) -> None:
         model.model.layers[1].mlp.up_proj.weight.copy_(model.model.layers[0].mlp.up_proj.weight)
     for name in ("base", "tuned"):
         models[name].save_pretrained(tmp_path / name)
-    jobs.dedup_family([tmp_path / "base", tmp_path / "tuned"], tmp_path / "out", share_renamed=True)
+    dedup_many.dedup_family([tmp_path / "base", tmp_path / "tuned"], tmp_path / "out", share_renamed=True)
     folder = tmp_path / "out" / "base"
     _, info = make.from_pretrained(folder, output_loading_info=True)
     assert "model.layers.1.mlp.up_proj.weight" in info["missing_keys"] and not info["unexpected_keys"]

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from paramtool import layouts
-from paramtool.layouts import verified
+from paramtool.layouts import evidence
 from paramtool.layouts.spec import Spec
 
 HERE = Path(__file__).parent / "frameworks"
@@ -100,7 +100,7 @@ def rows(section: str) -> set[str]:
 @pytest.mark.parametrize("name", sorted(layouts.built_in()))
 def test_every_layout_is_on_the_page(name: str) -> None:
     """A layout that names an oracle has a framework that ran it; one that has none is listed as not run."""
-    proofs = verified.evidence(layouts.find(name))
+    proofs = evidence.evidence(layouts.find(name))
     if any(proof.startswith("oracle:") for proof in proofs):
         assert name in rows("Frameworks that ran")
     if any(not proof.startswith("oracle:") for proof in proofs):

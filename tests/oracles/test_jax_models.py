@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import relayout as relayout_command
 from paramtool.errors import LayoutError, ParamtoolError
 from tests.oracles.running import below, close, run_onnx, run_torch
 from tests.patience import PATIENCE
@@ -66,7 +66,9 @@ def compare(made: Path, name: str, folder: Path, kind: str, source: str | None, 
         x, y = known["x"], known["y"]
     state = np.zeros((1, x.shape[1], y.shape[2]), np.float32)
     target = "onnx" if name == "haiku.gru" else "torch"  # torch has no reset gate before the product
-    jobs.convert(made / f"{name}.npz", folder / "o.safetensors", source=source, target=target, spec=spec, at=("*enc",))
+    relayout_command.convert(
+        made / f"{name}.npz", folder / "o.safetensors", source=source, target=target, spec=spec, at=("*enc",)
+    )
     found = paramtool.load_file(folder / "o.safetensors")
     at = next(word for word in found if "enc." in word).partition("enc.")[0] + "enc"
     if target == "onnx":
@@ -114,8 +116,12 @@ def test_cells_of_one_s_own(made: Path, name: str, tmp_path: Path) -> None:
     """Refused with the name of the tensor, as whatever layout they are read."""
     layout, tensor = WRONG[name]
     with pytest.raises(LayoutError, match=tensor):
-        jobs.convert(made / f"{name}.npz", tmp_path / "o.safetensors", source=layout, target="torch", at=("*enc",))
+        relayout_command.convert(
+            made / f"{name}.npz", tmp_path / "o.safetensors", source=layout, target="torch", at=("*enc",)
+        )
     for source in (None, *LAYOUTS):
         with pytest.raises(ParamtoolError):
-            jobs.convert(made / f"{name}.npz", tmp_path / "o.safetensors", source=source, target="torch", at=("*enc",))
+            relayout_command.convert(
+                made / f"{name}.npz", tmp_path / "o.safetensors", source=source, target="torch", at=("*enc",)
+            )
     assert not (tmp_path / "o.safetensors").exists()

@@ -16,7 +16,8 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 import keras
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import verify as verify_command
 from tests.laws.sharing import described, raw
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -66,9 +67,9 @@ class TestFixtures:
     def test_dedup(self, name: str, tmp_path: Path) -> None:
         """A dedup holds the same, verify agrees, and dedup of it gives the same bytes."""
         once, twice = tmp_path / "1.safetensors", tmp_path / "2.safetensors"
-        jobs.dedup(FIXTURES / name / FILES[name], once)
-        jobs.dedup(once, twice)
-        assert jobs.verify(once, FIXTURES / name / FILES[name]).differences == ()
+        dedup_command.dedup(FIXTURES / name / FILES[name], once)
+        dedup_command.dedup(once, twice)
+        assert verify_command.verify(once, FIXTURES / name / FILES[name]).differences == ()
         assert once.read_bytes() == twice.read_bytes()
 
 
@@ -95,8 +96,8 @@ def test_samples(samples: Path, name: str, count: int, tmp_path: Path) -> None:
     assert len(found) == count
     for key, array in expected.items():
         assert (described(array), raw(array)) == (described(found[key]), raw(found[key])), key
-    jobs.dedup(samples / name, tmp_path / "o.safetensors")
-    assert jobs.verify(tmp_path / "o.safetensors", samples / name).differences == ()
+    dedup_command.dedup(samples / name, tmp_path / "o.safetensors")
+    assert verify_command.verify(tmp_path / "o.safetensors", samples / name).differences == ()
 
 
 def words(group: Any, name: str) -> list[str]:
@@ -128,5 +129,5 @@ def test_a_sample_of_julia(samples: Path, tmp_path: Path) -> None:
     assert {f"single_stored_object.{name}": (described(a), raw(a)) for name, a in expected.items()} == {
         name: (described(array), raw(array)) for name, array in found.items()
     }
-    jobs.dedup(samples / LETTERS, tmp_path / "o.safetensors")
-    assert jobs.verify(tmp_path / "o.safetensors", samples / LETTERS).differences == ()
+    dedup_command.dedup(samples / LETTERS, tmp_path / "o.safetensors")
+    assert verify_command.verify(tmp_path / "o.safetensors", samples / LETTERS).differences == ()

@@ -23,7 +23,7 @@ import pytest
 import torch
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import relayout as relayout_command
 from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts.spec import Spec, parse
 from tests.oracles.running import run_torch
@@ -163,14 +163,14 @@ def refused(path: Path, says: str | None, target: str, said: str, output: Path) 
     """It is, with exit code 5 and these words, and nothing is written."""
     output.unlink(missing_ok=True)
     with pytest.raises(LayoutError, match=says):
-        jobs.convert(path, output, target=target, spec=said)
+        relayout_command.convert(path, output, target=target, spec=said)
     assert not output.exists()
 
 
 def check_assumed(path: Path, expected: Expected, output: Path) -> None:
     """Every activation that nobody said is in a warning, by name."""
     words = " ".join(word for word in expected.said.split() if "activation" not in word)
-    report = jobs.convert(path, output, target="onnx", spec=words, force=True)
+    report = relayout_command.convert(path, output, target="onnx", spec=words, force=True)
     for one in report.converted:
         lines = [line for line in report.warnings if line.startswith(repr(one.source.at))]
         facts = ("activation=tanh", "gate_activation=sigmoid") if one.spec.kind != "rnn" else ()
@@ -207,13 +207,13 @@ def test_findings(findings: Path, tmp_path: Path, name: str, said: str, expected
 def test_the_way_back_has_its_merge_mode(findings: Path, tmp_path: Path) -> None:
     """From Keras to torch and back: the record has kept what torch has no place for."""
     there, back = tmp_path / "t.safetensors", tmp_path / "k.safetensors"
-    jobs.convert(findings / "k_bisum.keras", there, target="torch")
-    report = jobs.convert(there, back, target="keras")
+    relayout_command.convert(findings / "k_bisum.keras", there, target="torch")
+    report = relayout_command.convert(there, back, target="keras")
     (module,) = paramtool.read(back).modules
     assert "merge=sum" in module.spec.split()
     assert not [line for line in report.warnings if "merge" in line]
     with pytest.raises(UsageError, match="merge=sum, --spec says merge=concat"):
-        jobs.convert(there, tmp_path / "x.safetensors", target="keras", spec="merge=concat")
+        relayout_command.convert(there, tmp_path / "x.safetensors", target="keras", spec="merge=concat")
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def run(path: Path, target: str, said: str, output: Path, x: np.ndarray) -> np.ndarray:
     """The converted networks one after another, by what the output's record says of them; (batch, steps, features)."""
-    report = jobs.convert(path, output, target=target, spec=said, force=True)
+    report = relayout_command.convert(path, output, target=target, spec=said, force=True)
     weights, value = paramtool.load_file(output), np.swapaxes(x, 0, 1)
     modules = {module.at: module for module in paramtool.read(output).modules}
     for one in report.converted:

@@ -11,7 +11,8 @@ import onnxruntime
 import pytest
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import inspect as inspect_command
+from paramtool.commands import relayout as relayout_command
 from paramtool.errors import LayoutError
 from tests.hostile.command import command
 from tests.laws.sharing import raw
@@ -60,7 +61,7 @@ class TestSilero:
 
     def test_torch_to_onnx(self, pair: tuple[Arrays, Arrays], samples: Path, tmp_path: Path) -> None:
         """Converted, layer k of the first network is byte for byte what the exporter made the inputs of node k."""
-        report = jobs.convert(samples / SILERO_TORCH, tmp_path / "o.safetensors", target="onnx")
+        report = relayout_command.convert(samples / SILERO_TORCH, tmp_path / "o.safetensors", target="onnx")
         assert [str(one.spec) for one in report.converted] == ["lstm input=64 hidden=64 layers=2"] * 2
         found = paramtool.load_file(tmp_path / "o.safetensors")
         for layer, names in enumerate([("929", "930", "931"), ("949", "950", "951")]):
@@ -72,12 +73,12 @@ class TestSilero:
 
     def test_aliases_that_stay_are_told(self, samples: Path, tmp_path: Path) -> None:
         """The names in `_flat_weights` that shared memory with the 16 weights are kept, and a warning says so."""
-        report = jobs.convert(samples / SILERO_TORCH, tmp_path / "o.safetensors", target="onnx")
+        report = relayout_command.convert(samples / SILERO_TORCH, tmp_path / "o.safetensors", target="onnx")
         assert any(w.startswith("16 other names share memory") and "_flat_weights" in w for w in report.warnings)
 
     def test_onnx_to_torch(self, pair: tuple[Arrays, Arrays], samples: Path, tmp_path: Path) -> None:
         """The two nodes of the ONNX file become the tensors of the TorchScript file, byte for byte."""
-        report = jobs.convert(samples / SILERO_ONNX, tmp_path / "t.safetensors", target="torch")
+        report = relayout_command.convert(samples / SILERO_ONNX, tmp_path / "t.safetensors", target="torch")
         assert [one.at for one in report.converted] == list(self.NODES)
         found = paramtool.load_file(tmp_path / "t.safetensors")
         for layer, node in enumerate(self.NODES):
@@ -87,7 +88,7 @@ class TestSilero:
     def test_two_nodes_become_one_network(self, pair: tuple[Arrays, Arrays], samples: Path, tmp_path: Path) -> None:
         """Stacked, the nodes are the TorchScript file's LSTM of two layers, byte for byte."""
         path, stack = tmp_path / "t.safetensors", ("LSTM_589,LSTM_600=_model1.lstm",)
-        jobs.convert(samples / SILERO_ONNX, path, target="torch", stack=stack)
+        relayout_command.convert(samples / SILERO_ONNX, path, target="torch", stack=stack)
         own = below(paramtool.load_file(path), "_model1.lstm")
         expected = below(pair[0], "_model1.lstm")
         assert own.keys() == {name for name in expected if not name.startswith("_flat")}
@@ -96,7 +97,7 @@ class TestSilero:
     def test_one_network_becomes_two_nodes(self, pair: tuple[Arrays, Arrays], samples: Path, tmp_path: Path) -> None:
         """And the other way round, byte for byte what the exporter wrote."""
         path, stack = tmp_path / "o.safetensors", ("_model1.lstm=LSTM_589,LSTM_600",)
-        jobs.convert(samples / SILERO_TORCH, path, target="onnx", stack=stack)
+        relayout_command.convert(samples / SILERO_TORCH, path, target="onnx", stack=stack)
         found = paramtool.load_file(path)
         for node, names in zip(self.NODES, [("929", "930", "931"), ("949", "950", "951")], strict=True):
             for own, name in zip("WRB", names, strict=True):
@@ -113,7 +114,7 @@ class TestSilero:
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         given = {"input": random(1, 1536), "h0": random(2, 1, 64), "c0": random(2, 1, 64, seed=1)}
         x, h0, c0, h1, c1, y0, y1 = session.run(names, given)
-        jobs.convert(samples / SILERO_ONNX, tmp_path / "t.safetensors", target="torch")
+        relayout_command.convert(samples / SILERO_ONNX, tmp_path / "t.safetensors", target="torch")
         found = paramtool.load_file(tmp_path / "t.safetensors")
         close(run_torch("lstm", below(found, self.NODES[0]), x, h0, c0)[0], y0[:, 0])
         close(run_torch("lstm", below(found, self.NODES[1]), y0[:, 0], h1, c1)[0], y1[:, 0])
@@ -124,7 +125,7 @@ class TestSilero:
 
 def test_mxnet_to_torch(samples: Path, tmp_path: Path) -> None:
     """A Gluon LSTM has torch's bytes under other names, and torch makes of them what the equations say."""
-    jobs.convert(samples / MXNET, tmp_path / "t.safetensors", source="mxnet", target="torch")
+    relayout_command.convert(samples / MXNET, tmp_path / "t.safetensors", source="mxnet", target="torch")
     before, found = paramtool.load_file(samples / MXNET), paramtool.load_file(tmp_path / "t.safetensors")
     own = below(found, "lstm0")
     pairs = {"weight_ih": "i2h_weight", "weight_hh": "h2h_weight", "bias_ih": "i2h_bias", "bias_hh": "h2h_bias"}
@@ -143,7 +144,7 @@ class TestCudnnLSTM:
 
     def test_to_torch(self, samples: Path, tmp_path: Path) -> None:
         """Rows of torch's matrices are the gates' blocks read row by row, and the two biases stay apart."""
-        jobs.convert(
+        relayout_command.convert(
             samples / CUDNN_LSTM, tmp_path / "t.safetensors", source="keras.cudnn", target="torch", spec="backward=no"
         )
         found = paramtool.load_file(tmp_path / "t.safetensors")
@@ -158,7 +159,9 @@ class TestCudnnLSTM:
 
     def test_to_keras(self, samples: Path, tmp_path: Path) -> None:
         """An LSTM's kernels are the gates' matrices transposed, its bias the sum: what tf_keras makes of the file."""
-        report = jobs.convert(samples / CUDNN_LSTM, tmp_path / "k.safetensors", target="keras", spec="backward=no")
+        report = relayout_command.convert(
+            samples / CUDNN_LSTM, tmp_path / "k.safetensors", target="keras", spec="backward=no"
+        )
         assert [[change.kind for change in one.changes] for one in report.converted] == [["summed"]] * 2
         found = paramtool.load_file(tmp_path / "k.safetensors")
         with h5py.File(samples / CUDNN_LSTM) as file:
@@ -171,7 +174,7 @@ class TestCudnnLSTM:
 
     def test_is_no_plain_keras(self, samples: Path, tmp_path: Path) -> None:
         """Said to be `keras`, it is still read as what its shapes show."""
-        report = jobs.convert(
+        report = relayout_command.convert(
             samples / CUDNN_LSTM, tmp_path / "t.safetensors", source="keras", target="torch", spec="backward=no"
         )
         assert [one.source.layout.name for one in report.converted] == ["keras.cudnn"] * 2
@@ -188,7 +191,7 @@ class TestBidirectional:
     @pytest.mark.parametrize("source", [None, "keras"])
     def test_to_torch(self, samples: Path, tmp_path: Path, source: str | None) -> None:
         """One network of both directions; kernels are transposed, the one bias is in the first of two."""
-        report = jobs.convert(
+        report = relayout_command.convert(
             samples / BIDIRECTIONAL, tmp_path / "t.safetensors", source=source, target="torch", spec=self.SAID
         )
         assert [str(one.spec) for one in report.converted] == ["lstm input=1 hidden=64 bidirectional"]
@@ -204,8 +207,8 @@ class TestBidirectional:
 
     def test_back(self, samples: Path, tmp_path: Path) -> None:
         """Back in Keras' layout, every byte is as it was."""
-        jobs.convert(samples / BIDIRECTIONAL, tmp_path / "t.safetensors", target="torch", spec=self.SAID)
-        jobs.convert(tmp_path / "t.safetensors", tmp_path / "k.safetensors", target="keras")
+        relayout_command.convert(samples / BIDIRECTIONAL, tmp_path / "t.safetensors", target="torch", spec=self.SAID)
+        relayout_command.convert(tmp_path / "t.safetensors", tmp_path / "k.safetensors", target="keras")
         found = below(paramtool.load_file(tmp_path / "k.safetensors"), self.AT, "/")
         with h5py.File(samples / BIDIRECTIONAL) as file:
             for side in ("forward", "backward"):
@@ -216,12 +219,16 @@ class TestBidirectional:
     def test_its_gates(self, samples: Path, tmp_path: Path) -> None:
         """The version's usual gates are hard sigmoids: it has to be said; with them, it goes to no torch."""
         with pytest.raises(LayoutError, match="nothing in the file says its gate_activation") as error:
-            jobs.convert(samples / BIDIRECTIONAL, tmp_path / "t.safetensors", target="torch", spec="merge=concat")
+            relayout_command.convert(
+                samples / BIDIRECTIONAL, tmp_path / "t.safetensors", target="torch", spec="merge=concat"
+            )
         assert "hard_sigmoid(0.2,0.5)" in error.value.hint
         spec = "gate_activation=hard_sigmoid(0.2,0.5) merge=concat"
         with pytest.raises(LayoutError, match="gate_activation"):
-            jobs.convert(samples / BIDIRECTIONAL, tmp_path / "x.safetensors", target="torch", spec=spec)
-        assert jobs.convert(samples / BIDIRECTIONAL, tmp_path / "o.safetensors", target="onnx", spec=spec).written
+            relayout_command.convert(samples / BIDIRECTIONAL, tmp_path / "x.safetensors", target="torch", spec=spec)
+        assert relayout_command.convert(
+            samples / BIDIRECTIONAL, tmp_path / "o.safetensors", target="onnx", spec=spec
+        ).written
 
 
 class TestOpenNMT:
@@ -231,7 +238,7 @@ class TestOpenNMT:
 
     def test_fused(self, samples: Path, tmp_path: Path) -> None:
         """Both become their parts in order, each where it stood."""
-        report = jobs.fuse(samples / OPENNMT, tmp_path / "f.safetensors", layout="cudnn", only="model")
+        report = relayout_command.fuse(samples / OPENNMT, tmp_path / "f.safetensors", layout="cudnn", only="model")
         assert [one.at for one in report.converted] == ["encoder.rnn", self.CELL]
         before, found = paramtool.load_file(samples / OPENNMT), paramtool.load_file(tmp_path / "f.safetensors")
         assert before[f"model.{self.CELL}.bias_ih"].shape == (1, 400)
@@ -241,23 +248,27 @@ class TestOpenNMT:
 
     def test_the_cell_goes_back_to_its_names(self, samples: Path, tmp_path: Path) -> None:
         """A list with one cell is not counted as a stack of layers: the way back has the list's number in its names."""
-        jobs.fuse(samples / OPENNMT, tmp_path / "f.safetensors", layout="cudnn", only="model", at=(self.CELL,))
-        jobs.unfuse(tmp_path / "f.safetensors", tmp_path / "b.safetensors", target="torch.cell")
+        relayout_command.fuse(
+            samples / OPENNMT, tmp_path / "f.safetensors", layout="cudnn", only="model", at=(self.CELL,)
+        )
+        relayout_command.unfuse(tmp_path / "f.safetensors", tmp_path / "b.safetensors", target="torch.cell")
         before, found = paramtool.load_file(samples / OPENNMT), paramtool.load_file(tmp_path / "b.safetensors")
         expected = {name: raw(value) for name, value in below(before, f"model.{self.CELL}").items()}
         assert {name: raw(value) for name, value in below(found, self.CELL).items()} == expected
 
     def test_one_after_the_other(self, samples: Path, tmp_path: Path) -> None:
         """In a file in which one network is fused, the other can still be."""
-        jobs.fuse(samples / OPENNMT, tmp_path / "1.safetensors", layout="cudnn", only="model", at=("encoder.rnn",))
-        jobs.fuse(tmp_path / "1.safetensors", tmp_path / "2.safetensors", layout="cudnn", at=(self.CELL,))
-        jobs.fuse(samples / OPENNMT, tmp_path / "3.safetensors", layout="cudnn", only="model")
+        relayout_command.fuse(
+            samples / OPENNMT, tmp_path / "1.safetensors", layout="cudnn", only="model", at=("encoder.rnn",)
+        )
+        relayout_command.fuse(tmp_path / "1.safetensors", tmp_path / "2.safetensors", layout="cudnn", at=(self.CELL,))
+        relayout_command.fuse(samples / OPENNMT, tmp_path / "3.safetensors", layout="cudnn", only="model")
         two, three = (paramtool.load_file(tmp_path / f"{k}.safetensors") for k in (2, 3))
         assert {n: raw(v) for n, v in two.items()} == {n: raw(v) for n, v in three.items()}
 
     def test_onnx_runs(self, samples: Path, tmp_path: Path) -> None:
         """ONNX Runtime gets the same from the converted encoder and cell as torch from the old tensors."""
-        jobs.convert(samples / OPENNMT, tmp_path / "o.safetensors", target="onnx", only="model")
+        relayout_command.convert(samples / OPENNMT, tmp_path / "o.safetensors", target="onnx", only="model")
         before, found = paramtool.load_file(samples / OPENNMT), paramtool.load_file(tmp_path / "o.safetensors")
         for at, width in (("encoder.rnn", 50), (self.CELL, 150)):
             own = {n.removesuffix("_l0") + "_l0": v for n, v in below(before, f"model.{at}").items()}
@@ -269,11 +280,11 @@ class TestOpenNMT:
 def test_a_cell_to_cudnn_and_keras(samples: Path, tmp_path: Path) -> None:
     """An LSTMCell of torch before 0.4: fused, its parts in order; in Keras' layout, transposed, with biases summed."""
     before = below(paramtool.load_file(samples / BIPEDAL), "lstm")
-    jobs.fuse(samples / BIPEDAL, tmp_path / "f.safetensors", layout="cudnn")
+    relayout_command.fuse(samples / BIPEDAL, tmp_path / "f.safetensors", layout="cudnn")
     parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     found = paramtool.load_file(tmp_path / "f.safetensors")["lstm.flat_weights"]
     assert raw(found) == b"".join(raw(before[part]) for part in parts)
-    jobs.convert(samples / BIPEDAL, tmp_path / "k.safetensors", target="keras")
+    relayout_command.convert(samples / BIPEDAL, tmp_path / "k.safetensors", target="keras")
     own = below(paramtool.load_file(tmp_path / "k.safetensors"), "lstm", "/")
     assert (raw(own["kernel"]), raw(own["recurrent_kernel"])) == (raw(before[parts[0]].T), raw(before[parts[1]].T))
     assert raw(own["bias"]) == raw(before["bias_ih"] + before["bias_hh"])
@@ -281,8 +292,8 @@ def test_a_cell_to_cudnn_and_keras(samples: Path, tmp_path: Path) -> None:
 
 def test_a_split_that_is_kept(samples: Path, tmp_path: Path) -> None:
     """With `keep_split`, the way back from one bias gives the bytes of the two."""
-    jobs.convert(samples / BIPEDAL, tmp_path / "k.safetensors", target="keras", keep_split=True)
-    jobs.convert(tmp_path / "k.safetensors", tmp_path / "t.safetensors", target="torch.cell")
+    relayout_command.convert(samples / BIPEDAL, tmp_path / "k.safetensors", target="keras", keep_split=True)
+    relayout_command.convert(tmp_path / "k.safetensors", tmp_path / "t.safetensors", target="torch.cell")
     before, found = paramtool.load_file(samples / BIPEDAL), paramtool.load_file(tmp_path / "t.safetensors")
     assert {n: raw(v) for n, v in found.items()} == {n: raw(v) for n, v in before.items()}
 
@@ -293,7 +304,7 @@ def test_a_split_that_is_kept(samples: Path, tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_allennlp(samples: Path, tmp_path: Path, name: str, modules: dict[str, str]) -> None:
     """Fused are the parts in order; the rest, a tied embedding among it, is as it was."""
-    jobs.fuse(samples / name, tmp_path / "f.safetensors", layout="cudnn")
+    relayout_command.fuse(samples / name, tmp_path / "f.safetensors", layout="cudnn")
     before, found = paramtool.load_file(samples / name), paramtool.load_file(tmp_path / "f.safetensors")
     gone = set()
     for at, end in modules.items():
@@ -301,8 +312,10 @@ def test_allennlp(samples: Path, tmp_path: Path, name: str, modules: dict[str, s
         assert raw(found.pop(f"{at}.flat_weights")) == b"".join(raw(before[part]) for part in parts)
         gone |= set(parts)
     assert {n: raw(v) for n, v in found.items()} == {n: raw(v) for n, v in before.items() if n not in gone}
-    tied = [[m.name for m in members] for _, members in jobs.inspect(tmp_path / "f.safetensors").graph.groups()]
-    assert tied == [[m.name for m in members] for _, members in jobs.inspect(samples / name).graph.groups()]
+    tied = [
+        [m.name for m in members] for _, members in inspect_command.inspect(tmp_path / "f.safetensors").graph.groups()
+    ]
+    assert tied == [[m.name for m in members] for _, members in inspect_command.inspect(samples / name).graph.groups()]
 
 
 class TestOnnx:
@@ -310,7 +323,7 @@ class TestOnnx:
 
     def test_against_the_model(self, samples: Path, tmp_path: Path) -> None:
         """ONNX Runtime's outputs of the file itself are those of torch's LSTM with the converted weights."""
-        report = jobs.convert(samples / SMALL_ONNX, tmp_path / "t.safetensors", target="torch")
+        report = relayout_command.convert(samples / SMALL_ONNX, tmp_path / "t.safetensors", target="torch")
         assert any("initial_c" in warning for warning in report.warnings)
         found = paramtool.load_file(tmp_path / "t.safetensors")
         session = onnxruntime.InferenceSession(samples / SMALL_ONNX, providers=["CPUExecutionProvider"])
@@ -323,7 +336,7 @@ class TestOnnx:
     def test_weights_that_the_graph_computes(self, samples: Path, tmp_path: Path) -> None:
         """Exported by PyTorch 0.3, gates put in order by the graph: refused, with the reason, and nothing written."""
         with pytest.raises(LayoutError, match=r"'48'.*the graph computes B, R, W: no stored tensor is that"):
-            jobs.convert(samples / OLD_ONNX, tmp_path / "t.safetensors", target="torch")
+            relayout_command.convert(samples / OLD_ONNX, tmp_path / "t.safetensors", target="torch")
         assert list(tmp_path.iterdir()) == []
 
 

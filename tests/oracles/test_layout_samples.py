@@ -13,7 +13,9 @@ import pytest
 import torch
 
 import paramtool
-from paramtool import jobs, layouts
+from paramtool import layouts
+from paramtool.commands import inspect as inspect_command
+from paramtool.commands import relayout as relayout_command
 from paramtool.errors import LayoutError
 from paramtool.layouts.spec import Cell
 from paramtool.model.view import View
@@ -39,10 +41,10 @@ def loaded(samples: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def fused(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[jobs.Relayouted, Path]:
+def fused(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[relayout_command.Relayouted, Path]:
     """The whole checkpoint, fused."""
     output = tmp_path_factory.mktemp("gtcrn") / "fused.safetensors"
-    return jobs.fuse(samples / GTCRN, output, layout="cudnn"), output
+    return relayout_command.fuse(samples / GTCRN, output, layout="cudnn"), output
 
 
 class TestSavedFromAGpu:
@@ -58,19 +60,23 @@ class TestSavedFromAGpu:
         assert all(len(values) == 1 for values in found.values())
         return {module: min(values) for module, values in found.items()}
 
-    def test_the_buffer_is_the_storage(self, loaded: dict[str, Any], fused: tuple[jobs.Relayouted, Path]) -> None:
+    def test_the_buffer_is_the_storage(
+        self, loaded: dict[str, Any], fused: tuple[relayout_command.Relayouted, Path]
+    ) -> None:
         """What `fuse` makes of the parts of each GRU is, byte for byte, the storage that they were saved on."""
         found = paramtool.load_file(fused[1])
         expected = self.storages(loaded["model"])
         assert len(expected) == 14
         assert {at: raw(found[f"model.{at}.flat_weights"]) for at in expected} == expected
 
-    def test_no_copy_is_needed(self, fused: tuple[jobs.Relayouted, Path]) -> None:
+    def test_no_copy_is_needed(self, fused: tuple[relayout_command.Relayouted, Path]) -> None:
         """Each is recognised as one run of bytes that stands in the buffer's order already."""
         assert len(fused[0].converted) == 14
         assert all(one.is_run and one.is_exact and not one.changes for one in fused[0].converted)
 
-    def test_the_rest_is_untouched(self, loaded: dict[str, Any], fused: tuple[jobs.Relayouted, Path]) -> None:
+    def test_the_rest_is_untouched(
+        self, loaded: dict[str, Any], fused: tuple[relayout_command.Relayouted, Path]
+    ) -> None:
         """Every other tensor of the model has its bytes, and there is no other name."""
         found, gone = below(paramtool.load_file(fused[1]), "model"), self.storages(loaded["model"])
         others = {n: t for n, t in loaded["model"].items() if n.rpartition(".")[0] not in gone}
@@ -78,7 +84,7 @@ class TestSavedFromAGpu:
         assert all(raw(found[name]) == raw(tensor) for name, tensor in others.items())
 
     def test_the_optimizer_is_kept_with_a_warning(
-        self, loaded: dict[str, Any], fused: tuple[jobs.Relayouted, Path]
+        self, loaded: dict[str, Any], fused: tuple[relayout_command.Relayouted, Path]
     ) -> None:
         """Adam's state, by the position of each old parameter, stays as it was; a warning says that it does not fit."""
         said = [warning for warning in fused[0].warnings if "optimizer" in warning]
@@ -92,23 +98,25 @@ class TestSavedFromAGpu:
         assert len(names) == 406
         assert all(raw(found[name]) == raw(tensor) for name, tensor in names.items())
 
-    def test_there_and_back(self, loaded: dict[str, Any], fused: tuple[jobs.Relayouted, Path], tmp_path: Path) -> None:
+    def test_there_and_back(
+        self, loaded: dict[str, Any], fused: tuple[relayout_command.Relayouted, Path], tmp_path: Path
+    ) -> None:
         """`unfuse` without a flag gives back every tensor of the checkpoint under its name."""
-        jobs.unfuse(fused[1], tmp_path / "back.safetensors")
+        relayout_command.unfuse(fused[1], tmp_path / "back.safetensors")
         found = below(paramtool.load_file(tmp_path / "back.safetensors"), "model")
         assert found.keys() == loaded["model"].keys()
         assert all(raw(found[name]) == raw(tensor) for name, tensor in loaded["model"].items())
 
     def test_the_model_alone(self, loaded: dict[str, Any], samples: Path, tmp_path: Path) -> None:
         """With `only`, the same without the section's prefix, the optimizer left out and said so."""
-        report = jobs.fuse(samples / GTCRN, tmp_path / "m.safetensors", layout="cudnn", only="model")
+        report = relayout_command.fuse(samples / GTCRN, tmp_path / "m.safetensors", layout="cudnn", only="model")
         assert report.warnings == ()
         assert report.left_out == ("section optimizer",)
         assert all(one.is_run for one in report.converted)
         found = paramtool.load_file(tmp_path / "m.safetensors")
         for at, expected in self.storages(loaded["model"]).items():
             assert raw(found[f"{at}.flat_weights"]) == expected
-        jobs.unfuse(tmp_path / "m.safetensors", tmp_path / "back.safetensors")
+        relayout_command.unfuse(tmp_path / "m.safetensors", tmp_path / "back.safetensors")
         found = paramtool.load_file(tmp_path / "back.safetensors")
         assert found.keys() == loaded["model"].keys()
         assert all(raw(found[name]) == raw(tensor) for name, tensor in loaded["model"].items())
@@ -116,8 +124,11 @@ class TestSavedFromAGpu:
     def test_both_kinds_of_names(self, loaded: dict[str, Any], samples: Path, tmp_path: Path) -> None:
         """With `keep_names` the parts are windows of the buffer, and the weights are stored once."""
         output = tmp_path / "both.safetensors"
-        jobs.fuse(samples / GTCRN, output, layout="cudnn", only="model", keep_names=True)
-        found, stored = paramtool.load_file(output), {t.name for t in jobs.inspect(output).graph.names.values()}
+        relayout_command.fuse(samples / GTCRN, output, layout="cudnn", only="model", keep_names=True)
+        found, stored = (
+            paramtool.load_file(output),
+            {t.name for t in inspect_command.inspect(output).graph.names.values()},
+        )
         assert stored >= loaded["model"].keys()
         assert all(raw(found[name]) == raw(tensor) for name, tensor in loaded["model"].items())
         checkpoint = paramtool.read(output)
@@ -129,9 +140,9 @@ class TestSavedFromAGpu:
         """A bidirectional one, fused, unfused as ONNX and back, computes what the equations say of torch's tensors."""
         at = "dpgrnn1.intra_rnn.rnn1"
         paths = [tmp_path / f"{k}.safetensors" for k in range(3)]
-        jobs.fuse(samples / GTCRN, paths[0], layout="cudnn", only="model", at=(at,))
-        jobs.unfuse(paths[0], paths[1], target="onnx")
-        jobs.convert(paths[1], paths[2], target="torch")
+        relayout_command.fuse(samples / GTCRN, paths[0], layout="cudnn", only="model", at=(at,))
+        relayout_command.unfuse(paths[0], paths[1], target="onnx")
+        relayout_command.convert(paths[1], paths[2], target="torch")
         x, h0 = random(7, 3, 8), random(2, 3, 4)
         own = {name: tensor.numpy() for name, tensor in below(loaded["model"], at).items()}
         expected = reference.run("gru", own, x, h0)
@@ -206,7 +217,7 @@ class TestKnownOutputs:
         Cells were never flattened: they have a storage for each tensor, and fused the same order.
         """
         output = tmp_path / "f.safetensors"
-        report = jobs.fuse(samples / RNN_VECTORS, output, layout="cudnn", at=(f"{name}.state",))
+        report = relayout_command.fuse(samples / RNN_VECTORS, output, layout="cudnn", at=(f"{name}.state",))
         found, state = paramtool.load_file(output)[f"{name}.state.flat_weights"], vectors[name]["state"]
         assert found.shape == (36,)
         tail = b"" if name not in WITHOUT_BIASES else bytes(48)
@@ -218,14 +229,14 @@ class TestKnownOutputs:
     def test_without_the_tail(self, samples: Path, vectors: dict[str, Any], tmp_path: Path) -> None:
         """`cudnn:tail=no` is the same without the unused room."""
         output, name = tmp_path / "f.safetensors", WITHOUT_BIASES[0]
-        jobs.fuse(samples / RNN_VECTORS, output, layout="cudnn:tail=no", at=(f"{name}.state",))
+        relayout_command.fuse(samples / RNN_VECTORS, output, layout="cudnn:tail=no", at=(f"{name}.state",))
         found = paramtool.load_file(output)[f"{name}.state.flat_weights"]
         assert raw(found) == b"".join(map(raw, vectors[name]["state"].values()))
 
     def test_there_and_back(self, samples: Path, vectors: dict[str, Any], tmp_path: Path) -> None:
         """`unfuse` gives back every tensor under its name, GRUs as GRUs and cells as cells."""
-        jobs.fuse(samples / RNN_VECTORS, tmp_path / "f.safetensors", layout="cudnn")
-        jobs.unfuse(tmp_path / "f.safetensors", tmp_path / "b.safetensors")
+        relayout_command.fuse(samples / RNN_VECTORS, tmp_path / "f.safetensors", layout="cudnn")
+        relayout_command.unfuse(tmp_path / "f.safetensors", tmp_path / "b.safetensors")
         found = paramtool.load_file(tmp_path / "b.safetensors")
         for name, case in vectors.items():
             own = below(found, f"{name}.state")
@@ -242,15 +253,15 @@ class TestKnownOutputs:
         holds = {form.reset: form for form in table.forms_of("gru", table.chosen({}))}
         if "after" not in holds:
             with pytest.raises(LayoutError, match="cannot hold it"):
-                jobs.convert(samples / RNN_VECTORS, tmp_path / "x.safetensors", target=layout)
+                relayout_command.convert(samples / RNN_VECTORS, tmp_path / "x.safetensors", target=layout)
             return
         at: tuple[str, ...] = ()
         if not holds["after"].has_place(Cell("bR", gate="n")):
             with pytest.raises(LayoutError, match=r"recurrent bias of gate n \(layer 0\) is not zero"):
-                jobs.convert(samples / RNN_VECTORS, tmp_path / "x.safetensors", target=layout)
+                relayout_command.convert(samples / RNN_VECTORS, tmp_path / "x.safetensors", target=layout)
             at = tuple(f"{name}.state" for name in WITHOUT_BIASES)
-        jobs.convert(samples / RNN_VECTORS, tmp_path / "there.safetensors", target=layout, at=at)
-        jobs.convert(tmp_path / "there.safetensors", tmp_path / "back.safetensors", target="torch")
+        relayout_command.convert(samples / RNN_VECTORS, tmp_path / "there.safetensors", target=layout, at=at)
+        relayout_command.convert(tmp_path / "there.safetensors", tmp_path / "back.safetensors", target="torch")
         back = paramtool.load_file(tmp_path / "back.safetensors")
         there = {name: case for name, case in vectors.items() if not at or f"{name}.state" in at}
         near = list(self.off(back, there, quantise=False))
@@ -263,9 +274,9 @@ class TestKnownOutputs:
 
         With the reset gate before the product, ONNX Runtime is not, for four of the six.
         """
-        jobs.convert(samples / RNN_VECTORS, tmp_path / "o.safetensors", target="onnx")
-        jobs.convert(samples / RNN_VECTORS, tmp_path / "k.safetensors", target="keras")
-        jobs.convert(tmp_path / "k.safetensors", tmp_path / "t.safetensors", target="torch")
+        relayout_command.convert(samples / RNN_VECTORS, tmp_path / "o.safetensors", target="onnx")
+        relayout_command.convert(samples / RNN_VECTORS, tmp_path / "k.safetensors", target="keras")
+        relayout_command.convert(tmp_path / "k.safetensors", tmp_path / "t.safetensors", target="torch")
         of_onnx, of_torch = (paramtool.load_file(tmp_path / f"{k}.safetensors") for k in "ot")
         before = []
         for name, case in vectors.items():
@@ -286,7 +297,7 @@ class TestKnownOutputs:
             forms = tuple(replace(form, gates=order) for form in right.forms if form.kind == "gru")
             wrong = replace(right, name=name.replace("torch", "wrong"), forms=forms)
             monkeypatch.setitem(layouts.registered, wrong.name, wrong)
-        jobs.convert(samples / RNN_VECTORS, tmp_path / "w.safetensors", source="wrong", target="torch")
+        relayout_command.convert(samples / RNN_VECTORS, tmp_path / "w.safetensors", source="wrong", target="torch")
         found = paramtool.load_file(tmp_path / "w.safetensors")
         distances = list(self.off(found, vectors, quantise=False))
         assert len(distances) == len(BITS)

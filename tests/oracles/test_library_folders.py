@@ -15,7 +15,10 @@ import pytest
 import torch
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import dedup_many
+from paramtool.commands import export as export_command
+from paramtool.commands import verify as verify_command
 from tests.hostile.command import contents, quick
 from tests.laws.sharing import raw
 from tests.oracles import library_models
@@ -65,13 +68,13 @@ def test_diffusers_opens_its_models(name: str, tmp_path: Path) -> None:
     """As one file; and paramtool finds the weights again, and knows its own output."""
     model = library_models.diffusers_model(name)
     model.save_pretrained(tmp_path / "in")
-    jobs.dedup(tmp_path / "in", tmp_path / "out")
+    dedup_command.dedup(tmp_path / "in", tmp_path / "out")
     assert sorted(contents(tmp_path / "out")) == ["config.json", f"{STEM}.safetensors"]
     expected = opened(type(model), tmp_path / "in")
     same(expected, model.state_dict())
     same(opened(type(model), tmp_path / "out", use_safetensors=True), expected)
-    assert jobs.verify(tmp_path / "out", tmp_path / "in").differences == ()
-    jobs.dedup(tmp_path / "in", tmp_path / "out", force=True)
+    assert verify_command.verify(tmp_path / "out", tmp_path / "in").differences == ()
+    dedup_command.dedup(tmp_path / "in", tmp_path / "out", force=True)
 
 
 FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -92,13 +95,13 @@ def test_diffusers_opens_all_forms(name: str, form: str, tmp_path: Path) -> None
     saving, options = FORMS[form]
     model = library_models.diffusers_model(name)
     model.save_pretrained(tmp_path / "in", **saving)
-    found = jobs.dedup(tmp_path / "in", tmp_path / "out", **options)
+    found = dedup_command.dedup(tmp_path / "in", tmp_path / "out", **options)
     which = {"variant": saving["variant"]} if "variant" in saving else {}
     same(opened(type(model), tmp_path / "out", use_safetensors=True, **which), model.state_dict())
     assert found.left_out == ()
-    assert jobs.verify(tmp_path / "out", tmp_path / "in").differences == ()
-    jobs.dedup(tmp_path / "in", tmp_path / "out", force=True)
-    jobs.export(tmp_path / "out", tmp_path / "plain", all_names=True)
+    assert verify_command.verify(tmp_path / "out", tmp_path / "in").differences == ()
+    dedup_command.dedup(tmp_path / "in", tmp_path / "out", force=True)
+    export_command.export(tmp_path / "out", tmp_path / "plain", all_names=True)
     same(opened(type(model), tmp_path / "plain", use_safetensors=True, **which), model.state_dict())
 
 
@@ -108,13 +111,13 @@ def test_peft_opens_its_adapters(name: str, safe: bool, tmp_path: Path) -> None:
     """On the same language model: every tensor of the whole."""
     model = library_models.peft_model(name)
     model.save_pretrained(tmp_path / "in", safe_serialization=safe)
-    jobs.dedup(tmp_path / "in", tmp_path / "out")
+    dedup_command.dedup(tmp_path / "in", tmp_path / "out")
     assert (tmp_path / "out" / "adapter_model.safetensors").is_file()
     found, before = (_adapted(tmp_path / name) for name in ("out", "in"))
     same(found.state_dict(), before.state_dict())
     kept = peft.get_peft_model_state_dict(model)
     same(peft.get_peft_model_state_dict(found), kept)
-    jobs.dedup(tmp_path / "in", tmp_path / "out", force=True)
+    dedup_command.dedup(tmp_path / "in", tmp_path / "out", force=True)
 
 
 def _adapted(folder: Path) -> Any:
@@ -129,10 +132,10 @@ def test_a_family_of_diffusers_and_one_of_peft(tmp_path: Path) -> None:
         next(iter(models[1].parameters())).add_(1)
     for k, model in enumerate(models):
         model.save_pretrained(tmp_path / f"unet-{k}")
-    jobs.dedup_family([tmp_path / "unet-0", tmp_path / "unet-1"], tmp_path / "unets")
+    dedup_many.dedup_family([tmp_path / "unet-0", tmp_path / "unet-1"], tmp_path / "unets")
     for k, model in enumerate(models):
         same(opened(type(model), tmp_path / "unets" / f"unet-{k}", use_safetensors=True), model.state_dict())
-        assert jobs.verify(tmp_path / "unets" / f"unet-{k}", tmp_path / f"unet-{k}").differences == ()
+        assert verify_command.verify(tmp_path / "unets" / f"unet-{k}", tmp_path / f"unet-{k}").differences == ()
 
 
 # --- several sets -----------------------------------------------------------------------------------------------------
@@ -174,7 +177,7 @@ def test_a_pipeline_with_variants(tmp_path: Path) -> None:
     pipe.to(torch.float16).save_pretrained(tmp_path / "pipe", variant="fp16")
     ran = quick("dedup", "pipe/unet", cwd=tmp_path)
     assert ran.code == 2 and f"{STEM}.fp16.safetensors" in ran.err and "--weights" in ran.err, ran
-    jobs.dedup_each(tmp_path / "pipe", tmp_path / "out")
+    dedup_command.dedup_each(tmp_path / "pipe", tmp_path / "out")
     for which in ({}, {"variant": "fp16", "torch_dtype": torch.float16}):
         found, expected = (
             diffusers.StableDiffusionPipeline.from_pretrained(tmp_path / name, use_safetensors=True, **which)

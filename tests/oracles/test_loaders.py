@@ -10,7 +10,8 @@ import safetensors
 import torch
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import export as export_command
 from tests.laws.sharing import partition, raw
 
 
@@ -37,14 +38,14 @@ def model() -> Tied:
 def file(model: Tied, tmp_path: Path) -> Path:
     """One deduplicated file."""
     torch.save(model.state_dict(), tmp_path / "m.pt")
-    jobs.dedup(tmp_path / "m.pt", tmp_path / "model.safetensors")
+    dedup_command.dedup(tmp_path / "m.pt", tmp_path / "model.safetensors")
     return tmp_path / "model.safetensors"
 
 
 def folder(model: Tied, tmp_path: Path) -> Path:
     """A folder of shards and their index."""
     torch.save(model.state_dict(), tmp_path / "m.pt")
-    jobs.dedup(tmp_path / "m.pt", tmp_path / "shards", max_shard_nbytes=9000)
+    dedup_command.dedup(tmp_path / "m.pt", tmp_path / "shards", max_shard_nbytes=9000)
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
     return tmp_path / "shards"
 
@@ -112,7 +113,7 @@ def test_safetensors_load_model(tmp_path: Path) -> None:
     torch.manual_seed(1)
     model, other = Tied(), Tied()
     torch.save({n: t for n, t in model.state_dict().items() if not n.startswith("second")}, tmp_path / "m.pt")
-    jobs.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
+    dedup_command.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
     del model.second, other.second
     missing, unexpected = load_model(other, tmp_path / "o.safetensors")
     assert (list(missing), list(unexpected)) == ([], [])
@@ -123,7 +124,7 @@ def test_an_export_is_plain(model: Tied, tmp_path: Path) -> None:
     """What no loader resolves by itself, `export` writes in full: every name a tensor."""
     from safetensors.torch import load_file
 
-    jobs.export(file(model, tmp_path), tmp_path / "plain.safetensors", names=list(model.state_dict()))
+    export_command.export(file(model, tmp_path), tmp_path / "plain.safetensors", names=list(model.state_dict()))
     found = load_file(tmp_path / "plain.safetensors")
     assert {n: raw(t) for n, t in model.state_dict().items()} == {n: raw(t) for n, t in found.items()}
 

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import verify as verify_command
 from tests.laws.sharing import raw
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -91,8 +92,8 @@ def test_a_gluon_lstm(samples: Path) -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_dedup(samples: Path, name: str, tmp_path: Path) -> None:
     """The output holds what the file holds, equal arrays once and in memories of their own."""
-    jobs.dedup(samples / name, tmp_path / "out.safetensors", min_equal_nbytes=1)
-    assert jobs.verify(tmp_path / "out.safetensors", samples / name).differences == ()
+    dedup_command.dedup(samples / name, tmp_path / "out.safetensors", min_equal_nbytes=1)
+    assert verify_command.verify(tmp_path / "out.safetensors", samples / name).differences == ()
     expected, found = paramtool.load_file(samples / name), paramtool.load_file(tmp_path / "out.safetensors")
     assert {n: raw(a) for n, a in expected.items()} == {n: raw(a) for n, a in found.items()}
     assert len({a.__array_interface__["data"][0] for a in found.values()}) == len(found)

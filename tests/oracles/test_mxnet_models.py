@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import relayout as relayout_command
 from paramtool.errors import LayoutError, ParamtoolError
 from tests.oracles.running import close, run_torch
 from tests.patience import PATIENCE
@@ -43,7 +43,9 @@ def compare(made: Path, name: str, form: str, source: str | None, folder: Path) 
     """What is converted computes what MXNet wrote down; LayoutError where it is refused."""
     with np.load(made / f"{name}.npz") as known:
         x, y = known["x"], known["y"]
-    report = jobs.convert(made / f"{name}.{form}.params", folder / "o.safetensors", source=source, target="torch")
+    report = relayout_command.convert(
+        made / f"{name}.{form}.params", folder / "o.safetensors", source=source, target="torch"
+    )
     if len(report.converted) > 1:  # cells read as networks of their own are right, one by one
         assert {one.source.layout.name for one in report.converted} == {"mxnet.cell"}
         return
@@ -87,8 +89,8 @@ def test_with_a_weight_of_its_own(made: Path, name: str, form: str, tmp_path: Pa
     path = made / f"{name}.{form}.params"
     if source:
         with pytest.raises(LayoutError, match=tensor):
-            jobs.convert(path, tmp_path / "o.safetensors", source=source, target="torch")
+            relayout_command.convert(path, tmp_path / "o.safetensors", source=source, target="torch")
     for other in LAYOUTS:
         with pytest.raises(ParamtoolError):
-            jobs.convert(path, tmp_path / "o.safetensors", source=other, target="torch")
+            relayout_command.convert(path, tmp_path / "o.safetensors", source=other, target="torch")
     assert not (tmp_path / "o.safetensors").exists()

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import relayout as relayout_command
+from paramtool.commands import verify as verify_command
 from tests.oracles import objects
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,12 +38,12 @@ def test_classes_keep_the_spelling_of_their_source(name: str, tmp_path: Path) ->
     """What a NumPy 1 or a Python 3.13 wrote opens there again: the fixtures were made by these."""
     path = ROOT / "fixtures" / "torch" / name / f"{name}.pt"
     assert modules(path) == SPELLED[name]
-    jobs.dedup(path, tmp_path / "one.pt")
-    jobs.dedup(path, tmp_path / "one.safetensors")
-    jobs.dedup(tmp_path / "one.safetensors", tmp_path / "back.pt")
+    dedup_command.dedup(path, tmp_path / "one.pt")
+    dedup_command.dedup(path, tmp_path / "one.safetensors")
+    dedup_command.dedup(tmp_path / "one.safetensors", tmp_path / "back.pt")
     for output in ("one.pt", "back.pt"):
         assert modules(tmp_path / output) == SPELLED[name]
-        assert jobs.verify(tmp_path / output, path).differences == ()
+        assert verify_command.verify(tmp_path / output, path).differences == ()
     if name == "objects_numpy1":  # opens with NumPy 2, too; Python 3.13's pathlib._local is nowhere else
         objects.same(*(torch.load(one, weights_only=False) for one in (path, tmp_path / "one.pt")))
 
@@ -56,9 +58,9 @@ def test_the_oldest_torch_opens_our_files_as_its_own(tmp_path: Path) -> None:
     subprocess.run([OLDEST, script, "save", folders["in"]], check=True)
     for path in folders["in"].iterdir():
         between = folders["through"] / f"{path.stem}.safetensors"
-        jobs.dedup(path, folders["out"] / path.name)
-        jobs.dedup(path, between)
-        jobs.dedup(between, folders["back"] / path.name)
+        dedup_command.dedup(path, folders["out"] / path.name)
+        dedup_command.dedup(path, between)
+        dedup_command.dedup(between, folders["back"] / path.name)
     for name in ("out", "back"):
         ran = subprocess.run([OLDEST, script, "same", folders["in"], folders[name]], capture_output=True, text=True)
         assert ran.returncode == 0 and ran.stdout.startswith("2.1.2"), ran
@@ -68,7 +70,7 @@ def test_the_oldest_torch_opens_our_files_as_its_own(tmp_path: Path) -> None:
 def test_the_oldest_torch_does_not_look_at_the_record(tmp_path: Path) -> None:
     """A fused network, whose record is a member of the archive."""
     torch.save(torch.nn.LSTM(4, 5, 2).state_dict(), tmp_path / "in.pt")
-    jobs.fuse(tmp_path / "in.pt", tmp_path / "fused.pt", layout="cudnn")
+    relayout_command.fuse(tmp_path / "in.pt", tmp_path / "fused.pt", layout="cudnn")
     with zipfile.ZipFile(tmp_path / "fused.pt") as archive:
         assert any(name.endswith("paramtool.json") for name in archive.namelist())
     expected = {name: tensor.tolist() for name, tensor in torch.load(tmp_path / "fused.pt").items()}

@@ -15,7 +15,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import relayout as relayout_command
+from paramtool.commands import verify as verify_command
 from paramtool.errors import LayoutError
 from paramtool.model.checkpoint import Module
 from tests.contracts.makers_onnx import model, written
@@ -58,9 +60,9 @@ class TestSamples:
     def test_dedup_and_export(self, samples: Path, name: str, tmp_path: Path) -> None:
         """A dedup holds the same, verify agrees, and dedup of it gives the same bytes."""
         once, twice = tmp_path / "1.safetensors", tmp_path / "2.safetensors"
-        jobs.dedup(samples / name, once)
-        jobs.dedup(once, twice)
-        assert jobs.verify(once, samples / name).differences == ()
+        dedup_command.dedup(samples / name, once)
+        dedup_command.dedup(once, twice)
+        assert verify_command.verify(once, samples / name).differences == ()
         assert once.read_bytes() == twice.read_bytes()
 
 
@@ -261,7 +263,7 @@ def test_whole_sequences(lengths: list[int] | None, tmp_path: Path) -> None:
     path, wanted = given(tmp_path, lengths, 5 if lengths else "T")
     notes = paramtool.read(path).notes
     assert ["'L'" in note and "give them to the network" in note for note in notes] == [True] * (lengths is None)
-    report = jobs.convert(path, tmp_path / "o.safetensors", target="torch")
+    report = relayout_command.convert(path, tmp_path / "o.safetensors", target="torch")
     found = {name: value for name, value in paramtool.load_file(tmp_path / "o.safetensors").items() if "enc." in name}
     states = [np.zeros((1, 2, 4), "f4")] * 2
     own = {name.removeprefix("enc."): value for name, value in found.items()}
@@ -284,18 +286,18 @@ def test_shorter_sequences(lengths: list[int], steps: int | str, layout: int, sa
     if not layout and set(lengths) != {5}:  # they do make a difference
         assert np.abs(found - given(tmp_path, [5, 5], 5)[1]).max() > 0.05
         path, _ = given(tmp_path, lengths, steps)
-    jobs.dedup(path, tmp_path / "d.safetensors")
+    dedup_command.dedup(path, tmp_path / "d.safetensors")
     for source in (path, tmp_path / "d.safetensors"):
         for more in ({}, {"source": "onnx", "at": ("enc",)}):
             with pytest.raises(LayoutError, match=re.escape(f"stored sequence_lens 'L' {says}")):
-                jobs.convert(source, tmp_path / "o.safetensors", target="torch", **more)
+                relayout_command.convert(source, tmp_path / "o.safetensors", target="torch", **more)
     assert not (tmp_path / "o.safetensors").exists()
 
 
 def test_a_finding(findings: Path, tmp_path: Path) -> None:
     """A model whose stored lengths were left out of what it computes."""
     with pytest.raises(LayoutError, match="stored sequence_lens 'sl'"):
-        jobs.convert(findings / "o_seqlens.onnx", tmp_path / "o.safetensors", target="torch")
+        relayout_command.convert(findings / "o_seqlens.onnx", tmp_path / "o.safetensors", target="torch")
 
 
 @pytest.mark.parametrize("number", [0.0, 0.5])

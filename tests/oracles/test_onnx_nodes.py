@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import relayout as relayout_command
 from paramtool.errors import LayoutError
 from paramtool.layouts import find
 from paramtool.layouts.spec import Spec
@@ -45,7 +45,7 @@ def run(path: Path) -> list[np.ndarray]:
 def test_two_nodes_with_the_same_weights(tmp_path: Path) -> None:
     """Both are networks of the output, and share their memory there as here."""
     path = saved(tmp_path, lstm("one"), lstm("two", output="z"), outputs=("y", "z"))
-    report = jobs.convert(path, tmp_path / "o.safetensors", target="torch")
+    report = relayout_command.convert(path, tmp_path / "o.safetensors", target="torch")
     assert [one.at for one in report.converted] == ["one", "two"]
     found = paramtool.load_file(tmp_path / "o.safetensors")
     state = np.zeros((1, 2, 5), np.float32)
@@ -61,7 +61,7 @@ def test_two_functions_of_the_same_weights(tmp_path: Path) -> None:
     one, two = run(path)
     assert float(np.abs(one - two).max()) > 0.05
     with pytest.raises(LayoutError, match=r"'two': .*activation=relu"):
-        jobs.convert(path, tmp_path / "o.safetensors", target="torch")
+        relayout_command.convert(path, tmp_path / "o.safetensors", target="torch")
 
 
 @pytest.mark.parametrize(("value", "told"), [(0.7, True), (0.0, False)])
@@ -71,7 +71,7 @@ def test_a_state_of_one_number(value: float, told: bool, tmp_path: Path) -> None
     shape = helper.make_node("Constant", [], ["s"], value=numpy_helper.from_array(np.array([1, 2, 5])))
     fill = helper.make_node("ConstantOfShape", ["s"], ["h"], value=number)
     path = saved(tmp_path, shape, fill, lstm("one", "", "h", "h"))
-    report = jobs.convert(path, tmp_path / "o.safetensors", target="torch")
+    report = relayout_command.convert(path, tmp_path / "o.safetensors", target="torch")
     assert any("begins with the constant 'h'" in warning for warning in report.warnings) == told
 
 
@@ -84,14 +84,14 @@ def test_lengths_that_the_graph_makes_of_constants(attribute: str, tmp_path: Pat
     path = saved(tmp_path, made, cast, lstm("one", "lengths"))
     assert not run(path)[0][3].any()
     with pytest.raises(LayoutError, match="'lengths'"):
-        jobs.convert(path, tmp_path / "o.safetensors", target="torch")
+        relayout_command.convert(path, tmp_path / "o.safetensors", target="torch")
 
 
 def test_a_node_of_another_library(tmp_path: Path) -> None:
     """What is not converted beside a network is named."""
     names = ["x", "W", "R", "B"]
     other = helper.make_node("DynamicQuantizeLSTM", names, ["z"], name="dq", domain="com.microsoft", hidden_size=5)
-    report = jobs.convert(saved(tmp_path, lstm("one"), other), tmp_path / "o.safetensors", target="torch")
+    report = relayout_command.convert(saved(tmp_path, lstm("one"), other), tmp_path / "o.safetensors", target="torch")
     assert any("DynamicQuantizeLSTM node 'dq'" in warning for warning in report.warnings)
 
 

@@ -18,8 +18,11 @@ from safetensors.torch import load_file
 
 import paramtool
 import paramtool.torch
-from paramtool import jobs
-from paramtool.jobs._companions import MAX_NAMED
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import dedup_many
+from paramtool.commands import export as export_command
+from paramtool.commands import verify as verify_command
+from paramtool.commands.output.sidecars import MAX_NAMED
 from tests.hostile.command import quick
 from tests.laws.sharing import raw
 
@@ -140,14 +143,14 @@ def everything_is_there(model: Any, folder: Path, source: Path) -> None:
 def test_a_folder_opens_as_before(folder: tuple[Any, Path], tmp_path: Path) -> None:
     """Every name is stored, equal ones too: `from_pretrained` sees no difference."""
     model, source = folder
-    assert jobs.dedup(source, tmp_path / "out").repeated_nbytes > 0
+    assert dedup_command.dedup(source, tmp_path / "out").repeated_nbytes > 0
     everything_is_there(model, tmp_path / "out", source)
 
 
 def test_the_warning_names_what_from_pretrained_misses(folder: tuple[Any, Path], tmp_path: Path) -> None:
     """Equal layers stand once: the names of the other are those that stock transformers would fill with noise."""
     model, source = folder
-    found = jobs.dedup(source, tmp_path / "out", share_renamed=True)
+    found = dedup_command.dedup(source, tmp_path / "out", share_renamed=True)
     _, complaints = opened(model, tmp_path / "out")
     assert complaints.keys() == {"missing_keys"}
     (warning,) = found.warnings
@@ -160,7 +163,7 @@ def test_the_warning_names_what_from_pretrained_misses(folder: tuple[Any, Path],
 def test_export_of_all_names(folder: tuple[Any, Path], tmp_path: Path) -> None:
     """By the command that the warning says."""
     model, source = folder
-    warning = jobs.dedup(source, tmp_path / "out", share_renamed=True).warnings[0]
+    warning = dedup_command.dedup(source, tmp_path / "out", share_renamed=True).warnings[0]
     ran = quick(*warning.rpartition("paramtool ")[2].split(), cwd=tmp_path)
     assert ran.code == 0, ran
     everything_is_there(model, tmp_path / "out.plain", source)
@@ -169,12 +172,12 @@ def test_export_of_all_names(folder: tuple[Any, Path], tmp_path: Path) -> None:
 def test_export_of_the_names_of_the_model(family: Family, folder: tuple[Any, Path], tmp_path: Path) -> None:
     """Tied names that transformers did not save are there, too: programs that know no tie read the file."""
     model, source = folder
-    jobs.dedup(source, tmp_path / "out", share_renamed=True)
+    dedup_command.dedup(source, tmp_path / "out", share_renamed=True)
     state = model.state_dict()
     first: dict[int, str] = {}
     ties = {name: first.setdefault(tensor.data_ptr(), name) for name, tensor in state.items()}
     assert {name for name in state if ties[name] != name or list(ties.values()).count(name) > 1} >= set(family.tied)
-    jobs.export(tmp_path / "out", tmp_path / "plain", names=state, ties=ties)
+    export_command.export(tmp_path / "out", tmp_path / "plain", names=state, ties=ties)
     everything_is_there(model, tmp_path / "plain", source)
     stored: dict[str, torch.Tensor] = {}
     for path in (tmp_path / "plain").glob("*.safetensors"):
@@ -185,7 +188,7 @@ def test_export_of_the_names_of_the_model(family: Family, folder: tuple[Any, Pat
 def test_export_of_the_keys_of_a_config(folder: tuple[Any, Path], tmp_path: Path) -> None:
     """The same by the config alone: of the folder itself, and of another place."""
     model, source = folder
-    jobs.dedup(source, tmp_path / "out", share_renamed=True)
+    dedup_command.dedup(source, tmp_path / "out", share_renamed=True)
     ran = quick("export", "out", "--keys-from-config", "-o", "plain", cwd=tmp_path)
     assert ran.code == 0, ran
     everything_is_there(model, tmp_path / "plain", source)
@@ -219,7 +222,7 @@ def same_numbers(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
 def test_the_body_of_a_model_with_a_head(tmp_path: Path) -> None:
     """A prefix makes a GPT2Model of a GPT2LMHeadModel's folder."""
     model = FAMILIES["gpt2 tied"].make()
-    jobs.dedup(saved(model, tmp_path / "in"), tmp_path / "small", share_renamed=True)
+    dedup_command.dedup(saved(model, tmp_path / "in"), tmp_path / "small", share_renamed=True)
     body = transformers.GPT2Model(transformers.GPT2Config(**GPT2, **SPECIAL)).eval()
     variant(tmp_path / "small", tmp_path / "body", body, tmp_path, "--prefix", "transformer.")
     assert same_numbers(body, model.transformer)
@@ -228,7 +231,7 @@ def test_the_body_of_a_model_with_a_head(tmp_path: Path) -> None:
 def test_the_encoder_of_a_t5(tmp_path: Path) -> None:
     """T5's encoder alone: its embedding is saved under the name of the decoder's partner."""
     model = FAMILIES["t5"].make()
-    jobs.dedup(saved(model, tmp_path / "in"), tmp_path / "small", share_renamed=True)
+    dedup_command.dedup(saved(model, tmp_path / "in"), tmp_path / "small", share_renamed=True)
     encoder = transformers.T5EncoderModel(transformers.T5Config(**T5, **SPECIAL)).eval()
     variant(tmp_path / "small", tmp_path / "encoder", encoder, tmp_path)
     assert same_numbers(encoder, model.get_encoder())
@@ -238,7 +241,7 @@ def test_a_model_that_does_not_tie(tmp_path: Path) -> None:
     """A tied GPT-2's folder, with the head written out for a config that unties it."""
     model = FAMILIES["gpt2 tied"].make()
     torch.save(model.state_dict(), tmp_path / "all.pt")
-    jobs.dedup(tmp_path / "all.pt", tmp_path / "small.safetensors")
+    dedup_command.dedup(tmp_path / "all.pt", tmp_path / "small.safetensors")
     untied = transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2, **SPECIAL, tie_word_embeddings=False)).eval()
     paramtool.export(
         tmp_path / "small.safetensors", tmp_path / "plain", names=untied.state_dict(), max_shard_nbytes=100_000
@@ -268,8 +271,8 @@ def test_what_only_the_file_shares_is_stored_for_itself(said: dict[str, bool], t
         (tmp_path / name / "config.json").write_text(json.dumps(config | said))
     expected, missing = outcome(tmp_path / "one")
     assert missing == set()
-    report = jobs.dedup(tmp_path / "one", tmp_path / "out", min_equal_nbytes=1)
-    jobs.dedup_family([tmp_path / "one", tmp_path / "two"], tmp_path / "family", min_equal_nbytes=1)
+    report = dedup_command.dedup(tmp_path / "one", tmp_path / "out", min_equal_nbytes=1)
+    dedup_many.dedup_family([tmp_path / "one", tmp_path / "two"], tmp_path / "family", min_equal_nbytes=1)
     assert any(f"{HEAD!r}" in warning and "no longer shares memory" in warning for warning in report.warnings)
     for folder in ("out", "family/one", "family/two"):
         found, missing = outcome(tmp_path / folder)
@@ -372,7 +375,7 @@ def test_a_tied_pickle_in_shards_is_stored_once(key: str, how: str, tmp_path: Pa
     head = family.tied[0]
     embeddings = next(n for n, t in made.state_dict().items() if t.data_ptr() == made.state_dict()[head].data_ptr())
     source = pickled(made, tmp_path / "in", how == "together", head if how == "head first" else embeddings)
-    found = jobs.dedup(source, tmp_path / "out")
+    found = dedup_command.dedup(source, tmp_path / "out")
     assert found.repeated_nbytes == 0 and found.warnings == ()
     stored = {name for path in (tmp_path / "out").glob("*.safetensors") for name in load_file(path)}
     assert len({head, embeddings} & stored) == 1
@@ -380,8 +383,8 @@ def test_a_tied_pickle_in_shards_is_stored_once(key: str, how: str, tmp_path: Pa
         assert embeddings in stored and found.tied == ((embeddings, head),)
     opened_model, complaints = opened(made, tmp_path / "out")
     assert complaints == {} and outputs(opened_model) == outputs(opened(made, source)[0]) == outputs(made)
-    assert jobs.verify(tmp_path / "out", source).differences == ()
-    again = jobs.dedup(tmp_path / "out", tmp_path / "again")
+    assert verify_command.verify(tmp_path / "out", source).differences == ()
+    again = dedup_command.dedup(tmp_path / "out", tmp_path / "again")
     assert again.repeated_nbytes == 0
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert all((tmp_path / "out" / n).read_bytes() == (tmp_path / "again" / n).read_bytes() for n in names)

@@ -19,7 +19,8 @@ from torch import nn
 
 import paramtool
 import paramtool.torch
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import export as export_command
 from tests.hostile.command import quick
 from tests.laws.sharing import partition
 from tests.oracles.real_models import EVERY, OF_TRANSFORMERS, Made, complaints, examples, made, results, single_thread
@@ -51,7 +52,7 @@ def test_from_pretrained_of_the_keys_of_the_config(made: Made, source: str, tmp_
 def test_from_pretrained_of_torchs_own_format(made: Made, tmp_path: Path) -> None:
     """`dedup -o pytorch_model.bin` needs no export: every name is in it."""
     made.model.config.save_pretrained(tmp_path)  # type: ignore[union-attr, operator]
-    jobs.dedup(made.folder / "m.pt", tmp_path / "pytorch_model.bin", min_equal_nbytes=1)
+    dedup_command.dedup(made.folder / "m.pt", tmp_path / "pytorch_model.bin", min_equal_nbytes=1)
     opened_as_saved(made, tmp_path)
 
 
@@ -76,7 +77,7 @@ def test_a_config_that_stands_for_another_model(made: Made, tmp_path: Path) -> N
     ran = quick("export", made.folder / "small", "--keys-from-config", "-o", "plain", cwd=tmp_path)
     code, says = {"BERT without a head": (2, "pooler.dense.weight"), "BART encoder": (3, "BartEncoder")}[made.name]
     assert ran.code == code and says in ran.err and not (tmp_path / "plain").exists()
-    jobs.export(made.folder / "small", tmp_path / "plain", names=list(made.model.state_dict()))
+    export_command.export(made.folder / "small", tmp_path / "plain", names=list(made.model.state_dict()))
     opened_as_saved(made, tmp_path / "plain")
 
 
@@ -162,7 +163,7 @@ LOADERS: dict[str, Callable[[nn.Module, Path], Any]] = {
 @pytest.mark.parametrize("loader", LOADERS)
 def test_stock_loaders_of_an_export(made: Made, loader: str, tmp_path: Path) -> None:
     """`export --all-names` is a plain file: every name a tensor, and whoever loads it needs to know no tie."""
-    jobs.export(made.folder / "small.safetensors", tmp_path / "model.safetensors", all_names=True)
+    export_command.export(made.folder / "small.safetensors", tmp_path / "model.safetensors", all_names=True)
     target = made.spec.build(seed=1)
     LOADERS[loader](target, tmp_path / "model.safetensors")
     as_the_original(made, target)

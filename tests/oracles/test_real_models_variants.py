@@ -16,7 +16,8 @@ from torch import nn
 
 import paramtool
 import paramtool.torch
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import export as export_command
 from paramtool.errors import PlanError, TieError
 from tests.hostile.command import quick
 from tests.laws.sharing import raw
@@ -78,7 +79,7 @@ def small(name: str, folder: Path, change: Callable[[nn.Module], None] = as_it_i
     model = examples.MODELS[name].build()
     change(model)
     torch.save(model.state_dict(), folder / "m.pt")
-    jobs.dedup(folder / "m.pt", folder / "small.safetensors", min_equal_nbytes=1)
+    dedup_command.dedup(folder / "m.pt", folder / "small.safetensors", min_equal_nbytes=1)
     return model, folder / "small.safetensors"
 
 
@@ -130,7 +131,7 @@ def test_what_from_pretrained_makes_of_it(meeting: Meeting, tmp_path: Path) -> N
     cut = path
     if meeting.prefix:
         cut = tmp_path / "cut.safetensors"
-        jobs.export(path, cut, all_names=True, prefix=meeting.prefix)
+        export_command.export(path, cut, all_names=True, prefix=meeting.prefix)
     (variant,) = paramtool.torch.variants(model, cut)
     assert variant.verdict == (meeting.verdict if cut == path else "loads")
     assert {name.split(".")[0] + "." for name in variant.unused} == ({meeting.more} if cut == path and meeting.more
@@ -187,7 +188,7 @@ def test_a_head_that_the_file_lacks(tmp_path: Path) -> None:
     (variant,) = paramtool.variants(path, [config])
     assert variant.verdict == "cannot load" and "'bert.' in the model" in variant.advice
     assert quick("variants", path, "--against", config, cwd=tmp_path).code == 1
-    jobs.export(path, tmp_path / "whole.safetensors", all_names=True, rename=["*=bert.*"])
+    export_command.export(path, tmp_path / "whole.safetensors", all_names=True, rename=["*=bert.*"])
     (variant,) = paramtool.variants(tmp_path / "whole.safetensors", [config])
     assert variant.verdict == "cannot load" and all(name.startswith("cls.") for name in variant.lacks)
     assert [filled.name for filled in variant.filled] == ["cls.predictions.decoder.weight"]
@@ -225,7 +226,7 @@ def test_flattened_and_tied_recurrent_networks(kind: str, saved: bool, tmp_path:
     source = specs[saved].build()
     torch.save(source.state_dict(), tmp_path / "m.pt")
     for output in ("small.safetensors", "small.pt"):
-        jobs.dedup(tmp_path / "m.pt", tmp_path / output, min_equal_nbytes=1)
+        dedup_command.dedup(tmp_path / "m.pt", tmp_path / output, min_equal_nbytes=1)
         for spec in (*specs.values(), loose):
             for assign in (False, True):
                 target = spec.build(1)

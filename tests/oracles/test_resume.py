@@ -24,7 +24,8 @@ from accelerate.state import AcceleratorState, GradientState
 from safetensors.torch import load_file
 from transformers import Trainer, TrainingArguments
 
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import dedup_many
 from paramtool.errors import PlanError, UsageError
 from tests.hostile.command import contents
 from tests.laws.sharing import raw
@@ -144,7 +145,7 @@ def test_a_trainer_goes_on(name: str, tmp_path: Path) -> None:
     """From our folder to the losses and weights of the run that never stopped; every other file is as it was."""
     whole = trained(MODELS[name](0), tmp_path / "whole")
     checkpoint = tmp_path / "whole" / f"checkpoint-{HALF}"
-    found = jobs.dedup(checkpoint, tmp_path / "ours")
+    found = dedup_command.dedup(checkpoint, tmp_path / "ours")
     assert found.left_out == () and set(found.companions) >= STATE - (
         {"config.json"} if name == "own untied" else set()
     )
@@ -159,7 +160,7 @@ def test_a_trainer_goes_on(name: str, tmp_path: Path) -> None:
 def test_a_trainer_without_its_state_goes_elsewhere(lost: str, tmp_path: Path) -> None:
     """The control: a Trainer that misses a file goes on all the same, with other losses."""
     whole = trained(MODELS["gpt2 tied"](0), tmp_path / "whole")
-    jobs.dedup(tmp_path / "whole" / f"checkpoint-{HALF}", tmp_path / "ours")
+    dedup_command.dedup(tmp_path / "whole" / f"checkpoint-{HALF}", tmp_path / "ours")
     (tmp_path / "ours" / lost).unlink()
     resumed = trained(MODELS["gpt2 tied"](1), tmp_path / "rest", tmp_path / "ours")
     assert len(resumed.losses) == STEPS - HALF and resumed.losses != whole.losses[HALF:]
@@ -169,9 +170,9 @@ def test_a_trainer_goes_on_from_shards(tmp_path: Path) -> None:
     """An index and shards, which Trainer opens where there is no single file."""
     whole = trained(MODELS["gpt2 tied"](0), tmp_path / "whole")
     checkpoint = tmp_path / "whole" / f"checkpoint-{HALF}"
-    jobs.dedup(checkpoint, tmp_path / "ours", max_shard_nbytes=20_000)
+    dedup_command.dedup(checkpoint, tmp_path / "ours", max_shard_nbytes=20_000)
     assert (tmp_path / "ours" / "model.safetensors.index.json").exists()
-    again = jobs.dedup(tmp_path / "ours", tmp_path / "again")
+    again = dedup_command.dedup(tmp_path / "ours", tmp_path / "again")
     assert again.left_out == () and beside(tmp_path / "again") == beside(checkpoint)
     resumed = trained(MODELS["gpt2 tied"](1), tmp_path / "rest", tmp_path / "again")
     assert resumed.losses == whole.losses[HALF:] and state(resumed.model) == state(whole.model)
@@ -181,7 +182,7 @@ def test_trainers_go_on_from_a_family(tmp_path: Path) -> None:
     """Two checkpoints of one run, deduplicated together: each resumes from its folder of the output."""
     whole = trained(MODELS["gpt2 tied"](0), tmp_path / "whole")
     folders = [tmp_path / "whole" / f"checkpoint-{step}" for step in (HALF, STEPS)]
-    found = jobs.dedup_family(folders, tmp_path / "ours")
+    found = dedup_many.dedup_family(folders, tmp_path / "ours")
     assert [member.left_out for member in found.members] == [(), ()]
     for folder in folders:
         assert beside(tmp_path / "ours" / folder.name) == beside(folder)
@@ -194,7 +195,7 @@ def test_what_a_trainer_saves_at_the_end(tmp_path: Path) -> None:
     trainer = trained(MODELS["gpt2 tied"](0), tmp_path / "run")
     trainer.save_model()
     trainer.save_state()
-    found = jobs.dedup(tmp_path / "run", tmp_path / "ours")
+    found = dedup_command.dedup(tmp_path / "run", tmp_path / "ours")
     kept = {"config.json", "generation_config.json", "trainer_state.json", "training_args.bin"}
     assert set(found.companions) == kept
     assert found.left_out == tuple(f"folder 'checkpoint-{step}': a checkpoint of its own" for step in (HALF, STEPS))
@@ -285,11 +286,11 @@ def test_accelerate_goes_on(names: tuple[str, ...], safe: bool, tmp_path: Path) 
     whole = half_way(tmp_path / "state", names, safe_serialization=safe)
     if len(names) > 1:
         with pytest.raises(UsageError, match="2 sets of weights that differ"):
-            jobs.dedup(tmp_path / "state", tmp_path / "ours")
-        each = jobs.dedup_each(tmp_path / "state", tmp_path / "ours")
+            dedup_command.dedup(tmp_path / "state", tmp_path / "ours")
+        each = dedup_command.dedup_each(tmp_path / "state", tmp_path / "ours")
         assert each.left_out == () and {name for found in each.members for name in found.left_out} == set()
     else:
-        assert jobs.dedup(tmp_path / "state", tmp_path / "ours").left_out == ()
+        assert dedup_command.dedup(tmp_path / "state", tmp_path / "ours").left_out == ()
     models = {"model.safetensors", "model_1.safetensors"} if len(names) > 1 else {"model.safetensors"}
     assert {path.name for path in (tmp_path / "ours").glob("*model*")} == models
     assert beside(tmp_path / "ours") == beside(tmp_path / "state")
@@ -301,7 +302,7 @@ def test_accelerate_goes_on(names: tuple[str, ...], safe: bool, tmp_path: Path) 
 def test_accelerate_without_its_state_goes_elsewhere(lost: str, tmp_path: Path) -> None:
     """The control: accelerate goes on without the random numbers, with other losses."""
     whole = half_way(tmp_path / "state", ("gpt2 tied",))
-    jobs.dedup(tmp_path / "state", tmp_path / "ours")
+    dedup_command.dedup(tmp_path / "state", tmp_path / "ours")
     (tmp_path / "ours" / lost).unlink()
     assert not the_same(resumed_run(tmp_path / "ours", ("gpt2 tied",)), whole)
 
@@ -319,13 +320,13 @@ def test_what_accelerate_would_not_open_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b" / "model.safetensors").unlink()
     before = contents(tmp_path)
     with pytest.raises(PlanError, match="load_state opens weights of one file, and no shards"):
-        jobs.dedup(tmp_path / "a", tmp_path / "out", max_shard_nbytes=1000)
+        dedup_command.dedup(tmp_path / "a", tmp_path / "out", max_shard_nbytes=1000)
     with pytest.raises(PlanError, match="load_state opens weights of one file, and no shards"):
-        jobs.dedup_each(tmp_path / "a", tmp_path / "out", max_shard_nbytes=1000)
+        dedup_command.dedup_each(tmp_path / "a", tmp_path / "out", max_shard_nbytes=1000)
     with pytest.raises(PlanError, match="load_state opens weights of one file, and no shards"):
-        jobs.dedup_family([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
+        dedup_many.dedup_family([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
     assert contents(tmp_path) == before
-    jobs.dedup(tmp_path / "a" / "model.safetensors", tmp_path / "out", max_shard_nbytes=1000)
+    dedup_command.dedup(tmp_path / "a" / "model.safetensors", tmp_path / "out", max_shard_nbytes=1000)
     for name, file in before.items():
         if name.startswith("a/") and name != "a/model.safetensors":
             (tmp_path / "out" / name.removeprefix("a/")).write_bytes(bytes(file))  # type: ignore[arg-type]
@@ -341,12 +342,12 @@ def test_the_whole_state_of_fsdp_is_refused(tmp_path: Path) -> None:
     weights = tmp_path / "state" / f"{FSDP_MODEL_NAME}.bin"
     (tmp_path / "state" / "pytorch_model.bin").rename(weights)
     with pytest.raises(PlanError, match="finds the weights of this FSDP run"):
-        jobs.dedup_each(tmp_path / "state", tmp_path / "out")
+        dedup_command.dedup_each(tmp_path / "state", tmp_path / "out")
     with pytest.raises(PlanError, match="finds the weights of this FSDP run") as error:
-        jobs.dedup(tmp_path / "state", tmp_path / "out")
+        dedup_command.dedup(tmp_path / "state", tmp_path / "out")
     assert str(weights) in error.value.hint and not (tmp_path / "out").exists()
     (tmp_path / "out").mkdir()
-    jobs.dedup(weights, tmp_path / "out" / weights.name)
+    dedup_command.dedup(weights, tmp_path / "out" / weights.name)
     written = torch.load(tmp_path / "out" / weights.name, weights_only=True)
     assert written["head.weight"].data_ptr() == written["embedding.weight"].data_ptr()
 
@@ -358,7 +359,7 @@ def test_folders_of_torch_distributed_checkpoint(tmp_path: Path) -> None:
     half_way(tmp_path / "state", ("own tied",))
     moments = {"moments": torch.arange(6.0), "step": torch.tensor(4)}
     dcp.save(moments, checkpoint_id=tmp_path / "state" / "optimizer_0", no_dist=True)
-    found = jobs.dedup(tmp_path / "state", tmp_path / "ours")
+    found = dedup_command.dedup(tmp_path / "state", tmp_path / "ours")
     assert found.left_out == () and "optimizer_0/.metadata" in found.companions
     read = {"moments": torch.zeros(6), "step": torch.tensor(0)}
     dcp.load(read, checkpoint_id=tmp_path / "ours" / "optimizer_0", no_dist=True)
@@ -380,7 +381,7 @@ def test_a_trainer_of_adapters_goes_on(second: tuple[str, ...], tmp_path: Path) 
         return model
 
     whole = trained(adapted(0), tmp_path / "whole")
-    found = jobs.dedup(tmp_path / "whole" / f"checkpoint-{HALF}", tmp_path / "ours")
+    found = dedup_command.dedup(tmp_path / "whole" / f"checkpoint-{HALF}", tmp_path / "ours")
     assert (tmp_path / "ours" / "adapter_model.safetensors").is_file() and found.left_out == ()
     resumed = trained(adapted(1), tmp_path / "rest", tmp_path / "ours")
     assert resumed.losses == whole.losses[HALF:] and state(resumed.model) == state(whole.model)
@@ -388,7 +389,7 @@ def test_a_trainer_of_adapters_goes_on(second: tuple[str, ...], tmp_path: Path) 
 
 def test_the_table_of_names_is_that_of_the_libraries(tmp_path: Path) -> None:
     """Of all that a Trainer and accelerate write, nothing but the weights counts as weights."""
-    from paramtool.formats._training import is_training_state
+    from paramtool.formats.folder.training_files import is_training_state
     from paramtool.formats.table import SUFFIXES
 
     trained(MODELS["gpt2 tied"](0), tmp_path / "run")

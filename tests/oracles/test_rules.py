@@ -16,7 +16,8 @@ import torch
 from safetensors.torch import save_file
 
 import paramtool
-from paramtool.jobs import Inspection, rules
+from paramtool.commands import rules
+from paramtool.commands.inspect import Inspection
 from tests.hostile.command import quick
 from tests.oracles.real_models import OF_TRANSFORMERS, examples
 from tests.oracles.test_tied_names import CLASSES, built

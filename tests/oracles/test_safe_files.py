@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
 from paramtool.errors import FormatError, UnsafeError
-from paramtool.formats import _scan, describe
-from paramtool.formats._value_classes import VALUE_CLASSES
+from paramtool.formats import describe, scan
+from paramtool.formats.pickle._enum_classes import VALUE_CLASSES
 from paramtool.model.objects import Opaque, walk
 from tests.hostile.command import quick
 from tests.hostile.test_hostile_pickles import Call
@@ -34,7 +34,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
 def is_clean(path: Path) -> None:
     """Both ways of looking at a file find nothing that is called."""
     assert [one for one in describe(path).unknown if one.called or one.needed_by] == []
-    assert [one for one in _scan.scan(str(path)) if one.called] == []
+    assert [one for one in scan.scan(str(path)) if one.called] == []
     ran = quick("inspect", path, "--fail-on", "unsafe", cwd=path.parent)
     assert (ran.code, ran.err) == (0, ""), ran
 
@@ -105,7 +105,7 @@ def test_a_checkpoint_of_lightning(tmp_path: Path) -> None:
     is_clean(path)
     held = {unknown.path for unknown in paramtool.read(path).unknown}
     assert {"omegaconf.dictconfig.DictConfig", "omegaconf.nodes.AnyNode"} <= held
-    jobs.dedup(path, tmp_path / "out.ckpt", plain=True)
+    dedup_command.dedup(path, tmp_path / "out.ckpt", plain=True)
     found = torch.load(tmp_path / "out.ckpt", weights_only=True)
     assert found["hyper_parameters"]["config"]["_content"]["words"]["_val"] == 5
     assert found["state_dict"]["head.weight"].data_ptr() == found["state_dict"]["emb.weight"].data_ptr()
@@ -131,7 +131,7 @@ def test_what_lightning_writes(tmp_path: Path) -> None:
     make = ROOT / "fixtures" / "lightning" / "run"
     subprocess.run([LIGHTNING, make / "make.py", tmp_path], capture_output=True, check=True)
     is_clean(tmp_path / "run.ckpt")
-    jobs.dedup(tmp_path / "run.ckpt", tmp_path / "out.ckpt", plain=True)
+    dedup_command.dedup(tmp_path / "run.ckpt", tmp_path / "out.ckpt", plain=True)
     load = (
         "import make, sys; from omegaconf import OmegaConf\n"
         "found = make.Tied.load_from_checkpoint('out.ckpt', config=OmegaConf.create({'words': 5}))\n"
@@ -176,7 +176,7 @@ def test_a_distributed_checkpoint(tmp_path: Path) -> None:
 
     checkpoint.save({"w": torch.zeros(3), "e": 3, "m": {"x": torch.ones(2)}}, checkpoint_id=str(tmp_path / "dcp"))
     for path in (tmp_path / "dcp").iterdir():
-        assert [one for one in _scan.scan(str(path)) if one.called] == [], path
+        assert [one for one in scan.scan(str(path)) if one.called] == [], path
     with pytest.raises(FormatError, match="folder of torch"):
         paramtool.read(tmp_path / "dcp")
 

@@ -13,7 +13,9 @@ import pytest
 import torch
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import inspect as inspect_command
+from paramtool.commands import verify as verify_command
 from paramtool.errors import Defects, FormatError, UnsafeError
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint
@@ -57,7 +59,7 @@ def test_every_torch_file_is_counted(samples: Path) -> None:
 @pytest.mark.parametrize("name", sorted(COUNTS))
 def test_counts(samples: Path, name: str) -> None:
     """Names, storages and alias groups are those that the README states or torch shows."""
-    found = jobs.inspect(samples / name)
+    found = inspect_command.inspect(samples / name)
     assert COUNTS[name] == (
         len(found.checkpoint.entries),
         len(found.checkpoint.storages),
@@ -117,18 +119,18 @@ class TestAgainstTorch:
         """`load_file` of the file and of its dedup have torch's bytes, and share what torch shares."""
         expected = dict(leaves(torch.load(samples / name, weights_only=True, map_location="cpu")))
         output = tmp_path / "out.safetensors"
-        jobs.dedup(samples / name, output)
+        dedup_command.dedup(samples / name, output)
         for found in (paramtool.load_file(samples / name), paramtool.load_file(output)):
             assert list(expected) == list(found)
             assert all(raw(tensor) == raw(found[key]) for key, tensor in expected.items())
             assert partition(expected) == partition(found)
-        assert jobs.verify(output, samples / name).differences == ()
+        assert verify_command.verify(output, samples / name).differences == ()
 
     def test_dedup_again(self, samples: Path, name: str, tmp_path: Path) -> None:
         """Dedup of the dedup gives the same bytes."""
         once, twice = tmp_path / "1.safetensors", tmp_path / "2.safetensors"
-        jobs.dedup(samples / name, once)
-        jobs.dedup(once, twice)
+        dedup_command.dedup(samples / name, once)
+        dedup_command.dedup(once, twice)
         assert once.read_bytes() == twice.read_bytes()
 
 
@@ -146,7 +148,7 @@ class TestFusedBlocks:
 
     def test_gtcrn(self, samples: Path) -> None:
         """14 GRUs, each one storage without a gap or tail: per layer and direction W_ih, W_hh, then b_ih, b_hh."""
-        fused = jobs.inspect(samples / GTCRN).graph.fused
+        fused = inspect_command.inspect(samples / GTCRN).graph.fused
         assert len(fused) == 14
         for block in fused:
             names = [name for name, _, _ in block.parts]
@@ -159,7 +161,7 @@ class TestFusedBlocks:
 
     def test_gtcrn_has_bidirectional_ones(self, samples: Path) -> None:
         """Both directions of a layer stand in the one storage of their GRU."""
-        sizes = sorted(len(block.parts) for block in jobs.inspect(samples / GTCRN).graph.fused)
+        sizes = sorted(len(block.parts) for block in inspect_command.inspect(samples / GTCRN).graph.fused)
         assert {4, 8} == set(sizes)
 
     def test_gtcrn_gapped_views(self, samples: Path) -> None:
@@ -172,24 +174,24 @@ class TestFusedBlocks:
 
     def test_quantised_rnn_tails(self, samples: Path) -> None:
         """Of three fused storages two keep a tail of 12 floats, where the biases would be."""
-        fused = jobs.inspect(samples / RNN_VECTORS).graph.fused
+        fused = inspect_command.inspect(samples / RNN_VECTORS).graph.fused
         assert sorted(block.tail for block in fused) == [0, 48, 48]
         assert all(block.nbytes == 36 * 4 for block in fused if block.tail)
 
     def test_the_tails_are_unused(self, samples: Path) -> None:
         """The unused bytes of that file are the two tails, and dedup leaves them out."""
-        found = jobs.inspect(samples / RNN_VECTORS)
+        found = inspect_command.inspect(samples / RNN_VECTORS)
         assert sorted(found.graph.unused.values()) == [48, 48]
 
     def test_no_alias_among_them(self, samples: Path) -> None:
         """Disjoint windows are no aliases: every name of a block owns its bytes."""
-        graph = jobs.inspect(samples / GTCRN).graph
+        graph = inspect_command.inspect(samples / GTCRN).graph
         assert all(graph.names[name].owner == name for block in graph.fused for name, _, _ in block.parts)
 
 
 def test_quarel_is_tied(samples: Path) -> None:
     """The input and output embeddings are one."""
-    ((_, members),) = jobs.inspect(samples / QUAREL).graph.groups()
+    ((_, members),) = inspect_command.inspect(samples / QUAREL).graph.groups()
     assert [m.name for m in members] == ["_action_embedder.weight", "_output_action_embedder.weight"]
     assert {m.evidence for m in members} == {"storage"}
 
@@ -199,7 +201,7 @@ class TestOpenNMT:
 
     def test_groups_of_four(self, samples: Path) -> None:
         """14 parameters, each under four names: in the model, twice in the optimizer, and as a key of its state."""
-        groups = list(jobs.inspect(samples / OPENNMT).graph.groups())
+        groups = list(inspect_command.inspect(samples / OPENNMT).graph.groups())
         assert [len(members) for _, members in groups] == [4] * 14
         assert all(m.window == members[0].window for _, members in groups for m in members)
 
@@ -241,7 +243,7 @@ class TestOpenNMT:
         assert seen == len(checkpoint.storages)
         for name, array in found.items():
             assert np.isfinite(array).all(), name
-        jobs.dedup(samples / OPENNMT, tmp_path / "o.safetensors")
+        dedup_command.dedup(samples / OPENNMT, tmp_path / "o.safetensors")
         again = paramtool.load_file(tmp_path / "o.safetensors")
         assert partition(found) == partition(again)
         assert {n: raw(v) for n, v in found.items()} == {n: raw(v) for n, v in again.items()}
@@ -252,7 +254,7 @@ class TestSilero:
 
     def test_groups(self, samples: Path) -> None:
         """16 groups: each `weight_*` or `bias_*` of an LSTM is an element of `_flat_weights`."""
-        groups = list(jobs.inspect(samples / SILERO).graph.groups())
+        groups = list(inspect_command.inspect(samples / SILERO).graph.groups())
         assert len(groups) == 16
         for _, members in groups:
             names = [m.name for m in members]
@@ -277,8 +279,8 @@ class TestSilero:
 
     def test_dedup(self, samples: Path, tmp_path: Path) -> None:
         """Its dedup holds what it holds, where the code's classes may be left out."""
-        jobs.dedup(samples / SILERO, tmp_path / "o.safetensors", allow_unknown=True)
-        assert jobs.verify(tmp_path / "o.safetensors", samples / SILERO).differences == ()
+        dedup_command.dedup(samples / SILERO, tmp_path / "o.safetensors", allow_unknown=True)
+        assert verify_command.verify(tmp_path / "o.safetensors", samples / SILERO).differences == ()
 
 
 def test_git_lfs_pointers(samples: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import paramtool
-from paramtool.passes import _tie_defaults
-from paramtool.passes.tied_names import Tie, ties
+from paramtool.passes.config_ties import _defaults
+from paramtool.passes.config_ties.patterns import Tie, ties
 
 transformers = pytest.importorskip("transformers", minversion="5", reason="transformers 5 is not installed")
 
@@ -103,8 +103,8 @@ def test_a_model_without_a_head_has_one_name_of_that_tie(name: str) -> None:
 
 def test_what_transformers_takes_where_a_config_is_silent() -> None:
     """The table of defaults is that of the version it names."""
-    if not transformers.__version__.startswith(f"{_tie_defaults.VERSION}."):
-        pytest.skip(f"transformers is {transformers.__version__}; the table is of {_tie_defaults.VERSION}")
+    if not transformers.__version__.startswith(f"{_defaults.VERSION}."):
+        pytest.skip(f"transformers is {transformers.__version__}; the table is of {_defaults.VERSION}")
     found: dict[bool, set[str]] = {True: set(), False: set()}
     for model_type in transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES:
         try:
@@ -115,7 +115,7 @@ def test_what_transformers_takes_where_a_config_is_silent() -> None:
             continue
         if isinstance(value := getattr(config, "tie_word_embeddings", None), bool):
             found[value].add(model_type)
-    assert found == {True: set(_tie_defaults.TIED), False: set(_tie_defaults.UNTIED)}
+    assert found == {True: set(_defaults.TIED), False: set(_defaults.UNTIED)}
 
 
 def saved(folder: Path, tie: bool, said: bool | None) -> Path:

@@ -17,7 +17,8 @@ import pytest
 import torch
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import verify as verify_command
 from paramtool.errors import FormatError, PlanError
 from paramtool.model.checkpoint import Compound, NoData
 from tests.hostile.command import quick
@@ -42,7 +43,7 @@ def sample(dtype: torch.dtype, count: int = 12) -> torch.Tensor:
 def round_trip(tmp_path: Path, state: dict[str, Any], **form: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """(what load_file reads from the torch file, what it reads from its dedup)."""
     torch.save(state, tmp_path / "m.pt", **form)
-    jobs.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
+    dedup_command.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
     return paramtool.load_file(tmp_path / "m.pt"), paramtool.load_file(tmp_path / "o.safetensors")
 
 
@@ -63,7 +64,7 @@ def test_complex128_is_read_and_not_written(tmp_path: Path) -> None:
     torch.save(state, tmp_path / "m.pt")
     assert same_values(state, paramtool.load_file(tmp_path / "m.pt"))
     with pytest.raises(PlanError, match=r"'w': safetensors has no complex128"):
-        jobs.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
+        dedup_command.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
     assert not (tmp_path / "o.safetensors").exists()
 
 
@@ -81,7 +82,7 @@ def test_float4(tmp_path: Path) -> None:
     """torch's packed float4 comes as bytes, two numbers in each, and is written as F4 of twice the length."""
     w = torch.arange(8, dtype=torch.uint8).view(2, 4)
     torch.save({"w": w.view(torch.float4_e2m1fn_x2)}, tmp_path / "m.pt")
-    jobs.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
+    dedup_command.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
     for path in ("m.pt", "o.safetensors"):
         assert np.array_equal(paramtool.load_file(tmp_path / path)["w"], w.numpy())
     assert paramtool.read(tmp_path / "o.safetensors").entries["w"].value.shape == (2, 8)  # type: ignore[union-attr]
@@ -104,7 +105,7 @@ def test_conjugated_and_negated_are_written_resolved(tmp_path: Path) -> None:
     state = {"w": w, "conj": w.conj(), "neg": w.clone().conj().imag}
     _, found = round_trip(tmp_path, state)
     assert {name: raw(tensor) for name, tensor in state.items()} == {name: raw(found[name]) for name in state}
-    assert jobs.verify(tmp_path / "o.safetensors", tmp_path / "m.pt").differences == ()
+    assert verify_command.verify(tmp_path / "o.safetensors", tmp_path / "m.pt").differences == ()
 
 
 ONE_TWO_THREE = torch.tensor([1.0, 2, 3])
@@ -153,8 +154,8 @@ def test_compounds(tmp_path: Path, name: str, parts: dict[str, torch.Tensor]) ->
         assert tuple(tensor.shape) == found[f"{name}/{part}"].shape
         assert np.allclose(tensor.numpy(), found[f"{name}/{part}"]), part
     with pytest.raises(PlanError, match=f"'{name}'"):
-        jobs.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
-    report = jobs.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors", skip_unsupported=True)
+        dedup_command.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
+    report = dedup_command.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors", skip_unsupported=True)
     assert list(paramtool.load_file(tmp_path / "o.safetensors")) == ["w"]
     assert any(name in line for line in report.left_out)
 
@@ -273,7 +274,7 @@ def test_optimizer_state(tmp_path: Path) -> None:
     assert [(s.name, s.role) for s in checkpoint.sections] == [("model", "model"), ("optimizer", "optimizer")]
     assert {e.role for n, e in checkpoint.entries.items() if n.startswith("optimizer.")} == {"optimizer"}
     assert "optimizer.state.0.exp_avg" in checkpoint.entries
-    jobs.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
+    dedup_command.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
     again = paramtool.read(tmp_path / "o.safetensors")
     assert (checkpoint.objects, checkpoint.sections) == (again.objects, again.sections)
     assert {n: e.role for n, e in checkpoint.entries.items()} == {n: e.role for n, e in again.entries.items()}
@@ -312,8 +313,8 @@ def deflated(source: Path, target: Path) -> Path:
 def agrees(path: Path, tmp_path: Path) -> None:
     """torch and load_file read the same, from the file and from its dedup."""
     expected = torch.load(path, weights_only=True)
-    jobs.dedup(path, tmp_path / "o.safetensors")
-    jobs.dedup(path, tmp_path / "o.pt")
+    dedup_command.dedup(path, tmp_path / "o.safetensors")
+    dedup_command.dedup(path, tmp_path / "o.pt")
     for found in (
         paramtool.load_file(path),
         paramtool.load_file(tmp_path / "o.safetensors"),
@@ -360,7 +361,7 @@ class TestArchives:
         with pytest.raises(FormatError, match="CRC"):
             paramtool.load_file(tmp_path / "m.pt")
         with pytest.raises(FormatError, match="CRC"):
-            jobs.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
+            dedup_command.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
         assert sorted(p.name for p in tmp_path.iterdir()) == ["m.pt"]
 
     @pytest.mark.parametrize("method", ["stored", "deflated"])
@@ -472,6 +473,6 @@ def test_names_that_collide(tmp_path: Path) -> None:
     found = paramtool.load_file(tmp_path / "m.pt")
     assert sorted(array.size for array in found.values()) == [1, 2, 3, 4]
     assert any("escaped" in note for note in paramtool.read(tmp_path / "m.pt").notes)
-    jobs.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
+    dedup_command.dedup(tmp_path / "m.pt", tmp_path / "o.safetensors")
     assert list(found) == list(paramtool.load_file(tmp_path / "o.safetensors"))
     assert json.dumps(list(found))

@@ -16,7 +16,9 @@ import pytest
 import torch
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import relayout as relayout_command
+from paramtool.commands import verify as verify_command
 from tests.hostile.command import quick
 from tests.oracles.objects import TABLE, same
 
@@ -35,24 +37,24 @@ def refuses(path: Path) -> bool:
 def test_an_object_comes_back_as_what_it_was(tmp_path: Path, word: str, protocol: int) -> None:
     """torch.load of the output gives what torch.load of the input gives, and opens it no less often."""
     torch.save({"w": torch.ones(2), "it": TABLE[word]}, tmp_path / "in.pt", pickle_protocol=protocol)
-    report = jobs.dedup(tmp_path / "in.pt", tmp_path / "out.pt")
+    report = dedup_command.dedup(tmp_path / "in.pt", tmp_path / "out.pt")
     assert (report.left_out, report.warnings) == ((), ())
     same(*(torch.load(tmp_path / name, weights_only=False) for name in ("in.pt", "out.pt")))
     if protocol == 2:
         assert not refuses(tmp_path / "out.pt") or refuses(tmp_path / "in.pt")
     assert report.changed == ()
     assert bool(report.needs) == refuses(tmp_path / "out.pt")
-    assert jobs.verify(tmp_path / "out.pt", tmp_path / "in.pt").differences == ()
+    assert verify_command.verify(tmp_path / "out.pt", tmp_path / "in.pt").differences == ()
 
 
 @pytest.mark.parametrize("word", TABLE)
 def test_through_safetensors_and_back(tmp_path: Path, word: str) -> None:
     """The alias record holds every object of the table, and a torch file can be written from it again."""
     torch.save({"w": torch.ones(2), "it": TABLE[word]}, tmp_path / "in.pt")
-    report = jobs.dedup(tmp_path / "in.pt", tmp_path / "mid.safetensors")
+    report = dedup_command.dedup(tmp_path / "in.pt", tmp_path / "mid.safetensors")
     assert (report.left_out, report.warnings) == ((), ())
-    assert jobs.verify(tmp_path / "mid.safetensors", tmp_path / "in.pt").differences == ()
-    assert jobs.dedup(tmp_path / "mid.safetensors", tmp_path / "out.pt").left_out == ()
+    assert verify_command.verify(tmp_path / "mid.safetensors", tmp_path / "in.pt").differences == ()
+    assert dedup_command.dedup(tmp_path / "mid.safetensors", tmp_path / "out.pt").left_out == ()
     same(*(torch.load(tmp_path / name, weights_only=False) for name in ("in.pt", "out.pt")))
 
 
@@ -60,7 +62,7 @@ def test_through_safetensors_and_back(tmp_path: Path, word: str) -> None:
 def test_plain_always_opens(tmp_path: Path, word: str) -> None:
     """With --plain every file opens with weights_only, and what was no plain value is named."""
     torch.save({"w": torch.ones(2), "it": TABLE[word]}, tmp_path / "in.pt")
-    report = jobs.dedup(tmp_path / "in.pt", tmp_path / "out.pt", plain=True)
+    report = dedup_command.dedup(tmp_path / "in.pt", tmp_path / "out.pt", plain=True)
     found = torch.load(tmp_path / "out.pt", weights_only=True)
     assert report.needs == ()
     if refuses(tmp_path / "in.pt"):
@@ -82,7 +84,7 @@ def test_plain_always_opens(tmp_path: Path, word: str) -> None:
 def test_plain_values(tmp_path: Path, word: str, plain: Any) -> None:
     """What plain forms are."""
     torch.save({"w": torch.ones(2), "it": TABLE[word]}, tmp_path / "in.pt")
-    jobs.dedup(tmp_path / "in.pt", tmp_path / "out.pt", plain=True)
+    dedup_command.dedup(tmp_path / "in.pt", tmp_path / "out.pt", plain=True)
     assert torch.load(tmp_path / "out.pt", weights_only=True)["it"] == plain
 
 
@@ -93,7 +95,7 @@ def test_arrays_are_tensors_of_the_checkpoint(tmp_path: Path) -> None:
     checkpoint = paramtool.read(tmp_path / "in.pt")
     assert {name: entry.role for name, entry in checkpoint.entries.items()} == {"w": "model", "rng.1": "other"}
     torch.save({**state, "rng": ("MT19937", np.zeros(624, "u4"), 3)}, tmp_path / "other.pt")
-    found = jobs.verify(tmp_path / "other.pt", tmp_path / "in.pt").differences
+    found = verify_command.verify(tmp_path / "other.pt", tmp_path / "in.pt").differences
     assert found == ("'rng.1': has other bytes than the source",)
     (variant,) = paramtool.variants(tmp_path / "in.pt", [_names(tmp_path, "w")])
     assert variant.loads
@@ -114,7 +116,7 @@ def test_one_object_stays_one(tmp_path: Path) -> None:
     state["text2"] = state["text"]
     torch.save(state, tmp_path / "in.pt")
     for name in ("out.pt", "mid.safetensors", "back.pt"):
-        jobs.dedup(tmp_path / ("mid.safetensors" if name == "back.pt" else "in.pt"), tmp_path / name)
+        dedup_command.dedup(tmp_path / ("mid.safetensors" if name == "back.pt" else "in.pt"), tmp_path / name)
     for name in ("out.pt", "back.pt"):
         found = torch.load(tmp_path / name, weights_only=False)
         assert found["a"] is found["b"]["c"] is found["args"].row is found["model"]["row"]
@@ -124,22 +126,22 @@ def test_one_object_stays_one(tmp_path: Path) -> None:
         assert found["text"] is found["text2"]
     state["b"] = {"c": [1]}
     torch.save(state, tmp_path / "apart.pt")
-    assert jobs.verify(tmp_path / "apart.pt", tmp_path / "in.pt").differences
+    assert verify_command.verify(tmp_path / "apart.pt", tmp_path / "in.pt").differences
 
 
 def test_what_is_in_a_shared_tuple_stays_one(tmp_path: Path) -> None:
     """A tuple that several places refer to, and the lists in it; a tensor that trains at two places."""
     inner, row = ([2],), torch.ones(3, requires_grad=True)
     torch.save({"a": inner, "b": inner, "deep": (inner,), "g": row, "h": row, "w": torch.ones(1)}, tmp_path / "in.pt")
-    jobs.dedup(tmp_path / "in.pt", tmp_path / "out.pt")
+    dedup_command.dedup(tmp_path / "in.pt", tmp_path / "out.pt")
     found = torch.load(tmp_path / "out.pt", weights_only=True)
     assert found["a"][0] is found["b"][0] is found["deep"][0][0]
     assert found["g"] is found["h"]
-    assert jobs.verify(tmp_path / "out.pt", tmp_path / "in.pt").differences == ()
+    assert verify_command.verify(tmp_path / "out.pt", tmp_path / "in.pt").differences == ()
     torch.save(
         {"a": inner, "b": ([2],), "deep": (inner,), "g": row, "h": row, "w": torch.ones(1)}, tmp_path / "apart.pt"
     )
-    assert jobs.verify(tmp_path / "apart.pt", tmp_path / "in.pt").differences
+    assert verify_command.verify(tmp_path / "apart.pt", tmp_path / "in.pt").differences
 
 
 def test_a_namespace_that_holds_itself(tmp_path: Path) -> None:
@@ -147,7 +149,7 @@ def test_a_namespace_that_holds_itself(tmp_path: Path) -> None:
     space = argparse.Namespace(a=1)
     space.me, space.row = space, [space]
     torch.save({"n": space, "w": torch.ones(1)}, tmp_path / "in.pt")
-    jobs.dedup(tmp_path / "in.pt", tmp_path / "out.pt")
+    dedup_command.dedup(tmp_path / "in.pt", tmp_path / "out.pt")
     found = torch.load(tmp_path / "out.pt", weights_only=False)["n"]
     assert found.me is found and found.row[0] is found
 
@@ -162,14 +164,14 @@ def test_flags_kinds_and_strides_are_kept(tmp_path: Path) -> None:
         "one": image[:1].to(memory_format=torch.channels_last),
     }  # fmt: skip
     torch.save(state, tmp_path / "in.pt")
-    report = jobs.dedup(tmp_path / "in.pt", tmp_path / "out.pt")
+    report = dedup_command.dedup(tmp_path / "in.pt", tmp_path / "out.pt")
     found = torch.load(tmp_path / "out.pt", weights_only=True)
     same(state, found)
     assert found["one"].is_contiguous(memory_format=torch.channels_last)
     assert report.left_out == ()
-    report = jobs.dedup(tmp_path / "in.pt", tmp_path / "out.safetensors")
+    report = dedup_command.dedup(tmp_path / "in.pt", tmp_path / "out.safetensors")
     assert any("memory format of 'last'" in line for line in report.left_out)
-    jobs.dedup(tmp_path / "out.safetensors", tmp_path / "back.pt")
+    dedup_command.dedup(tmp_path / "out.safetensors", tmp_path / "back.pt")
     back = torch.load(tmp_path / "back.pt", weights_only=True)
     assert {k: (type(v), v.requires_grad) for k, v in back.items()} == {
         k: (type(v), v.requires_grad) for k, v in state.items()
@@ -181,7 +183,7 @@ def test_a_storage_that_was_pickled_by_itself_stays_one(tmp_path: Path) -> None:
     """torch.save of a storage, beside a tensor on it, and of one without a type."""
     w = torch.arange(4.0)
     torch.save({"w": w, "s": w._typed_storage(), "raw": torch.ones(3).untyped_storage()}, tmp_path / "in.pt")
-    jobs.dedup(tmp_path / "in.pt", tmp_path / "out.pt")
+    dedup_command.dedup(tmp_path / "in.pt", tmp_path / "out.pt")
     found, again = (torch.load(tmp_path / name, weights_only=False) for name in ("in.pt", "out.pt"))
     assert type(found["s"]) is type(again["s"])
     assert type(found["raw"]) is type(again["raw"])
@@ -338,7 +340,7 @@ def test_plain_keeps_every_kind_of_state(tmp_path: Path) -> None:
     held = {"tupled": Tupled(), "slotted": Slotted(), "row": Row([best, 1, "two"]), "easy": Easy(x=best, n=5),
             "objects": np.array([1, "a", None], dtype=object)}  # fmt: skip
     torch.save(held, tmp_path / "in.pt")
-    found = jobs.dedup(tmp_path / "in.pt", tmp_path / "out.pt", plain=True)
+    found = dedup_command.dedup(tmp_path / "in.pt", tmp_path / "out.pt", plain=True)
     again = torch.load(tmp_path / "out.pt", weights_only=True)
     plain = {"tupled": [best, 77], "slotted": [None, {"best": best, "count": 42}], "row": [best, 1, "two"],
              "easy": {"x": best, "n": 5}}  # fmt: skip
@@ -350,7 +352,7 @@ def test_plain_keeps_every_kind_of_state(tmp_path: Path) -> None:
 def test_plain_keeps_the_data_beside_tensors(tmp_path: Path) -> None:
     """The tensors under their names, everything else as dicts, lists and numbers."""
     torch.save({"pair": Pair(torch.ones(2), 2), "own": Trained(), "row": [Trained()]}, tmp_path / "in.pt")
-    found = jobs.dedup(tmp_path / "in.pt", tmp_path / "out.pt", plain=True)
+    found = dedup_command.dedup(tmp_path / "in.pt", tmp_path / "out.pt", plain=True)
     again = torch.load(tmp_path / "out.pt", weights_only=True)
     assert found.left_out == () and list(found.plan.order) == list(paramtool.read(tmp_path / "in.pt").entries)
     assert again["pair"]["args"][1] == 2 and torch.equal(again["pair"]["args"][0], torch.ones(2))
@@ -362,13 +364,15 @@ def test_a_conversion_loses_no_memory_format(tmp_path: Path) -> None:
     """It transposes what it writes; nothing of the source is lost by that, and --strict takes it."""
     lstm = torch.nn.LSTM(3, 4, 2)
     torch.save({f"rnn.{name}": tensor for name, tensor in lstm.state_dict().items()}, tmp_path / "in.pt")
-    jobs.convert(tmp_path / "in.pt", tmp_path / "keras.safetensors", target="keras", keep_split=True)
-    found = jobs.convert(tmp_path / "keras.safetensors", tmp_path / "out.safetensors", target="torch", strict=True)
+    relayout_command.convert(tmp_path / "in.pt", tmp_path / "keras.safetensors", target="keras", keep_split=True)
+    found = relayout_command.convert(
+        tmp_path / "keras.safetensors", tmp_path / "out.safetensors", target="torch", strict=True
+    )
     assert not [text for text in (*found.warnings, *found.left_out) if "memory format" in text]
 
 
 def test_a_fortran_array_is_no_other_memory_format(tmp_path: Path) -> None:
     """The record holds its order."""
     torch.save({"w": torch.ones(2), "a": np.asfortranarray(np.arange(6.0).reshape(2, 3))}, tmp_path / "in.pt")
-    jobs.dedup(tmp_path / "in.pt", tmp_path / "out.safetensors", strict=True)
-    assert jobs.verify(tmp_path / "out.safetensors", tmp_path / "in.pt").warnings == ()
+    dedup_command.dedup(tmp_path / "in.pt", tmp_path / "out.safetensors", strict=True)
+    assert verify_command.verify(tmp_path / "out.safetensors", tmp_path / "in.pt").warnings == ()

@@ -16,7 +16,18 @@ import torch.utils.serialization
 from safetensors.torch import save_file
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import (
+    dedup as dedup_command,
+)
+from paramtool.commands import (
+    export as export_command,
+)
+from paramtool.commands import (
+    relayout as relayout_command,
+)
+from paramtool.commands import (
+    verify as verify_command,
+)
 from paramtool.errors import FormatError, OutputError, PlanError, UsageError
 from paramtool.model.objects import Mapping
 from tests.hostile.command import quick
@@ -36,9 +47,9 @@ def saved(folder: Path, state: object, name: str = "in.pt") -> Path:
     return folder / name
 
 
-def written(folder: Path, state: object, **options: Any) -> tuple[Any, jobs.Deduped]:
+def written(folder: Path, state: object, **options: Any) -> tuple[Any, dedup_command.Deduped]:
     """What torch loads from the torch output for a state, and the report."""
-    report = jobs.dedup(saved(folder, state), folder / "out.pt", **options)
+    report = dedup_command.dedup(saved(folder, state), folder / "out.pt", **options)
     return torch.load(folder / "out.pt", weights_only=True), report
 
 
@@ -187,7 +198,7 @@ def test_parameters_of_every_dtype(tmp_path: Path, dtype: torch.dtype, mmap: boo
 
     state = {"w": parameter(), "tagged": parameter(), "frozen": parameter().requires_grad_(False)}
     state["tagged"].note = "kept"  # type: ignore[attr-defined]
-    jobs.dedup(saved(tmp_path, state), tmp_path / "out.pt")
+    dedup_command.dedup(saved(tmp_path, state), tmp_path / "out.pt")
     found = torch.load(tmp_path / "out.pt", weights_only=True, mmap=mmap)
     assert {name: one.requires_grad for name, one in found.items()} == {"w": grad, "tagged": grad, "frozen": False}
     assert all(one.is_leaf and one.dtype == dtype for one in found.values())
@@ -207,7 +218,7 @@ def test_gradients_of_integers_are_not_asked_for(tmp_path: Path) -> None:
     saved(tmp_path, {"w": torch.ones(4, dtype=torch.uint16)})
     changed = repacked(tmp_path / "in.pt", tmp_path / "asks.pt", change=trained)
     assert paramtool.read(changed).entries["w"].requires_grad
-    jobs.dedup(changed, tmp_path / "out.pt")
+    dedup_command.dedup(changed, tmp_path / "out.pt")
     assert not torch.load(tmp_path / "out.pt", weights_only=True)["w"].requires_grad
 
 
@@ -231,7 +242,7 @@ def test_dtypes(tmp_path: Path, dtype: torch.dtype, mmap: bool) -> None:
         del state["d"]  # a window on a pair of numbers has to have an axis
     else:
         state["t"] = window(0, (4, 3), (1, 4))
-    jobs.dedup(saved(tmp_path, state), tmp_path / "out.pt")
+    dedup_command.dedup(saved(tmp_path, state), tmp_path / "out.pt")
     found = torch.load(tmp_path / "out.pt", weights_only=True, mmap=mmap)
     for name, tensor in state.items():
         other = found[name]
@@ -251,7 +262,7 @@ def test_integers_of_few_bits(tmp_path: Path, name: str) -> None:
     saved(tmp_path, {"w": torch.ones(4, dtype=torch.uint16)})
     changed = repacked(tmp_path / "in.pt", tmp_path / "few.pt", change=renamed)
     assert paramtool.read(changed).entries["w"].value.dtype.name == name  # type: ignore[union-attr]
-    jobs.dedup(changed, tmp_path / "out.pt")
+    dedup_command.dedup(changed, tmp_path / "out.pt")
     assert torch.load(tmp_path / "out.pt", weights_only=True)["w"].dtype == getattr(torch, name)
 
 
@@ -262,7 +273,7 @@ def test_two_dtypes_on_one_storage(tmp_path: Path) -> None:
              "strides": [1], "offset": 2, "position": 1}  # fmt: skip
     record = {"version": 1, "aliases": {"i": alias}, "stored": {}, "spans": []}
     save_file(stored, tmp_path / "in.safetensors", {"format": "pt", "paramtool.aliases": json.dumps(record)})
-    jobs.dedup(tmp_path / "in.safetensors", tmp_path / "out.pt")
+    dedup_command.dedup(tmp_path / "in.safetensors", tmp_path / "out.pt")
     for mmap in (False, True):
         found = torch.load(tmp_path / "out.pt", weights_only=True, mmap=mmap)
         assert found["i"].tolist() == stored["f"].view(torch.int32)[2:].tolist()
@@ -290,16 +301,16 @@ def test_what_is_calculated_on_load_is_written_out(tmp_path: Path) -> None:
     path = saved(tmp_path, state)
     for option in ("derive_casts", "fold_constants"):
         with pytest.raises(UsageError, match="safetensors"):
-            jobs.dedup(path, tmp_path / "out.pt", **{option: True})
-    jobs.dedup(path, tmp_path / "derived.safetensors", derive_casts=True, fold_constants=True)
-    jobs.dedup(tmp_path / "derived.safetensors", tmp_path / "out.pt")
+            dedup_command.dedup(path, tmp_path / "out.pt", **{option: True})
+    dedup_command.dedup(path, tmp_path / "derived.safetensors", derive_casts=True, fold_constants=True)
+    dedup_command.dedup(tmp_path / "derived.safetensors", tmp_path / "out.pt")
     assert same(state, {**torch.load(tmp_path / "out.pt", weights_only=True)})
 
 
 def test_declared_ties_are_storage_ties(tmp_path: Path) -> None:
     """A flat pair of another tool says that two names are one: torch finds one memory."""
     save_file({"emb": torch.arange(6.0)}, tmp_path / "in.safetensors", {"format": "pt", "head": "emb"})
-    jobs.dedup(tmp_path / "in.safetensors", tmp_path / "out.pt")
+    dedup_command.dedup(tmp_path / "in.safetensors", tmp_path / "out.pt")
     found = torch.load(tmp_path / "out.pt", weights_only=True)
     assert found["emb"].data_ptr() == found["head"].data_ptr()
 
@@ -330,7 +341,7 @@ def test_torch_computes_the_same_places(tmp_path: Path, monkeypatch: pytest.Monk
     """torch's own check of the places of storages (`calculate_storage_offsets`) holds for every one."""
     state = {f"w{k}": torch.arange(float(k)) for k in range(12)}
     monkeypatch.setenv("TORCH_SERIALIZATION_DEBUG", "1")
-    jobs.dedup(saved(tmp_path, {"deep": {"list": list(state.values())}, **state}), tmp_path / "out.pt")
+    dedup_command.dedup(saved(tmp_path, {"deep": {"list": list(state.values())}, **state}), tmp_path / "out.pt")
     with torch.utils.serialization.config.patch("load.calculate_storage_offsets", True):
         for mmap in (False, True):
             assert same(state, {k: v for k, v in torch.load(tmp_path / "out.pt", mmap=mmap).items() if k != "deep"})
@@ -351,7 +362,7 @@ def test_a_whole_module_becomes_its_state_dict(tmp_path: Path) -> None:
     assert any("'net': object of" in line and "except its tensors" in line for line in report.left_out)
     assert not any("kept as plain data" in line for line in report.warnings)
     model.load_state_dict(found["net"])
-    jobs.dedup(saved(tmp_path, model), tmp_path / "flat.pt", skip_unsupported=True)
+    dedup_command.dedup(saved(tmp_path, model), tmp_path / "flat.pt", skip_unsupported=True)
     flat = torch.load(tmp_path / "flat.pt", weights_only=True)
     assert type(flat) is OrderedDict
     assert sorted(flat) == sorted(model.state_dict())
@@ -400,7 +411,7 @@ def test_a_record_brings_no_names_into_the_pickle(tmp_path: Path, evil: Any) -> 
     tree = {"map": "dict", "items": [["w", {"tensor": "w"}], ["evil", evil], ["row", row]]}
     record = {"version": 1, "aliases": {}, "stored": {}, "spans": [], "objects": tree}
     save_file({"w": torch.ones(2)}, tmp_path / "in.safetensors", {"paramtool.aliases": json.dumps(record)})
-    report = jobs.dedup(tmp_path / "in.safetensors", tmp_path / "out.pt", skip_unsupported=True)
+    report = dedup_command.dedup(tmp_path / "in.safetensors", tmp_path / "out.pt", skip_unsupported=True)
     assert torch.serialization.get_unsafe_globals_in_checkpoint(tmp_path / "out.pt") == []
     found = torch.load(tmp_path / "out.pt", weights_only=True)
     assert found["w"].tolist() == [1, 1]
@@ -440,7 +451,7 @@ def test_pending_conjugations_are_carried_out(tmp_path: Path) -> None:
 def test_plain_safetensors_become_an_ordered_dict(tmp_path: Path) -> None:
     """Names with dots are keys; the strings of the file's metadata are kept beside the pickle."""
     save_file({"a.b": torch.ones(2), "a.c": torch.ones(3)}, tmp_path / "in.safetensors", {"format": "pt", "by": "me"})
-    report = jobs.dedup(tmp_path / "in.safetensors", tmp_path / "out.pth")
+    report = dedup_command.dedup(tmp_path / "in.safetensors", tmp_path / "out.pth")
     found = torch.load(tmp_path / "out.pth", weights_only=True)
     assert same(OrderedDict(torch.load(tmp_path / "out.pth")), found)
     assert sorted(found) == ["a.b", "a.c"]
@@ -451,30 +462,30 @@ def test_plain_safetensors_become_an_ordered_dict(tmp_path: Path) -> None:
 def test_shards_become_one_file(tmp_path: Path) -> None:
     """A folder of shards, written as one torch file; asking for shards of it is an error."""
     state = {"a": torch.arange(100.0), "b": torch.ones(50), "n": {"c": torch.ones(3)}}
-    jobs.dedup(saved(tmp_path, state), tmp_path / "shards", max_shard_nbytes=300)
-    jobs.dedup(tmp_path / "shards", tmp_path / "out.bin")
+    dedup_command.dedup(saved(tmp_path, state), tmp_path / "shards", max_shard_nbytes=300)
+    dedup_command.dedup(tmp_path / "shards", tmp_path / "out.bin")
     assert same(state, torch.load(tmp_path / "out.bin", weights_only=True))
     with pytest.raises(UsageError, match="shards need a folder"):
-        jobs.dedup(tmp_path / "shards", tmp_path / "other.pt", max_shard_nbytes=300)
+        dedup_command.dedup(tmp_path / "shards", tmp_path / "other.pt", max_shard_nbytes=300)
 
 
 def test_converted_networks(tmp_path: Path) -> None:
     """fuse to .pt and unfuse again: the network is where it was, everything else beside it."""
     lstm = torch.nn.LSTM(3, 4)
     state = {"model": {f"rnn.{k}": v for k, v in lstm.state_dict().items()}, "epoch": 2}
-    jobs.fuse(saved(tmp_path, state), tmp_path / "fused.pt", layout="cudnn")
+    relayout_command.fuse(saved(tmp_path, state), tmp_path / "fused.pt", layout="cudnn")
     fused = torch.load(tmp_path / "fused.pt", weights_only=True)
     assert fused["epoch"] == 2
     spec = "lstm layers=1 hidden=4 input=3"
-    jobs.unfuse(tmp_path / "fused.pt", tmp_path / "back.pt", layout="cudnn", spec=spec)
+    relayout_command.unfuse(tmp_path / "fused.pt", tmp_path / "back.pt", layout="cudnn", spec=spec)
     assert paramtool.alias_graph(paramtool.read(tmp_path / "fused.pt")).names
-    assert jobs.verify(tmp_path / "back.pt", tmp_path / "in.pt").differences == ()
+    assert verify_command.verify(tmp_path / "back.pt", tmp_path / "in.pt").differences == ()
 
 
 def test_export(tmp_path: Path) -> None:
     """A plain torch file of chosen names, each for itself."""
     w = torch.arange(6.0)
-    jobs.export(saved(tmp_path, {"a": w, "b": w[2:], "c": w}), tmp_path / "plain.pt", names=["b", "c"])
+    export_command.export(saved(tmp_path, {"a": w, "b": w[2:], "c": w}), tmp_path / "plain.pt", names=["b", "c"])
     found = torch.load(tmp_path / "plain.pt", weights_only=True)
     assert same(OrderedDict(b=w[2:], c=w), found)
     assert found["b"].untyped_storage().nbytes() == found["b"].nbytes
@@ -493,25 +504,25 @@ def test_a_damaged_source_is_refused(tmp_path: Path, count: int, part: slice) ->
     data[at] ^= 1
     path.write_bytes(data)
     with pytest.raises(FormatError, match="CRC"):
-        jobs.dedup(path, tmp_path / "out.pt")
+        dedup_command.dedup(path, tmp_path / "out.pt")
     assert os.listdir(tmp_path) == ["in.pt"]
 
 
 def test_what_is_written_wrong_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """zipfile proves the CRCs: one that is wrong is found before the file is put in its place."""
-    from paramtool.engine import checksums
+    from paramtool.engine.write import _checksums
 
     path = saved(tmp_path, {"w": torch.randn(100)})
-    monkeypatch.setattr(checksums, "proved_crc32", lambda target, source: 7)
+    monkeypatch.setattr(_checksums, "proved_crc32", lambda target, source: 7)
     with pytest.raises(OutputError, match="Bad CRC-32"):
-        jobs.dedup(path, tmp_path / "out.pt")
+        dedup_command.dedup(path, tmp_path / "out.pt")
     assert os.listdir(tmp_path) == ["in.pt"]
 
 
 @pytest.mark.parametrize("suffix", ["pt", "pth", "bin", "ckpt", "PT"])
 def test_the_suffix_says_the_format(tmp_path: Path, suffix: str) -> None:
     """No warning, no other word needed."""
-    report = jobs.dedup(saved(tmp_path, {"w": torch.ones(3)}), tmp_path / f"out.{suffix}")
+    report = dedup_command.dedup(saved(tmp_path, {"w": torch.ones(3)}), tmp_path / f"out.{suffix}")
     assert (report.format, report.warnings) == ("torch", ())
     assert paramtool.read(tmp_path / f"out.{suffix}").format == "torch zip"
 

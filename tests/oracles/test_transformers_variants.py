@@ -19,7 +19,7 @@ import paramtool
 import paramtool.torch
 from paramtool.errors import FormatError, ParamtoolError, TieError, UnsafeError, UsageError
 from paramtool.torch import load_model, names_from_config
-from paramtool.torch._transformers import _of_class, _values
+from paramtool.torch.transformers_models import _of_class, _values
 from tests.hostile.command import command, quick
 from tests.laws.sharing import partition
 

@@ -13,7 +13,7 @@ from tests.hostile import makers_safetensors, makers_sharded, makers_torch
 from tests.hostile.command import quick
 
 HEAVY = {"torch", "numpy", "rich", "safetensors", "ml_dtypes", "blake3", "zipfile", "tarfile", "pickle", "asyncio",
-         "paramtool.engine", "paramtool.passes", "paramtool.jobs.deduping"}  # fmt: skip
+         "paramtool.engine", "paramtool.passes", "paramtool.commands.dedup"}  # fmt: skip
 """None of these is needed to describe a file."""
 SCRIPT = """
 import atexit, json, sys
@@ -87,7 +87,7 @@ def test_rules_of_several_files_import_no_library(flags: tuple[str, ...], tmp_pa
 def test_help_imports_no_command(args: tuple[str, ...], tmp_path: Path) -> None:
     """The list of commands needs none of them."""
     found = modules(tmp_path, *args)
-    assert not {name for name in found if name.startswith(("paramtool.formats", "paramtool.jobs", "paramtool.model"))}
+    assert not {name for name in found if name.startswith(("paramtool.formats", "paramtool.commands", "paramtool.model"))}
     assert not HEAVY & found
 
 

@@ -88,7 +88,7 @@ def test_the_process_of_its_own_starts_none() -> None:
     """What is imported there; and what keeps an import from asking for the processor is gone afterwards."""
     script = f"""{HOOK}
 import platform
-import paramtool.formats._hdf5_worker
+import paramtool.formats.hdf5._worker
 print(json.dumps({{"started": list(started), "processor": platform.processor()}}))
 """
     assert ran(script) == {"started": [], "processor": platform.processor()}

@@ -18,10 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from paramtool import jobs
-from paramtool.engine import reflink
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import dedup_many
+from paramtool.commands import export as export_command
+from paramtool.engine.write import _reflink
 from paramtool.errors import UsageError
-from paramtool.formats import safetensors
+from paramtool.formats.safetensors import write as safetensors
 from paramtool.model.dtype import DTYPES
 from paramtool.model.plan import whole
 from paramtool.model.view import contiguous
@@ -59,7 +61,7 @@ def test_whole_pages_stand_on_pages(shards: int | None, tmp_path: Path) -> None:
     """Every tensor of whole pages begins on one, every other at a multiple of its element; each shard alike."""
     torch.save(state(), tmp_path / "m.pt")
     output = tmp_path / ("out" if shards else "out.safetensors")
-    jobs.dedup(tmp_path / "m.pt", output, align=PAGE, max_shard_nbytes=shards)
+    dedup_command.dedup(tmp_path / "m.pt", output, align=PAGE, max_shard_nbytes=shards)
     files = sorted(output.glob("*.safetensors")) if shards else [output]
     assert len(files) == (3 if shards else 1)
     sizes = {name: tensor.element_size() for name, tensor in state().items()}
@@ -111,7 +113,7 @@ def test_other_numbers_are_refused(align: int) -> None:
 @given(st.integers(0, 20000), st.integers(0, 50000), st.integers(0, 20000))
 def test_whole_blocks_are_whole_in_both_files(start: int, nbytes: int, position: int) -> None:
     """The part lies in the run, begins and ends on blocks of both, and nothing longer does."""
-    before, inside = reflink.whole_blocks(start, nbytes, position, PAGE)
+    before, inside = _reflink.whole_blocks(start, nbytes, position, PAGE)
     if inside:
         assert (start + before) % PAGE == (position + before) % PAGE == inside % PAGE == 0
         assert 0 <= before < PAGE and 0 <= nbytes - before - inside < PAGE
@@ -124,8 +126,10 @@ def copied(folder: Path) -> tuple[Any, Path]:
     """A file with pages, and its dedup with the same alignment."""
     tensors = {"a": torch.rand(BIG // 2), "b": torch.rand(BIG // 4), "c": torch.rand(11)}
     save_file(tensors, folder / "first.safetensors")
-    jobs.dedup(folder / "first.safetensors", folder / "in.safetensors", align=PAGE)
-    return jobs.dedup(folder / "in.safetensors", folder / "out.safetensors", align=PAGE), folder / "out.safetensors"
+    dedup_command.dedup(folder / "first.safetensors", folder / "in.safetensors", align=PAGE)
+    return dedup_command.dedup(
+        folder / "in.safetensors", folder / "out.safetensors", align=PAGE
+    ), folder / "out.safetensors"
 
 
 def test_what_is_asked_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +142,7 @@ def test_what_is_asked_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyP
         os.pwrite(into, os.pread(source, nbytes, start), position)
         return 0
 
-    monkeypatch.setattr(reflink, "_ioctl", lambda: ioctl)
+    monkeypatch.setattr(_reflink, "_ioctl", lambda: ioctl)
     found, output = copied(tmp_path)
     assert asked == [(0x4020940D, 0, 0, 0, 2 * BIG), (0x4020940D, 0, 0, 0, BIG)]
     assert found.cloned_nbytes == 3 * BIG
@@ -156,8 +160,8 @@ def test_conversions_say_what_is_new_on_the_disk(tmp_path: Path, monkeypatch: py
     network = torch.nn.LSTM(24, 40).state_dict()
     tensors = {"big": torch.rand(BIG // 4)} | {f"rnn.{name}": value for name, value in network.items()}
     save_file(tensors, tmp_path / "first.safetensors")
-    jobs.dedup(tmp_path / "first.safetensors", tmp_path / "in.safetensors", align=PAGE)
-    monkeypatch.setattr(reflink, "_ioctl", lambda: ioctl)
+    dedup_command.dedup(tmp_path / "first.safetensors", tmp_path / "in.safetensors", align=PAGE)
+    monkeypatch.setattr(_reflink, "_ioctl", lambda: ioctl)
     flags = ("in.safetensors", "--align", "4096", "-o", "out.safetensors", "--force")
     for words in (("convert", "--from", "torch", "--to", "keras"), ("fuse", "--layout", "cudnn"), ("unfuse",)):
         said = json.loads(quick(*words, *flags, "--json", cwd=tmp_path).out)
@@ -175,7 +179,7 @@ def test_where_blocks_cannot_be_shared_they_are_copied(
     def ioctl(*asked: object) -> int:
         raise OSError(number, "no")
 
-    monkeypatch.setattr(reflink, "_ioctl", lambda: ioctl)
+    monkeypatch.setattr(_reflink, "_ioctl", lambda: ioctl)
     found, output = copied(tmp_path)
     assert found.cloned_nbytes == 0
     assert output.read_bytes() == (tmp_path / "in.safetensors").read_bytes()
@@ -213,8 +217,8 @@ def test_xfs_shares_the_blocks(xfs: Path) -> None:
     """A dedup and an export of an aligned file take hardly any room, and their bytes are right."""
     first = copied(xfs)[0]
     before = taken(xfs)
-    again = jobs.dedup(xfs / "in.safetensors", xfs / "again.safetensors", align=PAGE)
-    part = jobs.export(xfs / "in.safetensors", xfs / "part.safetensors", names=["b", "c"], align=PAGE)
+    again = dedup_command.dedup(xfs / "in.safetensors", xfs / "again.safetensors", align=PAGE)
+    part = export_command.export(xfs / "in.safetensors", xfs / "part.safetensors", names=["b", "c"], align=PAGE)
     assert first.cloned_nbytes == again.cloned_nbytes == 3 * BIG and part.cloned_nbytes == BIG
     assert taken(xfs) - before < BIG // 4
     assert (xfs / "again.safetensors").read_bytes() == (xfs / "in.safetensors").read_bytes()
@@ -226,7 +230,7 @@ def test_xfs_copies_what_is_not_aligned(xfs: Path) -> None:
     save_file({"a": torch.rand(BIG // 2)}, xfs / "in.safetensors")
     assert places(xfs / "in.safetensors")["a"][0] % PAGE
     before = taken(xfs)
-    assert jobs.dedup(xfs / "in.safetensors", xfs / "out.safetensors", align=PAGE).cloned_nbytes == 0
+    assert dedup_command.dedup(xfs / "in.safetensors", xfs / "out.safetensors", align=PAGE).cloned_nbytes == 0
     assert taken(xfs) - before >= 2 * BIG
 
 
@@ -234,7 +238,7 @@ def test_a_family_on_xfs(xfs: Path) -> None:
     """The folders' shards share their blocks with aligned inputs, each with the input that it was written from."""
     for name in ("one", "two"):
         save_file({"a": torch.ones(BIG // 2), "b": torch.rand(BIG // 4)}, xfs / "x.safetensors")
-        jobs.dedup(xfs / "x.safetensors", xfs / f"{name}.safetensors", align=PAGE)
+        dedup_command.dedup(xfs / "x.safetensors", xfs / f"{name}.safetensors", align=PAGE)
     before = taken(xfs)
-    found = jobs.dedup_family([xfs / "one.safetensors", xfs / "two.safetensors"], xfs / "out", align=PAGE)
+    found = dedup_many.dedup_family([xfs / "one.safetensors", xfs / "two.safetensors"], xfs / "out", align=PAGE)
     assert found.cloned_nbytes == 4 * BIG and taken(xfs) - before < BIG // 4

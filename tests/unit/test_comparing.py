@@ -6,9 +6,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import paramtool
-from paramtool import jobs
-from paramtool.engine import search_slices
-from paramtool.jobs.comparing import Looking, compare
+from paramtool.commands import inspect as inspect_command
+from paramtool.commands.compare import Looking, compare
+from paramtool.engine.compare import slices
 from paramtool.model import alias
 
 
@@ -244,7 +244,7 @@ def test_the_stride_of_looking_is_never_more_than_the_rows(pitch, count):
     from paramtool.model.view import contiguous
 
     rows = Rows("a", contiguous(0, DTYPES["uint8"], (pitch * count,)), pitch)
-    assert 1 <= search_slices.looked_at(rows)[0] <= rows.count
+    assert 1 <= slices.looked_at(rows)[0] <= rows.count
 
 
 @pytest.mark.parametrize("target", ["keras", "mxnet", "torch"])
@@ -260,7 +260,7 @@ def test_parts_of_a_network_in_its_fused_vector(tmp_path, target):
         paramtool.convert(parts, named, target=target)
     flat = next(value for value in load_file(vector).values() if value.dim() == 1)
     save_file({"flat": flat} | {n: v for n, v in load_file(named).items() if v.dtype == torch.float32}, both)
-    content = jobs.inspect(both, equal=True, min_equal_nbytes=64).content
+    content = inspect_command.inspect(both, equal=True, min_equal_nbytes=64).content
     matrices = [name for name, value in load_file(named).items() if value.dim() == 2 and "bias" not in name]
     inside = {match.name: match.relation for match in content.matches if match.owner == "flat"}
     assert set(matrices) <= inside.keys() and len(matrices) == 8
@@ -269,7 +269,7 @@ def test_parts_of_a_network_in_its_fused_vector(tmp_path, target):
     changed = load_file(both)
     changed["flat"][0] += 1
     save_file(changed, both)
-    again = jobs.inspect(both, equal=True, min_equal_nbytes=64).content
+    again = inspect_command.inspect(both, equal=True, min_equal_nbytes=64).content
     assert len({m.name for m in again.matches if m.owner == "flat"} & set(matrices)) == 7
 
 
@@ -306,7 +306,7 @@ def test_what_stands_on_what_moves_is_found_again(tmp_path):
 
 def test_memory_of_comparing_stays_within_its_budget():
     """The blocks of all threads together, however many streams are compared."""
-    from paramtool.engine.streams import MIN_BLOCK_NBYTES, THREADS, block_nbytes
+    from paramtool.engine.read.streams import MIN_BLOCK_NBYTES, THREADS, block_nbytes
 
     for budget in (1 << 20, 64 << 20, 512 << 20):
         for streams in (2, 50, 1000):

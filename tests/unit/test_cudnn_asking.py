@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from paramtool import jobs, layouts
-from paramtool.cudnn import asking, grid, table
-from paramtool.cudnn.answers import Answer, Unsupported
+from paramtool import layouts
 from paramtool.errors import FormatError, OutputError, UsageError
+from paramtool.proof import record_file
+from paramtool.proof.cudnn import asking, grid, table
+from paramtool.proof.cudnn.answers import Answer, Unsupported
 from tests.unit.fake_cudnn import Fake
 from tests.unit.stub_cudnn import compiled
 
@@ -133,7 +134,7 @@ def test_no_gpu_is_seen_and_the_same_paramtool_is_used(tmp_path: Path, monkeypat
 
 def test_a_record_of_a_library(tmp_path: Path) -> None:
     """What agrees, what is not supported and what differs, of every network."""
-    found = jobs.ask_library(compiled(tmp_path, "-DREFUSES", "-DEXCHANGED"), quick=True)
+    found = record_file.ask_library(compiled(tmp_path, "-DREFUSES", "-DEXCHANGED"), quick=True)
     assert found["asked"]["counts"] == {"agrees": 384, "unsupported": 1920, "differs": 256}
     assert (found["flattened"], found["ran"], found["machine"]["cudnn"]) == (None, None, "9.10.2")
     assert found["machine"]["device"] == "" and found["grid"] == "quick"
@@ -152,7 +153,7 @@ def test_progress(tmp_path: Path) -> None:
         said.append((label, total))
         yield steps.append
 
-    jobs.ask_library(compiled(tmp_path), quick=True, progress=progress)
+    record_file.ask_library(compiled(tmp_path), quick=True, progress=progress)
     assert said == [("cuDNN 9.10.2", 2560)] and steps == [1] * 2560
 
 
@@ -160,17 +161,17 @@ def test_progress(tmp_path: Path) -> None:
 def test_layouts_that_no_library_is_asked_about(name: str, tmp_path: Path) -> None:
     """Before anything is looked at."""
     with pytest.raises(UsageError, match=f"layout {name} is asked of no library; these are: cudnn"):
-        jobs.ask_library(tmp_path / "nothing", name)
+        record_file.ask_library(tmp_path / "nothing", name)
 
 
 def test_writing_a_record(tmp_path: Path) -> None:
     """Whole, once, and never over something."""
-    jobs.write_record({"a": 1}, tmp_path / "r.json")
+    record_file.write_record({"a": 1}, tmp_path / "r.json")
     assert (tmp_path / "r.json").read_text() == '{\n "a": 1\n}\n'
     with pytest.raises(OutputError, match="exists"):
-        jobs.write_record({"a": 2}, tmp_path / "r.json")
+        record_file.write_record({"a": 2}, tmp_path / "r.json")
     assert (tmp_path / "r.json").read_text() == '{\n "a": 1\n}\n'
-    jobs.write_record({"a": 2}, tmp_path / "r.json", force=True)
+    record_file.write_record({"a": 2}, tmp_path / "r.json", force=True)
     assert (tmp_path / "r.json").read_text() == '{\n "a": 2\n}\n'
     assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
 
@@ -179,4 +180,4 @@ def test_a_folder_is_no_place_for_a_record(tmp_path: Path) -> None:
     """With and without --force."""
     for force in (False, True):
         with pytest.raises(OutputError):
-            jobs.check_record_place(tmp_path, force=force)
+            record_file.check_record_place(tmp_path, force=force)

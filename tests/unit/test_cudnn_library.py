@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from paramtool.cudnn import grid
-from paramtool.cudnn.answers import Answer, Key, Region, Unsupported, as_json, from_json
-from paramtool.cudnn.grid import ALGORITHMS, BIAS_MODES, Case
-from paramtool.cudnn.library import OPTIONAL, SIGNATURES, CudnnError
 from paramtool.layouts.spec import Spec
+from paramtool.proof.cudnn import grid
+from paramtool.proof.cudnn.answers import Answer, Key, Region, Unsupported, as_json, from_json
+from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, Case
+from paramtool.proof.cudnn.library import OPTIONAL, SIGNATURES, CudnnError
 from tests.unit.fake_cudnn import BAD_PARAM, NAMELESS, NOT_SUPPORTED, Fake
 
 LSTM = Spec("lstm", 3, 5)

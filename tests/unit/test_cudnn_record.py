@@ -14,18 +14,20 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from paramtool import jobs, layouts
-from paramtool.cudnn import record
-from paramtool.cudnn.answers import Unsupported
-from paramtool.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
-from paramtool.cudnn.record import MAX_FINDINGS, Part
-from paramtool.cudnn.table import Finding
+from paramtool import layouts
+from paramtool.commands import relayout as relayout_command
 from paramtool.errors import FormatError
-from paramtool.jobs.verifying_layouts import ASKED
-from paramtool.layouts import recorded, verified
+from paramtool.layouts import evidence as verified
+from paramtool.layouts import recorded
+from paramtool.layouts.evidence import MAKE_ONE, NOT_ON_A_GPU, Record, evidence, on_gpu, speaking, table_digest
 from paramtool.layouts.layout import Layout, Option
 from paramtool.layouts.spec import Spec
-from paramtool.layouts.verified import MAKE_ONE, NOT_ON_A_GPU, Record, evidence, on_gpu, speaking, table_digest
+from paramtool.proof.cudnn import record
+from paramtool.proof.cudnn.answers import Unsupported
+from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
+from paramtool.proof.cudnn.record import MAX_FINDINGS, Part
+from paramtool.proof.cudnn.table import Finding
+from paramtool.proof.record_file import ASKED
 from tests.hostile.command import quick
 from tests.recurrent import save, state
 from tests.unit.fake_cudnn import Fake
@@ -438,7 +440,7 @@ def test_what_the_commands_say(words: str, folder: Callable[..., None], tmp_path
     with safe_open(tmp_path / "a.safetensors", "numpy") as file:
         (module,) = json.loads(file.metadata()["paramtool.layouts"])["modules"]
     assert module["evidence"] == words
-    jobs.unfuse(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+    relayout_command.unfuse(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
 
 
 def test_the_records_of_a_layout(folder: Callable[..., None], tmp_path: Path) -> None:

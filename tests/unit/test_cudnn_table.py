@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramtool import layouts
-from paramtool.cudnn import grid, table
-from paramtool.cudnn.answers import Answer, Key, Region
-from paramtool.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
-from paramtool.cudnn.table import Finding, Windows
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.spec import Cell, Spec
+from paramtool.proof.cudnn import grid, table
+from paramtool.proof.cudnn.answers import Answer, Key, Region
+from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
+from paramtool.proof.cudnn.table import Finding, Windows
 from tests.unit.fake_cudnn import At, Fake, Space
 
 CUDNN, TORCH = layouts.find("cudnn"), layouts.find("torch")

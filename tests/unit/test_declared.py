@@ -15,11 +15,11 @@ from safetensors.torch import save_file
 
 import paramtool
 import paramtool.torch
-from paramtool.formats import _hf_config
+from paramtool.formats import hf_config
 from paramtool.model.config import Config
-from paramtool.passes import declared
-from paramtool.passes.declared import BROKEN, RESULTS, expected
-from paramtool.passes.tied_names import Tie, ties
+from paramtool.passes.config_ties import table as declared
+from paramtool.passes.config_ties.patterns import Tie, ties
+from paramtool.passes.config_ties.table import BROKEN, RESULTS, expected
 from tests.hostile.command import quick
 
 WTE, HEAD = "transformer.wte.weight", "lm_head.weight"
@@ -257,7 +257,7 @@ def test_what_is_read(tmp_path: Path) -> None:
         "vision_config": None, "decoder": "a text", "hidden_size": 8,
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(text))
-    found = _hf_config.read(str(tmp_path / "config.json"))
+    found = hf_config.read(str(tmp_path / "config.json"))
     assert found.said == {"tie_word_embeddings": False, "text_config.tie_word_embeddings": False}
     assert found.model_types == {"": "llava", "text_config": "llama", "text_config.inner_config": "x"}
 
@@ -365,7 +365,7 @@ class TestDedup:
 
 def test_nothing_is_read_where_memories_say_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One memory, one name, other shapes: the engine is not even opened."""
-    from paramtool.engine import source
+    from paramtool.engine.read import source
 
     def refuse(*args: object) -> None:
         raise AssertionError("bytes were read")
@@ -384,11 +384,11 @@ def test_reading_needs_names_that_differ_in_memory() -> None:
 
 def test_dedup_reads_only_what_a_declaration_could_be_wrong_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that are apart, as the config says, are not compared for a warning that cannot come."""
-    from paramtool.jobs import declaring
+    from paramtool.commands import config_ties
 
     asked: list[str] = []
-    compared = declaring._compared
-    monkeypatch.setattr(declaring, "_compared", lambda row, *args: asked.append(row.because) or compared(row, *args))
+    compared = config_ties._compared
+    monkeypatch.setattr(config_ties, "_compared", lambda row, *args: asked.append(row.because) or compared(row, *args))
     for config in (APART, SILENT, TIED):
         path = folder(tmp_path / "in", {WTE: weight(), HEAD: weight(1)}, config, stored=True)
         paramtool.dedup(path, tmp_path / "out.safetensors", force=True)

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import paramtool
-from paramtool.engine import sink, source
-from paramtool.engine.blocks import blocks
-from paramtool.engine.source import Source
+from paramtool.engine.read import source
+from paramtool.engine.read.blocks import blocks
+from paramtool.engine.read.source import Source
+from paramtool.engine.write import sink
 from paramtool.errors import FormatError, OutputError
 
 LARGE = 3 << 20

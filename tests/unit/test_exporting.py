@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
 from paramtool.errors import OutputError, PlanError, UsageError
 from paramtool.passes.renaming import Rule
 from tests.hostile.command import contents, quick, refused
@@ -29,7 +29,7 @@ def bert(tmp_path: Path) -> Path:
         "cls.decoder.weight": words, "cls.turned": words.t(),
     }  # fmt: skip
     torch.save({"model": model, "optimizer": {"state": {0: {"exp_avg": torch.randn(64, 32)}}}}, tmp_path / "t.pt")
-    jobs.dedup(tmp_path / "t.pt", tmp_path / "bert.safetensors")
+    dedup_command.dedup(tmp_path / "t.pt", tmp_path / "bert.safetensors")
     return tmp_path / "bert.safetensors"
 
 
@@ -134,7 +134,7 @@ def test_metadata_comes_along(tmp_path: Path) -> None:
 
 def test_a_wrong_byte_is_found(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written is read back, renamed or not; nothing wrong is kept."""
-    from paramtool.engine import writer
+    from paramtool.engine.write import writer
 
     real = writer.write
 
@@ -143,7 +143,7 @@ def test_a_wrong_byte_is_found(bert: Path, tmp_path: Path, monkeypatch: pytest.M
         path = Path(staged.file(""))
         path.write_bytes(path.read_bytes()[:-1] + b"\x55")
 
-    monkeypatch.setattr("paramtool.jobs._writing.write", spoil)
+    monkeypatch.setattr("paramtool.commands.output.write.write", spoil)
     options = {"all_names": True, "only": "model", "rename": ["*=x.*"]}
     with pytest.raises(OutputError, match="does not read back"):
         paramtool.export(bert, tmp_path / "plain.safetensors", **options)
@@ -156,7 +156,7 @@ def test_an_output_that_cannot_be_read_back_has_its_own_name(
     name: str, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The temporary file is gone when the error is read, so that it says where the output would have been."""
-    from paramtool.engine import writer
+    from paramtool.engine.write import writer
 
     real = writer.write
 
@@ -165,7 +165,7 @@ def test_an_output_that_cannot_be_read_back_has_its_own_name(
         for path in Path(staged.temporary).glob("*.safetensors") if staged.is_folder else [Path(staged.temporary)]:
             path.write_bytes(path.read_bytes()[:-9])
 
-    monkeypatch.setattr("paramtool.jobs._writing.write", cut)
+    monkeypatch.setattr("paramtool.commands.output.write.write", cut)
     monkeypatch.chdir(tmp_path)
     more = {"max_shard_nbytes": 1 << 20} if name == "plain" else {}
     with pytest.raises(OutputError, match=f"^{name}: does not read back") as caught:

@@ -14,10 +14,12 @@ from jsonschema import Draft202012Validator
 from safetensors.torch import load_file, save_file
 
 import paramtool
-from paramtool import jobs
-from paramtool.engine import families, partition
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import dedup_many
+from paramtool.engine.compare import partition
+from paramtool.engine.write import hardlinks
 from paramtool.errors import FormatError, OutputError, UsageError
-from paramtool.formats import _index
+from paramtool.formats.safetensors import index as _index
 from tests.cli.test_documents import DOCS, validate
 from tests.hostile.command import quick
 
@@ -46,7 +48,7 @@ def inode(path: Path, name: str) -> int:
 
 def test_a_family(two: list[Path], tmp_path: Path) -> None:
     """One shard for both (the tiny tensor comes with the large one), one for each; texts of the user come back."""
-    found = jobs.dedup_family(two, tmp_path / "out")
+    found = dedup_many.dedup_family(two, tmp_path / "out")
     base, tuned = tmp_path / "out" / "base", tmp_path / "out" / "tuned"
     assert [len(shard.files) for shard in found.shards] == [2, 1, 1]
     assert inode(base, "w") == inode(tuned, "w") == inode(base, "b") != inode(base, "head") != inode(tuned, "head")
@@ -62,8 +64,8 @@ def test_tiny_tensors_are_not_worth_a_shard(tmp_path: Path) -> None:
     for k in range(3):
         save_file({"w": torch.ones(BIG), "b": torch.full((3,), float(k // 2))}, tmp_path / f"{k}.safetensors")
     paths = [tmp_path / f"{k}.safetensors" for k in range(3)]
-    assert len(jobs.dedup_family(paths, tmp_path / "1").shards) == 4
-    assert len(jobs.dedup_family(paths, tmp_path / "2", min_equal_nbytes=1).shards) == 3
+    assert len(dedup_many.dedup_family(paths, tmp_path / "1").shards) == 4
+    assert len(dedup_many.dedup_family(paths, tmp_path / "2", min_equal_nbytes=1).shards) == 3
 
 
 def test_the_owner_is_the_name_that_most_inputs_have(tmp_path: Path) -> None:
@@ -71,11 +73,11 @@ def test_the_owner_is_the_name_that_most_inputs_have(tmp_path: Path) -> None:
     weight = torch.arange(float(BIG))
     torch.save({"a": weight, "z": weight}, tmp_path / "tied.pt")
     save_file({"z": weight}, tmp_path / "alone.safetensors")
-    found = jobs.dedup_family([tmp_path / "tied.pt", tmp_path / "alone.safetensors"], tmp_path / "out")
+    found = dedup_many.dedup_family([tmp_path / "tied.pt", tmp_path / "alone.safetensors"], tmp_path / "out")
     assert len(found.shards) == 1
     loaded = paramtool.load_file(tmp_path / "out" / "tied")
     assert loaded["a"].ctypes.data == loaded["z"].ctypes.data
-    found = jobs.dedup_family([tmp_path / "tied.pt", tmp_path / "alone.safetensors"], tmp_path / "kept", keep="a")
+    found = dedup_many.dedup_family([tmp_path / "tied.pt", tmp_path / "alone.safetensors"], tmp_path / "kept", keep="a")
     assert len(found.shards) == 2 and found.renamed_nbytes == 4 * BIG
 
 
@@ -83,7 +85,7 @@ def test_formats_are_kept_apart(tmp_path: Path) -> None:
     """A shard says one `format`; inputs that say different ones share none."""
     save_file(state(), tmp_path / "a.safetensors", metadata={"format": "pt"})
     save_file(state(), tmp_path / "b.safetensors", metadata={"format": "mlx"})
-    found = jobs.dedup_family([tmp_path / "a.safetensors", tmp_path / "b.safetensors"], tmp_path / "out")
+    found = dedup_many.dedup_family([tmp_path / "a.safetensors", tmp_path / "b.safetensors"], tmp_path / "out")
     assert len(found.shards) == 2
     assert paramtool.read(tmp_path / "out" / "b").metadata == {"format": "mlx"}
 
@@ -92,7 +94,9 @@ def test_one_section_of_training_checkpoints(tmp_path: Path) -> None:
     """`only` takes the section of those that have sections; a plain checkpoint is taken whole, and that is said."""
     torch.save({"model": state(), "optimizer": {"state": {0: {"exp_avg": torch.ones(BIG)}}}}, tmp_path / "run.pt")
     save_file(state(), tmp_path / "base.safetensors")
-    found = jobs.dedup_family([tmp_path / "run.pt", tmp_path / "base.safetensors"], tmp_path / "out", only="model")
+    found = dedup_many.dedup_family(
+        [tmp_path / "run.pt", tmp_path / "base.safetensors"], tmp_path / "out", only="model"
+    )
     assert len(found.shards) == 1 and "no sections" in found.warnings[0]
     assert paramtool.load_file(tmp_path / "out" / "run").keys() == state().keys()
     assert found.members[0].left_out == ("section optimizer",)
@@ -103,9 +107,9 @@ def test_weights_and_an_ema_copy_are_not_joined(tmp_path: Path) -> None:
     torch.save({"model": state(), "ema": state(), "step": 1}, tmp_path / "run.pt")
     save_file(state(), tmp_path / "base.safetensors")
     paths = [tmp_path / "run.pt", tmp_path / "base.safetensors"]
-    assert len(jobs.dedup_family(paths, tmp_path / "1", only="ema").shards) == 2
-    assert len(jobs.dedup_family(paths, tmp_path / "2", only="model").shards) == 1
-    assert len(jobs.dedup_family(paths, tmp_path / "3", only="ema", across_roles=True).shards) == 1
+    assert len(dedup_many.dedup_family(paths, tmp_path / "1", only="ema").shards) == 2
+    assert len(dedup_many.dedup_family(paths, tmp_path / "2", only="model").shards) == 1
+    assert len(dedup_many.dedup_family(paths, tmp_path / "3", only="ema", across_roles=True).shards) == 1
 
 
 def test_what_an_input_derives_is_stored(tmp_path: Path) -> None:
@@ -113,9 +117,11 @@ def test_what_an_input_derives_is_stored(tmp_path: Path) -> None:
     whole = {"w": torch.arange(float(BIG)), "ones": torch.ones(BIG), "half": torch.arange(BIG).to(torch.bfloat16)}
     whole["w"] = whole["half"].float()
     save_file(whole, tmp_path / "plain.safetensors")
-    jobs.dedup(tmp_path / "plain.safetensors", tmp_path / "d.safetensors", derive_casts=True, fold_constants=True)
+    dedup_command.dedup(
+        tmp_path / "plain.safetensors", tmp_path / "d.safetensors", derive_casts=True, fold_constants=True
+    )
     assert len(load_file(tmp_path / "d.safetensors")) == 1
-    found = jobs.dedup_family([tmp_path / "plain.safetensors", tmp_path / "d.safetensors"], tmp_path / "out")
+    found = dedup_many.dedup_family([tmp_path / "plain.safetensors", tmp_path / "d.safetensors"], tmp_path / "out")
     assert [len(shard.files) for shard in found.shards] == [2]
     assert load_file(found.shards[0].files[1]).keys() == whole.keys()
 
@@ -126,7 +132,7 @@ def test_equal_under_other_names(renamed: bool, tmp_path: Path) -> None:
     save_file({"x": torch.ones(BIG)}, tmp_path / "a.safetensors")
     save_file({"y": torch.ones(BIG), "z": torch.arange(3.0)}, tmp_path / "b.safetensors")
     paths = [tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
-    found = jobs.dedup_family(paths, tmp_path / "out", share_renamed=renamed)
+    found = dedup_many.dedup_family(paths, tmp_path / "out", share_renamed=renamed)
     assert found.renamed_nbytes == 4 * BIG
     assert (tmp_path / "out" / "b" / "paramtool.linked-00001.safetensors").exists() == renamed
     index = json.loads((tmp_path / "out" / "b" / INDEX).read_text())
@@ -135,7 +141,7 @@ def test_equal_under_other_names(renamed: bool, tmp_path: Path) -> None:
         schema = json.loads((DOCS / "schema" / "alias-record-1.json").read_text())
         Draft202012Validator(schema).validate(json.loads(index["metadata"]["paramtool.aliases"]))
     assert paramtool.read(tmp_path / "out" / "b").entries.keys() == {"y", "z"}
-    jobs.dedup(tmp_path / "out" / "b", tmp_path / "again.safetensors")
+    dedup_command.dedup(tmp_path / "out" / "b", tmp_path / "again.safetensors")
     assert {n: t.tolist() for n, t in load_file(tmp_path / "again.safetensors").items()} == {
         "y": [1.0] * BIG,
         "z": [0.0, 1.0, 2.0],
@@ -150,11 +156,11 @@ def test_a_second_run_keeps_what_other_programs_find(keep: str, tmp_path: Path) 
     torch.save({"a": weight}, tmp_path / "1.pt")
     paths = [tmp_path / "0.pt", tmp_path / "1.pt"]
     for out in ("once", "twice"):
-        jobs.dedup_family(paths, tmp_path / out, share_renamed=True, keep=keep, min_equal_nbytes=64)
+        dedup_many.dedup_family(paths, tmp_path / out, share_renamed=True, keep=keep, min_equal_nbytes=64)
         paths = [tmp_path / out / name for name in "01"]
         indexes = [json.loads((path / INDEX).read_text())["weight_map"] for path in paths]
         assert [[*index] for index in indexes] == [["a"], ["a"]]
-    jobs.dedup_family(paths, tmp_path / "plain")
+    dedup_many.dedup_family(paths, tmp_path / "plain")
     assert [*json.loads((tmp_path / "plain" / "0" / INDEX).read_text())["weight_map"]] == ["a", "b"]
 
 
@@ -163,7 +169,7 @@ def test_a_record_that_is_too_large_stands_beside_the_index(
 ) -> None:
     """huggingface_hub refuses a large index; the index then names the file that has the record."""
     monkeypatch.setattr(_index, "MAX_INDEX_NBYTES", 100)
-    jobs.dedup_family(two, tmp_path / "out")
+    dedup_many.dedup_family(two, tmp_path / "out")
     base = tmp_path / "out" / "base"
     schema = Draft202012Validator(json.loads((DOCS / "schema" / "alias-record-1.json").read_text()))
     schema.validate(json.loads((base / "paramtool.aliases.json").read_text()))
@@ -183,8 +189,8 @@ def test_where_there_are_no_hard_links_files_are_copied(
     def refuse(*places: str) -> None:
         raise OSError(errno.EPERM, "no links here")
 
-    monkeypatch.setattr(families.os, "link", refuse)
-    found = jobs.dedup_family(two, tmp_path / "out")
+    monkeypatch.setattr(hardlinks.os, "link", refuse)
+    found = dedup_many.dedup_family(two, tmp_path / "out")
     assert not found.linked
     assert inode(tmp_path / "out" / "base", "w") != inode(tmp_path / "out" / "tuned", "w")
 
@@ -196,7 +202,7 @@ def refused(paths: list[Path], output: Path, kind: type[Exception], *words: str,
     """The error says the words, and nothing is there that was not before."""
     before = sorted(output.parent.rglob("*"))
     with pytest.raises(kind) as caught:
-        jobs.dedup_family(paths, output, **more)
+        dedup_many.dedup_family(paths, output, **more)
     said = f"{caught.value} {getattr(caught.value, 'hint', '')}"
     assert all(word in said for word in words), said
     assert sorted(output.parent.rglob("*")) == before
@@ -223,13 +229,13 @@ def test_two_inputs_of_one_name(tmp_path: Path) -> None:
         save_file(state(), tmp_path / name / "model.safetensors")
     paths = [tmp_path / name / "model.safetensors" for name in ("a", "b")]
     refused(paths, tmp_path / "out", UsageError, "'model'", str(tmp_path / "a"))
-    found = jobs.dedup_family([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
+    found = dedup_many.dedup_family([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
     assert [Path(member.folder).name for member in found.members] == ["a", "b"]
 
 
 def test_outputs_and_inputs_are_apart(two: list[Path], tmp_path: Path) -> None:
     """An output over an input, around one, or inside one."""
-    jobs.dedup_family(two, tmp_path / "out")
+    dedup_many.dedup_family(two, tmp_path / "out")
     inside = [tmp_path / "out" / "base", tmp_path / "out" / "tuned"]
     refused(inside, tmp_path / "out", OutputError, "is read", force=True)
     refused(inside, tmp_path / "out" / "base" / "new", OutputError, "inside")
@@ -240,9 +246,9 @@ def test_outputs_and_inputs_are_apart(two: list[Path], tmp_path: Path) -> None:
 
 def test_only_an_earlier_output_is_replaced(two: list[Path], tmp_path: Path) -> None:
     """With `force`, and with nothing in it that came later or changed."""
-    jobs.dedup_family(two, tmp_path / "out")
+    dedup_many.dedup_family(two, tmp_path / "out")
     refused(two, tmp_path / "out", OutputError, "exists")
-    jobs.dedup_family(two, tmp_path / "out", force=True)
+    dedup_many.dedup_family(two, tmp_path / "out", force=True)
     (tmp_path / "out" / "base" / "notes.txt").write_text("mine")
     refused(two, tmp_path / "out", OutputError, "base/notes.txt", force=True)
     (tmp_path / "out" / "base" / "notes.txt").unlink()
@@ -282,7 +288,7 @@ def test_an_interruption_leaves_nothing(two: list[Path], tmp_path: Path, monkeyp
     def interrupted(*places: object) -> bool:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(families, "link", interrupted)
+    monkeypatch.setattr(hardlinks, "link", interrupted)
     refused(two, tmp_path / "out", KeyboardInterrupt)
 
 
@@ -292,7 +298,7 @@ def test_a_wrong_link_is_noticed(two: list[Path], tmp_path: Path, monkeypatch: p
     def wrong(windows: list[Any], advance: object) -> list[list[int]]:
         return [list(range(len(windows)))]
 
-    monkeypatch.setattr("paramtool.jobs._family_work.partition", wrong)
+    monkeypatch.setattr("paramtool.commands._dedup_many_work.partition", wrong)
     refused(two, tmp_path / "out", OutputError, "tuned: 'head': has other bytes than the source")
 
 
@@ -300,7 +306,7 @@ def test_each_window_is_read_once(tmp_path: Path) -> None:
     """Ten checkpoints, one of them apart in its last element: everything once, and the samples."""
     from contextlib import ExitStack
 
-    from paramtool.engine.source import Source
+    from paramtool.engine.read.source import Source
     from paramtool.formats import read
 
     count = 3 << 20

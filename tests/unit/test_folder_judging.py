@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
 from tests.hostile.command import contents, quick
 
 State = dict[str, torch.Tensor]
@@ -153,7 +153,7 @@ def test_what_only_sounds_like_the_weights_comes_along(name: str, tmp_path: Path
     path = model(tmp_path / "in") / name
     path.parent.mkdir(exist_ok=True)
     SMALL[name](path)
-    found = jobs.dedup(tmp_path / "in", tmp_path / "out")
+    found = dedup_command.dedup(tmp_path / "in", tmp_path / "out")
     assert (tmp_path / "out" / name).read_bytes() == path.read_bytes() and found.left_out == ()
 
 
@@ -166,7 +166,7 @@ def test_an_export_to_onnx_stays(name: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     save_file(net.state_dict(), tmp_path / "in" / "model.safetensors", {"format": "pt"})
     torch.onnx.export(net, (torch.ones(2, 3, 8),), str(tmp_path / "in" / name), dynamo=False)
-    found = jobs.dedup(tmp_path / "in", tmp_path / "out")
+    found = dedup_command.dedup(tmp_path / "in", tmp_path / "out")
     assert len(found.left_out) == 1 and name in found.left_out[0], found.left_out
 
 
@@ -212,7 +212,7 @@ def test_links_to_the_weights_inside_folders(tmp_path: Path) -> None:
     (folder / "0_Transformer").mkdir()
     (folder / "0_Transformer" / "model.safetensors").symlink_to("../model.safetensors")
     (folder / "pytorch_model.safetensors").symlink_to("model.safetensors")
-    found = jobs.dedup(folder, tmp_path / "out")
+    found = dedup_command.dedup(folder, tmp_path / "out")
     inside = tmp_path / "out" / "0_Transformer" / "model.safetensors"
     assert inside.read_bytes() == (folder / "model.safetensors").read_bytes() and not inside.is_symlink()
     assert found.left_out == ("file 'pytorch_model.safetensors': the same weights once more",)
@@ -232,7 +232,7 @@ def test_names_in_other_letters(tmp_path: Path) -> None:
     """No library looks for them, and nobody compared them: they come along."""
     folder = model(tmp_path / "in")
     torch.save(weights(1), folder / "PYTORCH_MODEL.BIN")
-    assert "PYTORCH_MODEL.BIN" in jobs.dedup(folder, tmp_path / "out").companions
+    assert "PYTORCH_MODEL.BIN" in dedup_command.dedup(folder, tmp_path / "out").companions
 
 
 NOT_MADE = {
@@ -259,7 +259,7 @@ def test_real_buffers_of_older_transformers(tmp_path: Path) -> None:
         "rotary.inv_freq": 1 / 10000 ** (torch.arange(0, 64, 2) / 64),
     }  # fmt: skip
     torch.save(weights() | made, model(tmp_path / "in") / "pytorch_model.bin")
-    found = jobs.dedup(tmp_path / "in", tmp_path / "out")
+    found = dedup_command.dedup(tmp_path / "in", tmp_path / "out")
     assert found.left_out == ("file 'pytorch_model.bin': the same weights once more",)
 
 
@@ -267,14 +267,14 @@ def test_a_copy_with_metadata_of_its_own_comes_along(tmp_path: Path) -> None:
     """As trainers of LoRA write it; the metadata stands nowhere else."""
     folder = model(tmp_path / "in")
     save_file(weights(), folder / "copy.safetensors", {"format": "pt", "ss_network_alpha": "8"})
-    assert "copy.safetensors" in jobs.dedup(folder, tmp_path / "out").companions
+    assert "copy.safetensors" in dedup_command.dedup(folder, tmp_path / "out").companions
 
 
 def test_what_cannot_be_read_is_told_by_its_name(tmp_path: Path) -> None:
     """Nobody compared it, and the report says so."""
     folder = model(tmp_path / "in")
     (folder / "pytorch_model.bin").write_bytes(b"junk")
-    left = jobs.dedup(folder, tmp_path / "out").left_out
+    left = dedup_command.dedup(folder, tmp_path / "out").left_out
     assert left == ("file 'pytorch_model.bin': the same weights in another format or variant, by its name",)
 
 
@@ -286,4 +286,4 @@ def test_a_tie_beside_a_tensor_that_begins_alike(tmp_path: Path) -> None:
     folder.mkdir()
     save_file({"a": a, "b": b}, folder / "model.safetensors", {"format": "pt"})
     torch.save({"a": a, "b": b, "c": b}, folder / "pytorch_model.bin")
-    assert len(jobs.dedup(folder, tmp_path / "out").left_out) == 1
+    assert len(dedup_command.dedup(folder, tmp_path / "out").left_out) == 1

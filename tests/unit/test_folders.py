@@ -14,10 +14,25 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import (
+    dedup as dedup_command,
+)
+from paramtool.commands import (
+    dedup_many,
+)
+from paramtool.commands import (
+    export as export_command,
+)
+from paramtool.commands import (
+    relayout as relayout_command,
+)
+from paramtool.commands import (
+    verify as verify_command,
+)
+from paramtool.commands.asked import ask
+from paramtool.commands.output import options as options_command
+from paramtool.commands.output.sidecars import NOT_CHOSEN, Companions, check_names, companions
 from paramtool.errors import FormatError, OutputError, PlanError, UsageError
-from paramtool.jobs._asking import ask
-from paramtool.jobs._companions import NOT_CHOSEN, Companions, check_names, companions
 from tests.hostile.command import contents, quick
 
 SMALL = ("1_Pooling/config.json", "README.md", "config.json", "modeling_x.py", "speakers/a.npy", "tokenizer.json",
@@ -62,7 +77,7 @@ COMING = [
 
 def test_what_comes_along(folder: Path, tmp_path: Path) -> None:
     """Everything that is no weights, with its bytes, in its subfolders; the weights under the name loaders look for."""
-    found = jobs.dedup(folder, tmp_path / "out")
+    found = dedup_command.dedup(folder, tmp_path / "out")
     before, after = contents(folder), contents(tmp_path / "out")
     assert before.keys() == after.keys()
     assert {n: b for n, b in before.items() if n != "model.safetensors"} == {
@@ -73,14 +88,14 @@ def test_what_comes_along(folder: Path, tmp_path: Path) -> None:
         n for n, what in after.items() if what != "folder"
     }
     assert found.left_out == () and found.verified
-    assert jobs.dedup(folder).output == f"{folder}.dedup"
+    assert dedup_command.dedup(folder).output == f"{folder}.dedup"
 
 
 @pytest.mark.parametrize("name", STAYING)
 def test_other_weights_stay(folder: Path, tmp_path: Path, name: str) -> None:
     """Each is named with the reason."""
     (folder / name).write_bytes(b"x")
-    found = jobs.dedup(folder, tmp_path / "out")
+    found = dedup_command.dedup(folder, tmp_path / "out")
     assert not (tmp_path / "out" / name).exists()
     assert [text for text in found.left_out if repr(name) in text], found.left_out
 
@@ -91,11 +106,11 @@ def test_everything_else_comes_along(folder: Path, tmp_path: Path) -> None:
     for name in COMING:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(called + name.encode())
-    found = jobs.dedup(folder, tmp_path / "out")
+    found = dedup_command.dedup(folder, tmp_path / "out")
     assert found.left_out == () and set(found.companions) == {*SMALL, *COMING}
     before, after = contents(folder), contents(tmp_path / "out")
     assert {name: after[name] for name in COMING} == {name: before[name] for name in COMING}
-    assert jobs.dedup(folder, tmp_path / "out", force=True).companions == found.companions
+    assert dedup_command.dedup(folder, tmp_path / "out", force=True).companions == found.companions
 
 
 def test_what_comes_along_is_part_of_the_progress(folder: Path, tmp_path: Path) -> None:
@@ -108,10 +123,10 @@ def test_what_comes_along_is_part_of_the_progress(folder: Path, tmp_path: Path) 
         told[label] = [total, 0]
         yield lambda nbytes: told[label].__setitem__(1, told[label][1] + nbytes)
 
-    found = jobs.dedup(folder, tmp_path / "out", progress=progress)
+    found = dedup_command.dedup(folder, tmp_path / "out", progress=progress)
     total = sum((tmp_path / "out" / name).stat().st_size for name in found.companions)
     assert told["copy"] == [total, total] and total > 100_000
-    jobs.dedup_family([folder, tmp_path / "out"], tmp_path / "many", progress=progress)
+    dedup_many.dedup_family([folder, tmp_path / "out"], tmp_path / "many", progress=progress)
     assert told["copy"] == [2 * total, 2 * total]
 
 
@@ -144,7 +159,7 @@ def test_the_state_of_a_training_is_never_what_is_read(name: str, folder: Path, 
         ask(folder)
     (folder / "kept").rename(folder / name)
     assert paramtool.read(folder).files[0].path == str(folder / name)
-    found = jobs.dedup(folder, tmp_path / "out")
+    found = dedup_command.dedup(folder, tmp_path / "out")
     assert set(found.companions) == {*SMALL, *states} and found.left_out == ()
 
 
@@ -167,21 +182,21 @@ def test_weights_that_were_compared_or_not_chosen_stay(folder: Path, tmp_path: P
     """Whatever they are called, and they are named; what only has a name of weights comes along in each case."""
     shutil.copy(folder / "model.safetensors", folder / "again.safetensors")
     (folder / "vocab.bin").write_bytes(b"words")
-    found = jobs.dedup(folder, tmp_path / "out")
+    found = dedup_command.dedup(folder, tmp_path / "out")
     assert found.left_out == ("file 'again.safetensors': the same weights once more",)
     assert "vocab.bin" in found.companions
-    family = jobs.dedup_family([folder, tmp_path / "out"], tmp_path / "many")
+    family = dedup_many.dedup_family([folder, tmp_path / "out"], tmp_path / "many")
     assert family.members[0].left_out == found.left_out
     save_file({"a": torch.ones(3)}, folder / "ema.safetensors", {"format": "pt"})
     with pytest.raises(UsageError, match="2 sets of weights that differ"):
-        jobs.dedup(folder, tmp_path / "one")
-    found = jobs.dedup(folder, tmp_path / "one", weights="ema.safetensors")
+        dedup_command.dedup(folder, tmp_path / "one")
+    found = dedup_command.dedup(folder, tmp_path / "one", weights="ema.safetensors")
     assert [text.split("'")[1] for text in found.left_out] == ["again.safetensors", "model.safetensors"]
     assert all(text.endswith(f": {NOT_CHOSEN}") for text in found.left_out)
     assert set(found.companions) == {*SMALL, "vocab.bin"}
-    family = jobs.dedup_family([folder, tmp_path / "out"], tmp_path / "more", weights="model.safetensors")
+    family = dedup_many.dedup_family([folder, tmp_path / "out"], tmp_path / "more", weights="model.safetensors")
     assert f"file 'ema.safetensors': {NOT_CHOSEN}" in family.members[0].left_out
-    each = jobs.dedup_each(folder, tmp_path / "each")
+    each = dedup_command.dedup_each(folder, tmp_path / "each")
     assert {"vocab.bin", "ema.safetensors", "model.safetensors"} <= contents(tmp_path / "each").keys()
     left = [text for member in each.members for text in member.left_out]
     assert left == ["file 'again.safetensors': the same weights once more"]
@@ -193,7 +208,7 @@ def test_the_state_beside_sets_in_a_checkpoints_folder(folder: Path, tmp_path: P
         (folder / name / "unet").mkdir(parents=True)
         (folder / name / "optimizer.bin").write_bytes(name.encode())
     shutil.copy(folder / "model.safetensors", folder / "checkpoint-5" / "unet" / "diffusion_pytorch_model.safetensors")
-    jobs.dedup_each(folder, tmp_path / "out")
+    dedup_command.dedup_each(folder, tmp_path / "out")
     assert (tmp_path / "out" / "checkpoint-5" / "unet" / "diffusion_pytorch_model.safetensors").is_file()
     assert (tmp_path / "out" / "checkpoint-5" / "optimizer.bin").read_bytes() == b"checkpoint-5"
     assert not (tmp_path / "out" / "checkpoint-9").exists()
@@ -205,7 +220,7 @@ def test_a_companion_with_the_name_of_another_set(folder: Path, tmp_path: Path) 
     (folder / "model_1.safetensors").write_bytes(b"something else")
     before = contents(tmp_path)
     with pytest.raises(PlanError, match=r"'model_1\.safetensors' would come along"):
-        jobs.dedup_each(folder, tmp_path / "out")
+        dedup_command.dedup_each(folder, tmp_path / "out")
     assert contents(tmp_path) == before
 
 
@@ -215,12 +230,12 @@ def test_the_folder_that_deepspeed_resumes_from(folder: Path, tmp_path: Path) ->
         (folder / f"global_step{step}").mkdir()
         (folder / f"global_step{step}" / "mp_rank_00_model_states.pt").write_text(str(step))
     (folder / "latest").write_text("global_step10\n")
-    found = jobs.dedup(folder, tmp_path / "out")
+    found = dedup_command.dedup(folder, tmp_path / "out")
     assert found.left_out == ("folder 'global_step5': a checkpoint of its own",)
     assert (tmp_path / "out" / "global_step10" / "mp_rank_00_model_states.pt").read_text() == "10"
     for text in (b"global_step7", b"\xff", b""):
         (folder / "latest").write_bytes(text)
-        assert len(jobs.dedup(folder, tmp_path / "out2", dry_run=True).left_out) == 2
+        assert len(dedup_command.dedup(folder, tmp_path / "out2", dry_run=True).left_out) == 2
 
 
 @pytest.mark.parametrize(
@@ -232,7 +247,7 @@ def test_other_checkpoints_stay(folder: Path, tmp_path: Path, name: str) -> None
     (folder / name).mkdir(parents=True)
     (folder / name / "params.json").write_text("{}")
     (folder / name / "optimizer.bin").write_bytes(b"x")
-    found = jobs.dedup(folder, tmp_path / "out")
+    found = dedup_command.dedup(folder, tmp_path / "out")
     assert not (tmp_path / "out" / name).exists()
     assert len(found.left_out) == 1 and repr(name) in found.left_out[0]
 
@@ -251,7 +266,7 @@ def test_copies_in_folders_stay_and_what_is_beside_them_comes_along(folder: Path
     for file in (*staying, *coming):
         (folder / name / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / name / file).write_bytes(file.encode())
-    found = jobs.dedup(folder, tmp_path / "out")
+    found = dedup_command.dedup(folder, tmp_path / "out")
     there = {n.removeprefix(f"{name}/") for n, what in contents(tmp_path / "out").items()
              if what != "folder" and n.startswith(name)}  # fmt: skip
     assert there == set(coming)
@@ -263,7 +278,7 @@ def test_a_folder_that_is_only_called_as_a_checkpoint(folder: Path, tmp_path: Pa
     (folder / "checkpoint-tokenizer").mkdir()
     (folder / "checkpoint-tokenizer" / "tokenizer.json").write_text("{}")
     (folder / "vocab.ot").write_bytes(b"words")
-    found = jobs.dedup(folder, tmp_path / "out")
+    found = dedup_command.dedup(folder, tmp_path / "out")
     assert found.left_out == () and {"checkpoint-tokenizer/tokenizer.json", "vocab.ot"} <= set(found.companions)
 
 
@@ -282,7 +297,7 @@ def test_what_only_is_called_as_weights_are_comes_along(key: str, folder: Path, 
     if "a" in held:
         held = {**load_file(folder / "model.safetensors"), "epoch": 3}
     torch.save(held, folder / name)
-    for run in (jobs.dedup, jobs.dedup_each):
+    for run in (dedup_command.dedup, dedup_command.dedup_each):
         run(folder, tmp_path / "out", force=True)  # type: ignore[operator]
         assert (tmp_path / "out" / name).read_bytes() == (folder / name).read_bytes()
     ran = quick("dedup", "model", "-o", "two", "--weights", "model.safetensors", cwd=tmp_path)
@@ -294,7 +309,7 @@ def test_hidden_files_stay(folder: Path, tmp_path: Path) -> None:
     (folder / ".git").mkdir()
     (folder / ".git" / "config").write_text("x")
     (folder / "speakers" / ".DS_Store").write_text("x")
-    found = jobs.dedup(folder, tmp_path / "out")
+    found = dedup_command.dedup(folder, tmp_path / "out")
     assert found.left_out == ("hidden: '.git', 'speakers/.DS_Store'",)
     assert not any(name.rpartition("/")[2].startswith(".") for name in contents(tmp_path / "out"))
 
@@ -310,7 +325,7 @@ def test_links(folder: Path, tmp_path: Path) -> None:
                          "folder": "../outside", "inner": "speakers", "loop.txt": "loop.txt"}.items():  # fmt: skip
         (folder / name).symlink_to(target)
     os.mkfifo(folder / "fifo")
-    found = jobs.dedup(folder, tmp_path / "out")
+    found = dedup_command.dedup(folder, tmp_path / "out")
     out = tmp_path / "out"
     assert (out / "good.txt").read_text() == "this is README.md" and not (out / "good.txt").is_symlink()
     assert (out / "deep.txt").read_text() == "this is 1_Pooling/config.json"
@@ -332,10 +347,10 @@ def test_a_hub_cache(folder: Path, tmp_path: Path) -> None:
             (snapshot / name).symlink_to(os.path.relpath(repo / "blobs" / f"{k:040x}", (snapshot / name).parent))
     (snapshot / "evil.txt").symlink_to("../../refs")
     (repo / "refs").write_text("secret")
-    found = jobs.dedup(snapshot, tmp_path / "out")
+    found = dedup_command.dedup(snapshot, tmp_path / "out")
     (tmp_path / "link").symlink_to(snapshot)
-    assert jobs.dedup(tmp_path / "link", tmp_path / "out2").companions == found.companions
-    jobs.dedup(folder, tmp_path / "plain")
+    assert dedup_command.dedup(tmp_path / "link", tmp_path / "out2").companions == found.companions
+    dedup_command.dedup(folder, tmp_path / "plain")
     assert contents(tmp_path / "out") == contents(tmp_path / "plain") == contents(tmp_path / "out2")
     assert found.left_out == ("file 'evil.txt': a link that leads out of the folder, not followed",)
 
@@ -344,24 +359,27 @@ def test_an_output_inside_the_input(folder: Path) -> None:
     """Refused: it would be a companion of the next output."""
     before = contents(folder)
     with pytest.raises(OutputError, match="would be inside"):
-        jobs.dedup(folder, folder / "small")
+        dedup_command.dedup(folder, folder / "small")
     assert contents(folder) == before
 
 
 def test_equal_names_stand_again_unless_asked(folder: Path, tmp_path: Path) -> None:
     """A folder is opened by programs that read no alias record: every name is stored, and the report says the cost."""
-    plain = jobs.dedup(folder, tmp_path / "plain")
+    plain = dedup_command.dedup(folder, tmp_path / "plain")
     assert plain.repeated_nbytes == 16384 and plain.warnings == ()
-    once = jobs.dedup(folder, tmp_path / "once", share_renamed=True)
+    once = dedup_command.dedup(folder, tmp_path / "once", share_renamed=True)
     assert once.repeated_nbytes == 0 and list(load_file(tmp_path / "once" / "model.safetensors")) == ["a", "c"]
-    assert jobs.verify(once.output, plain.output).differences == ()
+    assert verify_command.verify(once.output, plain.output).differences == ()
 
 
 def test_another_config_takes_the_place_of_the_folders_own(folder: Path, tmp_path: Path) -> None:
     """Names that are those of another config come with that config."""
     (tmp_path / "other.json").write_text('{"model_type": "gpt2", "tie_word_embeddings": false}')
-    jobs.export(
-        folder, tmp_path / "out", all_names=True, given=jobs.Given(brings={"config.json": str(tmp_path / "other.json")})
+    export_command.export(
+        folder,
+        tmp_path / "out",
+        all_names=True,
+        given=options_command.Given(brings={"config.json": str(tmp_path / "other.json")}),
     )
     assert (tmp_path / "out" / "config.json").read_text() == (tmp_path / "other.json").read_text()
     assert (tmp_path / "out" / "tokenizer.json").exists()
@@ -373,15 +391,15 @@ def test_a_link_is_never_replaced(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link.safetensors").symlink_to(tmp_path / "real")
     for target in ("link.safetensors",):
         with pytest.raises(OutputError, match="link"):
-            jobs.dedup(folder, tmp_path / target, force=True)
+            dedup_command.dedup(folder, tmp_path / target, force=True)
     assert (tmp_path / "real").read_text() == "real" and (tmp_path / "link.safetensors").is_symlink()
 
 
 def test_a_file_out_of_a_folder_in(folder: Path, tmp_path: Path) -> None:
     """`-o` that ends in .safetensors is a file, and nothing comes along; nor does it for a file in."""
-    found = jobs.dedup(folder, tmp_path / "one.safetensors")
+    found = dedup_command.dedup(folder, tmp_path / "one.safetensors")
     assert (tmp_path / "one.safetensors").is_file() and found.companions == ()
-    found = jobs.dedup(folder / "model.safetensors", tmp_path / "shards", max_shard_nbytes=1000)
+    found = dedup_command.dedup(folder / "model.safetensors", tmp_path / "shards", max_shard_nbytes=1000)
     assert found.companions == () and sorted(contents(tmp_path / "shards")) == sorted(
         os.path.basename(file) for file in found.files
     )
@@ -390,12 +408,12 @@ def test_a_file_out_of_a_folder_in(folder: Path, tmp_path: Path) -> None:
 def test_a_sharded_folder(folder: Path, tmp_path: Path) -> None:
     """Shards and an index with the same files beside them; what is read is no companion."""
     sharded = tmp_path / "sharded"
-    jobs.dedup(folder, sharded, max_shard_nbytes=1000, equal=False)
+    dedup_command.dedup(folder, sharded, max_shard_nbytes=1000, equal=False)
     assert (sharded / "model.safetensors.index.json").is_file() and (sharded / "config.json").is_file()
-    found = jobs.dedup(sharded)
+    found = dedup_command.dedup(sharded)
     assert found.left_out == () and found.companions == SMALL
     assert (Path(found.output) / "model-00001-of-00001.safetensors").is_file()
-    export = jobs.export(found.output, tmp_path / "plain", all_names=True, max_shard_nbytes=1000)
+    export = export_command.export(found.output, tmp_path / "plain", all_names=True, max_shard_nbytes=1000)
     assert set(export.names) == {"a", "b", "c"} and contents(tmp_path / "plain").keys() == contents(sharded).keys()
     assert set(load_file(tmp_path / "plain" / "model-00001-of-00003.safetensors")) == {"a"}
 
@@ -463,7 +481,7 @@ def test_the_input_is_never_replaced(folder: Path, tmp_path: Path) -> None:
 def test_a_companion_that_cannot_be_read(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is written then; it is not left out silently."""
     real = paramtool.formats.files.open_source
-    from paramtool.engine import writer
+    from paramtool.engine.write import writer
 
     def refuse(path: str) -> object:
         if path.endswith("tokenizer.json"):
@@ -473,13 +491,13 @@ def test_a_companion_that_cannot_be_read(folder: Path, tmp_path: Path, monkeypat
     monkeypatch.setattr(writer, "open_source", refuse)
     before = contents(tmp_path)
     with pytest.raises(FormatError, match=r"tokenizer\.json: cannot be read"):
-        jobs.dedup(folder, tmp_path / "out")
+        dedup_command.dedup(folder, tmp_path / "out")
     assert contents(tmp_path) == before
 
 
 def test_a_disk_that_fills_while_they_are_copied(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """OutputError, and nothing is left behind."""
-    from paramtool.engine import sink
+    from paramtool.engine.write import sink
 
     def full(*places: object) -> int:
         raise OSError(28, "No space left on device")
@@ -487,7 +505,7 @@ def test_a_disk_that_fills_while_they_are_copied(folder: Path, tmp_path: Path, m
     monkeypatch.setattr(sink, "COPY", full)
     before = contents(tmp_path)
     with pytest.raises(OutputError, match="No space left"):
-        jobs.dedup(folder, tmp_path / "out")
+        dedup_command.dedup(folder, tmp_path / "out")
     assert contents(tmp_path) == before
 
 
@@ -511,9 +529,9 @@ def test_names_that_are_calculated(folder: Path, tmp_path: Path) -> None:
     a = torch.randn(64, 64).bfloat16()
     state = {"a": a.float(), "half": a, "ones": torch.ones(64, 64), "turned": a.float().t().contiguous()}
     save_file(state, folder / "model.safetensors", {"format": "pt"})
-    found = jobs.dedup(folder, tmp_path / "out", derive_casts=True, fold_constants=True, share_renamed=True)
+    found = dedup_command.dedup(folder, tmp_path / "out", derive_casts=True, fold_constants=True, share_renamed=True)
     assert len(found.warnings) == 1 and found.warnings[0].startswith("3 of 4 names"), found.warnings
-    jobs.export(tmp_path / "out", tmp_path / "plain", all_names=True)
+    export_command.export(tmp_path / "out", tmp_path / "plain", all_names=True)
     plain = load_file(tmp_path / "plain" / "model.safetensors")
     assert plain.keys() == state.keys() and all(torch.equal(plain[name], state[name]) for name in state)
 
@@ -527,9 +545,9 @@ def test_a_folder_of_which_nothing_is_stored(form: str, tmp_path: Path) -> None:
     save_file({"a": x, "b": x.clone()}, tmp_path / "in" / "model.safetensors")
     source = tmp_path / ("in" if form == "safetensors" else "c.pt")
     for _ in range(2):
-        found = jobs.dedup(source, tmp_path / "t", max_shard_nbytes=1 << 30, fold_constants=True, force=True)
+        found = dedup_command.dedup(source, tmp_path / "t", max_shard_nbytes=1 << 30, fold_constants=True, force=True)
         assert not found.plan.targets and found.files == (str(tmp_path / "t" / "model.safetensors"),)
-    assert jobs.verify(tmp_path / "t", source).differences == ()
+    assert verify_command.verify(tmp_path / "t", source).differences == ()
     loaded = paramtool.load_file(tmp_path / "t")
     loaded["a"][0] = 1
     assert loaded["b"][0] == (form == "pt") and not loaded["b"][1:].any()
@@ -551,7 +569,7 @@ def test_a_networks_conversion_takes_them_along(folder: Path, tmp_path: Path) ->
     """`convert` of a folder writes a folder, too."""
     lstm = torch.nn.LSTM(3, 4)
     save_file({f"rnn.{name}": value for name, value in lstm.state_dict().items()}, folder / "model.safetensors")
-    found = jobs.convert(folder, tmp_path / "out", target="keras", keep_split=True)
+    found = relayout_command.convert(folder, tmp_path / "out", target="keras", keep_split=True)
     assert (tmp_path / "out" / "model.safetensors").is_file() and "config.json" in found.companions
     ran = quick("convert", "model", "--to", "keras", "--keep-split", "-o", "in-keras", cwd=tmp_path)
     assert ran.code == 0 and "other files" in ran.out and (tmp_path / "in-keras" / "README.md").is_file(), ran
@@ -563,11 +581,11 @@ def test_an_optimizer_beside_converted_weights(folder: Path, tmp_path: Path) -> 
     save_file({f"rnn.{name}": value for name, value in lstm.state_dict().items()}, folder / "model.safetensors")
     for name in ("optimizer.pt", "scheduler.pt", "optimizer_0.bin"):
         (folder / name).write_bytes(b"x")
-    found = jobs.fuse(folder, tmp_path / "out", layout="cudnn")
+    found = relayout_command.fuse(folder, tmp_path / "out", layout="cudnn")
     assert (tmp_path / "out" / "optimizer.pt").read_bytes() == b"x"
     (text,) = [text for text in found.warnings if "optimizer" in text]
     assert "'optimizer.pt', 'optimizer_0.bin';" in text and "scheduler" not in text
-    assert not [text for text in jobs.dedup(folder, tmp_path / "out2").warnings if "optimizer" in text]
+    assert not [text for text in dedup_command.dedup(folder, tmp_path / "out2").warnings if "optimizer" in text]
 
 
 def test_names_that_the_output_writes_are_never_companions(folder: Path) -> None:
@@ -589,13 +607,13 @@ def test_a_written_name_is_refused_before_anything_is_written(
     shutil.copytree(folder, tmp_path / "other")
     before = contents(tmp_path)
     found = {"modeling_x.py": str(folder / "modeling_x.py"), **{name: str(folder / "README.md") for name in WRITTEN}}
-    for module in ("_writing", "_family_work"):
-        monkeypatch.setattr(f"paramtool.jobs.{module}.companions", lambda *_: Companions(found))
+    for module in ("output.write", "_dedup_many_work"):
+        monkeypatch.setattr(f"paramtool.commands.{module}.companions", lambda *_: Companions(found))
     for dry_run in (False, True):
         with pytest.raises(PlanError, match="would come along"):
-            jobs.dedup(folder, tmp_path / "out", dry_run=dry_run)
+            dedup_command.dedup(folder, tmp_path / "out", dry_run=dry_run)
         with pytest.raises(PlanError, match="would come along"):
-            jobs.dedup_family([folder, tmp_path / "other"], tmp_path / "out", dry_run=dry_run)
+            dedup_many.dedup_family([folder, tmp_path / "other"], tmp_path / "out", dry_run=dry_run)
     assert contents(tmp_path) == before
 
 

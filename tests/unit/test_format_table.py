@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paramtool.errors import FormatError, ParamtoolError
-from paramtool.formats import _sniff, read_file, table
+from paramtool.formats import read_file, sniff, table
 from paramtool.formats.table import FORMATS
 from tests.hostile.command import quick
 
@@ -44,8 +44,8 @@ def test_one_row_recognises_a_file_that_is_read_and_none_another(path: Path) -> 
 def test_a_header_beyond_the_end_of_the_file() -> None:
     """A file that is called so was cut off; in any other file it is chance."""
     head = (1000).to_bytes(8, "little") + b'{"w":'
-    assert _sniff.is_safetensors(head, 1008, "x.bin") and _sniff.is_safetensors(head, 13, "x.safetensors")
-    assert not _sniff.is_safetensors(head, 13, "x.bin")
+    assert sniff.is_safetensors(head, 1008, "x.bin") and sniff.is_safetensors(head, 13, "x.safetensors")
+    assert not sniff.is_safetensors(head, 13, "x.bin")
 
 
 @pytest.mark.parametrize("name", ["x.safetensors", "x.bin"])
@@ -86,4 +86,4 @@ def test_readers_do_not_import_each_other() -> None:
         r'name = "formats stay replaceable"\ntype = "independence"\nmodules = \[(.*?)\]', text, re.S
     )
     named = set(re.findall(r'"(.*?)"', modules))
-    assert named == {row.module for row in FORMATS} | {"paramtool.formats.sharded"}
+    assert named == {row.module for row in FORMATS} | {"paramtool.formats.safetensors.sharded"}

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from paramtool import layouts
-from paramtool.cudnn import table
+from paramtool.proof.cudnn import table
 from tests.unit.gpu_benchmark import (
     MODULES,
     Cell,

@@ -21,16 +21,18 @@ from torch import nn
 
 import paramtool.torch
 from paramtool import layouts
-from paramtool.cudnn import grid
-from paramtool.cudnn.answers import Unsupported
-from paramtool.cudnn.grid import Case
-from paramtool.cudnn.record import Part
 from paramtool.errors import UsageError
 from paramtool.layouts import recorded
 from paramtool.layouts.spec import Spec
-from paramtool.torch import _gpu, _running, _verifying
-from paramtool.torch._flattened import Device, buffer, network, windows
-from paramtool.torch._verifying import computed, flattened
+from paramtool.proof.cudnn import grid
+from paramtool.proof.cudnn.answers import Unsupported
+from paramtool.proof.cudnn.grid import Case
+from paramtool.proof.cudnn.record import Part
+from paramtool.proof.gpu import device as _gpu
+from paramtool.proof.gpu import running
+from paramtool.proof.gpu import verify as verifying
+from paramtool.proof.gpu.flattened import Device, buffer, network, windows
+from paramtool.proof.gpu.verify import computed, flattened
 from tests.unit.fake_cudnn import BAD_PARAM, Fake
 
 CUDNN = layouts.find("cudnn")
@@ -114,7 +116,7 @@ def test_what_was_fused_computes_the_same(spec: Spec, dtype: str) -> None:
     part = ran(spec, dtype=dtype)
     assert part.counts == {"agrees": 1, "unsupported": 0, "differs": 0}, part.findings
     errors = part.more["errors"][dtype]
-    assert errors["tolerance"] == _running.TOLERANCE[dtype] < errors["smallest_control"]
+    assert errors["tolerance"] == running.TOLERANCE[dtype] < errors["smallest_control"]
     assert 0 <= errors["outputs"] <= errors["tolerance"] and 0 <= errors["gradients"] <= 3 * errors["tolerance"]
     assert (errors["gradients"] > 0) is (dtype == "float32")  # the reference is in float64, on the same CPU
 
@@ -125,7 +127,7 @@ def test_small_types(spec: Spec, dtype: str) -> None:
     """The tolerance is the type's own."""
     part = ran(spec, dtype=dtype)
     assert part.counts["agrees"] == 1, part.findings
-    assert part.more["errors"][dtype]["outputs"] > _running.TOLERANCE["float32"] / 10
+    assert part.more["errors"][dtype]["outputs"] > running.TOLERANCE["float32"] / 10
 
 
 @pytest.mark.parametrize("spec", KINDS, ids=str)
@@ -150,8 +152,8 @@ def test_worst_and_smallest() -> None:
 
 def test_the_same_numbers_every_time() -> None:
     """What goes in is decided by the case alone."""
-    (one, data), (two, same) = (_running._numbers(case(LSTM), torch.float32) for _ in range(2))
-    (other, _) = _running._numbers(case(replace(LSTM, layers=2)), torch.float32)
+    (one, data), (two, same) = (running._numbers(case(LSTM), torch.float32) for _ in range(2))
+    (other, _) = running._numbers(case(replace(LSTM, layers=2)), torch.float32)
     assert all(torch.equal(one[name], two[name]) for name in one) and torch.equal(data.x, same.x)
     assert not torch.equal(one["weight_ih_l0"], other["weight_ih_l0"])
 
@@ -192,15 +194,15 @@ def test_a_buffer_of_another_length(more: int) -> None:
 
 def test_outputs_that_are_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not a number is as far away as JSON can say."""
-    right = _running._computed
+    right = running._computed
 
-    def broken(module: nn.RNNBase, data: _running.Data) -> _running.Computed:
+    def broken(module: nn.RNNBase, data: running.Data) -> running.Computed:
         made = right(module, data)
         if next(module.parameters()).untyped_storage().nbytes() == 8 * 160:  # the one buffer, not the reference
             made.outputs["y"][0] = float("nan")
         return made
 
-    monkeypatch.setattr(_running, "_computed", broken)
+    monkeypatch.setattr(running, "_computed", broken)
     part = ran(LSTM)
     assert found(part) == ["outputs"] and json.loads(json.dumps(part.as_json(), allow_nan=False))
 
@@ -211,13 +213,13 @@ def test_weights_that_are_copied_before_they_are_used(monkeypatch: pytest.Monkey
 
     def forward(self: nn.LSTM, *given: Any) -> Any:
         if next(self.parameters()).untyped_storage().nbytes() == 8 * 160:
-            warnings.warn(f"{_running.REPACKED} of memory. This means they need to be compacted", stacklevel=2)
+            warnings.warn(f"{running.REPACKED} of memory. This means they need to be compacted", stacklevel=2)
         return right(self, *given)
 
     monkeypatch.setattr(nn.LSTM, "forward", forward)
     (finding,) = ran(LSTM).findings
     assert finding.what == "buffer" and finding.expected == "taken by cuDNN as it is"
-    assert finding.found.startswith(_running.REPACKED)
+    assert finding.found.startswith(running.REPACKED)
 
 
 def test_other_warnings_are_no_findings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,16 +235,16 @@ def test_other_warnings_are_no_findings(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_control_that_sees_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a wrong order computed the same, the check would be none: one such order is enough."""
-    real = _running.wrong_orders
-    monkeypatch.setattr(_running, "wrong_orders", lambda weights, spec: [*real(weights, spec), weights])
+    real = running.wrong_orders
+    monkeypatch.setattr(running, "wrong_orders", lambda weights, spec: [*real(weights, spec), weights])
     assert found(ran(LSTM)) == ["control"]
 
 
 @pytest.mark.parametrize("spec", KINDS, ids=str)
 def test_exchanging_gates_changes_every_matrix_of_gates(spec: Spec) -> None:
     """And no projection; rows of an RNN are moved."""
-    weights, _ = _running._numbers(case(spec), torch.float64)
-    exchanged = next(_running.wrong_orders(weights, spec))
+    weights, _ = running._numbers(case(spec), torch.float64)
+    exchanged = next(running.wrong_orders(weights, spec))
     for name, weight in weights.items():
         other = exchanged[name]
         assert torch.equal(other, weight) is ("_hr_" in name), name
@@ -252,8 +254,8 @@ def test_exchanging_gates_changes_every_matrix_of_gates(spec: Spec) -> None:
 @pytest.mark.parametrize("spec", KINDS, ids=str)
 def test_wrong_orders(spec: Spec) -> None:
     """Gates; the two directions where there are two; W and R where they have one shape: shapes stay, numbers move."""
-    weights, _ = _running._numbers(case(spec), torch.float64)
-    wrong = list(_running.wrong_orders(weights, spec))
+    weights, _ = running._numbers(case(spec), torch.float64)
+    wrong = list(running.wrong_orders(weights, spec))
     assert len(wrong) == 1 + spec.bidirectional + (spec.input == spec.recurrent)
     for order in wrong:
         assert {name: w.shape for name, w in order.items()} == {name: w.shape for name, w in weights.items()}
@@ -431,7 +433,7 @@ def imitated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     monkeypatch.setattr(_gpu, "require_gpu", lambda: None)
     monkeypatch.setattr(_gpu, "asked_library", asked)
     monkeypatch.setattr(_gpu, "machine", lambda: {"device": "a CPU", "cudnn": "9.19.0"})
-    monkeypatch.setattr(_verifying, "Device", lambda: cpu())
+    monkeypatch.setattr(verifying, "Device", lambda: cpu())
     yield fake
     assert fake.alive == {}
 
@@ -453,13 +455,13 @@ def test_the_proof_is_made_without_tf32(imitated: Fake, monkeypatch: pytest.Monk
     """Asking, flattening and running."""
     seen = []
     imitated.twist = lambda space: seen.append(torch.backends.cudnn.allow_tf32)
-    right = _running._computed
+    right = running._computed
 
-    def watched(module: nn.RNNBase, data: _running.Data) -> _running.Computed:
+    def watched(module: nn.RNNBase, data: running.Data) -> running.Computed:
         seen.append(torch.backends.cudnn.allow_tf32)
         return right(module, data)
 
-    monkeypatch.setattr(_running, "_computed", watched)
+    monkeypatch.setattr(running, "_computed", watched)
     paramtool.torch.verify_layout("cudnn")
     assert set(seen) == {False} and len(seen) > 8 * 3
 
@@ -512,7 +514,7 @@ def test_what_was_found_is_kept_on_the_way(imitated: Fake, monkeypatch: pytest.M
         raise KeyboardInterrupt
 
     kept.clear()
-    monkeypatch.setattr(_verifying, "computed", interrupted)
+    monkeypatch.setattr(verifying, "computed", interrupted)
     with pytest.raises(KeyboardInterrupt):
         paramtool.torch.verify_layout("cudnn", keep=kept.append)
     assert len(kept) == 2

@@ -16,17 +16,18 @@ from safetensors.torch import load_file
 
 import paramtool
 from paramtool import formats, layouts
-from paramtool.engine import plausible, source
-from paramtool.engine.plausible import Region, Sketch, Stats, judge, survey
-from paramtool.engine.source import Source
+from paramtool.commands._guess_line import Line
+from paramtool.commands.guess import Guessed, guess
+from paramtool.engine.read import source
+from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError, LayoutError, UsageError
-from paramtool.jobs import Guessed, guess
-from paramtool.jobs._guess_command import Line
-from paramtool.layouts.guess import MAX_HIDDEN, MAX_LAYERS, SURE, Hints, Width, flat, readings, spec_of
-from paramtool.layouts.guess_cells import as_toml
-from paramtool.layouts.guess_names import by_names
-from paramtool.layouts.guess_sets import by_shapes
-from paramtool.layouts.guess_vectors import hints, vectors
+from paramtool.guessing import values as plausible
+from paramtool.guessing.candidates import MAX_HIDDEN, MAX_LAYERS, SURE, Hints, Width, flat, readings, spec_of
+from paramtool.guessing.cells import as_toml
+from paramtool.guessing.names import by_names
+from paramtool.guessing.sets import by_shapes
+from paramtool.guessing.values import Region, Sketch, Stats, judge, survey
+from paramtool.guessing.vectors import hints, vectors
 from paramtool.layouts.layout import stored
 from paramtool.layouts.spec import Spec
 from paramtool.model.dtype import DTYPES
@@ -362,7 +363,7 @@ def test_tensors_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_type_without_a_rounding_is_not_surveyed() -> None:
     """The two tables of floats are one: each type that is looked for can be looked at."""
-    from paramtool.jobs.guessing import FLOATS
+    from paramtool.commands.guess import FLOATS
 
     assert set(FLOATS) == set(plausible.FLOATS) <= set(DTYPES)
 
@@ -667,7 +668,7 @@ def test_the_limit_is_of_each_place(tmp_path: Path) -> None:
 
 def test_large_tensors_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is that hidden."""
-    monkeypatch.setattr("paramtool.jobs.guessing.MAX_LOOK_NBYTES", 4 * 52000 - 1)
+    monkeypatch.setattr("paramtool.commands.guess.MAX_LOOK_NBYTES", 4 * 52000 - 1)
     assert not guessed(tmp_path, 3, a=torch.randn(52000)).considered[0].looked
 
 

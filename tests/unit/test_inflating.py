@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 import paramtool
 import paramtool.torch
-from paramtool import formats, jobs
-from paramtool.engine import source
-from paramtool.engine.source import Source
+from paramtool import formats
+from paramtool.commands import dedup as dedup_command
+from paramtool.engine.read import source
+from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError, UsageError
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.dtype import DTYPES
@@ -85,7 +86,7 @@ def test_what_is_deflated_is_digested_as_it_is_inflated(tmp_path: Path) -> None:
     arrays = {"a": rng.random((300, 500)), "b": np.arange(7, dtype=">i4"), "empty": np.zeros((0, 3), "f4")}
     np.savez_compressed(tmp_path / "model.npz", **arrays)
     checkpoint = formats.read(tmp_path / "model.npz")
-    from paramtool.engine.digest import digest
+    from paramtool.engine.compare.digest import digest
 
     with Source(checkpoint) as opened:
         made = {name: digest(opened, view) for name, view in checkpoint.windows()}
@@ -156,7 +157,7 @@ CALLS: dict[str, Callable[[Path, int | None], object]] = {
     "dry convert": lambda path, most: paramtool.convert(
         path, path.with_name("x.safetensors"), target="keras", source="torch", dry_run=True, max_inflated_nbytes=most
     ),
-    "dry dedup_each": lambda path, most: jobs.dedup_each(
+    "dry dedup_each": lambda path, most: dedup_command.dedup_each(
         path.parent, dry_run=True, equal=False, max_inflated_nbytes=most
     ),
 }

@@ -19,9 +19,21 @@ import numpy as np
 import pytest
 
 import paramtool
-from paramtool import jobs, layouts
+from paramtool import layouts
+from paramtool.commands import (
+    dedup as dedup_command,
+)
+from paramtool.commands import (
+    load as load_command,
+)
+from paramtool.commands import (
+    relayout as relayout_command,
+)
+from paramtool.commands import (
+    verify as verify_command,
+)
 from paramtool.errors import Defects, FormatError, LayoutError
-from paramtool.formats import _hdf5_worker
+from paramtool.formats.hdf5 import _worker
 from paramtool.layouts import spec as specs
 from paramtool.layouts.layout import stored
 from paramtool.model import alias
@@ -150,15 +162,15 @@ class TestStorages:
         assert set(found) == set(arrays)
         for name, array in ARRAYS.items():
             assert (described(array), raw(array)) == (described(found[name]), raw(found[name])), name
-        jobs.dedup(path, tmp_path / "o.safetensors")
-        assert jobs.verify(tmp_path / "o.safetensors", path).differences == ()
+        dedup_command.dedup(path, tmp_path / "o.safetensors")
+        assert verify_command.verify(tmp_path / "o.safetensors", path).differences == ()
 
     def test_large_datasets_are_decoded_in_blocks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A chunked dataset goes through memory piece by piece, rows first, whatever its chunks are."""
         array = np.random.default_rng(0).normal(size=(50, 70)).astype("f4")
         with h5py.File(tmp_path / "m.h5", "w") as file:
             file.create_dataset("w", data=array, chunks=(7, 9), compression="gzip")
-        monkeypatch.setattr("paramtool.formats._hdf5.PART_NBYTES", 1024)
+        monkeypatch.setattr("paramtool.formats.hdf5.datasets.PART_NBYTES", 1024)
         assert raw(paramtool.load_file(tmp_path / "m.h5")["w"]) == raw(array)
 
     def test_backings(self, tmp_path: Path) -> None:
@@ -230,8 +242,8 @@ class TestFiles:
         """Weights and an optimizer's state are sections with roles, which a dedup keeps."""
         names = ["model_weights/d/d/kernel:0", "optimizer_weights/Adam/d/kernel/m:0", "optimizer_weights/Adam/iter:0"]
         path = h5(tmp_path / "m.h5", {name: np.zeros(1000, "f4") for name in names})
-        jobs.dedup(path, tmp_path / "o.safetensors")
-        jobs.dedup(tmp_path / "o.safetensors", tmp_path / "p.safetensors")
+        dedup_command.dedup(path, tmp_path / "o.safetensors")
+        dedup_command.dedup(tmp_path / "o.safetensors", tmp_path / "p.safetensors")
         assert (tmp_path / "o.safetensors").read_bytes() == (tmp_path / "p.safetensors").read_bytes()
         for file in ("m.h5", "o.safetensors"):
             assert {n: e.role for n, e in paramtool.read(tmp_path / file).entries.items()} == dict(
@@ -392,10 +404,10 @@ class TestRecurrentLayers:
         (module,) = checkpoint.modules
         assert (module.spec, says in module.refused) == ("", True)
         assert len([note for note in checkpoint.notes if says in note]) == 1
-        jobs.dedup(tmp_path / "m.h5", tmp_path / "d.safetensors")
+        dedup_command.dedup(tmp_path / "m.h5", tmp_path / "d.safetensors")
         for path, source in product(("m.h5", "d.safetensors"), (None, "keras")):
             with pytest.raises(LayoutError, match=re.escape(says)):
-                jobs.convert(tmp_path / path, tmp_path / "o.safetensors", source=source, target="torch")
+                relayout_command.convert(tmp_path / path, tmp_path / "o.safetensors", source=source, target="torch")
 
     @pytest.mark.parametrize(
         ("version", "open_"),
@@ -414,13 +426,15 @@ class TestRecurrentLayers:
         assert "'rec/rec'" in note
         assert ("hard_sigmoid" in note) == bool(open_)
         assert list(module.unsure) == open_
-        jobs.dedup(tmp_path / "m.h5", tmp_path / "d.safetensors")
+        dedup_command.dedup(tmp_path / "m.h5", tmp_path / "d.safetensors")
         for path in ("m.h5", "d.safetensors"):
             if not open_:
-                jobs.convert(tmp_path / path, tmp_path / "o.safetensors", target="onnx", spec=FORWARD, force=True)
+                relayout_command.convert(
+                    tmp_path / path, tmp_path / "o.safetensors", target="onnx", spec=FORWARD, force=True
+                )
                 continue
             with pytest.raises(LayoutError, match="nothing in the file says its gate_activation") as error:
-                jobs.convert(tmp_path / path, tmp_path / "o.safetensors", target="onnx", spec=FORWARD)
+                relayout_command.convert(tmp_path / path, tmp_path / "o.safetensors", target="onnx", spec=FORWARD)
             assert all(f'--spec "{word}"' in error.value.hint for word in open_)
             assert ("if it was not chosen" in error.value.hint) == (len(open_) == 1)
 
@@ -478,8 +492,8 @@ def test_a_merge_mode_inside_a_stack(tmp_path: Path, merge: str) -> None:
     path, output = h5(tmp_path / "m.h5", named), tmp_path / "o.safetensors"
     words = ("lstm", "merge=sum" if merge == "concat" else "merge=concat")
     with pytest.raises(LayoutError, match="expected"):
-        jobs.convert(path, output, source="keras", target="keras.vars", at=("enc",), spec=" ".join(words))
-    convert = partial(jobs.convert, path, output, source="keras", at=("enc",), spec=f"lstm merge={merge}")
+        relayout_command.convert(path, output, source="keras", target="keras.vars", at=("enc",), spec=" ".join(words))
+    convert = partial(relayout_command.convert, path, output, source="keras", at=("enc",), spec=f"lstm merge={merge}")
     if merge == "concat":
         assert convert(target="torch").converted[0].spec.layers == 2
         return
@@ -548,7 +562,7 @@ def test_a_part_of_a_file_is_a_file(tmp_path: Path) -> None:
     """h5py sees a range of an open file as a file of its own, and nothing behind it."""
     (tmp_path / "f").write_bytes(bytes(range(100)))
     with (tmp_path / "f").open("rb") as file:
-        part = _hdf5_worker.Part(file, 10, 30)
+        part = _worker.Part(file, 10, 30)
         assert (part.seek(0, io.SEEK_END), part.seek(-5, io.SEEK_CUR), part.tell()) == (20, 15, 15)
         assert part.read(5) == bytes(range(25, 30))
         with pytest.raises(OSError, match="wants 1 bytes"):
@@ -571,5 +585,7 @@ def test_the_crc_of_the_member_with_the_weights_is_proved(tmp_path: Path) -> Non
         assert archive.testzip() == "model.weights.h5"
     for write in (True, False):
         with pytest.raises(FormatError, match="CRC"):
-            jobs.dedup(changed, tmp_path / "out.safetensors") if write else list(jobs.load_file(changed))
+            dedup_command.dedup(changed, tmp_path / "out.safetensors") if write else list(
+                load_command.load_file(changed)
+            )
     assert not (tmp_path / "out.safetensors").exists()

@@ -15,7 +15,7 @@ from paramtool.layouts.networks import Network, modules, network
 from paramtool.layouts.spec import Spec
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import contiguous
-from paramtool.passes.relayout import Converted, convert
+from paramtool.passes.rnn.convert import Converted, convert
 from tests.laws.conversions import NO_INNER_BIAS, held, meets, plan_of
 
 Shapes = dict[str, tuple[int, ...]]

@@ -12,7 +12,19 @@ import numpy as np
 import pytest
 
 import paramtool
-from paramtool import jobs, layouts
+from paramtool import layouts
+from paramtool.commands import (
+    dedup as dedup_command,
+)
+from paramtool.commands import (
+    export as export_command,
+)
+from paramtool.commands import (
+    inspect as inspect_command,
+)
+from paramtool.commands import (
+    verify as verify_command,
+)
 from paramtool.errors import PlanError
 from paramtool.layouts.layout import stored
 from paramtool.layouts.spec import Spec, parse
@@ -137,7 +149,7 @@ def test_an_array_of_nothing_has_no_data(array: tuple[str, bytes], tmp_path: Pat
     (storage,) = paramtool.read(path).storages.values()
     assert path.read_bytes()[storage.backing.start : storage.backing.stop] == raw(np.arange(3, dtype="f4"))
     with pytest.raises(PlanError, match="'nothing': empty"):
-        jobs.dedup(path, tmp_path / "out.safetensors")
+        dedup_command.dedup(path, tmp_path / "out.safetensors")
 
 
 def test_devices_other_than_the_cpu_are_said(tmp_path: Path) -> None:
@@ -172,8 +184,8 @@ class TestSparse:
         """safetensors has no form for them; --skip-unsupported keeps the others."""
         path, output = FIXTURES / "arrays" / "sparse.params", tmp_path / "out.safetensors"
         with pytest.raises(PlanError, match="'rows': row_sparse tensor of data, indices"):
-            jobs.dedup(path, output)
-        jobs.dedup(path, output, skip_unsupported=True)
+            dedup_command.dedup(path, output)
+        dedup_command.dedup(path, output, skip_unsupported=True)
         assert list(paramtool.load_file(output)) == ["first", "last"]
 
 
@@ -182,10 +194,10 @@ def test_commands(path: Path, tmp_path: Path) -> None:
     """inspect, dedup, verify and export take these files as any other."""
     expected = {name: raw(value) for name, value in paramtool.load_file(path).items()}
     output, plain = tmp_path / "out.safetensors", tmp_path / "plain.safetensors"
-    assert list(jobs.inspect(path, equal=True).checkpoint.entries) == list(expected)
-    jobs.dedup(path, output)
-    assert jobs.verify(output, path).differences == ()
-    jobs.export(path, plain, names=list(expected))
+    assert list(inspect_command.inspect(path, equal=True).checkpoint.entries) == list(expected)
+    dedup_command.dedup(path, output)
+    assert verify_command.verify(output, path).differences == ()
+    export_command.export(path, plain, names=list(expected))
     for found in (output, plain):
         assert {name: raw(value) for name, value in paramtool.load_file(found).items()} == expected
 

@@ -16,9 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import (
+    dedup as dedup_command,
+)
+from paramtool.commands import (
+    export as export_command,
+)
+from paramtool.commands import (
+    inspect as inspect_command,
+)
+from paramtool.commands import (
+    verify as verify_command,
+)
 from paramtool.errors import FormatError, PlanError
-from paramtool.formats import npz
+from paramtool.formats.numpy import npz
 from paramtool.formats.table import FORMATS
 from paramtool.model.checkpoint import Compound
 from paramtool.model.storage import ByteRange, Encoded
@@ -227,8 +238,8 @@ def test_types_that_are_no_numbers_keep_their_bytes(key: str, turned: bool, tmp_
     found = paramtool.load_file(path)["w/bytes"]
     assert (found.shape, raw(found)) == ((*array.shape, array.itemsize if array.size else found.shape[-1]), raw(array))
     with pytest.raises(PlanError, match="'w': NumPy"):
-        jobs.dedup(path, tmp_path / "out.safetensors")
-    jobs.dedup(path, tmp_path / "out.safetensors", skip_unsupported=True)
+        dedup_command.dedup(path, tmp_path / "out.safetensors")
+    dedup_command.dedup(path, tmp_path / "out.safetensors", skip_unsupported=True)
     assert list(paramtool.load_file(tmp_path / "out.safetensors")) == ["x"]
 
 
@@ -261,10 +272,10 @@ def test_commands(path: Path, tmp_path: Path) -> None:
     """inspect, dedup, verify and export take these files as any other."""
     expected = {name: raw(value) for name, value in paramtool.load_file(path).items()}
     output, plain = tmp_path / "out.safetensors", tmp_path / "plain.safetensors"
-    assert list(jobs.inspect(path, equal=True).checkpoint.entries) == list(expected)
-    jobs.dedup(path, output)
-    assert jobs.verify(output, path).differences == ()
-    jobs.export(path, plain, names=list(expected))
+    assert list(inspect_command.inspect(path, equal=True).checkpoint.entries) == list(expected)
+    dedup_command.dedup(path, output)
+    assert verify_command.verify(output, path).differences == ()
+    export_command.export(path, plain, names=list(expected))
     for found in (output, plain):
         assert {name: raw(value) for name, value in paramtool.load_file(found).items()} == expected
 

@@ -14,10 +14,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import relayout as relayout_command
 from paramtool.errors import FormatError, LayoutError
-from paramtool.formats import _onnx_tensor, _sniff
-from paramtool.formats._onnx_rnn import shortest
+from paramtool.formats import sniff
+from paramtool.formats.onnx import _tensor
+from paramtool.formats.onnx._rnn import shortest
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Module, Unreadable
 from paramtool.model.storage import ByteRange, Inline
@@ -120,7 +121,7 @@ class TestTensors:
 
     def test_unpacking_is_bounded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Numbers to be unpacked are counted over the whole file; beyond that a tensor is listed, not read."""
-        monkeypatch.setattr(_onnx_tensor, "MAX_UNPACKED_NBYTES", 10)
+        monkeypatch.setattr(_tensor, "MAX_UNPACKED_NBYTES", 10)
         protos = [helper.make_tensor(name, TensorProto.INT64, [6], range(6)) for name in "ab"]
         found = only(tmp_path, *protos).entries
         assert isinstance(found["a"].value, View)
@@ -309,7 +310,9 @@ class TestRecurrentNodes:
         assert (module.spec, says in module.refused) == ("", True)
         for source, at, message in ((None, (), re.escape(says)), ("onnx", ("",), None)):
             with pytest.raises(LayoutError, match=message):
-                jobs.convert(tmp_path / "model.onnx", tmp_path / "o.safetensors", source=source, target="torch", at=at)
+                relayout_command.convert(
+                    tmp_path / "model.onnx", tmp_path / "o.safetensors", source=source, target="torch", at=at
+                )
         assert len([note for note in checkpoint.notes if says in note and "'rnn'" in note]) == 1
 
     def test_place_and_tensors(self, tmp_path: Path) -> None:
@@ -376,13 +379,13 @@ OTHERS = {
 def test_other_files_are_not_taken_for_models(key: str) -> None:
     """Without a magic number only the fields tell: those of other formats do not fit."""
     data = OTHERS[key]
-    assert not _sniff.is_onnx(data[:4096], len(data))
+    assert not sniff.is_onnx(data[:4096], len(data))
 
 
 def test_a_long_text_before_the_graph() -> None:
     """A model whose description is longer than the first bytes that are looked at is still one."""
     data = b"\x08\x0a" + field(2, b"tests") + field(6, b"x" * 9000) + field(7, b"y" * 10)
-    assert _sniff.is_onnx(data[:4096], len(data))
+    assert sniff.is_onnx(data[:4096], len(data))
 
 
 def test_describing_imports_nothing_heavy(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError
-from paramtool.formats import _pickle
-from paramtool.formats._pickle import load
-from paramtool.formats._pickle_values import Global, Instance, Limits, Result, Use, preview
+from paramtool.formats.pickle import opcodes
+from paramtool.formats.pickle.opcodes import load
+from paramtool.formats.pickle.values import Global, Instance, Limits, Result, Use, preview
 from tests.hostile import makers_pickle
 from tests.hostile.makers_pickle import CALLERS, MAKERS, PROTO, text
 from tests.patience import calls
@@ -153,7 +153,7 @@ def test_random_programs_raise_only_our_errors(pieces: list[bytes]) -> None:
 
 def test_every_opcode_is_handled() -> None:
     """The table has an entry for each opcode that CPython knows, and for no other."""
-    handled = {code for code in range(256) if _pickle.HANDLERS[code] is not _pickle._unknown} | {ord(".")}
+    handled = {code for code in range(256) if opcodes.HANDLERS[code] is not opcodes._unknown} | {ord(".")}
     assert handled == set(OPCODES)
 
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import _weights_only_unpickler
 
-from paramtool.formats import _pickle
-from paramtool.formats._pickle_write import Call, Dict, Name, Persistent, dumps
+from paramtool.formats.pickle import opcodes
+from paramtool.formats.pickle.write import Call, Dict, Name, Persistent, dumps
 
 ORDERED = Name("collections", "OrderedDict")
 scalars = (
@@ -44,7 +44,7 @@ def said(value: Any) -> Any:
 def test_everybody_reads_the_same(value: Any) -> None:
     """pickle, torch's weights_only unpickler and our machine give the value back, types of keys included."""
     data = dumps(said(value))
-    ours = _pickle.load(data, 0, "p", {}, lambda pid: pid)
+    ours = opcodes.load(data, 0, "p", {}, lambda pid: pid)
     for found in (pickle.loads(data), _weights_only_unpickler.load(io.BytesIO(data), encoding="utf-8")):
         assert repr(found) == repr(value)
     assert ours.stop == len(data)

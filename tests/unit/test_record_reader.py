@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from paramtool import dedup, load_file, read
 from paramtool.errors import FormatError, PlanError
-from paramtool.formats import record as alias_record
+from paramtool.formats.record import codec as alias_record
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -21,7 +21,9 @@ from torch import nn
 
 import paramtool
 import paramtool.torch
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import export as export_command
+from paramtool.commands import relayout as relayout_command
 from paramtool.errors import LayoutError, PlanError, TieError, UsageError
 from tests.recurrent import Tagger, flat, flattened, raw, save, shared, state
 
@@ -64,9 +66,9 @@ def test_there_and_back(kind: str, layout: str, tmp_path: Path) -> None:
     """What is written says what it is: unfuse needs no flag, and gives the bytes of the source."""
     module = NETWORKS[kind]()
     path = save(tmp_path, state(module, "enc.rnn"))
-    found = jobs.fuse(path, tmp_path / A, layout=layout)
+    found = relayout_command.fuse(path, tmp_path / A, layout=layout)
     assert found.written and found.verified and [str(one.layout.name) for one in found.converted] == [layout]
-    jobs.unfuse(tmp_path / A, tmp_path / B)
+    relayout_command.unfuse(tmp_path / A, tmp_path / B)
     assert raw(load(tmp_path / B)) == raw(state(module, "enc.rnn"))
 
 
@@ -75,9 +77,9 @@ def test_every_floating_point_type(dtype: torch.dtype, tmp_path: Path) -> None:
     """Bytes move as they are, and sums are made in the network's own type."""
     module = nn.LSTM(3, 4, 2).to(dtype)
     path = save(tmp_path, state(module, "rnn"))
-    jobs.fuse(path, tmp_path / A, layout="cudnn")
+    relayout_command.fuse(path, tmp_path / A, layout="cudnn")
     assert load(tmp_path / A)["rnn.flat_weights"].tobytes() == flat(module)
-    jobs.convert(path, tmp_path / B, target="keras")
+    relayout_command.convert(path, tmp_path / B, target="keras")
     made = load(tmp_path / B)["rnn/layer1/bias"]
     wanted = (module.bias_ih_l1 + module.bias_hh_l1).detach()
     assert raw({"b": made}) == raw({"b": wanted})
@@ -87,11 +89,11 @@ def test_the_bytes_of_cudnn(tmp_path: Path) -> None:
     """All matrices, then all biases; a network without biases has room for them, and zeros there."""
     modules = {"enc": nn.GRU(5, 4, 2, bidirectional=True), "dec": nn.LSTM(5, 4, bias=False)}
     path = save(tmp_path, {**state(modules["enc"], "enc"), **state(modules["dec"], "dec")})
-    jobs.fuse(path, tmp_path / A, layout="cudnn")
+    relayout_command.fuse(path, tmp_path / A, layout="cudnn")
     found = load(tmp_path / A)
     assert found["enc.flat_weights"].tobytes() == flat(modules["enc"])
     assert found["dec.flat_weights"].tobytes() == flat(modules["dec"]) + bytes(4 * 2 * 16)
-    jobs.fuse(path, tmp_path / B, layout="cudnn:tail=no", at=("dec",))
+    relayout_command.fuse(path, tmp_path / B, layout="cudnn:tail=no", at=("dec",))
     assert load(tmp_path / B)["dec.flat_weights"].tobytes() == flat(modules["dec"])
 
 
@@ -99,12 +101,12 @@ def test_everything_else_passes_through(tmp_path: Path) -> None:
     """Several networks at once, between tensors and ties that stay as they were, in their order."""
     model = Tagger()
     path = save(tmp_path, model.state_dict())
-    found = jobs.fuse(path, tmp_path / A, layout="cudnn")
+    found = relayout_command.fuse(path, tmp_path / A, layout="cudnn")
     assert [one.source.at for one in found.converted] == ["enc", "gru"] and found.untouched == 4
     names = ["emb.weight", "enc.flat_weights", "norm.weight", "norm.bias", "gru.flat_weights", "head.weight"]
     assert list(found.plan.order) == names == list(load(tmp_path / A))
     assert shared(load(tmp_path / A)) == {frozenset({"emb.weight", "head.weight"})}
-    jobs.unfuse(tmp_path / A, tmp_path / B)
+    relayout_command.unfuse(tmp_path / A, tmp_path / B)
     assert raw(load(tmp_path / B)) == raw(model.state_dict()) and list(load(tmp_path / B)) == list(model.state_dict())
     assert shared(load(tmp_path / B)) == {frozenset({"emb.weight", "head.weight"})}
 
@@ -113,18 +115,18 @@ def test_several_layouts_in_one_file(tmp_path: Path) -> None:
     """One network after the other; those that were not asked for stay, and the last command finds both kinds."""
     model = Tagger()
     path = save(tmp_path, model.state_dict())
-    jobs.convert(path, tmp_path / A, target="mxnet.gates", at=("enc",))
-    found = jobs.convert(tmp_path / A, tmp_path / B, target="onnx", at=("gru",))
+    relayout_command.convert(path, tmp_path / A, target="mxnet.gates", at=("enc",))
+    found = relayout_command.convert(tmp_path / A, tmp_path / B, target="onnx", at=("gru",))
     assert found.untouched == 4 + 64 and {m.layout for m in found.plan.modules} == {"mxnet.gates", "onnx"}
-    jobs.unfuse(tmp_path / B, tmp_path / C)
+    relayout_command.unfuse(tmp_path / B, tmp_path / C)
     assert raw(load(tmp_path / C)) == raw(model.state_dict())
 
 
 def test_what_the_file_says_is_not_all_there_is(tmp_path: Path) -> None:
     """A file that says what one of its networks is may hold others under torch's names."""
     path = save(tmp_path, Tagger().state_dict())
-    jobs.fuse(path, tmp_path / A, layout="cudnn", at=("enc",))
-    found = jobs.fuse(tmp_path / A, tmp_path / B, layout="mxnet.flat")
+    relayout_command.fuse(path, tmp_path / A, layout="cudnn", at=("enc",))
+    found = relayout_command.fuse(tmp_path / A, tmp_path / B, layout="mxnet.flat")
     assert [(one.source.at, one.source.layout.name) for one in found.converted] == [("enc", "cudnn"), ("gru", "torch")]
     assert "gru_parameters" in load(tmp_path / B)
 
@@ -132,9 +134,9 @@ def test_what_the_file_says_is_not_all_there_is(tmp_path: Path) -> None:
 def test_what_is_given_outranks_nothing_that_the_file_says(tmp_path: Path) -> None:
     """A spec that says otherwise is an error that names both."""
     path = save(tmp_path, state(nn.GRU(3, 4), "rnn"))
-    jobs.fuse(path, tmp_path / A, layout="cudnn")
+    relayout_command.fuse(path, tmp_path / A, layout="cudnn")
     with pytest.raises(UsageError, match="the file says hidden=4, --spec says hidden=5"):
-        jobs.unfuse(tmp_path / A, tmp_path / B, spec="gru hidden=5")
+        relayout_command.unfuse(tmp_path / A, tmp_path / B, spec="gru hidden=5")
 
 
 def test_a_flat_vector_under_any_name(tmp_path: Path) -> None:
@@ -142,7 +144,9 @@ def test_a_flat_vector_under_any_name(tmp_path: Path) -> None:
     module = nn.GRU(3, 4, 2)
     vector = torch.frombuffer(bytearray(flat(module)), dtype=torch.float32)
     path = save(tmp_path, {"net.packed": vector, "other": torch.ones(3)})
-    jobs.unfuse(path, tmp_path / A, layout="cudnn", at=("net.packed",), spec="gru layers=2 hidden=4 input=3")
+    relayout_command.unfuse(
+        path, tmp_path / A, layout="cudnn", at=("net.packed",), spec="gru layers=2 hidden=4 input=3"
+    )
     assert raw(load(tmp_path / A)) == raw({**state(module, "net.packed"), "other": torch.ones(3)})
 
 
@@ -153,11 +157,11 @@ def test_windows_of_one_buffer_are_recognised(tmp_path: Path) -> None:
     """Fused, the parent is one run of the source's bytes; unfused, there is nothing to do, and it is said."""
     module = nn.LSTM(3, 4, 2, bidirectional=True)
     path = save(tmp_path, {**flattened(module, "rnn"), "w": torch.ones(2)})
-    found = jobs.fuse(path, tmp_path / A, layout="cudnn")
+    found = relayout_command.fuse(path, tmp_path / A, layout="cudnn")
     ((target,), copies) = (found.converted[0].targets, found.converted[0].targets[0].copies)
     assert found.converted[0].is_run and len(copies) == 1 and copies[0].terms[0][1].nbytes == target.nbytes
     assert load(tmp_path / A)["rnn.flat_weights"].tobytes() == flat(module)
-    found = jobs.unfuse(path, tmp_path / B)
+    found = relayout_command.unfuse(path, tmp_path / B)
     assert any("'rnn' (windows of one buffer in cudnn's order)" in warning for warning in found.warnings)
     assert raw(load(tmp_path / B)) == raw({**state(module, "rnn"), "w": torch.ones(2)}) and found.untouched == 1
 
@@ -168,7 +172,7 @@ def test_parts_that_only_look_adjacent_are_copied(tmp_path: Path) -> None:
     windows = flattened(module, "rnn")
     first, second = (windows[f"rnn.weight_{part}_l0"] for part in ("ih", "hh"))
     path = save(tmp_path, {**windows, "rnn.weight_ih_l0": second, "rnn.weight_hh_l0": first})
-    found = jobs.fuse(path, tmp_path / A, layout="cudnn")
+    found = relayout_command.fuse(path, tmp_path / A, layout="cudnn")
     assert not found.converted[0].is_run
     wanted = b"".join(t.numpy().tobytes() for t in (second, first)) + flat(module)[2 * first.nbytes :]
     assert load(tmp_path / A)["rnn.flat_weights"].tobytes() == wanted
@@ -180,10 +184,10 @@ def test_a_buffer_with_a_tail(kind: str, tmp_path: Path) -> None:
     module = NETWORKS[kind]()
     room = 2 * 2 * 12 if kind != "lstm" else 0
     path = save(tmp_path, flattened(module, "rnn", tail=room))
-    jobs.fuse(path, tmp_path / A, layout="cudnn", keep_names=True)
+    relayout_command.fuse(path, tmp_path / A, layout="cudnn", keep_names=True)
     found = load(tmp_path / A)
     assert found["rnn.flat_weights"].tobytes() == flat(module) + bytes(4 * room)
-    jobs.unfuse(tmp_path / A, tmp_path / B)
+    relayout_command.unfuse(tmp_path / A, tmp_path / B)
     assert raw(load(tmp_path / B)) == raw(state(module, "rnn"))
 
 
@@ -194,8 +198,8 @@ def test_fusing_twice_changes_no_byte(tmp_path: Path) -> None:
     """The second file is the first, whatever else is in it, and the report says why."""
     path = save(tmp_path, Tagger().state_dict())
     for keep_names in (False, True):
-        jobs.fuse(path, tmp_path / A, layout="cudnn", keep_names=keep_names, force=True)
-        found = jobs.fuse(tmp_path / A, tmp_path / B, layout="cudnn", keep_names=keep_names, force=True)
+        relayout_command.fuse(path, tmp_path / A, layout="cudnn", keep_names=keep_names, force=True)
+        found = relayout_command.fuse(tmp_path / A, tmp_path / B, layout="cudnn", keep_names=keep_names, force=True)
         assert (tmp_path / A).read_bytes() == (tmp_path / B).read_bytes()
         assert [w for w in found.warnings if "already" in w] == [
             "in the wanted layout already, and left as it is: 'enc', 'gru'"
@@ -206,7 +210,7 @@ def test_torch_to_torch_is_the_same_checkpoint(tmp_path: Path) -> None:
     """Ties and order included."""
     model = Tagger()
     path = save(tmp_path, model.state_dict())
-    found = jobs.convert(path, tmp_path / A, target="torch")
+    found = relayout_command.convert(path, tmp_path / A, target="torch")
     assert raw(load(tmp_path / A)) == raw(model.state_dict()) and list(load(tmp_path / A)) == list(model.state_dict())
     assert found.converted[0].is_exact and not found.converted[0].changes and found.untouched == 4
 
@@ -215,7 +219,7 @@ def test_a_new_shape_is_a_change(tmp_path: Path) -> None:
     """Old files have biases of [1, 400]; written again they are what the layout says, and that is told."""
     module = nn.LSTMCell(3, 4)
     tensors = {n: t[None] if "bias" in n else t for n, t in state(module, "cell").items()}
-    found = jobs.convert(save(tmp_path, tensors), tmp_path / A, target="torch.cell")
+    found = relayout_command.convert(save(tmp_path, tensors), tmp_path / A, target="torch.cell")
     assert raw(load(tmp_path / A)) == raw(state(module, "cell"))
     assert [change.kind for change in found.converted[0].changes] == ["shaped", "shaped"]
 
@@ -244,9 +248,9 @@ def pairs(found: Mapping[str, Any]) -> set[frozenset[str]]:
 def test_tied_modules_stay_tied_and_equal_ones_apart(layout: str, tmp_path: Path) -> None:
     """Both ways: each pair of new tensors is one memory, zeros that a conversion makes included."""
     path = save(tmp_path, Tied().state_dict())
-    jobs.convert(path, tmp_path / A, target=layout)
+    relayout_command.convert(path, tmp_path / A, target=layout)
     assert pairs(load(tmp_path / A)) == {frozenset("ab")}
-    jobs.unfuse(tmp_path / A, tmp_path / B)
+    relayout_command.unfuse(tmp_path / A, tmp_path / B)
     assert pairs(load(tmp_path / B)) == {frozenset("ab")}
     assert len(shared(load(tmp_path / B))) == 4
     assert load(tmp_path / B).keys() == Tied().state_dict().keys()
@@ -259,12 +263,12 @@ def test_bytes_stored_once_are_no_tie(layout: str, keep_names: bool, tmp_path: P
     module = nn.LSTM(3, 4)
     tensors = {**state(module, "a"), **state(copy.deepcopy(module), "c")}
     tensors |= {name.replace("c.", "d."): tensor for name, tensor in tensors.items() if name.startswith("c.")}
-    jobs.dedup(save(tmp_path, tensors), tmp_path / A, min_equal_nbytes=1)
+    dedup_command.dedup(save(tmp_path, tensors), tmp_path / A, min_equal_nbytes=1)
     if layout == "keras" and keep_names:
         with pytest.raises(PlanError, match="is no window on the tensors of layout keras"):
-            jobs.convert(tmp_path / A, tmp_path / B, target=layout, keep_names=True)
+            relayout_command.convert(tmp_path / A, tmp_path / B, target=layout, keep_names=True)
         return
-    found = jobs.convert(tmp_path / A, tmp_path / B, target=layout, keep_names=keep_names)
+    found = relayout_command.convert(tmp_path / A, tmp_path / B, target=layout, keep_names=keep_names)
     assert len(found.plan.targets) == (1 if layout == "cudnn" else 3)
     if keep_names:
         first = {name for group in shared(load(tmp_path / B)) for name in group if name.endswith("flat_weights")}
@@ -274,7 +278,7 @@ def test_bytes_stored_once_are_no_tie(layout: str, keep_names: bool, tmp_path: P
         }
     else:
         assert pairs(load(tmp_path / B)) == {frozenset("cd")}
-    jobs.unfuse(tmp_path / B, tmp_path / C)
+    relayout_command.unfuse(tmp_path / B, tmp_path / C)
     assert pairs(load(tmp_path / C)) == {frozenset("cd")}
 
 
@@ -284,8 +288,8 @@ def test_equal_biases_of_one_network_are_no_tie(tmp_path: Path) -> None:
     with torch.no_grad():
         module.bias_ih_l0.zero_()
         module.bias_hh_l0.zero_()
-    jobs.dedup(save(tmp_path, state(module, "rnn")), tmp_path / A, min_equal_nbytes=1)
-    jobs.convert(tmp_path / A, tmp_path / B, target="mxnet")
+    dedup_command.dedup(save(tmp_path, state(module, "rnn")), tmp_path / A, min_equal_nbytes=1)
+    relayout_command.convert(tmp_path / A, tmp_path / B, target="mxnet")
     assert not shared(load(tmp_path / B))
 
 
@@ -294,9 +298,9 @@ def test_a_shared_part_stays_shared_where_it_can(tmp_path: Path) -> None:
     a, b = nn.LSTM(3, 4), nn.LSTM(3, 4)
     b.weight_ih_l0 = a.weight_ih_l0
     path = save(tmp_path, {**state(a, "a"), **state(b, "b")})
-    found = jobs.convert(path, tmp_path / A, target="keras")
+    found = relayout_command.convert(path, tmp_path / A, target="keras")
     assert shared(load(tmp_path / A)) == {frozenset({"a/kernel", "b/kernel"})} and not found.warnings
-    found = jobs.fuse(path, tmp_path / B, layout="cudnn")
+    found = relayout_command.fuse(path, tmp_path / B, layout="cudnn")
     assert len(found.warnings) == 1 and found.warnings[0].startswith("untied, because")
     assert found.warnings[0].endswith(": 'a.weight_ih_l0', 'b.weight_ih_l0'")
 
@@ -306,17 +310,17 @@ def test_layers_that_share_their_weights(tmp_path: Path) -> None:
     module = nn.LSTM(4, 4, 2)
     module.weight_hh_l1 = module.weight_hh_l0
     path = save(tmp_path, state(module, "rnn"))
-    found = jobs.convert(path, tmp_path / A, target="keras")
+    found = relayout_command.convert(path, tmp_path / A, target="keras")
     assert shared(load(tmp_path / A)) == {frozenset({"rnn/layer0/recurrent_kernel", "rnn/layer1/recurrent_kernel"})}
     assert not found.warnings
-    found = jobs.fuse(path, tmp_path / B, layout="cudnn")
+    found = relayout_command.fuse(path, tmp_path / B, layout="cudnn")
     assert any(warning.endswith(": 'rnn.weight_hh_l0', 'rnn.weight_hh_l1'") for warning in found.warnings)
 
 
 def test_one_of_two_tied_modules_is_untied_aloud(tmp_path: Path) -> None:
     """`--at a` takes a away from b."""
     path = save(tmp_path, Tied().state_dict())
-    found = jobs.fuse(path, tmp_path / A, layout="cudnn", at=("a",))
+    found = relayout_command.fuse(path, tmp_path / A, layout="cudnn", at=("a",))
     assert any(w.startswith("4 other names share memory") and "'b.weight_ih_l0'" in w for w in found.warnings)
     assert not shared(load(tmp_path / A))
 
@@ -336,7 +340,7 @@ def test_one_file_for_both_kinds_of_models(tmp_path: Path) -> None:
     """`--keep-names`: the fused tensor once, the parts as windows on it."""
     parts = nn.ModuleDict({"enc": nn.LSTM(3, 4, 2)})
     path = save(tmp_path, parts.state_dict())
-    found = jobs.fuse(path, tmp_path / A, layout="cudnn", keep_names=True)
+    found = relayout_command.fuse(path, tmp_path / A, layout="cudnn", keep_names=True)
     assert [target.name for target in found.plan.targets] == ["enc.flat_weights"]
     assert found.plan.order == ("enc.flat_weights", *parts.state_dict())
     assert load_plain(tmp_path / A).keys() == {"enc.flat_weights"}
@@ -352,11 +356,11 @@ def test_parts_and_fused_tensor_share_memory(tmp_path: Path) -> None:
     """A step on a part is a step on the whole; in order to untie them, one kind is exported."""
     module = nn.GRU(3, 4)
     path = save(tmp_path, state(module, "enc"))
-    jobs.fuse(path, tmp_path / A, layout="cudnn", keep_names=True)
+    relayout_command.fuse(path, tmp_path / A, layout="cudnn", keep_names=True)
     found = load(tmp_path / A)
     found["enc.weight_hh_l0"][0, 0] = 42.0
     assert 42.0 in found["enc.flat_weights"]
-    jobs.export(tmp_path / A, tmp_path / B, names=list(state(module, "enc")))
+    export_command.export(tmp_path / A, tmp_path / B, names=list(state(module, "enc")))
     assert raw(load(tmp_path / B)) == raw(state(module, "enc"))
 
 
@@ -364,8 +368,8 @@ def test_a_file_of_both_kinds_is_unfused(tmp_path: Path) -> None:
     """The parts are there already: they become tensors, and the fused one goes."""
     model = Tagger()
     path = save(tmp_path, model.state_dict())
-    jobs.fuse(path, tmp_path / A, layout="cudnn", keep_names=True)
-    jobs.unfuse(tmp_path / A, tmp_path / B)
+    relayout_command.fuse(path, tmp_path / A, layout="cudnn", keep_names=True)
+    relayout_command.unfuse(tmp_path / A, tmp_path / B)
     assert raw(load(tmp_path / B)) == raw(model.state_dict())
     assert load_plain(tmp_path / B).keys() == model.state_dict().keys() - {"head.weight"}
 
@@ -373,7 +377,7 @@ def test_a_file_of_both_kinds_is_unfused(tmp_path: Path) -> None:
 def test_names_of_tied_modules(tmp_path: Path) -> None:
     """One fused tensor for both, and every old name a window on it."""
     path = save(tmp_path, Tied().state_dict())
-    found = jobs.fuse(path, tmp_path / A, layout="cudnn", keep_names=True)
+    found = relayout_command.fuse(path, tmp_path / A, layout="cudnn", keep_names=True)
     assert [target.name for target in found.plan.targets] == ["a.flat_weights", "c.flat_weights"]
     model = Tied()
     for parameter in model.parameters():
@@ -386,7 +390,7 @@ def test_names_of_tied_modules(tmp_path: Path) -> None:
 def test_untying_what_keep_names_tied_is_no_tie_error(tmp_path: Path) -> None:
     """A model whose parts are apart takes the file; one that ties what differs does not."""
     path = save(tmp_path, {**state(nn.LSTM(3, 4), "a"), **state(nn.LSTM(3, 4), "b"), **state(nn.LSTM(3, 4), "c")})
-    jobs.fuse(path, tmp_path / A, layout="cudnn", keep_names=True)
+    relayout_command.fuse(path, tmp_path / A, layout="cudnn", keep_names=True)
     with pytest.raises(TieError):
         paramtool.torch.load_model(Tied(), tmp_path / A)
 
@@ -396,10 +400,10 @@ def test_old_names_need_windows(layout: str, fits: bool, tmp_path: Path) -> None
     """Where gates change their order, an old name is no window: an error that names it, nothing written."""
     path = save(tmp_path, state(nn.LSTM(3, 4), "enc"))
     if fits:
-        jobs.convert(path, tmp_path / A, target=layout, keep_names=True)
+        relayout_command.convert(path, tmp_path / A, target=layout, keep_names=True)
         return
     with pytest.raises(PlanError, match=f"'enc.[a-z_]+_l0' is no window on the tensors of layout {layout}") as error:
-        jobs.convert(path, tmp_path / A, target=layout, keep_names=True)
+        relayout_command.convert(path, tmp_path / A, target=layout, keep_names=True)
     assert str(error.value).startswith(str(path)) and "--keep-names" in error.value.hint
     assert not (tmp_path / A).exists()
 
@@ -411,23 +415,23 @@ def test_old_names_need_windows(layout: str, fits: bool, tmp_path: Path) -> None
 def test_fake_biases_are_dropped_again(layout: str, tmp_path: Path) -> None:
     """Zeros where the target must have biases, told and recorded; the way back has none."""
     module = nn.GRU(3, 4, bias=False)
-    found = jobs.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target=layout)
+    found = relayout_command.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target=layout)
     (one,) = found.converted
     assert any(change.kind == "made" and "zeros written" in change.what for change in one.changes)
     assert "bias=no" in found.plan.modules[0].spec and one.is_exact
-    back = jobs.unfuse(tmp_path / A, tmp_path / B)
+    back = relayout_command.unfuse(tmp_path / A, tmp_path / B)
     assert any(change.kind == "dropped" for change in back.converted[0].changes)
     assert raw(load(tmp_path / B)) == raw(state(module, "rnn"))
 
 
 def test_fake_biases_that_were_trained(tmp_path: Path) -> None:
     """They are no zeros any more: the way back is an error that says so, and how to go on."""
-    jobs.convert(save(tmp_path, state(nn.GRU(3, 4, bias=False), "rnn")), tmp_path / A, target="mxnet")
+    relayout_command.convert(save(tmp_path, state(nn.GRU(3, 4, bias=False), "rnn")), tmp_path / A, target="mxnet")
     tensors = {name: array.copy() for name, array in load(tmp_path / A).items()}
     tensors["rnn_l0_h2h_bias"][3] = 0.5
     save_plain(tensors, tmp_path / B, metadata(tmp_path / A))
     with pytest.raises(LayoutError, match=r"'rnn_l0_h2h_bias': is not zero, .* no biases") as error:
-        jobs.unfuse(tmp_path / B, tmp_path / C)
+        relayout_command.unfuse(tmp_path / B, tmp_path / C)
     assert "bias=yes" in error.value.hint and not (tmp_path / C).exists()
 
 
@@ -435,11 +439,11 @@ def test_fake_biases_that_were_trained(tmp_path: Path) -> None:
 def test_two_biases_become_one_aloud(layout: str, tmp_path: Path) -> None:
     """Function kept, bytes not; the way back has the sum in the first, as near as its type allows."""
     module = nn.LSTM(3, 4)
-    found = jobs.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target=layout)
+    found = relayout_command.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target=layout)
     (one,) = found.converted
     assert not one.is_exact and "function kept, bytes not: two biases summed" in {c.what for c in one.changes}
     assert "two biases summed" in found.plan.modules[0].source
-    jobs.unfuse(tmp_path / A, tmp_path / B)
+    relayout_command.unfuse(tmp_path / A, tmp_path / B)
     back = load(tmp_path / B)
     wanted = (module.bias_ih_l0 + module.bias_hh_l0).detach().numpy()
     np.testing.assert_allclose(back["rnn.bias_ih_l0"], wanted, atol=3e-7)
@@ -450,10 +454,10 @@ def test_two_biases_become_one_aloud(layout: str, tmp_path: Path) -> None:
 def test_the_split_can_be_kept(layout: str, tmp_path: Path) -> None:
     """`--keep-split`: the way back is byte for byte, under another name, too, and what was kept goes."""
     module = nn.LSTM(3, 4, 2, bidirectional=True).half()
-    jobs.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target=layout, keep_split=True)
-    found = jobs.unfuse(tmp_path / A, tmp_path / B)
+    relayout_command.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target=layout, keep_split=True)
+    found = relayout_command.unfuse(tmp_path / A, tmp_path / B)
     assert raw(load(tmp_path / B)) == raw(state(module, "rnn")) and found.converted[0].is_exact
-    jobs.unfuse(tmp_path / A, tmp_path / C, rename={"rnn": "dec.rnn"})
+    relayout_command.unfuse(tmp_path / A, tmp_path / C, rename={"rnn": "dec.rnn"})
     assert raw(load(tmp_path / C)) == raw(state(module, "dec.rnn"))
 
 
@@ -461,25 +465,25 @@ def test_the_split_of_a_network_at_the_top(tmp_path: Path) -> None:
     """A module without a name keeps its own, and no other's."""
     top, inner = nn.LSTM(3, 4), nn.LSTM(3, 4)
     path = save(tmp_path, {**top.state_dict(), **state(inner, "in")})
-    jobs.convert(path, tmp_path / A, target="keras", keep_split=True)
-    jobs.unfuse(tmp_path / A, tmp_path / B, at=("",))
+    relayout_command.convert(path, tmp_path / A, target="keras", keep_split=True)
+    relayout_command.unfuse(tmp_path / A, tmp_path / B, at=("",))
     found = load(tmp_path / B)
     assert {name: value for name, value in raw(found).items() if "/" not in name} == raw(top.state_dict())
-    jobs.unfuse(tmp_path / B, tmp_path / C)
+    relayout_command.unfuse(tmp_path / B, tmp_path / C)
     assert raw(load(tmp_path / C)) == raw({**top.state_dict(), **state(inner, "in")})
 
 
 def test_a_kept_split_that_is_not_true_any_more(tmp_path: Path) -> None:
     """Trained on since: an error, or without what was kept."""
     module = nn.LSTM(3, 4)
-    jobs.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target="keras", keep_split=True)
+    relayout_command.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target="keras", keep_split=True)
     tensors = {name: array.copy() for name, array in load(tmp_path / A).items()}
     tensors["rnn/bias"] += 1
     save_plain(tensors, tmp_path / B, metadata(tmp_path / A))
     with pytest.raises(LayoutError, match=r"'rnn/bias': is not what paramtool\.kept/\.\.\. gives") as error:
-        jobs.unfuse(tmp_path / B, tmp_path / C)
+        relayout_command.unfuse(tmp_path / B, tmp_path / C)
     assert "--drop-kept" in error.value.hint and not (tmp_path / C).exists()
-    jobs.unfuse(tmp_path / B, tmp_path / C, drop_kept=True)
+    relayout_command.unfuse(tmp_path / B, tmp_path / C, drop_kept=True)
     assert load(tmp_path / C)["rnn.bias_ih_l0"].tobytes() == tensors["rnn/bias"].tobytes()
     assert load(tmp_path / C).keys() == state(module, "rnn").keys()
 
@@ -489,8 +493,8 @@ def test_a_kept_split_with_nans(tmp_path: Path) -> None:
     module = nn.LSTM(3, 4)
     with torch.no_grad():
         module.bias_ih_l0[2] = math.nan
-    jobs.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target="keras", keep_split=True)
-    jobs.unfuse(tmp_path / A, tmp_path / B)
+    relayout_command.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target="keras", keep_split=True)
+    relayout_command.unfuse(tmp_path / A, tmp_path / B)
     assert raw(load(tmp_path / B)) == raw(state(module, "rnn"))
 
 
@@ -502,12 +506,12 @@ def test_a_bias_without_a_place(trained: bool, tmp_path: Path) -> None:
         module.bias_hh_l0[8:] = 0.25 if trained else 0.0
     path = save(tmp_path, state(module, "rnn"))
     if not trained:
-        found = jobs.convert(path, tmp_path / A, target="flax.nnx")
+        found = relayout_command.convert(path, tmp_path / A, target="flax.nnx")
         assert any(change.kind == "dropped" for change in found.converted[0].changes)
         return
     for dry_run in (True, False):
         with pytest.raises(LayoutError, match=r"'rnn': the recurrent bias of gate n .* is not zero") as error:
-            jobs.convert(path, tmp_path / A, target="flax.nnx", dry_run=dry_run)
+            relayout_command.convert(path, tmp_path / A, target="flax.nnx", dry_run=dry_run)
         holders = error.value.hint.removeprefix("layouts that hold it: ").split(", ")
         assert {"torch", "cudnn", "flax.linen", "onnx"} <= set(holders)
         assert not {"flax.nnx", "coreml", "lasagne", "haiku", "tf1.basic"} & set(holders)
@@ -519,11 +523,11 @@ def test_one_value_of_a_bias_is_enough(tmp_path: Path) -> None:
     module = nn.GRU(3, 4)
     with torch.no_grad():
         module.bias_hh_l0[8:] = -0.0
-    jobs.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target="flax.nnx")
+    relayout_command.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target="flax.nnx")
     with torch.no_grad():
         module.bias_hh_l0[-1] = 1e-42
     with pytest.raises(LayoutError, match="is not zero"):
-        jobs.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target="flax.nnx", force=True)
+        relayout_command.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target="flax.nnx", force=True)
 
 
 # --- where and how it is written -------------------------------------------------------------------------------------
@@ -542,13 +546,13 @@ def training(folder: Path) -> Path:
 def test_a_training_checkpoint(tmp_path: Path) -> None:
     """Networks of every section; the optimizer's state stays, with a warning; sections and epoch are still there."""
     path = training(tmp_path)
-    found = jobs.fuse(path, tmp_path / A, layout="cudnn")
+    found = relayout_command.fuse(path, tmp_path / A, layout="cudnn")
     assert [one.source.at for one in found.converted] == ["model.1", "ema.1"]
     assert any("optimizer's state is left as it is" in warning for warning in found.warnings)
     checkpoint = paramtool.read(tmp_path / A)
     assert [section.name for section in checkpoint.sections] == ["model", "optimizer", "ema"]
     assert "epoch" in str(checkpoint.objects)
-    jobs.unfuse(tmp_path / A, tmp_path / B)
+    relayout_command.unfuse(tmp_path / A, tmp_path / B)
     source = torch.load(path)
     wanted = {f"{part}.{name}": t for part in ("model", "ema") for name, t in source[part].items()}
     assert {n: v for n, v in raw(load(tmp_path / B)).items() if not n.startswith("optimizer.")} == raw(wanted)
@@ -558,10 +562,10 @@ def test_a_training_checkpoint(tmp_path: Path) -> None:
 def test_one_section(tmp_path: Path) -> None:
     """Its prefix stripped, also from what the file says of its networks; the others are left out aloud."""
     path = training(tmp_path)
-    found = jobs.fuse(path, tmp_path / A, layout="cudnn", only="model")
+    found = relayout_command.fuse(path, tmp_path / A, layout="cudnn", only="model")
     assert found.left_out == ("sections optimizer, ema",) and not found.warnings
-    jobs.fuse(path, tmp_path / B, layout="cudnn")
-    jobs.unfuse(tmp_path / B, tmp_path / C, only="ema")
+    relayout_command.fuse(path, tmp_path / B, layout="cudnn")
+    relayout_command.unfuse(tmp_path / B, tmp_path / C, only="ema")
     assert raw(load(tmp_path / C)) == raw(torch.load(path)["ema"])
     assert load(tmp_path / A).keys() == {"0.weight", "0.bias", "1.flat_weights"}
 
@@ -571,15 +575,15 @@ def test_shards(keep_names: bool, tmp_path: Path) -> None:
     """Into a folder, back out of it, and into one file; the record is read from the shard that has it."""
     model = Tagger()
     path = save(tmp_path, model.state_dict())
-    found = jobs.fuse(path, tmp_path / "out", layout="cudnn", max_shard_nbytes=300, keep_names=keep_names)
+    found = relayout_command.fuse(path, tmp_path / "out", layout="cudnn", max_shard_nbytes=300, keep_names=keep_names)
     assert len(found.files) > 3 and {*map(str, (tmp_path / "out").iterdir())} == {*found.files}
-    back = jobs.unfuse(tmp_path / "out", tmp_path / "back")
+    back = relayout_command.unfuse(tmp_path / "out", tmp_path / "back")
     assert len(back.files) == 2 and (tmp_path / "back").is_dir()
     assert raw(load(tmp_path / "back")) == raw(model.state_dict())
-    jobs.unfuse(tmp_path / "out", tmp_path / A)
+    relayout_command.unfuse(tmp_path / "out", tmp_path / A)
     assert raw(load(tmp_path / A)) == raw(model.state_dict())
     with pytest.raises(UsageError, match="shards need a folder"):
-        jobs.unfuse(tmp_path / "out", tmp_path / B, max_shard_nbytes=300)
+        relayout_command.unfuse(tmp_path / "out", tmp_path / B, max_shard_nbytes=300)
 
 
 def test_metadata_of_the_user_stays(tmp_path: Path) -> None:
@@ -587,9 +591,9 @@ def test_metadata_of_the_user_stays(tmp_path: Path) -> None:
     module = nn.LSTM(3, 4)
     own = {"author": "somebody", "rnn.flat_weights": "a text", "format": "tf"}
     save_file({k: v.clone() for k, v in state(module, "rnn").items()}, tmp_path / A, own)
-    jobs.fuse(tmp_path / A, tmp_path / B, layout="cudnn")
+    relayout_command.fuse(tmp_path / A, tmp_path / B, layout="cudnn")
     assert {k: v for k, v in metadata(tmp_path / B).items() if k != "paramtool.layouts"} == own
-    jobs.unfuse(tmp_path / B, tmp_path / C)
+    relayout_command.unfuse(tmp_path / B, tmp_path / C)
     assert {k: v for k, v in metadata(tmp_path / C).items() if k != "paramtool.layouts"} == own
 
 
@@ -598,19 +602,19 @@ def test_dedup_keeps_the_record(tmp_path: Path) -> None:
     model = Tagger()
     path = save(tmp_path, model.state_dict())
     for keep_names in (False, True):
-        jobs.fuse(path, tmp_path / A, layout="cudnn", keep_names=keep_names, force=True)
-        jobs.dedup(tmp_path / A, tmp_path / B, min_equal_nbytes=1, force=True)
+        relayout_command.fuse(path, tmp_path / A, layout="cudnn", keep_names=keep_names, force=True)
+        dedup_command.dedup(tmp_path / A, tmp_path / B, min_equal_nbytes=1, force=True)
         assert paramtool.read(tmp_path / B).modules == paramtool.read(tmp_path / A).modules != ()
-        jobs.unfuse(tmp_path / B, tmp_path / C, force=True)
+        relayout_command.unfuse(tmp_path / B, tmp_path / C, force=True)
         assert raw(load(tmp_path / C)) == raw(model.state_dict())
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     """And says what the run that writes says."""
     path = save(tmp_path, Tagger().state_dict())
-    dry = jobs.fuse(path, tmp_path / A, layout="cudnn", dry_run=True)
+    dry = relayout_command.fuse(path, tmp_path / A, layout="cudnn", dry_run=True)
     assert [entry.name for entry in tmp_path.iterdir()] == ["m.pt"] and not dry.written and not dry.verified
-    done = jobs.fuse(path, tmp_path / A, layout="cudnn")
+    done = relayout_command.fuse(path, tmp_path / A, layout="cudnn")
     assert (dry.plan, dry.nbytes_after, dry.files) == (done.plan, done.nbytes_after, done.files)
     assert (tmp_path / A).stat().st_size == done.nbytes_after
 
@@ -618,31 +622,31 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
 def test_default_outputs(tmp_path: Path) -> None:
     """Beside the input, called after what was done."""
     path = save(tmp_path, state(nn.LSTM(3, 4), "rnn"))
-    assert jobs.fuse(path, layout="cudnn").output == str(tmp_path / "m.fused.safetensors")
+    assert relayout_command.fuse(path, layout="cudnn").output == str(tmp_path / "m.fused.safetensors")
     fused = tmp_path / "m.fused.safetensors"
-    assert jobs.unfuse(fused).output == str(tmp_path / "m.fused.unfused.safetensors")
-    assert jobs.relayout(path, target="flax.linen").output == str(tmp_path / "m.to-flax-linen.safetensors")
-    jobs.fuse(path, tmp_path / "dir", layout="cudnn", max_shard_nbytes=10**6)
-    assert jobs.unfuse(tmp_path / "dir").output == str(tmp_path / "dir.unfused")
-    assert jobs.relayout(tmp_path / "dir", target="keras").output == str(tmp_path / "dir.to-keras")
+    assert relayout_command.unfuse(fused).output == str(tmp_path / "m.fused.unfused.safetensors")
+    assert relayout_command.relayout(path, target="flax.linen").output == str(tmp_path / "m.to-flax-linen.safetensors")
+    relayout_command.fuse(path, tmp_path / "dir", layout="cudnn", max_shard_nbytes=10**6)
+    assert relayout_command.unfuse(tmp_path / "dir").output == str(tmp_path / "dir.unfused")
+    assert relayout_command.relayout(tmp_path / "dir", target="keras").output == str(tmp_path / "dir.to-keras")
 
 
 def test_names_can_be_changed(tmp_path: Path) -> None:
     """One module or several, to the top and from it, two against each other."""
     enc, dec = nn.LSTM(3, 4), nn.GRU(3, 4)
     path = save(tmp_path, {**state(enc, "enc"), **state(dec, "dec")})
-    jobs.convert(path, tmp_path / A, target="torch", rename={"enc": "dec", "dec": "enc"})
+    relayout_command.convert(path, tmp_path / A, target="torch", rename={"enc": "dec", "dec": "enc"})
     assert raw(load(tmp_path / A)) == raw({**state(enc, "dec"), **state(dec, "enc")})
-    jobs.convert(path, tmp_path / B, target="torch", rename={"enc": ""})
+    relayout_command.convert(path, tmp_path / B, target="torch", rename={"enc": ""})
     assert raw(load(tmp_path / B)) == raw({**enc.state_dict(), **state(dec, "dec")})
-    jobs.convert(tmp_path / B, tmp_path / C, target="torch", rename={"": "a.b"})
+    relayout_command.convert(tmp_path / B, tmp_path / C, target="torch", rename={"": "a.b"})
     assert raw(load(tmp_path / C)) == raw({**state(enc, "a.b"), **state(dec, "dec")})
 
 
 def test_patterns_choose_modules(tmp_path: Path) -> None:
     """A pattern that matches one; the same one twice is one."""
     path = save(tmp_path, {**state(nn.LSTM(3, 4), "net.enc"), **state(nn.LSTM(3, 4), "net.dec")})
-    found = jobs.fuse(path, tmp_path / A, layout="cudnn", at=("*enc", "net.enc"))
+    found = relayout_command.fuse(path, tmp_path / A, layout="cudnn", at=("*enc", "net.enc"))
     assert [one.source.at for one in found.converted] == ["net.enc"]
 
 
@@ -650,11 +654,11 @@ def test_options_of_layouts(tmp_path: Path) -> None:
     """What no tensor shows is recorded, and need not be said on the way back."""
     module = nn.LSTM(3, 4)
     path = save(tmp_path, state(module, "rnn"))
-    jobs.convert(path, tmp_path / A, target="tf1.basic:forget_bias=2.5", keep_split=True)
+    relayout_command.convert(path, tmp_path / A, target="tf1.basic:forget_bias=2.5", keep_split=True)
     assert dict(paramtool.read(tmp_path / A).modules[0].options) == {"forget_bias": "2.5"}
     forget = (module.bias_ih_l0 + module.bias_hh_l0).detach()[4:8] - 2.5
     assert load(tmp_path / A)["rnn/bias"][8:12].tobytes() == forget.numpy().tobytes()
-    jobs.unfuse(tmp_path / A, tmp_path / B)
+    relayout_command.unfuse(tmp_path / A, tmp_path / B)
     assert raw(load(tmp_path / B)) == raw(state(module, "rnn"))
 
 
@@ -662,13 +666,15 @@ def test_what_no_tensor_shows_is_assumed_aloud(tmp_path: Path) -> None:
     """The forget bias of a plain TensorFlow file, the activation of an RNN: a warning with the flag that says it."""
     arrays = {"rnn/kernel": np.ones((7, 16), np.float32), "rnn/bias": np.zeros(16, np.float32)}
     save_plain(arrays, tmp_path / A)
-    found = jobs.convert(tmp_path / A, tmp_path / B, source="tf1.basic", target="torch", spec="lstm", at=("rnn",))
+    found = relayout_command.convert(
+        tmp_path / A, tmp_path / B, source="tf1.basic", target="torch", spec="lstm", at=("rnn",)
+    )
     assert any("assumed forget_bias=1.0" in w and "--from tf1.basic:forget_bias=" in w for w in found.warnings)
     assert load(tmp_path / B)["rnn.bias_ih_l0"][4:8].tolist() == [1.0] * 4
     path = save(tmp_path, state(nn.RNN(3, 4, nonlinearity="relu"), "rnn"))
-    found = jobs.fuse(path, tmp_path / C, layout="cudnn")
+    found = relayout_command.fuse(path, tmp_path / C, layout="cudnn")
     assert any("activation" in warning for warning in found.warnings)
-    found = jobs.fuse(path, tmp_path / D, layout="cudnn", spec="activation=relu")
+    found = relayout_command.fuse(path, tmp_path / D, layout="cudnn", spec="activation=relu")
     assert not found.warnings and "activation=relu" in paramtool.read(tmp_path / D).modules[0].spec
 
 
@@ -683,7 +689,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
         yield lambda nbytes: done.__setitem__(label, done[label] + nbytes)
 
     module = nn.LSTM(64, 64)
-    jobs.fuse(save(tmp_path, state(module, "rnn")), tmp_path / A, layout="cudnn", progress=progress)
+    relayout_command.fuse(save(tmp_path, state(module, "rnn")), tmp_path / A, layout="cudnn", progress=progress)
     assert totals == {"write": len(flat(module)), "verify": 2 * len(flat(module))}
     assert done["write"] >= len(flat(module)) and done["verify"] > 0
 
@@ -694,7 +700,7 @@ def test_sums_round_as_the_type_does(tmp_path: Path) -> None:
     with torch.no_grad():
         module.bias_ih_l0[:] = 256.0
         module.bias_hh_l0[:] = 1.0
-    jobs.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target="keras")
+    relayout_command.convert(save(tmp_path, state(module, "rnn")), tmp_path / A, target="keras")
     bias = load(tmp_path / A)["rnn/bias"]
     assert bias.dtype == ml_dtypes.bfloat16 and bias.astype(np.float32).tolist() == [256.0] * 4
 
@@ -706,9 +712,9 @@ def test_a_negated_gate_is_exact(tmp_path: Path) -> None:
               {"g/w_i": (3, 12), "g/w_h": (4, 12), "g/b": (12,)}.items()}  # fmt: skip
     arrays["g/w_i"][0, :4] = [0.0, -0.0, math.nan, math.inf]
     save_plain(arrays, tmp_path / A)
-    found = jobs.convert(tmp_path / A, tmp_path / B, source="haiku", target="onnx", at=("g",), spec="gru")
+    found = relayout_command.convert(tmp_path / A, tmp_path / B, source="haiku", target="onnx", at=("g",), spec="gru")
     assert any(change.kind == "negated" for change in found.converted[0].changes)
-    jobs.convert(tmp_path / B, tmp_path / C, target="haiku")
+    relayout_command.convert(tmp_path / B, tmp_path / C, target="haiku")
     assert raw(load(tmp_path / C)) == raw(arrays)
 
 
@@ -718,8 +724,8 @@ def test_half_a_network_beside_a_whole_one(tmp_path: Path) -> None:
     del tensors["b.weight_hh_l0"]
     path = save(tmp_path, tensors)
     with pytest.raises(LayoutError, match="half of a network"):
-        jobs.convert(path, tmp_path / A, target="cudnn")
-    assert jobs.convert(path, tmp_path / A, target="cudnn", at=("a",)).written
+        relayout_command.convert(path, tmp_path / A, target="cudnn")
+    assert relayout_command.convert(path, tmp_path / A, target="cudnn", at=("a",)).written
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -731,9 +737,9 @@ def test_a_sum_beyond_the_type_is_refused(dtype: torch.dtype, tmp_path: Path) ->
         module.bias_hh_l0.fill_(0.9 * torch.finfo(dtype).max)
     path = save(tmp_path, state(module, "rnn"))
     with pytest.raises(LayoutError, match="a sum in it is beyond"):
-        jobs.convert(path, tmp_path / A, target="keras")
+        relayout_command.convert(path, tmp_path / A, target="keras")
     assert not (tmp_path / A).exists()
-    assert jobs.convert(path, tmp_path / A, target="mxnet").written
+    assert relayout_command.convert(path, tmp_path / A, target="mxnet").written
 
 
 def test_very_many_layers_are_refused_and_not_cut(tmp_path: Path) -> None:
@@ -741,7 +747,7 @@ def test_very_many_layers_are_refused_and_not_cut(tmp_path: Path) -> None:
     tensors = state(nn.LSTM(1, 1, 2), "rnn")
     more = {n.replace("_l1", "_l1203"): t for n, t in tensors.items() if n.endswith("_l1")}
     with pytest.raises((LayoutError, UsageError)):
-        jobs.convert(save(tmp_path, {**tensors, **more}), tmp_path / A, target="cudnn")
+        relayout_command.convert(save(tmp_path, {**tensors, **more}), tmp_path / A, target="cudnn")
     assert not (tmp_path / A).exists()
 
 
@@ -768,7 +774,9 @@ def test_layers_follow_from_the_length(made: tuple[int, int, int], spec: str, wh
     rnn = torch.nn.LSTM(*made, bidirectional="bidirectional" in whole)
     torch.save({"x": flat_of(rnn), "other": torch.zeros(7)}, tmp_path / "m.pt")
     for at in ((), ("x",)):
-        found = jobs.unfuse(tmp_path / "m.pt", tmp_path / "o.safetensors", layout="cudnn", spec=spec, at=at, force=True)
+        found = relayout_command.unfuse(
+            tmp_path / "m.pt", tmp_path / "o.safetensors", layout="cudnn", spec=spec, at=at, force=True
+        )
         assert [str(one.spec) for one in found.converted] == [whole]
         written = load_plain(tmp_path / "o.safetensors")
         assert all(np.array_equal(written[f"x.{name}"], value) for name, value in rnn.state_dict().items())
@@ -779,13 +787,15 @@ def test_one_direction_is_never_taken_for_granted(at: tuple[str, ...], tmp_path:
     """Two layers and two directions can have one length: it has to be said which."""
     torch.save({"x": flat_of(torch.nn.LSTM(8, 8, 2))}, tmp_path / "m.pt")
     with pytest.raises(LayoutError, match="fits 2 networks of layout cudnn") as caught:
-        jobs.unfuse(tmp_path / "m.pt", layout="cudnn", spec="lstm hidden=8 input=8", at=at, dry_run=True)
+        relayout_command.unfuse(tmp_path / "m.pt", layout="cudnn", spec="lstm hidden=8 input=8", at=at, dry_run=True)
     assert '--spec "lstm input=8 hidden=8 bidirectional"' in caught.value.hint
     assert '--spec "lstm input=8 hidden=8 layers=2"' in caught.value.hint
     with pytest.raises(LayoutError, match="fits in both directions only, which was not said"):
-        jobs.unfuse(tmp_path / "m.pt", layout="cudnn", spec="lstm hidden=8 input=8 layers=1", at=at, dry_run=True)
+        relayout_command.unfuse(
+            tmp_path / "m.pt", layout="cudnn", spec="lstm hidden=8 input=8 layers=1", at=at, dry_run=True
+        )
     for said, whole in (("layers=2", "layers=2"), ("bidirectional", "bidirectional")):
-        found = jobs.unfuse(
+        found = relayout_command.unfuse(
             tmp_path / "m.pt", layout="cudnn", spec=f"lstm hidden=8 input=8 {said}", at=at, dry_run=True
         )
         assert str(found.converted[0].spec) == f"lstm input=8 hidden=8 {whole}"
@@ -801,5 +811,5 @@ def test_the_arithmetic_is_shown(at: tuple[str, ...], beside: dict[str, torch.Te
         ("lstm hidden=16 input=9", "expected 1,728 elements: 1 layer of lstm input=9 hidden=16, 2,176 more for each"),
     ):  # fmt: skip
         with pytest.raises(LayoutError) as caught:
-            jobs.unfuse(tmp_path / "m.pt", layout="cudnn", spec=spec, at=at, dry_run=True)
+            relayout_command.unfuse(tmp_path / "m.pt", layout="cudnn", spec=spec, at=at, dry_run=True)
         assert expected in str(caught.value), caught.value

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from paramtool.errors import UsageError
-from paramtool.passes.near import advice, alike
 from paramtool.passes.renaming import Rule, parse, renamed
+from paramtool.passes.suggest import advice, alike
 
 
 @pytest.mark.parametrize(

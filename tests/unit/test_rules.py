@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import save_file, save_model
 
 import paramtool
+from paramtool.commands import rules
+from paramtool.commands.rules import KINDS, Kind
 from paramtool.errors import UsageError
-from paramtool.jobs import rules
-from paramtool.jobs.rules import KINDS, Kind
 from tests.hostile import makers_torch
 from tests.hostile.command import quick
 from tests.hostile.makers_torch import call_of, mapping, name, state, tensor

@@ -14,10 +14,21 @@ from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import (
+    dedup as dedup_command,
+)
+from paramtool.commands import (
+    dedup_many,
+)
+from paramtool.commands import (
+    export as export_command,
+)
+from paramtool.commands import (
+    relayout as relayout_command,
+)
+from paramtool.commands.output.sidecars import ONE_FILE
 from paramtool.errors import PlanError, UsageError
-from paramtool.formats._weights import WeightsName, of_file
-from paramtool.jobs._companions import ONE_FILE
+from paramtool.formats.folder.weight_names import WeightsName, of_file
 from tests.hostile.command import contents, quick
 
 State = dict[str, torch.Tensor]
@@ -57,20 +68,23 @@ def test_what_the_output_is_called(name: str, tmp_path: Path) -> None:
     stem = NAMES[name]
     put(tmp_path / "in", name, state())
     expected = state()
-    jobs.dedup(tmp_path / "in", tmp_path / "one")
-    jobs.export(tmp_path / "one", tmp_path / "alone", all_names=True)
+    dedup_command.dedup(tmp_path / "in", tmp_path / "one")
+    export_command.export(tmp_path / "one", tmp_path / "alone", all_names=True)
     put(tmp_path / "other", name, state(1))
     if stem in ONE_FILE:
-        for run in (lambda: jobs.dedup(tmp_path / "in", tmp_path / "many", max_shard_nbytes=1000),
-                    lambda: jobs.dedup_each(tmp_path / "in", tmp_path / "many", max_shard_nbytes=1000),
-                    lambda: jobs.export(tmp_path / "in", tmp_path / "many", all_names=True, max_shard_nbytes=1000),
-                    lambda: jobs.dedup_family([tmp_path / "in", tmp_path / "other"], tmp_path / "both")):  # fmt: skip
+        source, many = tmp_path / "in", tmp_path / "many"
+        for run in (
+            lambda: dedup_command.dedup(source, many, max_shard_nbytes=1000),
+            lambda: dedup_command.dedup_each(source, many, max_shard_nbytes=1000),
+            lambda: export_command.export(source, many, all_names=True, max_shard_nbytes=1000),
+            lambda: dedup_many.dedup_family([source, tmp_path / "other"], tmp_path / "both"),
+        ):
             with pytest.raises(PlanError, match="alone, and no shards of it"):
                 run()
     else:
-        jobs.dedup(tmp_path / "in", tmp_path / "many", max_shard_nbytes=1000)
-        jobs.export(tmp_path / "many", tmp_path / "plain", all_names=True)
-        jobs.dedup_family([tmp_path / "in", tmp_path / "other"], tmp_path / "both")
+        dedup_command.dedup(tmp_path / "in", tmp_path / "many", max_shard_nbytes=1000)
+        export_command.export(tmp_path / "many", tmp_path / "plain", all_names=True)
+        dedup_many.dedup_family([tmp_path / "in", tmp_path / "other"], tmp_path / "both")
     assert (
         contents(tmp_path / "one").keys()
         == {"config.json", f"{stem}.safetensors"}
@@ -86,7 +100,7 @@ def test_what_the_output_is_called(name: str, tmp_path: Path) -> None:
         assert quick("inspect", place, cwd=tmp_path).code == 0
         assert quick("verify", place, "--against", "in", cwd=tmp_path).code == 0
     for place in ("one", *many[:1]):  # both are earlier outputs
-        jobs.dedup(tmp_path / "in", tmp_path / place, force=True)
+        dedup_command.dedup(tmp_path / "in", tmp_path / place, force=True)
 
 
 def test_indexes_of_variants() -> None:
@@ -99,7 +113,7 @@ def test_indexes_of_variants() -> None:
 def test_a_file_that_libraries_know_keeps_its_name_in_shards(tmp_path: Path) -> None:
     """Others are called as transformers calls its own."""
     for name, stem in (("diffusion_pytorch_model.bin", "diffusion_pytorch_model"), ("training.pt", "model")):
-        jobs.dedup(put(tmp_path, name, state()), tmp_path / f"out-{stem}", max_shard_nbytes=1000)
+        dedup_command.dedup(put(tmp_path, name, state()), tmp_path / f"out-{stem}", max_shard_nbytes=1000)
         assert (tmp_path / f"out-{stem}" / f"{stem}.safetensors.index.json").is_file()
 
 
@@ -107,8 +121,8 @@ def test_a_conversion_keeps_the_name(tmp_path: Path) -> None:
     """`convert`, `fuse` and `unfuse` of a folder."""
     lstm = {f"rnn.{name}": value for name, value in torch.nn.LSTM(3, 4).state_dict().items()}
     put(tmp_path / "in", "adapter_model.bin", lstm)
-    jobs.fuse(tmp_path / "in", tmp_path / "fused", layout="cudnn")
-    jobs.unfuse(tmp_path / "fused", tmp_path / "back")
+    relayout_command.fuse(tmp_path / "in", tmp_path / "fused", layout="cudnn")
+    relayout_command.unfuse(tmp_path / "fused", tmp_path / "back")
     for name in ("fused", "back"):
         assert (tmp_path / name / "adapter_model.safetensors").is_file()
     assert load_file(tmp_path / "back" / "adapter_model.safetensors").keys() == lstm.keys()
@@ -133,7 +147,7 @@ def test_copies_are_read_once(tmp_path: Path) -> None:
     put(tmp_path / "in", "pytorch_model.bin", state() | more)
     (tmp_path / "in" / "flax_model.msgpack").write_bytes(b"x")
     (tmp_path / "in" / "optimizer.pt").write_bytes(b"x")
-    found = jobs.dedup(tmp_path / "in", tmp_path / "out")
+    found = dedup_command.dedup(tmp_path / "in", tmp_path / "out")
     assert [text.split("'")[1] for text in found.left_out if "optimizer" not in text] == [
         "flax_model.msgpack", "pytorch_model.bin"]  # fmt: skip
     assert load_file(tmp_path / "out" / "model.safetensors").keys() == state().keys()
@@ -340,7 +354,7 @@ def test_a_small_tie_of_a_sharded_folder(tmp_path: Path) -> None:
         torch.save({name: names[name] for name in held}, tmp_path / "in" / file)
     index = {"metadata": {}, "weight_map": {name: file for file, held in shards.items() for name in held}}
     (tmp_path / "in" / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-    found = jobs.dedup(tmp_path / "in", tmp_path / "out")
+    found = dedup_command.dedup(tmp_path / "in", tmp_path / "out")
     assert found.repeated_nbytes == 0 and found.tied and found.content.equal == ()
     again = GPT2LMHeadModel.from_pretrained(tmp_path / "out")
     assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in names.items())

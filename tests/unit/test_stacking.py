@@ -8,9 +8,11 @@ import pytest
 from torch import nn
 
 import paramtool
-from paramtool import jobs, layouts
+from paramtool import layouts
+from paramtool.commands import relayout as relayout_command
+from paramtool.commands import verify as verify_command
 from paramtool.errors import LayoutError, UsageError
-from paramtool.passes.stacking import parse
+from paramtool.passes.rnn.stacking import parse
 from tests.hostile.command import command
 from tests.recurrent import raw, save, state
 
@@ -29,19 +31,19 @@ def test_apart_and_together(layout: str, bidirectional: bool, tmp_path: Path) ->
         return
     path = two(tmp_path, nn.LSTM(3, 5, 2, bidirectional=bidirectional))
     apart, plain, back = (tmp_path / f"{name}.safetensors" for name in ("apart", "plain", "back"))
-    report = jobs.convert(path, apart, target=layout, stack=("enc=a.x,b",))
+    report = relayout_command.convert(path, apart, target=layout, stack=("enc=a.x,b",))
     assert [one.at for one in report.converted] == ["a.x", "b"]
-    jobs.convert(apart, back, target=layout, stack=("a.x,b=enc",))
-    jobs.convert(path, plain, target=layout)
+    relayout_command.convert(apart, back, target=layout, stack=("a.x,b=enc",))
+    relayout_command.convert(path, plain, target=layout)
     assert raw(paramtool.load_file(back)) == raw(paramtool.load_file(plain))
-    assert jobs.verify(apart, path).differences == ()
-    assert jobs.verify(back, apart).differences == ()
+    assert verify_command.verify(apart, path).differences == ()
+    assert verify_command.verify(back, apart).differences == ()
 
 
 def test_a_layer_is_the_network_of_that_layer(tmp_path: Path) -> None:
     """Taken apart, each layer has the names of an nn.LSTM, and its weights."""
     module = nn.LSTM(3, 5, 2)
-    jobs.convert(two(tmp_path, module), tmp_path / "o.safetensors", target="torch", stack=("enc=a,b",))
+    relayout_command.convert(two(tmp_path, module), tmp_path / "o.safetensors", target="torch", stack=("enc=a,b",))
     found = paramtool.load_file(tmp_path / "o.safetensors")
     for layer, at in enumerate("ab"):
         one = nn.LSTM(3 if at == "a" else 5, 5)
@@ -53,7 +55,9 @@ def test_a_layer_is_the_network_of_that_layer(tmp_path: Path) -> None:
 
 def refused(folder: Path, stack: str, match: str, source: Path | None = None, **more: object) -> None:
     with pytest.raises(LayoutError, match=match):
-        jobs.convert(source or folder / "m.pt", folder / "o.safetensors", target="onnx", stack=(stack,), **more)
+        relayout_command.convert(
+            source or folder / "m.pt", folder / "o.safetensors", target="onnx", stack=(stack,), **more
+        )
     assert not (folder / "o.safetensors").exists()
 
 
@@ -65,24 +69,24 @@ def test_layers_that_do_not_fit(tmp_path: Path) -> None:
 
 
 def test_one_vector_has_no_layers_of_its_own(tmp_path: Path) -> None:
-    jobs.fuse(two(tmp_path), tmp_path / "f.safetensors", layout="cudnn")
+    relayout_command.fuse(two(tmp_path), tmp_path / "f.safetensors", layout="cudnn")
     refused(tmp_path, "enc=a,b", "all layers of a network in the same tensors", tmp_path / "f.safetensors")
 
 
 def test_kept_biases(tmp_path: Path) -> None:
     """What an earlier conversion kept of the single layers is not left behind in silence."""
     save(tmp_path, {**state(nn.LSTM(3, 5), "a"), **state(nn.LSTM(5, 5), "b")})
-    jobs.convert(tmp_path / "m.pt", tmp_path / "k.safetensors", target="keras", keep_split=True)
+    relayout_command.convert(tmp_path / "m.pt", tmp_path / "k.safetensors", target="keras", keep_split=True)
     refused(tmp_path, "a,b=enc", "holds biases of a network that --stack", tmp_path / "k.safetensors")
     more = {"target": "torch", "stack": ("a,b=enc",), "drop_kept": True}
-    jobs.convert(tmp_path / "k.safetensors", tmp_path / "o.safetensors", **more)
+    relayout_command.convert(tmp_path / "k.safetensors", tmp_path / "o.safetensors", **more)
     assert not [name for name in paramtool.load_file(tmp_path / "o.safetensors") if "kept" in name]
 
 
 def test_a_layer_without_biases(tmp_path: Path) -> None:
     """Beside one with biases it gets zeros, which is said."""
     save(tmp_path, {**state(nn.LSTM(3, 5), "a"), **state(nn.LSTM(5, 5, bias=False), "b")})
-    report = jobs.convert(tmp_path / "m.pt", tmp_path / "o.safetensors", target="torch", stack=("a,b=enc",))
+    report = relayout_command.convert(tmp_path / "m.pt", tmp_path / "o.safetensors", target="torch", stack=("a,b=enc",))
     assert any(change.kind == "made" for one in report.converted for change in one.changes)
     found = paramtool.load_file(tmp_path / "o.safetensors")
     assert sorted(found) == sorted(f"enc.{name}" for name in nn.LSTM(3, 5, 2).state_dict())

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
 from paramtool.errors import FormatError
 from tests.hostile.command import quick
 
@@ -59,8 +59,8 @@ def test_a_member_that_lies_about_ties_ties_nothing(tmp_path: Path) -> None:
 def test_declared_ties_and_metadata_survive_a_torch_file(tmp_path: Path) -> None:
     """A flat pair of safetensors, through .pt, is still a declared tie, and the file's own strings are still there."""
     save_file({"a": torch.ones(2)}, tmp_path / "in.safetensors", {"format": "pt", "b": "a", "by": "me"})
-    jobs.dedup(tmp_path / "in.safetensors", tmp_path / "mid.pt")
-    jobs.dedup(tmp_path / "mid.pt", tmp_path / "out.safetensors")
+    dedup_command.dedup(tmp_path / "in.safetensors", tmp_path / "mid.pt")
+    dedup_command.dedup(tmp_path / "mid.pt", tmp_path / "out.safetensors")
     for name in ("in.safetensors", "mid.pt", "out.safetensors"):
         checkpoint = paramtool.read(tmp_path / name)
         assert checkpoint.metadata["by"] == "me"
@@ -100,7 +100,7 @@ def test_version_3_validates_and_lower_versions_stay(tmp_path: Path) -> None:
     }
     for version, state in states.items():
         torch.save(state, tmp_path / "in.pt")
-        jobs.dedup(tmp_path / "in.pt", tmp_path / "out.safetensors", force=True)
+        dedup_command.dedup(tmp_path / "in.pt", tmp_path / "out.safetensors", force=True)
         data = (tmp_path / "out.safetensors").read_bytes()
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         found = json.loads(header["__metadata__"]["paramtool.aliases"])

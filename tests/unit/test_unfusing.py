@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import paramtool
-from paramtool import jobs
+from paramtool.commands import relayout as relayout_command
 from paramtool.errors import LayoutError
 from tests.hostile.command import command
 from tests.recurrent import flat, flattened, raw, save, state
@@ -64,7 +64,7 @@ def test_the_names_that_a_vector_becomes(name: str, at: str, module: nn.LSTM, tm
     path = save(tmp_path, {name: vector(module)})
     for more in ({}, {"at": (name,)}):
         out = tmp_path / f"o{len(more)}.safetensors"
-        jobs.unfuse(path, out, layout="cudnn", spec="lstm input=3 hidden=5", **more)
+        relayout_command.unfuse(path, out, layout="cudnn", spec="lstm input=3 hidden=5", **more)
         expected = {f"{at}.{own}".lstrip("."): value for own, value in module.state_dict().items()}
         assert raw(paramtool.load_file(out)) == raw(expected)
 
@@ -72,7 +72,7 @@ def test_the_names_that_a_vector_becomes(name: str, at: str, module: nn.LSTM, tm
 def test_a_vector_with_two_axes(module: nn.LSTM, tmp_path: Path) -> None:
     """[1, 200] is a vector, too."""
     path = save(tmp_path, {"rnn.weights": vector(module)[None]})
-    report = jobs.unfuse(path, tmp_path / "o.safetensors", layout="cudnn", spec="lstm input=3 hidden=5")
+    report = relayout_command.unfuse(path, tmp_path / "o.safetensors", layout="cudnn", spec="lstm input=3 hidden=5")
     assert [one.at for one in report.converted] == ["rnn"]
 
 
@@ -84,15 +84,17 @@ def test_tensors_that_are_separate_already(module: nn.LSTM, tmp_path: Path) -> N
     assert "in the wanted layout already, and left as it is: 'rnn'" in ran.err
     assert raw(paramtool.load_file(tmp_path / "o.safetensors")) == raw(state(module, "rnn"))
     with pytest.raises(LayoutError, match="'rnn' stands as separate tensors"):
-        jobs.convert(tmp_path / "m.pt", tmp_path / "p.safetensors", source="cudnn", target="onnx")
+        relayout_command.convert(tmp_path / "m.pt", tmp_path / "p.safetensors", source="cudnn", target="onnx")
 
 
 def test_separate_tensors_beside_a_vector(module: nn.LSTM, tmp_path: Path) -> None:
     """The vector is what was meant: where it does not fit, that is an error."""
     save(tmp_path, {**state(nn.GRU(2, 2), "gru"), "rnn.weights": vector(module)})
-    jobs.unfuse(tmp_path / "m.pt", tmp_path / "o.safetensors", layout="cudnn", spec="lstm input=3 hidden=5")
+    relayout_command.unfuse(tmp_path / "m.pt", tmp_path / "o.safetensors", layout="cudnn", spec="lstm input=3 hidden=5")
     with pytest.raises(LayoutError):
-        jobs.unfuse(tmp_path / "m.pt", tmp_path / "p.safetensors", layout="cudnn", spec="lstm input=4 hidden=5")
+        relayout_command.unfuse(
+            tmp_path / "m.pt", tmp_path / "p.safetensors", layout="cudnn", spec="lstm input=4 hidden=5"
+        )
 
 
 @pytest.mark.parametrize("make", [nn.LSTM, nn.GRU])
@@ -101,9 +103,9 @@ def test_biases_with_two_axes_come_back(make: type[nn.Module], tmp_path: Path) -
     own = state(make(3, 5, 2), "rnn")
     tensors = {name: value[None] if value.dim() == 1 else value for name, value in own.items()}
     save(tmp_path, {**tensors, **state(nn.LSTM(2, 2), "other")})
-    jobs.fuse(tmp_path / "m.pt", tmp_path / "f.safetensors", layout="cudnn")
-    jobs.unfuse(tmp_path / "f.safetensors", tmp_path / "u.safetensors")
-    jobs.unfuse(tmp_path / "m.pt", tmp_path / "t.safetensors")
+    relayout_command.fuse(tmp_path / "m.pt", tmp_path / "f.safetensors", layout="cudnn")
+    relayout_command.unfuse(tmp_path / "f.safetensors", tmp_path / "u.safetensors")
+    relayout_command.unfuse(tmp_path / "m.pt", tmp_path / "t.safetensors")
     for path in ("u.safetensors", "t.safetensors"):
         found = paramtool.load_file(tmp_path / path)
         assert raw({name: found[name] for name in tensors}) == raw(tensors)
@@ -120,7 +122,7 @@ def test_nobody_said_torch(tmp_path: Path) -> None:
     """Where no layout was said, the message does not speak of one that was looked for."""
     save(tmp_path, {"fc.weight": torch.ones(2, 3)})
     with pytest.raises(LayoutError) as error:
-        jobs.convert(tmp_path / "m.pt", tmp_path / "o.safetensors", target="onnx")
+        relayout_command.convert(tmp_path / "m.pt", tmp_path / "o.safetensors", target="onnx")
     assert "no recurrent network was found: the file describes none" in str(error.value)
     assert "layout torch" not in str(error.value)
 
@@ -129,11 +131,15 @@ def test_both_directions_are_never_assumed(tmp_path: Path) -> None:
     """A wrong input makes two layers of one direction as long as one layer of both: that has to be said."""
     path = save(tmp_path, {"rnn.weights": vector(nn.LSTM(18, 32, 2))})
     with pytest.raises(LayoutError, match="fits in both directions only, which was not said"):
-        jobs.unfuse(path, tmp_path / "o.safetensors", layout="cudnn", spec="lstm input=25 hidden=32")
-    report = jobs.unfuse(path, tmp_path / "o.safetensors", layout="cudnn", spec="lstm input=18 hidden=32")
+        relayout_command.unfuse(path, tmp_path / "o.safetensors", layout="cudnn", spec="lstm input=25 hidden=32")
+    report = relayout_command.unfuse(path, tmp_path / "o.safetensors", layout="cudnn", spec="lstm input=18 hidden=32")
     assert [one.spec.layers for one in report.converted] == [2]
     spec = "lstm input=25 hidden=32 bidirectional"
-    assert jobs.unfuse(path, tmp_path / "p.safetensors", layout="cudnn", spec=spec).converted[0].spec.bidirectional
+    assert (
+        relayout_command.unfuse(path, tmp_path / "p.safetensors", layout="cudnn", spec=spec)
+        .converted[0]
+        .spec.bidirectional
+    )
 
 
 @pytest.mark.parametrize("spec", ["lstm layers=2 hidden=32", "hidden_size=32", "lstm input=19 hidden=32"])
@@ -143,7 +149,7 @@ def test_a_length_that_does_not_fit_is_told_with_and_without_at(spec: str, tmp_p
     told = []
     for more in ({}, {"at": ("rnn.weights",)}):
         with pytest.raises(LayoutError) as error:
-            jobs.unfuse(path, tmp_path / "o.safetensors", layout="cudnn", spec=spec, **more)
+            relayout_command.unfuse(path, tmp_path / "o.safetensors", layout="cudnn", spec=spec, **more)
         told.append(str(error.value))
     assert told[0] == told[1]
     assert "15104 elements" in told[0] or "15,104 elements" in told[0]

@@ -12,10 +12,10 @@ from torch import nn
 
 import paramtool
 import paramtool.torch
+from paramtool.commands.variants import Variant
 from paramtool.errors import FormatError, PlanError, UsageError
-from paramtool.jobs import Variant
 from paramtool.model.dtype import DTYPES, can_hold
-from paramtool.passes.variants import Apart, Filled, ShapeClash, Through, TypeClash
+from paramtool.passes.compat.check import Apart, Filled, ShapeClash, Through, TypeClash
 
 W = torch.arange(48, dtype=torch.float32).view(6, 8)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from paramtool import jobs
+from paramtool.commands import dedup as dedup_command
 from tests.hostile import makers_torch
 from tests.hostile.command import quick
 from tests.hostile.makers_torch import mapping, state, tensor
@@ -123,7 +123,7 @@ def test_each_set(words: tuple[str, ...], tmp_path: Path) -> None:
 
 def test_each_of_what_has_one_set(run: Path, tmp_path: Path) -> None:
     """`--each` needs no several sets."""
-    jobs.dedup(run, tmp_path / "out")
+    dedup_command.dedup(run, tmp_path / "out")
     assert quick("verify", "out", "--against", "run", "--each", cwd=tmp_path).code == 0
     for more in (("--weights", "model.safetensors"), ("--only", "model")):
         assert quick("verify", "out", "--against", "run", "--each", *more, cwd=tmp_path).code == 2

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError
-from paramtool.formats._zip import Member, is_zip, read_directory, read_member
+from paramtool.formats.zip.directory import Member, is_zip, read_directory, read_member
 from tests.hostile import makers_zip
 from tests.hostile.makers_zip import MAKERS, PARTS, Part, archive, archive64
 from tests.patience import calls

@@ -14,9 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paramtool.formats._output import Late, Segment
-from paramtool.formats._zip import read_directory
-from paramtool.formats._zip_write import archive
+from paramtool.formats.output import Late, Segment
+from paramtool.formats.zip.directory import read_directory
+from paramtool.formats.zip.write import archive
 from paramtool.model.dtype import DTYPES
 from paramtool.model.plan import Target
 

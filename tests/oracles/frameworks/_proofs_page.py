@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paramtool import layouts
-from paramtool.layouts import verified
+from paramtool.layouts import evidence
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.recorded import PARTS, Record
 
@@ -65,8 +65,8 @@ RECORDED = ("layout", "cuDNN", "GPU", "torch, CUDA, driver", "asked", "flattened
 def on_gpus() -> str:
     """The section on GPUs: every record, and whether there is one that was made on a GPU."""
     every = layouts.built_in().values()
-    rows = [recorded(record, why) for layout in every for record, why in verified.judged(layout)]
-    of_gpus = [f"`{one.name}`: {verified.on_gpu(one)}." for one in every if one.gpu]
+    rows = [recorded(record, why) for layout in every for record, why in evidence.judged(layout)]
+    of_gpus = [f"`{one.name}`: {evidence.on_gpu(one)}." for one in every if one.gpu]
     return GPUS + table(RECORDED, rows) + "\n" + "  \n".join(of_gpus) + "\n"
 
 
@@ -179,7 +179,7 @@ def unproved() -> Iterator[list[str]]:
 
 def remarks(layout: Layout) -> list[str]:
     """What a layout says of its proof, but for the frameworks that ran it."""
-    return [words for words in verified.evidence(layout) if not words.startswith("oracle:")]
+    return [words for words in evidence.evidence(layout) if not words.startswith("oracle:")]
 
 
 def with_samples() -> Iterator[tuple[str, str]]:

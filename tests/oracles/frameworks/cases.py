@@ -1,6 +1,6 @@
 """Cases for the scripts `run_<name>.py`, made by paramtool's own commands from files and written to files.
 
-`to`: weights by a neutral layout stand in a .safetensors file, `paramtool.jobs.convert` writes them in the layout that
+`to`: weights by a neutral layout stand in a .safetensors file, `paramtool.convert` writes them in the layout that
 is proved, the stock safetensors library reads them; the framework runs them, and must compute what torch, or where
 torch has no such network the equations of `reference.py`, computes from the neutral weights.
 
@@ -27,7 +27,8 @@ from _neutral_layouts import neutral_for
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from paramtool import jobs, layouts
+from paramtool import layouts
+from paramtool.commands import relayout as relayout_command
 from paramtool.errors import LayoutError
 from paramtool.layouts.spec import Spec, text
 
@@ -106,12 +107,12 @@ def specs(kind: str, few: bool = False) -> Iterator[Spec]:
 
 
 def convert(tensors: Arrays, source: str, target: str, spec: str) -> Arrays:
-    """Tensors of one layout in another: a file through `jobs.convert`, read by the safetensors library."""
+    """Tensors of one layout in another: a file through `paramtool.convert`, read by the safetensors library."""
     marks = [f"{MODULE}{layouts.find(layouts.parse(text)[0]).separator}" for text in (source, target)]
     with tempfile.TemporaryDirectory() as folder:
         given, made = Path(folder) / "given.safetensors", Path(folder) / "made.safetensors"
         save_file({marks[0] + name: np.ascontiguousarray(array) for name, array in tensors.items()}, given)
-        jobs.convert(given, made, source=source, target=target, at=(MODULE,), spec=spec)
+        relayout_command.convert(given, made, source=source, target=target, at=(MODULE,), spec=spec)
         with safe_open(made, "numpy") as file:
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - a reader, no mapping
             said = file.metadata() or {}

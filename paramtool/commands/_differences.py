@@ -1,0 +1,133 @@
+"""What differs between two checkpoints beside the bytes of their tensors: memory, objects, marks, the order of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from collections.abc import Mapping as Dict
+
+from paramtool import errors
+from paramtool.formats.tree import is_flat
+from paramtool.model import alias
+from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.objects import EMPTY, Mapping, Node, word
+from paramtool.model.view import View
+from paramtool.passes.objects_differ import Comparison
+
+
+def laid_otherwise(found: Checkpoint, expected: Checkpoint) -> Iterator[str]:
+    """Dense tensors whose axes lie in another order in memory: the same values, with other strides."""
+    names = [
+        name
+        for name, entry in expected.entries.items()
+        if name in found.entries
+        and "other" not in (entry.role, found.entries[name].role)  # arrays of NumPy's are compared with the objects
+        and _is_laid_otherwise(found.entries[name].value, entry.value)
+    ]
+    if names:
+        yield f"the same values in another memory format (such as channels_last) than the source: {some(names)}"
+
+
+def _is_laid_otherwise(one: object, other: object) -> bool:
+    if not (isinstance(one, View) and isinstance(other, View)) or one.shape != other.shape or not one.numel:
+        return False
+    mine, theirs = one.dense_axes, other.dense_axes
+    return mine is not None and theirs is not None and mine != theirs
+
+
+def object_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
+    """What differs in everything that is not a tensor; notes say what the format of `found` has no room for."""
+    comparison = Comparison()
+    mine, theirs = _objects(found), _objects(expected)
+    if mine == EMPTY and theirs != EMPTY and not found.format.startswith("torch"):
+        kinds = ", ".join(repr(word(key)) for key, _ in theirs.items[:5]) if isinstance(theirs, Mapping) else "objects"
+        comparison.notes.append(
+            f"the source's objects ({kinds}) are not in the output, whose format has no room for them"
+        )
+    elif theirs == EMPTY and mine != EMPTY and not expected.format.startswith("torch"):
+        comparison.differences.append("objects: the output has some, and the source has none")
+    elif (mine, theirs) != (EMPTY, EMPTY):
+        comparison.run(found.objects, expected.objects)
+    for key in {**expected.metadata, **found.metadata}:
+        one, other = found.metadata.get(key), expected.metadata.get(key)
+        if one != other and key != "format":
+            comparison.differences.append(f"metadata {key!r}: is {one!r:.60}; the source has {other!r:.60}")
+    return comparison
+
+
+def _objects(checkpoint: Checkpoint) -> Node:
+    """The tree; an empty one where it says nothing but the names, as formats without objects do."""
+    return EMPTY if is_flat(checkpoint.objects, tuple(checkpoint.entries)) else checkpoint.objects
+
+
+def mark_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
+    """Which tensors ask for gradients, and which are parameters or storages of torch's, where both checkpoints say."""
+    comparison = Comparison()
+    says = any(entry.requires_grad is not None or entry.kind for entry in found.entries.values())
+    unsaid = []
+    for name, entry in expected.entries.items():
+        if name not in found.entries:
+            continue
+        mine = found.entries[name]
+        marked = entry.requires_grad or bool(entry.kind)
+        if not says:
+            unsaid += [name] if marked else []
+            continue
+        if expected.format.startswith("torch") or entry.requires_grad is not None:
+            if bool(mine.requires_grad) != bool(entry.requires_grad) and _may_train(entry):
+                where = "output" if mine.requires_grad else "source"
+                comparison.differences.append(f"{name!r}: asks for gradients in the {where} only")
+            elif mine.kind != entry.kind and not (mine.kind == "parameter" and mine.requires_grad and not entry.kind):
+                comparison.differences.append(f"{name!r}: is {_kind(mine)}; the source has {_kind(entry)}")
+    if unsaid:
+        what = "the output does not say which tensors ask for gradients or are parameters"
+        comparison.notes.append(f"{what}: {some(unsaid)}")
+    return comparison
+
+
+def _may_train(entry: Entry) -> bool:
+    """Whether torch lets a tensor ask for gradients: only numbers with a fraction do."""
+    dtype = entry.value.dtype.name if isinstance(entry.value, View) else ""
+    return dtype.startswith(("float", "bfloat", "complex"))
+
+
+def _kind(entry: Entry) -> str:
+    return f"a {entry.kind}" if entry.kind else "a plain tensor"
+
+
+def memory_differences(found: Checkpoint, expected: Checkpoint, apart: Collection[str] = ()) -> Iterator[str]:
+    """Names that share memory in one checkpoint and not in the other, but for those that are stored `apart`."""
+    mine, theirs = (
+        {name: memory for name, memory in memories(checkpoint).items() if name in found.entries and name not in apart}
+        for checkpoint in (found, expected)
+    )
+    both = [name for name in theirs if name in mine]
+    pairs: dict[str, str] = {}
+    back: dict[str, str] = {}
+    for name in both:
+        if pairs.setdefault(theirs[name], mine[name]) != mine[name]:
+            yield f"{name!r}: shares memory with {theirs[name]!r} in the source and not in the output"
+        elif back.setdefault(mine[name], theirs[name]) != theirs[name]:
+            yield f"{name!r}: shares memory with {mine[name]!r} in the output and not in the source"
+
+
+def memories(checkpoint: Checkpoint) -> dict[str, str]:
+    """{name: the first name of its memory}, of what a pending sign makes of a window too."""
+    graph = alias.build(checkpoint, parts=False)
+    return {**{name: member.alias_set for name, member in graph.names.items()}, **graph.pending}
+
+
+def following(ties: Dict[str, str]) -> Iterator[str]:
+    """Who follows whom, for people; a text for each that is followed."""
+    followers: dict[str, list[str]] = {}
+    for name, base in ties.items():
+        followers.setdefault(base, []).append(name)
+    for base, names in followers.items():
+        yield f"{errors.some(names, MANY)} {'follow' if len(names) > 1 else 'follows'} {base!r}"
+
+
+def some(names: Collection[str]) -> str:
+    return errors.some(sorted(names), MANY)
+
+
+MANY = 4
+"""The most names that a message lists."""

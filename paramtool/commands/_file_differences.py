@@ -1,0 +1,57 @@
+"""The files beside the weights of two folders, compared byte by byte: optimizer.pt, scheduler.pt, config.json."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from paramtool.commands.output.sidecars import Companions, Sets, of_place
+from paramtool.commands.progress import Advance, Progress
+from paramtool.formats.files import same_bytes, unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What differs between the files beside the weights of two folders."""
+
+    differences: tuple[str, ...]
+    notes: tuple[str, ...]
+    """What does not come along when one of the folders is written again, and why."""
+
+
+def beside(output: str, found: Sets, against: str, expected: Sets, progress: Progress) -> Beside:
+    """Compare every file that comes along from `against`, and look for others in `output`.
+
+    FormatError where a file or a folder cannot be read.
+    """
+    try:
+        mine, theirs = _all(output, found, against), _all(against, expected, output)
+    except OSError as error:
+        raise unreadable(os.fsdecode(error.filename or output), error) from None
+    total = sum(os.path.getsize(path) for name, path in theirs.files.items() if name in mine.files)
+    with progress("files", total) as advance:
+        differences = tuple(_differences(mine.files, theirs.files, advance))
+    notes = [f"not compared: {text}" for text in theirs.left]
+    notes += (f"not compared, and in the output alone: {text}" for text in mine.left if text not in theirs.left)
+    return Beside(differences, tuple(notes))
+
+
+def _all(folder: str, sets: Sets, elsewhere: str) -> Companions:
+    """What comes along from a folder and from the folders inside that hold weights, by its name there."""
+    files: dict[str, str] = {}
+    left: list[str] = []
+    for place in {"": None, **sets}:
+        one = of_place(folder, place, sets, elsewhere)
+        files |= {f"{place}/{name}" if place else name: path for name, path in one.files.items()}
+        left += one.left
+    return Companions(files, tuple(left))
+
+
+def _differences(mine: Mapping[str, str], theirs: Mapping[str, str], advance: Advance) -> Iterator[str]:
+    for name, path in theirs.items():
+        if name not in mine:
+            yield f"file {name!r}: is missing"
+        elif not same_bytes(mine[name], path, advance):
+            yield f"file {name!r}: has other bytes"
+    yield from (f"file {name!r}: the source does not have it" for name in mine if name not in theirs)

@@ -1,0 +1,309 @@
+"""Writing a checkpoint with every byte once and every name recorded."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from itertools import chain
+from typing import Any
+
+from paramtool.commands import config_ties
+from paramtool.commands.compare import Looking, compare
+from paramtool.commands.output import unsafe_sidecars
+from paramtool.commands.output.options import NOTHING_GIVEN, Given, ObjectOptions
+from paramtool.commands.output.sidecars import unseen_warnings
+from paramtool.commands.output.write import (
+    Destination,
+    Work,
+    allow,
+    done,
+    flat_pair_warnings,
+    keeping,
+    laid_out,
+    left_out,
+    lost_warnings,
+    name_warnings,
+    other_sections,
+    place,
+)
+from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
+from paramtool.commands.weight_sets import Each, each, opened
+from paramtool.errors import PlanError, UsageError
+from paramtool.formats.folder.weight_names import Weights
+from paramtool.model import alias
+from paramtool.model.alias import AliasGraph
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.inflating import limiting
+from paramtool.model.match import Content, Equal
+from paramtool.model.plan import Plan, check
+from paramtool.passes import select
+from paramtool.passes.dedup import plan as dedup_pass
+from paramtool.passes.dedup.equal_bytes import join, settle
+from paramtool.passes.dedup.owners import owned
+
+
+@dataclass(frozen=True, slots=True)
+class Deduped:
+    """What `dedup` did, or would do."""
+
+    input: str
+    output: str
+    checkpoint: Checkpoint
+    graph: AliasGraph
+    plan: Plan
+    format: str
+    """What was written: `safetensors` or `torch`."""
+    files: tuple[str, ...]
+    """The files of the output, as paths."""
+    content: Content | None
+    """What comparing found; None where content was not looked at."""
+    nbytes_before: int
+    """The files of the input, or what the storages of the one section hold."""
+    nbytes_after: int
+    unused_nbytes: int
+    """Bytes that the input carried and no tensor uses."""
+    repeated_nbytes: int
+    """Equal bytes that stand more than once because the output's format would tie their names."""
+    min_equal_nbytes: int
+    """The size of the smallest tensors that were compared."""
+    left_out: tuple[str, ...]
+    """What the output does not hold, each with the reason."""
+    warnings: tuple[str, ...]
+    verified: bool
+    written: bool
+    seconds: float
+    cloned_nbytes: int = 0
+    """Bytes of the output that share their blocks with the input."""
+    companions: tuple[str, ...] = ()
+    """The other files of an input folder that came along, by their names in the output."""
+    section: str | None = None
+    """The section of the input that was asked for."""
+    changed: tuple[str, ...] = ()
+    """Objects of a torch output that are plain values now, since that was asked for."""
+    keeps_objects: bool = True
+    """Whether every object of the input is there as what it was."""
+    needs: tuple[str, ...] = ()
+    """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
+    tied: tuple[tuple[str, ...], ...] = ()
+    """Names with equal bytes that are stored once because the model of the folder's config ties them."""
+
+    @property
+    def equal(self) -> tuple[Equal, ...] | None:
+        """Classes of equal windows; None where content was not looked at."""
+        return None if self.content is None else self.content.equal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options(ObjectOptions):
+    """How `dedup` goes about it."""
+
+    keep: str = "first"
+    """Which name owns what several share: `first`, `last`, or a pattern of fnmatch's."""
+    ties: Mapping[str, str] = field(default_factory=dict)
+    """{name: the first of the names that are one tensor} of a model: those that the file lacks are recorded, too."""
+    equal: bool = True
+    """Compare the bytes of tensors with different names."""
+    min_equal_nbytes: int = MIN_EQUAL_NBYTES
+    """Smaller tensors are not compared."""
+    across_roles: bool = False
+    """Whether content may join model weights with the optimizer's state or an EMA copy."""
+    derive_casts: bool = False
+    """Leave out what a cast of another tensor gives; loading calculates it."""
+    fold_constants: bool = False
+    """Store a tensor that repeats one value as that value."""
+    share_renamed: bool = False
+    """Let names of an output folder be views of equal bytes of others; programs without paramtool miss them then."""
+    memory_nbytes: int = MEMORY_NBYTES
+    """What comparing may hold in memory."""
+
+    def __post_init__(self) -> None:
+        ObjectOptions.__post_init__(self)
+        if not self.keep:
+            raise UsageError("keep is empty (--keep); expected first, last or a pattern of names")
+        if self.memory_nbytes < 1:
+            raise UsageError(f"memory_nbytes (--memory) is {self.memory_nbytes} bytes; expected 1 or more")
+        if self.min_equal_nbytes < 0:
+            raise UsageError(f"min_equal_nbytes (--min-equal-bytes) is {self.min_equal_nbytes}; expected 0 or more")
+        if not self.equal and (self.across_roles or self.derive_casts or self.fold_constants):
+            raise UsageError(
+                "without comparing bytes (--no-equal) nothing is joined across roles, derived or folded",
+                hint="leave out --no-equal, or --across-roles, --derive-casts and --fold-constants",
+            )
+
+
+@limiting
+def dedup(
+    path: Path,
+    output: Path | None = None,
+    options: Options | None = None,
+    *,
+    given: Given = NOTHING_GIVEN,
+    progress: Progress = silent,
+    **more: Any,
+) -> Deduped:
+    """Write a checkpoint with every byte once and every name recorded.
+
+    `more` are fields of `Options` by name: `dedup("model.pt", keep="last")`.  FormatError, UnsafeError, PlanError or
+    OutputError where it is not possible; nothing is left behind then.
+    """
+    options = replace(options or Options(), **more)
+    found = opened(path, options.weights, progress, options)
+
+    def where() -> Destination:
+        return place(path, output, found, options.max_shard_nbytes, options.force, "dedup", others=given.reads)
+
+    began = time.monotonic()
+    report, work = _prepared(path, found, where, output, options, progress, given.saved_ties)
+    return replace(done(report, work, options, progress), seconds=time.monotonic() - began)
+
+
+@limiting
+def dedup_each(
+    path: Path,
+    output: Path | None = None,
+    options: Options | None = None,
+    *,
+    progress: Progress = silent,
+    **more: Any,
+) -> Each[Deduped]:
+    """`dedup` of every set of weights of a folder and of those inside, into one folder that is built alike.
+
+    So are both sets of a folder with `model.safetensors` and `model.fp16.safetensors`, and all parts of a pipeline of
+    diffusers.  What is beside them comes along.  Errors as of `dedup`; nothing is written where one set is refused.
+    """
+    options = replace(options or Options(), **more)
+    if options.ties:
+        raise UsageError("ties (--ties-from-config) is for one set of weights, and --each takes all")
+    return each(
+        path,
+        output,
+        lambda at, found, where: _prepared(at, found, lambda: where, None, options, progress),
+        word="dedup",
+        options=options,
+        progress=progress,
+    )
+
+
+def _prepared(
+    path: Path,
+    found: Weights,
+    choose: Callable[[], Destination],
+    output: Path | None,
+    options: Options,
+    progress: Progress,
+    saved_ties: Mapping[str, str] = NOTHING_GIVEN.saved_ties,
+) -> tuple[Deduped, Work]:
+    """The report of what will be written, and the work."""
+    began = time.monotonic()
+    whole = found.checkpoint
+    checkpoint = select.section(whole, options.only) if options.only is not None else whole
+    if options.ties:
+        checkpoint = config_ties.with_ties(checkpoint, options.ties, saved_ties)
+    warnings = allow(checkpoint, output)
+    if not checkpoint.entries:
+        raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
+    where = choose()
+    writer = where.writer
+    if (options.derive_casts or options.fold_constants) and not writer.holds_derived:
+        raise UsageError(f"{where.path}: only safetensors files record tensors that are calculated on load")
+    stored = select.storable(checkpoint, writer.refusals) if options.skip_unsupported else checkpoint
+    graph = alias.build(stored, options.keep, parts=False, apart=writer.ties_what_stands_once)
+    declared = config_ties.folder_ties(path, stored, graph, where.is_of_folder and not options.share_renamed)
+    tie_warnings = [*declared.warnings]
+    tied = declared.equal if where.is_of_folder and options.equal else ()
+    if declared.untied:  # the file is taken as one that holds these names apart
+        tie_warnings.append(config_ties.separated_warning(os.fspath(path), declared.untied))
+        checkpoint, stored = (config_ties.separated(one, declared.untied) for one in (checkpoint, stored))
+        graph = alias.build(stored, options.keep, parts=False, apart=True)
+    looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
+    content = compare(stored, graph, looking, progress) if options.equal else None
+    joined, repeated_nbytes = _joined_for(graph, content or Content(), options, where, tied)
+    plan = dedup_pass.plan(stored, joined, options.skip_unsupported)
+    check(plan, plan.order, checkpoint.storages)
+    fitted = writer.fit(plan, checkpoint, keeping(options))
+    plan = fitted.plan
+    outputs = laid_out(plan, where, options.align)
+    sizes = whole.files if checkpoint is whole else checkpoint.storages.values()
+    report = Deduped(
+        input=os.fspath(path) if where.is_alone else found.path,
+        output=where.shown(outputs),
+        checkpoint=checkpoint,
+        graph=joined,
+        plan=plan,
+        format=writer.name,
+        files=where.files(outputs),
+        content=content,
+        nbytes_before=sum(one.nbytes for one in sizes),
+        nbytes_after=sum(out.nbytes for out in outputs),
+        unused_nbytes=sum((graph.unused if stored is checkpoint else alias.unused(checkpoint)).values()),
+        repeated_nbytes=repeated_nbytes,
+        min_equal_nbytes=options.min_equal_nbytes,
+        left_out=(
+            *other_sections(whole, options.only),
+            *left_out(checkpoint, plan),
+            *fitted.left_out,
+            *where.companions.left,
+        ),
+        section=options.only,
+        changed=fitted.changed,
+        keeps_objects=not fitted.changed and (bool(fitted.lost) or not fitted.left_out),
+        needs=fitted.needs,
+        warnings=(
+            *lost_warnings(fitted, where.path),
+            *checkpoint.notes,
+            *warnings,
+            *_keep_warnings(joined, options.keep),
+            *name_warnings(where),
+            *unsafe_sidecars.warnings(where.companions.files, options.allow_class),
+            *flat_pair_warnings(plan, writer),
+            *(unseen_warnings(plan, where.shown(outputs), [*chain(*tied)]) if where.is_folder else ()),
+            *tie_warnings,
+        ),
+        verified=options.verify and not options.dry_run,
+        written=not options.dry_run,
+        seconds=time.monotonic() - began,
+        companions=tuple(where.companions.files),
+        tied=tied,
+    )
+    planned = set(plan.order)
+    kept = {name: entry for name, entry in checkpoint.entries.items() if name in planned}
+    return report, Work(checkpoint, plan, outputs, where, kept)
+
+
+def _joined_for(
+    graph: AliasGraph, content: Content, options: Options, where: Destination, tied: Sequence[Sequence[str]]
+) -> tuple[AliasGraph, int]:
+    """The graph for an output, and how many equal bytes are stored again there.
+
+    They are where the format would tie what is stored once, and in a folder that programs open which read no record.
+    Names that are `tied` by the model of such a folder are stored once: these programs find them by the tie.
+    """
+    if not where.writer.ties_what_stands_once and (not where.is_of_folder or options.share_renamed):
+        return _joined(graph, content, options), 0
+    once = _joined(graph, content, options, tied)
+    casts = tuple(match for match in content.matches if match.relation == "cast")
+    each = _joined(graph, replace(content, equal=(), matches=casts), options, tied)
+    return each, each.stored_nbytes - once.stored_nbytes
+
+
+def _joined(graph: AliasGraph, content: Content, options: Options, more: Iterable[Sequence[str]] = ()) -> AliasGraph:
+    """Names on the bytes of others, as far as the options ask for it.
+
+    `more` are names that a model ties: equal ones, of which the first owns.  transformers 4 ties heads to embeddings,
+    and would miss embeddings that follow a head.
+    """
+    more = list(more)
+    firsts = {names[0] for names in more} if options.keep == "first" else set()
+    graph = join(graph, [*(found.names for found in content.equal), *more], options.keep)
+    graph = settle(graph, content, options.derive_casts, options.fold_constants)
+    return owned(graph, lambda names: alias.choose([n for n in names if n in firsts] or names, options.keep))
+
+
+def _keep_warnings(graph: AliasGraph, keep: str) -> Iterator[str]:
+    """A pattern that chose nothing is most often misspelt."""
+    names = (member.name for _, members in graph.groups() for member in members)
+    if keep not in ("first", "last") and not any(fnmatchcase(name, keep) for name in names):
+        yield f"--keep {keep!r} matches no name that shares its bytes with another; the first names own them"

@@ -1,0 +1,327 @@
+"""Writing several checkpoints with what they have in common once, each as a folder that stands for itself."""
+
+from __future__ import annotations
+
+import os
+import time
+import unicodedata
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from shlex import quote
+from typing import Any
+
+from paramtool.commands import config_ties
+from paramtool.commands._dedup_many_work import Input, Work, brought, check_brought, planned
+from paramtool.commands.dedup import Options
+from paramtool.commands.output import unsafe_sidecars
+from paramtool.commands.output.sidecars import unseen_warnings
+from paramtool.commands.output.write import Written, allow, keeping, left_out, lost_warnings, other_sections
+from paramtool.commands.output.writers import SAFETENSORS, check_name
+from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.weight_sets import opened
+from paramtool.engine.read.source import MAX_OPEN_FILES, Source
+from paramtool.engine.write.places import check_apart, check_place
+from paramtool.errors import PlanError, UsageError, plural
+from paramtool.formats.files import is_folder
+from paramtool.formats.folder import weight_names
+from paramtool.formats.folder.weight_names import WeightsName
+from paramtool.formats.safetensors import write as safetensors
+from paramtool.model import alias
+from paramtool.model.alias import AliasGraph
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.inflating import limiting
+from paramtool.model.storage import Cast, Constant
+from paramtool.model.view import View
+from paramtool.passes import select
+from paramtool.passes.dedup import many as family_pass
+
+OPEN_FILES = 192
+"""About so many files are open at once, of all inputs together: some systems allow 256 for a process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One input of a family, and its folder."""
+
+    input: str
+    folder: str
+    """The path of its folder in the output."""
+    names: int
+    nbytes_before: int
+    """Its files, or what the storages of its one section hold."""
+    nbytes_after: int
+    """All files of its folder, as if it were alone."""
+    shared_by_all: int
+    """Tensor bytes that stand once for every input."""
+    shared_by_some: int
+    own: int
+    files: tuple[str, ...]
+    """The files of its folder, as paths."""
+    section: str | None
+    """The section of the input that was taken."""
+    left_out: tuple[str, ...]
+    wrapper: str = ""
+    """What all its names begin with because a module stood around the model when it was saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A file of tensors, and the folders that it stands in."""
+
+    files: tuple[str, ...]
+    """Its paths: one file with several names."""
+    inputs: tuple[str, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What `dedup` of several checkpoints did, or would do."""
+
+    output: str
+    members: tuple[Member, ...]
+    shards: tuple[Shard, ...]
+    nbytes_before: int
+    nbytes_after: int
+    """What the output takes on the disk: a file with several names counts once."""
+    renamed_nbytes: int
+    """Bytes that are equal under different names, and stand more than once; with `share_renamed`, that stood so."""
+    share_renamed: bool
+    linked: bool
+    """Whether shared shards are hard links; False where the file system has none and they were copied."""
+    cloned_nbytes: int
+    """Bytes of the output that share their blocks with the inputs."""
+    warnings: tuple[str, ...]
+    verified: bool
+    written: bool
+    seconds: float
+
+
+@limiting
+def dedup_family(
+    paths: Sequence[Path],
+    output: Path,
+    options: Options | None = None,
+    *,
+    share_renamed: bool = False,
+    progress: Progress = silent,
+    **more: Any,
+) -> Family:
+    """Write several checkpoints into `output`, a folder for each, with tensors that they have in common once.
+
+    A folder is a sharded checkpoint of its own.  What several inputs hold under one name with one dtype, shape and the
+    same bytes stands in a shard that is hard-linked into the folder of each.  `share_renamed` shares equal bytes under
+    different names as well, which only readers of the alias record find.  `more` are fields of `Options` by name.
+    FormatError, UnsafeError, UsageError, PlanError or OutputError where it is not possible; nothing is left then.
+    """
+    began = time.monotonic()
+    options = replace(options or Options(), **more)
+    target = os.path.normpath(output) if (output := os.fspath(output)) else ""
+    _check_request(paths, target, options)
+    names = _folders([os.fspath(path) for path in paths])
+    inputs = _agreed(
+        [_described(path, name, options, progress) for path, name in zip(paths, names, strict=True)], options.keep
+    )
+    _check_distinct(inputs)
+    files = [file.path for one in inputs for file in one.whole.files]
+    check_apart(target, [*(one.path for one in inputs), *files])
+    check_place(target, True, options.force, files)
+    for one in inputs:
+        check_brought(one, target)
+    written, linked = Written(), True
+    with ExitStack() as stack:
+        many = max(1, min(MAX_OPEN_FILES, OPEN_FILES // (2 * len(inputs))))  # each may be open and mapped
+        sources = [stack.enter_context(Source(one.checkpoint, many)) for one in inputs]
+        work = planned(inputs, sources, options, share_renamed, progress)
+        fits = [
+            SAFETENSORS.fit(plan, one.taken, keeping(options)) for one, plan in zip(inputs, work.plans, strict=True)
+        ]
+        work.check_names(target)
+        if options.dry_run:
+            for plan, source in zip(work.plans, sources, strict=True):
+                source.check_inflated(plan.sources())
+        else:
+            written, linked = work.carry_out(target, options.force, options.verify, progress)
+    return Family(
+        output=target,
+        members=tuple(_member(work, number, target, options, fits[number].left_out) for number in range(len(inputs))),
+        shards=tuple(
+            Shard(
+                tuple(os.path.join(target, name) for name in work.places(shard)),
+                tuple(inputs[number].path for number in shard.part.using),
+                shard.file.nbytes,
+            )
+            for shard in work.shards
+        ),
+        nbytes_before=sum(_nbytes_before(one) for one in inputs),
+        nbytes_after=work.nbytes,
+        renamed_nbytes=work.renamed_nbytes,
+        share_renamed=share_renamed,
+        linked=linked,
+        cloned_nbytes=written.cloned_nbytes,
+        warnings=(
+            *written.notes,
+            *(t for one, fit in zip(inputs, fits, strict=True) for t in lost_warnings(fit, f"{target}/{one.folder}")),
+            *(text for one in inputs for text in one.warnings),
+            *(
+                f"{one.path}: {text}"
+                for one in inputs
+                for text in unsafe_sidecars.warnings(brought(one, target).files, options.allow_class)
+            ),
+            *(
+                text
+                for one, plan in zip(inputs, work.plans, strict=True)
+                for text in unseen_warnings(plan, os.path.join(target, one.folder))
+            ),
+        ),
+        verified=options.verify and not options.dry_run,
+        written=not options.dry_run,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _check_request(paths: Sequence[Path], target: str, options: Options) -> None:
+    if len(paths) < 2:
+        raise UsageError("a family has two or more checkpoints", hint="paramtool dedup A B -o DIR")
+    if not target:
+        raise UsageError("the name of the output is empty", hint="-o DIR")
+    check_name(target, True)
+    if not options.equal:
+        raise UsageError("without comparing bytes (--no-equal) checkpoints have nothing in common")
+    if options.derive_casts or options.fold_constants:
+        raise UsageError("what is derived has no name in the folders of a family", hint="dedup each checkpoint alone")
+
+
+def _derived_warnings(where: str, taken: Checkpoint) -> Iterator[str]:
+    """Names that an input calculates are stored in a family, which takes room."""
+    derived = [e for e in taken.entries.values() if isinstance(e.value, View) and _is_calculated(taken, e.value)]
+    if derived:
+        count = plural(len(derived), "of its tensors is", "of its tensors are")
+        yield f"{where}: {count} calculated on load; a family stores what is calculated"
+
+
+def _is_calculated(taken: Checkpoint, view: View) -> bool:
+    return isinstance(taken.storages[int(view.storage)].backing, (Cast, Constant))
+
+
+def _folders(paths: Sequence[str]) -> list[str]:
+    """The name of each input's folder: the input's own, without what a file's name ends in."""
+    names = [_stem(path) for path in paths]
+    first: dict[str, str] = {}
+    for path, name in zip(paths, names, strict=True):
+        key = unicodedata.normalize("NFC", name).casefold()  # as disks that tell no more apart
+        other = first.get(key)
+        if other is not None and os.path.realpath(other) == os.path.realpath(path):
+            raise UsageError(f"{path} is named twice", hint="name it once")
+        if other is not None:
+            usual = all(weight_names.of_file(one).is_usual for one in (other, path))
+            parents = " ".join(quote(os.path.dirname(one) or ".") for one in (other, path))
+            raise UsageError(
+                f"{other} and {path}: both would go into a folder {name!r}",
+                hint=f"name the folders that they are in: {parents}" if usual else "give one of them another name",
+            )
+        first[key] = path
+    return names
+
+
+def _stem(path: str) -> str:
+    """`runs/a` gives a, `runs/b.safetensors` b, `model.safetensors.index.json` model."""
+    base = os.path.basename(os.path.normpath(path))
+    if base in ("", os.curdir, os.pardir):
+        base = os.path.basename(os.path.realpath(path))
+    if is_folder(path):
+        return base
+    index = weight_names.index_parts(base)
+    return index[0].split(".")[0] if index else os.path.splitext(base)[0]
+
+
+def _described(path: Path, folder: str, options: Options, progress: Progress) -> Input:
+    """One input with its graph, by storage and by its own record."""
+    found = opened(path, options.weights if is_folder(path) else None, progress, options)
+    whole = found.checkpoint
+    where = os.fspath(path)
+    warnings = []
+    taken = whole
+    if options.only is not None and whole.sections:
+        taken = select.section(whole, options.only)
+    elif options.only is not None:
+        warnings.append(f"{where}: has no sections; all of it is taken")
+    warnings += allow(taken)
+    warnings += _derived_warnings(where, taken)
+    if not taken.entries:
+        raise PlanError(f"{where}: holds no tensor; there is nothing to write")
+    checkpoint = select.storable(taken, safetensors.refusals) if options.skip_unsupported else taken
+    graph = _graph(checkpoint, options.keep)
+    if loose := config_ties.untied(path, checkpoint, graph):  # the file is taken as one that holds these names apart
+        warnings.append(config_ties.separated_warning(where, loose))
+        checkpoint = config_ties.separated(checkpoint, loose)
+        graph = _graph(checkpoint, options.keep)
+    called = found.name if is_folder(path) or found.name.is_usual else WeightsName()
+    return Input(where, folder, called, found, whole, taken, checkpoint, graph, (*taken.notes, *warnings))
+
+
+def _graph(checkpoint: Checkpoint, keep: str) -> AliasGraph:
+    """Who shares what by storage and by the file's own record, without what the record joins by content alone.
+
+    So an input that was written by a family is what its own input was, and programs that read no record find no less.
+    """
+    return alias.build(checkpoint, keep, parts=False, apart=True)
+
+
+def _agreed(inputs: Sequence[Input], keep: str) -> list[Input]:
+    """Inputs whose tied tensors are stored under the same names, unless `keep` chooses them."""
+    if keep != "first":
+        return list(inputs)
+    graphs = family_pass.agreed([one.graph for one in inputs])
+    return [replace(one, graph=graph) for one, graph in zip(inputs, graphs, strict=True)]
+
+
+def _check_distinct(inputs: Sequence[Input]) -> None:
+    """UsageError where two inputs are the same files."""
+    seen: dict[tuple[str, ...], str] = {}
+    for one in inputs:
+        files = tuple(os.path.realpath(file.path) for file in one.whole.files)
+        if files in seen:
+            raise UsageError(f"{seen[files]} and {one.path} are the same checkpoint", hint="name it once")
+        seen[files] = one.path
+
+
+# --- the report ------------------------------------------------------------------------------------------------
+
+
+def _nbytes_before(one: Input) -> int:
+    """The files of an input, or what the storages of its one section hold."""
+    sizes = one.whole.files if one.taken is one.whole else one.taken.storages.values()
+    return sum(file.nbytes for file in sizes)
+
+
+def _member(work: Work, number: int, target: str, options: Options, lost: tuple[str, ...]) -> Member:
+    one, plan = work.inputs[number], work.plans[number]
+    count = len(work.inputs)
+    users = {part: len(part.using) for part in work.parts if number in part.using}
+    own = sum(part.nbytes for part, using in users.items() if using == 1)
+    everywhere = sum(part.nbytes for part, using in users.items() if using == count)
+    outputs = work.folder(number)
+    only = options.only if one.taken is not one.whole else None
+    others = brought(one, target)
+    came = (f"{one.folder}/{name}" for name in others.files)
+    return Member(
+        input=one.path,
+        folder=os.path.join(target, one.folder),
+        names=len(plan.order),
+        nbytes_before=_nbytes_before(one),
+        nbytes_after=sum(outputs.values()),
+        shared_by_all=everywhere,
+        shared_by_some=sum(part.nbytes for part in users) - everywhere - own,
+        own=own,
+        files=tuple(os.path.join(target, name) for name in (*outputs, *came)),
+        section=only,
+        left_out=(
+            *other_sections(one.whole, only),
+            *left_out(one.taken, plan),
+            *lost,
+            *others.left,
+        ),
+        wrapper=select.wrapper(plan.order),
+    )

@@ -1,0 +1,315 @@
+"""Writing exactly the file that one variant wants, for programs without paramtool.
+
+What is asked for is worked out in this order: one section of the file; the names with a prefix, without it; the rules
+that rename; and of those names the ones that are wanted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from paramtool import formats
+from paramtool.commands.output import unsafe_sidecars
+from paramtool.commands.output.options import NOTHING_GIVEN, Given, WriteOptions
+from paramtool.commands.output.write import Destination, Work, done, laid_out, name_warnings, place
+from paramtool.commands.output.writers import SAFETENSORS
+from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.weight_sets import Each, each, opened
+from paramtool.errors import PlanError, UsageError, listed, plural, some
+from paramtool.formats.folder.weight_names import Weights
+from paramtool.formats.tree import is_flat
+from paramtool.model import objects
+from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.inflating import limiting
+from paramtool.model.plan import Plan, check
+from paramtool.model.storage import Constant
+from paramtool.model.view import View
+from paramtool.passes import renaming, select, suggest
+from paramtool.passes.config_ties.patterns import tied_advice
+from paramtool.passes.dedup import plan as dedup_pass
+from paramtool.passes.renaming import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What `export` wrote, or would write."""
+
+    input: str
+    output: str
+    names: tuple[str, ...]
+    nbytes: int
+    """The weights of the output, without the other files of a folder."""
+    files: tuple[str, ...]
+    """The files of the output, as paths."""
+    section: str | None = None
+    """The section of the input that the names were taken from."""
+    like_section: str | None = None
+    """The section of the other checkpoint whose names these are; None where it is no section's."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """{name in the output: name in the input}, where they differ."""
+    left_out: tuple[str, ...] = ()
+    """Files of an input folder that did not come along, each with the reason."""
+    companions: tuple[str, ...] = ()
+    """The other files of an input folder that came along, by their names in the output."""
+    warnings: tuple[str, ...] = ()
+    verified: bool = False
+    written: bool = True
+    cloned_nbytes: int = 0
+    """Bytes of the output that share their blocks with the input."""
+
+
+Shapes = Mapping[str, tuple[int, ...] | None]
+"""Names that are wanted, with their shapes where these are known."""
+MAX_EXPANDED_NBYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions(WriteOptions):
+    """How `export` goes about it."""
+
+    like_only: str | None = None
+    """The section of `like` whose names are wanted."""
+    prefix: str = ""
+    """The names that begin so, without it."""
+    rename: Sequence[str | Rule] = ()
+    """Rules such as `*.gamma=*.weight`, applied in this order."""
+    ties: Mapping[str, str] = field(default_factory=dict)
+    """{wanted name: the first of the names that are one tensor}: one that the file lacks is written from another."""
+    max_bytes: int = MAX_EXPANDED_NBYTES
+    """What one expanded tensor may grow to: one element, or a few rows, that stand for many."""
+
+    def __post_init__(self) -> None:
+        WriteOptions.__post_init__(self)
+        if self.max_bytes < 0:
+            raise UsageError(f"max_bytes (--max-bytes) is {self.max_bytes}; expected 0 or more")
+
+
+@limiting
+def export(
+    path: Path,
+    output: Path,
+    *,
+    names: Collection[str] | None = None,
+    like: Path | None = None,
+    all_names: bool = False,
+    options: ExportOptions | None = None,
+    given: Given = NOTHING_GIVEN,
+    progress: Progress = silent,
+    **more: Any,
+) -> Exported:
+    """Write a plain file or folder with exactly the names that one variant wants, each stored for itself.
+
+    The names are one of: `names`, whose shapes are checked too if it maps them to shapes or to arrays; those of the
+    checkpoint `like`, whose shapes must agree: of its section `like_only`, else of its one model section if it has
+    optimizer or EMA sections, else all; or `all_names` of the input.  `more` are fields of `ExportOptions` by name.
+
+    UsageError where a name is missing or a rule does not fit, PlanError where a tensor has no plain form or another
+    shape; nothing is written then.
+    """
+    options = replace(options or ExportOptions(), **more)
+    if (names is not None) + (like is not None) + all_names != 1:
+        raise UsageError(
+            "say which names, one way: names (--names NAMES.txt), like (--like OTHER_CKPT), the model of a config "
+            "(--keys-from-config), or all_names (--all-names)"
+        )
+    if like is None and options.like_only is not None:
+        raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
+    other = (
+        None
+        if like is None
+        else formats.read(like, allow_class=options.allow_class, allow_unknown=options.allow_unknown)
+    )
+    found = opened(path, options.weights, progress, options)
+    others = (*given.reads, *(file.path for file in (other.files if other else ())))
+
+    def where() -> Destination:
+        return place(path, output, found, options.max_shard_nbytes, options.force, "export", given.brings, others)
+
+    wanted, like_section, more_advice = _wanted(names, other, options.like_only)
+    report, work = _prepared(path, found, where, options, wanted, like_section, more_advice)
+    return done(report, work, options, progress)
+
+
+@limiting
+def export_each(
+    path: Path,
+    output: Path,
+    *,
+    options: ExportOptions | None = None,
+    progress: Progress = silent,
+    **more: Any,
+) -> Each[Exported]:
+    """`export` of all names of every set of weights of a folder and of those inside, into one folder built alike."""
+    options = replace(options or ExportOptions(), **more)
+    return each(
+        path,
+        output,
+        lambda at, found, where: _prepared(at, found, lambda: where, options, None),
+        word="export",
+        options=options,
+        progress=progress,
+    )
+
+
+def _prepared(
+    path: Path,
+    found: Weights,
+    choose: Callable[[], Destination],
+    options: ExportOptions,
+    wanted: Shapes | None,
+    like_section: str | None = None,
+    more_advice: str = "",
+) -> tuple[Exported, Work]:
+    """The report of what will be written, and the work; `wanted` is None for all names."""
+    whole = found.checkpoint
+    rules = [rule if isinstance(rule, Rule) else renaming.parse(rule) for rule in options.rename]
+    only = options.only
+    if only is None and wanted is not None and not options.prefix and not rules:
+        only = select.section_for(whole, wanted)
+    checkpoint = whole if only is None else select.section(whole, only)
+    old = renaming.renamed(checkpoint.entries, options.prefix, rules)
+    shapes = dict.fromkeys(old) if wanted is None else wanted
+    entries = _chosen(os.fspath(path), checkpoint, old, shapes, options.ties, more_advice)
+    chosen = replace(checkpoint, entries=entries)
+    _check_shapes(os.fspath(path), chosen, shapes, options.max_bytes)
+    plan = _plan(chosen)
+    where = choose()
+    if where.writer is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
+        plan = plan.unmarked()
+    outputs = laid_out(plan, where, options.align)
+    report = Exported(
+        input=os.fspath(path) if where.is_alone else found.path,
+        output=where.shown(outputs),
+        names=plan.order,
+        nbytes=sum(out.nbytes for out in outputs),
+        files=where.files(outputs),
+        section=only,
+        like_section=like_section,
+        renamed={new: old[new] for new in plan.order if old.get(new, new) != new},
+        left_out=(*_objects_left(checkpoint), *where.companions.left),
+        companions=tuple(where.companions.files),
+        warnings=(
+            *_apart(entries, options.ties),
+            *name_warnings(where),
+            *unsafe_sidecars.warnings(where.companions.files, options.allow_class),
+        ),
+        verified=options.verify and not options.dry_run,
+        written=not options.dry_run,
+    )
+    return report, Work(chosen, plan, outputs, where, windows=entries)
+
+
+def _objects_left(checkpoint: Checkpoint) -> Iterator[str]:
+    """What an export leaves out by its nature: everything that is not a tensor."""
+    tree = checkpoint.objects
+    if not isinstance(tree, objects.Mapping) or is_flat(tree, tuple(checkpoint.entries)):
+        return
+    held = [objects.word(key) for key, child in tree.items if not any(objects.tensor_names(child))]
+    if held:
+        yield f"objects {some(held, MANY)}: an export has tensors alone"
+
+
+MANY = 5
+
+
+def _wanted(
+    names: Collection[str] | None, other: Checkpoint | None, like_only: str | None
+) -> tuple[Shapes | None, str | None, str]:
+    """The names that are wanted, None for all; the section of `other` that they are of; and advice where some lack."""
+    if other is None:
+        return (None if names is None else _shapes(names)), None, ""
+    section, shapes = _names_like(other, like_only)
+    if not shapes:
+        raise UsageError(f"{other.files[0].path}: holds no tensor, so it names none to export; expected a checkpoint")
+    more = "; --like-only SECTION takes the names of one section" if other.sections and section is None else ""
+    return shapes, section, more
+
+
+def _shapes(names: Collection[str]) -> Shapes:
+    """Names with the shapes that a mapping gives them: of arrays, or as they are."""
+    if not isinstance(names, Mapping):
+        return dict.fromkeys(names)
+    shapes = {name: getattr(value, "shape", value) for name, value in names.items()}
+    return {name: None if shape is None else tuple(map(int, shape)) for name, shape in shapes.items()}
+
+
+def _chosen(
+    where: str,
+    checkpoint: Checkpoint,
+    old: Mapping[str, str],
+    names: Collection[str],
+    ties: Mapping[str, str],
+    more: str,
+) -> dict[str, Entry]:
+    """{wanted name: its entry}; a name that is missing takes one that it is tied to.  UsageError for the others."""
+    partners: dict[str, str] = {}
+    for name in names:
+        if name in old:
+            partners.setdefault(ties.get(name, name), name)
+    sources = {name: name if name in old else partners.get(ties.get(name, name)) for name in names}
+    missing = [name for name, source in sources.items() if source is None]
+    if missing:
+        raise _missing(where, missing, len(names), old, more)
+    if not names:
+        raise PlanError(f"{where}: holds no tensor; there is nothing to write")
+    return {name: checkpoint.entries[old[source]] for name, source in sources.items() if source is not None}
+
+
+def _apart(entries: Mapping[str, Entry], ties: Mapping[str, str]) -> Iterator[str]:
+    """Names that the variant ties and the file holds as two tensors: which of them a loader takes is its own choice."""
+    for name, first in ties.items():
+        if name in entries and first in entries and entries[name].value != entries[first].value:
+            yield (
+                f"the model ties {name!r} to {first!r}, and the file holds them apart; both are written, and a loader "
+                "that ties them keeps one (`paramtool variants` compares them)"
+            )
+
+
+def _missing(where: str, missing: list[str], wanted: int, names: Mapping[str, str], more: str) -> UsageError:
+    """What is missing, what it could have meant, and the flag that would find it."""
+    lines = [
+        f"{name!r}" + (f"; it has {' and '.join(map(repr, found))}" if (found := suggest.alike(name, names)) else "")
+        for name in missing[:10]
+    ]
+    advice = suggest.padded(missing, names) or suggest.advice(missing, names) or tied_advice(missing)
+    return UsageError(
+        listed(f"{where}: lacks {len(missing)} of {plural(wanted, 'name')}:", lines, len(missing) - len(lines)),
+        hint=(advice or "paramtool inspect --tensors lists what it has") + more,
+    )
+
+
+def _names_like(other: Checkpoint, only: str | None) -> tuple[str | None, Shapes]:
+    """The names of another checkpoint with their shapes, and the section that they are of, if of one."""
+    hint = "--like-only SECTION takes the names of one; in Python like_only=..."
+    only = select.model_section(other, hint) if only is None else only
+    part = other if only is None else select.section(other, only)
+    return only, {name: e.value.shape if isinstance(e.value, View) else None for name, e in part.entries.items()}
+
+
+def _check_shapes(where: str, chosen: Checkpoint, shapes: Shapes, max_bytes: int) -> None:
+    wrong = []
+    for name, shape in shapes.items():
+        value = chosen.entries[name].value
+        if not isinstance(value, View):
+            continue
+        if shape is not None and value.shape != shape:
+            wrong.append(f"{name!r}: has shape {list(value.shape)}; wanted {list(shape)}")
+        backing = chosen.storages[int(value.storage)].backing
+        held = len(backing.element) if isinstance(backing, Constant) else value.byte_stop - value.byte_start
+        if value.nbytes > max(max_bytes, held):
+            wrong.append(
+                f"{name!r}: is expanded and would grow to {value.nbytes} bytes; --max-bytes allows {max_bytes}"
+            )
+    if wrong:
+        raise PlanError(listed(f"{where}: {plural(len(wrong), 'tensor does', 'tensors do')} not fit:", wrong))
+
+
+def _plan(chosen: Checkpoint) -> Plan:
+    plan = dedup_pass.plain(chosen, chosen.entries)
+    check(plan, chosen.entries, chosen.storages)
+    # what transformers counted there were other names
+    texts = {key: text for key, text in chosen.index_metadata.items() if key != "total_parameters"}
+    return replace(plan, metadata=chosen.metadata, index_metadata=texts)

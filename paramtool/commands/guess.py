@@ -1,0 +1,360 @@
+"""Guessing what recurrent networks a checkpoint holds, where neither the file nor the user says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from paramtool import formats, layouts
+from paramtool.commands._guess_line import Tries
+from paramtool.commands.progress import Path, Progress, silent
+from paramtool.errors import LayoutError, UsageError
+from paramtool.guessing import decide, vectors
+from paramtool.guessing.candidates import Candidate, flat, spec_of
+from paramtool.guessing.cells import as_toml
+from paramtool.guessing.names import by_names
+from paramtool.guessing.sets import by_shapes
+from paramtool.layouts import pattern
+from paramtool.layouts.homes import flat_layout, homes
+from paramtool.layouts.layout import Stored, stored
+from paramtool.layouts.networks import network, to_be_said
+from paramtool.layouts.spec import Facts, merged, parse, whole
+from paramtool.model.checkpoint import Checkpoint, Module
+from paramtool.model.inflating import limiting
+from paramtool.model.view import View
+from paramtool.passes.rnn import beside
+
+if TYPE_CHECKING:
+    from paramtool.commands.progress import Advance
+    from paramtool.engine.read.source import Source
+    from paramtool.guessing.values import Region, Sketch, Survey
+
+SAID = 100.0
+"""The score of what the file says."""
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+"""Types that weights have."""
+MAX_LOOK = 200
+"""So many candidates of one place are judged by values, the most plausible ones."""
+MAX_LOOK_NBYTES = 1 << 30
+"""Tensors with more bytes are not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """A place that was looked at."""
+
+    at: str
+    what: str
+    """`vector` or `module`."""
+    tensors: tuple[str, ...]
+    fits: int
+    """How many networks fit; more than are listed, where there are many."""
+    listed: int
+    """How many of these are among the candidates."""
+    looked: bool
+    """Whether values were read."""
+    decide: tuple[str, ...] = ()
+    """What has to be known before one of its networks can be taken; empty where one fits and nothing is assumed."""
+    is_refused: bool = False
+    """Whether `decide` says why no line can take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guessed:
+    """What the networks of a checkpoint could be."""
+
+    path: str
+    checkpoint: Checkpoint
+    candidates: tuple[Candidate, ...]
+    """Place by place, the best first."""
+    considered: tuple[Considered, ...]
+    """In the order of the candidates."""
+    commands: tuple[str, ...] = ()
+    """Lines to type for the places where nothing is left to decide: one for all, where one can."""
+
+    def places(self) -> Iterator[tuple[Considered, tuple[Candidate, ...]]]:
+        """Each place with its candidates."""
+        start = 0
+        for place in self.considered:
+            yield place, self.candidates[start : start + place.listed]
+            start += place.listed
+
+    def toml(self, layout: str) -> str:
+        """A file for `--layout-file` that gives cells with names of their own the gates of `layout`."""
+        own = [one for one in self.candidates if one.cell and one.layout == layout]
+        if not own:
+            there = ", ".join(dict.fromkeys(one.layout for one in self.candidates if one.cell)) or "none"
+            raise UsageError(f"{self.path}: no candidate with names of its own has layout {layout!r}; there: {there}")
+        if len({one.at for one in own}) > 1:
+            raise UsageError(f"{self.path}: several modules have names of their own; --at MODULE says which")
+        return as_toml(own)
+
+
+@limiting
+def guess(
+    path: Path,
+    at: str | None = None,
+    limit: int = 20,
+    *,
+    spec: str = "",
+    values: bool = True,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
+    progress: Progress = silent,
+) -> Guessed:
+    """Candidates for what the file does not say: flat vectors and sets of matrices, each with its reasons.
+
+    `at` is a tensor or a module; without it, all model tensors.  At most `limit` candidates of each place are kept, of
+    those that agree with `spec`.  With `values`, tensors of places where several fit are read, and that changes the
+    order: it decides nothing.  A line to type is given where one candidate is left, nothing is assumed, and the line
+    was tried.  UsageError where there is no such tensor and no such module; UnsafeError, `allow_class` and
+    `allow_unknown` as of `read`.
+    """
+    facts = parse(spec)
+    checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
+    seen = beside.unwrapped(checkpoint).checkpoint  # weights from before weight dropout stand where they are read
+    places = _ranked(seen, _places(seen, at, facts), values, progress)
+    places = [(replace(place, decide=_decide(found, checkpoint.format)), found) for place, found in places]
+    decided = [found[0] for place, found in places if found and not place.decide]
+    tried = Tries(path, checkpoint, spec, values, allow_class, allow_unknown).all(decided)
+    places = [(_refused(place, found, tried.refused), found) for place, found in places]
+    places += [(place, []) for place in _computed(seen, at)]
+    kept = [one for _, found in places for one in found[:limit]]
+    considered = [replace(place, listed=min(limit, place.fits)) for place, _ in places]
+    flags = [f"--allow-class {shlex.quote(name)}" for name in allow_class] + ["--allow-unknown"] * allow_unknown
+    lines = tuple(line.text(os.fspath(path), flags) for line in tried.lines)
+    return Guessed(os.fspath(path), checkpoint, tuple(kept), tuple(considered), lines)
+
+
+def _decide(found: Sequence[Candidate], format: str) -> tuple[str, ...]:
+    """What would decide which network a place is; nothing where one candidate is left that assumes nothing."""
+    facts = decide.deciding(found)
+    if found:
+        facts += found[0].unshown
+        facts += filter(None, [decide.stranger(found[0], format)])
+    if len(found) == 1 and not found[0].tensors:
+        facts.append("where its tensors are: the file tells of the network, and not of them")
+    return tuple(dict.fromkeys(facts))
+
+
+def _refused(place: Considered, found: Sequence[Candidate], refused: Mapping[str, str]) -> Considered:
+    """A place that no line gives says why."""
+    if place.decide or not found or found[0].at not in refused:
+        return place
+    return replace(place, decide=(f"unfuse refuses it: {_one_line(refused[found[0].at])}",), is_refused=True)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _computed(checkpoint: Checkpoint, at: str | None) -> Iterator[Considered]:
+    """Modules whose weights are not stored, but what a wrapper computes them from."""
+    for (module, own), names in beside.wrapped(checkpoint).items():
+        if at in (None, module):
+            error = beside.computed(checkpoint, module, own, names)
+            text = _one_line(f"{error}; {error.hint}")
+            yield Considered(module, "module", tuple(names), 0, 0, False, (text,), is_refused=True)
+
+
+Places = list[tuple[Considered, list[Candidate]]]
+
+
+def _places(checkpoint: Checkpoint, at: str | None, facts: Facts) -> Places:
+    """Candidates by place: what the file says, then names, then shapes, then vectors, as far as they agree."""
+    refused = {name for one in checkpoint.modules if one.refused for name in one.tensors.values()}
+    refused.update(name for names in beside.wrapped(checkpoint).values() for name in names)
+    views = {name: view for name, view in _views(checkpoint, at).items() if name not in refused}
+    shapes = {name: view.shape for name, view in views.items()}
+    asked = at is not None
+    described = [one for one in checkpoint.modules if not one.refused]
+    modules = [one for one in described if at is None or one.at == at or set(one.tensors.values()) & {*shapes}]
+    everything = {name: view.shape for name, view in checkpoint.views().items()}
+    at_home = homes(checkpoint.format)
+    said = [_said(module, everything, facts) for module in modules]
+    found = said + by_names(_without(shapes, said, views), asked, at_home, facts)
+    found += by_shapes(_without(shapes, found, views), asked)
+    places: dict[tuple[str, ...], list[Candidate]] = {}
+    for one in decide.narrowed(found, facts):
+        places.setdefault((one.at, *sorted(one.tensors.values())), []).append(one)
+    made = [(Considered(key[0], "module", key[1:], len(ones), 0, False), ones) for key, ones in places.items()]
+    made.sort(key=lambda place: not place[0].tensors)  # what cannot be typed stands behind what can
+    rest = _without(shapes, found, views)
+    for name in vectors.vectors(rest, everything, asked and at in shapes):
+        hints = vectors.hints(name, everything, flat_layout(checkpoint.format))
+        fit = decide.narrowed(flat(shapes[name][0], hints), facts)
+        ones = [replace(one, tensors=_own(one.layout, name), unshown=_other_orders(one, at_home)) for one in fit]
+        made.append((Considered(name, "vector", (name,), len(ones), 0, False), ones))
+    return made
+
+
+def _views(checkpoint: Checkpoint, at: str | None) -> dict[str, View]:
+    """The tensors that are looked at: those of the model, or of what was asked for."""
+    views = {name: view for name, view in checkpoint.views().items() if view.dtype.name in FLOATS}
+    if at is None:
+        return {name: view for name, view in views.items() if checkpoint.entries[name].role == "model"}
+    if at in checkpoint.entries:
+        if at not in views or len(views[at].shape) != 1:
+            raise UsageError(
+                f"{checkpoint.files[0].path}: {at!r} is no vector of floats; a flat network is one",
+                hint="--at takes a vector, or the module of several tensors",
+            )
+        return {at: views[at]}
+    inside = {name: view for name, view in views.items() if not at or re.match(r"[./_:]", name[len(at) :])}
+    inside = {name: view for name, view in inside.items() if name.startswith(at)}
+    if not inside and not any(module.at == at for module in checkpoint.modules):
+        from difflib import get_close_matches
+
+        homes = list(dict.fromkeys(word for name in views for word in (name, vectors.home_of(name)) if word))
+        near = ", ".join(map(repr, get_close_matches(at, homes, 3, 0.5)))
+        raise UsageError(
+            f"{checkpoint.files[0].path}: there is no tensor {at!r}, and no module",
+            hint=f"do you mean {near}?" if near else "paramtool inspect FILE --tensors lists the names",
+        )
+    return inside
+
+
+def _without(
+    shapes: vectors.Shapes, found: Sequence[Candidate], views: dict[str, View]
+) -> dict[str, tuple[int, ...]]:  # fmt: skip
+    """The tensors that belong to no candidate yet, by name or as another name of the same window."""
+    names = {name for one in found for name in one.tensors.values()}
+    windows = {views[name] for name in names if name in views}
+    return {name: shape for name, shape in shapes.items() if name not in names and views[name] not in windows}
+
+
+def _other_orders(one: Candidate, homes: Sequence[str]) -> tuple[str, ...]:
+    """Whose order of gates a vector of cuDNN's length could have, where the file may be of any library."""
+    if homes or not one.layout.startswith("cudnn") or spec_of(one.spec).kind == "rnn" or one.layout.endswith("input"):
+        return ()
+    return ("i f g o and r z n (cudnn) or i f o g and z r n (miopen): whose GPU wrote the vector says which",)
+
+
+def _said(module: Module, shapes: vectors.Shapes, facts: Facts) -> Candidate:
+    """What the file says of a network, with what its shapes add."""
+    by_shape = module.source == "names and shapes"
+    reasons = [f"from {module.source or 'the record in the file'}: {module.spec or module.layout}"]
+    spec, tensors = module.spec, dict(module.tensors)
+    unshown: list[str] = []
+    try:
+        layout = layouts.find(module.layout)
+        options = {option.name for option in layout.options}
+        mine = {key: value for key, value in module.options.items() if key in options}
+        told = merged(("the file", whole(parse(module.spec))), ("--spec", facts))
+        read = network(layout, mine, module.at, shapes, told, module.tensors)
+        spec, tensors = str(read.spec), dict(read.tensors)
+        unshown = [decide.unshown(fact, how) for fact, how in (*read.assumed, *to_be_said(read))]
+        if module.unsure and (fact := module.unsure[0].partition("=")[0]) not in told:
+            unshown.append(decide.unshown(" or ".join(module.unsure), f'--spec "{fact}=..."'))
+    except (LayoutError, UsageError) as error:
+        reasons.append(f"it cannot be read as it stands: {error}")
+    return Candidate(
+        at=module.at,
+        layout=module.layout,
+        spec=spec,
+        reasons=tuple(reasons),
+        sure="names and shapes" if by_shape else "said",
+        score=SAID,
+        tensors=tensors,
+        unshown=tuple(dict.fromkeys(unshown)),
+    )
+
+
+def _own(layout: str, name: str) -> dict[str, str]:
+    """{the layout's name: the tensor} of a layout of one vector, or of TensorRT's two."""
+    rows = layouts.find(layouts.parse(layout)[0]).forms[0].tensors
+    if len(rows) == 1:
+        return {rows[0].name: name}
+    return {row.name: f"{name.removesuffix('weights')}{row.name}" for row in rows}
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def _ranked(checkpoint: Checkpoint, places: Places, values: bool, progress: Progress) -> Places:
+    """Each place with its candidates in order; values are read where more than one fits."""
+    views = checkpoint.views()
+    open_ = [
+        k for k, (place, found) in enumerate(places)
+        if values and len(found) > 1 and 0 < sum(views[name].nbytes for name in place.tensors) <= MAX_LOOK_NBYTES
+    ]  # fmt: skip
+    ranked = list(places)
+    if open_:
+        from paramtool.engine.read.source import Source
+
+        total = sum(views[name].nbytes for k in open_ for name in places[k][0].tensors)
+        with Source(checkpoint) as source, progress("look", total) as advance:
+            for k in open_:
+                place, found = places[k]
+                ranked[k] = replace(place, looked=True), _judged(found, views, source, advance)
+    return [(place, sorted(found, key=lambda one: -one.score)) for place, found in ranked]
+
+
+def _judged(found: list[Candidate], views: dict[str, View], source: Source, advance: Advance) -> list[Candidate]:
+    """The candidates with what the values add to their scores; how sure they are stays as it is."""
+    from paramtool.guessing.values import judge, survey
+
+    first = sorted(found, key=lambda one: -one.score)
+    sketches = [_sketch(one) for one in first[:MAX_LOOK]]
+    cuts: dict[str, set[int]] = {}
+    for sketch in sketches:
+        for region in sketch.regions:
+            cuts.setdefault(region.tensor, set()).update((region.start, region.stop))
+    surveys: dict[str, Survey] = {
+        name: survey(source, views[name], sorted(inner), advance) for name, inner in cuts.items()
+    }  # fmt: skip
+    judged = [
+        replace(one, score=round(one.score + worth, 3), reasons=(*one.reasons, *reasons))
+        for one, (worth, reasons) in zip(first, judge(sketches, surveys), strict=False)
+    ]
+    return judged + first[MAX_LOOK:]
+
+
+def _sketch(one: Candidate) -> Sketch:
+    """Where a candidate has its parts."""
+    from paramtool.guessing.values import Sketch
+
+    name, options = layouts.parse(one.layout)
+    layout = layouts.find(name)
+    spec = spec_of(one.spec)
+    chosen = layout.chosen(options)
+    form = layout.form(spec, chosen)
+    tensors = [tensor for tensor in stored(layout, form, spec, chosen) if tensor.name in one.tensors]
+    return Sketch(spec.hidden, tuple(r for tensor in tensors for r in _regions(tensor, one.tensors[tensor.name])))
+
+
+def _regions(tensor: Stored, name: str) -> Iterator[Region]:
+    """The parts of one tensor: block by block of a vector, as a whole otherwise."""
+    from paramtool.guessing.values import Region
+
+    if sum(size > 1 for size in tensor.shape) > 1:
+        kinds = {kind for piece in tensor.pieces for kind in piece.block.kinds}
+        size = 1
+        for length in tensor.shape:
+            size *= length
+        if len(kinds) == 1 or kinds <= {"bW", "bR"}:
+            yield Region(name, 0, size, _kind(kinds))
+        return
+    for piece in tensor.pieces:
+        size = 1
+        for length in pattern.extent(piece.block, piece.lengths):
+            size *= length
+        cell = int(piece.binding.get("layer", 0)) * tensor.spec.directions + int(piece.binding.get("dir", 0))
+        kinds = set(piece.block.kinds)
+        if not kinds & set(tensor.spec.kinds()):
+            yield Region(name, piece.start, piece.start + size, "room", cell)
+            continue
+        gates = (piece.block.gates or tensor.form.gates) if kinds <= {"bW", "bR"} else " "
+        each = size // len(gates)
+        for k, gate in enumerate(gates):
+            start = piece.start + k * each
+            yield Region(name, start, start + each, _kind(kinds), cell, gate.strip())
+
+
+def _kind(kinds: set[str]) -> str:
+    return "bias" if kinds <= {"bW", "bR"} else min(kinds)

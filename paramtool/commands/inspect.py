@@ -1,0 +1,265 @@
+"""Describing a checkpoint, and comparing what could be equal in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from paramtool import formats
+from paramtool.commands.progress import MIN_EQUAL_NBYTES, Path, Progress, silent
+from paramtool.formats import policy
+from paramtool.formats.files import is_folder
+from paramtool.model import alias
+from paramtool.model.alias import AliasGraph
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, pending
+from paramtool.model.inflating import limiting
+from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    from paramtool.commands.config_ties import DeclaredTies
+    from paramtool.model.config import Config
+    from paramtool.model.match import Content, Equal
+    from paramtool.passes.rnn.buffers import FusedNetwork
+
+
+def alias_graph(checkpoint: Checkpoint, keep: str = "first") -> AliasGraph:
+    """Which names share which bytes, by storage and by the file's own record."""
+    return alias.build(checkpoint, keep)
+
+
+RECURRENT = "weight_hh_l0"
+"""Each of PyTorch's recurrent networks has a tensor whose name ends so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What `inspect` knows of a checkpoint."""
+
+    path: str
+    checkpoint: Checkpoint
+    graph: AliasGraph
+    content: Content | None = None
+    """What comparing found; None where content was not looked at."""
+    digests: Mapping[str, str] | None = None
+    """{name: blake3}, where asked for."""
+
+    fused: Mapping[int, FusedNetwork] = field(default_factory=dict)
+    """{storage: the recurrent network whose cuDNN buffer it is}."""
+    config: DeclaredTies | None = None
+    """What a config declares of ties, where one was asked for."""
+    sidecars: Mapping[str, tuple[Unknown, ...]] = field(default_factory=dict)
+    """What the pickles among the other files of a folder ask for: {name: unknown names}."""
+    allow_class: tuple[str, ...] = ()
+    """The names and patterns that were allowed."""
+
+    weights: str | None = None
+    """The file that was asked for of a folder with several sets of weights."""
+    section: str | None = None
+    """The section that was asked for: `checkpoint` holds it alone, without its prefix, and `unknown` of the whole."""
+    settings: Config | None = None
+    """The config that was asked for."""
+
+    @property
+    def unsafe(self) -> tuple[Unknown, ...]:
+        """What the checkpoint's own pickles ask for and nobody has allowed."""
+        return policy.unsafe(self.checkpoint.unknown, self.allow_class)
+
+    @property
+    def unsafe_sidecars(self) -> Mapping[str, tuple[Unknown, ...]]:
+        """The same of the other files of a folder."""
+        judged = {name: policy.unsafe(found, self.allow_class) for name, found in self.sidecars.items()}
+        return {name: found for name, found in judged.items() if found}
+
+    def refuse(self) -> None:
+        """UnsafeError where something is unsafe: for programs that look first, and then go no further."""
+        files = [(self.checkpoint.files[0].path, self.unsafe)]
+        files += [(os.path.join(self.path, name), found) for name, found in self.unsafe_sidecars.items()]
+        policy.refuse_all(files)
+
+    @property
+    def equal(self) -> tuple[Equal, ...] | None:
+        """Classes of equal windows; None where content was not looked at."""
+        return None if self.content is None else self.content.equal
+
+    @property
+    def distinct(self) -> int:
+        """Tensors without those that repeat another's bytes or are calculated; one of several parts counts once."""
+        entries, derived = self.checkpoint.entries, self.graph.derived
+        own, others = 0, set()
+        for name, entry in entries.items():
+            identity = _identity(name, entry, self.graph)
+            if identity != name:
+                others.add(identity)
+            elif name not in derived:
+                own += 1
+        return own + sum(not (isinstance(one, str) and (one in entries or one in derived)) for one in others)
+
+    @property
+    def parameters(self) -> int:
+        """Elements of the tensors that can be parameters; what several names share counts once."""
+        entries, members, owners = self.checkpoint.entries, self.graph.names, self.graph.owners
+        own, others = 0, set()
+        for name, entry in entries.items():
+            if _parameter(name, entry) is None:
+                continue
+            owner = members[name if name in members else f"{name}/data"].owner
+            if owner.removesuffix("/data") == name or owner == name:
+                own += owners[owner].numel
+            else:
+                others.add(owner)
+        return own + sum(owners[owner].numel for owner in others if not _counts(owner, entries))
+
+    @property
+    def unused_nbytes(self) -> int:
+        """Bytes of storages that no tensor looks at."""
+        return sum(self.graph.unused.values())
+
+    @property
+    def duplicate_nbytes(self) -> int:
+        """Bytes that are stored more than once, as far as content was looked at."""
+        if self.content is None:
+            return 0
+        members = self.graph.names
+        equal = sum(
+            (len({members[n].window for n in found.names}) - 1) * members[found.names[0]].window.nbytes
+            for found in self.content.equal
+        )
+        return equal + sum(members[m.name].window.nbytes for m in self.content.matches if m.relation != "cast")
+
+
+def _identity(name: str, entry: Entry, graph: AliasGraph) -> object:
+    """What an entry has in common with its aliases: the owner of its window, or the owners of all its parts."""
+    if isinstance(entry.value, Compound):
+        parts = tuple((part, graph.names[f"{name}/{part}"].window) for part in entry.value.parts)
+        return (entry.value.kind, parts) if parts else name
+    return graph.names[name].owner if name in graph.names else name
+
+
+def _counts(owner: str, entries: Mapping[str, Entry]) -> bool:
+    """Whether an owner is itself a tensor, or the data of one, that can be a parameter."""
+    names = (name for name in (owner, owner.removesuffix("/data")) if name in entries)
+    return any(_parameter(name, entries[name]) is not None for name in names)
+
+
+def _parameter(name: str, entry: Entry) -> View | None:
+    """The window of a tensor that can be a parameter; None of what is none.
+
+    Parameters that are trained are floats or complex (torch/nn/parameter.py); integers are counted where they are
+    called `weight`, as those of quantised layers are.  Masks are no parameters, whatever their type.
+    """
+    waiting = pending(entry.value)
+    view = waiting[1] if waiting else entry.value
+    if entry.role != "model" or not isinstance(view, View):
+        return None
+    last = name.rsplit(".", 1)[-1]
+    is_number = view.dtype.name.startswith(("float", "bfloat", "complex")) or last == "weight"
+    return view if is_number and not _is_mask(last, view) else None
+
+
+def _is_mask(last: str, view: View) -> bool:
+    """Whether a tensor is a mask: by its type, by its name, or the lower triangle of GPT-2 and its kin.
+
+    That one is a buffer `bias` of shape (1, 1, n, n): modeling_gpt2.py of transformers 4, model.py of nanoGPT.
+    """
+    if view.dtype.name == "bool" or last == "mask" or last.endswith("_mask"):
+        return True
+    return last == "bias" and len(view.shape) == 4 and view.shape[:2] == (1, 1) and view.shape[2] == view.shape[3] > 1
+
+
+@limiting
+def inspect(
+    path: Path,
+    *,
+    digests: bool = False,
+    equal: bool = False,
+    min_equal_nbytes: int = MIN_EQUAL_NBYTES,
+    config: str | None = None,
+    weights: str | None = None,
+    only: str | None = None,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
+    progress: Progress = silent,
+) -> Inspection:
+    """Describe a checkpoint.  Tensor bytes are read only for `digests` and `equal`, and for ties of a `config`.
+
+    `config` is the path of a model's config.json, or empty for the one beside the checkpoint.  `weights` is the
+    file that is taken of a folder with several sets of weights.  `only` describes one section of a training checkpoint,
+    its prefix stripped from every name; UsageError where there is none of that name.  What the pickles of the file call
+    counts as a whole.
+
+    This is how one looks at an unsafe file: it is described all the same, `Inspection.unsafe` says why it is unsafe,
+    and `Inspection.refuse` raises.  UnsafeError where it is unsafe and cannot be described; `allow_unknown` is for
+    such files alone.
+    """
+    allowed = policy.checked(allow_class)
+    whole = formats.describe(path, weights, allow_class=allowed, allow_unknown=allow_unknown)
+    checkpoint = whole if only is None else _section(whole, only)
+    graph = alias.build(checkpoint)
+    settings = None if config is None else _settings(path, config)
+    found = Inspection(
+        os.fspath(path), checkpoint, graph, fused=_fused(checkpoint, graph),
+        config=None if settings is None else _declared(settings, checkpoint, graph, progress),
+        sidecars=_beside(path, whole), allow_class=allowed, weights=weights, section=only, settings=settings,
+    )  # fmt: skip
+    if not (digests or equal):
+        return found
+    from paramtool.commands.compare import Looking, compare
+    from paramtool.engine.compare.digest import digest
+    from paramtool.engine.read.source import Source
+
+    content = compare(checkpoint, graph, Looking(min_equal_nbytes), progress)
+    made: dict[str, str] = {}
+    if digests:
+        windows = dict(checkpoint.windows())
+        with (
+            Source(checkpoint) as source,
+            progress("digest", sum(v.nbytes for v in windows.values())) as advance,
+        ):
+            known: dict[View, str] = {}
+            for name, view in windows.items():
+                if view not in known:
+                    known[view] = digest(source, view, advance)
+                made[name] = known[view]
+    return replace(found, content=content, digests=made if digests else None)
+
+
+def _beside(path: Path, checkpoint: Checkpoint) -> Mapping[str, tuple[Unknown, ...]]:
+    """What the other files of a folder ask for; what scans them is imported for folders only."""
+    if not is_folder(path):
+        return {}
+    from paramtool.commands.output import unsafe_sidecars as _sidecars
+
+    return _sidecars.beside(path, checkpoint)
+
+
+def _section(whole: Checkpoint, name: str) -> Checkpoint:
+    """One section alone; its file is as safe as all of its pickles."""
+    from paramtool.passes import select
+
+    return replace(select.section(whole, name), unknown=whole.unknown)
+
+
+def _settings(path: Path, config: str) -> Config:
+    """What a config says; what is needed for it is imported here."""
+    from paramtool.commands import config_ties
+
+    return config_ties.read_config(path, config)
+
+
+def _declared(settings: Config, checkpoint: Checkpoint, graph: AliasGraph, progress: Progress) -> DeclaredTies:
+    """The table of a config's ties."""
+    from paramtool.commands import config_ties
+
+    return config_ties.declared_ties(settings, checkpoint, graph, progress)
+
+
+def _fused(checkpoint: Checkpoint, graph: AliasGraph) -> Mapping[int, FusedNetwork]:
+    """Fused blocks that are a recurrent network's buffer; layouts are only imported where names could be one's."""
+    if not any(name.endswith(RECURRENT) for block in graph.fused for name, _, _ in block.parts):
+        return {}
+    from paramtool.passes.rnn.buffers import fused_networks
+
+    return fused_networks(checkpoint, graph)

@@ -1,0 +1,42 @@
+"""Layouts as they can be listed, those of one's own included."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from paramtool import layouts as known
+from paramtool.commands.progress import Path
+from paramtool.errors import UsageError
+from paramtool.layouts.layout import Layout
+
+MAX_LAYOUT_FILE_NBYTES = 1 << 20
+
+
+def layouts(name: str | None = None, *, layout_files: Iterable[Path] = ()) -> tuple[Layout, ...]:
+    """Every layout, or the one called `name`; UsageError where there is none of that name."""
+    register_files(layout_files)
+    return tuple(known.all_layouts()) if name is None else (known.find(name),)
+
+
+def register_files(paths: Iterable[Path]) -> None:
+    """Make the layouts of TOML files known; UsageError or LayoutError says what is wrong with one."""
+    for path in paths:
+        from paramtool.layouts import own
+
+        for layout in own.from_toml(_text(os.fspath(path)), os.fspath(path)):
+            own.register_layout(layout)
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_LAYOUT_FILE_NBYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(data) > MAX_LAYOUT_FILE_NBYTES:
+        raise UsageError(f"{path}: has more than {MAX_LAYOUT_FILE_NBYTES} bytes; a layout is a page of text")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is no UTF-8 text: byte {error.start} is wrong") from None

@@ -1,0 +1,58 @@
+"""Loading a checkpoint into NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from paramtool import formats
+from paramtool.commands.progress import Path
+from paramtool.engine.read.load import arrays
+from paramtool.engine.read.source import Source
+from paramtool.errors import FormatError, plural
+from paramtool.model import alias
+from paramtool.model.checkpoint import Checkpoint, NoData, Unreadable
+from paramtool.model.inflating import limiting
+from paramtool.passes import select
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@limiting
+def load_file(
+    path: Path,
+    *,
+    section: str | None = None,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Every name of a checkpoint as a writable NumPy array; names that share memory in the source share it here.
+
+    Conjugated and negated tensors come resolved, once for each window.  bfloat16 and float8 come as ml_dtypes; packed
+    types (float4, float6) as uint8 with the last axis in bytes.  Parts of sparse and quantised tensors come as
+    `name/part`.  FormatError names a tensor that the file has no data for; UnsafeError, `allow_class` and
+    `allow_unknown` as of `read`.
+    """
+    checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
+    if section is not None:
+        checkpoint = select.section(checkpoint, section)
+    refuse_dataless(checkpoint)
+    with Source(checkpoint) as source:
+        return arrays(source, alias.build(checkpoint))
+
+
+def _why(value: NoData | Unreadable) -> str:
+    return value.why if isinstance(value, NoData) else f"needs {value.needs}"
+
+
+def refuse_dataless(checkpoint: Checkpoint) -> None:
+    """FormatError where a tensor has no data in the file."""
+    where = checkpoint.files[0].path
+    empty = {n: _why(e.value) for n, e in checkpoint.entries.items() if isinstance(e.value, (NoData, Unreadable))}
+    if empty:
+        shown = ", ".join(f"{name!r} ({why})" for name, why in list(empty.items())[:5])
+        raise FormatError(
+            f"{where}: {plural(len(empty), 'tensor')} without data: {shown}", hint="section=... loads another part"
+        )

@@ -1,0 +1,38 @@
+"""Lists of names, as people write them."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from paramtool.commands.progress import Path
+from paramtool.errors import UsageError
+
+STANDARD_INPUT = "-"
+
+
+def read_names(path: Path) -> list[str]:
+    """The names of a text file, one a line; `-` is standard input.
+
+    Empty lines are passed over, a name that stands twice counts once.  UsageError where there is none, or where the
+    file is no UTF-8 text.
+    """
+    path = os.fspath(path)
+    try:
+        if path == STANDARD_INPUT:
+            if sys.stdin is None:  # closed
+                raise UsageError("standard input is closed; expected the list of names there")
+            data = sys.stdin.buffer.read()
+        else:
+            with open(path, "rb") as file:
+                data = file.read()
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is no UTF-8 text: byte {error.start} is wrong", hint="one name a line") from None
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    names = list(dict.fromkeys(line for line in lines if line.strip()))
+    if not names:
+        raise UsageError(f"{path}: holds no name", hint="one name a line, as `paramtool inspect --tensors` shows them")
+    return names

@@ -1,0 +1,76 @@
+"""What the commands that write a checkpoint can be told; each value is checked when the options are made.
+
+WriteOptions        what all of them take
+└── ObjectOptions   what becomes of objects: dedup, convert, fuse, unfuse
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from paramtool.commands.progress import Path
+from paramtool.errors import UsageError
+from paramtool.formats.safetensors import write as safetensors
+from paramtool.model import inflating
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """What every command that writes takes.  UsageError for a value that no output can have."""
+
+    weights: str | None = None
+    """Of a folder with several sets of weights: the file or the index that is taken."""
+    only: str | None = None
+    """One section alone, its prefix stripped from the names."""
+    max_shard_nbytes: int | None = None
+    """The maximum size of a shard in bytes; None writes shards where the input has them."""
+    align: int = safetensors.ALIGN
+    """The alignment of the tensor data in a file, in bytes."""
+    allow_class: Sequence[str] = ()
+    """Classes that are allowed: exact names for calls, patterns for what only holds data."""
+    allow_unknown: bool = False
+    """Allow all unknown names; what they call is left out."""
+    max_inflated_nbytes: int | None = None
+    """The most bytes that are inflated or calculated; None: 32 GB, or 16 times the bytes of the input's files."""
+    verify: bool = True
+    """Read the output back before it is moved to its place."""
+    dry_run: bool = False
+    """Report what would be written, and write nothing."""
+    force: bool = False
+    """Overwrite an earlier output."""
+
+    def __post_init__(self) -> None:
+        if self.max_shard_nbytes is not None and self.max_shard_nbytes < 1:
+            raise UsageError(
+                f"max_shard_nbytes (--max-shard-size) is {self.max_shard_nbytes}: a shard needs at least one byte"
+            )
+        inflating.check(self.max_inflated_nbytes)
+        safetensors.check_align(self.align)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectOptions(WriteOptions):
+    """The options of commands whose outputs hold objects beside tensors."""
+
+    skip_unsupported: bool = False
+    """Leave out tensors and objects that the output has no form for."""
+    plain: bool = False
+    """Write the objects of a torch file as dicts, lists, numbers and strings."""
+    strict: bool = False
+    """Refuse to leave out objects that the output cannot hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a caller has read to choose its options, such as a config.json."""
+
+    reads: Sequence[Path] = ()
+    """These files: no output takes their place."""
+    brings: Mapping[str, str] = field(default_factory=dict)
+    """{file of an output folder: what is copied there}, in place of the input folder's own."""
+    saved_ties: Mapping[str, str] = field(default_factory=dict)
+    """The ties under the names that save_pretrained writes, where these are others and the file has more of them."""
+
+
+NOTHING_GIVEN = Given()

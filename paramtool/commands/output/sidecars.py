@@ -1,0 +1,453 @@
+"""A folder in, a folder out: the files beside the weights come along, so that loaders open the output as the input.
+
+    config.json, tokenizer.json, modeling_x.py, 1_Pooling/config.json ...                        come along
+    optimizer.pt, rng_state.pth, training_args.bin, random_states_0.pkl, german/adapter_model.bin  come along
+    original/params.json, onnx/tokenizer.json                                                    come along
+    the weights that were read, and the same weights in other formats                            stay, and are listed
+    other checkpoints of the training, hidden files                                              stay, and are listed
+
+Everything comes along but what is named here, because what a training resumes from is called as weights are
+(`optimizer.bin`, `rng_state.pth`).  A file holds the same weights if it was compared (formats/_sets.py), or, where it
+cannot be read, if its name says so: it is beside the weights that were read, with their stem (`model` of
+`model.msgpack`) or with another under which libraries look for the same model (`tf_model.h5`).
+
+Links are followed as far as a hub's cache needs it: to regular files of the folder itself, or of the `blobs` of the
+cache that it is a snapshot of.  A link to anything else would carry a file out of somewhere that nobody named.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from shlex import quote
+
+from paramtool.commands.progress import Progress
+from paramtool.engine.write.staging import Staged
+from paramtool.engine.write.writer import copy_whole
+from paramtool.errors import PlanError, plural, some
+from paramtool.formats.files import unreadable
+from paramtool.formats.folder.copies import MAIN, VARIANT
+from paramtool.formats.folder.training_files import is_training_state
+from paramtool.formats.folder.weight_names import Weights
+from paramtool.formats.folder.weight_sets import COPIES, is_index
+from paramtool.formats.table import SUFFIXES, suffixes
+from paramtool.model.plan import Plan
+
+STEMS = (
+    ("model", "pytorch_model", "tf_model", "flax_model", "rust_model", "model_state", "consolidated"),
+    ("diffusion_pytorch_model", "diffusion_flax_model"),
+    ("open_clip_model", "open_clip_pytorch_model"),
+)
+"""Stems under which libraries look for one model in several formats.
+
+The first are those of transformers (`utils/__init__.py`; version 5 has no TensorFlow and Flax), rust-bert
+(`rust_model.ot`), PaddleNLP (`utils/env.py`: `model_state.pdparams`), Meta and Mistral (`consolidated.00.pth`); then
+those of diffusers (`utils/constants.py`) and of open_clip (`constants.py`).
+"""
+SAME_SUFFIXES = (*SUFFIXES, ".msgpack", ".ot", ".pdparams")
+"""How the names of a model's weights end, whatever format they are in."""
+INDEX = re.compile(r"\.index(\.[^.]+)?\.json$")
+"""`model.safetensors.index.json`; of a variant `model.safetensors.index.fp16.json` (`_add_variant` of transformers)."""
+SHARD = re.compile(r"-\d+-of-\d+")
+EXPORTS = (
+    (
+        "the weights as another program takes them",
+        (
+            "*.gguf", "*.ggml", "*.llamafile", "*.tflite", "*.mlmodel", "*.pte", "*.pt2", "*.engine", "*.trt", "*.mar",
+            "*.nemo",
+        ),
+    ),
+    (
+        "the weights as ONNX",  # the names of optimum's exports
+        ("model.onnx*", "model_*.onnx*", "encoder_model*.onnx*", "decoder_model*.onnx*", "decoder_with_past_*.onnx*"),
+    ),
+    ("the weights as OpenVINO takes them", ("openvino_*model*.bin", "openvino_*model*.xml")),
+    ("the weights as TensorFlow saves them", ("*.ckpt.index", "*.ckpt.meta", "*.ckpt.data-*")),
+)  # fmt: skip
+"""(why it stays, patterns of lower-case file names); looked for beside the weights only, not in folders inside."""
+COPY = "another copy of the weights"
+EXPORT_DATA = ("*.onnx", "*.onnx_data*", "*.onnx.data")
+"""What holds weights in the folders of exports, whatever it is called; patterns of lower-case file names."""
+PACKAGES = ("*.mlpackage", "*.mlmodelc")
+"""Folders that are one file to the program that opens them."""
+CHECKPOINTS = ("checkpoint-*", "checkpoint_[0-9]*", "global_step*")
+"""How a training calls the folders of its checkpoints; one without weights or the state of a training is none."""
+CACHES = ("__pycache__",)
+"""What Python makes of its modules."""
+LATEST = "latest"
+"""DeepSpeed's file with the name of the folder that it resumes from (`load_checkpoint` of its runtime/engine.py)."""
+HIDDEN_DATA = (".metadata", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+"""Hidden files without which others cannot be read: those of torch.distributed.checkpoint (filesystem.py of torch 2.13,
+`_metadata_fn`) and of Zarr, version 2 of its format."""
+ACCELERATE = "random_states_*.pkl"
+"""What accelerate's `save_state` writes for each process (checkpointing.py of 1.15)."""
+FSDP = re.compile(r"pytorch_model_fsdp(_\d+)?(_rank\d+)?\.bin")
+"""The one name under which accelerate looks for FSDP's whole model (utils/fsdp_utils.py of 1.15, `load_fsdp_model`)."""
+NOT_CHOSEN = "other weights than those that --weights takes"
+TWIN = "the same weights once more"
+NOT_FOLLOWED = "not followed"
+MORE = ""
+"""Called as weights are, and something else."""
+MAX_NAMED = 5
+Sets = Mapping[str, list[Weights]]
+"""{folder inside, with `/`, or empty for the folder itself: its sets of weights}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Companions:
+    """What comes along into an output folder, and what does not."""
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    """{name in the output, with `/`: the regular file that it is a copy of}: all of them, whole, never opened."""
+    left: tuple[str, ...] = ()
+    """What stays behind, each with the reason, for people."""
+    same: Mapping[str, str] = field(default_factory=dict)
+    """{name: file} of what stays because it is the weights that were read, by its name or because it was compared."""
+
+
+def companions(
+    folder: str,
+    read: Iterable[str],
+    output: str,
+    twins: Iterable[str] = (),
+    others: Iterable[str] = (),
+    more: Iterable[str] = (),
+) -> Companions:
+    """The other files of an input folder; `read` are the files of its checkpoint, `output` is where it goes.
+
+    `twins` are files that hold the same once more, as comparing showed, `others` weights that were not chosen, and
+    `more` files that are only called as weights are.
+    The one place where it is decided what comes along.  OSError where the folder cannot be listed.
+    """
+    settled = ((more, MORE), (others, NOT_CHOSEN), (twins, TWIN))
+    known = {os.path.abspath(path): why for paths, why in settled for path in paths}
+    found = _Found(folder, list(read), output, known)
+    waiting = [""]
+    while waiting:
+        place = waiting.pop()
+        items = sorted(os.scandir(os.path.join(folder, place)), key=lambda item: item.name)
+        waiting += [name for item in items if (name := found.add(item, place))]
+    found.left += (f"in folder {place!r}: {COPY}: {some(names, MAX_NAMED)}" for place, names in found.copies.items())
+    if found.hidden:
+        found.left.append(f"hidden: {some(found.hidden, MAX_NAMED)}")
+    return Companions(dict(sorted(found.files.items())), tuple(found.left), found.same)
+
+
+def of_place(folder: str, place: str, sets: Sets, output: str) -> Companions:
+    """The files that come along from one place of a folder with several, without those of the places inside it."""
+    prefix = f"{place}/" if place else ""
+    mine = sets.get(place, [])
+    read = [file.path for one in mine for file in one.checkpoint.files]
+    inside = [os.path.join(folder, other) for other in sets if other != place and other.startswith(prefix)]
+    return companions(
+        os.path.join(folder, place) if place else folder,
+        [*read, *inside],
+        output,
+        [path for one in mine for path in one.twins],
+        [path for one in mine for path in one.others],
+        [path for one in mine for path in one.more],
+    )
+
+
+class _Found:
+    """What is found in a folder, one item after the other."""
+
+    def __init__(self, folder: str, read: list[str], output: str, known: Mapping[str, str]) -> None:
+        self.files: dict[str, str] = {}
+        self.left: list[str] = []
+        self.same: dict[str, str] = {}
+        self.hidden: list[str] = []
+        self.copies: dict[str, list[str]] = {}
+        """{folder of exports: names of the weights in it}"""
+        self._skipped = {os.path.abspath(path) for path in (*read, output)} | {os.path.realpath(output)}
+        self._real = set(map(os.path.realpath, self._skipped))
+        self._is_beside = any(os.path.dirname(path) == os.path.abspath(folder) for path in self._skipped)
+        """Whether the weights that are read are in the folder itself."""
+        self._stems = stems(read)
+        self._known = known
+        self._reach = _reach(folder)
+
+    def add(self, item: os.DirEntry[str], place: str) -> str:
+        """Take in one item of the folder `place`; its name where it is a folder to look into, else nothing."""
+        name = f"{place}/{item.name}" if place else item.name
+        path, real = os.path.abspath(item.path), os.path.realpath(item.path)
+        if path in self._skipped or (real in self._skipped and not item.is_symlink()):
+            return ""
+        if item.name.startswith(".") and item.name not in HIDDEN_DATA:
+            self.hidden.append(name)
+        elif item.is_dir(follow_symlinks=False):
+            if self._is_read_from(path) or not (why := self._folder_stays(item, place)):
+                return name
+            self.left.append(f"folder {name!r}: {why}")
+        elif why := _refusal(item, real, self._reach):
+            self.left.append(f"file {name!r}: {why}")
+        elif self._is_beside and _is_of_exports(_top(place)) and _is_export(item.name):
+            self.copies.setdefault(_top(place), []).append(name)
+        elif why := self._known[path] if path in self._known else "" if place else self._named_as_weights(name, path):
+            self.left.append(f"file {name!r}: {why}")
+            if why != NOT_CHOSEN:
+                self.same[name] = real
+        else:
+            self.files[name] = real
+        return ""
+
+    def _named_as_weights(self, name: str, path: str) -> str:
+        """Why a file beside the weights stays by its name alone, or nothing; also a link to weights that are read."""
+        if os.path.realpath(path) in self._real:
+            return TWIN
+        return "" if INDEX.search(name.lower()) and not is_index(path) else same_weights(name, self._stems)
+
+    def _folder_stays(self, item: os.DirEntry[str], place: str) -> str:
+        """Why a folder stays, or nothing."""
+        if _is_any(item.name, CACHES):
+            return "what Python made of its modules"
+        if self._is_beside and _is_any(item.name, PACKAGES) and (not place or _is_of_exports(_top(place))):
+            return COPY
+        is_checkpoint = _is_any(item.name, CHECKPOINTS) and item.name != _latest(os.path.dirname(item.path))
+        return "a checkpoint of its own" if is_checkpoint and _holds_state(item.path) else ""
+
+    def _is_read_from(self, folder: str) -> bool:
+        """Whether something inside a folder is read: then it is no other checkpoint."""
+        return any(path.startswith(os.path.join(folder, "")) for path in self._skipped)
+
+
+def _top(place: str) -> str:
+    """The first folder of a path with `/`."""
+    return place.partition("/")[0]
+
+
+def _holds_state(folder: str) -> bool:
+    """Whether a folder, or one inside, has files with names of weights or of a training's state."""
+    files = (name for _, _, names in os.walk(folder) for name in names)
+    return any(name.lower().endswith((*SAME_SUFFIXES, ".distcp")) or is_training_state(name) for name in files)
+
+
+def _is_of_exports(top: str) -> bool:
+    return bool(top) and _is_any(top, COPIES)
+
+
+def _is_export(name: str) -> bool:
+    """Whether a file in a folder of exports holds the weights there, as its name says.
+
+    The stems are those of models: `original/consolidated.00.pth` is one, and `onnx/calibration.npz` is something else.
+    """
+    return any(_stem(name) in group for group in STEMS) or bool(_matched(name, EXPORTS)) or _is_any(name, EXPORT_DATA)
+
+
+def _is_any(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name.lower(), pattern) for pattern in patterns)
+
+
+def _latest(folder: str) -> str:
+    """The folder inside that DeepSpeed resumes from, if any: part of this checkpoint, and none of its own."""
+    try:
+        with open(os.path.join(folder, LATEST), encoding="utf-8") as file:
+            return file.read(256).strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _refusal(item: os.DirEntry[str], real: str, reach: tuple[str, ...]) -> str:
+    """Why a file cannot be taken along, or nothing; FormatError where the system does not say what it is."""
+    try:
+        status = os.stat(real, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise unreadable(item.path, error) from None
+        return f"cannot be read: {error.strerror}"
+    if stat.S_ISDIR(status.st_mode):
+        return f"a link to a folder, {NOT_FOLLOWED}"
+    if not stat.S_ISREG(status.st_mode):
+        return "no regular file"
+    if item.is_symlink() and not (_is_blob(real) or any(real.startswith(os.path.join(root, "")) for root in reach)):
+        return f"a link that leads out of the folder, {NOT_FOLLOWED}"
+    return ""
+
+
+def _is_blob(path: str) -> bool:
+    """Whether a file is in a hub's cache: `models--x--y/blobs/HASH`.
+
+    huggingface_hub before 0.23 made folders of links there (`local_dir_use_symlinks` of `snapshot_download`).
+    """
+    *_, repository, blobs, _ = ["", "", *path.split(os.sep)]
+    return blobs == "blobs" and repository.startswith("models--")
+
+
+def stems(read: Iterable[str]) -> frozenset[str]:
+    """The stems of the files of a checkpoint, with those under which libraries look for it in other formats.
+
+    >>> sorted(stems(["a/pytorch_lora_weights.safetensors"]))
+    ['pytorch_lora_weights']
+    >>> "tf_model" in stems(["model-00001-of-00002.safetensors"])
+    True
+    """
+    own = {stem for path in read if (stem := _stem(os.path.basename(path)))}
+    return frozenset(own.union(*(group for group in STEMS if own.intersection(group))))
+
+
+def _stem(name: str) -> str:
+    """What of the name of a weights file or index is the same in every format; empty for other names.
+
+    >>> _stem("model-00001-of-00002.fp16.safetensors"), _stem("tf_model.h5.index.json"), _stem("model.json")
+    ('model', 'tf_model', '')
+    """
+    if not name.endswith(SAME_SUFFIXES) and not INDEX.search(name):
+        return ""
+    return SHARD.sub("", name).split(".")[0]
+
+
+def same_weights(name: str, stems: Iterable[str]) -> str:
+    """Why a file beside weights of these stems is the same weights once more; nothing where it is something else.
+
+    `model.optim.pt` is something else: a name of weights has no more than a number or a variant behind its stem.
+
+    >>> same_weights("flax_model.msgpack", {"model", "flax_model"})
+    'the same weights in another format or variant, by its name'
+    >>> same_weights("optimizer.bin", {"model"}), same_weights("model_1.safetensors", {"model"})
+    ('', '')
+    """
+    if _stem(name) not in stems:
+        return _matched(name, EXPORTS)
+    if name.lower().endswith(MAIN) and not SHARD.search(name) and not _is_plain(name):
+        return ""
+    return (
+        "an index of the same weights, by its name"
+        if INDEX.search(name.lower())
+        else "the same weights in another format or variant, by its name"
+    )
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name has nothing between its stem and its suffix but a number or the name of a variant.
+
+    >>> [_is_plain(name) for name in ("model.bin", "model.fp16.safetensors", "consolidated.00.pth", "model.optim.pt")]
+    [True, True, True, False]
+    """
+    _, *between, _ = name.lower().split(".")
+    return len(between) < 2 and all(VARIANT.fullmatch(word) for word in between)
+
+
+def _matched(name: str, table: Iterable[tuple[str, tuple[str, ...]]]) -> str:
+    """Why a table keeps a name back, or nothing."""
+    return next((why for why, patterns in table if _is_any(name, patterns)), "")
+
+
+def bring(staged: Staged, files: Mapping[str, str], progress: Progress) -> None:
+    """Copy what comes along into an output in the making; optimizers can be larger than the weights.
+
+    FormatError where a file cannot be read, OutputError where the disk refuses.
+    """
+    if files:
+        with progress("copy", sum(map(_nbytes, files.values()))) as advance:
+            copy_whole(staged, files, advance)
+
+
+def _nbytes(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0  # copying says why
+
+
+ONE_FILE = {"adapter_model": "PEFT", "pytorch_lora_weights": "diffusers", "open_clip_model": "open_clip"}
+"""Stems of weights whose library opens one file of that name, and no index: `load_peft_weights` in
+utils/save_and_load.py of PEFT 0.21, `_best_guess_weight_name` in loaders/lora_base.py of diffusers 0.42, and
+`download_pretrained_from_hf` in pretrained.py of open_clip 3.3."""
+
+
+def link_warnings(found: Companions) -> Iterator[str]:
+    """Links that did not come along: what opened the folder may miss what they lead to."""
+    yield from (f"left out: {text}" for text in found.left if text.endswith(NOT_FOLLOWED))
+
+
+def check_one_file(folder: str, stem: str, shards: bool) -> None:
+    """PlanError where weights would become shards that their own library does not open."""
+    if shards and (library := ONE_FILE.get(stem.rpartition("/")[2])):
+        raise PlanError(
+            f"{folder}: {library} opens {stem}.safetensors alone, and no shards of it",
+            hint="take each folder alone, without --max-shard-size",
+        )
+
+
+def check_resumes(folder: str, read: Iterable[str], found: Companions, shards: bool) -> None:
+    """PlanError where a run could not resume from the output of a folder; `shards` are more than the input has.
+
+    What comes along is of no use where its library does not find the weights beside it.
+    """
+    names = [os.path.basename(path) for path in read]
+    fsdp = next((name for name in names if FSDP.fullmatch(name)), None)
+    if fsdp is not None:
+        path = quote(os.path.join(folder, fsdp))
+        raise PlanError(
+            f"{folder}: accelerate finds the weights of this FSDP run as {fsdp} alone; beside safetensors it would not "
+            "resume",
+            hint=f"paramtool dedup {path} -o FOLDER/{fsdp} writes that file alone; copy the others beside it",
+        )
+    if shards and any(fnmatchcase(name, ACCELERATE) for name in found.files):
+        raise PlanError(
+            f"{folder}: accelerate's load_state opens weights of one file, and no shards; it would not resume",
+            hint="dedup the folder alone, without --max-shard-size",
+        )
+
+
+def check_names(written: Iterable[str], files: Iterable[str], folder: str) -> None:
+    """PlanError where one of the `files` that come along has the name of a file that is written."""
+    names = {name.casefold(): name for name in files}
+    for name in written:
+        if other := names.get(name.casefold()):
+            raise PlanError(
+                f"{folder}: {other!r} would come along, and the output writes {name!r}",
+                hint="move that file out of the folder, or name the weights file itself: nothing comes along then",
+            )
+
+
+def other_weights(files: Iterable[str]) -> list[str]:
+    """Those of the files that came along that have names of weights: copied as they are, not read, no smaller."""
+    ends = suffixes()
+    return [name for name in files if name.endswith(ends) and not is_training_state(name.rpartition("/")[2])]
+
+
+def optimizer_warnings(files: Iterable[str]) -> Iterator[str]:
+    """Optimizers that came along beside weights that were converted, and are not."""
+    states = [name for name in files if is_training_state(name) and "optimizer" in name]
+    if states:
+        yield (
+            f"came along as they are, and do not fit the converted weights: {some(states, MAX_NAMED)}; "
+            "a run does not resume"
+        )
+
+
+def _reach(folder: str) -> tuple[str, ...]:
+    """Where links may lead: into the folder itself, and into the blobs beside the snapshots of a hub's cache.
+
+    `models--x--y/snapshots/REVISION/config.json -> ../../blobs/HASH` (huggingface_hub, "Understand caching").
+    """
+    real = os.path.realpath(folder)
+    snapshots = os.path.dirname(real)
+    if os.path.basename(snapshots) != "snapshots":
+        return (real,)
+    return (real, os.path.join(os.path.dirname(snapshots), "blobs"))
+
+
+def unseen_warnings(plan: Plan, target: str, tied: Iterable[str] = ()) -> Iterator[str]:
+    """Names of an output folder that loaders without paramtool will miss.
+
+    Tied names follow from the model's own tie, those of `tied` as well.  What stands elsewhere because its bytes are
+    equal, as a part or a transpose of another tensor, or is calculated, only the alias record knows.
+    """
+    found = {*tied, *(target.name for target in plan.targets)}
+    relations = plan.relations()
+    found |= {a.name for a in plan.aliases if a.evidence != "content" and relations[a.name] == "same"}
+    unseen = [name for name in plan.order if name not in found]
+    if unseen:
+        mends = f"paramtool export {quote(target)} --all-names -o {quote(f'{target}.plain')}"
+        are = "is" if len(unseen) == 1 else "are"
+        yield (
+            f"{len(unseen)} of {plural(len(plan.order), 'name')} {are} in the alias record only, which from_pretrained "
+            f"does not read: {some(unseen, MAX_NAMED)}; with every name: {mends}"
+        )

@@ -1,0 +1,421 @@
+"""What every job that writes a checkpoint shares: where it goes, how it is laid out, written and proved."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from itertools import pairwise
+from shlex import quote
+from typing import NamedTuple, Protocol, TypeVar
+
+from paramtool import formats
+from paramtool.commands._differences import following, memory_differences, object_differences
+from paramtool.commands.output.options import ObjectOptions, WriteOptions
+from paramtool.commands.output.sidecars import (
+    Companions,
+    bring,
+    check_names,
+    check_one_file,
+    check_resumes,
+    companions,
+    link_warnings,
+)
+from paramtool.commands.output.writers import Fitted, Keeping, Writer, check_name, is_named_for, writer_for
+from paramtool.commands.progress import Advance, Path, Progress
+from paramtool.engine.read.source import Source
+from paramtool.engine.write.arithmetic import prove
+from paramtool.engine.write.places import NOTHING, check_apart, check_place
+from paramtool.engine.write.staging import Staged
+from paramtool.engine.write.verify import by_name
+from paramtool.engine.write.writer import make_folder, write
+from paramtool.errors import OutputError, ParamtoolError, UnreadableError, UnsafeError, UsageError, listed
+from paramtool.formats.files import is_folder
+from paramtool.formats.folder.weight_names import Weights, WeightsName, index_parts
+from paramtool.formats.output import OutputFile
+from paramtool.formats.policy import told
+from paramtool.formats.safetensors import write as safetensors
+from paramtool.formats.tree import complete
+from paramtool.model import alias
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
+from paramtool.model.plan import Plan
+from paramtool.model.view import View
+
+SHARD_NBYTES = 5_000_000_000
+"""What a sharded input is sharded to again: transformers' own choice."""
+
+
+def default_output(path: Path, folder: bool, word: str = "dedup") -> str:
+    """`model.pt` gives `model.dedup.safetensors`, a folder or an index gives a folder `NAME.dedup` beside it."""
+    given = os.fspath(path)
+    path = os.path.normpath(given)
+    if os.path.basename(path) in ("", os.curdir, os.pardir):
+        path = os.path.realpath(given)  # `.` has no name of its own, and beside it is not inside it
+    base = os.path.basename(path)
+    if is_folder(path):
+        return f"{path}.{word}"
+    index = index_parts(base)
+    stem = index[0].split(".")[0] if index else os.path.splitext(base)[0]
+    name = f"{stem}.{word}" if folder else f"{stem}.{word}.safetensors"
+    return os.path.join(os.path.dirname(path), name)
+
+
+class Destination(NamedTuple):
+    """Where an output goes, and in which form."""
+
+    path: str
+    is_folder: bool
+    max_shard_nbytes: int | None
+    """Shards of at most so many bytes and their index; None for one file."""
+    companions: Companions = Companions()
+    """The other files of an input folder, which come along into a folder."""
+    folder: str = ""
+    """The input folder, where a folder becomes a folder, which other programs open as they opened the input."""
+    read: tuple[str, ...] = ()
+    """Every file that the command reads; none is ever overwritten."""
+    name: WeightsName = WeightsName()
+    """What the weights of a folder are called."""
+    inside: str = ""
+    """The folder inside the output that they go to, with `/`, where several sets go to one output."""
+    is_alone: bool = True
+    """Whether no other set goes to the same folder."""
+
+    @property
+    def is_of_folder(self) -> bool:
+        """Whether a folder becomes a folder."""
+        return bool(self.folder)
+
+    @property
+    def writer(self) -> Writer:
+        """The format that it is written in."""
+        return writer_for(self.path, self.is_folder)
+
+    def files(self, outputs: Iterable[OutputFile]) -> tuple[str, ...]:
+        """The files of the output, as paths, companions included."""
+        names = [*(out.name for out in outputs), *self.companions_inside()]
+        return tuple(os.path.join(self.path, name) if name else self.path for name in names)
+
+    def companions_inside(self) -> dict[str, str]:
+        """{name in the output: the file that it is a copy of}"""
+        return {self._placed(name): file for name, file in self.companions.files.items()}
+
+    @property
+    def name_inside(self) -> WeightsName:
+        """What the weights of a folder are called, with the folder inside the output."""
+        return replace(self.name, stem=self._placed(self.name.stem))
+
+    def shown(self, outputs: Sequence[OutputFile]) -> str:
+        """The path that reads this set alone."""
+        if not self.is_folder or self.is_alone:
+            return os.path.join(self.path, self.inside) if self.inside else self.path
+        return os.path.join(self.path, outputs[-1].name)
+
+    def placed(self, outputs: Iterable[OutputFile]) -> tuple[OutputFile, ...]:
+        """Files of the one folder inside as files of the output."""
+        return tuple(replace(out, name=self._placed(out.name)) for out in outputs)
+
+    def _placed(self, name: str) -> str:
+        return f"{self.inside}/{name}" if self.inside else name
+
+
+def place(
+    path: Path,
+    output: Path | None,
+    opened: Weights,
+    max_shard_nbytes: int | None,
+    force: bool,
+    word: str,
+    brings: Mapping[str, str] = NOTHING,
+    others: Iterable[Path] = (),
+) -> Destination:
+    """Where the output goes; an error where it may not go there, as in the place of the input or of `others`.
+
+    Those are files that are read beside the input, such as a list of names.  A folder gives a folder, with one file or
+    with shards as it has itself, unless the output is named as a file.
+    """
+    whole = opened.checkpoint
+    asked = max_shard_nbytes is not None
+    given = is_folder(path)
+    folder = asked or given or whole.format.startswith("sharded")
+    target = os.fspath(output) if output is not None else default_output(path, folder, word)
+    if output is not None and is_named_for(target, writer_for(target)):
+        if asked:
+            raise UsageError(f"{target}: shards need a folder", hint=f"-o {quote(os.path.splitext(target)[0])}")
+        folder = False
+    check_name(target, folder)
+    if folder and not asked and whole.format.startswith("sharded"):
+        max_shard_nbytes = SHARD_NBYTES
+    weights = [file.path for file in whole.files]
+    read = (*weights, *(os.fspath(other) for other in others), *brings.values())
+    if folder and given:
+        check_apart(target, [os.fspath(path)])
+    beside = Companions()
+    if folder and given:
+        beside = companions(os.fspath(path), weights, target, opened.twins, opened.others, opened.more)
+        is_cut = max_shard_nbytes is not None and not whole.format.startswith("sharded")
+        check_resumes(os.fspath(path), weights, beside, is_cut)
+    if folder:
+        beside = replace(beside, files={**beside.files, **brings})
+    name = opened.name if given or opened.name.is_usual else WeightsName()
+    if folder:
+        check_one_file(target, name.stem, max_shard_nbytes is not None and not whole.format.startswith("sharded"))
+    check_place(target, folder, force, read, beside.files, (name,))
+    of = os.fspath(path) if folder and given else ""
+    return Destination(target, folder, max_shard_nbytes, beside, of, read, name)
+
+
+def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> tuple[OutputFile, ...]:
+    """The files of an output; a folder of which nothing is stored has one file instead of shards."""
+    if where.max_shard_nbytes is not None and plan.targets:
+        outputs = safetensors.lay_out_sharded(plan, where.max_shard_nbytes, where.name, align)
+    else:
+        outputs = where.writer.lay_out(plan, align)
+        if where.is_folder:
+            outputs = tuple(replace(out, name=where.name.file) for out in outputs)
+    if where.is_folder:
+        outputs = where.placed(outputs)
+        check_names((out.name for out in outputs), where.companions_inside(), where.path)
+    return outputs
+
+
+NEEDED = ("numpy", "ml_dtypes")
+"""What writing and proving import: a signal inside such an import can end up as any error, or pass unseen."""
+
+
+def ready(plan: Plan, writer: Writer, verify: bool) -> None:
+    """Import what writing needs, before there is a temporary file that a signal must not leave behind."""
+    copies = (copy for target in plan.targets for copy in target.copies)
+    if verify or not all(copy.is_plain and copy.terms[0][1].is_contiguous for copy in copies):
+        for name in (*NEEDED, *writer.needs):
+            import_module(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A plan with everything that carrying it out needs."""
+
+    checkpoint: Checkpoint
+    plan: Plan
+    outputs: tuple[OutputFile, ...]
+    where: Destination
+    expected: Mapping[str, Entry] = field(default_factory=dict)
+    """Entries of the source that the output holds under their own names, memories included."""
+    windows: Mapping[str, Entry] = field(default_factory=dict)
+    """Entries of the source that the output holds under their own names, as windows on other tensors."""
+    made: frozenset[str] = frozenset()
+    """Names that the source does not have."""
+
+    @property
+    def writer(self) -> Writer:
+        """The format of the output."""
+        return self.where.writer
+
+    def rehearse(self) -> None:
+        """Whether it could be carried out, as far as the source says: its limits, and what the plan requires of it."""
+        with Source(self.checkpoint) as source:
+            source.check_inflated(self.plan.sources())
+            prove(self.plan.requires, source)
+
+    def write(self, staged: Staged, verify: bool, progress: Progress) -> None:
+        """Prove what the plan requires, write into an output in the making, and read back."""
+        with Source(self.checkpoint) as source:
+            prove(self.plan.requires, source)
+            bring(staged, self.where.companions_inside(), progress)
+            make_folder(staged, self.where.inside)
+            with progress("write", self.plan.nbytes) as advance:
+                write(staged, self.outputs, source, advance)
+            if verify:
+                with progress("verify", 2 * self.plan.nbytes) as advance, read_back(staged):
+                    self._prove(staged.file, source, advance)
+
+    def _prove(self, place: Callable[[str], str], source: Source, advance: Advance) -> None:
+        """Open what was written with somebody else's code, and compare every name with its source."""
+        found = [
+            difference
+            for output in self.outputs
+            if output.name.endswith(".safetensors") or not output.name
+            for difference in self.writer.differences(place(output.name), output, source, advance)
+        ]
+        found = found or list(self._differences_by_name(place(self.outputs[-1].name), advance))
+        if found:
+            source.check_unchanged()
+            raise unproved(self.where.path, found)
+
+    def _differences_by_name(self, path: str, advance: Advance) -> Iterator[str]:
+        written = formats.read_file(path)
+        old = replace(written, entries={n: e for n, e in written.entries.items() if n not in self.made})
+        known = {target.name for target in self.plan.targets} if self.writer.compares_values else ()
+        expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
+        yield from by_name(old, expected, known, advance)
+        yield from memory_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
+        planned = replace(written, objects=complete(self.plan.objects, self.plan.order))
+        yield from object_differences(written, planned).differences
+
+
+@contextmanager
+def read_back(staged: Staged) -> Iterator[None]:
+    """Errors of what was written as errors of the output, under the path that it would have had."""
+    try:
+        yield
+    except (ParamtoolError, OSError) as error:
+        told = str(error) if isinstance(error, ParamtoolError) else f"{staged.temporary}: {error.strerror or error}"
+        if staged.temporary not in told:
+            raise
+        told = told.replace(staged.temporary, staged.path)
+        if not isinstance(error, (UnreadableError, OSError)):
+            raise unproved(staged.path, [told]) from None
+        raise OutputError(
+            f"{told}: it was written, and not kept, since it cannot be read back",
+            hint="the disk may fail; -o writes elsewhere",
+        ) from None
+
+
+def unproved(path: str, found: Sequence[str]) -> OutputError:
+    """The error for an output that is not what was planned."""
+    return OutputError(
+        listed(f"{path}: does not read back as its source, so it was not kept:", found),
+        hint="the disk fails, or paramtool has a defect; please report it with the input's `inspect --json`",
+    )
+
+
+def carry_out(
+    works: Sequence[Work], force: bool, verify: bool, progress: Progress, beside: Mapping[str, str] = NOTHING
+) -> list[Written]:
+    """Write works that go to one output, with other files `beside` them, and move it to its place when all is right."""
+    for work in works:
+        ready(work.plan, work.writer, verify)
+    where = works[0].where
+    known = {name: file for work in works for name, file in work.where.companions_inside().items()} | dict(beside)
+    read = [name for work in works for name in work.where.read]
+    weights = [work.where.name_inside for work in works]
+    folders = {"": where.folder} if where.folder else {}
+    cloned = [0]
+    with Staged(where.path, where.is_folder, force, read, known, weights, folders) as staged:
+        bring(staged, beside, progress)
+        for work in works:
+            work.write(staged, verify, progress)
+            cloned.append(staged.cloned)
+        staged.commit()
+    done = [Written(after - before) for before, after in pairwise(cloned)]
+    return [replace(done[0], notes=tuple(staged.notes)), *done[1:]]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What carrying out a plan came to, beside its output."""
+
+    cloned_nbytes: int = 0
+    """Bytes of the output that share their blocks with its source."""
+    notes: tuple[str, ...] = ()
+    """What was done about the leftovers of runs that were killed."""
+
+    def into(self, report: R) -> R:
+        """A report of a command, which has fields for both, with them."""
+        warnings = (*self.notes, *report.warnings)
+        return replace(report, cloned_nbytes=self.cloned_nbytes, warnings=warnings)  # type: ignore[type-var]
+
+
+class Report(Protocol):
+    """What the reports of commands that write have in common here."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
+
+R = TypeVar("R", bound=Report)
+
+
+def done(report: R, work: Work, options: WriteOptions, progress: Progress) -> R:
+    """The report of a command once its work is carried out; of a dry run, once it is known that it could be."""
+    if options.dry_run:
+        work.rehearse()
+        return report
+    return carry_out([work], options.force, options.verify, progress)[0].into(report)
+
+
+def allow(checkpoint: Checkpoint, output: Path | None = None) -> list[str]:
+    """Warnings for what the output cannot keep as it is; UnsafeError for a tensor that only a call would make.
+
+    These are unknown names that were allowed, or hold data, and ties that a pending sign is in the way of.
+    """
+    where = checkpoint.files[0].path
+    needed = [u for u in checkpoint.unknown if u.needed_by]
+    if needed:
+        raise UnsafeError(
+            listed(
+                f"{where}: tensors cannot be read without running code from the pickle, which is never done:",
+                [told(one) for one in needed],
+            ),
+            hint="no option helps; `paramtool inspect` shows the rest of the file",
+        )
+    called = [u for u in checkpoint.unknown if u.called]
+    held = [u.path for u in checkpoint.unknown if not u.called]
+    warnings = [f"called by the pickle, not run, and left out: {u.path}{u.arguments}" for u in called]
+    if held and writer_for(output or "").keeps_foreign_objects:
+        warnings.append(f"objects of unknown classes are kept as plain data, without their class: {', '.join(held)}")
+    return [*warnings, *_separated_warnings(checkpoint)]
+
+
+def _separated_warnings(checkpoint: Checkpoint) -> Iterator[str]:
+    """Ties that break because a conjugation or negation is carried out."""
+    where = checkpoint.files[0].path
+    for text in following(alias.parted(checkpoint)):
+        yield f"{text} in {where}; conjugated and negated views are stored resolved, so that they stand apart"
+
+
+def other_sections(whole: Checkpoint, only: str | None) -> Iterator[str]:
+    """What of a checkpoint is not in one section, for people."""
+    others = [section.name for section in whole.sections if section.name != only]
+    if only is not None and others:
+        yield f"section{'s' if len(others) > 1 else ''} {', '.join(others)}"
+
+
+def left_out(checkpoint: Checkpoint, plan: Plan) -> Iterator[str]:
+    """The tensors of a checkpoint that are not in an output, for people."""
+    kept = set(plan.order)
+    for name, entry in checkpoint.entries.items():
+        if name not in kept:
+            yield f"tensor {name!r}: {why_not_plain(entry)}"
+
+
+def keeping(options: ObjectOptions) -> Keeping:
+    """What becomes of objects; whoever allows unknown calls has their results, and objects beside them, left out."""
+    return Keeping(options.skip_unsupported or options.allow_unknown, options.plain, options.strict)
+
+
+def lost_warnings(fitted: Fitted, output: str) -> Iterator[str]:
+    """What the output cannot hold and nobody asked to leave out; the first line of a report."""
+    if fitted.lost:
+        some = "; ".join(fitted.lost[:MAX_LOST]) + (f" and {n} more" if (n := len(fitted.lost) - MAX_LOST) > 0 else "")
+        yield f"{output} does not hold {some}; -o NAME.pt does, and --strict makes this an error"
+
+
+MAX_LOST = 5
+
+
+def why_not_plain(entry: Entry) -> str:
+    """What an entry is that keeps it out of an output."""
+    match entry.value:
+        case View(dtype=dtype):
+            return dtype.name
+        case Compound(kind=kind):
+            return kind
+        case NoData(why=why):
+            return why
+        case Unreadable(needs=needs):
+            return f"needs {needs}"
+
+
+def name_warnings(where: Destination) -> Iterator[str]:
+    """A name inside a folder that its loader does not look for, and links that lead nowhere in the output."""
+    yield from link_warnings(where.companions)
+    if where.is_folder and where.name.stem.endswith("_model_states"):  # deepspeed/runtime/engine.py, _get_ckpt_name
+        yield f"{where.path}: DeepSpeed resumes from {where.name.stem}.pt alone; it does not read {where.name.file}"
+
+
+def flat_pair_warnings(plan: Plan, writer: Writer) -> list[str]:
+    """Aliases for which the user's own metadata leaves no flat pair."""
+    taken = writer.taken_flat_pairs(plan)
+    return [f"metadata has the key {name!r} already, so no flat pair was written for this alias" for name in taken]

@@ -1,0 +1,187 @@
+"""The formats that can be written, as a table: the suffix of an output chooses the row."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from shlex import quote
+
+from paramtool.commands.progress import Path
+from paramtool.engine.read.source import Source
+from paramtool.engine.write.verify import Advance, by_safetensors, by_zipfile
+from paramtool.errors import PlanError, UsageError, listed
+from paramtool.formats import table
+from paramtool.formats.output import OutputFile
+from paramtool.formats.safetensors import write as safetensors
+from paramtool.formats.safetensors.dtypes import CODE_OF
+from paramtool.formats.torch import write as torch_write
+from paramtool.formats.torch.write_objects import How
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What becomes of objects that the output cannot hold as they are."""
+
+    skip: bool = False
+    """Leave them out, by name."""
+    plain: bool = False
+    """Write objects of a torch file as dicts, lists, numbers and strings."""
+    strict: bool = False
+    """Refuse to leave anything out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A plan that one format holds."""
+
+    plan: Plan
+    left_out: tuple[str, ...] = ()
+    """What it does not hold, for people."""
+    needs: tuple[str, ...] = ()
+    """Classes that `torch.load(weights_only=True)` refuses."""
+    changed: tuple[str, ...] = ()
+    """Objects that it holds as plain values, since that was asked for; for people."""
+    lost: tuple[str, ...] = ()
+    """What nobody asked to leave out, and is: the first line of the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """How one format is written."""
+
+    name: str
+    """As people say it."""
+    suffixes: tuple[str, ...]
+    """Names that end so are of this format."""
+    lay_out: Callable[[Plan, int], tuple[OutputFile, ...]]
+    """One file for a plan, its tensor data beginning at a multiple of so many bytes."""
+    refusals: Callable[[Mapping[str, str]], Mapping[str, str]]
+    """Of {name: dtype}, {name: why the format has no form for it}."""
+    fit: Callable[[Plan, Checkpoint, Keeping], Fitted]
+    """The plan with what of its objects the format holds; PlanError where that is too little."""
+    taken_flat_pairs: Callable[[Plan], Iterable[str]]
+    """Aliases for which the metadata has no room for a flat pair."""
+    differences: Callable[[str, OutputFile, Source, Advance], Iterable[str]]
+    """What somebody else's code finds wrong in a file that was written."""
+    needs: tuple[str, ...]
+    """What that code and the writing import."""
+    compares_values: bool
+    """Whether that code compares the values of stored tensors with their source."""
+    ties_what_stands_once: bool
+    """Whether all names on one run of bytes share memory when loaded, so that equal bytes have to stand twice."""
+    holds_derived: bool
+    """Whether tensors that are calculated on load can be recorded."""
+    keeps_foreign_objects: bool
+    """Whether objects of unknown classes are kept as plain data."""
+
+
+def _fit_safetensors(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
+    """Objects go into the metadata, but for what that cannot hold."""
+    lost = (*safetensors.left_out_objects(plan), *torch_write.memory_formats(plan, checkpoint))
+    if lost and keeping.strict:
+        head = f"{plan.source}: no room in safetensors for what follows:"
+        raise PlanError(listed(head, lost), hint="-o NAME.pt holds them; without --strict they are left out and named")
+    return Fitted(plan, lost, lost=lost)
+
+
+def _fit_torch(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
+    """Objects of the closed table go into the pickle, the arrays among them with their bytes."""
+    called = frozenset(unknown.path for unknown in checkpoint.unknown if unknown.called)
+    found = torch_write.fitted(plan, How(keeping.skip and not keeping.strict, keeping.plain, called))
+    torch_write.refuse(plan, found)
+    inside = torch_write.arrays(found.tree)
+    content = {}
+    if inside:
+        views = checkpoint.views()
+        with Source(checkpoint) as source:
+            content = {name: source.array(views[name]).all().tobytes(order) for name, order in inside.items()}
+    return Fitted(replace(plan, objects=found.tree, inline=content), found.left_out, found.needs, found.changed)
+
+
+def _by_safetensors(path: str, output: OutputFile, source: Source, advance: Advance) -> Iterable[str]:
+    return by_safetensors(path, output.targets, CODE_OF, source, advance)
+
+
+def _by_zipfile(path: str, output: OutputFile, source: Source, advance: Advance) -> Iterable[str]:
+    return by_zipfile(path, advance)
+
+
+def _torch_file(plan: Plan, align: int) -> tuple[OutputFile, ...]:
+    """Every member of a torch file begins at a multiple of 64 bytes, as torch has it, whatever is asked."""
+    if align != safetensors.ALIGN:
+        raise UsageError("a torch file has an alignment of its own, 64 bytes", hint="--align is for safetensors")
+    return torch_write.lay_out(plan)
+
+
+SAFETENSORS = Writer(
+    name="safetensors",
+    suffixes=table.find("safetensors").written,
+    lay_out=safetensors.lay_out,
+    refusals=safetensors.refusals,
+    fit=_fit_safetensors,
+    taken_flat_pairs=safetensors.taken_flat_pairs,
+    differences=_by_safetensors,
+    needs=("safetensors",),
+    compares_values=True,
+    ties_what_stands_once=False,
+    holds_derived=True,
+    keeps_foreign_objects=True,
+)
+TORCH = Writer(
+    name="torch",
+    suffixes=table.find("torch").written,
+    lay_out=_torch_file,
+    refusals=torch_write.refusals,
+    fit=_fit_torch,
+    taken_flat_pairs=lambda plan: (),
+    differences=_by_zipfile,
+    needs=("zipfile", "concurrent.futures"),
+    compares_values=False,
+    ties_what_stands_once=True,
+    holds_derived=False,
+    keeps_foreign_objects=False,
+)
+WRITERS = (SAFETENSORS, TORCH)
+
+
+def writer_for(output: Path, sharded: bool = False) -> Writer:
+    """The format that an output is written in: by its suffix, in any case; safetensors where that says nothing.
+
+    Folders of shards are safetensors.
+    """
+    named = (writer for writer in WRITERS if not sharded and is_named_for(output, writer))
+    return next(named, SAFETENSORS)
+
+
+def is_named_for(output: Path, writer: Writer) -> bool:
+    """Whether a file's suffix is one of the format's."""
+    return os.path.splitext(os.fspath(output))[1].lower() in writer.suffixes
+
+
+def check_name(output: str, is_folder: bool) -> None:
+    """UsageError where the name of an output says another thing than what will be written.
+
+    A file ends in a suffix of its format; a folder does not end as a file of weights does.
+    """
+    stem, suffix = os.path.splitext(output.rstrip(os.sep))
+    written = [suffix for writer in WRITERS for suffix in writer.suffixes]
+    known = suffix.lower() in table.NOT_WRITTEN or suffix.lower() in written
+    if is_folder and known:
+        raise UsageError(f"{output}: is the name of a file ({suffix}); the output is a folder", f"-o {quote(stem)}")
+    is_no_file = output.endswith(os.sep) or (os.path.lexists(output) and not os.path.isfile(output))
+    if is_folder or suffix.lower() in written or not output or is_no_file:
+        return  # `check_place` refuses names that are no files'
+    ends = f"ends in {suffix}" if suffix else "has no suffix, which says the format"
+    raise UsageError(
+        f"{output}: {ends}; what paramtool writes ends in {SAFETENSORS.suffixes[0]}, or in {_listed(TORCH.suffixes)} "
+        "for torch's format",
+        hint=f"-o {quote((stem if known else output) + SAFETENSORS.suffixes[0])}",
+    )
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    """`.a, .b or .c`."""
+    return f"{', '.join(words[:-1])} or {words[-1]}"

@@ -1,0 +1,388 @@
+"""Writing recurrent networks in another layout: fuse, unfuse and convert are this with other defaults."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from paramtool import layouts
+from paramtool.commands.layouts import register_files
+from paramtool.commands.output import unsafe_sidecars
+from paramtool.commands.output.options import ObjectOptions
+from paramtool.commands.output.sidecars import optimizer_warnings
+from paramtool.commands.output.write import (
+    Destination,
+    Work,
+    allow,
+    done,
+    flat_pair_warnings,
+    keeping,
+    laid_out,
+    left_out,
+    lost_warnings,
+    name_warnings,
+    other_sections,
+    place,
+)
+from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.weight_sets import Each, each, opened
+from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
+from paramtool.formats.folder.weight_names import Weights
+from paramtool.layouts.networks import squeezed
+from paramtool.layouts.spec import Facts, parse
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.inflating import limiting
+from paramtool.model.plan import Plan, check
+from paramtool.passes import select
+from paramtool.passes.rnn import convert as relayout_pass
+from paramtool.passes.rnn import stacking
+from paramtool.passes.rnn.convert import Converted
+from paramtool.passes.rnn.find import Found, Wanted, find
+from paramtool.passes.rnn.rewrite import together
+
+if TYPE_CHECKING:
+    from paramtool.guessing.candidates import Candidate
+
+DEFAULT = "torch"
+"""What is written where nobody says another layout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayoutOptions(ObjectOptions):
+    """How networks are found and written."""
+
+    source: str | None = None
+    """The layout they are in, with options: `tf1.basic:forget_bias=0`.  None: what the file says, else torch."""
+    target: str | None = None
+    """The layout that is wanted, with options.  None: torch, or torch.cell for what was fused from cells."""
+    described: bool = False
+    """Where the file describes networks itself, only these are taken."""
+    spec: str = ""
+    """What the file does not say of the networks."""
+    at: tuple[str, ...] = ()
+    """Modules, or patterns that each match one; empty for every network that is found."""
+    ignore: tuple[str, ...] = ()
+    """Patterns of tensors that may stand beside a network without being a part of it; they stay as they are."""
+    stack: tuple[str, ...] = ()
+    """`enc0,enc1=enc` puts networks together as the layers of one, `enc=enc0,enc1` takes one apart."""
+    rename: Mapping[str, str] | None = None
+    """{module: its name in the output}."""
+    keep_names: bool = False
+    """Also record the old names, as windows on the new tensors."""
+    keep_split: bool = False
+    """Also write what the conversion would lose, so that the way back gives the same bytes."""
+    drop_kept: bool = False
+    """Do without what an earlier conversion kept."""
+    layout_files: tuple[Path, ...] = ()
+    """TOML files with layouts of one's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relayouted:
+    """What `convert`, `fuse` or `unfuse` did, or would do."""
+
+    input: str
+    output: str
+    checkpoint: Checkpoint
+    plan: Plan
+    converted: tuple[Converted, ...]
+    untouched: int
+    """Tensors that belong to no converted network."""
+    files: tuple[str, ...]
+    nbytes_before: int
+    nbytes_after: int
+    left_out: tuple[str, ...]
+    warnings: tuple[str, ...]
+    verified: bool
+    written: bool
+    seconds: float
+    companions: tuple[str, ...] = ()
+    """The other files of an input folder that came along, by their names in the output."""
+    cloned_nbytes: int = 0
+    """Bytes of the output that share their blocks with the input."""
+    section: str | None = None
+    """The section of the input that was asked for."""
+    changed: tuple[str, ...] = ()
+    """Objects of a torch output that are plain values now, since that was asked for."""
+    keeps_objects: bool = True
+    """Whether every object of the input is there as what it was."""
+    needs: tuple[str, ...] = ()
+    """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
+
+
+@limiting
+def relayout(
+    path: Path,
+    output: Path | None = None,
+    options: RelayoutOptions | None = None,
+    *,
+    word: str = "",
+    progress: Progress = silent,
+    **more: Any,
+) -> Relayouted:
+    """Write a checkpoint with its recurrent networks in another layout, and everything else as it is.
+
+    `word` is what the default output is called: `model.WORD.safetensors`, and else `model.to-LAYOUT.safetensors`.
+    LayoutError where a network is not found, does not fit, or its bytes break what the conversion requires; nothing is
+    written then.  `more` are fields of `RelayoutOptions` by name.
+    """
+    options = replace(options or RelayoutOptions(), **more)
+    began = time.monotonic()
+    found = _opened(path, options, progress)
+
+    def where() -> Destination:
+        more, called = options.layout_files, word or _word(options)
+        return place(path, output, found, options.max_shard_nbytes, options.force, called, others=more)
+
+    report, work = _prepared(path, found, where, output, options)
+    return replace(done(report, work, options, progress), seconds=time.monotonic() - began)
+
+
+@limiting
+def relayout_each(
+    path: Path,
+    output: Path | None = None,
+    options: RelayoutOptions | None = None,
+    *,
+    word: str = "",
+    progress: Progress = silent,
+    **more: Any,
+) -> Each[Relayouted]:
+    """`relayout` of every set of weights of a folder and of those inside, into one folder that is built alike."""
+    options = replace(options or RelayoutOptions(), **more)
+    register_files(options.layout_files)
+    return each(
+        path,
+        output,
+        lambda at, found, where: _prepared(at, found, lambda: where, None, options),
+        word=word or _word(options),
+        options=options,
+        progress=progress,
+    )
+
+
+def _opened(path: Path, options: RelayoutOptions, progress: Progress) -> Weights:
+    register_files(options.layout_files)
+    return opened(path, options.weights, progress, options)
+
+
+def _word(options: RelayoutOptions) -> str:
+    """What the default output is called after."""
+    return f"to-{layouts.parse(options.target or DEFAULT)[0].replace('.', '-')}"
+
+
+def _prepared(
+    path: Path,
+    source: Weights,
+    choose: Callable[[], Destination],
+    output: Path | None,
+    options: RelayoutOptions,
+) -> tuple[Relayouted, Work]:
+    """The report of what will be written, and the work."""
+    began = time.monotonic()
+    whole = source.checkpoint
+    checkpoint = select.section(whole, options.only) if options.only is not None else whole
+    warnings = allow(checkpoint, output)
+    where = choose()
+    found = _stacked(checkpoint, _find(checkpoint, options), options)
+    _check_renamed(checkpoint, found, options.rename or {})
+    converted = [_convert(checkpoint, one, options) for one in found]
+    apart = where.writer.ties_what_stands_once
+    plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported, apart)
+    check(plan, plan.order, checkpoint.storages)
+    fitted = where.writer.fit(plan, checkpoint, keeping(options))
+    plan = fitted.plan
+    outputs = laid_out(plan, where, options.align)
+    report = Relayouted(
+        input=os.fspath(path) if where.is_alone else source.path,
+        output=where.shown(outputs),
+        checkpoint=checkpoint,
+        plan=plan,
+        converted=tuple(converted),
+        untouched=len(outcome.untouched.keys() - {name for one in found for name in one.network.tensors.values()}),
+        files=where.files(outputs),
+        nbytes_before=sum(file.nbytes for file in whole.files),
+        nbytes_after=sum(out.nbytes for out in outputs),
+        left_out=(
+            *other_sections(whole, options.only),
+            *left_out(outcome.rest, plan),
+            *fitted.left_out,
+            *where.companions.left,
+        ),
+        section=options.only,
+        changed=fitted.changed,
+        keeps_objects=not fitted.changed and (bool(fitted.lost) or not fitted.left_out),
+        needs=fitted.needs,
+        warnings=(
+            *lost_warnings(fitted, where.path),
+            *checkpoint.notes,
+            *warnings,
+            *outcome.warnings,
+            *_ignored(found),
+            *_between(found),
+            *name_warnings(where),
+            *optimizer_warnings(where.companions.files),
+            *unsafe_sidecars.warnings(where.companions.files, options.allow_class),
+            *flat_pair_warnings(plan, where.writer),
+        ),
+        verified=options.verify and not options.dry_run,
+        written=not options.dry_run,
+        seconds=time.monotonic() - began,
+        companions=tuple(where.companions.files),
+    )
+    return report, Work(checkpoint, plan, outputs, where, outcome.untouched, outcome.windows, outcome.made)
+
+
+def _find(checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
+    """The networks that are asked for; where a flat vector could be many, the error lists the likely ones."""
+    try:
+        return find(checkpoint, _wanted(options))
+    except UnknownSizesError as error:
+        views = checkpoint.views()
+        if any(len(squeezed(views[name].shape)) != 1 for name in error.names):
+            raise
+        raise _unsure(checkpoint, error.names[0], parse(options.spec), options.source) from None
+
+
+def _stacked(checkpoint: Checkpoint, found: list[Found], options: RelayoutOptions) -> list[Found]:
+    """The networks with layers put together or taken apart."""
+    stacks = [stacking.parse(text) for text in options.stack]
+    by_name = {one.network.at: one for one in found}
+    where = checkpoint.files[0].path
+    made = stacking.stacked(where, [one.network for one in found], stacks)
+    old = [by_name[at] for one in made for at in one.stacked]
+    if kept := [name for name in checkpoint.entries if not options.drop_kept and any(o.is_kept(name) for o in old)]:
+        raise LayoutError(
+            f"{where}: {kept[0]!r} holds biases of a network that --stack takes layers of",
+            hint="--drop-kept goes on without them, or convert first and stack the result",
+        )
+    return [
+        replace(by_name[one.stacked[0]], network=one, shapes={}, ignored=()) if one.stacked else by_name[one.at]
+        for one in made
+    ]
+
+
+def _unsure(checkpoint: Checkpoint, name: str, facts: Facts, source: str | None) -> LayoutError:
+    """A flat vector fits many networks; the first that are plausible, each with the words to type."""
+    from paramtool.guessing import vectors
+    from paramtool.guessing.candidates import flat, spec_of
+
+    shapes = {other: view.shape for other, view in checkpoint.views().items()}
+    where, length = checkpoint.files[0].path, prod(shapes[name])
+    every = flat(length, vectors.hints(name, shapes, layouts.parse(source or "")[0]))
+    likely = [c for c in every if all(getattr(spec_of(c.spec), key) == value for key, value in facts.items())]
+    if not likely:
+        return LayoutError(
+            f"{where}: {name!r} has {plural(length, 'element')}; no network with these facts has this length",
+            _look_closer(where),
+        )
+    lines = [f"{_words(one)}   {'; '.join(one.reasons[:2])}" for one in likely[:LIKELY]]
+    fits = plural(len(likely), "network")
+    head = f"{where}: {name!r} has {plural(length, 'element')}; that fits {fits}, which has to be said:"
+    return LayoutError(listed(head, lines, len(likely) - len(lines)), _look_closer(where))
+
+
+def _words(one: Candidate) -> str:
+    """What to type for a candidate; the layout only where its options have to be said."""
+    return f'{f"--layout {one.layout} " if ":" in one.layout else ""}--spec "{one.spec}"'
+
+
+LIKELY = 5
+"""So many networks that a vector could be are named in an error."""
+
+
+def _look_closer(where: str) -> str:
+    """What to do next."""
+    return f"paramtool guess {quote(where)} looks at the values, too"
+
+
+def _ignored(found: list[Found]) -> Iterator[str]:
+    """What stands beside the networks and was said not to matter."""
+    for one in found:
+        if one.ignored:
+            where = repr(one.network.at) if one.network.at else "the network"
+            yield f"{where}: converted without {some(one.ignored, IGNORED)}, as --ignore says"
+
+
+def _between(found: list[Found]) -> Iterator[str]:
+    """What nobody looked for between layers that were put together."""
+    for one in found:
+        if len(one.network.stacked) > 1:
+            names = ", ".join(map(repr, one.network.stacked))
+            yield (
+                f"{one.network.at!r}: computes what {names} do where each takes just what the one before gives; "
+                "an activation, a norm or a sum between them is not looked for"
+            )
+
+
+IGNORED = 8
+"""So many ignored names are written out."""
+
+
+def _wanted(options: RelayoutOptions) -> Wanted:
+    return Wanted(options.source, parse(options.spec), options.at, options.described, options.ignore)
+
+
+def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> Converted:
+    """One network in the layout that is wanted."""
+    network = found.network
+    try:
+        name, chosen = layouts.parse(options.target or found.parts or DEFAULT)
+        layout = layouts.find(name)
+    except UsageError as error:
+        if options.target is not None:
+            raise
+        text = f"{checkpoint.files[0].path}: {network.at!r:.200}: the file says what it was made from, and {error}"
+        raise LayoutError(text, "--layout-file has a layout of one's own, `convert --to` writes another") from None
+    at = (options.rename or {}).get(network.at, network.at)
+    views = {name: view for name, view in checkpoint.views().items() if not (options.drop_kept and found.is_kept(name))}
+    shapes = found.shapes if name == found.parts else {}
+    if name == network.layout.name and options.target is None:
+        shapes = {own: views[tensor].shape for own, tensor in network.tensors.items()}
+    try:
+        return relayout_pass.convert(network, views, layout, chosen, at, options.keep_split, shapes)
+    except LayoutError as error:
+        raise error.located(checkpoint.files[0].path) from None
+
+
+def _check_renamed(checkpoint: Checkpoint, found: list[Found], rename: Mapping[str, str]) -> None:
+    """UsageError for a new name of what is no converted network."""
+    there = dict.fromkeys(one.network.at for one in found)
+    if unknown := [at for at in rename if at not in there]:
+        where, known = checkpoint.files[0].path, ", ".join(map(repr, there))
+        raise UsageError(f"{where}: --rename {unknown[0]!r} is no network that is converted; these are: {known}")
+
+
+def convert(
+    path: Path,
+    output: Path,
+    *,
+    source: str | None = None,
+    target: str,
+    progress: Progress = silent,
+    **more: Any,
+) -> Relayouted:
+    """Write the recurrent networks of a checkpoint in layout `target`; see `RelayoutOptions` for the rest.
+
+    convert("lstm.params", "lstm.safetensors", source="mxnet", target="torch")
+    """
+    return relayout(path, output, source=source, target=target, progress=progress, **more)
+
+
+def fuse(
+    path: Path, output: Path | None = None, *, layout: str, progress: Progress = silent, **more: Any
+) -> Relayouted:
+    """Write recurrent networks fused: `fuse("model.pt", layout="cudnn")`."""
+    return relayout(path, output, target=layout, word="fused", progress=progress, **more)
+
+
+def unfuse(
+    path: Path, output: Path | None = None, *, layout: str | None = None, progress: Progress = silent, **more: Any
+) -> Relayouted:
+    """Write recurrent networks as separate named tensors, in torch's layout unless `target` says another."""
+    return relayout(path, output, source=layout, word="unfused", described=True, progress=progress, **more)

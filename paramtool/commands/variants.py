@@ -1,0 +1,113 @@
+"""Which variants of a model can load a checkpoint, before anyone loads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+from paramtool import formats
+from paramtool.commands.asked import Asked, Build, ask
+from paramtool.commands.progress import Advance, Path, Progress, silent
+from paramtool.engine.compare.agree import agree
+from paramtool.engine.compare.difference import largest
+from paramtool.engine.read.source import Source
+from paramtool.errors import UsageError
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.inflating import limiting
+from paramtool.passes import select
+from paramtool.passes.compat.check import Apart, Verdict, judge
+from paramtool.passes.compat.constraints import Question
+from paramtool.passes.compat.wanted import Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Variant(Verdict):
+    """What one variant makes of a checkpoint."""
+
+    against: str = ""
+    """The path that was given, or the class of a model."""
+    kind: str = ""
+    """`names`, `checkpoint`, `config` or `model`."""
+    section: str | None = None
+    """The section of the checkpoint that the variant would load; None for the whole."""
+
+    @property
+    def verdict(self) -> str:
+        """`loads`, `loads through aliases` or `cannot load`."""
+        if not self.loads:
+            return "cannot load"
+        return "loads through aliases" if self.through else "loads"
+
+
+@limiting
+def variants(
+    path: Path,
+    against: Sequence[Path | Asked],
+    *,
+    only: str | None = None,
+    build: Build | None = None,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
+    progress: Progress = silent,
+) -> tuple[Variant, ...]:
+    """What each variant makes of a checkpoint; tensors are read only where a variant ties what the file holds twice.
+
+    A variant is a list of names (one a line), any checkpoint, or a config.json of transformers, for which `build` is
+    needed; a folder is the checkpoint in it, or the config where it holds no weights.  `only` names the section of the
+    checkpoint to load; without it, each variant takes the one whose names it wants.
+    UsageError where nothing is asked, or a variant has no names; errors of reading as of `read`.
+    """
+    if not against:
+        raise UsageError("say which variants: against (--against NAMES|CKPT|config.json), one or several")
+    whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
+    asked = [one if isinstance(one, Asked) else ask(one, build, allow_class, allow_unknown) for one in against]
+    for one in asked:
+        if not one.wanted:
+            raise UsageError(f"{one.against}: names no tensor, so it is no variant; expected a checkpoint or names")
+    judged = [_best(whole, one, only) for one in asked]
+    total = sum(view.nbytes for _, _, questions in judged for question in questions for view in question.found)
+    found = []
+    with progress("compare", total) as advance:
+        for variant, part, questions in judged:
+            if questions:
+                with Source(part) as source:
+                    variant = replace(variant, apart=tuple(answered(source, questions, advance)))
+            found.append(variant)
+    return tuple(found)
+
+
+Judged = tuple[Variant, Checkpoint, tuple[Question, ...]]
+AS_SAVED = (
+    "its names are those that save_pretrained writes: from_pretrained and load_model turn them into the model's own"
+)
+
+
+def _best(whole: Checkpoint, asked: Asked, only: str | None) -> Judged:
+    """The verdict on a model's own names, or on those it is saved under, where the file has more of these."""
+    own = _judged(whole, asked, asked.wanted, only)
+    if own[0].loads or not asked.saved:
+        return own
+    saved = _judged(whole, asked, asked.saved, only)
+    if len(saved[0].lacks) >= len(own[0].lacks):
+        return own
+    advice = f"{AS_SAVED}; {saved[0].advice}" if saved[0].advice else AS_SAVED
+    return replace(saved[0], advice=advice), *saved[1:]
+
+
+def _judged(whole: Checkpoint, asked: Asked, wanted: Mapping[str, Wanted], only: str | None) -> Judged:
+    section = select.section_for(whole, wanted) if only is None else only
+    part = whole if section is None else select.section(whole, section)
+    verdict, questions = judge(wanted, part, whole)
+    facts = {field.name: getattr(verdict, field.name) for field in fields(Verdict)}
+    return Variant(**facts, against=asked.against, kind=asked.kind, section=section), part, questions
+
+
+def answered(source: Source, questions: Sequence[Question], advance: Advance = lambda nbytes: None) -> Iterator[Apart]:
+    """The questions that bytes answer with no, each with the largest difference."""
+    for question in questions:
+        if not agree(source, question.found, question.places):
+            a, b = question.found
+            measured = largest(source, a, source, b) if question.places[0] == question.places[1] else None
+            yield Apart(question.name, question.other, measured)
+        advance(sum(view.nbytes for view in question.found))

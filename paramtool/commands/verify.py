@@ -1,0 +1,293 @@
+"""Comparing two checkpoints of any formats."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from paramtool.commands._differences import (
+    following,
+    laid_otherwise,
+    mark_differences,
+    memories,
+    memory_differences,
+    object_differences,
+    some,
+)
+from paramtool.commands.output.sidecars import Sets
+from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.weight_sets import Allowed, opened, opened_each
+from paramtool.engine.write.verify import by_name
+from paramtool.errors import plural
+from paramtool.formats.files import is_folder
+from paramtool.formats.folder.weight_names import Weights, of_file
+from paramtool.formats.folder.weight_sets import with_names
+from paramtool.model import alias
+from paramtool.model.checkpoint import Checkpoint, Entry, Module
+from paramtool.model.inflating import limiting
+from paramtool.passes import select
+from paramtool.passes.objects_differ import without
+from paramtool.passes.rnn import beside
+from paramtool.passes.rnn.convert import kept_off
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What `verify` found."""
+
+    output: str
+    against: str
+    names: int
+    differences: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    """What was not compared, and why: ties across a sign, and what the output's format or its writer does not keep."""
+    compared: tuple[str, ...] = ()
+    """What was compared: `tensors`, `ties`, `objects`, `gradients`, `files`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What of two checkpoints is compared."""
+
+    only: str | None = None
+    subset: bool = False
+    tensors_only: bool = False
+
+    @property
+    def all(self) -> bool:
+        """Whether everything is, or only tensors."""
+        return not (self.subset or self.tensors_only)
+
+
+@limiting
+def verify(
+    output: Path,
+    against: Path,
+    *,
+    only: str | None = None,
+    subset: bool = False,
+    tensors_only: bool = False,
+    weights: str | None = None,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
+    progress: Progress = silent,
+) -> Verified:
+    """Compare two checkpoints of any formats: each tensor's dtype, shape and bytes, which share memory, all objects.
+
+    Of two folders the other files are compared, too.  `only` compares one section of `against`, its prefix stripped;
+    `subset` lets `output` lack names, objects and files; `tensors_only` compares tensors and ties; `weights` names the
+    file of `against`, a folder with several sets of weights, that is compared.  A name that the output's record
+    declares to be another, as `dedup --ties-from-config` does, may be missing in `against`; so may the tensors of
+    networks that the output's record says were converted, which is a warning.
+    UsageError where a folder has several sets of weights and none is named.  UnsafeError, `allow_class` and
+    `allow_unknown` as of `read`, for both.
+    """
+    allowed = Allowed(allow_class, allow_unknown)
+    found = opened(output, _same_choice(output, weights), progress, allowed)
+    expected = opened(against, weights, progress, allowed)
+    asked = _Asked(only, subset, tensors_only)
+    result = _compared(found.checkpoint, expected.checkpoint, output, against, asked, progress)
+    return _with_files(result, {"": [found]}, {"": [expected]}, asked, progress)
+
+
+@limiting
+def verify_each(
+    output: Path,
+    against: Path,
+    *,
+    subset: bool = False,
+    tensors_only: bool = False,
+    allow_class: Sequence[str] = (),
+    allow_unknown: bool = False,
+    max_inflated_nbytes: int | None = None,
+    progress: Progress = silent,
+) -> Verified:
+    """The same of two folders, with every set of weights of the folder and of those inside, each by its own name."""
+    allowed = Allowed(allow_class, allow_unknown)
+    found, expected = (opened_each(path, progress, allowed) for path in (output, against))
+    asked = _Asked(None, subset, tensors_only)
+    mine, theirs = _by_name(found), _by_name(expected)
+    result = Verified(os.fspath(output), os.fspath(against), 0, ())
+    for (place, name), other in theirs.items():
+        label = f"{place}/{name}" if place else name
+        if (place, name) not in mine:
+            lacking = f"weights {label!r}: are missing; the source has {other.path}"
+            result = replace(result, differences=(*result.differences, lacking))
+            continue
+        there, here = os.path.join(output, place), os.path.join(against, place)
+        one = _compared(mine[place, name].checkpoint, other.checkpoint, there, here, asked, progress)
+        result = Verified(
+            result.output,
+            result.against,
+            result.names + one.names,
+            (*result.differences, *(f"{label}: {text}" for text in one.differences)),
+            (*result.warnings, *(f"{label}: {text}" for text in one.warnings)),
+            one.compared,
+        )
+    more = [os.path.join(place, name) for place, name in mine if (place, name) not in theirs]
+    differences = (*result.differences, *(f"weights {label!r}: the source does not have them" for label in more))
+    result = replace(result, differences=differences)
+    return _with_files(result, found, expected, asked, progress)
+
+
+def _same_choice(output: Path, weights: str | None) -> str | None:
+    """The file of an output that was made of the weights that were chosen, where it holds several files."""
+    names = (weights, of_file(weights).file) if weights is not None else ()
+    return next((name for name in names if os.path.isfile(os.path.join(output, name))), None)
+
+
+def _by_name(found: Sets) -> dict[tuple[str, str], Weights]:
+    """{(folder inside, what an output calls a set of weights there): the set}"""
+    return {(place, one.name.file): one for place, sets in found.items() for one in with_names(sets)}
+
+
+def _with_files(result: Verified, found: Sets, expected: Sets, asked: _Asked, progress: Progress) -> Verified:
+    """A result with what the files beside the weights say, where two folders are compared as a whole."""
+    if not (asked.all and is_folder(result.output) and is_folder(result.against)):
+        return result
+    from paramtool.commands import _file_differences
+
+    files = _file_differences.beside(result.output, found, result.against, expected, progress)
+    return replace(
+        result,
+        differences=(*result.differences, *files.differences),
+        warnings=tuple(dict.fromkeys((*result.warnings, *files.notes))),
+        compared=(*result.compared, "files"),
+    )
+
+
+def _compared(
+    found: Checkpoint, expected: Checkpoint, output: Path, against: Path, asked: _Asked, progress: Progress
+) -> Verified:
+    """Two checkpoints, without what is beside them."""
+    if asked.only is not None:
+        expected = select.section(expected, asked.only)
+    whole = expected
+    parts = _converted(_without_declared(found, expected), expected)
+    found, expected, warnings = parts.found, parts.expected, list(parts.notes)
+    if asked.subset:
+        expected = replace(expected, entries={n: e for n, e in expected.entries.items() if n in found.entries})
+    total = sum(view.nbytes for _, view in expected.windows())
+    with progress("verify", total) as advance:
+        differences = list(by_name(found, expected, (), advance))
+    compared = ["tensors"]
+    if not asked.subset:
+        apart = _stored_apart(output, against, expected)
+        warnings += [f"{name!r}: stored for itself: the model of config.json does not tie it" for name in sorted(apart)]
+        loose = _untied_from(parts.windows, whole)
+        if loose:
+            warnings.append(f"{plural(len(loose), 'name')} no longer tied to converted tensors: {some(loose)}")
+        differences += list(memory_differences(found, expected, apart | loose))
+        warnings += _not_compared(found, os.fspath(output), expected, os.fspath(against))
+        warnings += _not_compared(expected, os.fspath(against), found, os.fspath(output))
+        warnings += laid_otherwise(found, expected)
+        compared.append("ties")
+    if asked.all:
+        objects = object_differences(found, expected)
+        gradients = mark_differences(found, expected)
+        differences += [*objects.differences, *gradients.differences]
+        warnings += [*objects.notes, *gradients.notes]
+        compared += ["objects", "gradients"]
+    return Verified(
+        os.fspath(output),
+        os.fspath(against),
+        len(expected.entries),
+        tuple(differences),
+        tuple(dict.fromkeys(warnings)),
+        tuple(compared),
+    )
+
+
+def _untied_from(made: Collection[str], expected: Checkpoint) -> set[str]:
+    """Names that share memory with converted ones in the source, and keep their own bytes in the output."""
+    held = memories(expected)
+    converted = {held[name] for name in made if name in held}
+    return {name for name, memory in held.items() if memory in converted and name not in made}
+
+
+@dataclass(frozen=True, slots=True)
+class _Converted:
+    """What a conversion that the output's record names did to names."""
+
+    found: Checkpoint
+    """The output without the tensors that the source never had."""
+    expected: Checkpoint
+    """The source without the tensors that these were made from, but for those that are windows on them now."""
+    windows: frozenset[str] = frozenset()
+    """Names of the source that are windows on new tensors."""
+    notes: tuple[str, ...] = ()
+
+
+def _converted(found: Checkpoint, expected: Checkpoint) -> _Converted:
+    """What of two checkpoints can be compared where networks were converted; what cannot is a note."""
+    modules = [module for module in found.modules if module not in expected.modules]
+    more = [name for name in found.entries if name not in expected.entries]
+    made = {name for name in more if any(_is_of(name, module) for module in modules)}
+    if not made:
+        return _Converted(found, expected)
+    held = memories(found)
+    there = {held[name] for name in made if name in held}
+    windows = frozenset(name for name, memory in held.items() if memory in there and name in expected.entries)
+    lacking = [name for name in expected.entries if name not in found.entries]
+    ats = {at for module in modules for at in (module.at, *module.stacked)}
+    old = {name for module in expected.modules if module.at in ats for name in module.tensors.values()}
+    raw = beside.unwrapped(expected).names.items()
+    old |= {name for seen, name in raw if any(_is_of(seen, module) for module in modules)}
+    gone = {name for name in lacking if name in old or any(_is_of(name, module) for module in modules)}
+    places = ", ".join(sorted({f"{module.at or 'the top'} ({module.layout})" for module in modules}))
+    counts = f"{plural(len(made), 'tensor')} of the output" + (f" and {len(gone)} of the source" if gone else "")
+    return _Converted(
+        _lacking(found, made), _lacking(expected, gone), windows, (f"converted: {places}: {counts}; not compared",)
+    )
+
+
+def _lacking(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
+    """A checkpoint without some of its tensors."""
+    entries = {name: entry for name, entry in checkpoint.entries.items() if name not in names}
+    return replace(checkpoint, entries=entries, objects=without(checkpoint.objects, names))
+
+
+def _is_of(name: str, module: Module) -> bool:
+    """Whether a tensor is one of a recorded network's."""
+    return name in module.tensors.values() or any(_is_below(name, at) for at in (module.at, *module.stacked))
+
+
+def _is_below(name: str, at: str) -> bool:
+    if name == at or kept_off(at, name) is not None:
+        return True
+    if not at:
+        return "." not in name
+    return name.startswith(at) and name[len(at)] in _SEPARATORS
+
+
+_SEPARATORS = "./_:"
+"""What stands between a network's name and those of its tensors, in all layouts."""
+
+
+def _stored_apart(output: Path, against: Path, expected: Checkpoint) -> set[str]:
+    """Names of a folder that `dedup` stores for themselves, since the model of its config does not tie them."""
+    if not (is_folder(output) and is_folder(against)):
+        return set()
+    from paramtool.commands import config_ties
+
+    return config_ties.untied(against, expected, alias.build(expected, parts=False))
+
+
+def _not_compared(one: Checkpoint, path: str, other: Checkpoint, elsewhere: str) -> Iterator[str]:
+    """Ties across a pending sign that a checkpoint has and the other does not."""
+    there = alias.parted(other)
+    ties = alias.parted(one).items()
+    for text in following({n: base for n, base in ties if there.get(n) != base and n in other.entries}):
+        yield f"{text} in {path}, conjugated or negated, and apart from it in {elsewhere}; only values were compared"
+
+
+def _without_declared(found: Checkpoint, expected: Checkpoint) -> Checkpoint:
+    """What was found, but for names that are declared to be others and that the source never had."""
+    kept = {n: e for n, e in found.entries.items() if n in expected.entries or not _is_declared(e)}
+    return replace(found, entries=kept)
+
+
+def _is_declared(entry: Entry) -> bool:
+    return entry.link is not None and bool(entry.link.owner) and entry.link.evidence == "declared"

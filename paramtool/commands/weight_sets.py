@@ -1,0 +1,190 @@
+"""One set of weights of a folder, or each of them: what is read is settled here, before anything is planned."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol
+
+from paramtool import formats
+from paramtool.commands.output import unsafe_sidecars
+from paramtool.commands.output.options import WriteOptions
+from paramtool.commands.output.sidecars import (
+    Companions,
+    check_names,
+    check_one_file,
+    check_resumes,
+    link_warnings,
+    of_place,
+)
+from paramtool.commands.output.write import SHARD_NBYTES, Destination, R, Work, carry_out, default_output
+from paramtool.commands.output.writers import check_name
+from paramtool.commands.progress import Path, Progress, silent
+from paramtool.engine.write.places import check_apart, check_place
+from paramtool.errors import UsageError
+from paramtool.formats.folder import weight_sets
+from paramtool.formats.folder.weight_names import Copy, Weights, of_file
+from paramtool.model.checkpoint import Ordered
+
+Prepare = Callable[[str, Weights, Destination], tuple[R, Work]]
+"""Plan one set of weights: (folder, set, destination) -> (report, work)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Each(Generic[R]):
+    """What a command did, or would do, with each set of weights of a folder and of those inside."""
+
+    input: str
+    output: str
+    members: tuple[R, ...]
+    companions: tuple[str, ...]
+    """The other files of folders that hold no weights themselves, by their names in the output."""
+    left_out: tuple[str, ...]
+    written: bool
+    warnings: tuple[str, ...] = ()
+    """Of those other files."""
+
+
+class Allowing(Protocol):
+    """What the options of every command that reads say of unsafe pickles."""
+
+    @property
+    def allow_class(self) -> Sequence[str]: ...
+    @property
+    def allow_unknown(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The same as plain values."""
+
+    allow_class: Sequence[str] = ()
+    allow_unknown: bool = False
+
+
+def opened(path: Path, weights: str | None, progress: Progress, allowing: Allowing) -> Weights:
+    """The weights of a file or a folder; of the copies beside them, every byte is compared.
+
+    UsageError where a folder holds several sets that differ, and none is named.
+    """
+    found = formats.opened(path, weights, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
+    if different := _different(found, progress):
+        first = os.path.basename(found.path)
+        lines = [first, *(f"{os.path.basename(copy.path)}: {name!r} has other bytes" for copy, name in different)]
+        raise weight_sets.differing(os.fspath(path), lines, first)
+    return found
+
+
+def _renamed(found: Mapping[str, Sequence[Weights]]) -> Iterator[str]:
+    """Sets whose usual name in an output another set of the same folder has."""
+    for one in (one for sets in found.values() for one in sets):
+        usual = of_file(one.path)
+        if one.name != usual:
+            yield f"{one.path}: written as {one.name.file}, since another set is {usual.file}; no library looks for it"
+
+
+def opened_each(folder: Path, progress: Progress, allowing: Allowing) -> dict[str, list[Weights]]:
+    """Every set of weights of a folder and of those inside; what only looked like a copy is a set of its own."""
+    found = formats.opened_each(folder, allow_class=allowing.allow_class, allow_unknown=allowing.allow_unknown)
+    return _settled(found, progress)
+
+
+def _different(found: Weights, progress: Progress) -> list[tuple[Copy, str]]:
+    """Copies that turn out to be none, each with a name that has other bytes."""
+    different = []
+    for copy in found.copies:
+        with progress("compare", sum(view.nbytes for _, view in copy.checkpoint.windows())) as advance:
+            if name := _first_difference(found, copy, advance):
+                different.append((copy, name))
+    return different
+
+
+def _first_difference(found: Weights, copy: Copy, advance: Callable[[int], None]) -> str:
+    from paramtool.engine.compare.digest import same_bytes
+    from paramtool.engine.read.source import Source
+
+    mine, theirs = dict(found.checkpoint.windows()), dict(copy.checkpoint.windows())
+    parts = Ordered(theirs)
+    with Source(found.checkpoint) as a, Source(copy.checkpoint) as b:
+        for first, other in copy.pairs:
+            for label in [*([other] if other in theirs else []), *parts.under(f"{other}/")]:
+                window = mine.get(first + label.removeprefix(other))
+                if window is None or not same_bytes(a, window, b, theirs[label]):
+                    return label
+                advance(window.nbytes)
+    return ""
+
+
+def each(
+    path: Path,
+    output: Path | None,
+    prepare: Prepare[R],
+    *,
+    word: str,
+    options: WriteOptions,
+    progress: Progress = silent,
+) -> Each[R]:
+    """Do the same with every set of weights of a folder and of those inside, in one output folder.
+
+    Each keeps its folder and its name in the output, and all other files come along: what opens the input folder opens
+    the output.  UsageError where the options choose one set.  Nothing is written where one of them is refused.
+    """
+    if options.weights is not None:
+        raise UsageError("weights (--weights) is for one set of weights, and --each takes all")
+    max_shard_nbytes, force = options.max_shard_nbytes, options.force
+    folder = os.fspath(path)
+    target = os.fspath(output) if output is not None else default_output(path, True, word)
+    check_name(target, True)
+    found = opened_each(folder, progress, options)
+    check_apart(target, [folder])
+    beside = {place: of_place(folder, place, found, target) for place in {"": None, **found}}
+    wheres = [
+        Destination(
+            target,
+            True,
+            max_shard_nbytes or (SHARD_NBYTES if one.checkpoint.format.startswith("sharded") else None),
+            beside[place] if one is sets[0] else Companions(),
+            folder,
+            tuple(file.path for file in one.checkpoint.files),
+            one.name,
+            place,
+            len(sets) == 1,
+        )
+        for place, sets in found.items()
+        for one in sets
+    ]
+    rest = Companions() if "" in found else beside[""]
+    read = [name for where in wheres for name in where.read]
+    whole = {name: file for where in wheres for name, file in where.companions_inside().items()} | dict(rest.files)
+    check_place(target, True, force, read, whole, [where.name_inside for where in wheres])
+    pairs = [(os.path.join(folder, place) if place else folder, one) for place, sets in found.items() for one in sets]
+    for (at, one), where in zip(pairs, wheres, strict=True):
+        is_cut = where.max_shard_nbytes is not None and not one.checkpoint.format.startswith("sharded")
+        check_resumes(at, [file.path for file in one.checkpoint.files], beside[where.inside], is_cut)
+        check_one_file(target, where.name.stem, is_cut)
+    prepared = [prepare(at, one, where) for (at, one), where in zip(pairs, wheres, strict=True)]
+    check_names((out.name for _, work in prepared for out in work.outputs), whole, target)
+    reports = [report for report, _ in prepared]
+    if options.dry_run:
+        for _, work in prepared:
+            work.rehearse()
+    else:
+        written = carry_out([work for _, work in prepared], force, options.verify, progress, rest.files)
+        reports = [one.into(report) for one, report in zip(written, reports, strict=True)]
+    warnings = (*_renamed(found), *link_warnings(rest), *unsafe_sidecars.warnings(rest.files, options.allow_class))
+    return Each(folder, target, tuple(reports), tuple(rest.files), rest.left, not options.dry_run, warnings)
+
+
+def _settled(found: dict[str, list[Weights]], progress: Progress) -> dict[str, list[Weights]]:
+    """The sets of each folder, with what only looked like a copy as a set of its own."""
+    settled = {}
+    for place, sets in found.items():
+        mine: list[Weights] = []
+        for one in sets:
+            others = [copy for copy, _ in _different(one, progress)]
+            kept = tuple(copy for copy in one.copies if copy not in others)
+            mine.append(replace(one, copies=kept))
+            mine += (Weights(copy.path, copy.checkpoint, of_file(copy.path)) for copy in others)
+        settled[place] = weight_sets.with_names(mine)
+    return settled

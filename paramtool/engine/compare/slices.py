@@ -1,0 +1,272 @@
+"""Which tensors stand, row after row, somewhere in a larger one.
+
+Nothing is known of where.  Of a tensor of r rows, the beginnings of its first k rows are looked at, and of the larger
+one the beginnings of every k-th row: wherever the small one stands, one of its first k rows falls on a row that was
+looked at.  With k near the square root of r, little is read where nothing matches.  What meets is looked at in a few
+more places, and at last all bytes are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paramtool.engine.read.sampling import Line
+from paramtool.engine.read.source import Source
+from paramtool.engine.read.streams import THREADS, Pool, same_window
+from paramtool.model.dtype import DTYPES
+from paramtool.model.match import Match, Rows
+from paramtool.model.view import View, contiguous
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+Advance = Callable[[int], None]
+KEY_NBYTES = 32
+"""What is looked at of a row, at most; all but rows of zeros differ in so much."""
+MAX_RATIO = 1024
+"""Tensors are looked for in others of at most so many times their size: more rows would have to be looked at than
+the find could save."""
+PROBES = 6
+"""Further places that are looked at before all bytes are."""
+MANY_STARTS = 1 << 16
+"""Of more places than this where a tensor could begin, its rows say nothing; see `_by_telling_bytes`."""
+MAX_STARTS = 256
+"""So many places are compared in full; content that repeats itself more often is not followed further."""
+TELLING_NBYTES = 512
+CHUNK_NBYTES = 1 << 20
+KEYS_AT_ONCE = 1 << 16
+MAX_FEW = 1 << 14
+"""At most so many first elements of a vector are looked at."""
+
+
+def slices(pool: Pool, groups: Sequence[tuple[list[Rows], list[Rows]]], advance: Advance) -> Iterator[Match]:
+    """Tensors that stand in larger ones: of each group, the small ones that may stand in the large ones.
+
+    All rows of a group have one pitch and one dtype.  Each small one is found once, in the first large one that has it.
+    """
+    done: set[str] = set()
+    for small, large in groups:
+        heads = Heads(pool.source, pool.memory_nbytes // 4)
+        wanted = {rows.name: rows for rows in small if rows.name not in done}
+        for owner in large:
+            sought = [r for r in wanted.values() if r.view.nbytes < owner.view.nbytes <= MAX_RATIO * r.view.nbytes]
+            for rows, row in _found(pool, owner, sought, heads, advance):
+                del wanted[rows.name]
+                done.add(rows.name)
+                dtype = rows.view.dtype
+                window = contiguous(owner.name, dtype, rows.view.shape, row * owner.pitch // dtype.block_bytes)
+                yield Match(rows.name, owner.name, window, "slice")
+
+
+def proved(pool: Pool, views: Mapping[str, View], guesses: Iterable[Match], advance: Advance) -> Iterator[Match]:
+    """Those of some matches that the bytes bear out, one for each name; `views` are the windows on the source."""
+    size = pool.block_nbytes(2)
+    listed = [guess for guess in guesses if views[guess.owner].is_contiguous]
+    places = [guess.window.on(views[guess.owner].storage, _start(guess, views)) for guess in listed]
+    pairs = [(place, views[guess.name]) for place, guess in zip(places, listed, strict=True)]
+    answers = pool.map(lambda source, pair: _alike(source, *pair, size), ((pair, pair) for pair in pairs))
+    done: set[str] = set()
+    for guess, equal in zip(listed, answers, strict=True):
+        if equal and guess.name not in done:
+            done.add(guess.name)
+            advance(views[guess.name].nbytes)
+            yield guess
+
+
+def _start(guess: Match, views: Mapping[str, View]) -> int:
+    return views[guess.owner].byte_start + guess.window.byte_start
+
+
+def _alike(source: Source, a: View, b: View, size: int) -> bool:
+    """Whether two windows hold the same bytes: the first element, then all."""
+    one, other = source.array(a), source.array(b)
+    first = (0,) * len(a.shape)
+    return bool(one[first] == other[first]) and same_window(source, a, source, b, size)
+
+
+def _found(pool: Pool, owner: Rows, sought: list[Rows], heads: Heads, advance: Advance) -> Iterator[tuple[Rows, int]]:
+    """(tensor, first row) of those of `sought` that stand in `owner`."""
+    kinds: dict[tuple[int, int], list[Rows]] = {}
+    for rows in sought:
+        kinds.setdefault(looked_at(rows), []).append(rows)
+    tasks = [
+        ((owner, rows, starts), [owner.view, rows.view])
+        for kind, some in kinds.items()
+        for rows, starts in _candidates(pool.source, owner, some, kind, heads)
+        if starts
+    ]
+    size = pool.block_nbytes(2)
+    if len(tasks) < THREADS:  # so that every thread has work
+        found = [_first_of_all(pool, *task, size) for task, _ in tasks]
+    else:
+        found = list(pool.map(lambda source, task: _first(source, *task, size), tasks))
+    for (task, _), row in zip(tasks, found, strict=True):
+        if row is not None:
+            advance(task[1].view.nbytes)
+            yield task[1], row
+
+
+def looked_at(rows: Rows) -> tuple[int, int]:
+    """How many first rows of a tensor are looked at, a power of two, and so every which row of the larger one; and how
+    many bytes of each."""
+    few = int(rows.count**0.5) if rows.pitch >= 64 else min(rows.count // 64, MAX_FEW)
+    step = 1 << max(few, 1).bit_length() - 1
+    return step, min(KEY_NBYTES, rows.view.nbytes - (step - 1) * rows.pitch)
+
+
+class Heads:
+    """The beginnings of the first rows of tensors, each as one number, read once for as many as a budget allows."""
+
+    def __init__(self, source: Source, memory_nbytes: int) -> None:
+        self._source = source
+        self._room = memory_nbytes
+        self._known: dict[str, Array] = {}
+
+    def of(self, rows: Rows) -> Array:
+        """A number for each row that is looked at."""
+        if rows.name in self._known:
+            return self._known[rows.name]
+        step, width = looked_at(rows)
+        found = _keys(self._source, rows, step, 1, width)
+        if found.nbytes <= self._room:
+            self._room -= found.nbytes
+            self._known[rows.name] = found
+        return found
+
+
+def _candidates(
+    source: Source, owner: Rows, some: list[Rows], kind: tuple[int, int], heads: Heads
+) -> Iterator[tuple[Rows, list[int]]]:
+    """Where in `owner` each of some tensors could begin, as far as samples say; at most MAX_STARTS places."""
+    import numpy as np
+
+    step, width = kind
+    last = (owner.view.nbytes - width) // owner.pitch
+    probed = np.arange(0, last + 1, step)
+    there = _keys(source, owner, len(probed), step, width)
+    order = np.argsort(there, kind="stable")
+    there, probed = there[order], probed[order]
+    for rows in some:
+        here = heads.of(rows)
+        low, high = np.searchsorted(there, here, "left"), np.searchsorted(there, here, "right")
+        if int((high - low).sum()) > MANY_STARTS:  # rows that say nothing, such as zeros
+            begin = _by_telling_bytes(source, owner, rows)
+        else:
+            parts = [probed[a:b] - k for k, (a, b) in enumerate(zip(low, high, strict=True)) if a < b]
+            begin = np.unique(np.concatenate([np.empty(0, np.int64), *parts]))
+        begin = begin[(begin >= 0) & (begin + rows.count <= owner.count)]
+        yield rows, [int(row) for row in _probed(source, owner, rows, begin)[:MAX_STARTS]]
+
+
+def _by_telling_bytes(source: Source, owner: Rows, rows: Rows) -> Array:
+    """Rows where a tensor could begin, by a stretch of it that is not like its beginning, looked for in all of `owner`.
+
+    Of a mask or a pruned matrix most rows are alike; what is not is rare, and found by reading the larger one once.
+    """
+    import numpy as np
+
+    at = _telling(source, rows.view)
+    key = Line(source, rows.view).part(at, min(at + TELLING_NBYTES, rows.view.nbytes))
+    found: list[int] = []
+    reach, line, more = owner.view.nbytes, Line(source, owner.view), len(key) - rows.view.dtype.block_bytes
+    for start in range(0, reach, CHUNK_NBYTES):
+        block = line.part(start, min(start + CHUNK_NBYTES + more, reach))
+        place = block.find(key)
+        while place >= 0 and len(found) < MANY_STARTS:
+            begin, rest = divmod(start + place - at, owner.pitch)
+            if not rest:
+                found.append(begin)
+            place = block.find(key, place + 1)
+    return np.unique(np.array(found, np.int64))
+
+
+def _telling(source: Source, view: View) -> int:
+    """Where the first element stands that is not like the first one; there is one, for constants are left out."""
+    import numpy as np
+
+    width, line = view.dtype.block_bytes, Line(source, view)
+    first = np.frombuffer(line.part(0, width), "u1")
+    for start in range(0, view.nbytes, CHUNK_NBYTES):
+        data = line.part(start, min(start + CHUNK_NBYTES, view.nbytes))
+        unlike = (np.frombuffer(data, "u1").reshape(-1, width) != first).any(axis=1)
+        if unlike.any():
+            return start + int(unlike.argmax()) * width
+    return 0
+
+
+def _keys(source: Source, rows: Rows, count: int, step: int, width: int) -> Array:
+    """The beginnings of every `step`-th row, each as one number; equal bytes give equal numbers."""
+    import numpy as np
+
+    line = Line(source, rows.view)
+    key = np.zeros(count, "u8")
+    for at in range(0, count, KEYS_AT_ONCE):
+        places = np.arange(at, min(at + KEYS_AT_ONCE, count)) * (step * rows.pitch)
+        lanes = np.zeros((len(places), -(-width // 8) * 8), "u1")
+        lanes[:, :width] = line.take(places, width)
+        part = key[at : at + len(places)]
+        for lane in lanes.view("u8").T:
+            part[:] = (part ^ lane) * np.uint64(0x9E3779B97F4A7C15)
+            part ^= part >> np.uint64(29)
+    return key
+
+
+def _probed(source: Source, owner: Rows, rows: Rows, begin: Array) -> Array:
+    """Those of the first rows where some more places agree."""
+    element = rows.view.dtype.block_bytes
+    width = min(max(8, element), rows.view.nbytes)
+    elements = (rows.view.nbytes - width) // element
+    for k in range(PROBES):
+        begin = _agreeing(source, owner, rows, begin, elements * (k * 5 % PROBES) // (PROBES - 1) * element, width)
+    if len(begin) > MAX_STARTS:
+        at = _telling(source, rows.view)
+        begin = _agreeing(source, owner, rows, begin, at, min(TELLING_NBYTES, rows.view.nbytes - at))
+    return begin
+
+
+def _agreeing(source: Source, owner: Rows, rows: Rows, begin: Array, at: int, width: int) -> Array:
+    """Those of the first rows from which on `owner` has the bytes that a tensor has at byte `at`."""
+    import numpy as np
+
+    if not len(begin):
+        return begin
+    mine, theirs = Line(source, rows.view).take(np.array([at]), width), Line(source, owner.view)
+    parts = np.array_split(begin, len(begin) * width // CHUNK_NBYTES + 1)
+    return np.concatenate([some[(theirs.take(some * owner.pitch + at, width) == mine).all(axis=1)] for some in parts])
+
+
+def _first(source: Source, owner: Rows, rows: Rows, starts: list[int], size: int) -> int | None:
+    """The first of some rows of `owner` from which on all bytes of a tensor stand."""
+    return next((row for row in starts if _stands(source, owner, rows, row, 0, rows.view.nbytes, size)), None)
+
+
+def _first_of_all(pool: Pool, owner: Rows, rows: Rows, starts: list[int], size: int) -> int | None:
+    """The same, each thread comparing a part of the bytes."""
+    share = -(-rows.view.nbytes // (THREADS * size)) * size
+    parts = [(at, min(at + share, rows.view.nbytes)) for at in range(0, rows.view.nbytes, share)]
+    for row in starts:
+        tasks = [((row, *part), [owner.view, rows.view]) for part in parts]
+        if all([*pool.map(lambda source, task: _stands(source, owner, rows, *task, size), tasks)]):
+            return row
+    return None
+
+
+def _stands(source: Source, owner: Rows, rows: Rows, row: int, start: int, stop: int, size: int) -> bool:
+    """Whether bytes `start` to `stop` of a tensor stand in `owner`, where it would begin at a row."""
+    at = row * owner.pitch
+    if owner.view.is_contiguous and rows.view.is_contiguous:
+        mine, there = _bytes(rows.view, start, stop), _bytes(owner.view, at + start, at + stop)
+        return same_window(source, there, source, mine, size)
+    one, other = Line(source, rows.view), Line(source, owner.view)
+    return all(
+        one.part(k, min(k + size, stop)) == other.part(at + k, at + min(k + size, stop))
+        for k in range(start, stop, size)
+    )
+
+
+def _bytes(view: View, start: int, stop: int) -> View:
+    """A stretch of a contiguous window, as bytes."""
+    return contiguous(view.storage, DTYPES["uint8"], (stop - start,), view.byte_start + start)

@@ -1,0 +1,160 @@
+"""Which tensors are others with their axes in another order.
+
+However the axes are ordered, the first element stays the first, the last the last, and so does every element whose
+indices are all the same: such elements say which tensors could be one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice, permutations, product
+from math import isqrt
+from typing import TYPE_CHECKING, Any
+
+from paramtool.engine.compare.equal import Named, split
+from paramtool.engine.read.blocks import blocks
+from paramtool.engine.read.source import Source
+from paramtool.engine.read.streams import THREADS, Pool
+from paramtool.model.match import Match
+from paramtool.model.view import View, contiguous_strides
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+Advance = Callable[[int], None]
+DIAGONAL = 6
+"""Elements of equal indices that are looked at."""
+PROBES = 24
+"""Elements anywhere that are looked at before all are."""
+TILE = 128
+"""Edge of the squares that are compared at once: both sides stay in a processor's cache, and NumPy is asked so rarely
+that threads run side by side."""
+READ = 512
+"""Edge of the squares that are read at once: a row of one is worth a call."""
+BOX = 1 << 16
+"""Elements that are compared at once where the last axis stays the last."""
+MAX_AXES = 5
+"""Axes longer than 1 that are tried in every order: 120 orders."""
+
+Order = tuple[int, ...]
+
+
+def transposes(
+    pool: Pool, groups: Sequence[Sequence[Named]], done: Collection[str], advance: Advance
+) -> Iterator[Match]:
+    """Tensors whose axes, in another order, give a tensor before them.
+
+    The windows of a group have one dtype and the same lengths of axes, in whatever order.  Those in `done` may give
+    others and are not looked for.
+    """
+    for group in groups:
+        for some in split(group, lambda named: _invariant(pool.source, named[1])):
+            yield from _among(pool, some, done, advance)
+
+
+def _among(pool: Pool, some: Sequence[Named], done: Collection[str], advance: Advance) -> Iterator[Match]:
+    """The transposes among windows whose elements of equal indices agree, each of the first that has it."""
+    stay = [(name, view) for name, view in some if name in done]
+    for name, view in some:
+        if name in done:
+            continue
+        pairs = [(owner, order) for owner in stay for order in _orders(pool.source, owner[1], view)]
+        tasks = [((owner[1], view, order, k), [owner[1], view]) for owner, order in pairs for k in range(THREADS)]
+        parts = list(pool.map(_is_transpose, tasks))
+        answers = [all(parts[k : k + THREADS]) for k in range(0, len(parts), THREADS)]
+        advance(view.nbytes)
+        if True in answers:
+            owner, order = pairs[answers.index(True)]
+            yield Match(name, owner[0], _window(owner, order), "transpose")
+        else:
+            stay.append((name, view))
+
+
+def _window(owner: Named, order: Order) -> View:
+    """The row-major elements of a tensor with its axes in another order."""
+    name, view = owner
+    strides = contiguous_strides(view.shape)
+    return View(name, view.dtype, 0, tuple(view.shape[k] for k in order), tuple(strides[k] for k in order))
+
+
+def _invariant(source: Source, view: View) -> bytes:
+    """Elements that stay where they are, however the axes are ordered."""
+    array = source.array(view)
+    long = [size for size in view.shape if size > 1]
+    least = min(long, default=1)
+    same = [k * (least - 1) // (DIAGONAL - 1) for k in range(DIAGONAL)]
+    places = [tuple(min(k, size - 1) if size > 1 else 0 for size in view.shape) for k in same]
+    last = tuple(size - 1 for size in view.shape)
+    source.nbytes_read += (len(places) + 1) * view.dtype.block_bytes
+    return b"".join(array[place].tobytes() for place in [*places, last])
+
+
+def _orders(source: Source, a: View, b: View) -> Iterator[Order]:
+    """The orders of a's axes that give b's shape, and b's elements in the places that were looked at."""
+    if sum(size > 1 for size in a.shape) > MAX_AXES:
+        return
+    one, other = source.array(a), source.array(b)
+    moved = [k for k, size in enumerate(a.shape) if size > 1]
+    for order in permutations(range(len(a.shape))):
+        long = [k for k in order if a.shape[k] > 1]
+        if tuple(a.shape[k] for k in order) != b.shape or long == moved or not _is_first(order, a.shape):
+            continue
+        if all(one.transpose(order)[place] == other[place] for place in _places(b.shape)):
+            source.nbytes_read += 2 * PROBES * a.dtype.block_bytes
+            yield order
+
+
+def _is_first(order: Order, shape: Sequence[int]) -> bool:
+    """Whether, of orders that differ in axes of length 1 alone, this is the one that counts."""
+    short = [k for k in order if shape[k] == 1]
+    return short == sorted(short)
+
+
+def _places(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Indices all over a shape, always the same ones."""
+    for k in range(1, PROBES + 1):
+        yield tuple((k * (2654435761 + 40503 * axis) >> 7) % size for axis, size in enumerate(shape))
+
+
+def _is_transpose(source: Source, task: tuple[View, View, Order, int]) -> bool:
+    """Whether elements of b are those of a with its axes in that order: those of a thread's share of all boxes."""
+    a, b, order, part = task
+    one, other = source.array(a).transpose(order), source.array(b)
+    source.nbytes_read += 2 * b.nbytes // THREADS
+    boxes = islice(_boxes(b.shape, order, READ), part, None, THREADS)
+    return all(_is_equal(one[box], other[box], order) for box in boxes)
+
+
+def _is_equal(one: Array, other: Array, order: Order) -> bool:
+    return all(bool((one[box] == other[box]).all()) for box in _boxes(one.shape, order, TILE))
+
+
+def _boxes(shape: tuple[int, ...], order: Order, tile: int) -> Iterator[tuple[slice, ...]]:
+    """Boxes that tile a shape and are squares in the two axes that are the fastest on either side."""
+    long = [k for k, size in enumerate(shape) if size > 1]
+    if not long:
+        yield tuple(slice(0, 1) for _ in shape)
+        return
+    here = long[-1]
+    there = max(long, key=lambda k: order[k])
+    if here == there:
+        yield from blocks(shape, BOX)
+        return
+    whole = 1
+    kept = set()
+    for k in sorted(set(long) - {here, there}, key=lambda k: shape[k]):
+        if whole * shape[k] <= 16:
+            whole *= shape[k]
+            kept.add(k)
+    edge = max(TILE, tile // isqrt(whole))
+    edges = [
+        [slice(at, min(at + edge, size)) for at in range(0, size, edge)]
+        if k in (here, there)
+        else [slice(0, size)]
+        if k in kept or size == 1
+        else [slice(at, at + 1) for at in range(size)]
+        for k, size in enumerate(shape)
+    ]
+    yield from product(*edges)

@@ -1,0 +1,177 @@
+"""Loading: one buffer for each memory, and every name a window on the buffer of its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from paramtool.engine.read.source import Source
+from paramtool.errors import FormatError
+from paramtool.model.alias import Alias, AliasGraph
+from paramtool.model.checkpoint import Compound, Value
+from paramtool.model.dtype import DType
+from paramtool.model.view import MAX_EXTENT, View, contiguous
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+ALIGNMENT = 16
+"""A buffer begins on a multiple of the largest element, so that windows stay aligned in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What names of one memory look at: `nbytes` bytes, and their windows on them."""
+
+    nbytes: int
+    windows: tuple[tuple[str, View], ...]
+    owner: View
+    byte_start: int
+    """Where in the owner's row-major bytes this memory begins."""
+
+
+def memories(graph: AliasGraph) -> Iterator[Memory]:
+    """Every memory of a graph; names that are only equal are in different ones."""
+    found: dict[tuple[str, str], list[Alias]] = {}
+    for member in graph.names.values():
+        found.setdefault((member.owner, member.alias_set), []).append(member)
+    for (owner, _), members in found.items():
+        if len(members) == 1 and _is_turned(members[0]):
+            yield _alone(members[0])
+            continue
+        start = min(member.window.byte_start for member in members)
+        start -= start % ALIGNMENT
+        stop = max(member.window.byte_stop for member in members)
+        windows = tuple((m.name, m.window.on(owner, m.window.byte_start - start)) for m in members)
+        yield Memory(stop - start, windows, graph.owners[owner], start)
+
+
+def _is_turned(member: Alias) -> bool:
+    """Whether a name only has the bytes of others in another order; one that repeats them stays a window."""
+    window = member.window
+    repeats = window.nbytes > window.byte_stop - window.byte_start
+    return member.evidence == "content" and not window.is_contiguous and not repeats
+
+
+def _alone(member: Alias) -> Memory:
+    """A memory for a name that is only stored as a transpose of others' bytes: row by row, as it was saved."""
+    view = member.source
+    window = contiguous(member.name, view.dtype, view.shape)
+    return Memory(view.nbytes, ((member.name, window),), view, 0)
+
+
+def fill(source: Source, memory: Memory, buffer: memoryview) -> None:
+    """Read a memory's bytes into a buffer of its size."""
+    owner = memory.owner
+    start, stop = memory.byte_start, memory.byte_start + memory.nbytes
+    if owner.is_contiguous:
+        base = owner.byte_start
+        at = 0
+        for chunk in source.chunks(int(owner.storage), base + start, base + stop):
+            buffer[at : at + len(chunk)] = chunk
+            at += len(chunk)
+        return
+    at = 0
+    for block in source.row_major(owner):
+        low, high = max(start, at), min(stop, at + len(block))
+        if low < high:
+            buffer[low - start : high - start] = block[low - at : high - at]
+        at += len(block)
+
+
+def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
+    """Every name as a writable array; names of one memory are windows on one buffer.
+
+    Conjugations and negations that were pending are carried out, under the tensor's own name: once for each window.
+    """
+    import ml_dtypes  # noqa: F401 - registers bfloat16 and the float8 types with NumPy
+    import numpy as np
+
+    found: dict[str, Array] = {}
+    for memory in memories(graph):
+        try:
+            buffer = np.empty(memory.nbytes, "u1")
+        except (MemoryError, ValueError):
+            raise unallocated(source, memory) from None
+        fill(source, memory, buffer.data)
+        for name, window in memory.windows:
+            dtype, view = numpy_form(window)
+            strides = [stride * view.dtype.block_bytes for stride in view.strides]
+            if view.nbytes > MAX_EXTENT:
+                raise FormatError(
+                    f"{source.checkpoint.files[0].path}: {name!r:.200}: NumPy has no arrays of {view.nbytes} bytes, "
+                    "though it is expanded from few",
+                    hint="paramtool.torch.load_file loads it",
+                )
+            try:
+                found[name] = np.ndarray(view.shape, dtype, buffer.data, view.byte_start, strides)
+            except ValueError as error:  # [0, 2**63 - 1] has no bytes, and is too large all the same
+                path = source.checkpoint.files[0].path
+                raise FormatError(f"{path}: {name!r:.200}: NumPy has no array of {list(view.shape)}: {error}") from None
+    entries = source.checkpoint.entries
+    pending = {name: found.pop(f"{name}/data") for name in graph.pending}
+    resolved = {owner: _resolved(pending[owner], entries[owner].value) for owner in {*graph.pending.values()}}
+    found |= {name: resolved[owner][...] for name, owner in graph.pending.items()}
+    order = dict.fromkeys([*entries, *(name for name, _ in source.checkpoint.windows())])
+    return {name: found[name] for name in order if name in found}
+
+
+def unallocated(source: Source, memory: Memory) -> FormatError:
+    """The error for a memory that the machine has no room for."""
+    names = [name for name, _ in memory.windows]
+    what = f"{names[0]!r:.200}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    return FormatError(
+        f"{source.checkpoint.files[0].path}: {what}: {memory.nbytes} bytes of memory are not to be had",
+        hint="the file may be a bomb, or the machine's memory is limited; section=... loads a part",
+    )
+
+
+def _resolved(array: Array, value: Value) -> Array:
+    """A copy of what was pending, its signs carried out."""
+    import numpy as np
+
+    assert isinstance(value, Compound)
+    found = array.copy()
+    if "conj" in value.kind:
+        imaginary = found[..., 1] if value.parts["data"].dtype.name == "complex32" else found.imag
+        np.negative(imaginary, out=imaginary)
+    if "neg" in value.kind:
+        np.negative(found, out=found)
+    return found
+
+
+NUMPY_STAND_INS = {
+    "qint8": "int8", "quint8": "uint8", "qint32": "int32", "bits8": "uint8", "bits16": "uint16",
+    **dict.fromkeys(("quint4x2", "quint2x4", "bits1x8", "bits2x4", "bits4x2"), "uint8"),
+    **{f"{sign}int{bits}": f"{sign}int8" for sign in ("", "u") for bits in range(1, 8)},
+}  # fmt: skip
+"""Types that neither NumPy nor ml_dtypes has as torch stores them, and the integers that hold their bytes."""
+
+
+def numpy_form(view: View) -> tuple[str, View]:
+    """The NumPy dtype for a window, and the window in elements of that type.
+
+    Packed types (float4, float6) become uint8, their last axis counted in bytes where whole blocks fill it, else one
+    row of bytes.  complex32 becomes float16 pairs on a new last axis.
+    """
+    dtype = view.dtype
+    if dtype.block_elements != 1:
+        return "uint8", _packed(view, dtype)
+    if dtype.name == "complex32":
+        shape, strides = (*view.shape, 2), (*(2 * stride for stride in view.strides), 1)
+        half = dtype.component
+        assert half is not None
+        return "float16", View(view.storage, half, 2 * view.offset, shape, strides)
+    return NUMPY_STAND_INS.get(dtype.name, dtype.name), view
+
+
+def _packed(view: View, dtype: DType) -> View:
+    from paramtool.model.dtype import DTYPES
+
+    shape: tuple[int, ...] = (view.nbytes,)
+    if view.shape and view.shape[-1] % dtype.block_elements == 0:
+        shape = (*view.shape[:-1], dtype.nbytes(view.shape[-1]))
+    return contiguous(view.storage, DTYPES["uint8"], shape, view.byte_start)

@@ -1,0 +1,491 @@
+"""Reading windows of a described checkpoint: in order, block by block, with what the container says of them proved.
+
+Encoded storages are decoded as they are read where all of one is read in order, else into a temporary file, once, in
+which zeros take no space.  Constants are never made.  Everything else is read where it stands.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
+from paramtool.engine.read.elements import Elements, take
+from paramtool.errors import FormatError, OutputError, some
+from paramtool.formats.files import changed, check_unchanged, file_changed, open_source, read_at, read_bytes
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.dtype import DType
+from paramtool.model.inflating import Budget
+from paramtool.model.storage import Backing, ByteRange, Cast, Constant, Encoded, Inline, SourceFile, Storage
+from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+Buffer = memoryview | bytes
+MAX_OPEN_FILES = 16
+"""Of one checkpoint; two are open while they are compared, and some systems allow 256 for a process."""
+CHUNK_NBYTES = 1 << 20
+"""Read at once; small enough to stay in a processor's cache between reading and writing."""
+THREAD_NBYTES = 4 << 20
+"""A CRC of more bytes is computed in a thread of its own."""
+ELEMENTS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "V16"}
+"""NumPy types that carry elements of so many bytes untouched."""
+
+
+def number_type(dtype: DType) -> str:
+    """The NumPy type to calculate with; ValueError for types that NumPy has no numbers for."""
+    import ml_dtypes
+    import numpy as np
+
+    if dtype.block_bytes not in ELEMENTS:
+        raise ValueError(f"{dtype.name} cannot be calculated with")
+    return np.dtype(dtype.name).str if not hasattr(ml_dtypes, dtype.name) else dtype.name
+
+
+class Source:
+    """The files of a checkpoint, open for reading windows.  A context manager."""
+
+    def __init__(self, checkpoint: Checkpoint, max_files: int = MAX_OPEN_FILES) -> None:
+        self.checkpoint = checkpoint
+        self._max_files = max_files
+        self.nbytes_read = 0
+        """Bytes that were read from storages so far."""
+        self._files: dict[str, BinaryIO] = {}
+        self._spool: BinaryIO | None = None
+        self._spooled: dict[int, int] = {}
+        self._streamed: set[int] = set()
+        """Storages that were decoded as they were read; a second time would be one too many."""
+        self._charged: set[int] = set()
+        self._budget = Budget(sum(file.nbytes for file in checkpoint.files))
+        self._proved: set[ByteRange] = set()
+        self._pending: dict[ByteRange, Future[int]] = {}
+        self._worker: ThreadPoolExecutor | None = None
+        self._checked = False
+
+    def __enter__(self) -> Source:
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _open(self) -> None:
+        """Look at every file once, so that one that is gone or has changed is known before anything is written."""
+        for source in self.checkpoint.files:
+            self._file(source.path)
+
+    def _file(self, path: str) -> BinaryIO:
+        """An open file; of very many, the one that was opened first is closed for it."""
+        if path in self._files:
+            return self._files[path]
+        if len(self._files) >= self._max_files:
+            self.settle()
+            self._files.pop(next(iter(self._files))).close()
+        source = next(file for file in self.checkpoint.files if file.path == path)
+        file, _ = open_source(path)
+        self._files[path] = file
+        if changed(source, os.fstat(file.fileno())):
+            raise file_changed(path)
+        return file
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        if kind is None and not self._checked:
+            self.check_unchanged()
+
+    def hand_over(self) -> tuple[SourceFile, ...]:
+        """The files, for whoever looks at the end whether they are unchanged; then that is not done here."""
+        self._checked = True
+        return self.checkpoint.files
+
+    def check_unchanged(self) -> None:
+        """FormatError where a file is no longer the one that was described, or was written to since."""
+        for file in self.checkpoint.files:
+            check_unchanged(file)
+        self._checked = True
+
+    def close(self) -> None:
+        """Close every file; what is under way in the thread ends first."""
+        if self._worker is not None:
+            self._worker.shutdown(wait=True, cancel_futures=True)
+        for file in [*self._files.values(), *([self._spool] if self._spool else [])]:
+            file.close()
+        self._files.clear()
+
+    def place(self, storage_id: int) -> tuple[BinaryIO, int]:
+        """The file in which a storage's bytes stand as they are, and where they begin."""
+        return self._place(self.checkpoint.storages[storage_id])
+
+    def _place(self, storage: Storage) -> tuple[BinaryIO, int]:
+        if isinstance(storage.backing, ByteRange):
+            return self._file(storage.backing.file), storage.backing.start
+        if self._spool is None:
+            self._spool = _spool()
+        if storage.id not in self._spooled:
+            self._spooled[storage.id] = self._decode_into(self._spool, storage)
+        return self._spool, self._spooled[storage.id]
+
+    def read(self, storage_id: int, start: int, nbytes: int) -> bytes:
+        """Bytes of a storage; FormatError where the file ends before."""
+        storage = self.checkpoint.storages[storage_id]
+        if (element := self._constant(storage)) is not None:
+            return bytes(_repeated(element, start, nbytes))
+        file, base = self._place(storage)
+        return self._pread(file, base + start, nbytes)
+
+    def _constant(self, storage: Storage) -> bytes | None:
+        """The element that a storage repeats; None where it does not."""
+        if not isinstance(storage.backing, Constant):
+            return None
+        self._charge(storage)
+        return storage.backing.element
+
+    def _charge(self, storage: Storage) -> None:
+        """Count what a storage comes to against what may be inflated or calculated, once."""
+        if storage.id in self._charged or not _is_made(storage.backing):
+            return
+        self._charged.add(storage.id)
+        self._budget.spend(self.checkpoint.files[0].path, storage.nbytes)
+
+    def check_inflated(self, storage_ids: Iterable[int]) -> None:
+        """FormatError where reading some storages would inflate or calculate more than is allowed; reads nothing."""
+        for storage_id in storage_ids:
+            self._charge(self.checkpoint.storages[storage_id])
+
+    def read_into(self, storage_id: int, start: int, buffer: memoryview) -> None:
+        """Fill a buffer with bytes of a storage; FormatError where the file ends before.  No CRC is looked at."""
+        self.nbytes_read += len(buffer)
+        self._fill(storage_id, start, buffer)
+
+    def _fill(self, storage_id: int, start: int, buffer: memoryview) -> None:
+        storage = self.checkpoint.storages[storage_id]
+        if (element := self._constant(storage)) is not None:
+            for at in range(0, len(buffer), CHUNK_NBYTES):
+                part = buffer[at : at + CHUNK_NBYTES]
+                part[:] = _repeated(element, start + at, len(part))
+            return
+        file, base = self._place(storage)
+        read_at(file, base + start, buffer)
+
+    def _pread(self, file: BinaryIO, start: int, nbytes: int) -> bytes:
+        self.nbytes_read += nbytes
+        return read_bytes(file, start, nbytes)
+
+    def chunks(self, storage_id: int, start: int, stop: int) -> Iterator[memoryview]:
+        """Bytes `start` to `stop` of a storage in blocks; its CRC, if it has one, is proved by the end.
+
+        A block is only good until the next one is asked for: all of them stand in one buffer.
+        """
+        storage = self.checkpoint.storages[storage_id]
+        if (element := self._constant(storage)) is not None:
+            yield from _repetitions(element, start, stop)
+            return
+        if self._is_streamed(storage, start, stop):
+            self._streamed.add(storage_id)
+            for part in self._decoded(storage):
+                yield memoryview(part)
+            self.nbytes_read += stop - start
+            return
+        self.prove_later(storage_id)
+        file, base = self.place(storage_id)
+        yield from read_blocks(file, base + start, base + stop)
+        self.nbytes_read += stop - start
+        self.settle()
+
+    def _is_streamed(self, storage: Storage, start: int, stop: int) -> bool:
+        """Whether bytes are decoded as they are read: all of a storage, for the first time."""
+        if isinstance(storage.backing, ByteRange) or (start, stop) != (0, storage.nbytes):
+            return False
+        return storage.id not in self._spooled and storage.id not in self._streamed
+
+    def prove(self, storage_id: int) -> None:
+        """Compare a whole storage with its CRC, unless that has been done; FormatError where they differ."""
+        self.prove_later(storage_id)
+        self.settle()
+
+    def prove_later(self, storage_id: int) -> None:
+        """Begin to compare a storage with its CRC, in a thread where it is large; `settle` says how it went."""
+        backing = self.checkpoint.storages[storage_id].backing
+        if not isinstance(backing, ByteRange):
+            return
+        self._begin(backing if backing.crc32 is not None else self._sealed(backing))
+
+    def _begin(self, sealed: ByteRange | None) -> None:
+        """Begin to compare a range with its CRC, unless that was done before."""
+        if sealed is None or sealed in self._proved:
+            return
+        self._proved.add(sealed)
+        if sealed.nbytes < THREAD_NBYTES:
+            self._compare(sealed, crc32_of(self._file(sealed.file), sealed.start, sealed.stop))
+            return
+        if self._worker is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._worker = ThreadPoolExecutor(1)
+        self._pending[sealed] = self._worker.submit(crc32_of, self._file(sealed.file), sealed.start, sealed.stop)
+
+    def _sealed(self, part: ByteRange) -> ByteRange | None:
+        """The range with a CRC that a part of a file stands in, if there is one."""
+        return next((one for one in self.checkpoint.sealed if _is_within(part, one)), None)
+
+    def settle(self) -> None:
+        """Wait for the comparisons that were begun; FormatError where a CRC is wrong."""
+        while self._pending:
+            sealed, pending = self._pending.popitem()
+            self._compare(sealed, pending.result())
+
+    def _compare(self, sealed: ByteRange, found: int) -> None:
+        if found != sealed.crc32:
+            raise self._damaged(sealed, found)
+
+    def _damaged(self, sealed: ByteRange, found: int) -> FormatError:
+        """The error for a range whose bytes do not have its CRC: which range, and which tensors are on it."""
+        inside = {key for key, storage in self.checkpoint.storages.items() if _is_within(storage.backing, sealed)}
+        names = [name for name, view in self.checkpoint.windows() if view.storage in inside]
+        what = f"storage {min(inside)}" if len(inside) == 1 else f"bytes {sealed.start}-{sealed.stop}"
+        of = f" (with {some(names, 3)})" if names else ""
+        return FormatError(
+            f"{sealed.file}: {what}{of} has CRC {found:08x}; the archive says {sealed.crc32:08x}: the file is damaged",
+            hint="fetch the file again",
+        )
+
+    def will_read(self, storage_id: int, starts: Iterable[int], nbytes: int) -> None:
+        """Tell the kernel which bytes of a storage will be read, so that a disk fetches them side by side."""
+        if not hasattr(os, "posix_fadvise"):  # macOS, Windows
+            return
+        file, base = self.place(storage_id)
+        with suppress(OSError):  # only advice
+            for start in starts:
+                os.posix_fadvise(file.fileno(), base + start, nbytes, os.POSIX_FADV_WILLNEED)
+
+    def array(self, view: View) -> Elements:
+        """A window, of raw elements that are read when they are asked for; packed types come as bytes, one row.
+
+        What is read so is not counted in `nbytes_read`, and no CRC is looked at.
+        """
+        fill = partial(self._fill, int(view.storage))
+        if view.dtype.block_elements != 1:
+            return Elements(fill, "u1", view.byte_start, (view.byte_stop - view.byte_start,), (1,))
+        size = view.dtype.block_bytes
+        return Elements(fill, ELEMENTS[size], view.byte_start, view.shape, [stride * size for stride in view.strides])
+
+    def take(self, storage_id: int, starts: Array, nbytes: int) -> Array:
+        """So many bytes of a storage from each place on, one row a place; counted, and no CRC is looked at."""
+        self.nbytes_read += len(starts) * nbytes
+        return take(partial(self._fill, storage_id), starts, nbytes)
+
+    def row_major(self, view: View) -> Iterator[Buffer]:
+        """The elements of a window in row-major order, as blocks of bytes."""
+        if not view.numel:
+            return
+        if view.is_contiguous:
+            yield from self.chunks(int(view.storage), view.byte_start, view.byte_stop)
+            return
+        import numpy as np
+
+        self.prove(int(view.storage))
+        array = self.array(view)
+        for box in blocks(view.shape, BLOCK_NBYTES // view.dtype.block_bytes):
+            block = np.ascontiguousarray(array[box])
+            self.nbytes_read += block.nbytes
+            yield block.reshape(-1).view("u1").data
+
+    def _decode_into(self, spool: BinaryIO, storage: Storage) -> int:
+        """Decode a storage behind what a temporary file without a name holds; where it begins there."""
+        start = spool.seek(0, os.SEEK_END)
+        try:
+            for part in self._decoded(storage):
+                if _is_zero(part):
+                    spool.seek(len(part), os.SEEK_CUR)
+                else:
+                    spool.write(part)
+            spool.flush()
+            os.ftruncate(spool.fileno(), spool.tell())
+        except OSError as error:
+            what = f"a decoded storage of {storage.nbytes} bytes cannot be kept"
+            raise OutputError(
+                f"{tempfile.gettempdir()}: {what}: {error.strerror}",
+                hint="TMPDIR=... names a folder with more space",
+            ) from None
+        return start
+
+    def _decoded(self, storage: Storage) -> Iterator[Buffer]:
+        """All bytes of a storage that does not stand in a file as it is; FormatError where they are too few or many."""
+        self._charge(storage)
+        made = 0
+        if isinstance(storage.backing, Encoded):
+            parts = self._decode(storage, storage.backing)
+        elif isinstance(storage.backing, Inline):
+            parts = iter([storage.backing.data])
+        else:
+            parts = self._derived(storage.backing, storage.nbytes)
+        for part in parts:
+            made += len(part)
+            yield part
+        if made != storage.nbytes:
+            where = self.checkpoint.files[0].path
+            raise FormatError(f"{where}: storage {storage.id} decodes to {made} bytes; expected {storage.nbytes}")
+
+    def _derived(self, backing: Cast | Constant | ByteRange, nbytes: int) -> Iterator[Buffer]:
+        """The bytes of a storage that is calculated."""
+        if isinstance(backing, Cast):
+            import numpy as np
+
+            narrow, wide = number_type(backing.view.dtype), number_type(backing.dtype)
+            with np.errstate(all="ignore"):
+                for block in self.row_major(backing.view):
+                    yield np.frombuffer(block, narrow).astype(wide).view("u1").data
+        elif isinstance(backing, Constant):
+            yield from _repetitions(backing.element, 0, nbytes)
+
+    def _decode(self, storage: Storage, backing: Encoded) -> Iterator[Buffer]:
+        crc = 0
+        left = b""
+        unit, skip = _argument(backing, "swap", 1), _argument(backing, "skip", 0)
+        for chunk in self._inflated(storage, backing, storage.nbytes + skip):
+            crc = zlib.crc32(chunk, crc)
+            chunk, skip = left + chunk[skip:], max(0, skip - len(chunk))
+            whole = len(chunk) - len(chunk) % unit
+            left = chunk[whole:]
+            yield _swapped(chunk[:whole], unit)
+        if backing.crc32 is not None and crc != backing.crc32:
+            raise self._damaged(backing.source._replace(crc32=backing.crc32), crc)
+
+    def _inflated(self, storage: Storage, backing: Encoded, nbytes: int) -> Iterator[bytes]:
+        """The bytes of an encoded storage, inflated where that is a step; never more than `nbytes`."""
+        file = self._file(backing.source.file)
+        if path := next((step[5:] for step in backing.steps if step.startswith("hdf5:")), ""):
+            from paramtool.formats.hdf5 import datasets
+
+            self._begin(self._sealed(backing.source))
+            self.settle()
+            yield from datasets.elements(file, backing.source, path, storage.nbytes)
+            return
+        raw = (
+            self._pread(file, at, min(BLOCK_NBYTES, backing.source.stop - at))
+            for at in range(backing.source.start, backing.source.stop, BLOCK_NBYTES)
+        )
+        if "inflate" not in backing.steps:
+            yield from raw
+            return
+        machine = zlib.decompressobj(-15)
+        made = 0
+        for chunk in raw:
+            while chunk:
+                try:
+                    out = machine.decompress(chunk, BLOCK_NBYTES)
+                except zlib.error as error:
+                    raise FormatError(f"{file.name}: storage {storage.id} cannot be inflated: {error}") from None
+                chunk = machine.unconsumed_tail
+                made += len(out)
+                if made > nbytes:
+                    raise FormatError(f"{file.name}: storage {storage.id} inflates to more than {nbytes} bytes")
+                if out:
+                    yield out
+        if not machine.eof:
+            raise FormatError(f"{file.name}: storage {storage.id} inflates to less than {nbytes} bytes")
+
+
+def _is_within(backing: Backing, around: ByteRange) -> bool:
+    """Whether a storage is read from a range of a file."""
+    part = backing.source if isinstance(backing, Encoded) else backing
+    return (
+        isinstance(part, ByteRange)
+        and part.file == around.file
+        and around.start <= part.start
+        and part.stop <= around.stop
+    )
+
+
+def _spool() -> BinaryIO:
+    """A temporary file without a name, in the folder that TMPDIR names or the system's; OutputError where it has none.
+
+    Python itself would go on to other folders, and at last to the current one.
+    """
+    folder = os.environ.get("TMPDIR") or "/tmp" if os.name == "posix" else tempfile.gettempdir()
+    try:
+        return tempfile.TemporaryFile(dir=folder)
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: no temporary file can be made: {error.strerror}", hint="TMPDIR=... names another folder"
+        ) from None
+
+
+def read_blocks(file: BinaryIO, start: int, stop: int) -> Iterator[memoryview]:
+    """Bytes of a file, in one buffer that is filled again and again; FormatError where they cannot be read."""
+    buffer = memoryview(bytearray(min(CHUNK_NBYTES, stop - start)))
+    while start < stop:
+        part = buffer[: min(len(buffer), stop - start)]
+        read_at(file, start, part)
+        yield part
+        start += len(part)
+
+
+def crc32_of(file: BinaryIO, start: int, stop: int) -> int:
+    """The CRC of bytes of a file."""
+    found = 0
+    for block in read_blocks(file, start, stop):
+        found = zlib.crc32(block, found)
+    return found
+
+
+def _is_made(backing: Backing) -> bool:
+    """Whether a storage has bytes that its file does not have as many of, or may not have."""
+    if isinstance(backing, Encoded):
+        return any(step == "inflate" or step.startswith("hdf5:") for step in backing.steps)
+    return not isinstance(backing, ByteRange)
+
+
+def _repeated(element: bytes, start: int, nbytes: int) -> bytes:
+    """Some bytes of an element again and again.
+
+    >>> _repeated(b"abc", 4, 5)
+    b'bcabc'
+    """
+    first = start % len(element)
+    return (element * ((first + nbytes) // len(element) + 1))[first : first + nbytes]
+
+
+def _repetitions(element: bytes, start: int, stop: int) -> Iterator[memoryview]:
+    """The same in blocks, which are parts of one."""
+    step = max(BLOCK_NBYTES // len(element), 1) * len(element)
+    block = memoryview(_repeated(element, start, min(step, stop - start)))
+    for at in range(start, stop, step):
+        yield block[: stop - at]
+
+
+def _is_zero(part: Buffer) -> bool:
+    """Whether all bytes of a block are zero; looks no further where the first or last is not."""
+    return bool(part) and not part[0] and not part[-1] and not bytes(part).strip(b"\0")
+
+
+def _argument(backing: Encoded, step: str, otherwise: int) -> int:
+    """The number that a step says, such as 4 of `swap4`."""
+    return next((int(word[len(step) :]) for word in backing.steps if word.startswith(step)), otherwise)
+
+
+def _swapped(data: bytes, unit: int) -> bytes:
+    """The bytes of each unit in reverse order.
+
+    >>> _swapped(b"abcd", 2)
+    b'badc'
+    """
+    if unit == 1:
+        return data
+    import numpy as np
+
+    return np.frombuffer(data, f"u{unit}").byteswap().tobytes()

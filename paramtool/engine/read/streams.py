@@ -1,0 +1,144 @@
+"""Windows as streams of blocks, for comparing many of them side by side in bounded memory and on every core."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from paramtool.engine.read.source import Buffer, Source
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.storage import ByteRange
+from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+MAX_BLOCK_NBYTES = 1 << 20
+"""Blocks that fit a processor's cache are compared fastest."""
+MIN_BLOCK_NBYTES = 1 << 12
+THREADS = 2
+"""Comparing waits for memory: more than two threads gain nothing on the machines that it was measured on."""
+
+
+def block_nbytes(memory_nbytes: int, streams: int) -> int:
+    """How many bytes of each of so many streams are held at once, for all threads to stay within a budget."""
+    share = memory_nbytes // (2 * THREADS * max(streams, 1))
+    return max(MIN_BLOCK_NBYTES, min(MAX_BLOCK_NBYTES, share - share % MIN_BLOCK_NBYTES))
+
+
+class Stream:
+    """The row-major bytes of a window, block by block."""
+
+    def __init__(self, source: Source, view: View) -> None:
+        self._source = source
+        self._view = view
+        self._at = view.byte_start
+        self._blocks: Iterator[Buffer] | None = None if view.is_contiguous else source.row_major(view)
+        self._rest = memoryview(b"")
+
+    def into(self, buffer: Array) -> None:
+        """Fill a buffer of bytes with the next block; there must be as many bytes left."""
+        if self._blocks is None:
+            self._source.read_into(int(self._view.storage), self._at, buffer.data)
+            self._at += buffer.nbytes
+            return
+        at = 0
+        while at < buffer.nbytes:
+            self._rest = self._rest or memoryview(next(self._blocks))
+            count = min(len(self._rest), buffer.nbytes - at)
+            buffer.data[at : at + count] = self._rest[:count]
+            self._rest = self._rest[count:]
+            at += count
+
+
+def same(a: Array, b: Array) -> bool:
+    """Whether two buffers of bytes of one length are equal."""
+    whole = a.nbytes - a.nbytes % 8
+    return bool((a[:whole].view("u8") == b[:whole].view("u8")).all() and (a[whole:] == b[whole:]).all())
+
+
+def same_window(a_source: Source, a: View, b_source: Source, b: View, block: int) -> bool:
+    """Whether two windows of one dtype and shape hold the same bytes; stops at the first block that differs."""
+    import numpy as np
+
+    size = min(block, a.nbytes)
+    left, right = np.empty(size, "u1"), np.empty(size, "u1")
+    one, other = Stream(a_source, a), Stream(b_source, b)
+    for at in range(0, a.nbytes, block):
+        count = min(block, a.nbytes - at)
+        one.into(left[:count])
+        other.into(right[:count])
+        if not same(left[:count], right[:count]):
+            return False
+    return True
+
+
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+
+
+@dataclass
+class Pool:
+    """Sources of one checkpoint for several threads, each with open files of its own."""
+
+    checkpoint: Checkpoint
+    memory_nbytes: int
+
+    def __post_init__(self) -> None:
+        self._stack = ExitStack()
+        self._free: SimpleQueue[Source] = SimpleQueue()
+        self._all: list[Source] = []
+
+    def __enter__(self) -> Pool:
+        self.source = self._stack.enter_context(Source(self.checkpoint))
+        """For what has to be done by one thread: decoded storages are kept once."""
+        for _ in range(min(THREADS, os.cpu_count() or 1)):
+            self._all.append(self._stack.enter_context(Source(self.checkpoint)))
+            self._free.put(self._all[-1])
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    @property
+    def nbytes_read(self) -> int:
+        """Bytes that were read from storages by all threads."""
+        return sum(source.nbytes_read for source in [self.source, *self._all])
+
+    def block_nbytes(self, streams: int) -> int:
+        """Bytes of each of so many streams that one task may hold."""
+        return block_nbytes(self.memory_nbytes, streams)
+
+    def map(
+        self, work: Callable[[Source, Task], Answer], tasks: Iterable[tuple[Task, Iterable[View]]]
+    ) -> Iterator[Answer]:
+        """The answers of `work` in the order of the tasks, each with the windows that it looks at."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        listed = [(task, self._is_plain(views)) for task, views in tasks]
+        with ThreadPoolExecutor(len(self._all)) as threads:
+            waiting = [threads.submit(self._borrowing, work, task) if plain else None for task, plain in listed]
+            try:
+                for (task, _), answer in zip(listed, waiting, strict=True):
+                    yield work(self.source, task) if answer is None else answer.result()
+            except BaseException:
+                threads.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    def _borrowing(self, work: Callable[[Source, Task], Answer], task: Task) -> Answer:
+        source = self._free.get()
+        try:
+            return work(source, task)
+        finally:
+            self._free.put(source)
+
+    def _is_plain(self, views: Iterable[View]) -> bool:
+        """Whether the bytes stand in the file as they are."""
+        storages = self.checkpoint.storages
+        return all(isinstance(storages[int(view.storage)].backing, ByteRange) for view in views)

@@ -1,0 +1,1 @@
+"""Outputs in the making: beside their place, copied or calculated, proved, and moved there."""

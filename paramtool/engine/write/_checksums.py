@@ -1,0 +1,72 @@
+"""CRCs of what is being written, computed beside the writing.
+
+A container such as a zip says the CRC of each member, and the kernel may copy a member without showing its bytes.  So
+each target is read back from the output, in a thread, while the next one is written; its pages are still in memory.
+A storage whose CRC the source's container says is not computed twice: `Source` proves it before the output is kept.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO
+
+from paramtool.engine.read.source import THREAD_NBYTES, Source, crc32_of
+from paramtool.errors import FormatError, OutputError
+from paramtool.model.plan import Target
+from paramtool.model.storage import ByteRange
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+
+class Checksums:
+    """The CRC-32 of each target of one file, in order.  A context manager; the file stays open in it."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._found: list[int | Future[int]] = []
+        self._worker: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> Checksums:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._worker is not None:
+            self._worker.shutdown(wait=True, cancel_futures=True)
+
+    def add(self, target: Target, source: Source, start: int) -> None:
+        """A target that was written whole, from byte `start` of the file."""
+        known = proved_crc32(target, source)
+        if known is not None:
+            self._found.append(known)
+        elif target.nbytes < THREAD_NBYTES:
+            self._found.append(self._crc32(start, start + target.nbytes))
+        else:
+            if self._worker is None:
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._worker = ThreadPoolExecutor(1)
+            self._found.append(self._worker.submit(self._crc32, start, start + target.nbytes))
+
+    def _crc32(self, start: int, stop: int) -> int:
+        try:
+            return crc32_of(self._file, start, stop)
+        except FormatError as error:
+            raise OutputError(f"{self._name}: cannot be read back: {error}") from None
+
+    def all(self) -> list[int]:
+        """The CRC of every target so far, once all are known."""
+        return [found if isinstance(found, int) else found.result() for found in self._found]
+
+
+def proved_crc32(target: Target, source: Source) -> int | None:
+    """The CRC of a target that is one whole storage as it stands in a container that says its CRC, else None."""
+    if len(target.copies) != 1 or not target.copies[0].is_plain or not target.copies[0].destination.is_contiguous:
+        return None
+    view = target.copies[0].terms[0][1]
+    backing = source.checkpoint.storages[int(view.storage)].backing
+    whole = view.is_contiguous and (view.byte_start, view.nbytes) == (0, target.nbytes)
+    return backing.crc32 if whole and isinstance(backing, ByteRange) and backing.nbytes == target.nbytes else None

@@ -1,0 +1,64 @@
+"""Whether a folder is an earlier output, so that `--force` may replace it and nothing is lost that nobody named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+
+from paramtool.engine.write._manifest import MANIFEST, strange
+from paramtool.errors import FormatError, UnreadableError
+from paramtool.formats import strict_json
+from paramtool.formats.files import same_bytes, walk
+from paramtool.formats.folder.weight_names import WeightsName
+
+
+def foreign(folder: str, known: Mapping[str, str], weights: Iterable[WeightsName] = ()) -> Iterator[str]:
+    """What a folder holds beside weights that are called as in the output, and exact copies of `known` files.
+
+    `known` maps names, with `/`, to the files that would be copied there: an equal copy is replaced by itself.  A copy
+    that was changed since is somebody's work.
+    """
+    if os.path.isfile(os.path.join(folder, MANIFEST)):
+        yield from strange(folder)
+        return
+    own = {name for one in weights for name in _own_names(folder, one)}
+    inside = [name for name in (*known, *own) if "/" in name]
+    for place, folders, files in walk(folder):
+        here = os.path.relpath(place, folder).replace(os.sep, "/")
+        prefix = "" if here == os.curdir else f"{here}/"
+        for name in sorted(folders):
+            if os.path.islink(os.path.join(place, name)) or not any(n.startswith(f"{prefix}{name}/") for n in inside):
+                folders.remove(name)
+                yield f"{prefix}{name}"
+        for name in sorted(files):
+            path = os.path.join(place, name)
+            name = prefix + name
+            if name not in own and not (name in known and _same(path, known[name])):
+                yield f"{name} (changed)" if name in known else name
+
+
+def _same(path: str, other: str) -> bool:
+    """Whether a file is a copy of the one that would be put there.  UnreadableError where that cannot be read."""
+    if os.path.islink(path):
+        return False
+    try:
+        return same_bytes(path, other)
+    except UnreadableError as error:
+        if error.path == path:
+            return False
+        raise
+
+
+def _own_names(folder: str, weights: WeightsName) -> set[str]:
+    """The weights of an output of this program: an index and the shards that it lists, or the one file."""
+    from paramtool.formats.safetensors.index import is_plain_name
+
+    prefix = weights.stem[: weights.stem.rfind("/") + 1]
+    try:
+        index = os.path.join(folder, weights.index)
+        if not os.path.lexists(index):
+            return {weights.file}
+        listed = strict_json.strict_file(index, "an index", strict_json.MAX_INDEX_NBYTES)[0]["weight_map"].values()
+    except (FormatError, LookupError, AttributeError, TypeError):
+        return set()
+    return {weights.index, *(prefix + name for name in listed if isinstance(name, str) and is_plain_name(name))}

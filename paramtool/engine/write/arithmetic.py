@@ -1,0 +1,139 @@
+"""Calculating what a copy writes: signed sums of windows plus a number, block by block.
+
+Numbers are calculated in their own type, as the program that will read them would.  A single term moves bits: a sign
+is flipped as a bit, so that NaNs and zeros survive both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Any
+
+from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
+from paramtool.engine.read.source import ELEMENTS, Source, number_type
+from paramtool.errors import LayoutError, listed
+from paramtool.model.plan import Copy, Requirement
+from paramtool.model.view import View
+
+TILE = 1 << 20
+"""Elements of which a transposed copy is made at once."""
+ROW = 256
+"""The least that is written in one run then, where the source has long rows: so much is read by each call."""
+
+Box = tuple[slice, ...]
+
+
+def moves_bits(copy: Copy) -> bool:
+    """Whether a copy is bytes as they are, or zeros."""
+    return copy.is_plain or (not copy.terms and not copy.shift)
+
+
+def element_type(copy: Copy) -> str:
+    """The NumPy type in which a copy is made: raw elements where bits move, numbers otherwise."""
+    return ELEMENTS[copy.destination.dtype.block_bytes] if moves_bits(copy) else number_type(copy.destination.dtype)
+
+
+def value(copy: Copy, box: Box, source: Source) -> Any:
+    """What a copy writes into one box of its destination: an array, or one number for all of it."""
+    import numpy as np
+
+    if moves_bits(copy):
+        return source.array(copy.terms[0][1])[box] if copy.terms else 0
+    if not copy.terms:
+        return np.dtype(number_type(copy.destination.dtype)).type(copy.shift)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = total(copy.terms, copy.shift, box, source)
+    if not copy.is_exact and not np.isfinite(found.astype("f8")).all():
+        _refuse_overflow(copy, box, source)
+    return found
+
+
+def _refuse_overflow(copy: Copy, box: Box, source: Source) -> None:
+    """LayoutError where finite numbers have a sum that is not; a NaN or an infinity that was there before may stay."""
+    import numpy as np
+
+    whole = [source.array(term).view(number_type(term.dtype))[box].astype("f8") for _, term in copy.terms]
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = total(copy.terms, copy.shift, box, source).astype("f8")
+    if (np.isfinite(sum(whole)) & ~np.isfinite(found)).any():
+        raise LayoutError(
+            f"{copy.destination.storage!r}: a sum in it is beyond what {copy.destination.dtype.name} holds",
+            hint="convert a copy of the checkpoint in float32",
+        )
+
+
+def total(terms: Sequence[tuple[int, View]], shift: float, box: Box, source: Source) -> Any:
+    """The signed sum of one box of several windows, plus a number."""
+    import numpy as np
+
+    found: Any = None
+    for sign, term in terms:
+        part = source.array(term).view(number_type(term.dtype))[box]
+        part = np.negative(part) if sign < 0 else part
+        found = part if found is None else found + part
+    if found is not None and shift:
+        found = found + found.dtype.type(shift)
+    return found
+
+
+def boxes(copy: Copy, shape: tuple[int, ...] | None = None) -> Iterable[Box]:
+    """Boxes that tile a copy, or a part of that shape of it.
+
+    Where source and target have the same fastest axis, the boxes are rows.  Where one is transposed, they are tiles,
+    long along the source's fastest axis, and at least ROW elements along the target's.
+    """
+    view = copy.destination
+    shape = view.shape if shape is None else shape
+    size = view.dtype.block_bytes
+    windows = [view, *(term for _, term in copy.terms)]
+    fastest = list(dict.fromkeys(_fastest(window) for window in windows if window.numel > ROW * ROW))
+    if len(shape) < 2 or len(fastest) < 2:
+        yield from blocks(shape, max(1, BLOCK_NBYTES // size))
+        return
+    # Tiles of the two axes that run fastest on either side; the others go one by one.
+    steps = [1] * len(shape)
+    here, there = fastest[:2]
+    steps[there] = min(shape[there], TILE // min(shape[here], ROW))
+    steps[here] = TILE // steps[there]
+    grid = [range(0, size, step) for size, step in zip(shape, steps, strict=True)]
+    for corner in product(*grid):
+        yield tuple(slice(k, min(k + s, n)) for k, s, n in zip(corner, steps, shape, strict=True))
+
+
+def _fastest(view: View) -> int:
+    """The axis along which neighbours stand nearest."""
+    steps = [(stride, -k) for k, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)) if size > 1]
+    return -min(steps)[1] if steps else 0
+
+
+def prove(requires: Iterable[Requirement], source: Source) -> None:
+    """Prove what a plan requires of the source's bytes; LayoutError lists what does not hold."""
+    failed = [one for one in requires if not _holds(one, source)]
+    if failed:
+        lines = list(dict.fromkeys(one.message for one in failed))
+        hint = "; ".join(dict.fromkeys(one.hint for one in failed if one.hint))
+        raise LayoutError(lines[0] if len(lines) == 1 else listed(f"{len(lines)} conditions do not hold:", lines), hint)
+
+
+def _holds(one: Requirement, source: Source) -> bool:
+    """Whether a window is what it has to be."""
+    import numpy as np
+
+    view = one.view
+    for window in (view, *(term for _, term in one.terms)):
+        source.prove(int(window.storage))
+    exact = len(one.terms) == 1 and not one.shift and one.terms[0][0] == 1
+    kind = ELEMENTS[view.dtype.block_bytes] if exact else number_type(view.dtype)
+    for box in blocks(view.shape, max(1, BLOCK_NBYTES // view.dtype.block_bytes)):
+        found = source.array(view).view(kind)[box]
+        if exact:
+            wanted = source.array(one.terms[0][1])[box]
+        else:
+            wanted = total(one.terms, one.shift, box, source) if one.terms else found.dtype.type(one.shift)
+        same = found == wanted
+        if not exact:
+            same |= np.isnan(found) & np.isnan(wanted)  # what is calculated of a NaN is one
+        if not same.all():
+            return False
+    return True

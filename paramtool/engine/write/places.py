@@ -1,0 +1,116 @@
+"""Where an output may go: never over what is read, and over nothing that `--force` does not name."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
+from types import TracebackType
+
+from paramtool.engine.write._overwrite import foreign
+from paramtool.errors import OutputError
+from paramtool.formats.folder.weight_names import WeightsName
+
+NOTHING: Mapping[str, str] = {}
+
+
+def settled(path: str) -> str:
+    """A path in its shortest form; `.` and `..` by their own names, since an output is made beside its place.
+
+    >>> settled("a//b/.") , settled("/a/..")
+    ('a/b', '/')
+    """
+    path = os.path.normpath(path)
+    return os.path.realpath(path) if os.path.basename(path) in (os.curdir, os.pardir) else path
+
+
+def check_place(
+    path: str,
+    is_folder: bool,
+    force: bool,
+    inputs: Iterable[str] = (),
+    known: Mapping[str, str] = NOTHING,
+    weights: Iterable[WeightsName] = (),
+) -> None:
+    """Whether an output may be put at `path`; OutputError says why not, also where it cannot be looked at.
+
+    It never replaces what is read, nor a folder that holds anything but an earlier output of this program: `weights` of
+    these names, and unchanged copies of `known` files (see `earlier.foreign`).
+    """
+    with writing(path):
+        if not path:
+            raise OutputError("the name of the output is empty", hint="-o FILE.safetensors")
+        if path.endswith(os.sep) and not is_folder:
+            raise OutputError(f"{path!r}: is no name for a file", hint="-o FILE.safetensors")
+        path = settled(path)
+        parent = os.path.dirname(path) or "."
+        if not os.path.isdir(parent):
+            raise OutputError(f"{path}: the folder {parent} does not exist", hint=f"mkdir -p {parent}")
+        with suppress(OSError, AttributeError):  # Windows has no pathconf
+            if (nbytes := len(os.fsencode(os.path.basename(path)))) > (most := os.pathconf(parent, "PC_NAME_MAX")):
+                raise OutputError(f"{path}: the name has {nbytes} bytes; {parent} takes {most}", hint="a shorter -o")
+        if not os.path.lexists(path):
+            return
+        mine = os.path.realpath(path)
+        for source in inputs:
+            folders = {os.path.realpath(os.path.dirname(source) or "."), os.path.dirname(os.path.realpath(source))}
+            if os.path.realpath(source) == mine or (os.path.isdir(mine) and mine in folders):
+                raise OutputError(f"{path}: is what is read; it is never overwritten", hint="choose another -o")
+        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+            raise OutputError(f"{path}: is no regular file; outputs are files and folders", hint="choose another -o")
+        if not force:
+            raise OutputError(f"{path}: exists", hint="--force overwrites it, -o writes elsewhere")
+        if os.path.islink(path):
+            raise OutputError(f"{path}: is a link to {mine}; --force would replace the link itself", hint=f"-o {mine}")
+        if not (os.path.isdir(path) if is_folder else os.path.isfile(path)):
+            kind = "a folder" if is_folder else "a file"
+            raise OutputError(f"{path}: exists and is not {kind}; --force would lose it")
+        if is_folder and (others := list(islice(foreign(path, known, weights), 5))):
+            raise OutputError(
+                f"{path}: holds other files, which --force would lose: {', '.join(others)}",
+                hint="remove the folder, or choose another -o",
+            )
+
+
+def check_apart(output: str, inputs: Iterable[str]) -> None:
+    """OutputError where an output would be inside an input folder, or an input inside the output."""
+    mine = os.path.join(os.path.realpath(output), "")
+    for path in inputs:
+        real = os.path.realpath(path)
+        if os.path.join(real, "") == mine:
+            raise OutputError(f"{output}: is what is read; it is never overwritten", hint="choose another -o")
+        if os.path.join(real, "").startswith(mine):
+            raise OutputError(f"{output}: holds {path}, which is read; it is never overwritten", hint="another -o")
+        if os.path.isdir(real) and mine.startswith(os.path.join(real, "")):
+            raise OutputError(f"{output}: would be inside {path}, which is read", hint="choose another -o")
+
+
+class writing:
+    """`with writing(path):` turns an OSError inside into the OutputError for that output."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            hint = HINTS.get(error.errno or 0, "")
+            raise OutputError(f"{self.path}: cannot be written: {error.strerror}", hint=hint) from None
+
+
+HINTS = {
+    errno.ENOSPC: "free some space, or -o on another disk",
+    errno.EDQUOT: "free some space, or -o on another disk",
+    errno.EROFS: "-o names a place that can be written to",
+    errno.EFBIG: "the file system, or `ulimit -f`, allows no file of that size",
+    errno.EMFILE: "`ulimit -n 1024` allows more open files",
+    errno.EPERM: "its folder may keep others from replacing it (the sticky bit), or it may not be changed",
+}

@@ -1,0 +1,128 @@
+"""One file being written: by the kernel where it can, told to the disk now and then, flushed at the end."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import BinaryIO
+
+from paramtool.engine.read.source import Buffer, read_blocks
+from paramtool.engine.write._reflink import block_nbytes, clone, whole_blocks
+from paramtool.engine.write.places import writing
+from paramtool.engine.write.staging import Staged
+
+Advance = Callable[[int], None]
+FLUSH_NBYTES = 64 << 20
+"""After so many bytes the disk is told to begin."""
+KERNEL_STEP_NBYTES = 16 << 20
+COPY: Callable[..., int] = getattr(os, "copy_file_range", lambda *places: 0)
+"""Linux has it; elsewhere nothing is ever copied so."""
+ADVISE: Callable[..., None] = getattr(os, "posix_fadvise", lambda *advice: None)
+DONTNEED: int = getattr(os, "POSIX_FADV_DONTNEED", 0)
+CANNOT_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM, errno.EIO}
+"""How kernels and file systems say that they cannot copy between these two files, or do not say which of them fails:
+copying by hand then tells."""
+
+
+class Sink:
+    """One file being written; its errors are the output's."""
+
+    def __init__(self, staged: Staged, inside: str, advance: Advance) -> None:
+        """`inside` is the name in the output; empty for an output that is one file."""
+        self.name = staged.path
+        self._writing = writing(staged.path)
+        self.advance = advance
+        self.position = 0
+        self.cloned = 0
+        """Bytes that stand in blocks of another file."""
+        self._create = partial(staged.create, inside)
+        self._flushed = 0
+
+    def __enter__(self) -> Sink:
+        with self._writing:
+            self.file = self._create()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self.file, self._writing:
+            if kind is None:
+                os.fsync(self.file.fileno())
+
+    def write(self, data: Buffer) -> None:
+        """Write all of `data`."""
+        rest = memoryview(data)
+        with self._writing:
+            while rest:
+                rest = rest[self.file.write(rest) :]
+        self._wrote(len(data))
+
+    def copy(self, file: BinaryIO, start: int, nbytes: int) -> None:
+        """Append bytes of another file: blocks are shared where the file system can, the rest is copied."""
+        before, inside = whole_blocks(start, nbytes, self.position, block_nbytes(self.file))
+        self._copy(file, start, before)
+        cloned = self._clone(file, start + before, inside)
+        self._copy(file, start + before + cloned, nbytes - before - cloned)
+
+    def _clone(self, file: BinaryIO, start: int, nbytes: int) -> int:
+        """Append whole blocks of another file by sharing them; how many bytes of them are shared."""
+        if not nbytes or not clone(file, start, nbytes, self.file, self.position):
+            return 0
+        self.cloned += nbytes
+        self._wrote(nbytes)
+        self.file.seek(self.position)
+        return nbytes
+
+    def _copy(self, file: BinaryIO, start: int, nbytes: int) -> None:
+        """Append bytes of another file, by the kernel where it can."""
+        stop = start + nbytes
+        while start < stop:
+            wanted = min(stop - start, KERNEL_STEP_NBYTES)
+            with self._writing:
+                try:
+                    count = COPY(file.fileno(), self.file.fileno(), wanted, start, self.position)
+                except OSError as error:
+                    if error.errno not in CANNOT_COPY:
+                        raise
+                    count = 0
+            if not count:  # another file system, an old kernel, the end of the source, or one of both fails to be used
+                self._copy_by_hand(file, start, stop)
+                return
+            start += count
+            self._wrote(count)
+        self.file.seek(self.position)
+
+    def _copy_by_hand(self, file: BinaryIO, start: int, stop: int) -> None:
+        self.file.seek(self.position)
+        for block in read_blocks(file, start, stop):
+            self.write(block)
+
+    def _wrote(self, nbytes: int) -> None:
+        """Count, and let the disk begin now and then: the last flush is short then."""
+        self.position += nbytes
+        self.advance(nbytes)
+        if self.position - self._flushed >= FLUSH_NBYTES:
+            with suppress(OSError):  # only advice: dirty pages are sent to the disk and not waited for
+                ADVISE(self.file.fileno(), self._flushed, self.position - self._flushed, DONTNEED)
+            self._flushed = self.position
+
+    def fill(self, data: bytes, start: int) -> None:
+        """Write `data` into room that was made at byte `start`."""
+        rest = memoryview(data)
+        with self._writing:
+            while rest:
+                count = os.pwrite(self.file.fileno(), rest, start)
+                start, rest = start + count, rest[count:]
+        self.advance(len(data))
+
+    def extend(self, nbytes: int) -> None:
+        """Make room for `nbytes` bytes, to be filled in any order."""
+        self.position += nbytes
+        with self._writing:
+            os.ftruncate(self.file.fileno(), self.position)  # which is repeated after a signal; the file's own is not
+            self.file.seek(self.position)

@@ -1,0 +1,311 @@
+"""Outputs in the making: beside their place first, and moved there only when everything is right.
+
+Nothing that exists is overwritten without `force`, nothing half-written is left behind, and what is read can never be
+what is written.  At every moment there is the old output at its place or the new one, whole: two names are exchanged in
+one step where the file system can do that (`exchange.py`), and what a killed run left is found by the next one
+(`leftovers.py`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import BinaryIO
+
+from paramtool.engine.write import _exchange, _leftovers, _modes
+from paramtool.engine.write._signals import held
+from paramtool.engine.write.places import NOTHING, check_place, settled, writing
+from paramtool.errors import OutputError, ParamtoolError, some
+from paramtool.formats.files import check_unchanged, walk
+from paramtool.formats.folder.weight_names import WeightsName
+from paramtool.model.storage import SourceFile
+
+
+class Staged:
+    """An output in the making: a file, or a folder of files, under a temporary name beside its place.
+
+    Used as a context manager; without `commit` everything is removed.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        is_folder: bool,
+        force: bool,
+        inputs: Iterable[str] = (),
+        known: Mapping[str, str] = NOTHING,
+        weights: Iterable[WeightsName] = (),
+        folders: Mapping[str, str] = NOTHING,
+    ) -> None:
+        """`folders` are the input folders, whose permissions folders get: {name in the output: input folder}.
+
+        The name is empty for the output itself.  See `check_place` for the rest.
+        """
+        self.path = settled(path)
+        self.is_folder = is_folder
+        self.force = force
+        self.cloned = 0
+        """Bytes of the output that share their blocks with the source."""
+        self.notes: list[str] = []
+        """What was done about the leftovers of runs that were killed."""
+        self.temporary = ""
+        self._given = path
+        self._inputs, self._known, self._weights = list(inputs), known, list(weights)
+        self._folders = dict(folders)
+        self._watched: list[SourceFile] = []
+        self._side: dict[str, SourceFile] = {}
+        self._held: int | None = None
+
+    def __enter__(self) -> Staged:
+        try:
+            with writing(self.path), held():
+                self.notes += _leftovers.clear(self.path)
+                self._check()
+                self.temporary, self._held = _leftovers.create(self.path, self.is_folder)
+                atexit.register(self._clean)
+        except BaseException as error:
+            self._clean()
+            self._noted(error)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clean()
+        if error is not None:
+            self._noted(error)
+
+    def _noted(self, error: BaseException) -> None:
+        """Say in an error what was done about leftovers: no report says it then."""
+        if isinstance(error, ParamtoolError):
+            error.hint = "; ".join(filter(None, (error.hint, *self.notes)))
+
+    def _clean(self) -> None:
+        """Remove what stands under the temporary name; a signal waits until that is done."""
+        with held():
+            if self.temporary and not _leftovers.remove(self.temporary):
+                self.notes.append(f"{self.temporary}: cannot be removed; nothing needs it any more")
+            if self._held is not None:
+                os.close(self._held)
+            self.temporary, self._held = "", None
+            atexit.unregister(self._clean)
+
+    def _check(self) -> None:
+        check_place(self._given, self.is_folder, self.force, self._inputs, self._known, self._weights)
+
+    def file(self, name: str) -> str:
+        """Where a file of the output is written for now."""
+        return os.path.join(self.temporary, name) if self.is_folder else self.temporary
+
+    def create(self, name: str) -> BinaryIO:
+        """Make a file of the output, for writing, which its owner alone may look into; OSError as of open.
+
+        It is made in the very folder that was made, also where somebody has put another one in its place since.
+        """
+        return open(self.file(name), "w+b", buffering=0, opener=partial(self._opened, name))
+
+    def _opened(self, name: str, path: str, flags: int) -> int:
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+        if self._held is None:  # Windows
+            return os.open(path, flags, _modes.PRIVATE_FILE)
+        if self.is_folder:
+            return _modes.private(os.open(name, flags, _modes.PRIVATE_FILE, dir_fd=self._held))
+        file = os.open(path, flags & ~(os.O_TRUNC | os.O_CREAT))
+        if not os.path.samestat(os.fstat(file), os.fstat(self._held)):
+            os.close(file)
+            raise FileExistsError(errno.EEXIST, "somebody put another file in the place of the temporary one", path)
+        os.ftruncate(file, 0)
+        return file
+
+    def make_folders(self, name: str) -> None:
+        """Make a folder inside the output, with those around it; nothing for the empty name.  OSError as of mkdir.
+
+        The output's own folder is never made again: who removed it has a reason.
+        """
+        parts = list(filter(None, name.split("/")))
+        for count in range(1, len(parts) + 1):
+            made = "/".join(parts[:count])
+            with suppress(FileExistsError):
+                if self._held is None:  # Windows
+                    os.mkdir(self.file(made))
+                else:
+                    os.mkdir(made, _modes.PRIVATE_FOLDER, dir_fd=self._held)
+                    os.close(_modes.private(os.open(made, os.O_RDONLY, dir_fd=self._held), _modes.PRIVATE_FOLDER))
+
+    def watch(self, files: Iterable[SourceFile]) -> None:
+        """Files that the weights are made from: `commit` is a FormatError where one of them has changed by then."""
+        self._watched += files
+
+    def watch_side(self, name: str, file: SourceFile) -> None:
+        """The file that one of the output is a copy of; the same."""
+        self._side[name] = file
+
+    def commit(self) -> None:
+        """Move the output to its place, with its permissions; OutputError where that is not possible any more."""
+        with writing(self.path), held():
+            for file in (*self._watched, *self._side.values()):
+                check_unchanged(file)
+            if self._held is not None and not _leftovers.is_still(self.temporary, self._held):
+                raise OutputError(
+                    f"{self.path}: cannot be written: {self.temporary} was moved or removed meanwhile",
+                    hint="run the command again",
+                )
+            if not self.force and os.path.lexists(self.path):
+                raise self._is_taken()
+            listing = _listing(self.path) if self.is_folder and os.path.isdir(self.path) else {}
+            self._check()
+            self._settle()
+            if not self.force or not os.path.lexists(self.path):
+                self._put()
+            elif self.is_folder:
+                self._replace_folder(listing)
+            else:
+                os.replace(self.temporary, self.path)
+            self._sync()
+
+    def _sync(self) -> None:
+        """Wait until the disk has the output's name."""
+        folder = os.path.dirname(self.path) or "."
+        try:
+            sync_folder(folder)
+        except OSError as error:
+            what = "is in its place, but the disk does not confirm that it has it"
+            raise OutputError(
+                f"{self.path}: {what}: {folder}: {error.strerror}",
+                hint="the disk may fail; verify the output once it is mounted again",
+            ) from None
+
+    def _settle(self) -> None:
+        """Give the output its permissions."""
+        files = _modes.allowed_by_all(file.mode for file in self._watched)
+        if not self.is_folder:
+            _modes.settle(self.temporary, files, self.path)
+            return
+        folder = _modes.allowed_by_all(map(_modes.of_place, self._folders.values()), _modes.of_folder(files))
+        side = {name: file.mode for name, file in self._side.items()}
+        _modes.settle_folder(self.temporary, self._held, folder, files, side, self._folder_of, self.path)
+
+    def _folder_of(self, name: str) -> str:
+        """The input folder that a folder inside the output comes from; empty where there is none."""
+        for mine, theirs in self._folders.items():
+            if not mine or name == mine or name.startswith(f"{mine}/"):
+                found = os.path.join(theirs, *name[len(mine) :].split("/"))
+                return found if os.path.isdir(found) else ""
+        return ""
+
+    def _put(self) -> None:
+        """Move it where nothing is, and over nothing that comes there meanwhile."""
+        try:
+            if _exchange.rename(self.temporary, self.path, _exchange.NOREPLACE):
+                return
+            if not self.is_folder and hasattr(os, "link"):
+                try:
+                    os.link(self.temporary, self.path)  # a link never overwrites, a rename would
+                    return
+                except OSError as error:  # a file system without hard links
+                    if error.errno == errno.EEXIST:
+                        raise
+        except FileExistsError:
+            raise self._is_taken() from None
+        if os.path.lexists(self.path):
+            raise self._is_taken()
+        os.rename(self.temporary, self.path)
+
+    def _is_taken(self) -> OutputError:
+        return OutputError(f"{self.path}: was made by somebody else meanwhile", hint="--force overwrites it")
+
+    def _replace_folder(self, listing: Mapping[str, object]) -> None:
+        """Put the folder in the place of one that was judged before, unless that has changed since.
+
+        The old folder is removed only after the new one is in its place and no file has been added meanwhile.
+        """
+        lock = _leftovers.lock_of(self.path)  # under its next name it must not look like a dead run's
+        try:
+            old, kept = f"{self.temporary}{_leftovers.OLD}", _leftovers.kept_name(self.temporary)
+            if _exchange.rename(self.temporary, self.path, _exchange.EXCHANGE):
+                try:
+                    if came := _came(listing, _listing(self.temporary)):
+                        raise _arrived(self.path, came)
+                except BaseException:
+                    self._put_back(self.temporary, kept)
+                    raise
+                return
+            os.rename(self.path, old)
+            try:
+                if came := _came(listing, _listing(old)):
+                    raise _arrived(self.path, came)
+                os.rename(self.temporary, self.path)
+            except BaseException:
+                self._put_back(old, kept)
+                raise
+            os.rename(old, self.temporary)
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+    def _put_back(self, name: str, kept: str) -> None:
+        """Give the folder that was replaced its place again; where that fails, keep it under a name that says so."""
+        try:
+            if name != self.temporary:
+                os.rename(name, self.path)
+            elif not _exchange.rename(name, self.path, _exchange.EXCHANGE):
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        except OSError as error:
+            with suppress(OSError):
+                os.rename(name, kept)
+            where = kept if os.path.lexists(kept) else name
+            if where == self.temporary:
+                self.temporary = ""  # not ours to remove
+            raise OutputError(
+                f"{self.path}: could not be replaced, nor put back ({error.strerror}); what it held is {where}",
+                hint=f"mv {where} {self.path}",
+            ) from None
+
+
+def _listing(folder: str) -> dict[str, object]:
+    """What tells every file and folder inside a folder from another one, and from itself after it was written to."""
+    paths = (os.path.join(place, name) for place, folders, files in walk(folder) for name in [*folders, *files])
+    found: dict[str, object] = {}
+    for path in paths:
+        status = os.lstat(path)
+        is_file = not os.path.isdir(path) or os.path.islink(path)
+        found[os.path.relpath(path, folder)] = (
+            status.st_ino,
+            (status.st_size, status.st_mtime_ns, status.st_ctime_ns) if is_file else None,
+        )
+    return found
+
+
+def _came(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """The names of what is there now and was not, or was otherwise."""
+    return sorted(name for name, status in after.items() if before.get(name) != status)
+
+
+def _arrived(path: str, names: list[str]) -> OutputError:
+    return OutputError(
+        f"{path}: was written to while it was being replaced: {some(names, 3)}; it stays as it is",
+        hint="wait until whatever writes there is done, or choose another -o",
+    )
+
+
+def sync_folder(path: str) -> None:
+    """Wait until the disk has the names in a folder; OSError where it fails."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EISDIR):  # a folder that may not be listed; Windows opens none
+            return
+        raise
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # a file system that cannot do that
+            raise
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,201 @@
+"""Proving an output: by the safetensors library, and name by name against the source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from paramtool.engine.compare.digest import same_bytes
+from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
+from paramtool.engine.read.source import ELEMENTS, Source
+from paramtool.engine.write.arithmetic import boxes, element_type, value
+from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, Entry, Value
+from paramtool.model.plan import Target, resolved, whole
+from paramtool.model.view import View
+
+Advance = Callable[[int], None]
+
+
+def by_safetensors(
+    path: str,
+    targets: Iterable[Target],
+    codes: Mapping[str, str],
+    source: Source,
+    advance: Advance = lambda n: None,
+) -> Iterator[str]:
+    """What the safetensors library finds different in a file from what was planned; nothing where all is well.
+
+    Names, dtypes and shapes always; values in bounded pieces wherever NumPy (or ml_dtypes) has the dtype, and by raw
+    bytes of the file otherwise.  `codes` maps dtype names to safetensors' own.
+    """
+    import ml_dtypes  # noqa: F401 - lets the library hand out bfloat16
+    from safetensors import SafetensorError, safe_open
+
+    from paramtool.formats import read_file
+    from paramtool.formats.safetensors.read import stored_names
+
+    numbers = {name: number for number, name in enumerate(stored_names(path))}
+    wanted = {target.name: target for target in targets}
+    written = read_file(path)
+    try:
+        opened = safe_open(path, framework="numpy")
+    except SafetensorError as error:
+        yield f"the safetensors library does not open it: {error}"
+        return
+    with opened as file, Source(written) as raw:
+        names = set(file.keys())
+        yield from (f"{name!r}: is not in the file" for name in sorted(wanted.keys() - names))
+        yield from (f"{name!r}: is in the file and was not planned" for name in sorted(names - wanted.keys()))
+        for name in sorted(names & wanted.keys()):
+            target = wanted[name]
+            piece = file.get_slice(name)
+            found = (piece.get_dtype(), tuple(piece.get_shape()))
+            if found != (codes[target.dtype.name], target.shape):
+                yield f"{name!r}: is {found[0]} {list(found[1])}; expected {target.dtype.name} {list(target.shape)}"
+                continue
+            try:
+                same = (_same_values if _is_whole(target) else _same_copies)(file, piece, target, source)
+            except (TypeError, AttributeError, SafetensorError):  # a dtype that NumPy has no form for
+                same = _same_raw(raw, numbers[name], target, source)
+            advance(target.nbytes)
+            if not same:
+                yield f"{name!r}: differs from its source"
+
+
+def by_zipfile(path: str, advance: Advance = lambda n: None) -> Iterator[str]:
+    """What Python's zipfile finds wrong in an archive: its structure, names, and the CRC of every member."""
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                with archive.open(member) as payload:
+                    while data := payload.read(BLOCK_NBYTES):
+                        advance(len(data))
+    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        yield f"zipfile: {error}"
+
+
+def _same_values(file: Any, piece: Any, target: Target, source: Source) -> bool:
+    """Compare a tensor that the library hands out, in pieces, with the windows it was made from."""
+    import numpy as np
+
+    view = _whole_source(target)
+    if not target.nbytes:  # NumPy has no array for [0, 2**62]; dtype and shape were compared before
+        return True
+    if not target.shape:
+        found = file.get_tensor(target.name)
+        return bool(found.tobytes() == source.array(view).all().tobytes())
+    return all(
+        np.ascontiguousarray(piece[box]).tobytes() == np.ascontiguousarray(source.array(view)[box]).tobytes()
+        for box in blocks(target.shape, BLOCK_NBYTES // target.dtype.block_bytes)
+    )
+
+
+def _whole_source(target: Target) -> View:
+    """The window that a target is, which is one plain copy of it; see `_is_whole`."""
+    return target.copies[0].terms[0][1]
+
+
+def _is_whole(target: Target) -> bool:
+    """Whether a target is one window as it is, in its own shape."""
+    copies = target.copies
+    return len(copies) == 1 and copies[0].is_plain and copies[0].destination == target.view
+
+
+def _same_copies(file: Any, piece: Any, target: Target, source: Source) -> bool:
+    """Compare a tensor that the library hands out with what its copies calculate, copy by copy."""
+    return _same_parts(file.get_tensor(target.name).reshape(-1), target, source)
+
+
+def _same_raw(raw: Source, number: int, target: Target, source: Source) -> bool:
+    """Compare the bytes that stand in the file with those of the source."""
+    found = View(number, target.dtype, 0, target.shape, target.view.strides)
+    return _same_target(raw, found, source, target)
+
+
+def _same_parts(flat: Any, target: Target, source: Source) -> bool:
+    """Compare a whole target, row by row in one dimension, with its copies, each block by block."""
+    import numpy as np
+
+    flat = flat.view(ELEMENTS[target.dtype.block_bytes])
+    for copy in target.copies:
+        view, kind = copy.destination, element_type(copy)
+        size = view.dtype.block_bytes
+        part = np.ndarray(view.shape, kind, flat.data, view.byte_start, [stride * size for stride in view.strides])
+        for box in boxes(copy):
+            wanted = np.broadcast_to(value(copy, box, source), part[box].shape).astype(kind, copy=False)
+            if np.ascontiguousarray(part[box]).tobytes() != np.ascontiguousarray(wanted).tobytes():
+                return False
+    return True
+
+
+def by_name(
+    found: Checkpoint, expected: Checkpoint, skip: Iterable[str] = (), advance: Advance = lambda n: None
+) -> Iterator[str]:
+    """What differs between two checkpoints, name by name: presence, dtype, shape, bytes.
+
+    `skip` are names whose bytes are known to be equal.  Windows that were compared once are not compared again.
+    """
+    known = set(skip)
+    with Source(found) as a, Source(expected) as b:
+        seen: set[tuple[View, View]] = set()
+        for name, entry in expected.entries.items():
+            if name not in found.entries:
+                yield f"{name!r}: is missing"
+                continue
+            value, target = found.entries[name].value, as_target(name, entry)
+            if target is None or not isinstance(value, View):
+                yield from _compound_differences(name, value, entry.value, a, b)
+                continue
+            if (value.dtype, value.shape) != (target.dtype, target.shape):
+                yield (
+                    f"{name!r}: is {value.dtype.name} {list(value.shape)}; "
+                    f"the source has {target.dtype.name} {list(target.shape)}"
+                )
+                continue
+            source = target.copies[0].terms[0][1]
+            if name not in known and (value, source) not in seen and not _same_target(a, value, b, target):
+                yield f"{name!r}: has other bytes than the source"
+            seen.add((value, source))
+            advance(source.nbytes)
+        yield from (f"{name!r}: is not in the source" for name in found.entries if name not in expected.entries)
+
+
+def _compound_differences(name: str, found: Value, expected: Value, a: Source, b: Source) -> Iterator[str]:
+    """What differs between two values that are no plain tensors: their kind, their parts, or that they have no data."""
+    if isinstance(found, Compound) and isinstance(expected, Compound):
+        if (found.kind, found.parts.keys()) != (expected.kind, expected.parts.keys()):
+            yield f"{name!r}: is {found.kind} of {', '.join(found.parts)}; the source has {expected.kind}"
+            return
+        for label, view in expected.parts.items():
+            other = found.parts[label]
+            same = (other.dtype, other.shape) == (view.dtype, view.shape) and same_bytes(a, other, b, view)
+            if not same:
+                yield f"{name + '/' + label!r}: differs from the source"
+        if dict(found.facts) != dict(expected.facts):
+            yield f"{name!r}: differs from the source in its {', '.join(expected.facts)}"
+    elif found != expected:
+        yield f"{name!r}: is {_kind(found)}; the source has {_kind(expected)}"
+
+
+def _kind(value: Value) -> str:
+    return value.kind if isinstance(value, Compound) else f"a {type(value).__name__}"
+
+
+def as_target(name: str, entry: Entry) -> Target | None:
+    """What a plain output of an entry holds; None where it has no plain form."""
+    if isinstance(entry.value, View):
+        return whole(name, entry.value)
+    if isinstance(entry.value, Compound) and entry.value.kind in PENDING:
+        return resolved(name, entry.value.kind, entry.value.parts["data"])
+    return None
+
+
+def _same_target(a: Source, found: View, b: Source, target: Target) -> bool:
+    """Compare a window with what a target is made from."""
+    if _is_whole(target):
+        return same_bytes(a, found, b, _whole_source(target))
+    import numpy as np
+
+    return _same_parts(np.ascontiguousarray(a.array(found).all()).reshape(-1), target, b)

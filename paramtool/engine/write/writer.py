@@ -1,0 +1,162 @@
+"""Writing the files of a plan into their temporary place: literal bytes, runs of the source, and what is calculated."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paramtool.engine.read.blocks import within
+from paramtool.engine.read.source import Source
+from paramtool.engine.write._checksums import Checksums
+from paramtool.engine.write.arithmetic import boxes, element_type, value
+from paramtool.engine.write.places import writing
+from paramtool.engine.write.sink import Advance, Sink
+from paramtool.engine.write.staging import Staged, sync_folder
+from paramtool.errors import OutputError
+from paramtool.formats.files import open_source
+from paramtool.formats.output import Late, OutputFile
+from paramtool.model.plan import Copy, Target
+from paramtool.model.storage import ByteRange
+from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+KERNEL_NBYTES = 1 << 20
+"""Longer runs of bytes are copied by the kernel."""
+BAND_NBYTES = 64 << 20
+"""So much of a target that is no run of bytes is put together in memory at once."""
+
+
+def write(
+    staged: Staged, outputs: Iterable[OutputFile], source: Source, advance: Advance = lambda nbytes: None
+) -> None:
+    """Write every file of an output to its temporary place, one pass over the source, flushed to the disk.
+
+    OutputError where the disk refuses; FormatError where the source turns out damaged.
+    """
+    outputs = list(outputs)
+    staged.watch(source.hand_over())
+    _check_space(staged, sum(output.nbytes for output in outputs))
+    for output in outputs:
+        with Sink(staged, output.name, advance) as sink:
+            _write_segments(output, source, sink)
+        staged.cloned += sink.cloned
+    source.settle()
+    if staged.is_folder:
+        with writing(staged.path):
+            sync_folder(staged.temporary)
+
+
+def _write_segments(output: OutputFile, source: Source, sink: Sink) -> None:
+    """Write a file from its first byte to its last, and then what only the CRCs of its targets say."""
+    late = [segment for segment in output.segments if isinstance(segment, Late)]
+    places: list[int] = []
+    with Checksums(sink.file, sink.name) as checksums:
+        for segment in output.segments:
+            start = sink.position
+            if isinstance(segment, bytes):
+                sink.write(segment)
+            elif isinstance(segment, Late):
+                places.append(start)
+                sink.extend(segment.nbytes)
+            else:
+                _write_target(segment, source, sink)
+                if late:
+                    checksums.add(segment, source, start)
+        crcs = checksums.all()
+    for start, segment in zip(places, late, strict=True):
+        sink.fill(segment.make(crcs), start)
+
+
+def copy_whole(staged: Staged, files: Mapping[str, str], advance: Advance) -> None:
+    """Copy whole regular files into an output folder: {name in it, with `/`: file}; `advance` hears of every byte.
+
+    FormatError where a file cannot be read, OutputError where the disk refuses.
+    """
+    for name, source in files.items():
+        file, status = open_source(source)
+        with file:
+            make_folder(staged, os.path.dirname(name))
+            with Sink(staged, name, advance) as sink:
+                sink.copy(file, 0, status.nbytes)
+            staged.watch_side(name, status)
+    inside = {os.path.dirname(name) for name in files}
+    while around := {os.path.dirname(name) for name in inside} - inside:
+        inside |= around
+    with writing(staged.path):
+        for name in inside:
+            sync_folder(staged.file(name))
+
+
+def make_folder(staged: Staged, name: str) -> None:
+    """Make a folder inside an output folder, with those around it; nothing for the empty name."""
+    with writing(staged.path):
+        staged.make_folders(name)
+
+
+def _check_space(staged: Staged, nbytes: int) -> None:
+    try:
+        status = os.statvfs(os.path.dirname(staged.temporary) or ".")
+    except (OSError, AttributeError):  # nobody says; Windows has none
+        return
+    free = status.f_bavail * status.f_frsize
+    if nbytes > free:
+        raise OutputError(
+            f"{staged.path}: needs {nbytes} bytes and the disk has {free} left",
+            hint="free some space, or -o on another disk",
+        )
+
+
+def _write_target(target: Target, source: Source, sink: Sink) -> None:
+    copies = sorted(target.copies, key=lambda copy: copy.destination.offset)
+    if all(copy.is_plain and copy.destination.is_contiguous for copy in copies):  # runs, one behind the other
+        for copy in copies:
+            _write_run(copy.terms[0][1], source, sink)
+        return
+    for copy in copies:
+        for _, term in copy.terms:
+            source.prove(int(term.storage))
+    import numpy as np
+
+    band = BAND_NBYTES - BAND_NBYTES % target.dtype.block_bytes
+    room = np.empty(min(band, target.nbytes), "u1")
+    for low in range(0, target.nbytes, band):
+        sink.write(_band(copies, source, low, room[: target.nbytes - low]))
+
+
+def _write_run(view: View, source: Source, sink: Sink) -> None:
+    """Append a window row by row, by the kernel where it is one long run."""
+    stands = isinstance(source.checkpoint.storages[int(view.storage)].backing, ByteRange)
+    if stands and view.is_contiguous and view.nbytes >= KERNEL_NBYTES:
+        source.prove_later(int(view.storage))
+        file, base = source.place(int(view.storage))
+        source.nbytes_read += view.nbytes
+        sink.copy(file, base + view.byte_start, view.nbytes)
+        return
+    for chunk in source.row_major(view):
+        sink.write(chunk)
+
+
+def _band(copies: Sequence[Copy], source: Source, low: int, data: Array) -> memoryview:
+    """The bytes of a target from `low` on, as many as there is room for: what its copies write there.
+
+    They are put together in memory, and the file is never mapped: where the disk is full, a mapping ends the process.
+    """
+    import numpy as np
+
+    for copy in copies:
+        view = copy.destination
+        size = view.dtype.block_bytes
+        for box in within(view, low, low + len(data)):
+            start = view.byte_start + size * sum(at.start * s for at, s in zip(box, view.strides, strict=True)) - low
+            shape = [at.stop - at.start for at in box]
+            out = np.ndarray(shape, element_type(copy), data.data, start, [stride * size for stride in view.strides])
+            for part in boxes(copy, tuple(shape)):
+                place = tuple(slice(a.start + p.start, a.start + p.stop) for a, p in zip(box, part, strict=True))
+                out[part] = value(copy, place, source)
+    band: memoryview = data.data
+    return band

@@ -1,0 +1,335 @@
+"""Work on a hostile file in a process of its own: with limits, and ended whenever the answer is not wanted any more.
+
+A library that is written in C may loop, crash or take all memory over a damaged file, and no signal handler of Python
+runs meanwhile.  So such work is done aside:
+
+    this process    asks, and reads the answer; it believes the answer no more than the file
+    the keeper      a Python that has imported the library.  It starts a worker for each question, and ends it when this
+                    process closes its end or dies.  It never looks into a file
+    a worker        a fork of the keeper: sets its limits, does the work, answers, ends
+
+Questions are JSON.  Answers are frames: a kind (`DATA`, `REFUSED`, `END`), a length, bytes.  Nothing is pickled.
+Where a system has no fork or cannot hand over open files (Windows), the work is done in this process, without limits.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, BinaryIO, NoReturn
+
+from paramtool.errors import FormatError, plural
+
+Work = Callable[..., Iterable[bytes]]
+"""Does the work on an open file with the arguments of a question; ValueError and OSError say what is wrong with it."""
+FRAME = struct.Struct("<cQ")
+LENGTH = struct.Struct("<Q")
+DATA, REFUSED, END = b"d", b"r", b"."
+PIECE_NBYTES = 1 << 20
+"""Read at once of an answer."""
+MAX_SAID = 2000
+"""Bytes of a worker's reason."""
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+"""Where the package is: the keeper imports the same one."""
+MAIN = "import sys; sys.path[:] = {path!r}; from paramtool.formats import aside; aside.keep({number}, {module!r})"
+"""The keeper's program.  It looks for modules where this process does, and so never in the current folder by itself."""
+HAS_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds")
+PR_SET_PDEATHSIG = 1
+"""linux/prctl.h"""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a worker may take: time of its own on a processor, whatever else the machine does, and memory."""
+
+    cpu_seconds: int
+    memory_nbytes: int
+    """Beyond what it has when it begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of a file."""
+
+    module: str
+    """The module with the function that does the work; it imports the library, and is imported by the keeper alone."""
+    function: str
+    arguments: dict[str, Any]
+    """As JSON has them."""
+    limits: Limits
+    refusal: str = "cannot be read"
+    """What is said of the file before the worker's reason."""
+
+
+def ask(file: BinaryIO, where: str, question: Question) -> Iterator[bytes]:
+    """The answer about an open file, piece by piece; FormatError where the worker refuses, or is ended.
+
+    A caller that stops listening, for a signal or an error, ends the worker.
+    """
+    if not HAS_FORK or not sys.executable:
+        yield from _here(file, where, question)
+        return
+    try:
+        answer, status = _keeper(question.module).ask(file, question)
+    except OSError as error:
+        raise FormatError(f"{where}: the process that reads it cannot be started: {error.strerror}") from None
+    with answer, open(status, "rb") as ending:
+        if (yield from _frames(answer, where, question)):
+            return
+        answer.close()
+        told = ending.read()
+        if not told.isdigit():  # the keeper itself is gone
+            hint = f"{os.path.basename(sys.executable)} -c 'import {question.module}' may show why"
+            raise FormatError(f"{where}: the process that reads such files could not start, or was killed", hint)
+        raise FormatError(f"{where}: {_cause(int(told), question.limits)}", HINT)
+
+
+HINT = "fetch the file again; it is damaged, or was made to do this"
+
+
+def _here(file: BinaryIO, where: str, question: Question) -> Iterator[bytes]:
+    work: Work = getattr(import_module(question.module), question.function)
+    try:
+        yield from work(file, **question.arguments)
+    except REFUSALS as error:
+        raise FormatError(f"{where}: {question.refusal}: {_words(error)}", HINT) from None
+
+
+REFUSALS = (OSError, RuntimeError, ValueError, KeyError, TypeError, OverflowError, MemoryError)
+"""What libraries raise for a damaged file."""
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "takes more memory to read than a sound file of its size"
+    text = getattr(error, "strerror", None) or str(error.args[0] if error.args else "") or type(error).__name__
+    return text.replace("\n", " ")[:300]
+
+
+def _frames(answer: socket.socket, where: str, question: Question) -> Generator[bytes, None, bool]:
+    """The data of an answer; returns whether it came to its end."""
+    while len(head := _exactly(answer, FRAME.size)) == FRAME.size:
+        kind, nbytes = FRAME.unpack(head)
+        if kind == END:
+            return True
+        if kind == REFUSED:
+            said = _exactly(answer, min(nbytes, MAX_SAID)).decode("utf-8", "replace")
+            raise FormatError(f"{where}: {question.refusal}: {said}", HINT)
+        while nbytes:
+            piece = _piece(answer, nbytes)
+            if not piece:
+                return False
+            nbytes -= len(piece)
+            yield piece
+    return False
+
+
+def _exactly(channel: socket.socket, nbytes: int) -> bytes:
+    """Bytes of a channel; fewer where it ends before."""
+    found = bytearray()
+    while len(found) < nbytes and (piece := _piece(channel, nbytes - len(found))):
+        found += piece
+    return bytes(found)
+
+
+def _piece(channel: socket.socket, nbytes: int) -> bytes:
+    """The next bytes of a channel; none where the other side has ended."""
+    try:
+        return channel.recv(min(nbytes, PIECE_NBYTES))
+    except ConnectionError:
+        return b""
+
+
+def _cause(status: int, limits: Limits) -> str:
+    """Why a worker ended without an answer, in words; `status` is as `waitpid` has it."""
+    code = os.waitstatus_to_exitcode(status)
+    if code == -signal.SIGXCPU:
+        most = plural(limits.cpu_seconds, "second")
+        return f"reading it takes more than {most} of processor time; a sound file takes less"
+    if code < 0:
+        names = {number.value: number.name for number in signal.Signals}
+        return f"the library that reads it was ended by {names.get(-code, f'signal {-code}')}"
+    return "the process that reads it ended without an answer"
+
+
+# --- the keeper, seen from here -----------------------------------------------------------------------------------
+
+
+class Keeper:
+    """A keeper that was started, for the questions of one module."""
+
+    def __init__(self, module: str) -> None:
+        self.owner = os.getpid()
+        self.channel, theirs = socket.socketpair()
+        path = list(dict.fromkeys([*sys.path, ROOT]))
+        program = MAIN.format(path=path, number=theirs.fileno(), module=module)
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", *(["-B"] if sys.dont_write_bytecode else []), "-c", program],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **ONE_THREAD},
+                start_new_session=True,  # Ctrl-C is for this process, which then ends that one
+            )
+
+    def ask(self, file: BinaryIO, question: Question) -> tuple[socket.socket, int]:
+        """Send a question; the channel on which its answer comes, and a file that says how the worker ended."""
+        limits = question.limits
+        asked = [question.function, question.arguments, limits.cpu_seconds, limits.memory_nbytes]
+        text = json.dumps(asked).encode()
+        ours, theirs = socket.socketpair()
+        ending, told = os.pipe()
+        try:
+            with theirs, open(told, "wb"):
+                socket.send_fds(self.channel, [b"?"], [file.fileno(), theirs.fileno(), told])
+            ours.sendall(LENGTH.pack(len(text)) + text)
+        except BaseException:
+            ours.close()
+            os.close(ending)
+            raise
+        return ours, ending
+
+    def close(self) -> None:
+        """End it, and whatever works for it."""
+        self.channel.close()
+        if self.owner == os.getpid():
+            self.process.wait()
+
+
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""For NumPy, which would start a thread for each core: a process with threads must not fork."""
+_keepers: dict[str, Keeper] = {}
+_lock = threading.Lock()
+
+
+def _keeper(module: str) -> Keeper:
+    """The keeper for a module, started where there is none, where it has died, or where this process is a fork."""
+    with _lock:
+        found = _keepers.get(module)
+        if found is not None and (found.owner != os.getpid() or found.process.poll() is not None):
+            found.channel.close()
+            found = None
+        if found is None:
+            found = _keepers[module] = Keeper(module)
+        return found
+
+
+@atexit.register
+def close() -> None:
+    """End all keepers; the next question starts one again."""
+    with _lock:
+        while _keepers:
+            _keepers.popitem()[1].close()
+
+
+# --- in the keeper ------------------------------------------------------------------------------------------------
+
+
+def keep(number: int, module: str) -> NoReturn:
+    """Start a worker for each question that comes on an open socket; end with whoever asks."""
+    import gc
+    import select
+
+    gc.disable()  # a worker is short-lived
+    channel = socket.socket(fileno=number)
+    works = import_module(module)
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    workers: dict[int, tuple[int, int]] = {}  # {the end of a pipe that a worker holds: (its process, where to tell)}
+    asking: dict[int, int] = {}  # {where to tell: process}
+    while True:
+        ready = poll.poll()[0][0]  # one at a time: what is closed for it may get a new meaning
+        if ready == channel.fileno():
+            message, files, _, _ = socket.recv_fds(channel, 1, 3)
+            if not message:
+                for process, _ in workers.values():
+                    os.kill(process, signal.SIGKILL)
+                os._exit(0)
+            file, answer, told = files
+            alive, held = os.pipe()
+            process = os.fork()
+            if not process:
+                for used in (channel.fileno(), alive, told, *workers, *(other for _, other in workers.values())):
+                    os.close(used)
+                _work(works, file, answer)
+            for used in (file, answer, held):
+                os.close(used)
+            poll.register(alive, 0)  # its other end is closed by the worker's end
+            poll.register(told, 0)  # and the other end of this one where nobody listens any more
+            workers[alive] = process, told
+            asking[told] = process
+        elif ready in asking:
+            os.kill(asking.pop(ready), signal.SIGKILL)
+            poll.unregister(ready)
+        else:
+            process, told = workers.pop(ready)
+            poll.unregister(ready)
+            os.close(ready)
+            if asking.pop(told, None):
+                poll.unregister(told)
+            _, status = os.waitpid(process, 0)
+            with suppress(OSError):
+                os.write(told, str(status).encode())
+            os.close(told)
+
+
+def _work(works: Any, number: int, answer: int) -> NoReturn:
+    """In a worker: do what is asked, and end."""
+    code = 1
+    try:
+        _end_with_the_keeper()
+        channel = socket.socket(fileno=answer)
+        (nbytes,) = LENGTH.unpack(_exactly(channel, LENGTH.size))
+        function, arguments, cpu_seconds, memory_nbytes = json.loads(_exactly(channel, nbytes))
+        work: Work = getattr(works, function)
+        with open(number, "rb") as file:
+            _limit(cpu_seconds, memory_nbytes)
+            try:
+                for data in work(file, **arguments):
+                    channel.sendall(FRAME.pack(DATA, len(data)))
+                    channel.sendall(data)
+                channel.sendall(FRAME.pack(END, 0))
+            except REFUSALS as error:
+                said = _words(error).encode("utf-8", "replace")[:MAX_SAID]
+                channel.sendall(FRAME.pack(REFUSED, len(said)) + said)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _end_with_the_keeper() -> None:
+    """Where the keeper is killed, so is a worker that loops (Linux; elsewhere its time runs out)."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def _limit(cpu_seconds: int, memory_nbytes: int) -> None:
+    """Limits of the worker; none is raised beyond what the user set."""
+    import resource
+
+    def lower(kind: int, most: int) -> None:
+        hard = resource.getrlimit(kind)[1]
+        resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+    lower(resource.RLIMIT_CORE, 0)
+    lower(resource.RLIMIT_FSIZE, 0)
+    lower(resource.RLIMIT_CPU, cpu_seconds)  # SIGXCPU
+    with suppress(OSError):  # no /proc
+        with open("/proc/self/statm", encoding="ascii") as text:
+            pages = int(text.read().split()[0])
+        lower(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_nbytes)

@@ -1,0 +1,172 @@
+"""Whether a file beside a set of weights is a copy of it, another set, or something else: by names, shapes and bytes.
+
+the same tensors, and nothing else              a copy
+the same tensors, and objects or metadata       something else, which comes along
+no weights, or names of its own                 something else, unless a library looks for the file
+other bytes, another dtype, one tensor more     another set
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from paramtool.errors import FormatError
+from paramtool.formats.files import open_source, read_bytes
+from paramtool.formats.folder.weight_names import Pair, Weights, is_index_name
+from paramtool.formats.tree import is_flat
+from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.objects import EMPTY
+from paramtool.model.objects import Mapping as ObjectMapping
+from paramtool.model.storage import ByteRange
+from paramtool.model.view import View
+
+MAIN = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+"""Suffixes of what PyTorch's libraries load; others hold the same model for other frameworks, under other names."""
+MASKS = ("bias", "mask", "attn_mask", "causal_mask")
+"""What causal masks are called (`attn.bias` of GPT-2), whose dtype is bool or uint8."""
+MAX_WINDOW_NBYTES = 4096
+"""The first bytes of each tensor that are compared here; what writes compares them all."""
+VARIANT = re.compile(r"\d+|fp16|bf16|fp32|float16|bfloat16|float32|ema|non_ema")
+"""Variants as the files of hubs are called, and the numbers of Meta's and Mistral's: `consolidated.00.pth`."""
+
+
+def is_main(path: str) -> bool:
+    """Whether a file or index is called as those of PyTorch's libraries are."""
+    return path.endswith(MAIN) or is_index_name(path)
+
+
+def is_something_else(one: Weights, other: Weights) -> bool:
+    """Whether a file beside a set of weights is neither another set nor a copy.
+
+    It holds no weights; or it has no name in common with the set, and no library looks for it, or it is much smaller
+    than the set, as a scaler in `model.npz` is: other formats have other names for the same tensors.  What ONNX files
+    are called says more than their tensors, whose names an exporter makes up.
+    """
+    if not holds_weights(other.checkpoint):
+        return True
+    if one.checkpoint.entries.keys() & other.checkpoint.entries.keys():
+        return False
+    if not is_main(other.path):
+        return not other.path.endswith(".onnx") and 2 * _numel(other.checkpoint) < _numel(one.checkpoint)
+    is_looked_for = other.name.is_usual and (not other.name.variant or VARIANT.fullmatch(other.name.variant))
+    return one.name.is_usual and not is_looked_for and not is_index_name(other.path)
+
+
+def _numel(checkpoint: Checkpoint) -> int:
+    return sum(view.numel for _, view in checkpoint.windows())
+
+
+def holds_weights(checkpoint: Checkpoint) -> bool:
+    """Whether any tensor is more than the state of an optimizer, or an array beside the model."""
+    return any(entry.role not in ("optimizer", "other") for entry in checkpoint.entries.values())
+
+
+def holds_more(checkpoint: Checkpoint, first: Checkpoint) -> bool:
+    """Whether a copy holds anything but the tensors: objects, or metadata that the first set does not have.
+
+    The versions of modules that a state dict brings, and the `format` of safetensors, count for nothing.
+    """
+    if any(first.metadata.get(key) != text for key, text in checkpoint.metadata.items() if key != "format"):
+        return True
+    objects = checkpoint.objects
+    if isinstance(objects, ObjectMapping) and isinstance(extra := objects.attributes, ObjectMapping):
+        objects = replace(objects, attributes=None) if [key for key, _ in extra.items] == ["_metadata"] else objects
+    return objects != EMPTY and not is_flat(objects, tuple(checkpoint.entries))
+
+
+def compared(one: Weights, other: Weights) -> tuple[Pair, ...] | str:
+    """The tensors that have the same bytes if one set is a copy of another, or in which way it is none."""
+    first = os.path.basename(one.path)
+    if (one.name.variant or other.name.variant) and one.name != other.name:
+        return f"another variant than {first}"
+    if one.name != other.name and one.name.is_usual and other.name.is_usual:
+        return f"another name than {first}, which another program looks for"
+    mine, theirs = one.checkpoint.entries, other.checkpoint.entries
+    common = [name for name in theirs if name in mine]
+    if not common:  # other frameworks have other names for the same tensors
+        return () if not is_main(other.path) else f"no name in common with {first}"
+    for name in common:
+        if difference := _difference(name, mine[name], theirs[name], first):
+            return difference
+        if _starts_differ(one.checkpoint, mine[name], other.checkpoint, theirs[name]):
+            return f"{name!r} has other bytes than in {first}"
+    pairs = [(name, name) for name in common]
+    for name in (name for name in theirs if name not in mine and not other.path.endswith(".onnx")):
+        twin = _twin(one.checkpoint, other.checkpoint, name, common)
+        if twin is None:
+            return f"{name!r} is not in {first}"
+        pairs += [(twin, name)] if twin else []
+    return tuple(pairs)
+
+
+def _difference(name: str, mine: Entry, theirs: Entry, first: str) -> str:
+    """How two tensors of one name differ by their description, or nothing."""
+    a, b = mine.value, theirs.value
+    if isinstance(a, View) and isinstance(b, View):
+        if (a.dtype, a.shape) == (b.dtype, b.shape):
+            return ""
+        here, there = (f"{list(view.shape)} {view.dtype.name}" for view in (b, a))
+        return f"{name!r} is {here}, and {there} in {first}"
+    return "" if type(a) is type(b) else f"{name!r} is of another kind than in {first}"
+
+
+def _twin(one: Checkpoint, other: Checkpoint, name: str, common: Iterable[str]) -> str | None:
+    """The name in a first set that a tensor of another set is tied to; empty for what a model makes itself.
+
+    None where it is neither: then only the other set has it.
+    """
+    value = other.entries[name].value
+    if not isinstance(value, View):
+        return None
+    if _is_made_again(name.rpartition(".")[2], value, _start(other, other.entries[name])):
+        return ""
+    alike = []
+    for known in common:
+        entry = one.entries[known]
+        if isinstance(entry.value, View) and (entry.value.dtype, entry.value.shape) == (value.dtype, value.shape):
+            alike.append(known)
+    for known in alike:
+        if other.entries[known].value == value:
+            return known
+    same = (known for known in alike if _starts_differ(one, one.entries[known], other, other.entries[name]) is False)
+    return next(same, None)
+
+
+def _is_made_again(last: str, view: View, start: bytes | None) -> bool:
+    """Whether a tensor that is called so, and begins so, is one that transformers' models make when they are built."""
+    if start is None or not view.shape:
+        return last == "masked_bias" and view.numel == 1
+    width, size = view.shape[-1], view.dtype.block_bytes
+    is_whole = view.dtype.name.startswith(("int", "uint"))
+    numbers = [int.from_bytes(start[k : k + size], "little") for k in range(0, len(start) - size + 1, size)]
+    if last == "position_ids":
+        return is_whole and all(number == k % width for k, number in enumerate(numbers))
+    if last == "token_type_ids":
+        return is_whole and not any(numbers)
+    if last in MASKS and view.dtype.name in ("bool", "uint8") and view.shape[-2:] == (width, width):
+        return all(number == (k % width <= k // width % width) for k, number in enumerate(numbers))
+    return (last == "inv_freq" and len(view.shape) == 1) or (last == "relative_position_index" and is_whole)
+
+
+def _starts_differ(one: Checkpoint, mine: Entry, other: Checkpoint, theirs: Entry) -> bool | None:
+    """Whether the first bytes of two tensors differ; None where they cannot be read as they are."""
+    a, b = _start(one, mine), _start(other, theirs)
+    return None if a is None or b is None else a != b
+
+
+def _start(checkpoint: Checkpoint, entry: Entry) -> bytes | None:
+    view = entry.value
+    if not isinstance(view, View) or not view.is_contiguous:
+        return None
+    storage = checkpoint.storages.get(int(view.storage))
+    if storage is None or not isinstance(storage.backing, ByteRange):
+        return None
+    try:
+        file, _ = open_source(storage.backing.file)
+        with file:
+            return read_bytes(file, storage.backing.start + view.byte_start, min(view.nbytes, MAX_WINDOW_NBYTES))
+    except FormatError:
+        return None

@@ -1,0 +1,369 @@
+"""Which sets of weights a folder holds: files, and indexes with their shards.
+
+    model.safetensors, pytorch_model.bin        one set and a copy of it, if both hold the same tensors
+    model.safetensors, model.fp16.safetensors   two sets: what opens one does not open the other
+    model.safetensors, model_1.safetensors      two sets: accelerate saves one for each model
+    unet/..., vae/..., model_index.json         sets in folders inside: a pipeline
+    optimizer.pt, scheduler.pt, rng_state.pth   no weights, by their names
+    model.safetensors, stats.pt                 one set, and a file that no library looks for, with names of its own
+    model.safetensors, model.bin                one set, if model.bin holds no tensors, or more than tensors
+
+Two sets that differ are never mixed up in silence: whoever wants one has to say which.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from shlex import quote
+
+from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural
+from paramtool.formats import sniff, strict_json
+from paramtool.formats.files import unreadable
+from paramtool.formats.folder.copies import compared, holds_more, holds_weights, is_main, is_something_else
+from paramtool.formats.folder.training_files import is_training_state
+from paramtool.formats.folder.weight_names import (
+    LINKED_PREFIX,
+    Copy,
+    Weights,
+    WeightsName,
+    index_parts,
+    is_index_name,
+    of_file,
+)
+from paramtool.formats.table import installed, suffixes
+from paramtool.model.checkpoint import Checkpoint
+
+COPIES = ("onnx", "original", "openvino", "coreml", "gguf", "ggml", "tflite", "*.mlpackage")
+"""Folders inside that hold the weights once more, for other programs; patterns of lower-case names."""
+PIPELINE = "model_index.json"
+"""What says that a folder is a pipeline of diffusers: `config_name` in pipelines/pipeline_utils.py (0.42)."""
+_SHARD = re.compile(r"-\d+-of-\d+\.")
+MAX_DEPTH = 4
+"""So deep below a folder are sets looked for."""
+
+Read = Callable[[str], Checkpoint]
+
+
+def only(folder: str, read: Read, choice: str | None = None) -> Weights:
+    """The one set of weights of a folder, or the one of its several that `choice` names.
+
+    UsageError where several differ and none is chosen, where sets are in folders inside, and where `choice` is no file
+    of the folder; FormatError where there is none.
+    """
+    if choice is not None:
+        path = chosen(folder, choice)
+        taken = Weights(path, read(path), of_file(path))
+        others, more = _beside(folder, taken, read)
+        return replace(taken, others=tuple(others), more=tuple(more))
+    found = _files(folder)
+    inside = inner(folder) if _is_pipeline(folder) else []
+    grouped = _Grouped([], {}, None) if inside else _grouped(found, read)
+    if inside := inside or _inner_of_root(folder, grouped.sets):
+        raise _is_root(folder, [os.path.basename(path) for path in found], inside)
+    if not grouped.sets:
+        raise grouped.error or _nothing(folder)
+    if len(grouped.sets) > 1:
+        error = _several(folder, grouped.sets, grouped.differences)
+        error.asked = tuple(unknown for one in grouped.sets for unknown in one.checkpoint.unknown)
+        raise error
+    return grouped.sets[0]
+
+
+def every(folder: str, read: Read) -> dict[str, list[Weights]]:
+    """{folder inside, with `/`, or empty for the folder itself: its sets}.
+
+    Where a library looks for some of them, files that none looks for are no sets.  FormatError where there is none.
+    """
+    found: dict[str, list[Weights]] = {}
+    error: ParamtoolError | None = None
+    for place in ("", *inner(folder)):
+        grouped = _grouped(_files(os.path.join(folder, place)), read)
+        error = error or grouped.error
+        if grouped.sets:
+            found[place] = grouped.sets
+    if not found:
+        raise error or _nothing(folder)
+    usual = {place: sets for place, sets in found.items() if any(one.name.is_usual for one in sets)}
+    return usual or found
+
+
+def with_names(sets: Iterable[Weights]) -> list[Weights]:
+    """Sets of one folder, each with a name that no other has: where two would have the same, one keeps its own."""
+    taken: set[WeightsName] = set()
+    named = []
+    for one in sets:
+        base = os.path.basename(one.path)
+        names = (one.name, WeightsName(os.path.splitext(base)[0]), WeightsName(base))
+        name = next(name for name in names if name not in taken)
+        taken.add(name)
+        named.append(replace(one, name=name))
+    return named
+
+
+def chosen(folder: str, choice: str) -> str:
+    """The path of a file of a folder that is called by its name there, or by its path; UsageError for any other."""
+    inside = os.path.join(folder, choice)
+    path = inside if os.path.isfile(inside) else choice
+    if os.path.isfile(path) and os.path.realpath(os.path.dirname(path) or ".") == os.path.realpath(folder):
+        return os.path.join(folder, os.path.basename(path))
+    names = ", ".join(os.path.basename(one) for one in _files(folder)) or "none"
+    where = f"; {quote(os.path.dirname(path) or '.')} is a folder of its own" if os.path.isfile(path) else ""
+    raise UsageError(f"{folder}: has no file {choice!r} (--weights); its weights: {names}{where}")
+
+
+def inner(folder: str) -> list[str]:
+    """Folders inside that hold weights of their own, with `/`; none that hold a copy, are hidden, or are links."""
+    found = []
+    waiting = [("", 0)]
+    while waiting:
+        place, depth = waiting.pop()
+        is_beside = any(map(_is_looked_for, _files(os.path.join(folder, place))))
+        for item in _listed(os.path.join(folder, place)):
+            name = f"{place}/{item.name}" if place else item.name
+            if not item.is_dir(follow_symlinks=False) or item.name.startswith((".", "__")):
+                continue
+            if is_beside and any(fnmatchcase(item.name.lower(), pattern) for pattern in COPIES):
+                continue
+            if any(is_main(path) for path in _files(item.path)):
+                found.append(name)
+            if depth < MAX_DEPTH:
+                waiting.append((name, depth + 1))
+    return sorted(found)
+
+
+# --- files -----------------------------------------------------------------------------------------------------
+
+
+def _listed(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        return sorted(os.scandir(folder), key=lambda item: item.name)
+    except OSError as error:
+        raise unreadable(folder, error) from None
+
+
+def _beside(folder: str, taken: Weights, read: Read) -> tuple[list[str], list[str]]:
+    """The files of the other weights of a folder, shards among them, where one set was chosen; and what is no weights.
+
+    A file that only is called as weights are, such as a vocabulary in `vocab.bin`, is none of them.
+    """
+    mine = {taken.path, *(file.path for file in taken.checkpoint.files)}
+    others: list[str] = []
+    more: list[str] = []
+    for path in _files(folder):
+        if path in mine:
+            continue
+        shards = [os.path.join(folder, name) for name in sorted(_shards(path))] if is_index_name(path) else []
+        files = [one for one in (path, *shards) if one not in mine]
+        try:
+            other = Weights(path, read(path), of_file(path))
+        except FormatError:
+            others += files if is_index_name(path) else []
+        except ParamtoolError:  # nobody chose it, so that nobody has to allow it
+            others += files
+        else:
+            (more if is_something_else(taken, other) else others).extend(files)
+    return others, more
+
+
+def _files(folder: str) -> list[str]:
+    """The indexes and the weights of a folder that no index lists, best first; a training's state is none of them.
+
+    transformers looks for `model.safetensors`, its index, `pytorch_model.bin` and its index, in this order
+    (`_get_resolved_checkpoint_files` in modeling_utils.py).
+    """
+    names = [item.name for item in _listed(folder) if not item.name.startswith(".")]
+    indexes = [name for name in names if is_index(os.path.join(folder, name))]
+    shards = {shard for name in indexes for shard in _shards(os.path.join(folder, name))}
+    ends = suffixes()
+    files = [n for n in names if n.endswith(ends) and n not in shards and not n.startswith(LINKED_PREFIX)]
+    weights = [name for name in files if not is_training_state(name)]
+    return [os.path.join(folder, name) for name in sorted([*indexes, *weights], key=_order)]
+
+
+def _order(name: str) -> tuple[object, ...]:
+    index = index_parts(name)
+    suffix = os.path.splitext(index[0] if index else name)[1]
+    stray = index is None and _SHARD.search(name) is not None
+    return (not is_main(name), stray, of_file(name).order[:2], suffix != ".safetensors", index is not None, name)
+
+
+def is_index(path: str) -> bool:
+    """Whether a file is an index of shards, or is called so and damaged: another program's has no `weight_map`."""
+    if not is_index_name(path):
+        return False
+    try:
+        held, _ = strict_json.strict_file(path, "an index", strict_json.MAX_INDEX_NBYTES)
+    except FormatError:
+        return True
+    return isinstance(held, dict) and "weight_map" in held
+
+
+def _shards(path: str) -> set[str]:
+    """The files that an index lists, as far as it can be read: what is wrong with it is said where it is read."""
+    try:
+        held, _ = strict_json.strict_file(path, "an index", strict_json.MAX_INDEX_NBYTES)
+        return {name for name in held["weight_map"].values() if isinstance(name, str)}
+    except (FormatError, LookupError, AttributeError, TypeError):
+        return set()
+
+
+# --- comparing -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Grouped:
+    """The sets of a folder, each with its copies."""
+
+    sets: list[Weights]
+    differences: dict[str, str]
+    """{path of a set: how it differs from the first}"""
+    error: ParamtoolError | None
+    """Why there is no set, where a file cannot be read."""
+
+
+def _grouped(files: Sequence[str], read: Read) -> _Grouped:
+    """The sets of a folder.
+
+    What a library looks for has to be readable, where nothing better is: its errors are raised.  Another file that
+    cannot be read is no set, and neither is one without weights, unless there is nothing else.
+    """
+    sets: list[Weights] = []
+    differences: dict[str, str] = {}
+    without: list[Weights] = []
+    failed: ParamtoolError | None = None
+    for path in files:  # a set can only be the copy of one that comes before it
+        try:
+            mine = Weights(path, read(path), of_file(path))
+        except ParamtoolError as error:
+            beside = ", ".join(os.path.basename(one) for one in files if one != path)
+            also = f"the folder also holds {beside}: name that itself to take it" if beside else ""
+            error.hint = "; ".join(text for text in (error.hint, also) if text)
+            if (sets and _are_shards(sets[0].path, path)) or (not sets and of_file(path).is_usual and is_main(path)):
+                raise
+            failed = failed or error
+            continue
+        if sets and _are_shards(sets[0].path, path):
+            sets.append(mine)
+            differences[path] = _without_index(sets[0])
+        elif not holds_weights(mine.checkpoint):
+            without.append(mine)
+        elif sets and is_something_else(sets[0], mine):
+            sets[0] = replace(sets[0], more=(*sets[0].more, path))
+        elif not _take_as_copy(sets, mine, differences):
+            sets.append(mine)
+    if sets:
+        sets[0] = replace(sets[0], more=(*sets[0].more, *(one.path for one in without)))
+    elif without and not failed:
+        first, *others = without
+        shards = [one for one in others if _are_shards(first.path, one.path)]
+        sets = [replace(first, more=tuple(one.path for one in others if one not in shards)), *shards]
+        differences |= {one.path: _without_index(first) for one in shards}
+    return _Grouped(sets, differences, failed)
+
+
+def _are_shards(one: str, other: str) -> bool:
+    """Whether two files are called as shards of one set are; whoever asks knows that no index lists them.
+
+    Together they hold a set, however little of it is in each: that of an optimizer's state alone is no copy.
+    """
+    names = (os.path.basename(one), os.path.basename(other))
+    return all(map(_SHARD.search, names)) and len({_SHARD.sub(".", name) for name in names}) == 1
+
+
+def _without_index(first: Weights) -> str:
+    """How a shard differs from the first one of its set, where nothing says that they are one set."""
+    return f"a shard like {os.path.basename(first.path)}, and no index that can be read lists them"
+
+
+def _take_as_copy(sets: list[Weights], mine: Weights, differences: dict[str, str]) -> bool:
+    """Put a set with the one that it is a copy of, if any; else it is told how it differs from the first."""
+    for k, one in enumerate(sets):
+        pairs = compared(one, mine)
+        if isinstance(pairs, str):
+            differences.setdefault(mine.path, pairs)
+            continue
+        if holds_more(mine.checkpoint, one.checkpoint):
+            sets[k] = replace(one, more=(*one.more, mine.path))
+        else:
+            sets[k] = replace(one, copies=(*one.copies, Copy(mine.path, mine.checkpoint, pairs)))
+        differences.pop(mine.path, None)
+        return True
+    return False
+
+
+# --- errors ----------------------------------------------------------------------------------------------------
+
+
+def _several(folder: str, sets: Iterable[Weights], differences: Mapping[str, str]) -> UsageError:
+    """Several sets, and what to do."""
+    sets = list(sets)
+    lines = [_line(one, differences.get(one.path, "")) for one in sets]
+    return differing(folder, lines, os.path.basename(sets[0].path))
+
+
+def differing(folder: str, lines: list[str], first: str) -> UsageError:
+    """The refusal of a folder with several sets of weights; a line for each, `first` is the name of one."""
+    path = quote(os.path.join(folder, first))
+    return UsageError(
+        listed(f"{folder}: holds {len(lines)} sets of weights that differ; say which:", lines),
+        hint=f"--weights {quote(first)} takes one and leaves the others out; --each of dedup, export, convert, fuse, "
+        f"unfuse and verify takes each under its own name; other commands take the file itself: {path}",
+    )
+
+
+def _line(one: Weights, difference: str) -> str:
+    count = plural(len(one.checkpoint.entries), "tensor")
+    return f"{os.path.basename(one.path)}: {count}" + (f"; {difference}" if difference else "")
+
+
+def _is_pipeline(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, PIPELINE))
+
+
+def _inner_of_root(folder: str, sets: Iterable[Weights]) -> list[str]:
+    """The folders inside that hold the weights, where the folder itself is only the root of them.
+
+    It is where it has no weights, or only some that no library looks for, while the folders inside have others.
+    """
+    sets = list(sets)
+    if any(one.name.is_usual for one in sets):
+        return []
+    inside = inner(folder)
+    if not sets:
+        return inside
+    return [place for place in inside if any(map(_is_looked_for, _files(os.path.join(folder, place))))]
+
+
+def _is_looked_for(path: str) -> bool:
+    return is_main(path) and of_file(path).is_usual
+
+
+def _is_root(folder: str, files: list[str], found: list[str]) -> UsageError:
+    """The refusal of a folder whose weights are in folders inside."""
+    lines = [*(f"{name}/" for name in found), *files]
+    what = "is a pipeline, whose weights are" if _is_pipeline(folder) else "has its weights"
+    return UsageError(
+        listed(f"{folder}: {what} in {plural(len(found), 'folder')} inside; say which:", lines),
+        hint=f"name one: {quote(os.path.join(folder, found[0]))}; --each of dedup, export, convert, fuse and unfuse "
+        "writes all of them, and the files beside them",
+    )
+
+
+def _nothing(folder: str) -> FormatError:
+    """A folder without weights that can be read."""
+    from paramtool.formats.scan import scan
+
+    if any(item.name.endswith(".distcp") for item in _listed(folder)):
+        error = FormatError(
+            f"{folder}: is a folder of torch.distributed.checkpoint, which this version does not read",
+            hint=sniff.one_file(folder),
+        )
+        parts = [item.path for item in _listed(folder) if item.name.endswith((".distcp", ".metadata"))]
+        error.asked = tuple(unknown for path in parts for unknown in scan(path))
+        return error
+    hints = ("name the file or the index itself", *installed().broken)
+    return FormatError(f"{folder}: is a folder with 0 weights files and no index", hint="; ".join(hints))

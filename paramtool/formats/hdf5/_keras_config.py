@@ -1,0 +1,141 @@
+"""What the configuration in a Keras file says of its layers, and the paths that Keras 3 gives them.
+
+Keras 3 calls the groups of a file after classes: the second LSTM of a model is `layers/lstm_1`, whatever its name is.
+
+Source: keras/src/saving/saving_lib.py (_save_container_state), keras/src/utils/naming.py (to_snake_case), keras 3.15;
+keras/models.py of Keras 1 and 2 for a Sequential whose configuration is a plain list.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paramtool.formats import strict_json
+
+VERSION = "keras_version"
+SOURCES = ("config.json", "model_config")
+"""Where a configuration stands: a member of a `.keras` zip, an attribute of an `.h5`."""
+FORWARD, BACKWARD = "forward_layer", "backward_layer"
+STACK = "StackedRNNCells"
+OWN = ("keras", "tf_keras", "tensorflow")
+"""Packages whose classes are Keras' own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer of a configuration."""
+
+    path: str
+    """The group that Keras 3 keeps its weights in."""
+    class_name: str
+    """With its package, where that is not Keras: `my_package>LSTM`, `my_module.LSTM`."""
+    config: Mapping[str, Any]
+    inner: Layer | None = None
+    """What a wrapper wraps: the forward layer of a Bidirectional."""
+    backward: Layer | None = None
+    """The backward layer of a Bidirectional, where it was given on its own."""
+    cells: tuple[Layer, ...] = ()
+    """What an RNN runs: one cell, or those of a StackedRNNCells one after another."""
+
+    @property
+    def name(self) -> str:
+        """The name that the user gave it, which older files use for its group."""
+        return str(self.config.get("name", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The configuration of a model."""
+
+    source: str = ""
+    """Where it stands; empty where there is none."""
+    version: str = ""
+    """Of Keras; empty where nothing says it."""
+    layers: tuple[Layer, ...] = ()
+    """Every layer, those in nested models included, in the model's order."""
+    notes: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(texts: Mapping[str, str]) -> Config:
+        """The configuration among the texts of a file; what cannot be understood is noted."""
+        notes: list[str] = []
+        source = next((key for key in SOURCES if key in texts), "")
+        version = texts.get(VERSION) or _table(texts.get("metadata.json", "{}"), "metadata.json", notes).get(VERSION)
+        layers = tuple(_layers(_table(texts[source], source, notes), "")) if source else ()
+        return Config(source, version if isinstance(version, str) else "", layers, tuple(notes))
+
+    def ranks(self) -> dict[str, int]:
+        """{path: place in the model} of every layer, as Keras 3 calls them."""
+        return {layer.path: k for k, layer in enumerate(self.layers)}
+
+
+def _table(text: str, where: str, notes: list[str]) -> dict[str, Any]:
+    """A JSON object; empty, with a note, where it is none."""
+    try:
+        found = strict_json.strict(text)
+    except ValueError as error:
+        notes.append(f"{where} is no JSON: {error}")
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _layers(model: Mapping[str, Any], path: str) -> Iterator[Layer]:
+    """The layers of a model, each before those inside it."""
+    config = model.get("config")
+    found = config.get("layers") if isinstance(config, dict) else config
+    for item, place in _placed(found, f"{path}layers/"):
+        yield _layer(item, place)
+        yield from _layers(item, f"{place}/")
+
+
+def _placed(items: object, path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """The objects of a list with their paths: after their classes, and numbered from the second of a class."""
+    used: dict[str, int] = {}
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, dict):
+            word = snake_case(str(item.get("class_name", "")))
+            used[word] = used.get(word, -1) + 1
+            yield item, f"{path}{word}{f'_{used[word]}' if used[word] else ''}"
+
+
+def _layer(item: Mapping[str, Any], path: str) -> Layer:
+    config = item.get("config")
+    config = config if isinstance(config, dict) else {}
+    class_name = _class(item)
+    first = FORWARD if class_name == "Bidirectional" else "layer"
+    inner = {key: _layer(config[key], f"{path}/{place}") for key, place in (("layer", first), (FORWARD, FORWARD),
+             (BACKWARD, BACKWARD)) if isinstance(config.get(key), dict)}  # fmt: skip
+    cells = tuple(_cells(config["cell"], f"{path}/cell")) if isinstance(config.get("cell"), dict) else ()
+    return Layer(path, class_name, config, inner.get("layer") or inner.get(FORWARD), inner.get(BACKWARD), cells)
+
+
+def _cells(item: Mapping[str, Any], path: str) -> Iterator[Layer]:
+    """A cell, or the cells of a stack."""
+    cell = _layer(item, path)
+    if cell.class_name != STACK:
+        yield cell
+        return
+    for inside, place in _placed(cell.config.get("cells"), f"{path}/cells/"):
+        yield from _cells(inside, place)
+
+
+def _class(item: Mapping[str, Any]) -> str:
+    """The class of an object; of one that is not Keras' own, as it was registered or with its module."""
+    name, module, registered = (str(item.get(key) or "") for key in ("class_name", "module", "registered_name"))
+    if ">" in registered:
+        return registered
+    return f"{module}.{name}" if module and module.partition(".")[0] not in OWN else name
+
+
+def snake_case(name: str) -> str:
+    """A class name as Keras writes it in paths.
+
+    >>> snake_case("LSTM"), snake_case("SimpleRNN"), snake_case("TimeDistributed"), snake_case("Conv1D")
+    ('lstm', 'simple_rnn', 'time_distributed', 'conv1d')
+    """
+    name = re.sub(r"\W+", "", name)
+    name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()

@@ -1,0 +1,216 @@
+"""The recurrent layers of a Keras file: where their weights are, and what is said of them.
+
+    LAYER/kernel:0, recurrent_kernel:0, bias:0        Keras 1 and 2, in `.h5`; maybe below `lstm_cell`
+    LAYER/cell/vars/0, 1, 2                           Keras 3, the same three in this order
+    forward_LAYER/..., backward_LAYER/...             a Bidirectional
+    LAYER/stacked_rnn_cells/lstm_cell_1/kernel, ...   a StackedRNNCells: each cell is a network of its own
+    LAYER/cell/cells/lstm_cell_1/vars/0, 1, 2         the same in Keras 3
+
+They are found by names and shapes, which prove the sizes and, by the bias, much more: kernel (input, G*H), recurrent
+kernel (H, G*H), bias (G*H).  A GRU with reset "after" has the bias (2, 3H), a CuDNNLSTM (8H), a CuDNNGRU (6H).
+Activations, directions in time and what a Bidirectional makes of its outputs only the configuration says
+(`_keras_said.py`); where there is none, the layout's own rules apply: some is assumed aloud, some has to be said.
+
+Source: keras/src/layers/rnn (3.15), keras/layers/recurrent.py (1.2 to 2.3); tensorflow/python/keras/__init__.py and
+keras/__init__.py for versions: TensorFlow 1.13 to 1.15, 2.0 and 2.1 all write 2.2.4-tf.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from paramtool.errors import some
+from paramtool.formats.hdf5 import _keras_spec
+from paramtool.formats.hdf5._keras_config import Config
+from paramtool.formats.hdf5._keras_spec import HARD_SIGMOID, Described, Proven
+from paramtool.model.checkpoint import Entry, Module
+from paramtool.model.view import View
+
+NAMED = re.compile(r"(?:(?P<home>.*)/)?(?P<part>kernel|recurrent_kernel|bias)(?::0)?")
+VARS = re.compile(r"(?P<home>.+?)(?P<stack>/cell(?:/cells/[^/]+)*)/vars/(?P<part>[012])")
+CELL = re.compile(r"(^|/)[^/]*_?cell(_\d+)?$")
+"""The group of the cell inside that of its layer, which not every version has."""
+PARTS = ("kernel", "recurrent_kernel", "bias")
+KINDS = {4: "lstm", 3: "gru", 1: "rnn"}
+"""{gates: kind}."""
+SIDES = {"forward": "backward", "backward": "forward"}
+SIGMOIDS = ("gate_activation=sigmoid", f"gate_activation=hard_sigmoid{HARD_SIGMOID['2']}")
+"""What the gates can be in files of old versions."""
+
+
+class Cell(NamedTuple):
+    """One direction of a layer: its weights by their own names in the layout, and their shapes."""
+
+    home: str
+    names: Mapping[str, str]
+    shapes: tuple[tuple[int, ...], ...]
+    is_vars: bool
+
+
+def modules(entries: Mapping[str, Entry], config: Config) -> tuple[list[Module], list[str]]:
+    """The recurrent layers, and notes on those of which not all is known."""
+    cells = {cell.home: cell for cell in _cells(entries)}
+    made: list[Module] = []
+    notes: list[str] = []
+    silent: list[str] = []
+    for at, directions in _pairs(cells):
+        try:
+            proven = {shapes_prove(cell.shapes) for cell in directions}
+            if None in proven:
+                continue
+            if len(proven) > 1:
+                raise ValueError("has directions of different shapes")
+            (facts,) = proven
+            assert facts is not None
+            if any(other in cells for other in _other_sides(at)):
+                raise ValueError("is a cell of a stack in a Bidirectional, where each cell sees only one direction")
+            found = _keras_spec.described(at, directions[0].is_vars, config)
+            made.append(_module(at, directions, facts, found, config))
+            if found is None:
+                silent.append(at)
+        except ValueError as error:
+            made.append(Module(at, _layout(directions, False), tensors=_tensors(directions), refused=str(error)))
+            notes.append(f"recurrent layer {at!r:.200} {error}; it is not converted")
+    if silent:
+        names = some(silent, 5)
+        notes.append(f"no configuration says the direction in time and the activations of {names}{_older(config)}")
+    return made, notes
+
+
+def _gates(config: Config) -> tuple[str, ...]:
+    """What the gates of that version can be where nobody chose; empty where they are sigmoids."""
+    if config.version[:1] == "1" or config.version[:4] in ("2.0.", "2.1.", "2.2."):
+        return SIGMOIDS if _is_either(config) else SIGMOIDS[1:]
+    return ()
+
+
+def _is_either(config: Config) -> bool:
+    """Whether a version was written both by programs whose gates are hard sigmoids and by some whose are not."""
+    return config.version[:4] == "2.2." and config.version.endswith("-tf")
+
+
+def _older(config: Config) -> str:
+    """A warning where the version has another usual activation than today's."""
+    if not _gates(config):
+        return ""
+    if _is_either(config):
+        return (
+            f"; Keras {config.version} is written by TensorFlow 1, where that of the gates is hard_sigmoid, and by "
+            "TensorFlow 2.0 and 2.1, where it is sigmoid, unless another was chosen"
+        )
+    return f"; in Keras {config.version} that of the gates is hard_sigmoid, unless it was chosen"
+
+
+def _cells(entries: Mapping[str, Entry]) -> Iterator[Cell]:
+    """Groups of weights that are called as those of a recurrent layer."""
+    groups: dict[tuple[str, bool], dict[str, str]] = {}
+    for name, entry in entries.items():
+        if entry.role != "model" or not isinstance(entry.value, View):
+            continue
+        match = VARS.fullmatch(name) or NAMED.fullmatch(name)
+        if match:
+            part, is_vars = match["part"], match.re is VARS
+            label = PARTS[int(part)] if is_vars else part
+            home = match["home"] + match["stack"] if is_vars else match["home"] or ""
+            groups.setdefault((home, is_vars), {})[label] = name
+    groups = {key: names for key, names in groups.items() if {"kernel", "recurrent_kernel"} <= names.keys()}
+    shared = Counter(_home(home, is_vars) for home, is_vars in groups)
+    for (home, is_vars), names in groups.items():
+        own = {f"cell/vars/{PARTS.index(p)}" if is_vars else p: names[p] for p in PARTS if p in names}
+        values = [entries[name].value for name in own.values()]
+        shapes = tuple(value.shape for value in values if isinstance(value, View))
+        layer = _home(home, is_vars)
+        yield Cell(layer if shared[layer] == 1 else home, own, shapes, is_vars)
+
+
+def _home(home: str, is_vars: bool) -> str:
+    """The group of the layer in which a cell is; that of the cell itself where it is one of a stack."""
+    return re.sub("(?<!/cells)/cell$", "", home) if is_vars else CELL.sub("", home) or home
+
+
+def _other_sides(home: str) -> Iterator[str]:
+    """The groups that would be the same cell of the other direction, where a stack of cells runs in both."""
+    path = home.split("/")
+    for k, part in enumerate(path[:-1]):
+        side, mark, rest = part.partition("_")
+        if side in SIDES:
+            yield "/".join([*path[:k], f"{SIDES[side]}{mark}{rest}", *path[k + 1 :]])
+
+
+def _pairs(cells: Mapping[str, Cell]) -> Iterator[tuple[str, tuple[Cell, ...]]]:
+    """(group, directions) of each layer; the directions of a Bidirectional stand side by side in one group.
+
+    A backward layer that was given on its own has another name than the forward one, and in Keras 3 no side in it.
+    """
+    groups: dict[str, list[str]] = {}
+    for home in cells:
+        groups.setdefault(home.rpartition("/")[0], []).append(home)
+    seconds: dict[str, str] = {}
+    for parent, homes in groups.items():
+        for home in homes:
+            side, _, rest = home.removeprefix(parent).lstrip("/").partition("_")
+            same = f"{parent}/backward_{rest}".lstrip("/")
+            others = [same] if same in cells else [other for other in homes if other != home]
+            if side == "forward" and len(others) == 1:
+                seconds[home] = others[0]
+    for home, cell in cells.items():
+        if home in seconds:
+            yield home.rpartition("/")[0], (cell, cells[seconds[home]])
+        elif home not in seconds.values():
+            yield home, (cell,)
+
+
+def shapes_prove(shapes: tuple[tuple[int, ...], ...]) -> Proven | None:
+    """What kernel, recurrent kernel and bias show; None where they are no recurrent layer's.
+
+    >>> shapes_prove(((3, 16), (4, 16), (32,)))
+    Proven(kind='lstm', input=3, hidden=4, bias=True, reset='', is_cudnn=True)
+    """
+    kernel, recurrent, *rest = shapes
+    if len(kernel) != 2 or len(recurrent) != 2 or kernel[1] != recurrent[1] or not kernel[0] or not recurrent[0]:
+        return None
+    hidden = recurrent[0]
+    gates, odd = divmod(recurrent[1], hidden)
+    kind = KINDS.get(gates, "")
+    if odd or not kind:
+        return None
+    bias = rest[0] if rest else ()
+    is_cudnn = kind != "rnn" and bias == (2 * gates * hidden,)
+    if bias not in ((), (gates * hidden,), (2, gates * hidden) if kind == "gru" else ()) and not is_cudnn:
+        return None
+    reset = "" if kind != "gru" or not bias else "after" if is_cudnn or len(bias) == 2 else "before"
+    return Proven(kind, kernel[0], hidden, bool(bias), reset, is_cudnn)
+
+
+def _module(at: str, cells: tuple[Cell, ...], proven: Proven, found: Described | None, config: Config) -> Module:
+    words = [proven.kind, f"input={proven.input}", f"hidden={proven.hidden}"]
+    if len(cells) == 2:
+        words.append("bidirectional")
+    if not proven.bias:
+        words.append("bias=no")
+    if proven.reset:
+        words.append(f"reset={proven.reset}")
+    if found is not None:
+        words += _keras_spec.words(found, proven, len(cells), config)
+    is_cudnn = proven.is_cudnn or (found is not None and found.is_cudnn)
+    open_ = not is_cudnn and proven.kind != "rnn" and not any(word.startswith("gate_activation") for word in words)
+    return Module(
+        at,
+        _layout(cells, is_cudnn),
+        " ".join(words),
+        _tensors(cells),
+        source=f"{config.source}: {found.outer.class_name} {found.outer.name!r}" if found else "names and shapes",
+        unsure=_gates(config) if open_ else (),
+    )
+
+
+def _layout(cells: tuple[Cell, ...], is_cudnn: bool) -> str:
+    return "keras.vars" if cells[0].is_vars else "keras.cudnn" if is_cudnn else "keras"
+
+
+def _tensors(cells: tuple[Cell, ...]) -> dict[str, str]:
+    labels = ("forward_layer/", "backward_layer/") if len(cells) == 2 else ("",)
+    return {label + own: name for label, cell in zip(labels, cells, strict=True) for own, name in cell.names.items()}

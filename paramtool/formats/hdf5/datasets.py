@@ -1,0 +1,414 @@
+"""HDF5 files as a row of datasets, each with the place of its bytes; strictly.
+
+    contiguous      a range of the file, as it is
+    compact         a few bytes inside the dataset's own header
+    chunked         pieces that may be compressed: decoded by the engine, through h5py, when they are wanted
+
+h5py reads the file, and libhdf5 may loop or crash over a damaged one: both run in a process of their own
+(`_hdf5_worker.py`).  What it says is plain data, and believed no more than the file: all judging is done here.
+
+What a file may not do: point out of itself (external links and external storage, virtual datasets), be a maze (soft
+links, groups that hold themselves), or ask for filters beyond those that HDF5 has built in, since others are code that
+is looked for on the disk.  Two hard links to one dataset are two names of one storage.
+
+An HDF5 file may stand inside another file (a stored member of a zip): positions are then those in the outer file.
+
+Source: the HDF5 file format specification, version 3.0; h5py's low-level interface.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, BinaryIO
+
+from paramtool.errors import FormatError, UnsafeError
+from paramtool.formats import aside
+from paramtool.model.checkpoint import Unreadable, Value
+from paramtool.model.dtype import DTYPES
+from paramtool.model.storage import Backing, ByteRange, Encoded, Inline, Storage
+from paramtool.model.view import MAX_EXTENT, contiguous
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+STEP = "hdf5:"
+"""A decoding step: `hdf5:PATH` is the dataset at PATH of the HDF5 file that the range holds."""
+INSIDE = "only data inside the file itself are read"
+WORKER = "paramtool.formats.hdf5._worker"
+UNSOUND = "is no sound HDF5 file"
+AGAIN = "fetch the file again"
+MAX_ATTRIBUTE_NBYTES = 64 << 20
+MAX_STRUCT_NBYTES = 1 << 20
+MAX_REFERENCES = 1 << 16
+"""In one row of them."""
+MAX_OBJECTS = 200_000
+MAX_REPEATED = 1000
+"""So many times in all a group may be met again on another path: thirty groups can have a thousand million paths."""
+MAX_DEPTH = 64
+MAX_RATIO = 1100
+"""Deflate makes at most 1032 bytes of one."""
+FREE_NBYTES = 16 << 20
+"""Datasets of up to so many bytes may be of any ratio, and chunks that are larger than their dataset."""
+MAX_COMPACT_NBYTES = 16 << 20
+"""Of one file together; a single one has at most 64 KiB."""
+MAX_DESCRIPTION_NBYTES = 1 << 29
+"""What may be said of one file."""
+FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
+"""What HDF5 and h5py have built in, by number; szip, nbit and scaleoffset are of no use for weights."""
+DESCRIBED_PER_SECOND = 1 << 18
+"""Bytes of a file of the smallest objects that a slow machine describes in a second of processor time."""
+MAX_DESCRIBED_NBYTES = 1 << 27
+"""No description takes longer for a larger file: the number of objects is limited."""
+DECODED_PER_SECOND = 4_000_000
+"""Bytes of chunks, decoded by a slow machine; here 150,000,000."""
+PART_NBYTES = 32 << 20
+"""Of a dataset, decoded at once."""
+MEMORY_NBYTES = 1 << 30
+"""What a worker may take for whatever it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group, with the strings among its attributes that were asked for."""
+
+    address: int
+    links: Mapping[str, object]
+    """{name: the address of an object, or what else the link is}, in the group's own order."""
+    strings: Mapping[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A dataset."""
+
+    address: int
+    shape: tuple[int, ...] | None
+    """None for HDF5's null space, which holds nothing and has no shape."""
+    type: str
+    """The element type; empty where it is none of paramtool's."""
+    unit: int
+    """So many bytes a big-endian machine turned round."""
+    described: str
+    """The type as NumPy shows it."""
+    is_string: bool
+    is_number: bool
+    layout: str
+    """`contiguous`, `compact`, `chunked`, `virtual` or `external`."""
+    stored_nbytes: int
+    offset: int | None = None
+    """Of a contiguous dataset; None where nothing was ever written."""
+    filters: Sequence[tuple[int, str]] = ()
+    """Of a chunked one, by number and name."""
+    chunk_nbytes: int = 0
+    data: bytes | None = None
+    """Of a compact one, little-endian."""
+    struct: Sequence[tuple[str, object]] | None = None
+    """The fields of one struct: an address or None for a reference, fields again, or OTHER."""
+    references: Sequence[int | None] | None = None
+    """A row of them."""
+
+
+OTHER = "other"
+"""A field that is neither a reference nor a struct."""
+
+
+class File:
+    """The objects of an HDF5 file, by address."""
+
+    def __init__(self, where: str, objects: Mapping[int, Group | Dataset | str | None], root: int) -> None:
+        self.where = where
+        self._objects = objects
+        self._root = root
+
+    @property
+    def root(self) -> Group:
+        """The group that holds all others."""
+        root = self.object(self._root)
+        assert isinstance(root, Group)
+        return root
+
+    def object(self, address: object) -> Group | Dataset | None:
+        """What is at an address, None where it is neither group nor dataset; FormatError where that is damaged."""
+        found = self._objects.get(address, "is missing") if isinstance(address, int) else "has no address"
+        if isinstance(found, str):
+            raise FormatError(f"{self.where}: {UNSOUND}: {found:.300}", AGAIN)
+        return found
+
+
+def read(file: BinaryIO, place: ByteRange, strings: Sequence[str], *, values: bool = False) -> File:
+    """The objects of the HDF5 file that stands in a range of an open file; FormatError where that is not possible.
+
+    `strings` names the attributes of groups that are read; `values` says that structs and references are, too.
+    """
+    _h5py_must_be_there(place.file)
+    work = min(place.nbytes, MAX_DESCRIBED_NBYTES)
+    question = aside.Question(
+        WORKER,
+        "describe",
+        {
+            "start": place.start, "stop": place.stop, "strings": list(strings), "values": values,
+            "max_objects": MAX_OBJECTS, "max_attribute_nbytes": MAX_ATTRIBUTE_NBYTES,
+            "max_compact_nbytes": MAX_COMPACT_NBYTES, "max_struct_nbytes": MAX_STRUCT_NBYTES,
+            "max_references": MAX_REFERENCES,
+        },
+        aside.Limits(1 + -(-work // DESCRIBED_PER_SECOND), MEMORY_NBYTES),
+        UNSOUND,
+    )  # fmt: skip
+    objects: dict[int, Group | Dataset | str | None] = {}
+    for line in _lines(aside.ask(file, place.file, question), place.file):
+        try:
+            row = json.loads(line)
+            address = _number(row["address"])
+            objects[address] = _object(address, row)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise FormatError(f"{place.file}: {UNSOUND}: its description cannot be read", AGAIN) from None
+    if len(objects) > MAX_OBJECTS:
+        raise UnsafeError(f"{place.file}: has more than {MAX_OBJECTS:,} groups and datasets")
+    root = next(iter(objects), -1)
+    if not isinstance(objects.get(root), (Group, str)):
+        raise FormatError(f"{place.file}: {UNSOUND}: it has no root group", AGAIN)
+    return File(place.file, objects, root)
+
+
+def elements(file: BinaryIO, place: ByteRange, path: str, nbytes: int) -> Iterator[bytes]:
+    """The elements of a chunked dataset of `nbytes` bytes, little-endian and row by row, as blocks of any length."""
+    _h5py_must_be_there(place.file)
+    work = nbytes + place.nbytes
+    question = aside.Question(
+        WORKER,
+        "elements",
+        {"start": place.start, "stop": place.stop, "path": path, "part_nbytes": PART_NBYTES},
+        aside.Limits(2 + -(-work // DECODED_PER_SECOND), MEMORY_NBYTES + 4 * max(FREE_NBYTES, min(nbytes, 1 << 32))),
+        UNSOUND,
+    )
+    yield from aside.ask(file, place.file, question)
+
+
+def _h5py_must_be_there(where: str) -> None:
+    from importlib.util import find_spec
+
+    if find_spec("h5py") is None:
+        hint = "pip install 'paramtool[keras]'"
+        raise FormatError(f"{where}: is an HDF5 file, and h5py, which reads those, is not installed", hint) from None
+
+
+def _lines(pieces: Iterator[bytes], where: str) -> Iterator[bytes]:
+    """Lines of an answer, whatever pieces it comes in."""
+    nbytes, rest = 0, b""
+    for piece in pieces:
+        nbytes += len(piece)
+        if nbytes > MAX_DESCRIPTION_NBYTES:
+            raise UnsafeError(f"{where}: its names and attributes have more than {MAX_DESCRIPTION_NBYTES:,} bytes")
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+
+
+def _object(address: int, row: dict[str, Any]) -> Group | Dataset | str | None:
+    """An object as `_hdf5_worker.describe` has it; ValueError, KeyError or TypeError where it is none."""
+    if "error" in row:
+        return str(row["error"])
+    if "links" in row:
+        links = {_text(name): link for name, link in row["links"]}
+        return Group(address, links, {_text(name): list(map(_text, held)) for name, held in row["strings"].items()})
+    if "layout" not in row:
+        return None
+    shape = row["shape"]
+    name = _text(row["type"])
+    if name and name not in DTYPES:
+        raise ValueError
+    return Dataset(
+        address=address,
+        shape=None if shape is None else tuple(map(_number, shape)),
+        type=name,
+        unit=_number(row["unit"]),
+        described=_text(row["described"]),
+        is_string=bool(row["is_string"]),
+        is_number=bool(row["is_number"]),
+        layout=_text(row["layout"]),
+        stored_nbytes=_number(row["stored_nbytes"]),
+        offset=None if row.get("offset") is None else _number(row["offset"]),
+        filters=[(_number(number), _text(label)) for number, label in row.get("filters", ())],
+        chunk_nbytes=_number(row.get("chunk_nbytes", 0)),
+        data=bytes.fromhex(row["data"]) if "data" in row else None,
+        struct=_fields(row["struct"]) if "struct" in row else None,
+        references=[_reference(held) for held in row["references"]] if "references" in row else None,
+    )
+
+
+def _fields(rows: Sequence[Any]) -> list[tuple[str, object]]:
+    return [(_text(label), _part(part)) for label, part in rows]
+
+
+def _part(part: dict[str, Any]) -> object:
+    if "to" in part:
+        return _reference(part["to"])
+    return _fields(part["fields"]) if "fields" in part else OTHER
+
+
+def _reference(held: object) -> int | None:
+    return None if held is None else _number(held)
+
+
+def _number(held: object) -> int:
+    """A whole number that is not negative; ValueError where it is none."""
+    if type(held) is not int or not 0 <= held < 1 << 64:
+        raise ValueError
+    return held
+
+
+def _text(held: object) -> str:
+    if not isinstance(held, str):
+        raise ValueError
+    return held
+
+
+Order = Callable[[str, Group], list[str]]
+"""From the path of a group and the group to the names in it, in order."""
+
+
+def natural(name: str) -> list[object]:
+    """A key that puts numbers in the order of their value, and forward before backward.
+
+    >>> sorted(["10", "9", "gru_10", "gru_9", "backward_layer", "forward_layer"], key=natural)
+    ['9', '10', 'forward_layer', 'backward_layer', 'gru_9', 'gru_10']
+    """
+    name = re.sub("^(forward|backward)", lambda match: {"f": "b0", "b": "b1"}[match[1][0]], name)
+    return [int(part) if part.isdigit() else part for part in re.split("([0-9]+)", name)]
+
+
+@dataclass
+class Datasets:
+    """The datasets of an HDF5 file by their paths, and what becomes of them."""
+
+    file: File
+    place: ByteRange
+    """Where the HDF5 file stands."""
+    found: dict[str, Dataset] = field(default_factory=dict)
+    """By path, in order."""
+    storages: dict[int, Storage] = field(default_factory=dict)
+    _numbers: dict[int, int] = field(default_factory=dict)
+    """{address of a dataset's header: number of its storage}."""
+    _seen: set[int] = field(default_factory=set)
+    _repeated: int = 0
+
+    @property
+    def where(self) -> str:
+        """The file's name, for messages."""
+        return self.file.where
+
+    def walk(self, group: Group, order: Order, path: str = "", above: tuple[int, ...] = ()) -> None:
+        """Gather what a group holds; FormatError or UnsafeError where that is refused."""
+        if group.address in above or len(above) > MAX_DEPTH:
+            what = "holds itself" if group.address in above else f"stands more than {MAX_DEPTH} groups deep"
+            raise FormatError(f"{self.where}: group {path!r:.200} {what}")
+        self._repeated += group.address in self._seen
+        self._seen.add(group.address)
+        if self._repeated > MAX_REPEATED or len(self._seen) + len(self.found) > MAX_OBJECTS:
+            more = f"more than {MAX_OBJECTS:,} groups and datasets, or endless paths to them"
+            raise UnsafeError(f"{self.where}: has {more}")
+        for name in order(path, group):
+            full = f"{path}/{name}" if path else name
+            link = group.links[name]
+            self._refuse_links(full, link)
+            child = self.file.object(link)
+            if isinstance(child, Group):
+                self.walk(child, order, full, (*above, group.address))
+            elif child is not None:
+                self.found[full] = child
+
+    def _refuse_links(self, path: str, link: object) -> None:
+        if not is_text(path):
+            raise FormatError(f"{self.where}: the name {path!r:.200} is not UTF-8; expected text", AGAIN)
+        if isinstance(link, dict):
+            target = f"a link into another file, {link.get('file')!r:.200}"
+            raise UnsafeError(f"{self.where}: {path!r:.200} is {target}", hint=INSIDE)
+        if not isinstance(link, int):
+            raise FormatError(f"{self.where}: {path!r:.200} is a soft link; expected the dataset or group itself")
+
+    def value(self, path: str, dataset: Dataset) -> Value:
+        """What a dataset is: a window on its storage, or the reason why it is none.
+
+        `path` is empty where the dataset has none, as those that only references lead to.
+        """
+        if not dataset.type or dataset.shape is None:
+            reader = f"an HDF5 reader for the type {dataset.described}"
+            return Unreadable(reader if not dataset.type else "a shape, which it lacks")
+        if prod(size for size in dataset.shape if size) > MAX_EXTENT:
+            raise FormatError(f"{self.where}: {path!r:.200} is too large for any machine: {list(dataset.shape)}")
+        view = contiguous(0, DTYPES[dataset.type], dataset.shape)
+        if dataset.address not in self._numbers:
+            backing = self._backing(path, dataset, view.nbytes)
+            if isinstance(backing, Unreadable):
+                return backing
+            self._numbers[dataset.address] = len(self.storages)
+            self.storages[len(self.storages)] = Storage(len(self.storages), view.nbytes, backing)
+        return contiguous(self._numbers[dataset.address], view.dtype, view.shape)
+
+    def _backing(self, path: str, dataset: Dataset, nbytes: int) -> Backing | Unreadable:
+        """Where the bytes of a dataset are."""
+        if dataset.layout in ("virtual", "external"):
+            raise UnsafeError(f"{self.where}: {path!r:.200} has its data in other files", hint=INSIDE)
+        if not nbytes:
+            return ByteRange(self.place.file, self.place.start, self.place.start)
+        if not dataset.stored_nbytes:
+            return Unreadable("data, of which nothing was ever written")
+        if dataset.layout == "chunked":
+            return self._chunked(path, dataset, nbytes)
+        if dataset.stored_nbytes != nbytes:
+            raise FormatError(
+                f"{self.where}: {path!r:.200} has {dataset.stored_nbytes} bytes; its shape asks for {nbytes}"
+            )
+        if dataset.layout == "compact":
+            return self._compact(path, dataset, nbytes)
+        if dataset.layout != "contiguous" or dataset.offset is None:
+            raise FormatError(f"{self.where}: {path!r:.200} says not where its bytes are")
+        start = self.place.start + dataset.offset
+        if start + nbytes > self.place.stop:
+            needs = f"needs bytes {start}-{start + nbytes}; the file ends at {self.place.stop}"
+            raise FormatError(f"{self.where}: {path!r:.200} {needs}: it is truncated")
+        source = ByteRange(self.place.file, start, start + nbytes)
+        return Encoded(source, (f"swap{dataset.unit}",)) if dataset.unit > 1 else source
+
+    def _compact(self, path: str, dataset: Dataset, nbytes: int) -> Inline:
+        """Bytes that stand in the header, which h5py has read by now."""
+        if dataset.data is None or len(dataset.data) != nbytes:
+            what = f"is one of compact datasets of more than {MAX_COMPACT_NBYTES:,} bytes"
+            raise UnsafeError(f"{self.where}: {path!r:.200} {what}")
+        return Inline(dataset.data)
+
+    def _chunked(self, path: str, dataset: Dataset, nbytes: int) -> Encoded | Unreadable:
+        """Pieces that h5py puts together; refused where that needs foreign code or makes far more than the file has."""
+        for number, label in dataset.filters:
+            if number not in FILTERS:
+                raise FormatError(
+                    f"{self.where}: {path!r:.200} is compressed by filter {number} ({label!r:.60}); "
+                    f"expected {', '.join(FILTERS.values())}",
+                    hint="repack it: h5repack -f GZIP=1 IN OUT",
+                )
+        if nbytes > max(FREE_NBYTES, MAX_RATIO * dataset.stored_nbytes):
+            what = f"makes {nbytes:,} bytes of {dataset.stored_nbytes:,} in the file"
+            raise UnsafeError(f"{self.where}: {path!r:.200} {what}")
+        if dataset.chunk_nbytes > max(FREE_NBYTES, nbytes):
+            raise UnsafeError(
+                f"{self.where}: {path!r:.200} has {nbytes:,} bytes, in a chunk of {dataset.chunk_nbytes:,}"
+            )
+        return Encoded(self.place, (STEP + path,)) if path else Unreadable("a name, to be decompressed by")
+
+    def check_apart(self) -> None:
+        """FormatError where two datasets stand on the same bytes, which no writer does."""
+        stop, last = 0, ByteRange("", 0, 0)
+        places = (s.backing.source if isinstance(s.backing, Encoded) else s.backing for s in self.storages.values())
+        ranges = {p for p in places if isinstance(p, ByteRange) and p != self.place and p.nbytes}
+        for place in sorted(ranges, key=lambda p: p.start):
+            if place.start < stop:
+                raise FormatError(
+                    f"{self.where}: datasets overlap: bytes {last.start}-{last.stop} and {place.start}-{place.stop}"
+                )
+            stop, last = place.stop, place
+
+
+def is_text(text: str) -> bool:
+    """Whether a string can be written in UTF-8: names and attributes of HDF5 may hold any bytes."""
+    return text.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in text)

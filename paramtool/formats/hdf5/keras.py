@@ -1,0 +1,165 @@
+"""Keras' files, all of which are HDF5: `.h5`, `.weights.h5`, and `.keras`, a zip with `model.weights.h5` in it.
+
+    Keras 1, 2, tf.keras   `LAYER/LAYER/kernel:0`; the order stands in the attributes `layer_names`, `weight_names`
+    a whole model          the same below `model_weights`, beside `optimizer_weights`
+    Keras 3                `layers/lstm/cell/vars/0`: called after classes, and numbered
+
+Names are the paths of the datasets; two hard links to one dataset are one memory.  What the configuration says of
+recurrent layers is kept (`_keras_rnn.py`).  Other HDF5 files are read just so.
+
+Source: keras 3.15, keras/src/saving/saving_lib.py and keras/src/legacy/saving/legacy_h5_format.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO, NamedTuple
+
+from paramtool.errors import Defects, FormatError
+from paramtool.formats import sniff
+from paramtool.formats import tree as _tree
+from paramtool.formats.files import open_source
+from paramtool.formats.hdf5 import _keras_rnn
+from paramtool.formats.hdf5 import datasets as hdf5
+from paramtool.formats.hdf5._keras_config import SOURCES, VERSION, Config
+from paramtool.formats.zip import directory as zip_directory
+from paramtool.model import objects
+from paramtool.model.checkpoint import Checkpoint, Entry, Section
+from paramtool.model.objects import EMPTY, Node, TensorRef
+from paramtool.model.storage import ByteRange, SourceFile
+
+NAME = "keras"
+WEIGHTS = "model.weights.h5"
+ATTRIBUTES = (VERSION, "backend", "model_config", "training_config")
+"""Of the root group; kept as the file's own texts."""
+LAYERS, WEIGHT_NAMES = "layer_names", "weight_names"
+"""Attributes of groups that list what is in them, in order."""
+MAX_TEXT_NBYTES = 256 << 20
+
+
+def read(path: str) -> Checkpoint:
+    """Describe a file of Keras, or any HDF5 file; FormatError, Defects or UnsafeError where that is not possible."""
+    file, source = open_source(path)
+    with file:
+        place = _place(file, source)
+        held = hdf5.read(file, place.range, (*ATTRIBUTES, LAYERS, WEIGHT_NAMES))
+    datasets = hdf5.Datasets(held, place.range)
+    texts = {**_texts(held), **place.texts}
+    config = Config.of(texts)
+    order = _Order(config.ranks())
+    datasets.walk(held.root, order)
+    names = order.names(path, datasets.found)
+    texts_too = dict.fromkeys(name for name in names if datasets.found[name].is_string)
+    values = {n: datasets.value(n, datasets.found[n]) for n in names if n not in texts_too}
+    datasets.check_apart()
+    tree, sections = _sections(list(values))
+    roles = _tree.roles(tree)
+    entries = {name: Entry(value, roles.get(name) or _tree.leaf_role(name, "model")) for name, value in values.items()}
+    modules, notes = _keras_rnn.modules(entries, config)
+    return Checkpoint(
+        format=place.format or ("keras hdf5" if VERSION in texts or _is_keras(names) else "hdf5"),
+        files=(source,),
+        storages=datasets.storages,
+        entries=entries,
+        objects=tree,
+        sections=sections,
+        metadata=texts,
+        producer=f"keras {config.version}" if config.version else "",
+        notes=(*config.notes, *notes, *(f"{name!r:.200} holds texts and was left out" for name in texts_too)),
+        modules=tuple(modules),
+        sealed=(place.range,) if place.range.crc32 is not None else (),
+    )
+
+
+class _Place(NamedTuple):
+    """Where an HDF5 file stands, and the texts beside it."""
+
+    range: ByteRange
+    texts: Mapping[str, str]
+    format: str = ""
+
+
+def _place(file: BinaryIO, source: SourceFile) -> _Place:
+    """The whole file, or the member of a zip that holds the weights."""
+    where = source.path
+    if not sniff.is_zip(file.read(4)):
+        return _Place(ByteRange(where, 0, source.nbytes), {})
+    members = {member.name: member for member in zip_directory.read_directory(file, where)}
+    member = members.get(WEIGHTS)
+    if member is None:
+        raise FormatError(f"{where}: is a zip archive without {WEIGHTS}; Keras did not write it, or with other weights")
+    if member.method != zip_directory.STORED:
+        hint = f"unzip it and read {WEIGHTS} itself"
+        raise FormatError(f"{where}: {WEIGHTS} is compressed; Keras stores it as it is", hint)
+    texts = {}
+    for name in (SOURCES[0], "metadata.json"):
+        if name in members:
+            data = zip_directory.read_member(file, members[name], where, MAX_TEXT_NBYTES)
+            texts[name] = data.decode("utf-8", "replace")
+    start = member.byte_start
+    return _Place(ByteRange(where, start, start + member.nbytes, member.crc32), texts, "keras zip")
+
+
+def _texts(held: hdf5.File) -> dict[str, str]:
+    """The attributes of the root group that are kept."""
+    found = {name: row[0] for name, row in held.root.strings.items() if name in ATTRIBUTES and len(row) == 1}
+    for name, text in found.items():
+        if not hdf5.is_text(text):
+            raise FormatError(f"{held.where}: attribute {name!r} is not UTF-8; expected text", hdf5.AGAIN)
+    return found
+
+
+def _is_keras(names: Sequence[str]) -> bool:
+    """Whether names are those of Keras 3, whose weights-only files say nothing else of themselves."""
+    return any(name.startswith(("layers/", "_layer_checkpoint_dependencies/", "vars/")) for name in names)
+
+
+@dataclass
+class _Order:
+    """The order of what stands in groups: as their attributes say, as the configuration says, by numbers."""
+
+    ranks: Mapping[str, int]
+    listed: list[str] = field(default_factory=list)
+    """Datasets in the order of `weight_names`."""
+    missing: list[str] = field(default_factory=list)
+
+    def __call__(self, path: str, group: hdf5.Group) -> list[str]:
+        """The names in a group, in order."""
+        base = f"{path}/" if path else ""
+        self.listed += [base + name for name in group.strings.get(WEIGHT_NAMES, [])]
+        names = list(group.links)
+        layers = list(dict.fromkeys(group.strings.get(LAYERS, [])))
+        known = set(names)
+        lost = [name for name in layers if name not in known]
+        self.missing += [f"{base + name!r:.200}: listed in layer_names, and not there" for name in lost]
+        rank = {name: k for k, name in enumerate(layers)}
+        last = len(self.ranks) + len(layers)
+        return sorted(names, key=lambda name: (rank.get(name, self.ranks.get(base + name, last)), hdf5.natural(name)))
+
+    def names(self, where: str, found: Mapping[str, object]) -> list[str]:
+        """Every dataset, those that are listed first; Defects where one is listed and not there."""
+        lost = [f"{name!r:.200}: listed in weight_names, and not there" for name in self.listed if name not in found]
+        if self.missing or lost:
+            raise Defects(where, [*self.missing, *lost])
+        return list(dict.fromkeys([*self.listed, *found]))
+
+
+def _sections(names: Sequence[str]) -> tuple[Node, tuple[Section, ...]]:
+    """The groups at the top, where one of them is an optimizer's, as a tree and as sections; else neither."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(name.partition("/")[0], []).append(name)
+    roles = {group: _tree.role_of(group, "model") for group in groups}
+    if set(roles.values()) <= {"model"}:
+        return EMPTY, ()
+    items: list[tuple[objects.Key, Node]] = []
+    found = []
+    for group, inside in groups.items():
+        if inside == [group]:
+            items.append((group, TensorRef(group)))
+            continue
+        prefix = f"{group}/"
+        items.append((group, objects.Mapping("dict", tuple((n.removeprefix(prefix), TensorRef(n)) for n in inside))))
+        found.append(Section(group, prefix, roles[group]))
+    return objects.Mapping("dict", tuple(items)), tuple(found)

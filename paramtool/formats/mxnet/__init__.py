@@ -1,0 +1,1 @@
+"""MXNet: parameters, and the symbol file beside them."""

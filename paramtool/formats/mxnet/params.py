@@ -1,0 +1,256 @@
+"""MXNet's `.params`: a list of NDArrays one behind the other, then their names.
+
+    u64 0x112, u64 0                the list's magic number, and nothing
+    u64 count, count NDArrays
+    u64 names, then for each        u64 length and its bytes; no names at all for a plain list
+
+An NDArray says what it is by its first u32; `shape` is i32 ndim and i64 sizes:
+
+    ndim (V0)         u32 sizes;                                       device, type, data
+    0xF993FAC8 (V1)   shape;                                           device, type, data
+    0xF993FAC9 (V2)   i32 kind; [stored shape;] shape;  [nothing more] device, type, [type and shape of each
+                      auxiliary array,] data, [auxiliary data]
+    0xF993FACA (V3)   as V2, always dense; its shapes have NumPy's meaning
+
+Up to V2 a shape without axes is an array without data, and nothing follows it; in V3 that is a number, and an array
+without data has -1 axes or an axis of -1.  A device is i32 kind, i32 number; a type i32.
+
+Each array is a storage of its own: such a file shares nothing.  Names are as the file has them, `arg:` and `aux:`
+included, which is how a model's symbol tells parameters from auxiliary states.
+
+Sources: src/ndarray/ndarray.cc of MXNet 1.9 (NDArray::Save, Load, LegacyLoad), include/mxnet/ndarray.h and base.h,
+mshadow/base.h (TypeFlag); bytes of MXNet 1.9.1 and 2.0.0b1.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import prod
+from struct import Struct
+from typing import BinaryIO
+
+from paramtool.errors import Defects, FormatError, UnsafeError, plural
+from paramtool.formats.files import open_source
+from paramtool.formats.mxnet import symbol
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Value
+from paramtool.model.dtype import DTYPES, DType
+from paramtool.model.storage import ByteRange, SourceFile, Storage
+from paramtool.model.view import MAX_AXES, View, contiguous
+
+NAME = "mxnet"
+HEADER = Struct("<QQQ")
+"""magic number, reserved, count of arrays"""
+U64, U32, I32 = Struct("<Q"), Struct("<I"), Struct("<i")
+DEVICE = Struct("<ii")
+MAGIC = 0x112
+V1, V2, V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
+TYPE_FLAGS = (
+    "float32", "float64", "float16", "uint8", "int32", "int8", "int64", "bool", "int16", "uint16", "uint32", "uint64",
+    "bfloat16",
+)  # fmt: skip
+DEVICES = {1: "cpu", 2: "gpu", 3: "cpu_pinned", 5: "cpu_shared"}
+AUXILIARIES: dict[int, tuple[str, ...]] = {0: (), 1: ("indices",), 2: ("indptr", "indices")}
+"""{storage kind: its auxiliary arrays in order}; csr keeps its pointers first (enum CSRAuxType)."""
+KINDS = {1: "row_sparse", 2: "csr"}
+MAX_ARRAYS = 2_000_000
+MAX_NAMES_NBYTES = 256 << 20
+
+
+def read(path: str) -> Checkpoint:
+    """Describe a file of MXNet's NDArray list; FormatError, or Defects where several names are wrong."""
+    file, source = open_source(path)
+    with file:
+        reader = _Reader(file, source)
+        values = reader.arrays()
+        names = reader.names(len(values))
+    entries = {name: Entry(value, symbol.role(name)) for name, value in zip(names, values, strict=True)}
+    views = {name: value for name, value in zip(names, values, strict=True) if isinstance(value, View)}
+    modules, notes = symbol.describe(path, views)
+    places = [place for place in reader.devices if not place.startswith("cpu")]
+    return Checkpoint(
+        format=" ".join([NAME, "+".join(sorted(reader.versions))]).rstrip(),
+        files=(source,),
+        storages=reader.storages,
+        entries=entries,
+        producer="MXNet" + (f", saved from {', '.join(places[:3])}" if places else ""),
+        notes=notes,
+        modules=modules,
+    )
+
+
+class _Reader:
+    """A position in the file, and the storages that were met on the way."""
+
+    def __init__(self, file: BinaryIO, source: SourceFile) -> None:
+        self.file = file
+        self.source = source
+        self.at = 0
+        self.storages: dict[int, Storage] = {}
+        self.devices: dict[str, None] = {}
+        self.versions: set[str] = set()
+
+    @property
+    def left(self) -> int:
+        """Bytes from here to the end of the file."""
+        return self.source.nbytes - self.at
+
+    def arrays(self) -> list[Value]:
+        """Every array in order; FormatError at the first that cannot be, since the next begins where it ends."""
+        path = self.source.path
+        if self.left < HEADER.size:
+            raise FormatError(f"{path}: has {self.left} bytes; an MXNet file begins with {HEADER.size} bytes of header")
+        magic, reserved, count = self.take(HEADER)
+        if magic != MAGIC or reserved:
+            raise FormatError(f"{path}: byte 0: found {magic:#x} and {reserved:#x}; expected {MAGIC:#x} and 0")
+        if count > MAX_ARRAYS:
+            raise UnsafeError(f"{path}: byte 16: found {count} arrays; expected at most {MAX_ARRAYS}")
+        if count * U32.size > self.left:
+            raise FormatError(f"{path}: byte 16: found {count} arrays, but {self.left} bytes follow; it is truncated")
+        values = []
+        for number in range(count):
+            start = self.at
+            try:
+                values.append(self.array())
+            except ValueError as error:
+                raise FormatError(f"{path}: array {number} of {count}, at byte {start}: {error}") from None
+        return values
+
+    def array(self) -> Value:
+        """One NDArray; ValueError says what is wrong."""
+        (magic,) = self.take(U32)
+        self.versions.add({V1: "V1", V2: "V2", V3: "V3"}.get(magic, "V0"))
+        if magic in (V2, V3):
+            return self.array_of_kind(magic)
+        if magic != V1 and magic > MAX_AXES:
+            raise ValueError(f"begins with {magic:#010x}; expected the mark of an NDArray, or at most {MAX_AXES} axes")
+        shape = self.shape() if magic == V1 else self.take(_numbers(magic, "I"))
+        return self.dense(shape) if shape else NOTHING
+
+    def array_of_kind(self, magic: int) -> Value:
+        """The rest of an NDArray that says of which storage kind it is."""
+        (kind,) = self.take(I32)
+        if kind not in AUXILIARIES or (kind and magic == V3):
+            raise ValueError(f"found storage kind {kind}; expected {'0' if magic == V3 else '0, 1 or 2'}")
+        stored = self.shape() if kind else ()
+        shape = self.shape(may_be_unknown=magic == V3)
+        if shape is None or (magic == V2 and not shape):
+            return NOTHING
+        return self.sparse(kind, stored or (), shape) if kind else self.dense(shape)
+
+    def dense(self, shape: tuple[int, ...]) -> View:
+        """Device, type and data of an array that is stored whole."""
+        self.device()
+        return self.data(self.dtype(), shape)
+
+    def sparse(self, kind: int, stored: tuple[int, ...], shape: tuple[int, ...]) -> Compound:
+        """The rest of a sparse array: values of the stored shape, and the arrays that say where they belong."""
+        self.device()
+        dtype = self.dtype()
+        labels = AUXILIARIES[kind]
+        heads = {label: (self.dtype(), self.shape() or ()) for label in labels}
+        if not stored or heads["indices"][1] != stored[:1] or (kind == 1 and stored[1:] != shape[1:]):
+            # MXNet itself writes such a file where it saves an array that is still being computed, and cannot read it
+            indices = list(heads["indices"][1])
+            raise ValueError(f"{KINDS[kind]} of {list(shape)} says {list(stored)} values and {indices} indices")
+        if kind == 2 and (len(shape) != 2 or heads["indptr"][1] not in ((shape[0] + 1,), (0,))):
+            raise ValueError(f"csr of {list(shape)} has {list(heads['indptr'][1])} pointers; expected a row more")
+        parts = {"data": self.data(dtype, stored)}
+        parts |= {label: self.data(*heads[label]) for label in labels}
+        return Compound(KINDS[kind], parts, {"shape": shape})
+
+    def shape(self, may_be_unknown: bool = False) -> tuple[int, ...] | None:
+        """i32 ndim and i64 sizes; None where any of them is -1, which says that the shape is not known."""
+        (ndim,) = self.take(I32)
+        if may_be_unknown and ndim == -1:
+            return None
+        if not 0 <= ndim <= MAX_AXES:
+            raise ValueError(f"found {ndim} axes; expected 0 to {MAX_AXES}")
+        sizes = self.take(_numbers(ndim, "q"))
+        if may_be_unknown and min(sizes, default=0) == -1:
+            return None
+        if min(sizes, default=0) < 0:
+            raise ValueError(f"found the shape {list(sizes)}; expected no size below 0")
+        return sizes
+
+    def device(self) -> None:
+        """Where the array was when it was saved."""
+        kind, number = self.take(DEVICE)
+        if kind not in DEVICES:
+            raise ValueError(f"found device kind {kind}; expected one of {', '.join(map(str, DEVICES))}")
+        self.devices[f"{DEVICES[kind]}({number})"] = None
+
+    def dtype(self) -> DType:
+        """An element type by its number."""
+        (flag,) = self.take(I32)
+        if not 0 <= flag < len(TYPE_FLAGS):
+            raise ValueError(f"found element type {flag}, which is not known; expected 0 to {len(TYPE_FLAGS) - 1}")
+        return DTYPES[TYPE_FLAGS[flag]]
+
+    def data(self, dtype: DType, shape: tuple[int, ...]) -> View:
+        """A window on the bytes that follow, which are stepped over."""
+        nbytes = dtype.nbytes(prod(shape))
+        if nbytes > self.left:
+            raise ValueError(f"{dtype.name} {list(shape)} needs {nbytes} bytes, {self.left} are left: it is truncated")
+        view = contiguous(len(self.storages), dtype, shape)
+        backing = ByteRange(self.source.path, self.at, self.at + nbytes)
+        self.storages[len(self.storages)] = Storage(len(self.storages), nbytes, backing)
+        self.at += nbytes
+        self.file.seek(self.at)
+        return view
+
+    def names(self, count: int) -> list[str]:
+        """The names at the end of the file, or the numbers of arrays that have none."""
+        path, start = self.source.path, self.at
+        try:
+            (found,) = self.take(U64)
+            if found not in (0, count):
+                raise ValueError(f"{plural(found, 'name')}; expected {count}, or none")
+            names = [self.name() for _ in range(found)]
+        except ValueError as error:
+            raise FormatError(f"{path}: the names, at byte {start}: {error}") from None
+        if self.left:
+            raise FormatError(f"{path}: {self.left} bytes stand behind the names; expected the end of the file")
+        if len(set(names)) < len(names):
+            raise Defects(path, _twice(names))
+        return names or [str(number) for number in range(count)]
+
+    def name(self) -> str:
+        """One name; ValueError where it is not one."""
+        (nbytes,) = self.take(U64)
+        if nbytes > min(self.left, MAX_NAMES_NBYTES):
+            raise ValueError(f"a name of {nbytes} bytes at byte {self.at}, {self.left} are left: it is truncated")
+        raw = self.file.read(nbytes)
+        self.at += nbytes
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            raise ValueError(f"{raw!r:.100} at byte {self.at - nbytes} is not UTF-8") from None
+
+    def take(self, numbers: Struct) -> tuple[int, ...]:
+        """The next numbers; ValueError where the file ends before."""
+        raw = self.file.read(numbers.size)
+        if len(raw) < numbers.size:
+            raise ValueError(f"the file ends at byte {self.at + len(raw)}: it is truncated")
+        self.at += numbers.size
+        return numbers.unpack(raw)
+
+
+NOTHING = NoData(DTYPES["float32"], (), "empty")
+"""An NDArray that was never given a shape; it has no type either, and float32 is what MXNet would give it."""
+
+
+@cache
+def _numbers(count: int, code: str) -> Struct:
+    return Struct(f"<{count}{code}")
+
+
+def _twice(names: list[str]) -> list[str]:
+    """A line for each name that stands more than once; MXNet's reader takes the last such array."""
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    twice = ((name, count) for name, count in counts.items() if count > 1)
+    return [f"{name!r:.200}: stands {count} times; expected each name once" for name, count in twice]
+
+
+__all__ = ["NAME", "read"]

@@ -1,0 +1,258 @@
+"""What MXNet's symbol file, the JSON beside the parameters, says of recurrent networks.
+
+    {"nodes": [{"op": "null", "name": "enc_parameters", "inputs": []}, ...,
+               {"op": "RNN", "name": "enc_rnn", "inputs": [[0, 0, 0], [1, 0, 0], ...],
+                "attrs": {"mode": "lstm", "state_size": "5", "num_layers": "2", "bidirectional": "True"}}], ...}
+
+The second input of an RNN node leads to its parameters: one flat variable (FusedRNNCell, MXNet 2), or a node that joins
+the variables of a Gluon layer.  The attributes of a node are called `attrs` since MXNet 1.0, `attr` before, and `param`
+before 0.9 (nnvm/src/pass/saveload_json.cc, src/nnvm/legacy_json_util.cc).
+
+Nothing in this file can make reading the parameters fail: what is wrong with it becomes a note.
+
+Sources: src/operator/rnn-inl.h (RNNParam), python/mxnet/{model,rnn/rnn_cell}.py, python/mxnet/gluon/rnn/rnn_layer.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from paramtool.errors import FormatError
+from paramtool.formats import strict_json, tree
+from paramtool.formats.files import open_source
+from paramtool.model.checkpoint import Module
+from paramtool.model.view import View
+
+MAX_NBYTES = 64 << 20
+MAX_NETWORKS, MAX_STEPS = 1000, 10_000
+"""RNN nodes that are looked at, and nodes that are walked through for the parameters of each."""
+MAX_NOTES = 5
+PREFIXES = ("", "arg:", "aux:")
+"""What may stand before a variable's name in the file of parameters."""
+PART = re.compile(r"[lr]\d+_(?:i2h|h2h|h2r)_(?:[a-z]_)?(?:weight|bias)$")
+"""The end of the name of one tensor of a layer, or of one gate of it; `l` and `r` are the directions."""
+FLAT = {"parameters": "mxnet.flat", "rnn_param": "mxnet.v2"}
+"""{end of a variable's name: the layout that has one such vector}"""
+STATISTICS = ("running_mean", "running_var", "moving_mean", "moving_var")
+"""How the names of BatchNorm's statistics end (gluon/nn/basic_layers.py, src/operator/nn/batch_norm.cc)."""
+RECURRENT = re.compile(r"arg:.*(?:i2h|h2h)_(?:[a-z]_)?(?:weight|bias)|.*_parameters|(?:.*[.:])?rnn_param", re.DOTALL)
+"""Names for which a symbol file would say more; those of Gluon's save_parameters have none beside them."""
+
+
+def role(name: str) -> str:
+    """The role of a tensor by its name: auxiliary states and the statistics of BatchNorm are buffers."""
+    if name.startswith("aux:") or name.endswith(STATISTICS):
+        return "buffer"
+    return tree.leaf_role(name.removeprefix("arg:"), "model")
+
+
+def describe(path: str, views: Mapping[str, View]) -> tuple[tuple[Module, ...], tuple[str, ...]]:
+    """The recurrent networks of the symbol file beside `path`, whose tensors are `views`, and notes for people."""
+    place = _beside(path)
+    if not place:
+        named = any(RECURRENT.fullmatch(name) for name in views)
+        return (), ("no symbol file beside it says what its recurrent networks are",) if named else ()
+    try:
+        nodes = _nodes(place)
+        networks = [node for node in nodes if isinstance(node, dict) and node.get("op") == "RNN"]
+        if len(networks) > MAX_NETWORKS:
+            raise ValueError(f"it has {len(networks)} RNN nodes; expected at most {MAX_NETWORKS}")
+    except (FormatError, ValueError) as error:
+        return (), (f"{os.path.basename(place)}: nothing was read from it: {error}",)
+    modules: dict[tuple[str, str], Module] = {}
+    notes = []
+    for node in networks:
+        label = f"RNN node {str(node.get('name'))[:100]!r} of {os.path.basename(place)}"
+        try:
+            module = _module(node, nodes, views, label)
+            modules.setdefault((module.layout, module.at), module)
+        except ValueError as error:
+            notes.append(f"{label}: {error}")
+    if len(notes) > MAX_NOTES:
+        notes[MAX_NOTES:] = [f"{len(notes) - MAX_NOTES} more RNN nodes of the symbol file are none either"]
+    return tuple(modules.values()), tuple(notes)
+
+
+def _beside(path: str) -> str:
+    """The symbol file of `X-0001.params` or `X.params`: `X-symbol.json` (python/mxnet/model.py, save_checkpoint)."""
+    stem = os.path.splitext(path)[0]
+    for prefix in (stem, re.sub(r"-\d+$", "", stem)):
+        if os.path.isfile(f"{prefix}-symbol.json"):
+            return f"{prefix}-symbol.json"
+    return ""
+
+
+def _nodes(place: str) -> list[Any]:
+    """The nodes of a symbol file; FormatError or ValueError where it is none."""
+    file, source = open_source(place)
+    with file:
+        if source.nbytes > MAX_NBYTES:
+            raise ValueError(f"it has {source.nbytes} bytes; expected at most {MAX_NBYTES}")
+        found = strict_json.strict(file.read(source.nbytes).decode())
+    nodes = found.get("nodes") if isinstance(found, dict) else None
+    if not isinstance(nodes, list):
+        raise ValueError("it has no list of nodes")
+    return nodes
+
+
+class _Network(NamedTuple):
+    """What the attributes of an RNN node say."""
+
+    kind: str
+    gate: str
+    """The first gate, as files of single gates call it; empty where a cell has but one."""
+    rows: int
+    """Rows of a matrix: gates times hidden."""
+    hidden: int
+    layers: int
+    directions: int
+    projection: int
+    words: tuple[str, ...]
+    """What else a spec says."""
+
+
+MODES = {"lstm": ("lstm", 4, "i", ""), "gru": ("gru", 3, "r", "reset=after"),
+         "rnn_tanh": ("rnn", 1, "", "activation=tanh"), "rnn_relu": ("rnn", 1, "", "activation=relu")}  # fmt: skip
+"""{mode: (kind, gates, the first gate, a word of the spec)}; the GRU resets after the product, as cuDNN's does."""
+
+
+def _network(node: Mapping[str, Any]) -> _Network:
+    """The attributes of an RNN node; ValueError where they say no network."""
+    attrs: dict[str, str] = {}
+    for key in ("param", "attr", "attrs"):
+        found = node.get(key)
+        attrs |= {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
+    mode = attrs.get("mode", "")
+    if mode not in MODES:
+        raise ValueError(f"its mode {mode[:40]!r} is not known")
+    kind, gates, first, word = MODES[mode]
+    hidden, layers = _whole(attrs, "state_size"), _whole(attrs, "num_layers")
+    projection = 0 if attrs.get("projection_size", "None") == "None" else _whole(attrs, "projection_size")
+    directions = 2 if attrs.get("bidirectional", "").lower() in ("true", "1") else 1
+    words = tuple(filter(None, (word, _clip(attrs))))
+    return _Network(kind, first, gates * hidden, hidden, layers, directions, projection, words)
+
+
+def _whole(attrs: Mapping[str, str], name: str) -> int:
+    if not re.fullmatch(r"0*[1-9]\d{0,8}", attrs.get(name, "")):
+        raise ValueError(f"its {name} is {attrs.get(name, '')[:40]!r}; expected a whole number from 1")
+    return int(attrs[name])
+
+
+def _clip(attrs: Mapping[str, str]) -> str:
+    """The bound of the cell state as a word of a spec, which knows bounds of one size on both sides only."""
+    low, high = (attrs.get(f"lstm_state_clip_{end}", "None") for end in ("min", "max"))
+    if low == high == "None":
+        return ""
+    bound = float(high)
+    if not (0 < bound < float("inf") and float(low) == -bound):
+        raise ValueError(f"it clips its cells from {low[:20]} to {high[:20]}, which no spec can say")
+    return f"cell_clip={bound}"
+
+
+def _module(node: Mapping[str, Any], nodes: list[Any], views: Mapping[str, View], label: str) -> Module:
+    """An RNN node with the tensors that it reads; ValueError where the file does not have them."""
+    network = _network(node)
+    inputs = _inputs(node)
+    if len(inputs) < 2:
+        raise ValueError("it has no input for its parameters")
+    place = _place(list(_variables(nodes, inputs[1])), views, network.gate)
+    words = [network.kind, f"input={_input(network, place, views)}", f"hidden={network.hidden}"]
+    words += [f"layers={network.layers}"] if network.layers > 1 else []
+    words += ["bidirectional"] if network.directions > 1 else []
+    words += [f"projection={network.projection}"] if network.projection else []
+    spec = " ".join([*words, *network.words])
+    separator = "." if place.layout == "mxnet.v2" else "_"
+    follows = all(place.prefix + end == name for end, name in place.tensors.items())
+    if follows and (not place.prefix or place.prefix.endswith(separator)):
+        return Module(place.prefix.removesuffix(separator), place.layout, spec, source=label)
+    return Module(str(node.get("name")), place.layout, spec, place.tensors, source=label)
+
+
+def _inputs(node: Mapping[str, Any]) -> list[int]:
+    """The numbers of the nodes that a node reads; ValueError where they are none."""
+    inputs = node.get("inputs")
+    if not isinstance(inputs, list) or not all(isinstance(i, list) and i and type(i[0]) is int for i in inputs):
+        raise ValueError("the inputs of a node are no numbers of nodes")
+    return [i[0] for i in inputs]
+
+
+def _variables(nodes: list[Any], number: int) -> Iterator[str]:
+    """The variables that a node is made of, in order."""
+    todo = [number]
+    seen: set[int] = set()
+    while todo:
+        number = todo.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        node = nodes[number] if 0 <= number < len(nodes) else None
+        if not isinstance(node, dict) or len(seen) > MAX_STEPS:
+            raise ValueError(f"its parameters cannot be followed: node {number} is none, or too far away")
+        if node.get("op") == "null":
+            yield str(node.get("name"))
+        else:
+            todo.extend(reversed(_inputs(node)))
+
+
+class _Place(NamedTuple):
+    """Where the tensors of a network stand."""
+
+    layout: str
+    prefix: str
+    """What their names begin with, the separator included, where they follow the layout."""
+    tensors: dict[str, str]
+    """{the layout's own name: the name in the file}"""
+
+
+def _place(variables: list[str], views: Mapping[str, View], gate: str) -> _Place:
+    """The layout of a network and its tensors; ValueError where the file does not have them."""
+    ends = [PART.search(name) for name in variables]
+    bases = {name[: end.start()] if end else "" for name, end in zip(variables, ends, strict=True)}
+    for prefix in PREFIXES:
+        if len(variables) == 1 and (found := _flat(variables[0], prefix, views, gate)):
+            return found
+        if len(bases) == 1 and all(ends) and all(prefix + name in views for name in variables):
+            base = bases.pop()
+            return _Place("mxnet", prefix + base, {name[len(base) :]: prefix + name for name in variables})
+    raise ValueError(f"it reads {', '.join(variables[:3])[:200]!r}: the file has none, or they are of no known layout")
+
+
+def _flat(variable: str, prefix: str, views: Mapping[str, View], gate: str) -> _Place | None:
+    """The place of one flat vector, or of the tensors that stand in the file instead of it.
+
+    mx.rnn.save_rnn_checkpoint writes every gate apart, beside the symbol that reads the vector.
+    """
+    end = next((end for end in FLAT if variable.endswith(end)), "")
+    base = prefix + (variable.removesuffix(end) if end else variable)
+    if prefix + variable in views:
+        own = end or "parameters"
+        return _Place(FLAT[own], base, {own: prefix + variable})
+    found = {name[len(base) :]: name for name in views if end and name.startswith(base)}
+    found = {end: name for end, name in found.items() if PART.fullmatch(end)}
+    if "l0_i2h_weight" in found:
+        return _Place("mxnet", base, found)
+    return _Place("mxnet.gates", base, found) if f"l0_i2h_{gate}_weight" in found else None
+
+
+def _input(network: _Network, place: _Place, views: Mapping[str, View]) -> int:
+    """The width of the input, by the sizes of the first tensor; ValueError where these do not fit the network."""
+    name, view = next((n, views[n]) for n in place.tensors.values())
+    if place.layout in FLAT.values():
+        width = network.projection or network.hidden
+        inner = (network.layers - 1) * width * network.directions
+        each = network.layers * (network.rows * (width + 2) + network.projection * network.hidden)
+        rest = view.numel - network.directions * (each + inner * network.rows)
+        size, left = divmod(rest, network.directions * network.rows)
+        if size < 1 or left or len(view.shape) != 1:
+            raise ValueError(f"{name!r} has the shape {list(view.shape)}, which does not fit its attributes")
+        return size
+    gate = f"{network.gate}_" if place.layout == "mxnet.gates" else ""
+    name = place.tensors.get(f"l0_i2h_{gate}weight", "")
+    shape = views[name].shape if name else ()
+    if len(shape) != 2 or shape[0] != (network.hidden if gate else network.rows):
+        raise ValueError(f"{name!r} has the shape {list(shape)}, which does not fit its attributes")
+    return shape[1]

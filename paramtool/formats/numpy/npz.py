@@ -1,0 +1,251 @@
+"""NumPy's `.npz` and `.npy`: arrays behind headers of text, one file each, or together in a zip archive.
+
+    .npy      header, then the elements (see `_npy.py`)
+    .npz      a zip archive of such files and nothing else, stored (np.savez) or deflated (np.savez_compressed)
+
+A member `a/b.npy` is the tensor `a/b`; the array of a bare `.npy`, which has no name, is called `arr_0`, as np.savez
+calls a nameless one.  MXNet 2 writes its parameters so, a sparse array as a folder `name/` of its parts.  Where every
+text in a file is the name of another array, each is a further name of that array (MXNet's pull request 18749).
+
+The elements of a stored member are a range of the file.  The archive's CRC covers the header as well; the CRC of the
+elements alone follows from it, so that it is proved as the CRC of any other storage.
+
+Specification: numpy/lib/format.py and npyio.py (NpzFile).
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable
+from functools import cache
+from typing import BinaryIO
+
+from paramtool.errors import Defects, FormatError, UnsafeError, listed, plural
+from paramtool.formats.files import open_source
+from paramtool.formats.mxnet import symbol
+from paramtool.formats.numpy import _npy
+from paramtool.formats.record import codec as record
+from paramtool.formats.zip import directory as zip_directory
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Value
+from paramtool.model.storage import Backing, ByteRange, Encoded, SourceFile, Storage
+from paramtool.model.view import View
+
+NAME = "npz"
+SUFFIX = ".npy"
+NAMELESS = "arr_0"
+MAX_RATIO = 1032
+"""Deflate makes at most so many bytes of one (258 bytes of two bits; zlib's technical notes)."""
+
+
+def read(path: str) -> Checkpoint:
+    """Describe a `.npz` or `.npy` file; Defects where arrays are damaged, UnsafeError where they are pickles."""
+    file, source = open_source(path)
+    with file:
+        bare = file.read(len(_npy.MAGIC)) == _npy.MAGIC
+        members = {NAMELESS: _whole(source)} if bare else _members(file, source)
+        arrays = _Arrays(file, source)
+        for name, member in members.items():
+            arrays.add(name, member)
+    arrays.finish()
+    entries = arrays.entries()
+    views = {name: value for name, value in arrays.values.items() if isinstance(value, View)}
+    modules, notes = symbol.describe(path, views)
+    return Checkpoint(
+        format="npy" if bare else NAME,
+        files=(source,),
+        storages=arrays.storages,
+        entries=entries,
+        notes=(*arrays.notes(), *notes),
+        modules=modules,
+    )
+
+
+def _whole(source: SourceFile) -> zip_directory.Member:
+    """A bare `.npy`, as if it were a member that fills its archive."""
+    return zip_directory.Member("", zip_directory.STORED, None, 0, source.nbytes, source.nbytes)
+
+
+def _members(file: BinaryIO, source: SourceFile) -> dict[str, zip_directory.Member]:
+    """{tensor name: member}; FormatError where a member is something else."""
+    members = zip_directory.read_directory(file, source.path, case_matters=True)
+    others = [f"{member.name!r:.200}" for member in members if not member.name.endswith(SUFFIX)]
+    if others:
+        count = plural(len(members), "member is", "members are")
+        head = f"{source.path}: {len(others)} of its {count} no array; expected only *{SUFFIX}:"
+        raise FormatError(listed(head, others))
+    return {member.name.removesuffix(SUFFIX): member for member in members}
+
+
+class _Arrays:
+    """The arrays of one file, numbered as they are met, and what is wrong with them."""
+
+    def __init__(self, file: BinaryIO, source: SourceFile) -> None:
+        self.file = file
+        self.source = source
+        self.values: dict[str, Value] = {}
+        self.storages: dict[int, Storage] = {}
+        self.defects: list[str] = []
+        self.refused: list[str] = []
+        self.noted: dict[str, int] = {}
+        self.texts: dict[str, str] = {}
+        """{name: the text that it holds}, of arrays that are one text and could be a name."""
+
+    def add(self, name: str, member: zip_directory.Member) -> None:
+        """Describe one array, or note what is wrong with it."""
+        spot = f"{name!r:.200}" if member.name else "the array"
+        number = len(self.storages)
+        try:
+            raw = _header(self.file, member)
+            value, element = _npy.value(_npy.header(raw), number, member.nbytes - len(raw))
+        except ValueError as error:
+            self.defects.append(f"{spot}: {error}")
+            return
+        except UnsafeError as error:
+            self.refused.append(f"{spot}: {error}")
+            return
+        self.values[name] = value
+        if text := _text(self.file, name, member, raw, value):
+            self.texts[name] = text
+        if element.note:
+            self.noted[element.note] = self.noted.get(element.note, 0) + 1
+        backing = _backing(self.source.path, member, raw, element.swap)
+        self.storages[number] = Storage(number, member.nbytes - len(raw), backing)
+
+    def entries(self) -> dict[str, Entry]:
+        """Every array by its name; texts that are names of other arrays as further names of these.
+
+        So MXNet's pull request 18749 writes shared parameters.  Only where each text in the file is such a name:
+        anything else is somebody's text.
+        """
+        entries = {name: Entry(value, symbol.role(name)) for name, value in self.values.items()}
+        plain = {name for name, value in self.values.items() if isinstance(value, View)}
+        if not self.texts or not plain.issuperset(self.texts.values()):
+            return entries
+        for name in self.texts:
+            compound = self.values[name]
+            assert isinstance(compound, Compound)
+            del self.storages[int(compound.parts["bytes"].storage)]
+        self.noted["holds the name of another array, and is that array by declaration"] = len(self.texts)
+        stored = {name: entry for name, entry in entries.items() if name not in self.texts}
+        found = record.declared(stored, self.texts)
+        return {name: found[name]._replace(role=entries[name].role) for name in entries}
+
+    def finish(self) -> None:
+        """Raise what was gathered, if anything; pickles first."""
+        if self.refused:
+            head = f"{self.source.path}: {plural(len(self.refused), 'array')} refused and not read:"
+            raise UnsafeError(listed(head, self.refused), hint="save numbers: np.savez(..., allow_pickle=False)")
+        if self.defects:
+            raise Defects(self.source.path, self.defects)
+
+    def notes(self) -> Iterable[str]:
+        """What was noticed, each once with a count."""
+        return [f"{note}: {count} array{'s' if count > 1 else ''}" for note, count in self.noted.items()]
+
+
+def _header(file: BinaryIO, member: zip_directory.Member) -> bytes:
+    """The header of an array, and not a byte more where it is stored; ValueError where there is none."""
+    if member.method == zip_directory.DEFLATED and member.nbytes > MAX_RATIO * member.stored_nbytes:
+        raise ValueError(f"{member.stored_nbytes} bytes cannot inflate to {member.nbytes}, which the directory says")
+    nbytes = _npy.header_nbytes(_first(file, member, _npy.FIRST_NBYTES))
+    raw = _first(file, member, nbytes)
+    if len(raw) < nbytes:
+        raise ValueError(f"has {len(raw)} of its header's {nbytes} bytes: it is truncated")
+    return raw
+
+
+MAX_NAME_NBYTES = 4096
+"""A name and its header are no longer than this; a longer text is no name."""
+SPARSE_FORMAT = "/format"
+"""The text that says how a sparse array of MXNet 2 is stored."""
+
+
+def _text(file: BinaryIO, name: str, member: zip_directory.Member, header: bytes, value: Value) -> str:
+    """The text of an array without axes, as far as it can be a name; empty otherwise."""
+    if not isinstance(value, Compound) or len(value.parts["bytes"].shape) != 1 or name.endswith(SPARSE_FORMAT):
+        return ""
+    descr = str(value.facts["descr"])
+    if descr[1:2] not in ("U", "S") or member.nbytes > MAX_NAME_NBYTES:
+        return ""
+    data = _first(file, member, member.nbytes)
+    if member.crc32 not in (None, zlib.crc32(data)):
+        return ""
+    codec = "utf-8" if descr[1] == "S" else f"utf-32-{'be' if descr[0] == '>' else 'le'}"
+    try:
+        return data[len(header) :].decode(codec).rstrip("\0")
+    except UnicodeDecodeError:
+        return ""
+
+
+def _first(file: BinaryIO, member: zip_directory.Member, nbytes: int) -> bytes:
+    """The first bytes of a member, fewer where it has fewer; ValueError where it cannot be inflated."""
+    nbytes = min(nbytes, member.nbytes)
+    if member.method == zip_directory.STORED:
+        return os.pread(file.fileno(), nbytes, member.byte_start)
+    machine = zlib.decompressobj(-zlib.MAX_WBITS)
+    made, at, stop = b"", member.byte_start, member.byte_start + member.stored_nbytes
+    while at < stop and len(made) < nbytes and not machine.eof:
+        packed = os.pread(file.fileno(), min(4096, stop - at), at)
+        at += len(packed) or stop
+        try:
+            made += machine.decompress(packed, nbytes - len(made))
+        except zlib.error as error:
+            raise ValueError(f"cannot be inflated: {error}") from None
+    return made
+
+
+def _backing(path: str, member: zip_directory.Member, header: bytes, swap: int) -> Backing:
+    """Where the elements of an array stand, behind its header."""
+    swaps = (f"swap{swap}",) if swap > 1 else ()
+    stop = member.byte_start + member.stored_nbytes
+    if member.method == zip_directory.DEFLATED:
+        steps = ("inflate", f"skip{len(header)}", *swaps)
+        return Encoded(ByteRange(path, member.byte_start, stop), steps, member.crc32)
+    data = member.nbytes - len(header)
+    crc32 = None if member.crc32 is None or not data else crc32_of_rest(member.crc32, header, data)
+    start = member.byte_start + len(header)
+    return Encoded(ByteRange(path, start, stop), swaps, crc32) if swaps else ByteRange(path, start, stop, crc32)
+
+
+POLYNOMIAL = 0xEDB88320
+"""Of the CRC that zip files use, its bits reversed."""
+ONE = 1 << 31
+
+
+def crc32_of_rest(crc32: int, head: bytes, nbytes: int) -> int:
+    """The CRC of the last `nbytes` bytes of something, from that of all of it and from its first bytes.
+
+    As zlib's crc32_combine, the other way round: CRCs are remainders of polynomials over two elements, and those of the
+    first bytes are multiplied by x to the number of bits behind them.
+
+    >>> crc32_of_rest(zlib.crc32(b"head and rest"), b"head and ", 4) == zlib.crc32(b"rest")
+    True
+    """
+    return crc32 ^ _times(_x_to_bytes(nbytes), zlib.crc32(head))
+
+
+def _times(a: int, b: int) -> int:
+    """The product of two polynomials, modulo the CRC's."""
+    product = 0
+    while a:
+        if a & ONE:
+            product ^= b
+        a = a << 1 & 0xFFFFFFFF
+        b = b >> 1 ^ POLYNOMIAL if b & 1 else b >> 1
+    return product
+
+
+@cache
+def _x_to_bytes(nbytes: int) -> int:
+    """x to the power of eight times `nbytes`, modulo the CRC's polynomial."""
+    found, square = ONE, ONE >> 8
+    while nbytes:
+        if nbytes & 1:
+            found = _times(found, square)
+        square = _times(square, square)
+        nbytes >>= 1
+    return found
+
+
+__all__ = ["NAME", "crc32_of_rest", "read"]

@@ -1,0 +1,1 @@
+"""ONNX: protobuf messages, the tensors in them, and what recurrent nodes say of their networks."""

@@ -1,0 +1,66 @@
+"""What a recurrent node of ONNX is given beside its weights: lengths of sequences, and states to begin with.
+
+Both usually come with the data.  Where a model stores them they are a part of what it computes, and no layout has a
+place for them.  Their few bytes are read; nothing else of a tensor is, when a model is described.
+
+Source: docs/Operators.md of onnx, LSTM: X (steps, batch, input), or (batch, steps, input) with layout=1; sequence_lens
+(batch); onnx/onnx.proto, ValueInfoProto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paramtool.formats.onnx import proto
+from paramtool.formats.onnx._protobuf import Message, Reader
+from paramtool.formats.onnx._tensor import Found, Stored
+from paramtool.model.storage import ByteRange
+
+MAX_NBYTES = 1 << 20
+"""Of a stored tensor whose numbers are looked at."""
+SPREADING = {"Expand", "Tile", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Slice", "Cast"}
+"""Operators whose first output has no numbers but those of the first input."""
+Sizes = Mapping[str, tuple[int | None, ...]]
+"""{name of a value in a graph: its shape}; None for a size that is not fixed."""
+
+
+def sizes(reader: Reader, graph: Message) -> dict[str, tuple[int | None, ...]]:
+    """The shapes that a graph says of its inputs and of values inside it."""
+    found: dict[str, tuple[int | None, ...]] = {}
+    for span in (*graph.get("input", ()), *graph.get("value_info", ())):
+        info = reader.message(span, proto.VALUE_INFO)
+        inner = info
+        for step, fields in (("type", proto.TYPE), ("tensor_type", proto.TENSOR_TYPE), ("shape", proto.SHAPE)):
+            inner = reader.message(inner[step][0], fields) if step in inner else {}
+        dims = [reader.message(dim, proto.DIMENSION) for dim in inner.get("dim", ())]
+        if dims:
+            name = reader.text(info, "name")
+            found[name] = tuple(reader.number(dim, "dim_value") if "dim_value" in dim else None for dim in dims)
+    return found
+
+
+def content(reader: Reader, stored: Found | object) -> bytes | None:
+    """The bytes of a small tensor that stands in the model itself."""
+    if not isinstance(stored, Stored) or stored.packed:
+        return None
+    place = stored.backing
+    if not isinstance(place, ByteRange):
+        return place.data
+    if place.file != reader.where or place.nbytes > MAX_NBYTES:
+        return None
+    return bytes(reader.data[place.start : place.stop])
+
+
+def refuse_lengths(name: str, data: bytes | None, steps: int | None) -> None:
+    """ValueError where stored sequence_lens, int32, are not the whole length of X each."""
+    lengths = (
+        [int.from_bytes(data[k : k + 4], "little", signed=True) for k in range(0, len(data or b""), 4)] if data else []
+    )
+    if lengths and set(lengths) == {steps}:
+        return
+    shown = ", ".join(map(str, lengths[:8])) + (", ..." if len(lengths) > 8 else "")
+    steps_of = "of an unknown number of steps" if steps is None else f"of {steps} steps"
+    raise ValueError(
+        f"has the stored sequence_lens {name!r:.200}{f' ({shown})' if shown else ''} and an X {steps_of}: "
+        "no layout has a place for lengths, and where each is the whole of X the model can do without them"
+    )

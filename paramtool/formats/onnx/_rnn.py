@@ -1,0 +1,167 @@
+"""What an LSTM, GRU or RNN node of ONNX says of its network.
+
+A node is one layer in one or both directions: W (D, G*H, input), R (D, G*H, H), B (D, 2*G*H) with the input biases
+before the recurrent ones, P (D, 3*H).
+
+Source: docs/Operators.md of onnx, LSTM, GRU and RNN; how `activation_alpha` and `activation_beta` are shared out among
+the activations, from onnxruntime (core/providers/cpu/rnn/rnn_helpers.cc).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from paramtool.errors import plural
+from paramtool.formats.onnx._protobuf import Message, Reader
+from paramtool.model.checkpoint import Module
+
+INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
+"""Of an LSTM; the others have the first six."""
+WEIGHTS = ("W", "R", "B", "P")
+STATES = ("initial_h", "initial_c")
+"""What the node begins with; (D, batch, H)."""
+DOMAINS = ("", "ai.onnx")
+KINDS = {"LSTM": ("lstm", 4), "GRU": ("gru", 3), "RNN": ("rnn", 1)}
+"""{operator: (kind, gates)}."""
+DIRECTIONS = {"forward": (1, ""), "reverse": (1, "backward"), "bidirectional": (2, "bidirectional")}
+USUAL = {"lstm": ["Sigmoid", "Tanh", "Tanh"], "gru": ["Sigmoid", "Tanh"], "rnn": ["Tanh"]}
+"""Activations where the node names none: of the gates, of the candidate, of the output."""
+ACTIVATIONS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "sigmoid": ("sigmoid", ()),
+    "tanh": ("tanh", ()),
+    "relu": ("relu", ()),
+    "hardsigmoid": ("hard_sigmoid", (0.2, 0.5)),
+    "leakyrelu": ("leaky_relu", (0.01,)),
+    "thresholdedrelu": ("thresholded_relu", (1.0,)),
+    "elu": ("elu", (1.0,)),
+    "softsign": ("softsign", ()),
+    "softplus": ("softplus", ()),
+}
+"""{name in small letters: (word of a spec, usual alpha and beta)}; the numbers are those of the operators' pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node, as far as a recurrent one is looked at."""
+
+    reader: Reader
+    operator: str
+    label: str
+    """Its name, or that of its first output."""
+    inputs: tuple[str, ...]
+    attributes: Mapping[str, Message]
+
+    @property
+    def source(self) -> str:
+        """What it is called where somebody asks where a fact is from."""
+        return f"{self.operator} node {self.label!r}"
+
+    def given(self, name: str) -> str:
+        """What is connected to an input; empty where nothing is."""
+        place = INPUTS.index(name)
+        return self.inputs[place] if place < len(self.inputs) and (place < 6 or self.operator == "LSTM") else ""
+
+    def whole(self, name: str, default: int = 0) -> int:
+        """A whole number."""
+        return self.reader.number(self.attributes[name], "i") if name in self.attributes else default
+
+    def word(self, name: str, default: str) -> str:
+        """A text."""
+        return self.reader.text(self.attributes[name], "s") if name in self.attributes else default
+
+    def words(self, name: str) -> list[str]:
+        """Texts."""
+        return self.reader.texts(self.attributes.get(name, {}), "strings")
+
+    def numbers(self, name: str, field: str = "floats") -> list[float]:
+        """float32 numbers; ValueError where they are cut short."""
+        data = b"".join(self.reader.content(span) for span in self.attributes.get(name, {}).get(field, ()))
+        if len(data) % 4:
+            raise ValueError(f"{name} has {len(data)} bytes, which are no row of float32")
+        return list(struct.unpack(f"<{len(data) // 4}f", data))
+
+
+def describe(node: Node, at: str, tensors: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]) -> Module:
+    """The module of a recurrent node; ValueError says what of it no spec can say, or what does not fit together.
+
+    `tensors` are those of W, R, B and P that are stored, by the names that they have in the file; `shapes` theirs.
+    """
+    kind, gates = KINDS[node.operator]
+    count, direction = DIRECTIONS.get(node.word("direction", "forward"), (0, ""))
+    if not count:
+        raise ValueError(f"has the direction {node.word('direction', '')!r:.60}")
+    hidden = node.whole("hidden_size") or (shapes["R"][-1] if shapes.get("R") else 0)
+    _check(shapes, count, gates, hidden)
+    words = [kind]
+    if "W" in shapes:
+        words.append(f"input={shapes['W'][2]}")
+    if hidden:
+        words.append(f"hidden={hidden}")
+    words += [direction] * (direction == "bidirectional")
+    words += ["bias=no"] * (not node.given("B"))
+    if kind == "gru":
+        words.append(f"reset={'after' if node.whole('linear_before_reset') else 'before'}")
+    words += _activations(node, kind, count)
+    words += [f"clip={shortest(clip)}" for clip in node.numbers("clip", "f") if clip]
+    words += ["peephole"] * bool(node.given("P"))
+    words += ["coupled"] * bool(kind == "lstm" and node.whole("input_forget"))
+    words += ["initial_state"] * any(name in tensors for name in STATES)
+    words += [direction] * (direction == "backward")
+    return Module(at, "onnx", " ".join(words), dict(tensors), source=node.source)
+
+
+def _check(shapes: Mapping[str, tuple[int, ...]], directions: int, gates: int, hidden: int) -> None:
+    """ValueError where the stored tensors are not those of such a node; None stands for any size."""
+    expected: dict[str, tuple[int | None, ...]] = {
+        "W": (directions, gates * hidden, None),
+        "R": (directions, gates * hidden, hidden),
+        "B": (directions, 2 * gates * hidden),
+        "P": (directions, 3 * hidden),
+        **dict.fromkeys(STATES, (directions, 1, hidden)),
+    }
+    for name, shape in shapes.items():
+        want = expected[name]
+        if len(shape) != len(want) or any(b not in (None, a) for a, b in zip(shape, want, strict=True)):
+            text = ", ".join("any" if size is None else str(size) for size in want)
+            raise ValueError(f"has hidden_size {hidden}, and {name} of shape {list(shape)}; expected [{text}]")
+
+
+def _activations(node: Node, kind: str, directions: int) -> Iterator[str]:
+    """The words for activations that are not the usual ones."""
+    usual = USUAL[kind] * directions
+    names = node.words("activations") or usual
+    if len(names) != len(usual):
+        raise ValueError(f"has {plural(len(names), 'activation')}; expected {len(usual)}")
+    alphas, betas = iter(node.numbers("activation_alpha")), iter(node.numbers("activation_beta"))
+    made = []
+    for name in names:
+        if name.lower() not in ACTIVATIONS:
+            raise ValueError(f"has the activation {name!r:.60}, for which there is no word")
+        word, numbers = ACTIVATIONS[name.lower()]
+        numbers = tuple(next(given, usual_) for given, usual_ in zip((alphas, betas), numbers, strict=False))
+        if any(number < 0 for number in numbers):
+            raise ValueError(f"has the activation {name} with {numbers[0]:g}, for which there is no word")
+        made.append(word + (f"({','.join(map(shortest, numbers))})" if numbers else ""))
+    each = len(made) // directions
+    first = made[:each]
+    if made != first * directions or len(set(first[kind != "rnn" :])) != 1:
+        raise ValueError(f"has activations of its own for each place ({', '.join(made)}), for which there is no word")
+    if kind == "rnn" or first[-1] != "tanh":
+        yield f"activation={first[-1]}"
+    if kind != "rnn" and first[0] != "sigmoid":
+        yield f"gate_activation={first[0]}"
+
+
+def shortest(value: float) -> str:
+    """The shortest decimal that is this float32.
+
+    >>> shortest(0.20000000298023224), shortest(0.1666666716337204), shortest(3.0)
+    ('0.2', '0.16666667', '3.0')
+    """
+    for digits in range(1, 10):
+        text = f"{value:.{digits}g}"
+        if struct.pack("<f", float(text)) == struct.pack("<f", value):
+            break
+    return str(float(text))

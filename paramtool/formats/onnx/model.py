@@ -1,0 +1,339 @@
+"""ONNX models: the tensors in a graph, and its recurrent nodes.  Read field by field; nothing is loaded.
+
+    ModelProto.graph
+      initializer         tensors, under their own names
+      sparse_initializer  two tensors each, as `name/values` and `name/indices`
+      node                Constant nodes hold a tensor, called as their output; LSTM, GRU and RNN nodes are described;
+                          If, Loop and Scan nodes hold graphs, whose tensors are called `node/attribute/name`
+
+Tensors stand in the file itself (`raw_data`), or in files beside it (external data); two that name one place in such a
+file share it.
+
+Source: onnx/onnx.proto (onnx 1.23); docs/IR.md for names and scopes.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
+from paramtool.formats import tree
+from paramtool.formats.files import Contents, open_source
+from paramtool.formats.onnx import _given, _rnn, proto
+from paramtool.formats.onnx._protobuf import Message, Reader, Span
+from paramtool.formats.onnx._tensor import Found, Stored, Tensors, dims
+from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Module, Unreadable, Value
+from paramtool.model.storage import ByteRange, Storage
+from paramtool.model.view import View, contiguous
+
+NAME = "onnx"
+MAX_DEPTH = 32
+"""Of graphs in graphs.  Each is three messages deep, and protobuf's own readers stop at a hundred."""
+MAX_TENSORS = 2_000_000
+
+Scope = MutableMapping[str, str]
+"""{name in a graph: name of the tensor it stands for in the checkpoint}."""
+
+
+class Sparse(NamedTuple):
+    """A sparse tensor: the values that are not zero, and where they stand."""
+
+    values: Found
+    indices: Found
+    dense: tuple[int, ...]
+
+
+def read(path: str) -> Checkpoint:
+    """Describe a model; FormatError, Defects or UnsafeError where that is not possible."""
+    file, source = open_source(path)
+    with file:
+        reader = Reader(Contents(file, source.nbytes), path)
+        model = reader.message(Span(0, source.nbytes), proto.MODEL)
+        if "graph" not in model:
+            raise FormatError(f"{path}: has no graph; it is cut short, or no ONNX model")
+        if reader.number(model, "ir_version") >= 3 and "opset_import" not in model:
+            raise FormatError(f"{path}: has no opset_import, which stands behind the graph; the file is cut short")
+        walk = _Walk(reader, Tensors(reader, source))
+        walk.model(model)
+        metadata = _metadata(walk, model.get("metadata_props", ()))
+        storages, entries = _windows(walk)
+        producer = " ".join(filter(None, (reader.text(model, "producer_name"), reader.text(model, "producer_version"))))
+    walk.finish()
+    return Checkpoint(
+        format=NAME,
+        files=(source, *walk.tensors.files.values()),
+        storages=storages,
+        entries=entries,
+        metadata=metadata,
+        producer=producer,
+        notes=tuple(walk.notes),
+        modules=tuple(walk.modules),
+    )
+
+
+@dataclass
+class _Walk:
+    """Goes through a model's graphs and gathers what stands in them."""
+
+    reader: Reader
+    tensors: Tensors
+    found: dict[str, Found | Sparse] = field(default_factory=dict)
+    modules: list[Module] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    sizes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
+    """{place of a graph + name of a value in it: its shape, as the graph says it}."""
+    spread: dict[str, str] = field(default_factory=dict)
+    """{place of a graph + name of a value in it: the stored tensor whose numbers it has}."""
+    filled: dict[str, list[Found]] = field(default_factory=dict)
+    """{the same: the number that all its elements are}, of ConstantOfShape."""
+    constant: set[str] = field(default_factory=set)
+    """The same names, of what the graph computes from nothing but what it stores."""
+    defects: list[str] = field(default_factory=list)
+    more: int = 0
+    """Defects that are only counted."""
+
+    def model(self, model: Message) -> None:
+        """The main graph, then graphs for training, then functions that nodes can call."""
+        self.graph(model["graph"][0], "", {}, 0)
+        for k, span in enumerate(model.get("training_info", ())):
+            info = self.reader.message(span, proto.TRAINING_INFO)
+            for name in info:
+                self.graph(info[name][0], f"training_info.{k}/{name}/", {}, 0)
+        for span in model.get("functions", ()):
+            function = self.reader.message(span, proto.FUNCTION)
+            label = "/".join(filter(None, (self.reader.text(function, n) for n in ("name", "overload"))))
+            self.nodes(function.get("node", ()), f"{label}/", {}, 0)
+
+    def graph(self, span: Span, prefix: str, outer: Scope, depth: int) -> None:
+        """A graph; its own names hide those of the graphs around it."""
+        if depth > MAX_DEPTH:
+            raise FormatError(f"{self.reader.where}: {prefix[:200]}: graphs nest more than {MAX_DEPTH} deep")
+        graph = self.reader.message(span, proto.GRAPH)
+        scope: Scope = ChainMap({}, outer)
+        for place in graph.get("initializer", ()):
+            self.tensor(place, self.tensors.name(place), prefix, scope)
+        for place in graph.get("sparse_initializer", ()):
+            values = self.reader.message(place, proto.SPARSE_TENSOR).get("values", ())
+            self.sparse(place, self.tensors.name(values[0]) if values else "", prefix, scope)
+        self.sizes |= {prefix + name: shape for name, shape in _given.sizes(self.reader, graph).items()}
+        self.nodes(graph.get("node", ()), prefix, scope, depth)
+
+    def nodes(self, spans: Sequence[Span], prefix: str, scope: Scope, depth: int) -> None:
+        """The nodes of one graph, in the order in which they run."""
+        taken: set[str] = set()
+        for k, span in enumerate(spans):
+            node = self.reader.message(span, proto.NODE)
+            outputs = self.reader.texts(node, "output")
+            names = [self.reader.text(node, "name"), *outputs, f"node {k}"]
+            label = next(name for name in names if name and name not in taken)
+            taken.add(label)
+            self.node(node, outputs, label, prefix, scope, depth)
+
+    def node(self, node: Message, outputs: list[str], label: str, prefix: str, scope: Scope, depth: int) -> None:
+        operator, domain = self.reader.text(node, "op_type"), self.reader.text(node, "domain")
+        attributes = {}
+        for span in node.get("attribute", ()):
+            attribute = self.reader.message(span, proto.ATTRIBUTE)
+            name = self.reader.text(attribute, "name")
+            attributes[name] = attribute
+            for place in attribute.get("g", ()):
+                self.graph(place, f"{prefix}{label}/{name}/", scope, depth + 1)
+            for k, place in enumerate(attribute.get("graphs", ())):
+                self.graph(place, f"{prefix}{label}/{name}.{k}/", scope, depth + 1)
+        if domain not in _rnn.DOMAINS:
+            if operator.endswith(tuple(_rnn.KINDS)):
+                self.notes.append(f"{operator} node {prefix + label!r:.200}, of {domain!r:.200}, is not converted")
+            return
+        if operator == "Constant" and outputs:
+            for place in attributes.get("value", {}).get("t", ()):
+                self.tensor(place, outputs[0], prefix, scope)
+            for place in attributes.get("sparse_value", {}).get("sparse_tensor", ()):
+                self.sparse(place, outputs[0], prefix, scope)
+        inputs = tuple(self.reader.texts(node, "input"))
+        if operator == "Identity" and inputs and inputs[0] in scope and outputs:
+            scope[outputs[0]] = scope[inputs[0]]
+        if operator == "Constant" or (inputs and all(n in scope or prefix + n in self.constant for n in inputs if n)):
+            self.constant.update(prefix + output for output in outputs)
+        source = scope.get(inputs[0]) or self.spread.get(prefix + inputs[0]) if inputs else None
+        if operator in _given.SPREADING and source and outputs:
+            self.spread[prefix + outputs[0]] = source
+        if operator == "ConstantOfShape" and outputs:
+            self.filled[prefix + outputs[0]] = [*map(self.tensors.find, attributes.get("value", {}).get("t", ()))]
+        if operator in _rnn.KINDS:
+            self.recurrent(_rnn.Node(self.reader, operator, label, inputs, attributes), prefix, scope)
+
+    def tensor(self, span: Span, name: str, prefix: str, scope: Scope) -> None:
+        """A tensor and its name in the graph."""
+        try:
+            self.put(name, prefix, scope, self.tensors.find(span))
+        except ValueError as error:
+            self.defect(f"{prefix + name!r:.200}: {error}")
+
+    def sparse(self, span: Span, name: str, prefix: str, scope: Scope) -> None:
+        """A sparse tensor and its name in the graph."""
+        message = self.reader.message(span, proto.SPARSE_TENSOR)
+        try:
+            if not {"values", "indices"} <= message.keys():
+                raise ValueError("is a sparse tensor without values or indices")
+            values, indices = (self.tensors.find(message[part][0]) for part in ("values", "indices"))
+            self.put(name, prefix, scope, Sparse(values, indices, dims(self.reader, message)))
+        except ValueError as error:
+            self.defect(f"{prefix + name!r:.200}: {error}")
+
+    def put(self, name: str, prefix: str, scope: Scope, found: Found | Sparse) -> None:
+        """Keep what was found under a name that nothing else has."""
+        full = prefix + name
+        if not name:
+            raise ValueError("is a tensor without a name")
+        if full in self.found:
+            raise ValueError("stands twice; expected each name once")
+        if len(self.found) >= MAX_TENSORS:
+            raise UnsafeError(f"{self.reader.where}: has more than {MAX_TENSORS:,} tensors")
+        self.found[full] = found
+        scope[name] = full
+
+    def recurrent(self, node: _rnn.Node, prefix: str, scope: Scope) -> None:
+        """What a recurrent node says; a note where it cannot be said, or where the graph computes its weights."""
+        given = {name: node.given(name) for name in _rnn.WEIGHTS if node.given(name)}
+        tensors = {name: scope[value] for name, value in given.items() if value in scope}
+        states = {name: scope[value] for name in _rnn.STATES if (value := node.given(name)) in scope}
+        tensors |= {name: value for name, value in states.items() if self.is_for_any_batch(value, node)}
+        stored = {name: self.found[value] for name, value in tensors.items()}
+        shapes = {name: value.shape for name, value in stored.items() if isinstance(value, Stored)}
+        at = prefix + node.label
+        where = f"{node.operator} node {at!r:.200}"
+        if computed := sorted(given.keys() - tensors.keys()):
+            self.notes.append(f"{where}: the graph computes {', '.join(computed)}: no stored tensor is that")
+        if batched := [value for name, value in states.items() if name not in tensors]:
+            names = ", ".join(map(repr, batched))
+            self.notes.append(f"{where}: begins with the stored {names}, of one batch: give it to the network")
+        for name in _rnn.STATES:
+            source = self.spread.get(prefix + node.given(name), "") if node.given(name) not in scope else ""
+            if source and any(_given.content(self.reader, self.found[source]) or b"?"):
+                self.notes.append(
+                    f"{where}: begins with what the graph makes of {source!r:.200}: give it to the network"
+                )
+            filled = self.filled.get(prefix + node.given(name), ())
+            if any(any(_given.content(self.reader, one) or b"?") for one in filled):
+                self.notes.append(
+                    f"{where}: begins with the constant {node.given(name)!r:.200}: give it to the network"
+                )
+        try:
+            self.lengths(node, prefix, where, scope)
+            self.modules.append(_rnn.describe(node, at, tensors, shapes))
+        except ValueError as error:
+            self.modules.append(Module(at, NAME, tensors=tensors, source=node.source, refused=str(error)))
+            self.notes.append(f"{where}: {error}; it is not converted")
+
+    def lengths(self, node: _rnn.Node, prefix: str, where: str, scope: Scope) -> None:
+        """Lengths of sequences that a node is given: a note where they come with the data, ValueError where not."""
+        name, steps = node.given("sequence_lens"), self.sizes.get(prefix + node.given("X"), ())
+        if name in scope:
+            count = steps[node.whole("layout")] if len(steps) == 3 and node.whole("layout") in (0, 1) else None
+            _given.refuse_lengths(scope[name], _given.content(self.reader, self.found[scope[name]]), count)
+        elif prefix + name in self.constant:
+            _given.refuse_lengths(name, None, None)
+        elif name:
+            self.notes.append(
+                f"{where}: is given the lengths of its sequences, {name!r:.200}: give them to the network"
+            )
+
+    def is_for_any_batch(self, name: str, node: _rnn.Node) -> bool:
+        """Whether a state has no batch of its own: (D, 1, H), and with layout=1 (1, D, H), which is that for one D."""
+        found = self.found[name]
+        shape = found.shape if isinstance(found, Stored) else ()
+        return len(shape) == 3 and shape[1] == 1 and (not node.whole("layout") or shape[0] == 1)
+
+    def defect(self, text: str) -> None:
+        """Keep a defect, or count it where there are many."""
+        if len(self.defects) < MAX_LISTED:
+            self.defects.append(text)
+        else:
+            self.more += 1
+
+    def finish(self) -> None:
+        """Raise the defects that were gathered, if any."""
+        if self.defects:
+            raise Defects(self.reader.where, self.defects, more=self.more)
+
+
+def _metadata(walk: _Walk, spans: Sequence[Span]) -> dict[str, str]:
+    """The model's own texts."""
+    found: dict[str, str] = {}
+    for span in spans:
+        message = walk.reader.message(span, proto.ENTRY)
+        key = walk.reader.text(message, "key")
+        if key in found:
+            walk.defect(f"metadata_props has {key!r:.200} twice; expected each key once")
+        found[key] = walk.reader.text(message, "value")
+    return found
+
+
+class _Storages:
+    """Storages as tensors ask for them.  Ranges that overlap, as those of a file beside the model may, are one."""
+
+    def __init__(self, parts: Sequence[Stored]) -> None:
+        self.blocks = _blocks([part.backing for part in parts if isinstance(part.backing, ByteRange)])
+        self.numbers: dict[ByteRange, int] = {}
+        self.made: dict[int, Storage] = {}
+
+    def view(self, part: Stored) -> View:
+        """The window of a tensor; ValueError where it does not stand on a whole element of its storage."""
+        start = 0
+        if isinstance(part.backing, ByteRange):
+            block = self.blocks[part.backing]
+            start = part.backing.start - block.start if part.backing.nbytes else 0
+            number = self.numbers.setdefault(block, len(self.made))
+            self.made.setdefault(number, Storage(number, block.nbytes, block))
+        else:
+            number = len(self.made)
+            self.made[number] = Storage(number, len(part.backing.data), part.backing)
+        return contiguous(number, part.dtype, part.shape).on(number, start)
+
+
+def _blocks(ranges: Sequence[ByteRange]) -> dict[ByteRange, ByteRange]:
+    """{range: the smallest range that holds it and all that overlap it}."""
+    found: dict[ByteRange, ByteRange] = {}
+    cluster: list[ByteRange] = []
+    for place in [*sorted(set(ranges), key=lambda r: (r.file, r.start, r.stop)), ByteRange("", 0, 0)]:
+        stop = max((r.stop for r in cluster), default=0)
+        if cluster and (place.file != cluster[0].file or place.start >= stop):
+            found |= dict.fromkeys(cluster, ByteRange(cluster[0].file, cluster[0].start, stop))
+            cluster = []
+        cluster.append(place)
+    return found
+
+
+def _windows(walk: _Walk) -> tuple[dict[int, Storage], dict[str, Entry]]:
+    """Storages, and every name as a window on one."""
+    storages = _Storages([part for found in walk.found.values() for part in _parts(found).values()])
+    entries: dict[str, Entry] = {}
+    for name, found in walk.found.items():
+        try:
+            entries[name] = Entry(_value(found, storages), tree.leaf_role(name, "model"))
+        except ValueError as error:
+            walk.defect(f"{name!r:.200}: {error}")
+    return storages.made, entries
+
+
+def _parts(found: Found | Sparse) -> dict[str, Stored]:
+    """The tensors with bytes that a tensor consists of."""
+    parts = {"values": found.values, "indices": found.indices} if isinstance(found, Sparse) else {"": found}
+    return {label: part for label, part in parts.items() if isinstance(part, Stored)}
+
+
+def _value(found: Found | Sparse, storages: _Storages) -> Value:
+    """What a name stands for."""
+    if isinstance(found, Unreadable):
+        return found
+    parts = _parts(found)
+    if isinstance(found, Sparse):
+        if len(parts) < 2 or any(part.packed for part in parts.values()):
+            return Unreadable("a sparse tensor whose values are no plain tensor")
+        views = {label: storages.view(part) for label, part in parts.items()}
+        return Compound("sparse_coo", views, {"shape": found.dense})
+    view = storages.view(found)
+    return Compound("packed", {"data": view}, {"dtype": found.packed, "shape": found.dense}) if found.packed else view

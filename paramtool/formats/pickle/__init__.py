@@ -1,0 +1,1 @@
+"""Pickles: a closed machine that runs them without calling what they name, and a writer."""

@@ -1,0 +1,603 @@
+"""A closed pickle machine.
+
+A pickle is a program for a stack machine.  Ours runs all of protocols 0 to 5, builds plain data and never
+imports or calls anything the pickle names: a name becomes a `Global`, a call becomes an `Instance` that keeps
+the arguments.  The reader of a format hands in `constructors`, its own functions for the few names it
+understands.  Every other name is kept in `Result.uses`, so that people can see what it asks for.
+
+    cposix\\nsystem\\n  'rm -rf'  TUPLE1 REDUCE   ->   Instance("posix.system", ("rm -rf",), called=True)
+
+A hostile pickle must not cost more than its own size: lengths are checked before slicing; stack, memo and
+objects have limits; what a pickle makes us copy or hash may not exceed what it holds (`spend`); keys of dicts
+are atoms or small tuples of them, and keys that collide on purpose are refused.
+
+Positions are indices into the data that was given, in bytes.  Source: Lib/pickletools.py of CPython 3.13,
+which describes every opcode; behaviour as in Modules/_pickle.c.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Mapping
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from paramtool.errors import ParamtoolError, UnsafeError, plural
+from paramtool.formats.pickle import _torch_tensor
+from paramtool.formats.pickle._enum_classes import VALUE_CLASSES
+from paramtool.formats.pickle.machine import HANDLERS, MAX_DIGITS, MAX_NAME_NBYTES, ONE_BYTE, SPECIAL, Handler, Machine
+from paramtool.formats.pickle.values import INERT, Global, Instance, Limits, Result, Use, preview, shown, unescape
+
+if TYPE_CHECKING:
+    from paramtool.formats.files import Buffer
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def load(
+    data: Buffer,
+    start: int,
+    where: str,
+    constructors: Mapping[str, Callable[..., object]],
+    persistent: Callable[[object], object],
+    limits: Limits = DEFAULT_LIMITS,
+    known: Container[str] = (),
+) -> Result:
+    """Run the pickle that starts at `data[start]`.
+
+    `constructors` maps a path such as `torch._utils._rebuild_tensor_v2` to what makes its value; a value with
+    a method `build(state)` gets its BUILDs.  A value may become a key of a dict: its hash must be cheap and
+    must not follow what the pickle put inside.  `persistent` resolves persistent ids.  `known` are paths that
+    may be mentioned freely; a call of one is still unknown.
+
+    Values are None, bool, int, float, str, bytes, list, tuple, dict, `Global`, `Instance` and what
+    constructors made.  A Python 2 string becomes a str: UTF-8 if it is, else Latin-1.
+
+    Raises FormatError for damage and UnsafeError for bombs; a ParamtoolError of a constructor passes.
+    """
+    machine = Machine(data, start, where, constructors, persistent, limits, known)
+    return machine.run()
+
+
+def attempt(
+    data: Buffer,
+    start: int,
+    constructors: Mapping[str, Callable[..., object]],
+    persistent: Callable[[object], object],
+    limits: Limits = DEFAULT_LIMITS,
+    known: Container[str] = (),
+) -> tuple[tuple[Use, ...], int, int]:
+    """What a pickle asks for up to where it ends or breaks, the index after its STOP, and how many bytes were run.
+
+    The index is -1 where it breaks, -2 where the limits end it.
+    """
+    machine = Machine(data, start, "", constructors, persistent, limits, known)
+    machine.frames = False
+    try:
+        return (found := machine.run()).uses, found.stop, found.stop - start
+    except ParamtoolError as error:
+        stop = -2 if isinstance(error, UnsafeError) else -1
+        return tuple(machine.uses.values()), stop, machine.position - start
+
+
+# -- opcodes -------------------------------------------------------------------------------------------------
+# A handler gets the machine and the index after its opcode, and gives the index of the next opcode.
+
+
+def _unknown(machine: Machine, at: int) -> int:
+    machine.fail(f"the opcode {machine.data[at - 1]:#04x}", "one of protocols 0 to 5")
+
+
+HANDLERS.extend([_unknown] * 256)
+
+
+def _opcode(letters: bytes) -> Callable[[Handler], Handler]:
+    """Enter a handler into the table."""
+
+    def enter(handler: Handler) -> Handler:
+        for code in letters:
+            HANDLERS[code] = handler
+        return handler
+
+    return enter
+
+
+def _constant(letter: bytes, value: object) -> None:
+    @_opcode(letter)
+    def push(machine: Machine, at: int) -> int:
+        machine.stack.append(value)
+        return at
+
+
+def _container(letter: bytes, make: Callable[[], object]) -> None:
+    @_opcode(letter)
+    def push(machine: Machine, at: int) -> int:
+        machine.objects += 1
+        machine.stack.append(make())
+        return at
+
+
+def _fixed(letter: bytes, form: str) -> None:
+    """An opcode that pushes a number of fixed size."""
+    struct = Struct(form)
+    unpack, nbytes = struct.unpack, struct.size
+
+    @_opcode(letter)
+    def push(machine: Machine, at: int) -> int:
+        machine.stack.append(unpack(machine.data[at : at + nbytes])[0])
+        return at + nbytes
+
+
+def _counted(letter: bytes, form: str, make: Callable[[bytes], object]) -> None:
+    """An opcode with a length and so many bytes."""
+    struct = Struct(form)
+    unpack, width = struct.unpack, struct.size
+
+    @_opcode(letter)
+    def push(machine: Machine, at: int) -> int:
+        at += width
+        nbytes: int = unpack(machine.data[at - width : at])[0]
+        if not 0 <= nbytes <= machine.end - at:
+            machine.truncated()
+        machine.stack.append(make(machine.data[at : at + nbytes]))
+        return at + nbytes
+
+
+def _text(raw: bytes) -> str:
+    return str(raw, "utf-8", "surrogatepass")
+
+
+def _old_text(raw: bytes) -> str:
+    """A Python 2 string, which might be text or bytes."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def _bytearray(raw: bytes) -> Instance:
+    return Instance("builtins.bytearray", (raw,), False)
+
+
+def _empty_set() -> Instance:
+    made = Instance("builtins.set", (), False)
+    made.sequence = []
+    return made
+
+
+_constant(b"N", None)
+_constant(b"\x88", True)
+_constant(b"\x89", False)
+_constant(b")", ())
+_container(b"]", list)
+_container(b"}", dict)
+_container(b"\x8f", _empty_set)
+_fixed(b"J", "<i")
+_fixed(b"K", "<B")
+_fixed(b"M", "<H")
+_fixed(b"G", ">d")
+_counted(b"X", "<I", _text)
+_counted(b"\x8c", "<B", _text)
+_counted(b"\x8d", "<Q", _text)
+_counted(b"T", "<i", _old_text)
+_counted(b"U", "<B", _old_text)
+_counted(b"B", "<I", bytes)
+_counted(b"C", "<B", bytes)
+_counted(b"\x8e", "<Q", bytes)
+_counted(b"\x96", "<Q", _bytearray)
+
+
+# -- memo and stack
+
+
+@_opcode(b"h")
+def _binget(machine: Machine, at: int) -> int:
+    memo, key = machine.memo, machine.data[at]
+    machine.stack.append(memo[key] if key < len(memo) else machine.recall(key))
+    return at + 1
+
+
+@_opcode(b"j")
+def _long_binget(machine: Machine, at: int) -> int:
+    memo, key = machine.memo, U32.unpack(machine.data[at : at + 4])[0]
+    machine.stack.append(memo[key] if key < len(memo) else machine.recall(key))
+    return at + 4
+
+
+@_opcode(b"g")
+def _get(machine: Machine, at: int) -> int:
+    text, at = machine.line(at, MAX_DIGITS)
+    machine.stack.append(machine.recall(machine.memo_key(text)))
+    return at
+
+
+@_opcode(b"q")
+def _binput(machine: Machine, at: int) -> int:
+    machine.store(machine.data[at], machine.stack[-1])
+    return at + 1
+
+
+@_opcode(b"r")
+def _long_binput(machine: Machine, at: int) -> int:
+    memo, key = machine.memo, U32.unpack(machine.data[at : at + 4])[0]
+    if key == len(memo) and not machine.sparse:  # as a pickler counts
+        memo.append(machine.stack[-1])
+    else:
+        machine.store(key, machine.stack[-1])
+    return at + 4
+
+
+@_opcode(b"p")
+def _put(machine: Machine, at: int) -> int:
+    text, at = machine.line(at, MAX_DIGITS)
+    machine.store(machine.memo_key(text), machine.stack[-1])
+    return at
+
+
+@_opcode(b"\x94")
+def _memoize(machine: Machine, at: int) -> int:
+    machine.store(len(machine.memo) + len(machine.sparse), machine.stack[-1])
+    return at
+
+
+@_opcode(b"(")
+def _mark(machine: Machine, at: int) -> int:
+    if stop := _torch_tensor.run(machine, at - 1):
+        return stop
+    machine.outer.append(machine.stack)
+    machine.stack = []
+    return at
+
+
+@_opcode(b"0")
+def _pop(machine: Machine, at: int) -> int:
+    if machine.stack:
+        machine.stack.pop()
+    else:
+        machine.pop_mark()
+    return at
+
+
+@_opcode(b"1")
+def _pop_mark(machine: Machine, at: int) -> int:
+    machine.pop_mark()
+    return at
+
+
+@_opcode(b"2")
+def _dup(machine: Machine, at: int) -> int:
+    machine.stack.append(machine.stack[-1])
+    return at
+
+
+# -- numbers and text that are written as lines, and big numbers
+
+
+@_opcode(b"I")
+def _int_text(machine: Machine, at: int) -> int:
+    text, at = machine.line(at, MAX_DIGITS)
+    flags = {b"00": False, b"01": True}
+    machine.stack.append(flags[text] if text in flags else machine.number(text))
+    return at
+
+
+@_opcode(b"L")
+def _long_text(machine: Machine, at: int) -> int:
+    text, at = machine.line(at, MAX_DIGITS)
+    machine.stack.append(machine.number(text.removesuffix(b"L")))
+    return at
+
+
+@_opcode(b"F")
+def _float_text(machine: Machine, at: int) -> int:
+    text, at = machine.line(at, MAX_DIGITS)
+    try:
+        machine.stack.append(float(text))
+    except ValueError:
+        machine.fail(f"the text {shown(text[:40].decode('latin-1'))}", "a number")
+    return at
+
+
+@_opcode(b"S")
+def _string_text(machine: Machine, at: int) -> int:
+    text, at = machine.line(at, machine.limits.max_nbytes)
+    if len(text) < 2 or text[:1] != text[-1:] or text[:1] not in (b"'", b'"'):
+        machine.fail("a string without quotes", "quotes")
+    try:
+        machine.stack.append(_old_text(unescape(text[1:-1])))
+    except (ValueError, KeyError):
+        machine.fail("a string with an unknown escape", "one as Python 2 writes it")
+    return at
+
+
+@_opcode(b"V")
+def _unicode_text(machine: Machine, at: int) -> int:
+    text, at = machine.line(at, machine.limits.max_nbytes)
+    machine.stack.append(text.decode("raw-unicode-escape"))
+    return at
+
+
+@_opcode(b"\x8a")
+def _long1(machine: Machine, at: int) -> int:
+    return _long(machine, machine.data[at], at + 1)
+
+
+@_opcode(b"\x8b")
+def _long4(machine: Machine, at: int) -> int:
+    return _long(machine, I32.unpack(machine.data[at : at + 4])[0], at + 4)
+
+
+def _long(machine: Machine, nbytes: int, at: int) -> int:
+    if nbytes < 0:
+        machine.fail("a negative length", "a length")
+    if nbytes > machine.limits.max_int_nbytes:
+        machine.unsafe(f"a number of {nbytes:,} bytes", f"at most {machine.limits.max_int_nbytes:,}")
+    machine.stack.append(int.from_bytes(machine.take(at, nbytes), "little", signed=True))
+    return at + nbytes
+
+
+# -- tuples, lists, dicts, sets
+
+
+@_opcode(b"t")
+def _tuple(machine: Machine, at: int) -> int:
+    items = machine.pop_mark()
+    machine.objects += 1
+    machine.stack.append(tuple(items))
+    return at
+
+
+def _tuple_of(letter: bytes, size: int) -> None:
+    """An opcode that makes a tuple of the last `size` values."""
+
+    @_opcode(letter)
+    def push(machine: Machine, at: int) -> int:
+        items = tuple(machine.stack[-size:])
+        if len(items) < size:
+            raise IndexError
+        machine.objects += 1
+        machine.stack[-size:] = [items]
+        return at
+
+
+_tuple_of(b"\x85", 1)
+_tuple_of(b"\x86", 2)
+_tuple_of(b"\x87", 3)
+
+
+@_opcode(b"l")
+def _list(machine: Machine, at: int) -> int:
+    items = machine.pop_mark()
+    machine.objects += 1
+    machine.stack.append(items)
+    return at
+
+
+@_opcode(b"d")
+def _dict(machine: Machine, at: int) -> int:
+    items = machine.pop_mark()
+    machine.objects += 1
+    made: dict[object, object] = {}
+    machine.set_items(made, items)
+    machine.stack.append(made)
+    return at
+
+
+@_opcode(b"\x91")
+def _frozenset(machine: Machine, at: int) -> int:
+    made = Instance("builtins.frozenset", (), False)
+    made.sequence = machine.pop_mark()
+    machine.objects += 1
+    machine.stack.append(made)
+    return at
+
+
+@_opcode(b"a")
+def _append(machine: Machine, at: int) -> int:
+    item = machine.stack.pop()
+    machine.append(machine.stack[-1], [item])
+    return at
+
+
+@_opcode(b"e\x90")
+def _appends(machine: Machine, at: int) -> int:
+    items = machine.pop_mark()
+    machine.append(machine.stack[-1], items)
+    return at
+
+
+@_opcode(b"s")
+def _setitem(machine: Machine, at: int) -> int:
+    value, key = machine.stack.pop(), machine.stack.pop()
+    machine.set_items(machine.stack[-1], [key, value])
+    return at
+
+
+@_opcode(b"u")
+def _setitems(machine: Machine, at: int) -> int:
+    items = machine.pop_mark()
+    machine.set_items(machine.stack[-1], items)
+    return at
+
+
+# -- names and objects
+
+
+@_opcode(b"c")
+def _global(machine: Machine, at: int) -> int:
+    found, at = _named_by_lines(machine, at)
+    machine.stack.append(found)
+    return at
+
+
+def _named_by_lines(machine: Machine, at: int) -> tuple[Global, int]:
+    module, middle = machine.line(at, MAX_NAME_NBYTES)
+    name, stop = machine.line(middle, MAX_NAME_NBYTES)
+    return machine.name(module.decode(), name.decode()), stop
+
+
+@_opcode(b"\x93")
+def _stack_global(machine: Machine, at: int) -> int:
+    name, module = machine.stack.pop(), machine.stack.pop()
+    if type(name) is not str or type(module) is not str:
+        machine.fail("a global named by something else than text", "a module and a name")
+    machine.stack.append(machine.name(module, name))
+    return at
+
+
+@_opcode(b"R")
+def _reduce(machine: Machine, at: int) -> int:
+    args = machine.stack.pop()
+    machine.stack[-1] = machine.call(machine.stack[-1], args)
+    return at
+
+
+@_opcode(b"\x81")
+def _newobj(machine: Machine, at: int) -> int:
+    args = machine.stack.pop()
+    machine.stack[-1] = machine.new(machine.stack[-1], args, {})
+    return at
+
+
+@_opcode(b"\x92")
+def _newobj_ex(machine: Machine, at: int) -> int:
+    kwargs, args = machine.stack.pop(), machine.stack.pop()
+    machine.stack[-1] = machine.new(machine.stack[-1], args, kwargs)
+    return at
+
+
+@_opcode(b"o")
+def _obj(machine: Machine, at: int) -> int:
+    items = machine.pop_mark()
+    if not items:
+        machine.fail("an object without a class", "one")
+    machine.stack.append(machine.call(items[0], tuple(items[1:])))
+    return at
+
+
+@_opcode(b"i")
+def _inst(machine: Machine, at: int) -> int:
+    items = machine.pop_mark()
+    cls, at = _named_by_lines(machine, at)
+    machine.stack.append(machine.call(cls, tuple(items)))
+    return at
+
+
+@_opcode(b"b")
+def _build(machine: Machine, at: int) -> int:
+    state = machine.stack.pop()
+    machine.build(machine.stack[-1], state)
+    return at
+
+
+@_opcode(b"Q")
+def _binpersid(machine: Machine, at: int) -> int:
+    machine.objects += 1
+    machine.stack[-1] = machine.guard("persistent id", machine.persistent, (machine.stack[-1],), {})
+    return at
+
+
+@_opcode(b"P")
+def _persid(machine: Machine, at: int) -> int:
+    machine.fail("a persistent id written as text", "one as torch writes it")
+
+
+def _extension(letter: bytes, form: str) -> None:
+    """A number of a registry that only the program that wrote the pickle has."""
+    struct = Struct(form)
+
+    @_opcode(letter)
+    def push(machine: Machine, at: int) -> int:
+        path = f"copyreg.extension.{struct.unpack(machine.data[at : at + struct.size])[0]}"
+        machine.objects += 1
+        machine.use(path, True, "()")
+        machine.stack.append(Instance(path, (), True))
+        return at + struct.size
+
+
+_extension(b"\x82", "<B")
+_extension(b"\x83", "<H")
+_extension(b"\x84", "<i")
+
+
+# -- the outer form
+
+
+@_opcode(b"\x80")
+def _proto(machine: Machine, at: int) -> int:
+    if machine.data[at] > 5:
+        machine.fail(f"protocol {machine.data[at]}", "0 to 5")
+    return at + 1
+
+
+@_opcode(b"\x95")
+def _frame(machine: Machine, at: int) -> int:
+    """A frame only helps to read ahead; its length must fit."""
+    if U64.unpack(machine.data[at : at + 8])[0] > machine.end - at - 8 and machine.frames:
+        machine.truncated()
+    return at + 8
+
+
+@_opcode(b"\x97\x98")
+def _buffer(machine: Machine, at: int) -> int:
+    machine.fail("a buffer outside the pickle", "all data inside")
+
+
+U32, I32, U64 = Struct("<I"), Struct("<i"), Struct("<Q")
+ONE_BYTE.update(b"hq\x8a\x80")
+
+
+# -- calls that we know --------------------------------------------------------------------------------------
+
+
+def _encode(machine: Machine, args: tuple[object, ...]) -> object:
+    """`_codecs.encode(text, encoding)`: how protocol 2 stores bytes."""
+    text, encoding = args if len(args) == 2 else (None, None)
+    if type(text) is not str or encoding not in ("latin1", "latin-1", "utf-8"):
+        machine.fail("an unusual call of _codecs.encode", "text and latin1 or utf-8")
+    machine.spend(len(text))
+    return text.encode(encoding)
+
+
+def _bytes(machine: Machine, args: tuple[object, ...]) -> object:
+    """`bytes()`: how protocol 2 stores b''."""
+    return machine.inert("builtins.bytes", args) if args else b""
+
+
+def _reconstructor(machine: Machine, args: tuple[object, ...]) -> object:
+    """`copyreg._reconstructor(cls, base, state)`: a bare object, in protocols 0 and 1."""
+    if len(args) != 3:
+        machine.fail(f"{plural(len(args), 'argument')} of copyreg._reconstructor", "3")
+    base = machine.callable_path(args[1])
+    if base not in INERT:  # copyreg calls `base.__init__` of any but object
+        machine.use(base, True, f" is the base of an object: {preview(args[2])}")
+    return machine.bare(machine.callable_path(args[0]), args[1:], {})
+
+
+def _getattr(machine: Machine, args: tuple[object, ...]) -> object:
+    """`getattr(SchedulerType, "LINEAR")`: how Python 3.11.0 to 3.11.3 pickle a member of an enum."""
+    cls, name = args if len(args) == 2 else (None, None)
+    if type(cls) is Global and cls.path in VALUE_CLASSES and type(name) is str and MEMBER.fullmatch(name):
+        return Instance(f"{cls.path}.{name}", (), False)
+    return machine.unknown("builtins.getattr", args)
+
+
+MEMBER = re.compile(r"_?[A-Za-z][A-Za-z0-9_]*")
+"""The name of a member of an enum."""
+
+
+def _newobj_call(machine: Machine, args: tuple[object, ...]) -> object:
+    """`copyreg.__newobj__(cls, *args)`: NEWOBJ as a call."""
+    if not args:
+        machine.fail("no arguments of copyreg.__newobj__", "a class")
+    return machine.new(args[0], args[1:], {})
+
+
+SPECIAL |= {
+    "_codecs.encode": _encode,
+    "builtins.bytes": _bytes,
+    "builtins.getattr": _getattr,
+    "copyreg._reconstructor": _reconstructor,
+    "copyreg.__newobj__": _newobj_call,
+}

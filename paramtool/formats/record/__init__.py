@@ -1,0 +1,1 @@
+"""The alias record and the record of layouts: read, written, and checked."""

@@ -1,0 +1,454 @@
+"""The alias record: every name of a deduplicated file, with its geometry and the reason for the link.
+
+Written as JSON text under one key, `paramtool.aliases`, beside the user's own metadata (docs/alias-record.md has the
+specification).  For an alias that is the whole of its owner, the flat pair `alias: owner` stands beside it, which
+safetensors and huggingface_hub write and which says nothing about geometry or evidence.
+
+    {"version": 1,
+     "aliases": {"head.weight": {"owner": "emb.weight", "memory": "emb.weight", "evidence": "storage",
+                                 "relation": "same", "dtype": "float32", "shape": [10, 4], "strides": [4, 1],
+                                 "offset": 0, "position": 7}},
+     "stored": {}, "spans": [], "objects": ...}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from paramtool.errors import FormatError, PlanError, UnsafeError
+from paramtool.formats import strict_json, tree
+from paramtool.formats.record import checks as record_checks
+from paramtool.model.alias import Alias, Derived
+from paramtool.model.checkpoint import Entry, Link, Module
+from paramtool.model.dtype import DTYPES, is_widened
+from paramtool.model.objects import Node
+from paramtool.model.plan import Plan
+from paramtool.model.storage import Cast, Constant, Storage
+from paramtool.model.view import View, contiguous
+
+KEY = "paramtool.aliases"
+LAYOUTS_KEY = "paramtool.layouts"
+"""What is known of recurrent networks in the file: {"version": 1, "modules": [...]}."""
+VERSION = 3
+"""Each record has the lowest version that says all of it, so that earlier programs read what they can:
+2 where something is derived; 3 where tensors ask for gradients, are parameters or storages of torch's, or where the
+tree has what `_tree.needs_version_3` names."""
+RESERVED = {KEY, LAYOUTS_KEY, "format"}
+"""Metadata keys that are never flat pairs."""
+MIN_DERIVED_NBYTES = 16 << 30
+DERIVED_PER_STORED = 16
+"""What a file derives may be so many times as large as what it stores, and in any file `MIN_DERIVED_NBYTES`: a record
+says a petabyte in a few digits, and casts and constants of real checkpoints make no such files."""
+
+
+def refuse_own_keys(plan: Plan) -> None:
+    """PlanError where the input's own metadata has a key that the record would be written under."""
+    for key in (KEY, LAYOUTS_KEY):
+        if key in plan.metadata:
+            raise PlanError(
+                f"the input's metadata has a key {key!r} that paramtool did not write",
+                hint="rename that key in the input first",
+            )
+
+
+def flat_pairs(plan: Plan, aliases: Iterable[Alias]) -> dict[str, str]:
+    """`alias: owner` for the aliases that are the whole of their owner."""
+    wholes = {target.name: target.view for target in plan.targets}
+    return {
+        alias.name: alias.owner
+        for alias in aliases
+        if alias.window == wholes.get(alias.owner) and alias.owner not in plan.anonymous
+    }
+
+
+NOTHING = json.dumps({"version": 1, "aliases": {}, "stored": {}, "spans": []}, separators=(",", ":"))
+"""The record of a file that has no aliases, where its own metadata looks as if it had: `reads_as_pairs`."""
+
+
+def reads_as_pairs(metadata: Mapping[str, object], names: Collection[str]) -> bool:
+    """Whether metadata beside tensors of these names would be read as flat pairs, if there were no record."""
+    pairs = ((key, owner) for key, owner in metadata.items() if isinstance(owner, str) and key not in RESERVED)
+    return any(owner in names and key not in names for key, owner in pairs)
+
+
+def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> str:
+    """The record of those aliases whose owner is in `stored`, as JSON text; empty where there is nothing to say.
+
+    `objects` says how the tree is written: `runs` (short, for a file that holds every name), `explicit` (for one
+    shard of several), or not at all.  Constants need no stored tensor and stand in the `first` shard.
+    """
+    position = {name: k for k, name in enumerate(plan.names)}
+    derived = {n: how for n, how in plan.derived.items() if (how.window.storage in stored if how.window else first)}
+    _refuse_to_derive_much(plan, derived, stored)
+    stored = stored | derived.keys()
+    record: dict[str, Any] = {"version": 2 if derived else 1}
+    relations = plan.relations()
+    record["aliases"] = {
+        one.name: _encode_alias(one, relations[one.name], position[one.name])
+        for one in plan.aliases
+        if one.owner in stored
+    }
+    if derived:
+        order = sorted(derived, key=position.__getitem__)
+        record["derived"] = {n: _encode_derived(plan.names[n].window, derived[n], position[n]) for n in order}
+    record["stored"] = {
+        name: {"memory": one.alias_set, "memory_evidence": one.set_evidence}
+        for name, one in plan.names.items()
+        if one.is_owner and name in stored and (one.alias_set, one.set_evidence) != (name, "storage")
+    }
+    record["spans"] = sorted(plan.anonymous & stored)
+    if objects and not tree.is_flat(plan.objects, plan.order):
+        record["objects"] = tree.encode(tree.complete(plan.objects, plan.order), plan.order, runs=objects == "runs")
+        record["version"] = 3 if tree.needs_version_3(plan.objects) else record["version"]
+    if marks := _marks(plan, stored | record["aliases"].keys()):
+        record |= {"version": 3, **marks}
+    said = any(record[key] for key in ("aliases", "stored", "spans"))
+    if not said and not marks and not {"objects", "derived"} & record.keys():
+        return ""
+    return json.dumps(record, separators=(",", ":"))
+
+
+def _marks(plan: Plan, names: Collection[str]) -> dict[str, Any]:
+    """What torch knows of some of a plan's tensors: which ask for gradients, and which are more than plain ones."""
+    marks: dict[str, Any] = {}
+    if trainable := [name for name, one in plan.names.items() if one.requires_grad and name in names]:
+        marks["requires_grad"] = trainable
+    if kinds := {name: one.kind for name, one in plan.names.items() if one.kind and name in names}:
+        marks["kinds"] = kinds
+    return marks
+
+
+def _refuse_to_derive_much(plan: Plan, derived: Iterable[str], stored: Collection[str]) -> None:
+    """PlanError where a reader would take the record for a bomb."""
+    nbytes = sum(plan.names[name].window.nbytes for name in derived)
+    most = _most_derived(sum(target.nbytes for target in plan.targets if target.name in stored))
+    if nbytes > most:
+        raise PlanError(
+            f"{plan.source}: {nbytes} bytes would be derived in one file; a reader calculates at most {most}",
+            hint="leave out --fold-constants or --derive-casts; docs/alias-record.md says what a reader refuses",
+        )
+
+
+def _most_derived(stored_nbytes: int) -> int:
+    return max(MIN_DERIVED_NBYTES, DERIVED_PER_STORED * stored_nbytes)
+
+
+def _encode_alias(alias: Alias, relation: str, position: int) -> dict[str, Any]:
+    item: dict[str, Any] = {
+        "owner": alias.owner,
+        "memory": alias.alias_set,
+        "evidence": alias.evidence,
+        "relation": relation,
+        "dtype": alias.window.dtype.name,
+        "shape": alias.window.shape,
+        "strides": alias.window.strides,
+        "offset": alias.window.offset,
+        "position": position,
+    }
+    if alias.evidence == "content" and alias.alias_set != alias.name:
+        item["memory_evidence"] = alias.set_evidence
+    return item
+
+
+def _encode_derived(view: View, how: Derived, position: int) -> dict[str, Any]:
+    item: dict[str, Any] = {"dtype": view.dtype.name, "shape": view.shape, "position": position}
+    window = how.window
+    if window is None:
+        return item | {"constant": how.element.hex()}
+    place = {"owner": window.storage, "strides": window.strides, "offset": window.offset}
+    # of numbers that are equal in both types either could be stored: the record says what is done, not what could be
+    return item | {"cast": place | {"dtype": window.dtype.name, "lossless": bool(is_widened(window.dtype, view.dtype))}}
+
+
+def encode_modules(modules: Iterable[Module]) -> str:
+    """What is known of recurrent networks, as JSON text; empty where nothing is."""
+    items = [{k: _plain(v) for k in _MODULE_KEYS if (v := getattr(one, k))} for one in modules]
+    return json.dumps({"version": LAYOUTS_VERSION, "modules": items}, separators=(",", ":")) if items else ""
+
+
+def _plain(value: object) -> object:
+    """A field of a module as JSON has it."""
+    return dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
+
+
+LAYOUTS_VERSION = 1
+_MAPPINGS, _LISTS = ("tensors", "options"), ("unsure", "stacked")
+_MODULE_KEYS = ("at", "layout", "spec", *_MAPPINGS, "source", "parts", "shapes", "evidence", *_LISTS, "refused")
+
+
+def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...]:
+    """The recurrent networks that a file's metadata describes; FormatError where that text is damaged."""
+    if LAYOUTS_KEY not in metadata:
+        return ()
+    try:
+        record = strict_json.strict(metadata[LAYOUTS_KEY])
+        if type(record["version"]) is not int or record["version"] != LAYOUTS_VERSION:
+            raise ValueError(f"version {record['version']!r}, this program reads {LAYOUTS_VERSION}")
+        return tuple(_module(item) for item in record["modules"])
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise FormatError(
+            f"{where}: its record of layouts ({LAYOUTS_KEY!r}) is damaged: {type(error).__name__}: {error}",
+            hint="docs/layouts.md describes it; the tensors can still be read by the safetensors library",
+        ) from None
+
+
+def _module(item: Mapping[str, Any]) -> Module:
+    """One network; ValueError where a text is no text, or a mapping or a list is not made of texts, or of sizes."""
+    found: dict[str, Any] = {key: item[key] for key in _MODULE_KEYS if key in item}
+    if not found.get("layout"):  # what is empty is not written
+        raise ValueError("a network has no layout")
+    shapes = {name: tuple(shape) for name, shape in found.pop("shapes", {}).items()}
+    if not all(type(size) is int and size >= 0 for shape in shapes.values() for size in shape):
+        raise ValueError("shapes is not made of sizes")
+    for key, value in found.items():
+        texts = [text for pair in value.items() for text in pair] if key in _MAPPINGS else value
+        if not all(isinstance(text, str) for text in (texts if key in _MAPPINGS + _LISTS else [texts])):
+            raise ValueError(f"{key} is not made of texts")
+    found |= {key: tuple(found[key]) for key in _LISTS if key in found}
+    return Module(**{"at": "", **found, "shapes": shapes})
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a record, or flat pairs, make of the tensors that a file stores."""
+
+    entries: dict[str, Entry]
+    objects: Node | None
+    leftover: Mapping[str, str]
+    """The metadata that is the user's own."""
+    storages: Mapping[int, Storage] = field(default_factory=dict)
+    """Storages of what is derived."""
+
+
+def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) -> Names:
+    """Every name of a file, from its stored tensors and its metadata.
+
+    Where the full record stands, the flat pairs that repeat it are not looked at.  Where it does not, a flat pair
+    whose value is a stored tensor and whose key is none is a declared tie.
+    """
+    leftover = {key: text for key, text in metadata.items() if key not in (KEY, LAYOUTS_KEY)}
+    if KEY not in metadata:
+        pairs = {k: v for k, v in leftover.items() if reads_as_pairs({k: v}, stored)}
+        entries = declared({name: Entry(view) for name, view in stored.items()}, pairs)
+        return Names(entries, None, {k: v for k, v in leftover.items() if k not in pairs})
+    return decode_document(where, stored, document(where, metadata[KEY]), leftover)
+
+
+DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, StopIteration)
+"""What a record that is not as it should be can raise."""
+
+
+def damaged(where: str, error: BaseException) -> FormatError:
+    """The error for a record that is no record."""
+    what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    return FormatError(
+        f"{where}: its alias record (metadata key {KEY!r}) is damaged: {what}",
+        hint="docs/alias-record.md describes it; the stored tensors can still be read by the safetensors library",
+    )
+
+
+def document(where: str, text: str | bytes) -> dict[str, Any]:
+    """The record as JSON data; FormatError where it is none, or of a version that is not known."""
+    try:
+        record: dict[str, Any] = strict_json.strict(text, surrogates=True)
+    except ValueError as error:
+        raise damaged(where, ValueError(f"it is no JSON: {error}")) from None
+    if not isinstance(record, dict) or "version" not in record:
+        what = "has no 'version'" if isinstance(record, dict) else "is no JSON object"
+        raise damaged(where, ValueError(f"it {what}"))
+    version = record["version"]
+    if type(version) is not int or not 1 <= version <= VERSION:
+        raise FormatError(
+            f"{where}: its alias record has version {version!r}, this program reads 1 to {VERSION}",
+            hint="update paramtool",
+        )
+    return record
+
+
+def decode_document(
+    where: str, stored: Mapping[str, View], record: dict[str, Any], metadata: Mapping[str, str], whole: bool = False
+) -> Names:
+    """Every name that a record makes of stored tensors; `metadata` are the texts beside it, flat pairs among them.
+
+    `whole` says that these are all tensors of a checkpoint, and not perhaps those of one shard.
+    """
+    record_checks.form(where, record)
+    try:
+        derived, storages = _derived(where, stored, record.get("derived", {}))
+        entries = _recorded(where, stored, derived, record)
+        objects = _objects(record["objects"], entries, whole) if "objects" in record else None
+    except DAMAGE as error:
+        raise damaged(where, error) from None
+    aliases = record["aliases"]
+    own = {k: v for k, v in metadata.items() if not (k in aliases and aliases[k]["owner"] == v)}
+    return Names(entries, objects, own, storages)
+
+
+def _objects(data: Any, names: Iterable[str], whole: bool) -> Node:
+    try:
+        found = tree.decode(data, tuple(names), whole)
+        tree.check_attributes(found)
+        return found
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"objects: {error}") from None
+
+
+def declared(entries: Mapping[str, Entry], pairs: Mapping[str, str]) -> dict[str, Entry]:
+    """Flat pairs of other tools (`alias: owner`): the alias is its owner, by declaration."""
+    found = dict(entries)
+    for alias, owner in pairs.items():
+        link = found[owner].link or Link(owner, "storage")
+        found[owner] = found[owner]._replace(link=link)
+        found[alias] = found[owner]._replace(link=Link(link.alias_set, "declared", owner=link.owner or owner))
+    return found
+
+
+def _derived(
+    where: str, stored: Mapping[str, View], items: Mapping[str, Any]
+) -> tuple[dict[str, View], dict[int, Storage]]:
+    """What the record derives: {name: a window on a storage of its own}, and these storages."""
+    views: dict[str, View] = {}
+    storages: dict[int, Storage] = {}
+    number = max((int(view.storage) for view in stored.values()), default=-1)
+    for name, item in items.items():
+        number += 1
+        with _named(name):
+            _whole_numbers(item["shape"])
+            view = contiguous(number, DTYPES[item["dtype"]], item["shape"])
+            backing = _constant(item, view) if "constant" in item else _cast(where, name, item, stored)
+        views[name] = view
+        storages[number] = Storage(number, view.nbytes, backing)
+    _refuse_bomb(where, stored, views)
+    return views, storages
+
+
+def _refuse_bomb(where: str, stored: Mapping[str, View], derived: Mapping[str, View]) -> None:
+    """UnsafeError where a record derives far more than its file stores."""
+    nbytes = sum(view.nbytes for view in derived.values())
+    most = _most_derived(sum(view.nbytes for view in stored.values()))
+    if nbytes > most:
+        largest = max(derived, key=lambda name: derived[name].nbytes)
+        raise UnsafeError(
+            f"{where}: its alias record derives {nbytes} bytes, {derived[largest].nbytes} of them {largest!r:.200}; "
+            f"at most {most} are calculated from what it stores",
+            hint="the file is a bomb, or was changed; docs/alias-record.md says what is refused",
+        )
+
+
+def _constant(item: Mapping[str, Any], view: View) -> Constant:
+    element = bytes.fromhex(item["constant"])
+    if len(element) != view.dtype.block_bytes:
+        raise ValueError(f"repeats an element of {len(element)} bytes; {view.dtype.name} has {view.dtype.block_bytes}")
+    return Constant(element)
+
+
+def _cast(where: str, name: str, item: Mapping[str, Any], stored: Mapping[str, View]) -> Cast:
+    """The cast that a record describes; an error where its owner is not there, or nothing here casts so."""
+    place, dtype = item["cast"], DTYPES[item["dtype"]]
+    if place["owner"] not in stored:
+        raise _wrong(where, f"derives {name!r} from {place['owner']!r}, which is not stored")
+    owner = stored[place["owner"]]
+    window = _window(where, name, place | {"shape": item["shape"]}, owner)
+    if window.dtype != owner.dtype:
+        raise ValueError(f"is cast from {window.dtype.name}, and {place['owner']!r} is {owner.dtype.name}")
+    lossless = is_widened(window.dtype, dtype)
+    if lossless is None:
+        raise ValueError(f"is {dtype.name}, cast from {window.dtype.name}; no such cast is ever written")
+    if place["lossless"] is not lossless:
+        says = "lossless" if place["lossless"] else "not lossless"
+        raise ValueError(f"says that its cast from {window.dtype.name} to {dtype.name} is {says}")
+    return Cast(window, dtype, lossless)
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Say of which name an error is."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{name!r:.200}: {error}") from None
+
+
+def _wrong(where: str, what: str) -> FormatError:
+    return FormatError(f"{where}: its alias record {what}", hint="the file was changed after paramtool wrote it")
+
+
+def _recorded(
+    where: str, stored: Mapping[str, View], derived: Mapping[str, View], record: dict[str, Any]
+) -> dict[str, Entry]:
+    """Every name that the record makes of the stored tensors and of what it derives from them."""
+    record_checks.check(where, stored, record)
+    spans = set(record["spans"])
+    owners = {**stored, **derived}
+    said = record["stored"]
+    plain = [(name, _stored_entry(name, view, said)) for name, view in stored.items() if name not in spans]
+    aliases = [(name, _alias_entry(where, name, item, owners)) for name, item in record["aliases"].items()]
+    for name, view in derived.items():
+        entry = _stored_entry(name, view, said)
+        item = record["derived"][name]
+        link = replace(entry.link or _NOWHERE, position=item["position"], owner=item.get("cast", {}).get("owner", ""))
+        aliases.append((name, entry._replace(link=link)))
+    entries = in_order(plain, aliases)
+    if not {"requires_grad", "kinds"} & record.keys():
+        return entries
+    trainable = set(record["requires_grad"]) if "requires_grad" in record else None
+    kinds = record.get("kinds", {})
+    return {
+        name: entry._replace(requires_grad=None if trainable is None else name in trainable, kind=kinds.get(name, ""))
+        for name, entry in entries.items()
+    }
+
+
+def in_order(plain: Iterable[tuple[str, Entry]], aliases: Iterable[tuple[str, Entry]]) -> dict[str, Entry]:
+    """Names in the order of the source: aliases at the positions that their links say, the others in between."""
+    tensors = list(plain)
+    waiting = sorted(aliases, key=lambda item: item[1].link.position if item[1].link else 0, reverse=True)
+    tensors.reverse()
+    entries: dict[str, Entry] = {}
+    while tensors or waiting:
+        due = waiting and (not tensors or (waiting[-1][1].link or _NOWHERE).position <= len(entries))
+        name, entry = (waiting if due else tensors).pop()
+        entries[name] = entry
+    return entries
+
+
+_NOWHERE = Link("", "storage")
+
+
+def _stored_entry(name: str, view: View, said: Mapping[str, Any]) -> Entry:
+    item = said.get(name)
+    if item is None:
+        return Entry(view, link=Link(name, "storage"))
+    return Entry(view, link=Link(str(item["memory"]), str(item["memory_evidence"])))
+
+
+def _alias_entry(where: str, name: str, item: dict[str, Any], stored: Mapping[str, View]) -> Entry:
+    with _named(name):
+        window = _window(where, name, item, stored[item["owner"]])
+    evidence = item["memory_evidence"] if "memory_evidence" in item else item["evidence"]
+    if evidence not in ("storage", "declared", "content"):
+        raise ValueError(f"{name!r} has evidence {evidence!r}")
+    why = "storage" if evidence == "content" else evidence
+    link = Link(str(item["memory"]), why, item["position"], str(item["owner"]), item["evidence"] == "content")
+    return Entry(window, link=link)
+
+
+def _window(where: str, name: str, item: Mapping[str, Any], owner: View) -> View:
+    """The window on an owner that a record describes; FormatError where it reaches outside."""
+    _whole_numbers([*item["shape"], *item["strides"]])
+    window = View(0, DTYPES[item["dtype"]], item["offset"], tuple(item["shape"]), tuple(item["strides"]))
+    if window.byte_stop > owner.nbytes:
+        raise FormatError(
+            f"{where}: {name!r}: its window needs {window.byte_stop} bytes of {item['owner']!r}, "
+            f"which has {owner.nbytes}: the alias record is wrong"
+        )
+    return window.on(owner.storage, owner.byte_start + window.byte_start)
+
+
+def _whole_numbers(numbers: Iterable[object]) -> None:
+    if not all(type(number) is int for number in numbers):
+        raise ValueError("has a window that is not made of whole numbers")

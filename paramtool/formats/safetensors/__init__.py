@@ -1,0 +1,1 @@
+"""safetensors: one file, and shards with their index."""

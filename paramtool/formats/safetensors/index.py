@@ -1,0 +1,161 @@
+"""The index of a sharded output, and the alias record in it.
+
+    {"metadata": {"total_size": ..., "paramtool.aliases": TEXT}, "weight_map": {name: file}}
+
+Two forms.  Over shards that record their own aliases the text repeats their union, or says `{"in": "shards"}`.  Over
+plain shards, which several checkpoints may have in common, the record stands here in full (`{"in": "index", ...}`), or
+in a file beside the index where it would make the index too large.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from paramtool.errors import FormatError, UnsafeError, plural
+from paramtool.formats.files import open_source
+from paramtool.formats.folder.weight_names import WeightsName
+from paramtool.formats.output import OutputFile
+from paramtool.formats.record import codec as record
+from paramtool.model.plan import Plan
+from paramtool.model.storage import SourceFile
+
+MAX_INDEX_NBYTES = 10 << 20
+"""huggingface_hub refuses larger index files."""
+RECORD_FILE = "paramtool.aliases.json"
+"""Where the record stands when the index has no room for it."""
+MAX_RECORD_NBYTES = 256 << 20
+"""A larger file is not read as a record."""
+TOTAL_SIZE = "total_size"
+
+Linked = Mapping[str, tuple[str, str]]
+"""{target of a plan: (file, name in it)}, for tensors of files that no name of the index stands in."""
+
+
+# --- writing ---------------------------------------------------------------------------------------------------
+
+
+def over_shards(plan: Plan, weight_map: Mapping[str, str], name: str) -> OutputFile:
+    """The index over shards that hold their own records: with their union while the index stays small."""
+    text = record.encode(plan, {t.name for t in plan.targets}, objects="")
+    names = sum(len(t.name) + 60 for t in plan.targets)
+    pairs = not text and record.reads_as_pairs(plan.index_metadata, weight_map)
+    if pairs or (text and len(text) + names > MAX_INDEX_NBYTES // 2):
+        text = _text({"version": 1, "in": "shards"})
+    metadata = {**plan.index_metadata, TOTAL_SIZE: plan.nbytes} | ({record.KEY: text} if text else {})
+    return _index(name, metadata, {target.name: weight_map[target.name] for target in plan.targets})
+
+
+def over_plain_shards(
+    plan: Plan, weight_map: Mapping[str, str], linked: Linked, name: WeightsName
+) -> tuple[OutputFile, ...]:
+    """The index over plain shards, last, with the whole record in it or in a file before it.
+
+    A target of the plan stands in a file of `weight_map`, or under another name in one of `linked`.
+    """
+    record.refuse_own_keys(plan)
+    stored = [target for target in plan.targets if target.name not in linked]
+    metadata = dict(plan.index_metadata)
+    taken = metadata.keys() | record.RESERVED | {TOTAL_SIZE}
+    pairs = record.flat_pairs(plan, (a for a in plan.aliases if a.owner not in linked))
+    metadata |= {TOTAL_SIZE: sum(target.nbytes for target in stored)}
+    metadata |= {alias: owner for alias, owner in pairs.items() if alias not in taken}
+    if modules := record.encode_modules(plan.modules):
+        metadata[record.LAYOUTS_KEY] = modules
+    files = {target.name: weight_map[target.name] for target in stored}
+    text = _whole_record(plan, linked)
+    whole = _index(name.index, metadata | ({record.KEY: text} if text else {}), files)
+    if not text or whole.nbytes <= MAX_INDEX_NBYTES:
+        return (whole,)
+    pointer = _text({"version": 1, "in": RECORD_FILE})
+    return (
+        OutputFile(RECORD_FILE, (f"{text}\n".encode(),)),
+        _index(name.index, metadata | {record.KEY: pointer}, files),
+    )
+
+
+def _index(name: str, metadata: Mapping[str, Any], weight_map: Mapping[str, str]) -> OutputFile:
+    text = json.dumps({"metadata": metadata, "weight_map": weight_map}, indent=2, ensure_ascii=False)
+    return OutputFile(name, (f"{text}\n".encode(),))
+
+
+def _whole_record(plan: Plan, linked: Linked) -> str:
+    """Everything that plain shards do not say; empty where there is nothing."""
+    text = record.encode(plan, {target.name for target in plan.targets}, objects="runs")
+    found: dict[str, Any] = json.loads(text or record.NOTHING)
+    for item in found["aliases"].values():
+        if item["owner"] in linked:
+            item["file"], item["owner"] = linked[item["owner"]]
+    more: dict[str, Any] = {}
+    if files := sorted({file for file, _ in linked.values()}):
+        more["files"] = files
+    if metadata := {key: value for key, value in plan.metadata.items() if key != "format"}:
+        more["metadata"] = metadata  # `format` stands in the shards
+    if not text and not more and not record.reads_as_pairs(plan.index_metadata, {t.name for t in plan.targets}):
+        return ""
+    version = found.pop("version")
+    return _text({"version": version, "in": "index", **more, **found})
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def read_record(path: str, metadata: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[SourceFile, ...]] | None:
+    """The record that speaks for the shards of the index at `path`, with the file that it was read from, if not it.
+
+    None where the shards speak for themselves.  FormatError where it is damaged, UnsafeError where it names files
+    elsewhere.
+    """
+    if record.KEY not in metadata:
+        return None
+    found = _document(path, metadata[record.KEY])
+    if "in" not in found or found["in"] == "shards":
+        return None
+    files: tuple[SourceFile, ...] = ()
+    if found["in"] != "index":
+        beside = os.path.join(os.path.dirname(path), plain_names(path, [found["in"]])[0])
+        file, source = open_source(beside)
+        with file:
+            if source.nbytes > MAX_RECORD_NBYTES:
+                raise FormatError(
+                    f"{beside}: is a record of {source.nbytes} bytes; expected at most {MAX_RECORD_NBYTES}"
+                )
+            found, files = record.document(beside, file.read(source.nbytes)), (source,)
+        if found.get("in") != "index":
+            raise FormatError(f"{beside}: is named as the record of {path}, and says that it is none ('in': 'index')")
+    return found, files
+
+
+def _document(path: str, text: object) -> dict[str, Any]:
+    if not isinstance(text, str):
+        raise record.damaged(path, TypeError("it is no text"))
+    return record.document(path, text)
+
+
+def plain_names(path: str, names: object) -> list[str]:
+    """Names of files that stand beside an index; UnsafeError where one does not, FormatError where one is no name."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise FormatError(f"{path}: {names!r:.100} are no names of files")
+    outside = sorted({name for name in names if not is_plain_name(name)})
+    if outside:
+        raise UnsafeError(
+            f"{path}: names {plural(len(outside), 'file')} outside its own folder or with odd names: "
+            + ", ".join(repr(name) for name in outside[:5]),
+            hint="an index may only name files that stand beside it",
+        )
+    return names
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name can only mean a file beside the index, on every system.
+
+    >>> [is_plain_name(n) for n in ("model-1.safetensors", "../x", "/etc/passwd", "C:x", "a\\\\b", "", "..")]
+    [True, False, False, False, False, False, False]
+    """
+    return name not in {"", ".", ".."} and not any(c in "/\\:\0" or ord(c) < 32 for c in name)

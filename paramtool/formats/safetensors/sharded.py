@@ -1,0 +1,200 @@
+"""Sharded checkpoints: an index that says which file holds which name.
+
+    model.safetensors.index.json      {"metadata": {"total_size": ...}, "weight_map": {name: file}}
+    model-00001-of-00002.safetensors  ...
+
+An index may only name files that stand beside it.  A shard may be a link to a regular file, as in a hub's cache.
+Everything that is wrong with an index and its shards is gathered and reported together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError, plural, some
+from paramtool.formats import strict_json
+from paramtool.formats import tree as _tree
+from paramtool.formats.record import checks as record_checks
+from paramtool.formats.record import codec as record
+from paramtool.formats.safetensors._plain_shards import Said, check_plain, linked_files, spoken_for
+from paramtool.formats.safetensors._shards import NAME, Renumber, merge_metadata, own_metadata
+from paramtool.formats.safetensors.index import plain_names, read_record
+from paramtool.model import objects
+from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.objects import EMPTY, Node
+from paramtool.model.storage import SourceFile, Storage
+
+
+def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
+    """One checkpoint over all the shards that an index names."""
+    weight_map, index_metadata, source = _read_index(path)
+    recorded = read_record(path, index_metadata)
+    if recorded is None:
+        shards = _read_shards(path, weight_map, (), read_shard)
+        _check_records(path, index_metadata, shards)
+        return _merge(source, weight_map, index_metadata, shards)
+    document, files = recorded
+    linked = linked_files(path, document, weight_map)
+    shards = _read_shards(path, weight_map, linked, read_shard)
+    check_plain(path, weight_map, shards, linked)
+    return spoken_for(Said(source, weight_map, index_metadata, document, files), shards, linked)
+
+
+def _check_records(path: str, index_metadata: Mapping[str, Any], shards: Mapping[str, Checkpoint]) -> None:
+    """Defects where the records of shards clash, or lack a name that the index's has."""
+    links = {n: e.link.position for shard in shards.values() for n, e in shard.entries.items() if e.link}
+    text = index_metadata.get(record.KEY)
+    document = record.document(path, text) if isinstance(text, str) else {}
+    record_checks.form(path, document, ())
+    placed = {name: position for name, position in links.items() if position >= 0}
+    defects = list(record_checks.shards(document, placed))
+    if defects:
+        raise Defects(path, defects, record_checks.CHANGED)
+
+
+def _check_trees(path: str, shards: Mapping[str, Checkpoint], entries: Mapping[str, Entry]) -> None:
+    """Defects where the objects that a shard records have a tensor that no shard has."""
+    trees = {file: shard.objects for file, shard in shards.items() if shard.producer == "paramtool"}
+    stray = [(f, name) for f, tree in trees.items() for name in objects.tensor_names(tree) if name not in entries]
+    if stray:
+        what = "the objects of its alias record have a tensor"
+        lines = [f"{file}: {what} {name!r:.200}, which no shard has" for file, name in stray]
+        raise Defects(path, lines, record_checks.CHANGED)
+
+
+def _read_shards(
+    path: str, weight_map: Mapping[str, str], linked: Iterable[str], read_shard: Callable[[str], Checkpoint]
+) -> dict[str, Checkpoint]:
+    """{file: what it holds} of every shard; Defects lists all that is wrong with them."""
+    folder = os.path.dirname(path)
+    defects: list[str] = []
+    hints: list[str] = []
+    asked: list[Any] = []
+    shards: dict[str, Checkpoint] = {}
+    for file in dict.fromkeys([*weight_map.values(), *linked]):
+        try:
+            shards[file] = read_shard(os.path.join(folder, file))
+        except UnsafeError as error:
+            refused = UnsafeError(f"{path}: {error}", error.hint)
+            refused.asked = error.asked
+            raise refused from None
+        except ParamtoolError as error:
+            defects.append(str(error))
+            hints.append(error.hint)
+            asked += error.asked
+    defects += _name_defects(weight_map, {file: shard for file, shard in shards.items() if file not in linked})
+    if defects:
+        found = Defects(path, defects, hint="; ".join(dict.fromkeys(h for h in hints if h)))
+        found.asked = (*asked, *(unknown for shard in shards.values() for unknown in shard.unknown))
+        raise found
+    return shards
+
+
+def _read_index(path: str) -> tuple[dict[str, str], dict[str, Any], SourceFile]:
+    index, source = strict_json.strict_file(path, "an index", strict_json.MAX_INDEX_NBYTES)
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise FormatError(f"{path}: has no weight_map of names and files; it is no index of a sharded checkpoint")
+    plain_names(path, list(weight_map.values()))
+    metadata = index.get("metadata")
+    return weight_map, metadata if isinstance(metadata, dict) else {}, source
+
+
+def _name_defects(weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint]) -> list[str]:
+    """Names that the index promises and the shard lacks, and names that stand in two shards."""
+    absent: dict[str, list[str]] = {}
+    for name, file in weight_map.items():
+        if file in shards and name not in shards[file].entries and not _is_span(shards[file], name):
+            absent.setdefault(file, []).append(name)
+    places: dict[str, list[str]] = {}
+    for file, shard in shards.items():
+        for name in shard.entries:
+            places.setdefault(name, []).append(file)
+    defects = [f"{file}: lacks {some(names, 3)}, which the index says it holds" for file, names in absent.items()]
+    twice = {name: files for name, files in places.items() if len(files) > 1}
+    defects += [f"{name!r}: stands in {' and '.join(files)}" for name, files in twice.items()]
+    return defects
+
+
+def _is_span(shard: Checkpoint, name: str) -> bool:
+    """Whether a name of the index is a stored span, which is no tensor's name."""
+    return name.startswith("paramtool.span/") and shard.producer == "paramtool"
+
+
+def _merge(
+    index: SourceFile,
+    weight_map: Mapping[str, str],
+    index_metadata: Mapping[str, Any],
+    shards: Mapping[str, Checkpoint],
+) -> Checkpoint:
+    storages: dict[int, Storage] = {}
+    entries: dict[str, Entry] = {}
+    first = 0
+    for shard in shards.values():
+        numbers = Renumber(first)
+        first += max(shard.storages, default=-1) + 1
+        storages |= {numbers.first + n: numbers.storage(s) for n, s in shard.storages.items()}
+        entries |= {name: numbers.entry(entry) for name, entry in shard.entries.items()}
+    trees = [shard.objects for shard in shards.values()]
+    _check_trees(index.path, shards, entries)
+    metadata, notes = merge_metadata(shards)
+    entries = _declared(entries, index_metadata)
+    extra = [n for n, e in entries.items() if n not in weight_map and not e.link]
+    if extra:
+        notes.append(f"{plural(len(extra), 'tensor')} in a shard and not in the index: {some(extra, 3)}")
+    tree = _merge_trees(trees)
+    roles = _tree.roles(tree)
+    return Checkpoint(
+        format=f"{NAME} {next(iter(shards.values())).format}" if shards else NAME,
+        files=(index, *(file for shard in shards.values() for file in shard.files)),
+        storages=storages,
+        entries={n: e._replace(role=roles.get(n, e.role)) for n, e in _order(entries, weight_map).items()},
+        objects=tree,
+        sections=_tree.sections(tree),
+        metadata=metadata,
+        index_metadata=own_metadata(index_metadata, entries),
+        producer=next((shard.producer for shard in shards.values() if shard.producer), ""),
+        unknown=tuple(unknown for shard in shards.values() for unknown in shard.unknown),
+        notes=(*notes, *(note for shard in shards.values() for note in shard.notes)),
+        modules=tuple(module for shard in shards.values() for module in shard.modules),
+    )
+
+
+def _order(entries: Mapping[str, Entry], weight_map: Mapping[str, str]) -> dict[str, Entry]:
+    """The index's order; names that it lacks behind, recorded aliases at their recorded positions."""
+    rank = {name: k for k, name in enumerate(weight_map)}
+    placed = [(name, entry) for name, entry in entries.items() if entry.link and entry.link.position >= 0]
+    plain = [(name, entry) for name, entry in entries.items() if not (entry.link and entry.link.position >= 0)]
+    plain.sort(key=lambda item: rank.get(item[0], len(rank)))
+    return record.in_order(plain, placed)
+
+
+def _declared(entries: Mapping[str, Entry], index_metadata: Mapping[str, Any]) -> dict[str, Entry]:
+    """Flat pairs in an index, which huggingface_hub writes there: the alias is its owner, by declaration.
+
+    Where paramtool wrote the index, the shards hold the record, and every name is there already.
+    """
+    if record.KEY in index_metadata:
+        return dict(entries)
+    pairs = {
+        alias: owner
+        for alias, owner in index_metadata.items()
+        if alias not in entries and isinstance(owner, str) and owner in entries
+    }
+    return record.declared(entries, pairs)
+
+
+def _merge_trees(trees: list[Node]) -> Node:
+    """The one tree that says more than names, or all such trees by shard."""
+    telling = [tree for tree in trees if not (isinstance(tree, objects.Mapping) and _only_tensors(tree))]
+    if not telling:
+        return EMPTY
+    if len(telling) == 1:
+        return telling[0]
+    return objects.Mapping("dict", tuple((k, tree) for k, tree in enumerate(telling)))
+
+
+def _only_tensors(tree: objects.Mapping) -> bool:
+    return tree.attributes is None and all(isinstance(child, objects.TensorRef) for _, child in tree.items)

@@ -1,0 +1,178 @@
+"""Writing safetensors: one file, or shards with their index, in the order and alignment of the library's own writer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from paramtool.errors import PlanError, UsageError, listed, plural
+from paramtool.formats import tree
+from paramtool.formats.folder.weight_names import WeightsName
+from paramtool.formats.output import OutputFile
+from paramtool.formats.record import codec as record
+from paramtool.formats.safetensors import index
+from paramtool.formats.safetensors.dtypes import CODE_OF
+from paramtool.formats.safetensors.read import HEADER_LENGTH, METADATA
+from paramtool.formats.sniff import MAX_SAFETENSORS_HEADER
+from paramtool.model.plan import Plan, Target
+
+SHARD_HEADER_NBYTES = 80_000_000
+"""A shard is closed before its header comes near the limit."""
+ALIGN = 8
+"""Tensor data begins at a multiple of so many bytes, as the safetensors library's own writer has it."""
+MAX_ALIGN = 65536
+"""The largest page that processors in use have."""
+
+
+def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
+    """Of {name: dtype} the names that this format has no form for, each with the reason."""
+    reasons = {}
+    for name, dtype in dtypes.items():
+        if dtype not in CODE_OF:
+            reasons[name] = f"safetensors has no {dtype}"
+        elif name == METADATA:
+            reasons[name] = "safetensors keeps this name for itself"
+        elif not _is_utf8(name):
+            reasons[name] = "the name cannot be written in UTF-8"
+    return reasons
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def lay_out(plan: Plan, align: int = ALIGN) -> tuple[OutputFile, ...]:
+    """One safetensors file for a plan; `align` as for `shard`."""
+    refuse(plan)
+    return (shard("", plan.targets, _metadata_for(plan, plan.targets, shard=None), align),)
+
+
+def lay_out_sharded(plan: Plan, max_shard_nbytes: int, name: WeightsName, align: int = ALIGN) -> tuple[OutputFile, ...]:
+    """Shards of at most `max_shard_nbytes` of tensor data (one tensor may be larger), and their index, last.
+
+    The names, `weight_map` and `total_size` are what transformers, accelerate and huggingface_hub read.
+    """
+    refuse(plan)
+    shards = list(split(plan.targets, max_shard_nbytes, _alias_cost(plan)))
+    files = []
+    weight_map: dict[str, str] = {}
+    for k, targets in enumerate(shards):
+        file = name.shard(k, len(shards))
+        files.append(shard(file, targets, _metadata_for(plan, targets, shard=k), align))
+        weight_map |= {target.name: file for target in targets}
+    return (*files, index.over_shards(plan, weight_map, name.index))
+
+
+def _alias_cost(plan: Plan) -> dict[str, int]:
+    """{target: about how many bytes of the header its aliases take}."""
+    cost: dict[str, int] = {}
+    for alias in plan.aliases:
+        cost[alias.owner] = cost.get(alias.owner, 0) + 2 * len(alias.name) + len(alias.owner) + 400
+    return cost
+
+
+def split(
+    targets: Iterable[Target], max_nbytes: int, alias_cost: Mapping[str, int] = MappingProxyType({})
+) -> Iterable[tuple[Target, ...]]:
+    """Targets in order, cut where a shard would grow beyond its size or its header beyond the limit."""
+    shard: list[Target] = []
+    size = header = 0
+    for target in targets:
+        cost = len(target.name) + 120 + alias_cost.get(target.name, 0)
+        if shard and (size + target.nbytes > max_nbytes or header + cost > SHARD_HEADER_NBYTES):
+            yield tuple(shard)
+            shard, size, header = [], 0, 0
+        shard.append(target)
+        size += target.nbytes
+        header += cost
+    yield tuple(shard)
+
+
+def _metadata_for(plan: Plan, targets: Iterable[Target], shard: int | None) -> dict[str, str]:
+    """A file's metadata: the user's own, `format`, flat pairs where their key is free, and the record."""
+    record.refuse_own_keys(plan)
+    stored = {target.name for target in targets}
+    aliases = [alias for alias in plan.aliases if alias.owner in stored]
+    metadata = {"format": "pt"} | dict(plan.metadata)
+    taken = metadata.keys() | record.RESERVED
+    metadata |= {k: v for k, v in record.flat_pairs(plan, aliases).items() if k not in taken}
+    objects = {None: "runs", 0: "explicit"}.get(shard, "")
+    text = record.encode(plan, stored, objects, first=not shard)
+    if text or record.reads_as_pairs(metadata, stored):
+        metadata[record.KEY] = text or record.NOTHING
+    if not shard and (text := record.encode_modules(plan.modules)):
+        metadata[record.LAYOUTS_KEY] = text
+    return metadata
+
+
+def taken_flat_pairs(plan: Plan) -> list[str]:
+    """Aliases whose flat pair is left out, because the user's metadata has that key."""
+    taken = plan.metadata.keys() | record.RESERVED
+    return [alias for alias in record.flat_pairs(plan, plan.aliases) if alias in taken]
+
+
+def refuse(plan: Plan) -> None:
+    """PlanError where a plan holds what this format has no form for."""
+    if refused := refusals(plan.dtypes()):
+        lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
+        head = f"{plan.source}: no form in safetensors for {plural(len(refused), 'tensor')}:"
+        hint = "dedup --skip-unsupported leaves them out; -o NAME.pt has a form for every type of torch"
+        raise PlanError(listed(head, lines), hint=hint)
+
+
+def shard(name: str, targets: Iterable[Target], metadata: Mapping[str, str], align: int = ALIGN) -> OutputFile:
+    """Header and data of one file: the header in the order of the targets.
+
+    The data begins at a multiple of `align` bytes of the file.  It stands by falling size of element, so that every
+    tensor is aligned for its type; with pages to align for, tensors of whole pages come first and all begin on one.
+    """
+    targets = tuple(targets)
+    placed = sorted(targets, key=lambda target: _rank(target, align))
+    begin = {}
+    reach = 0
+    for target in placed:
+        begin[target.name] = reach
+        reach += target.nbytes
+    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    for target in targets:
+        start = begin[target.name]
+        offsets = [start, start + target.nbytes]
+        header[target.name] = {
+            "dtype": CODE_OF[target.dtype.name],
+            "shape": target.shape,
+            "data_offsets": offsets,
+        }
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-(HEADER_LENGTH.size + len(text)) % align)
+    if len(text) > MAX_SAFETENSORS_HEADER:
+        raise PlanError(
+            f"the header would have {len(text)} bytes; safetensors allows {MAX_SAFETENSORS_HEADER}",
+            hint="--max-shard-size 5GB splits it",
+        )
+    return OutputFile(name, (HEADER_LENGTH.pack(len(text)) + text, *placed))
+
+
+def _rank(target: Target, align: int) -> tuple[bool, int]:
+    """Where a tensor stands among the others: whole pages first, then by falling size of element."""
+    in_pages = align > ALIGN and target.nbytes % align == 0
+    return not in_pages, -target.dtype.block_bytes if target.dtype.block_elements == 1 else 0
+
+
+def check_align(align: int) -> None:
+    """UsageError where tensor data cannot be asked to begin at a multiple of so many bytes."""
+    if not ALIGN <= align <= MAX_ALIGN or align & (align - 1):
+        raise UsageError(
+            f"align is {align}; expected a power of two from {ALIGN} to {MAX_ALIGN}",
+            hint="--align 4096: the pages of most machines, and the blocks of most file systems",
+        )
+
+
+def left_out_objects(plan: Plan) -> Iterable[str]:
+    """What the record leaves out of the tree of objects."""
+    return tree.left_out(plan.objects)

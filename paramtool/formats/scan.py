@@ -1,0 +1,321 @@
+"""What pickles in a file would call, whatever the file is: run by the closed machine, and nothing else looked at.
+
+    a pickle, also one that breaks off, and those behind it       protocols 0 to 5, Python 2's as well
+    a zip archive, also one that its own reader refuses           every member that is a pickle
+    a tar archive                                                 every member that is a pickle
+    a NumPy array of objects                                      the pickle behind its header
+    gzip, zlib, bzip2, xz                                         what they expand to, up to a limit
+
+No file is taken for a pickle by its name or first byte: it is run, and what is no pickle breaks at its first bytes.
+Text could break after something that looks like a call; so calls of a pickle that breaks off, and does not begin as
+protocols 2 to 5 do, count only where they are of DANGEROUS names.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+from paramtool.errors import ParamtoolError
+from paramtool.formats import policy, sniff
+from paramtool.formats.files import Contents, open_source
+from paramtool.formats.pickle.opcodes import DEFAULT_LIMITS, attempt
+from paramtool.formats.pickle.values import Instance, Use
+from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN
+from paramtool.formats.zip import directory as zip_directory
+from paramtool.model.checkpoint import Unknown
+from paramtool.model.storage import SourceFile
+
+if TYPE_CHECKING:
+    from paramtool.formats.files import Buffer
+
+MAX_PICKLES = 1000
+"""The most consecutive pickles of a file that are run."""
+MAX_HEADERS = 20_000
+"""The most members of a damaged archive that are looked at."""
+MAX_EXPANDED_NBYTES = 64 << 20
+MAX_MEMBER_NBYTES = 512 << 20
+MAX_WALKED_NBYTES = 1 << 30
+"""How far a damaged archive is searched for members; torch writes its pickle at the front."""
+MAX_DEPTH = 3
+"""Archives inside archives, and pickles inside pickles."""
+NAME = re.compile(r"[\w.<>]{1,400}")
+STORAGES = re.compile(r"[^/]*/(data|constants)/[^/]*|[^/]*/\.data/.*|[^/]*/(version|byteorder)")
+"""Members of torch's archives that are bytes of tensors, and those that are never pickles."""
+
+
+@dataclass
+class Work:
+    """What may still be done for one file: bytes of pickles that are run, and bytes that are inflated.
+
+    A damaged archive may say that all of its members are one, and every byte of it may be a pickle's first.
+    """
+
+    left: int
+    ended: bool = True
+    """Whether that was enough so far."""
+
+    @classmethod
+    def of(cls, nbytes: int) -> Work:
+        """For a file of so many bytes."""
+        return cls(max(MIN_WORK_NBYTES, WORK_PER_BYTE * nbytes))
+
+    def spend(self, nbytes: int) -> None:
+        """Take off what was done."""
+        self.left -= nbytes
+        self.ended = self.ended and self.left > 0
+
+
+MIN_WORK_NBYTES = 16 << 20
+WORK_PER_BYTE = 16
+
+
+class Scanned(NamedTuple):
+    """What was found in a file."""
+
+    unknown: tuple[Unknown, ...]
+    """Names that its pickles ask for and the tables do not know."""
+    is_pickle: bool
+    """Whether the file itself is a sound pickle."""
+    ended: bool = True
+    """Whether everything was looked through; limits end bombs, and pickles of more than 512 MiB."""
+
+
+NOTHING = Scanned((), False)
+
+
+def scan(path: str) -> tuple[Unknown, ...]:
+    """What the pickles of a file ask for; nothing where the file cannot be read, or holds none."""
+    return scan_file(path).unknown
+
+
+def scan_file(path: str) -> Scanned:
+    """The same, and whether the file is a pickle."""
+    try:
+        file, source = open_source(path)
+        with file:
+            return _looked_through(file, source) if source.nbytes else NOTHING
+    except (ParamtoolError, OSError):  # what cannot be read is said by whoever reads it
+        return NOTHING
+
+
+def _looked_through(file: BinaryIO, source: SourceFile) -> Scanned:
+    path = source.path
+    if sniff.is_zip(file.read(4)):
+        try:
+            members = zip_directory.read_directory(file, path)
+        except ParamtoolError:
+            members = ()
+        names = [member for member in members if not STORAGES.fullmatch(member.name)]
+        work = Work.of(source.nbytes)
+        if members:
+            found = _merged(tuple(one for member in names for one in scan_member(file, member, path, work)))
+            return Scanned(found, False, work.ended)
+    return scan_bytes(Contents(file, source.nbytes))
+
+
+def scan_bytes(data: Buffer) -> Scanned:
+    """What the bytes of a file ask for, whatever they are."""
+    work = Work.of(len(data))
+    found = _scanned(data, MAX_DEPTH, work)
+    return found._replace(ended=found.ended and work.ended)
+
+
+def scan_member(file: BinaryIO, member: zip_directory.Member, path: str, work: Work) -> tuple[Unknown, ...]:
+    """What a member of a sound archive asks for; nothing where it cannot be read, or not within what may be done."""
+    if member.method != zip_directory.STORED:
+        work.spend(member.nbytes)
+    if work.left <= 0:
+        return ()
+    try:
+        data = zip_directory.read_member(file, member, path, MAX_MEMBER_NBYTES, MAX_MEMBER_NBYTES)
+    except ParamtoolError:
+        return ()
+    return _scanned(data, MAX_DEPTH - 1, work).unknown
+
+
+def _scanned(data: Buffer, depth: int, work: Work) -> Scanned:
+    """What some bytes ask for."""
+    if not depth or not len(data):
+        return NOTHING
+    head = data[:512]
+    if sniff.is_zip(head):
+        return Scanned(_merged(tuple(_walked_zip(data, depth, work))), False)
+    if head.startswith(sniff.NUMPY_MAGIC):
+        start = data.find(b"\n", 0, 1 << 20) + 1  # the header ends with a newline (numpy/lib/_format_impl.py)
+        return Scanned(_pickles(data, start, depth, work).unknown if start else (), False)
+    if made := _expanded(data, head, work):
+        return Scanned(_scanned(made, depth - 1, work).unknown, False)
+    found = _pickles(data, 0, depth, work)
+    if head[257:262] == sniff.TAR_MAGIC:
+        return Scanned(_merged((*found.unknown, *_walked_tar(data, depth, work))), found.is_pickle)
+    return found
+
+
+def _merged(found: tuple[Unknown, ...]) -> tuple[Unknown, ...]:
+    return policy.merged(found)
+
+
+# --- pickles ------------------------------------------------------------------------------------------------------
+
+
+def _pickles(data: Buffer, at: int, depth: int, work: Work) -> Scanned:
+    """What the pickles ask for that stand one behind the other."""
+    found: list[Unknown] = []
+    first = stop = -1
+    for number in range(MAX_PICKLES):
+        if work.left <= 0:
+            break
+        inner: list[Unknown] = []
+        limits = replace(DEFAULT_LIMITS, max_nbytes=min(DEFAULT_LIMITS.max_nbytes, work.left))
+        uses, stop, ran = attempt(data, at, _held(inner, depth, work), _persistent, limits, KNOWN)
+        work.spend(ran + SPENT_EACH)
+        if number == 0:
+            first = stop
+        marked = data[at : at + 1] == b"\x80" and data[at + 1 : at + 2] in PROTOCOLS
+        found += (_unknown(use) for use in uses if _counts(use, marked or stop > 0))
+        found += inner
+        if stop <= 0 or stop >= len(data):
+            break
+        at = stop
+    return Scanned(_merged(tuple(found)), first > 0, stop != -2)
+
+
+SPENT_EACH = 32
+"""A pickle costs some time, however short it is."""
+PROTOCOLS = {bytes([number]) for number in range(2, 6)}
+
+
+def _counts(use: Use, sound: bool) -> bool:
+    dangerous = use.called and policy.is_dangerous(use.path)
+    return bool(NAME.fullmatch(use.path.removesuffix("()"))) and (sound or dangerous)
+
+
+def _unknown(use: Use) -> Unknown:
+    return Unknown(use.path, use.called, use.arguments)
+
+
+def _persistent(pid: object) -> object:
+    return Instance("persistent", (), False)
+
+
+def _held(inner: list[Unknown], depth: int, work: Work) -> Mapping[str, Callable[..., object]]:
+    """What is known makes objects that only hold; bytes that torch pickles inside a pickle are looked through.
+
+    A storage that `pickle.dump` writes is `torch.storage._load_from_bytes(b)`, which loads `b` (torch/storage.py).
+    """
+
+    def within(raw: object) -> Instance:
+        if not isinstance(raw, bytes):
+            raise ValueError("no bytes")
+        inner.extend(_scanned(raw, depth - 1, work).unknown if depth > 1 else (Unknown(LOAD, True, "(...)"),))
+        return Instance(LOAD, (), False)
+
+    return {**_HELD, LOAD: within}
+
+
+def _hold(path: str) -> Callable[..., Instance]:
+    def make(*args: object, **kwargs: object) -> Instance:
+        return Instance(path, args, False)
+
+    return make
+
+
+LOAD = "torch.storage._load_from_bytes"
+_HELD = {path: _hold(path) for path in CONSTRUCTORS}
+
+
+# --- archives that nothing else reads -----------------------------------------------------------------------------
+
+
+def _walked_zip(data: Buffer, depth: int, work: Work) -> Iterator[Unknown]:
+    """The members of a zip archive by their local headers, whatever its directory says."""
+    at = -1
+    for _ in range(MAX_HEADERS):
+        at = data.find(zip_directory.LOCAL_SIGNATURE, at + 1, MAX_WALKED_NBYTES)
+        if at < 0 or at + zip_directory.LOCAL.size > len(data) or work.left <= 0:
+            return
+        fields = zip_directory.LOCAL.unpack(data[at : at + zip_directory.LOCAL.size])
+        method, name_nbytes, extra_nbytes = fields[3], fields[9], fields[10]
+        name = bytes(data[at + zip_directory.LOCAL.size : at + zip_directory.LOCAL.size + name_nbytes]).decode(
+            "latin-1"
+        )
+        start = at + zip_directory.LOCAL.size + name_nbytes + extra_nbytes
+        if STORAGES.fullmatch(name) or start >= len(data):
+            continue
+        if method == zip_directory.DEFLATED:
+            yield from _scanned(_inflated(data, start, -15, work), depth - 1, work).unknown
+        elif depth > 1:
+            yield from _pickles(data, start, depth, work).unknown
+
+
+def _walked_tar(data: Buffer, depth: int, work: Work) -> Iterator[Unknown]:
+    """The members of a tar archive: a header of 512 bytes with the size in octal, then the bytes (POSIX ustar)."""
+    at = 0
+    for _ in range(MAX_HEADERS):
+        digits = bytes(data[at + 124 : at + 136]).strip(b" \0")
+        if at + 512 > len(data) or not digits or not set(digits) <= set(b"01234567") or work.left <= 0:
+            return
+        nbytes = int(digits, 8)
+        start = at + 512
+        if nbytes and depth > 1:
+            yield from _pickles(data, start, depth, work).unknown
+        at = start + (nbytes + 511) // 512 * 512
+
+
+def _expanded(data: Buffer, head: bytes, work: Work) -> bytes:
+    """The first bytes of what a compressed file expands to; none where it is not one."""
+    if head.startswith(b"\x1f\x8b"):
+        return _inflated(data, 0, 31, work)
+    if head[:1] == b"x" and head[1:2] in (b"\x01", b"\x5e", b"\x9c", b"\xda"):
+        return _inflated(data, 0, 15, work)
+    if head.startswith(b"BZh"):
+        import bz2
+
+        return _through(bz2.BZ2Decompressor(), data, work)
+    if head.startswith(b"\xfd7zXZ\0"):
+        import lzma
+
+        return _through(lzma.LZMADecompressor(memlimit=256 << 20), data, work)
+    return b""
+
+
+def _inflated(data: Buffer, start: int, wbits: int, work: Work) -> bytes:
+    """Deflated bytes, up to the limit; none where they are damaged from the start."""
+    machine = zlib.decompressobj(wbits)
+    made = bytearray()
+    at = start
+    try:
+        most = min(MAX_EXPANDED_NBYTES, work.left)
+        while (at < len(data) or machine.unconsumed_tail) and not machine.eof and len(made) < most:
+            step = machine.unconsumed_tail or data[at : at + STEP]
+            at += 0 if machine.unconsumed_tail else STEP
+            made += machine.decompress(step, STEP)
+    except zlib.error:
+        pass
+    work.spend(len(made) + SPENT_EACH)
+    return bytes(made)
+
+
+def _through(machine: Any, data: Buffer, work: Work) -> bytes:
+    made = bytearray()
+    at = 0
+    try:
+        most = min(MAX_EXPANDED_NBYTES, work.left)
+        while not machine.eof and len(made) < most and (at < len(data) or not machine.needs_input):
+            step = data[at : at + STEP] if machine.needs_input else b""
+            at += len(step)
+            made += machine.decompress(step, STEP)
+    except (OSError, EOFError, ValueError, ArithmeticError, MemoryError):
+        pass
+    except Exception as error:  # lzma.LZMAError, which is only known where lzma is imported
+        if type(error).__name__ != "LZMAError":
+            raise
+    work.spend(len(made) + SPENT_EACH)
+    return bytes(made)
+
+
+STEP = 1 << 20

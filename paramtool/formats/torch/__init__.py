@@ -1,0 +1,1 @@
+"""Files of torch.save in every form, and TorchScript archives: read and written without torch."""

@@ -1,0 +1,394 @@
+"""Reading a pickle that was written for torch once more, by torch's own rules: what does not open is not written.
+
+This is the loop of `torch/_weights_only_unpickler.py` with its opcodes, and with the functions that a torch file calls
+replaced by ones that look at their arguments: a tensor has to be inside its storage, attributes have to be a dict, and
+a key has to be one.  It shares no code with the reader (`_pickle.py`) and none with the writer (`_pickle_write.py`), so
+that one mistake in either is seen.  Nothing is imported or called that the pickle names.
+
+Sources: torch/_weights_only_unpickler.py, torch/_utils.py, torch/_tensor.py and torch/serialization.py of torch 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import unpack_from
+from typing import Any
+
+from paramtool.formats.torch._classes import FORMS, is_name
+
+
+class Wrong(ValueError):
+    """Why torch.load would not open a pickle."""
+
+
+class Fixed:
+    """A value that can be a key."""
+
+
+class Loose:
+    """A value that cannot."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Tensor(Fixed):
+    """A tensor."""
+
+
+class Storage(Fixed):
+    """A storage: the bytes of an element of its class, and how many elements it has."""
+
+    def __init__(self, element_nbytes: int, numel: int) -> None:
+        self.nbytes = element_nbytes * numel
+        self.element_nbytes = element_nbytes
+
+
+class Ordered(dict):  # type: ignore[type-arg]
+    """An OrderedDict, which may have attributes."""
+
+
+class Array(Loose):
+    """An array of NumPy's, which is nothing before its state is set."""
+
+
+class Class(str):
+    """A class or function by its name."""
+
+    __slots__ = ()
+
+
+STORAGES = {
+    "ByteStorage": 1, "CharStorage": 1, "BoolStorage": 1, "ShortStorage": 2, "HalfStorage": 2, "BFloat16Storage": 2,
+    "IntStorage": 4, "FloatStorage": 4, "LongStorage": 8, "DoubleStorage": 8, "ComplexFloatStorage": 8,
+    "ComplexDoubleStorage": 16,
+}  # fmt: skip
+"""Bytes of an element, by the class of the storage; `torch.storage.UntypedStorage` has bytes."""
+UNTYPED = "torch.storage.UntypedStorage"
+WORDS = {
+    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "complex32": 4, "complex64": 8, "complex128": 16,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
+    "float4_e2m1fn_x2": 1, "bits8": 1, "bits16": 2, "bits1x8": 1, "bits2x4": 1, "bits4x2": 1,
+    **{f"{sign}int{bits}": 1 for sign in ("", "u") for bits in range(1, 8)},
+}  # fmt: skip
+UNHASHABLE = {"argparse.Namespace", "types.SimpleNamespace", "builtins.bytearray", "builtins.slice"}
+
+
+def check(pickle: bytes) -> None:
+    """Wrong where `torch.load` would not open a pickle of protocol 2."""
+    try:
+        _Machine(pickle).run()
+    except Wrong:
+        raise
+    except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Wrong(f"{type(error).__name__}: {error}") from None
+
+
+# --- what is called -----------------------------------------------------------------------------------------------
+
+
+def _sizes(value: object) -> bool:
+    return isinstance(value, tuple) and all(type(size) is int and size >= 0 for size in value)
+
+
+def _rebuild_v2(storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any) -> Tensor:
+    return _tensor(storage, offset, size, stride, grad, hooks, storage.element_nbytes)
+
+
+def _rebuild_v3(storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any, dtype: Any) -> Tensor:
+    if not isinstance(dtype, Class) or grad is not False:
+        raise Wrong("_rebuild_tensor_v3 needs a dtype, and no gradient")
+    return _tensor(storage, offset, size, stride, grad, hooks, WORDS[dtype.removeprefix("torch.")])
+
+
+def _tensor(storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any, nbytes: int) -> Tensor:
+    if not isinstance(storage, Storage) or not _sizes(size) or not _sizes(stride) or not _sizes((offset,)):
+        raise Wrong("a tensor is not made of a storage, an offset, sizes and strides")
+    if len(size) != len(stride) or type(grad) is not bool or not isinstance(hooks, Ordered) or hooks:
+        raise Wrong("a tensor has other arguments than it takes")
+    reach = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1
+    if 0 not in size and reach * nbytes > storage.nbytes:
+        raise Wrong(f"a tensor needs {reach * nbytes} bytes of a storage of {storage.nbytes}")
+    return Tensor()
+
+
+def _parameter(data: Any, grad: Any, hooks: Any, state: Any = None) -> Tensor:
+    if not isinstance(data, Tensor) or type(grad) is not bool or not isinstance(hooks, Ordered):
+        raise Wrong("a parameter is not made of a tensor")
+    _attributes(state)
+    return Tensor()
+
+
+def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Tensor:
+    made = CALLS[function](*args)
+    if kind != "torch.Tensor" or not isinstance(made, Tensor):
+        raise Wrong("a tensor with attributes is not made of a tensor")
+    _attributes(state)
+    return made
+
+
+def _attributes(state: object) -> None:
+    if state is not None and not (isinstance(state, dict) and all(isinstance(name, str) for name in state)):
+        raise Wrong("attributes are not a dict with names as keys")
+
+
+def _ordered() -> Ordered:
+    return Ordered()
+
+
+def _default(*factory: Any) -> dict[Any, Any]:
+    if len(factory) > 1 or not all(one is None or isinstance(one, Class) for one in factory):
+        raise Wrong("the factory of a defaultdict is no class")
+    return {}
+
+
+def _deque(items: Any = (), most: Any = None) -> list[Any]:
+    if most is not None and not _sizes((most,)):
+        raise Wrong("a deque's greatest length is no number")
+    return list(items)
+
+
+def _frozen(items: Any) -> Fixed:
+    if not isinstance(items, list):
+        raise Wrong("a frozenset is not made from a list")
+    frozenset(items)
+    return Fixed()
+
+
+def _set(items: Any) -> Loose:
+    if not isinstance(items, list):
+        raise Wrong("a set is not made from a list")
+    frozenset(items)
+    return Loose()
+
+
+def _size(items: Any) -> tuple[int, ...]:
+    if not isinstance(items, tuple) or not all(type(item) is int for item in items):
+        raise Wrong("a torch.Size has something else than numbers")
+    return items
+
+
+def _bytes(text: Any, encoding: Any) -> bytes:
+    if encoding != "latin1":
+        raise Wrong("bytes are not written as Latin-1")
+    return bytes(text, encoding)
+
+
+def _complex(*parts: Any) -> complex:
+    return complex(*parts)
+
+
+def _array(kind: Any, shape: Any, code: Any) -> Array:
+    if kind != "numpy.ndarray" or shape != (0,) or code != b"b":
+        raise Wrong("an array is not begun as NumPy begins one")
+    return Array()
+
+
+def _array_scalar(dtype: Any, data: Any) -> Fixed:
+    if not isinstance(dtype, DTypeOf) or not isinstance(data, bytes):
+        raise Wrong("a NumPy scalar is not made of a dtype and bytes")
+    return Fixed()
+
+
+class DTypeOf(Fixed):
+    """A dtype of NumPy's."""
+
+
+def _dtype(code: Any, align: Any, copy: Any) -> DTypeOf:
+    if not isinstance(code, str) or not code or code[0] == "O" or type(align) is not bool or type(copy) is not bool:
+        raise Wrong("a dtype has other arguments than it takes")
+    return DTypeOf()
+
+
+CALLS: dict[str, Callable[..., object]] = {
+    "torch._utils._rebuild_tensor_v2": _rebuild_v2,
+    "torch._utils._rebuild_tensor_v3": _rebuild_v3,
+    "torch._utils._rebuild_parameter": _parameter,
+    "torch._utils._rebuild_parameter_with_state": _parameter,
+    "torch._tensor._rebuild_from_type_v2": _from_type,
+    "torch.Size": _size,
+    "collections.OrderedDict": _ordered,
+    "collections.Counter": dict,
+    "collections.defaultdict": _default,
+    "collections.deque": _deque,
+    "builtins.set": _set,
+    "builtins.frozenset": _frozen,
+    "builtins.complex": _complex,
+    "_codecs.encode": _bytes,
+    "numpy.dtype": _dtype,
+    **{f"numpy.{core}.multiarray._reconstruct": _array for core in ("core", "_core")},
+    **{f"numpy.{core}.multiarray.scalar": _array_scalar for core in ("core", "_core")},
+}
+
+
+def _called(name: str, args: tuple[object, ...]) -> object:
+    """What a call gives; objects of the table were judged when the tree was fitted, and are values without items."""
+    if name in CALLS:
+        return CALLS[name](*args)
+    if name not in FORMS or FORMS[name].new:
+        raise Wrong(f"{name} is called")
+    return Loose() if name in UNHASHABLE else Fixed()
+
+
+# --- the loop -----------------------------------------------------------------------------------------------------
+
+
+class _Machine:
+    """A pickle, how far it was read, and the stack."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 2
+        self.stack: list[Any] = []
+        self.below: list[list[Any]] = []
+        self.memo: dict[int, Any] = {}
+
+    def run(self) -> None:
+        """Read to the end."""
+        if self.data[:2] != b"\x80\x02":
+            raise Wrong("it is not of protocol 2")
+        data, opcodes = self.data, OPCODES
+        while (code := data[self.at]) != 0x2E:
+            self.at += 1
+            opcodes[code](self)
+        if self.at != len(data) - 1 or len(self.stack) != 1 or self.below:
+            raise Wrong("it does not end with one value")
+
+    def take(self, form: str, nbytes: int) -> Any:
+        self.at += nbytes
+        return unpack_from(form, self.data, self.at - nbytes)[0]
+
+    def raw(self, nbytes: int) -> bytes:
+        self.at += nbytes
+        if self.at > len(self.data):
+            raise Wrong("it ends too early")
+        return self.data[self.at - nbytes : self.at]
+
+    def line(self) -> str:
+        stop = self.data.index(b"\n", self.at)
+        text, self.at = self.data[self.at : stop].decode(), stop + 1
+        return text
+
+    def marked(self) -> list[Any]:
+        items, self.stack = self.stack, self.below.pop()
+        return items
+
+    def mark(self) -> None:
+        self.below.append(self.stack)
+        self.stack = []
+
+    def name(self) -> None:
+        module, name = self.line(), self.line()
+        module = "builtins" if module == "__builtin__" else module
+        name = {"xrange": "range", "unicode": "str", "long": "int"}.get(name, name) if module == "builtins" else name
+        full = f"{module}.{name}"
+        if full not in CALLS and not is_name(full) and full != UNTYPED and full[:6] != "torch.":
+            raise Wrong(f"it names {full}")
+        self.stack.append(Class(full))
+
+    def persistent(self) -> None:
+        word, kind, key, location, numel = self.stack.pop()
+        if word != "storage" or not isinstance(key, str) or not key.isdigit() or location != "cpu":
+            raise Wrong("a storage is not named as torch names one")
+        if not _sizes((numel,)) or not isinstance(kind, Class):
+            raise Wrong("a storage has no class or no length")
+        self.stack.append(Storage(1 if kind == UNTYPED else STORAGES[kind.removeprefix("torch.")], numel))
+
+    def reduce(self) -> None:
+        args = self.stack.pop()
+        function = self.stack[-1]
+        if not isinstance(function, Class) or not isinstance(args, tuple):
+            raise Wrong("something that is no function is called")
+        self.stack[-1] = _called(function, args)
+
+    def new(self) -> None:
+        args, kind = self.stack.pop(), self.stack.pop()
+        if not isinstance(kind, Class) or kind not in FORMS or not FORMS[kind].new or not isinstance(args, tuple):
+            raise Wrong(f"an object of {kind!r:.60} is made without its constructor")
+        self.stack.append(Loose() if kind in UNHASHABLE else Fixed())
+
+    def build(self) -> None:
+        state, held = self.stack.pop(), self.stack[-1]
+        if isinstance(held, (Array, DTypeOf)):
+            if not isinstance(state, tuple) or (isinstance(held, Array) and not _is_array(state)):
+                raise Wrong("the state of an array or a dtype is not as NumPy has it")
+        elif isinstance(held, Ordered) or (
+            isinstance(held, (Fixed, Loose)) and not isinstance(held, (Tensor, Storage))
+        ):
+            if not isinstance(state, dict):
+                raise Wrong("attributes are not a dict")
+        else:
+            raise Wrong(f"a {type(held).__name__} has attributes")
+
+    def append(self) -> None:
+        items = self.marked()
+        if type(self.stack[-1]) is not list:
+            raise Wrong("items are put into something that is no list")
+        self.stack[-1].extend(items)
+
+    def pairs(self) -> None:
+        items, held = self.marked(), self.stack[-1]
+        if not isinstance(held, dict) or len(items) % 2:
+            raise Wrong("pairs are put into something that is no dict")
+        before = len(held)
+        held.update(zip(items[::2], items[1::2], strict=True))
+        if len(held) != before + len(items) // 2:
+            raise Wrong("a dict has a key twice")
+
+    def tuple_of(self, count: int) -> None:
+        items = self.stack[len(self.stack) - count :]
+        if len(items) != count:
+            raise Wrong("a tuple lacks items")
+        del self.stack[len(self.stack) - count :]
+        self.stack.append(tuple(items))
+
+    def tuple_to_mark(self) -> None:
+        items = self.marked()
+        self.stack.append(tuple(items))
+
+    def remember(self, index: int) -> None:
+        self.memo[index] = self.stack[-1]
+
+
+def _is_array(state: tuple[Any, ...]) -> bool:
+    version, shape, dtype, fortran, data = state
+    return (
+        version == 1
+        and _sizes(shape)
+        and isinstance(dtype, DTypeOf)
+        and type(fortran) is bool
+        and isinstance(data, bytes)
+    )
+
+
+OPCODES: dict[int, Callable[[_Machine], None]] = {
+    ord("N"): lambda m: m.stack.append(None),
+    0x88: lambda m: m.stack.append(True),
+    0x89: lambda m: m.stack.append(False),
+    ord(")"): lambda m: m.stack.append(()),
+    ord("]"): lambda m: m.stack.append([]),
+    ord("}"): lambda m: m.stack.append({}),
+    ord("K"): lambda m: m.stack.append(m.take("<B", 1)),
+    ord("M"): lambda m: m.stack.append(m.take("<H", 2)),
+    ord("J"): lambda m: m.stack.append(m.take("<i", 4)),
+    ord("G"): lambda m: m.stack.append(m.take(">d", 8)),
+    0x8A: lambda m: m.stack.append(int.from_bytes(m.raw(m.take("<B", 1)), "little", signed=True)),
+    ord("X"): lambda m: m.stack.append(str(m.raw(m.take("<I", 4)), "utf-8", "surrogatepass")),
+    ord("h"): lambda m: m.stack.append(m.memo[m.take("<B", 1)]),
+    ord("j"): lambda m: m.stack.append(m.memo[m.take("<I", 4)]),
+    ord("q"): lambda m: m.remember(m.take("<B", 1)),
+    ord("r"): lambda m: m.remember(m.take("<I", 4)),
+    ord("("): _Machine.mark,
+    ord("t"): _Machine.tuple_to_mark,
+    0x85: lambda m: m.tuple_of(1),
+    0x86: lambda m: m.tuple_of(2),
+    0x87: lambda m: m.tuple_of(3),
+    ord("e"): _Machine.append,
+    ord("u"): _Machine.pairs,
+    ord("c"): _Machine.name,
+    ord("Q"): _Machine.persistent,
+    ord("R"): _Machine.reduce,
+    0x81: _Machine.new,
+    ord("b"): _Machine.build,
+}
+"""Every opcode that the writer has; `torch.load(weights_only=True)` takes them all."""

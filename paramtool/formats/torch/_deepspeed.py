@@ -1,0 +1,119 @@
+"""DeepSpeed's model states: names of shared parameters that the file does not store.
+
+    {"module": {"emb.weight": tensor, ...}, "shared_params": {"head.weight": "emb.weight"}, "param_shapes": [...], ...}
+
+Each item of `shared_params` is a name that is not stored and the name that holds its data.  The first becomes a name of
+`module` beside the others, tied to the second by declaration.  Often both stand in `module` and share a storage; then
+there is nothing to add.
+
+Sources: `_get_shared_params` and `_save_checkpoint` in deepspeed/runtime/engine.py; deepspeed/utils/zero_to_fp32.py
+reads it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from paramtool.errors import plural
+from paramtool.formats import tree as _tree
+from paramtool.model import alias, objects
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.objects import Leaf, Node, TensorRef
+
+SHARED, MODULE, SHAPES = "shared_params", "module", "param_shapes"
+MAX_NOTED = 3
+
+
+def with_shared(checkpoint: Checkpoint) -> Checkpoint:
+    """A checkpoint with the names that its `shared_params` declare; itself where it has none.
+
+    What is wrong with one of them is noted, and so are tensors whose values stand elsewhere: no tensor is lost by it.
+    """
+    top = checkpoint.objects
+    parts = dict(top.items) if isinstance(top, objects.Mapping) else {}
+    module = parts.get(MODULE)
+    if not isinstance(module, objects.Mapping):
+        return checkpoint
+    found, wrong = _found(checkpoint, parts.get(SHARED))
+    notes = [f"{SHARED} {text}" for text in wrong[:MAX_NOTED]]
+    notes += [f"{SHARED}: {len(wrong) - MAX_NOTED} more like this"] if len(wrong) > MAX_NOTED else []
+    notes += _partitioned(checkpoint, parts.get(SHAPES))
+    checkpoint = replace(checkpoint, notes=(*checkpoint.notes, *notes)) if notes else checkpoint
+    return _added(checkpoint, parts, found) if found else checkpoint
+
+
+def _found(checkpoint: Checkpoint, shared: Node | None) -> tuple[dict[str, str], list[str]]:
+    """{name that is not stored: the name that holds its data}, and what is wrong with others."""
+    if not isinstance(shared, objects.Mapping) or not shared.items:
+        return {}, []
+    pairs = dict(_texts(shared))
+    wrong = ["is not made of names"] if len(pairs) < len(shared.items) else []
+    views = checkpoint.views()
+    found: dict[str, str] = {}
+    for name, owner in pairs.items():
+        if f"{MODULE}.{name}" in checkpoint.entries:
+            wrong += _stored_apart(checkpoint, name, owner)
+        elif f"{MODULE}.{(holder := _holder(pairs, name))}" in views:
+            found[name] = holder
+        elif holder in pairs:
+            wrong.append(f"leads from {name!r} round to {holder!r}")
+        else:
+            wrong.append(f"says that {name!r} is {holder!r}, which is not stored")
+    return found, wrong
+
+
+def _partitioned(checkpoint: Checkpoint, shapes: Node | None) -> Iterator[str]:
+    """What to say where tensors are empty here and `param_shapes`, a list of mappings, knows their real shapes."""
+    views = checkpoint.views()
+    names = [
+        key
+        for part in (shapes.items if isinstance(shapes, objects.Sequence) else ())
+        for key, shape in (part.items if isinstance(part, objects.Mapping) else ())
+        if isinstance(key, str) and (view := views.get(f"{MODULE}.{key}")) is not None and not view.numel
+        if isinstance(shape, objects.Sequence) and Leaf(0) not in shape.items
+    ]
+    if names:
+        count = plural(len(names), "of its tensors is", "of its tensors are")
+        yield (
+            f"{count} empty: ZeRO stage 3 keeps their values in parts, in the *_optim_states.pt files beside it; "
+            "DeepSpeed's zero_to_fp32.py puts them together"
+        )
+
+
+def _texts(node: objects.Mapping) -> Iterator[tuple[str, str]]:
+    """The items of a mapping whose key and value are texts."""
+    for key, value in node.items:
+        if isinstance(key, str) and isinstance(value, Leaf) and isinstance(value.value, str):
+            yield key, value.value
+
+
+def _holder(pairs: Mapping[str, str], name: str) -> str:
+    """The name at the end of a chain of pairs; one of the chain where it leads round."""
+    seen = set()
+    while name in pairs and name not in seen:
+        seen.add(name)
+        name = pairs[name]
+    return name
+
+
+def _stored_apart(checkpoint: Checkpoint, name: str, owner: str) -> list[str]:
+    """What to say where both names are stored and share nothing."""
+    mine, other = (checkpoint.entries.get(f"{MODULE}.{one}") for one in (name, owner))
+    if mine is None or other is None or mine.value == other.value:
+        return []
+    return [f"says that {name!r} is {owner!r}, and both are stored, each for itself: they stay apart"]
+
+
+def _added(checkpoint: Checkpoint, parts: Mapping[objects.Key, Node], found: Mapping[str, str]) -> Checkpoint:
+    """The names put behind those of `module`, in the tree and in the order of names."""
+    module = parts[MODULE]
+    assert isinstance(module, objects.Mapping)
+    names = {f"{MODULE}.{name}": f"{MODULE}.{holder}" for name, holder in found.items()}
+    entries = alias.with_declared(checkpoint, names, list(objects.tensor_names(module))[-1])
+    more = tuple((name, TensorRef(f"{MODULE}.{name}")) for name in found)
+    tree = replace(module, items=(*module.items, *more))
+    top = checkpoint.objects
+    assert isinstance(top, objects.Mapping)
+    whole = replace(top, items=tuple((key, tree if key == MODULE else child) for key, child in top.items))
+    return replace(checkpoint, entries=entries, objects=whole, sections=_tree.sections(whole))

@@ -1,0 +1,66 @@
+"""Stacked pickles (torch 0.1.10 to 1.5): five pickles one behind the other, then the storages.
+
+    magic, protocol, sys_info, the object, the list of storage keys; for each key an i64 count and the bytes
+
+Source: torch/serialization.py, _legacy_save.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import BinaryIO
+
+from paramtool.errors import FormatError
+from paramtool.formats.files import Contents
+from paramtool.formats.pickle.values import Result
+from paramtool.formats.torch._storages import Storages, checkpoint_of
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.storage import Backing, ByteRange, SourceFile
+
+COUNT = Struct("<q")
+PROTOCOL = 1001
+"""torch/serialization.py, `PROTOCOL_VERSION`, since 0.1.10; torch.load takes no other."""
+
+
+def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
+    """Describe a file of stacked pickles."""
+    data = Contents(file, source.nbytes)
+    storages = Storages(source)
+    magic = storages.run(data, 0, f"{source.path}: the magic number")
+    protocol = storages.run(data, magic.stop, f"{source.path}: the protocol")
+    if protocol.value != PROTOCOL:
+        what = f"the protocol is {protocol.value!r:.60}; expected {PROTOCOL}"
+        raise FormatError(f"{source.path}: byte {magic.stop}: {what}", hint="torch.load refuses it, too")
+    body = storages.run(data, storages.run(data, protocol.stop, f"{source.path}: sys_info").stop)
+    keys = storages.run(data, body.stop, f"{source.path}: the list of storages")
+    backings, end = _stacked_backings(storages, data, keys)
+    notes = [f"{len(data) - end} bytes stand behind the last storage"] if end < len(data) else []
+    return checkpoint_of("stacked pickles", storages, [backings[key] for key in storages.whole], body.value, notes)
+
+
+def _stacked_backings(storages: Storages, data: Contents, keys: Result) -> tuple[dict[str, Backing], int]:
+    """One (count, bytes) after the other, in the order of the list; all that is asked for must be there."""
+    where = storages.source.path
+    backings: dict[str, Backing] = {}
+    position = keys.stop
+    if not isinstance(keys.value, list):
+        raise FormatError(f"{where}: byte {position}: found no list of storages")
+    for key in map(str, keys.value):
+        ref = storages.whole.get(key)
+        if ref is None or key in backings:
+            raise FormatError(f"{where}: storage {key!r} is listed {'twice' if key in backings else 'and never used'}")
+        if position + COUNT.size > len(data):
+            raise FormatError(f"{where}: byte {position}: storage {key!r} is cut off; the file is truncated")
+        unit = ref.dtype.block_bytes if ref.dtype else 1
+        nbytes = COUNT.unpack(data[position : position + COUNT.size])[0] * unit
+        position += COUNT.size
+        if nbytes != ref.nbytes or position + nbytes > len(data):
+            raise FormatError(
+                f"{where}: byte {position - COUNT.size}: storage {key!r} has {nbytes} bytes, the pickle says "
+                f"{ref.nbytes}, and the file has {len(data) - position} left"
+            )
+        backings[key] = ByteRange(where, position, position + nbytes)
+        position += nbytes
+    if missing := storages.whole.keys() - backings.keys():
+        raise FormatError(f"{where}: storage {min(missing)!r} is used and not in the list of storages")
+    return backings, position

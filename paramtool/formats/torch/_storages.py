@@ -1,0 +1,164 @@
+"""What all forms of torch files share: storages as pickles name them, and the checkpoint that comes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from paramtool.errors import Defects, FormatError
+from paramtool.formats import tree as _tree
+from paramtool.formats.pickle.opcodes import DEFAULT_LIMITS, load
+from paramtool.formats.pickle.values import Limits, Result, Use
+from paramtool.formats.policy import merged
+from paramtool.formats.torch import _deepspeed
+from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, InlineView, StorageRef, storage_dtype
+from paramtool.formats.torch.names import walk
+from paramtool.model.checkpoint import Checkpoint, Entry, Unknown, Unreadable
+from paramtool.model.dtype import DType
+from paramtool.model.storage import Backing, ByteRange, Inline, Ranges, SourceFile, Storage
+from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    from paramtool.formats.files import Buffer
+
+
+@dataclass
+class Storages:
+    """The storages of one file, numbered as they are met."""
+
+    source: SourceFile
+    folder: str = ""
+    """What keys are looked up under in an archive; set before each pickle is run."""
+    whole: dict[str, StorageRef] = field(default_factory=dict)
+    """{key: what the pickles say of it where they name it first}, in the order of their numbers."""
+    locations: dict[str, None] = field(default_factory=dict)
+    inline: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    """{id of an array in a pickle: its storage's number and bytes}."""
+    pickle_nbytes: int = 0
+    """Bytes that all pickles that were run have in the file; fewer than the pickles have, where they are deflated."""
+    uses: list[Use] = field(default_factory=list)
+    """What they ask for, headers and lists included."""
+
+    def persistent(self, pid: object) -> object:
+        """`('storage', type, key, location, numel [, view])`, or `('module', class, file, source)`."""
+        if isinstance(pid, tuple) and len(pid) == 4 and pid[0] == "module":
+            return pid[1]
+        if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage":
+            raise ValueError("a persistent id that names no storage")
+        _, type_, key, location, numel, *view = pid
+        dtype = storage_dtype(type_)
+        if not isinstance(key, (str, int)) or type(numel) is not int or not 0 <= numel < 1 << 60:
+            raise ValueError(f"storage {key!r:.40} of length {numel!r:.40}")
+        return self.ref(f"{self.folder}{key}", dtype, numel, str(location), view[0] if view else None)
+
+    def ref(self, key: str, dtype: DType | None, numel: int, location: str, view: object = None) -> StorageRef:
+        """A storage, or a view on one: `(view key, offset, size)` in elements."""
+        nbytes = numel * (dtype.block_bytes if dtype else 1)
+        known = self.whole.get(key)
+        if known is None:
+            known = self.whole[key] = StorageRef(len(self.whole), dtype, 0, nbytes)
+        elif known.nbytes != nbytes:
+            raise ValueError(f"storage {key!r} has {known.nbytes} bytes in one place and {nbytes} in another")
+        self.locations[location] = None
+        if not isinstance(view, tuple):
+            return known if known.dtype is dtype else known._replace(dtype=dtype)
+        if len(view) != 3 or dtype is None or not all(type(n) is int and n >= 0 for n in view[1:]):
+            raise ValueError(f"a view on storage {key!r} that says no place")
+        return StorageRef(known.id, dtype, view[1] * dtype.block_bytes, view[2] * dtype.block_bytes)
+
+    def inlined(self, name: str, value: InlineView) -> View:
+        """A window on a storage for bytes that are in the pickle; one storage for each array."""
+        number, data = len(self.whole) + len(self.inline), value.array.data or b""
+        number, _ = self.inline.setdefault(id(value.array), (number, data))
+        try:
+            return value.array.view(number, value.dtype)
+        except ValueError as error:
+            raise FormatError(f"{self.source.path}: {name!r:.200}: {error}; the pickle is damaged") from None
+
+    def run(self, data: Buffer, start: int, where: str = "", stored_nbytes: int | None = None) -> Result:
+        """One pickle of this file, which has `stored_nbytes` there; None where it stands there as it is."""
+        where = where or self.source.path
+        limits = DEFAULT_LIMITS if stored_nbytes is None else Limits.of_stored(stored_nbytes)
+        result = load(data, start, where, CONSTRUCTORS, self.persistent, limits, KNOWN)
+        self.pickle_nbytes += result.stop - start if stored_nbytes is None else stored_nbytes
+        self.uses += result.uses
+        return result
+
+
+def checkpoint_of(
+    form: str,
+    storages: Storages,
+    backings: list[Backing],
+    value: object,
+    notes: Iterable[str] = (),
+) -> Checkpoint:
+    """Names, views and storages together; windows that reach outside their storage are gathered and refused.
+
+    `backings` has where each of `storages.whole` is, in that order.  A storage that no tensor uses still has its bytes
+    in the file.
+    """
+    where = storages.source.path
+    tree, named, escaped = walk(value, where, storages.pickle_nbytes)
+    roles = _tree.roles(tree)
+    entries: dict[str, Entry] = {}
+    for name, tensor in named:
+        found = storages.inlined(name, tensor.value) if isinstance(tensor.value, InlineView) else tensor.value
+        entries[name] = Entry(found, roles.get(name, "model"), tensor.requires_grad, kind=tensor.kind)
+    escapes = ["some names collide and have their dots escaped"] if escaped else []
+    checkpoint = Checkpoint(
+        format=f"torch {form}",
+        files=(storages.source,),
+        storages=_storages(storages, backings),
+        entries=entries,
+        objects=tree,
+        sections=_tree.sections(tree),
+        producer=_producer(storages),
+        unknown=merged(_unknown(storages.uses, entries)),
+        notes=(*notes, *escapes),
+    )
+    _check_windows(checkpoint, storages)
+    return _deepspeed.with_shared(checkpoint)
+
+
+def _storages(storages: Storages, backings: list[Backing]) -> Mapping[int, Storage]:
+    """The storages of a file: where those that pickles name are, in that order, and those in the pickles."""
+    plain = [one for one in backings if isinstance(one, ByteRange)]
+    if len(plain) == len(backings) and not storages.inline and (found := Ranges.of(plain)):
+        return found
+    named = [Storage(ref.id, ref.nbytes, at) for ref, at in zip(storages.whole.values(), backings, strict=True)]
+    inline = [Storage(number, len(data), Inline(data)) for number, data in storages.inline.values()]
+    return {storage.id: storage for storage in (*named, *inline)}
+
+
+def _producer(storages: Storages) -> str:
+    places = [place for place in storages.locations if place != "cpu"]
+    return "torch" + (f", saved from {', '.join(places[:3])}" if places else "")
+
+
+def _unknown(uses: Iterable[Use], entries: Mapping[str, Entry]) -> Iterator[Unknown]:
+    """Unknown names, with the tensors that cannot be read without them.
+
+    A tensor may also be of a form that nothing unknown is needed for; that is no call, and the tensor says it.
+    """
+    needed: dict[str, list[str]] = {}
+    for name, entry in entries.items():
+        if isinstance(entry.value, Unreadable):
+            needed.setdefault(entry.value.needs, []).append(name)
+    for use in uses:
+        by = tuple(needed.pop(use.path, ()))
+        yield Unknown(use.path, use.called or bool(by), use.arguments, by)
+
+
+def _check_windows(checkpoint: Checkpoint, storages: Storages) -> None:
+    nbytes = [ref.nbytes for ref in storages.whole.values()]
+    nbytes += [len(data) for _, data in storages.inline.values()]
+    defects = []
+    for name, view in checkpoint.windows():
+        if view.byte_stop > nbytes[int(view.storage)]:
+            defects.append(
+                f"{name!r}: view needs bytes {view.byte_start}-{view.byte_stop} of storage {view.storage}, "
+                f"which has {nbytes[int(view.storage)]}; the file is truncated or its pickle is wrong"
+            )
+    if defects:
+        raise Defects(checkpoint.files[0].path, defects)

@@ -1,0 +1,169 @@
+"""The tar form (torch 0.1.1 to 0.1.9): members `pickle`, `storages` and `tensors`.
+
+Source: torch/serialization.py, _load, legacy_load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import BinaryIO
+
+from paramtool.errors import FormatError, plural
+from paramtool.formats.files import Contents
+from paramtool.formats.pickle.opcodes import load
+from paramtool.formats.torch._storages import Storages, checkpoint_of
+from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, StorageRef, Tensor, storage_dtype
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.dtype import DType
+from paramtool.model.storage import Backing, ByteRange, SourceFile
+
+
+def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
+    """Describe a tar file of torch's."""
+    places = _tar_members(file, source.path)
+    data = Contents(file, source.nbytes)
+    storages = Storages(source)
+    refs, backings = _tar_storages(storages, data, places["storages"])
+    tensors = _tar_tensors(storages, data, places["tensors"], refs)
+    known = {**refs, **tensors}
+
+    def persistent(pid: object) -> object:
+        if isinstance(pid, tuple):
+            return pid[0]
+        if str(pid) not in known:
+            raise ValueError(f"object {pid!r:.40}, which the archive does not have")
+        return known[str(pid)]
+
+    body = load(data, places["pickle"][0], source.path, CONSTRUCTORS, persistent, known=KNOWN)
+    storages.pickle_nbytes += body.stop - places["pickle"][0]
+    storages.uses += body.uses
+    return checkpoint_of("tar", storages, [backings[key] for key in storages.whole], body.value)
+
+
+def _tar_members(file: BinaryIO, where: str) -> dict[str, tuple[int, int]]:
+    """(start, stop) in the file of the members that make up a checkpoint."""
+    import tarfile
+
+    wanted = {"pickle", "storages", "tensors"}
+    try:
+        file.seek(0)
+        with tarfile.open(fileobj=file, mode="r:") as archive:
+            members = [m for m in archive if m.isreg() and m.name.removeprefix("./") in wanted and not m.issparse()]
+    except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
+        raise FormatError(f"{where}: is a damaged tar archive: {error}") from None
+    places = {m.name.removeprefix("./"): (m.offset_data, m.offset_data + m.size) for m in members}
+    if len(members) != len(wanted) or places.keys() != wanted:
+        raise FormatError(
+            f"{where}: is a tar archive without `pickle`, `storages` and `tensors`; torch did not write it"
+        )
+    return places
+
+
+@dataclass
+class _Reader:
+    """Reads numbers and pickles from one member of a tar archive, never beyond its end."""
+
+    storages: Storages
+    data: Contents
+    position: int
+    stop: int
+    label: str
+
+    def unpickle(self) -> object:
+        """The next pickle."""
+        result = self.storages.run(self.data, self.position, f"{self.storages.source.path}: {self.label}")
+        self.position = self.skip(result.stop - self.position)
+        return result.value
+
+    def numbers(self, form: str) -> tuple[int, ...]:
+        """The next numbers."""
+        struct = Struct(form)
+        start = self.position
+        self.position = self.skip(struct.size)
+        return struct.unpack(self.data[start : self.position])
+
+    def skip(self, nbytes: int) -> int:
+        """The position `nbytes` further; FormatError where the member ends before."""
+        if nbytes < 0 or self.position + nbytes > min(self.stop, len(self.data)):
+            path = self.storages.source.path
+            raise FormatError(f"{path}: {self.label}: byte {self.position}: needs {nbytes} more bytes; it is truncated")
+        return self.position + nbytes
+
+    def count(self) -> int:
+        """The next pickle, which must be a count."""
+        found = self.unpickle()
+        if type(found) is not int or not 0 <= found <= self.stop - self.position:
+            raise FormatError(f"{self.storages.source.path}: {self.label}: found {found!r:.40}; expected a count")
+        return found
+
+    def row(self, length: int) -> tuple[object, ...]:
+        """The next pickle, which must be a tuple of that length."""
+        return self.as_row(self.unpickle(), length)
+
+    def as_row(self, found: object, length: int) -> tuple[object, ...]:
+        """A value that must be a tuple of that length."""
+        if not isinstance(found, (tuple, list)) or len(found) != length:
+            raise FormatError(f"{self.storages.source.path}: {self.label}: expected {plural(length, 'value')} in a row")
+        return tuple(found)
+
+
+Places = tuple[int, int]
+
+
+def _tar_storages(
+    storages: Storages, data: Contents, place: Places
+) -> tuple[dict[str, StorageRef], dict[str, Backing]]:
+    """`count`, then for each storage `(key, location, type)`, i64 elements, bytes; then the views on them."""
+    reader = _Reader(storages, data, *place, "storages")
+    refs: dict[str, StorageRef] = {}
+    backings: dict[str, Backing] = {}
+    for _ in range(reader.count()):
+        key, location, type_ = reader.row(3)
+        dtype = _tar_dtype(reader, type_)
+        (numel,) = reader.numbers("<q")
+        start = reader.position
+        reader.position = reader.skip(numel * dtype.block_bytes)
+        refs[str(key)] = storages.ref(str(key), dtype, numel, str(location))
+        backings[str(key)] = ByteRange(storages.source.path, start, reader.position)
+    views = reader.unpickle()
+    for view in views if isinstance(views, list) else ():
+        target, root, offset, _ = reader.as_row(view, 4)
+        ref = refs.get(str(root))
+        if ref is None or ref.dtype is None or type(offset) is not int or offset < 0:
+            raise FormatError(f"{storages.source.path}: storages: a view on storage {root!r:.40}, which is not there")
+        refs[str(target)] = ref._replace(byte_start=ref.byte_start + offset * ref.dtype.block_bytes)
+    return refs, backings
+
+
+def _tar_dtype(reader: _Reader, type_: object) -> DType:
+    try:
+        dtype = storage_dtype(type_)
+    except ValueError as error:
+        raise FormatError(f"{reader.storages.source.path}: storages: {error}") from None
+    if dtype is None:
+        raise FormatError(f"{reader.storages.source.path}: storages: an untyped storage, which torch 0.1 did not have")
+    return dtype
+
+
+def _tar_tensors(
+    storages: Storages, data: Contents, place: Places, refs: Mapping[str, StorageRef]
+) -> dict[str, Tensor]:
+    """`count`, then for each tensor `(key, storage key, type)`, i32 axes, 4 unused bytes, sizes, strides, offset."""
+    reader = _Reader(storages, data, *place, "tensors")
+    tensors: dict[str, Tensor] = {}
+    rebuild: Callable[..., object] = CONSTRUCTORS["torch._utils._rebuild_tensor"]
+    for _ in range(reader.count()):
+        key, storage, _type = reader.row(3)
+        axes, _unused = reader.numbers("<ii")
+        if not 0 <= axes <= 64 or str(storage) not in refs:
+            count = plural(axes, "axis", "axes")
+            raise FormatError(f"{storages.source.path}: tensors: {key!r:.40}: {count} on storage {storage!r:.40}")
+        shape, strides = reader.numbers(f"<{axes}q"), reader.numbers(f"<{axes}q")
+        (offset,) = reader.numbers("<q")
+        try:
+            tensors[str(key)] = rebuild(refs[str(storage)], offset, shape, strides)  # type: ignore[assignment]
+        except ValueError as error:
+            raise FormatError(f"{storages.source.path}: tensors: {key!r:.40}: {error}") from None
+    return tensors

@@ -1,0 +1,451 @@
+"""What torch pickles name, and what each becomes: a table from global to a function that makes a plain value.
+
+torch saves a tensor as a call such as `torch._utils._rebuild_tensor_v2(storage, offset, size, stride, ...)`.  Here each
+of these names is a small function that describes the tensor instead.  Whatever is not in the table is never run.
+
+Arguments as in torch/_utils.py, torch/_tensor.py and torch/serialization.py (2.13); old forms as in 0.1 to 1.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from paramtool.formats.pickle import numpy_values
+from paramtool.formats.pickle.numpy_values import NumpyArray
+from paramtool.formats.pickle.values import Global, Instance, preview
+from paramtool.model.checkpoint import Compound, NoData, Unreadable, Value
+from paramtool.model.dtype import DTYPES, DType
+from paramtool.model.view import View, contiguous
+
+STORAGE_DTYPES = {
+    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
+    "ByteStorage": "uint8", "BoolStorage": "bool", "ComplexDoubleStorage": "complex128",
+    "ComplexFloatStorage": "complex64", "QUInt8Storage": "quint8", "QInt8Storage": "qint8",
+    "QInt32Storage": "qint32", "QUInt4x2Storage": "quint4x2", "QUInt2x4Storage": "quint2x4",
+}  # fmt: skip
+TYPE_MODULES = ("torch", "torch.cuda", "torch.storage", "torch.sparse")
+UNTYPED = {"torch.storage.UntypedStorage", "torch.UntypedStorage"}
+
+
+class StorageRef(NamedTuple):
+    """A storage as a pickle names it: a part of the numbered storage of the file."""
+
+    id: int
+    dtype: DType | None
+    """None for untyped storages, whose tensors say their dtype."""
+    byte_start: int
+    """Where a storage view begins in the storage; 0 otherwise."""
+    nbytes: int
+
+    def whole(self) -> Tensor:
+        """A storage that is pickled for itself, as the row of its elements."""
+        dtype = self.dtype or DTYPES["uint8"]
+        row = contiguous(self.id, dtype, (self.nbytes // dtype.block_bytes,), self.byte_start // dtype.block_bytes)
+        return Tensor(row, kind="storage" if self.dtype else "untyped storage")
+
+
+class Tensor:
+    """A tensor as a pickle makes it."""
+
+    __slots__ = ("kind", "requires_grad", "state", "value")
+
+    def __init__(self, value: Value, requires_grad: bool | None = None, kind: str = "") -> None:
+        self.value = value
+        self.requires_grad = requires_grad
+        self.kind = kind
+        """As of `Entry`."""
+        self.state: object = None
+        """Python attributes that were set on it; they may hold tensors of their own."""
+
+    def build(self, state: object) -> None:
+        """Keep attributes that are set; an empty state says nothing."""
+        if state not in ({}, (), None, (None, {})):
+            self.state = state
+
+
+def storage_dtype(type_: object) -> DType | None:
+    """The dtype of a storage class; ValueError where the class is not known."""
+    if isinstance(type_, Global):
+        if type_.path in UNTYPED:
+            return None
+        if type_.module in TYPE_MODULES and type_.name in STORAGE_DTYPES:
+            return DTYPES[STORAGE_DTYPES[type_.name]]
+    raise ValueError(f"{_path(type_)} is no storage type that is known")
+
+
+def dtype_of(value: object) -> DType:
+    """A `torch.float32` and the like; ValueError where it is not known."""
+    if isinstance(value, Global) and value.module == "torch" and (name := TORCH_DTYPES.get(value.name)):
+        return DTYPES[name]
+    raise ValueError(f"{_path(value)} is no dtype that is known")
+
+
+TORCH_DTYPES = {name: name for name in DTYPES} | {
+    "half": "float16", "float": "float32", "double": "float64", "cfloat": "complex64", "cdouble": "complex128",
+    "short": "int16", "int": "int32", "long": "int64", "chalf": "complex32",
+}  # fmt: skip
+
+
+def _path(value: object) -> str:
+    return value.path if isinstance(value, (Global, Instance)) else f"a {type(value).__name__}"
+
+
+def _unknown(*values: object) -> str:
+    """The first of `values` that only a call of something unknown could have made, or nothing."""
+    return next((value.path for value in values if isinstance(value, (Global, Instance))), "")
+
+
+MIN_SIZE, MAX_SIZE = -1 << 63, (1 << 63) - 1
+MAX_AXES = 1024
+"""Of a tensor.  torch itself has no limit, and few of its operators take more than 64."""
+
+
+def _sizes(value: object) -> tuple[int, ...]:
+    """A shape or strides: a tuple, list or torch.Size of whole numbers."""
+    if isinstance(value, Instance) and value.path == "torch.Size":
+        value = value.sequence
+    if not isinstance(value, (tuple, list)) or len(value) > MAX_AXES:
+        raise ValueError(f"sizes and strides must be tuples of at most {MAX_AXES} whole numbers")
+    for n in value:
+        if type(n) is not int or not MIN_SIZE <= n <= MAX_SIZE:
+            raise ValueError("sizes and strides must be tuples of whole numbers that fit 64 bits")
+    return tuple(value)
+
+
+def _view(storage: object, offset: object, size: object, stride: object, dtype: DType | None = None) -> Value:
+    if type(storage) is not StorageRef or type(size) is not tuple or type(stride) is not tuple:
+        if needs := _unknown(storage, offset, stride) or ("" if _is_size(size) else _unknown(size)):
+            return Unreadable(needs)
+    elif type(offset) is not int and (needs := _unknown(offset)):
+        return Unreadable(needs)
+    if not isinstance(storage, StorageRef) or type(offset) is not int:
+        raise ValueError(f"expected a storage and an offset, found {_path(storage)} and {_path(offset)}")
+    dtype = dtype or storage.dtype
+    if dtype is None:
+        raise ValueError("an untyped storage and no dtype")
+    view = View(storage.id, dtype, offset, _sizes(size), _sizes(stride))
+    if storage.byte_start:
+        view = view.on(storage.id, storage.byte_start + view.byte_start)
+    return _unpacked(view) if dtype.name == "float4_e2m1fn_x2" else view
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, Instance) and value.path == "torch.Size"
+
+
+def _unpacked(view: View) -> View:
+    """torch counts pairs of float4 numbers; here they are counted one by one, on the last axis, as safetensors does."""
+    if not view.is_contiguous or not view.shape:
+        raise ValueError("float4 tensors must be contiguous and have an axis")
+    shape = (*view.shape[:-1], 2 * view.shape[-1])
+    return contiguous(view.storage, DTYPES["float4_e2m1fn"], shape, 2 * view.offset)
+
+
+# --- the rows: one function for each way in which torch rebuilds a tensor -----------------------------------------
+
+
+def _tensor(storage: object, offset: object, size: object, stride: object) -> Tensor:
+    return Tensor(_view(storage, offset, size, stride))
+
+
+def _tensor_v2(
+    storage: object, offset: object, size: object, stride: object, requires_grad: object, hooks: object,
+    metadata: object = None,
+) -> Tensor:  # fmt: skip
+    return Tensor(_pending(_view(storage, offset, size, stride), metadata), _flag(requires_grad))
+
+
+def _tensor_v3(
+    storage: object, offset: object, size: object, stride: object, requires_grad: object, hooks: object,
+    dtype: object, metadata: object = None,
+) -> Tensor:  # fmt: skip
+    return Tensor(_pending(_view(storage, offset, size, stride, dtype_of(dtype)), metadata), _flag(requires_grad))
+
+
+def _flag(value: object) -> bool | None:
+    """Whether a tensor asks for gradients; as torch, ValueError where that is any other value that is known."""
+    if value is True or value is False:
+        return value
+    if value is None or _unknown(value):
+        return None
+    raise ValueError(f"requires_grad is of type {type(value).__name__}; expected True or False")
+
+
+def _pending(value: Value, metadata: object) -> Value:
+    """Conjugations and negations that torch has not carried out yet (`x.conj()`, `x.conj().imag`)."""
+    if not metadata:
+        return value
+    bits = [bit for bit in ("conj", "neg") if isinstance(metadata, dict) and metadata.get(bit)]
+    return Compound("+".join(bits), {"data": value}) if bits and isinstance(value, View) else value
+
+
+def _parameter(data: object, requires_grad: object = True, hooks: object = None, state: object = None) -> object:
+    if isinstance(data, Tensor):
+        made = Tensor(data.value, _flag(requires_grad), "parameter")
+        made.build(state if state is not None else data.state)
+        return made
+    return Tensor(Unreadable(_unknown(data) or "a tensor that is none"))
+
+
+MAX_PARTS = 128
+"""Windows of one compound; those that libraries write have two to ten."""
+
+
+def _parts(kind: str, parts: dict[str, object], facts: dict[str, object]) -> Tensor:
+    """A compound of tensors; nested compounds give their parts."""
+    views: dict[str, View] = {}
+    for label, part in parts.items():
+        if not isinstance(part, Tensor):
+            return Tensor(Unreadable(_unknown(part) or f"{kind} {label} of an unknown form"))
+        if isinstance(part.value, View):
+            views[label] = part.value
+        elif isinstance(part.value, Compound):
+            views |= {f"{label}/{inner}": view for inner, view in part.value.parts.items()}
+        else:
+            return Tensor(part.value)
+        if len(views) > MAX_PARTS:
+            return Tensor(Unreadable(f"{kind} of more than {MAX_PARTS} parts"))
+    return Tensor(Compound(kind, views, facts))
+
+
+def _sparse(layout: object, data: Any) -> Tensor:
+    named = layout.args[0] if isinstance(layout, Instance) and layout.path == LAYOUT else layout
+    kind = named.name if isinstance(named, Global) else str(named)
+    kind = kind.removeprefix("torch.")
+    if kind == "sparse_coo":
+        indices, values, size, *rest = data
+        return _parts(kind, {"indices": indices, "values": values}, {"shape": _sizes(size), "coalesced": rest[:1]})
+    compressed, plain, values, size = data
+    labels = (
+        ("crow_indices", "col_indices") if kind in {"sparse_csr", "sparse_bsr"} else ("ccol_indices", "row_indices")
+    )
+    return _parts(kind, {labels[0]: compressed, labels[1]: plain, "values": values}, {"shape": _sizes(size)})
+
+
+def _quantised(
+    storage: object, offset: object, size: object, stride: object, quantizer: Any,
+    requires_grad: object = None, hooks: object = None,
+) -> Tensor:  # fmt: skip
+    scheme, scale, zero_point, *axis = quantizer
+    values = Tensor(_view(storage, offset, size, stride))
+    facts: dict[str, object] = {"scheme": getattr(scheme, "name", str(scheme))}
+    if axis:
+        return _parts(
+            "quantised",
+            {"values": values, "scales": scale, "zero_points": zero_point},
+            facts | {"axis": axis[0]},
+        )
+    return _parts("quantised", {"values": values}, facts | {"scale": scale, "zero_point": zero_point})
+
+
+def _meta(dtype: object, size: object, stride: object, requires_grad: object) -> Tensor:
+    return Tensor(NoData(dtype_of(dtype), _sizes(size)), _flag(requires_grad))
+
+
+def _nested(buffer: object, sizes: object, strides: object, offsets: object) -> Tensor:
+    return _parts("nested", {"buffer": buffer, "sizes": sizes, "strides": strides, "offsets": offsets}, {})
+
+
+def _jagged(*args: object) -> Tensor:
+    """A jagged nested tensor: its parts are the tensors among the arguments."""
+    return _wrapped("jagged", args)
+
+
+def _wrapped(kind: str, value: object) -> Tensor:
+    parts = _tensors_in(value)
+    return _parts(kind, dict(parts), {}) if parts else Tensor(Unreadable(kind))
+
+
+MAX_LOOKED_AT = 1000
+"""Values in the state of a subclass of tensors among which its tensors are searched; those of libraries have a few."""
+MAX_LABEL = 256
+"""Characters of the keys that lead to such a tensor."""
+
+
+def _tensors_in(value: object) -> dict[str, Tensor]:
+    """Tensors inside plain containers, a few levels deep, labelled by their keys; none where there is too much else."""
+    found: dict[str, Tensor] = {}
+    todo: list[tuple[object, str, int]] = [(value, "", 6)]
+    for _ in range(MAX_LOOKED_AT):
+        if not todo:
+            return found
+        one, label, depth = todo.pop()
+        if len(label) > MAX_LABEL:
+            break
+        if isinstance(one, Tensor):
+            found[label or "data"] = one
+        elif depth and isinstance(one, (dict, list, tuple)) and len(one) <= MAX_LOOKED_AT:
+            pairs = one.items() if isinstance(one, dict) else enumerate(one)
+            before = f"{label}." if label else ""
+            todo += reversed([(child, before + _label(key), depth - 1) for key, child in pairs])
+    return {}
+
+
+def _label(key: object) -> str:
+    """A key as a part of a label; of one that is too long, enough to see that."""
+    return str(key)[: MAX_LABEL + 1] if isinstance(key, (str, int)) else preview(key)
+
+
+def _wrapper(
+    cls: object, dtype: object, size: object, stride: object, offset: object, layout: object, device: object,
+    requires_grad: object,
+) -> Tensor:  # fmt: skip
+    return Tensor(NoData(dtype_of(dtype), _sizes(size), "a wrapper, saved without data"), _flag(requires_grad))
+
+
+def _from_type(function: object, type_: object, args: Any, state: object) -> object:
+    """A subclass, or a tensor with Python attributes: `function(*args)` and then its state."""
+    path = _path(function)
+    make = CONSTRUCTORS.get(path)
+    if make is None or not isinstance(args, (tuple, list)):
+        return Tensor(Unreadable(path))
+    made = make(*args)
+    if isinstance(made, Tensor) and isinstance(made.value, NoData) and (parts := _tensors_in(state)):
+        return _parts(_path(type_), dict(parts), {"shape": made.value.shape, "dtype": made.value.dtype.name})
+    if isinstance(made, Tensor):
+        made.build(state)
+    return made
+
+
+def _from_numpy(data: object, dtype: object, device: object = None, requires_grad: object = False) -> Tensor:
+    if not isinstance(data, NumpyArray) or not data.is_plain:
+        return Tensor(Unreadable(_unknown(data) or "an array of an unknown form"))
+    return Tensor(InlineView(dtype_of(dtype), data), _flag(requires_grad))  # type: ignore[arg-type]
+
+
+class InlineView(NamedTuple):
+    """A tensor whose bytes are in the pickle; the reader gives it a storage."""
+
+    dtype: DType
+    array: NumpyArray
+
+
+def array_tensor(array: NumpyArray) -> Tensor | None:
+    """The tensor that an array is, always the same one; None where a tensor cannot hold it."""
+    if array.tensor is None and (dtype := array.element) is not None:
+        array.tensor = Tensor(InlineView(dtype, array))  # type: ignore[arg-type]
+    return array.tensor if isinstance(array.tensor, Tensor) else None
+
+
+def _device_tensor(data: object, dtype: object, device: object, requires_grad: object) -> object:
+    return Tensor(data.value, _flag(requires_grad)) if isinstance(data, Tensor) else Tensor(Unreadable(_unknown(data)))
+
+
+# --- the table -----------------------------------------------------------------------------------------------------
+
+
+def _inert(path: str) -> Callable[..., Instance]:
+    """A class that only holds its arguments."""
+
+    def make(*args: object) -> Instance:
+        return Instance(path, args, False)
+
+    return make
+
+
+def _size(items: object = ()) -> Instance:
+    made = Instance("torch.Size", (), False)
+    made.sequence = list(_sizes(items))
+    return made
+
+
+def _list(items: object = (), *rest: object) -> object:
+    """TorchScript's typed lists, and values with a type tag (torch/csrc/jit/serialization/pickler.cpp)."""
+    return items
+
+
+def _layout(name: object) -> Instance:
+    return Instance(LAYOUT, (name,), False)
+
+
+LAYOUT = "torch.serialization._get_layout"
+"""A `torch.layout` is pickled as a call of this with its name (torch/serialization.py)."""
+
+
+_INERT = (
+    "torch.device",
+    "torch.torch_version.TorchVersion",
+    "torch.Generator",
+    "torch.distributed.tensor.placement_types.Shard",
+    "torch.distributed.tensor.placement_types.Replicate",
+    "torch.distributed.tensor.placement_types.Partial",
+    "torch.distributed.tensor.placement_types._StridedShard",
+    "torch.distributed.tensor._dtensor_spec.DTensorSpec",
+    "torch.distributed.tensor._dtensor_spec.TensorMeta",
+    "torch.distributed.tensor._dtensor_spec.ShardOrderEntry",
+    "torch.distributed.device_mesh.DeviceMesh",
+    "torch.distributed.device_mesh._MeshLayout",
+    "torch.distributed._mesh_layout._MeshLayout",
+    "torch.distributed._mesh_layout._FlatLayout",
+    "torch.distributed.tensor.DTensor",
+    "torch.distributed._pycute.layout.Layout",
+    "torch.nested._internal.nested_tensor._DimRange",
+    "torch._dynamo.decorators._DimRange",
+    "torch.nested._internal.nested_tensor.NestedTensor",
+    "torch.jit._pickle.build_int",
+)
+
+CONSTRUCTORS: dict[str, Callable[..., object]] = {
+    "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_tensor_v2": _tensor_v2,
+    "torch._utils._rebuild_tensor_v3": _tensor_v3,
+    "torch._utils._rebuild_parameter": _parameter,
+    "torch._utils._rebuild_parameter_with_state": _parameter,
+    "torch.nn.parameter.Parameter": _parameter,
+    "torch.nn.parameter.Buffer": _parameter,
+    "torch._utils._rebuild_sparse_tensor": _sparse,
+    "torch._utils._rebuild_sparse_csr_tensor": _sparse,
+    "torch._utils._rebuild_qtensor": _quantised,
+    "torch._utils._rebuild_meta_tensor_no_storage": _meta,
+    "torch._utils._rebuild_nested_tensor": _nested,
+    "torch.nested._internal.nested_tensor._rebuild_njt": _jagged,
+    "torch._utils._rebuild_wrapper_subclass": _wrapper,
+    "torch._utils._rebuild_device_tensor_from_numpy": _from_numpy,
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor": _device_tensor,
+    "torch._utils._rebuild_xla_tensor": _from_numpy,
+    "torch._utils._rebuild_mlu_tensor": _from_numpy,
+    "torch._utils._rebuild_npu_tensor": _from_numpy,
+    "torch._tensor._rebuild_from_type_v2": _from_type,
+    "torch.tensor._rebuild_from_type_v2": _from_type,  # the module's name up to torch 1.8
+    LAYOUT: _layout,
+    "torch.Size": _size,
+    **{f"torch.jit._pickle.build_{kind}list": _list for kind in ("int", "tensor", "double", "bool")},
+    "torch.jit._pickle.restore_type_tag": _list,
+    **numpy_values.CONSTRUCTORS,
+    **{path: _inert(path) for path in _INERT},
+}
+
+
+class _Known:
+    """Names that may stand in a pickle as data: storage types, dtypes, layouts, schemes."""
+
+    def __contains__(self, path: object) -> bool:
+        module, _, name = str(path).rpartition(".")
+        if module in TYPE_MODULES and (name in STORAGE_DTYPES or name.endswith("Tensor")):
+            return True
+        return (
+            str(path) in UNTYPED
+            or (module == "torch" and (name in TORCH_DTYPES or name in _TORCH_WORDS))
+            or (module == "numpy" and (name in {"ndarray", "bool_"} or name.rstrip("0123456789") in _NUMPY_KINDS))
+        )
+
+
+_TORCH_WORDS = {
+    "strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged", "_mkldnn",
+    "per_tensor_affine", "per_channel_affine", "per_tensor_symmetric", "per_channel_symmetric",
+    "per_channel_affine_float_qparams", "preserve_format", "contiguous_format", "channels_last", "channels_last_3d",
+}  # fmt: skip
+_NUMPY_KINDS = {"float", "int", "uint", "complex"}
+KNOWN = _Known()
+
+__all__ = [
+    "CONSTRUCTORS",
+    "KNOWN",
+    "InlineView",
+    "StorageRef",
+    "Tensor",
+    "array_tensor",
+    "storage_dtype",
+]

@@ -1,0 +1,494 @@
+"""Writing torch's zip format, without torch: one storage for each memory, and a pickle of windows on them.
+
+    archive/data.pkl                    the tree of objects; tensors as `_rebuild_tensor_v2(storage, offset, ...)`
+    archive/.format_version             1      torch may compute the places of storages
+    archive/.storage_alignment          64
+    archive/byteorder                   little
+    archive/data/0, data/1, ...         the storages, in the order in which the pickle names them
+    archive/version                     3
+    archive/paramtool.json              what a pickle cannot say (`_torch_record`), where there is any
+    archive/.data/serialization_id      40 digits, from the pickle: equal plans give equal bytes
+
+Where torch finds two windows on one storage, they share memory and train as one.  So a storage holds one memory: names
+that are only equal by content get a storage of their own, though the plan stores their bytes once.
+
+The first folder is always `archive`, which torch.save takes for a buffer; with a path it takes the file's stem, so that
+there the bytes depend on the name.
+
+Sources: torch/serialization.py (`_save`), torch/_utils.py (`_rebuild_tensor_v2`, `_v3`) of torch 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from paramtool.errors import PlanError, listed, plural, some
+from paramtool.formats.output import OutputFile
+from paramtool.formats.pickle.numpy_values import DTYPE, TEXT_OF, state_of
+from paramtool.formats.pickle.values import RENAMED_TYPES
+from paramtool.formats.pickle.write import Call, Dict, Name, Persistent, dumps
+from paramtool.formats.sniff import TORCH_RECORD
+from paramtool.formats.torch import _check, _record
+from paramtool.formats.torch._classes import ARRAYS, FORMS, SCALARS, args_of
+from paramtool.formats.torch.globals import STORAGE_DTYPES
+from paramtool.formats.torch.write_objects import ATTRIBUTED, DEFAULTDICT, DEQUE, FROZENSET, SET, Fitted, How, fit
+from paramtool.formats.zip.write import ALIGNMENT, archive
+from paramtool.model import objects
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.dtype import DTYPES, DType
+from paramtool.model.objects import Key, Leaf, Node, Opaque, Sequence, TensorRef
+from paramtool.model.plan import Copy, Plan, Target
+from paramtool.model.view import View, contiguous, contiguous_strides
+
+ROOT = "archive"
+TYPED = {dtype: storage for storage, dtype in STORAGE_DTYPES.items() if not dtype.startswith(("qint", "quint"))}
+"""dtypes that have a class of storages; all others stand in untyped ones."""
+PAIRS = "float4_e2m1fn"
+"""Counted one by one here, two by two in torch, as `float4_e2m1fn_x2`."""
+DTYPE_WORDS = {
+    name: f"{PAIRS}_x2" if name == PAIRS else name
+    for name in DTYPES
+    if not name.startswith(("qint", "quint", "float6_"))
+}
+"""{our name: torch's}; quantised tensors are no plain ones, and torch has no six-bit numbers."""
+REBUILD_V2, REBUILD_V3 = (Name("torch._utils", f"_rebuild_tensor_v{k}") for k in (2, 3))
+REBUILD_PARAMETER, PARAMETER_WITH_STATE = (
+    Name("torch._utils", f"_rebuild_parameter{end}") for end in ("", "_with_state")
+)
+REBUILD_WITH_STATE, TENSOR = Name("torch._tensor", "_rebuild_from_type_v2"), Name("torch", "Tensor")
+ORDERED_DICT = Name("collections", "OrderedDict")
+
+
+def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
+    """Of {name: dtype} the names that this format has no form for, each with the reason."""
+    return {n: f"torch has no plain tensor of {dtype}" for n, dtype in dtypes.items() if dtype not in DTYPE_WORDS}
+
+
+def fitted(plan: Plan, how: How) -> Fitted:
+    """What of the plan's tree a torch file holds, and what it does not."""
+    found = fit(plan, DTYPE_WORDS.values(), how)
+    sharing = _Sharing(_memories(plan, found.tree))
+    tree = sharing.node(found.tree, ())
+    return replace(found, tree=tree, left_out=(*found.left_out, *sharing.split)) if sharing.split else found
+
+
+def arrays(tree: Node) -> dict[str, Literal["C", "F"]]:
+    """{name: `C` or `F`} of the arrays of NumPy's in a tree that are tensors of the checkpoint."""
+    found: dict[str, Literal["C", "F"]] = {}
+    for node in objects.walk(tree):
+        if isinstance(node, Opaque) and node.path in ARRAYS:
+            parts = dict(node.parts)
+            if isinstance(data := parts["data"], TensorRef):
+                found[data.name] = "F" if parts.get("order") == Leaf("F") else "C"
+    return found
+
+
+def memory_formats(plan: Plan, checkpoint: Checkpoint) -> Iterator[str]:
+    """Dense tensors whose axes lie in another order in the source's memory, for people; only a torch file keeps it."""
+    stored = {target.name for target in plan.targets} - arrays(plan.objects).keys()
+    held = ((name, entry.value) for name, entry in checkpoint.entries.items() if name in stored)
+    names = [
+        name
+        for name, view in held
+        if isinstance(view, View) and view.numel and not view.is_contiguous and view.dense_axes is not None
+    ]
+    if names:
+        yield f"the memory format of {some(names, 3)} (such as channels_last): stored row by row"
+
+
+def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
+    """One torch file for a plan; PlanError where something has no form in it."""
+    derived = dict.fromkeys(plan.derived, "a torch file has no tensors that are calculated on load")
+    if refused := refusals(plan.dtypes()) | derived:
+        lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
+        head = f"{plan.source}: no form in a torch file for {plural(len(refused), 'tensor')}:"
+        raise PlanError(listed(head, lines), hint="dedup --skip-unsupported leaves them out")
+    found = fit(plan, DTYPE_WORDS.values())
+    refuse(plan, found)
+    pickling = _Pickling(_memories(plan, found.tree), plan)
+    pickle = dumps(pickling.value(found.tree, ()))
+    if len(pickle) > MAX_PICKLE_NBYTES:
+        raise PlanError(
+            f"{plan.source}: its arrays and other objects would make a pickle of {len(pickle)} bytes; expected at most "
+            f"{MAX_PICKLE_NBYTES}, since torch reads a pickle whole",
+            hint="--plain writes arrays as tensors",
+        )
+    try:
+        _check.check(pickle)
+    except _check.Wrong as error:
+        hint = "the objects are not as any program pickles them; --plain writes them as dicts and lists"
+        raise PlanError(f"{plan.source}: torch.load would not open what would be written: {error}", hint) from None
+    members: list[tuple[str, bytes | Target]] = [
+        ("data.pkl", pickle),
+        (".format_version", b"1"),
+        (".storage_alignment", str(ALIGNMENT).encode()),
+        ("byteorder", b"little"),
+        *((f"data/{key}", memory.content) for key, memory in enumerate(pickling.numbers)),
+        ("version", b"3\n"),
+        (".data/serialization_id", _identity(pickle)),
+    ]
+    if beside := _record.encode(plan):
+        members.append((TORCH_RECORD, beside))
+    return (OutputFile("", archive((f"{ROOT}/{name}", content) for name, content in members)),)
+
+
+MAX_PICKLE_NBYTES = 512 << 20
+"""As `formats.torch` reads at most."""
+
+
+def refuse(plan: Plan, found: Fitted) -> None:
+    """PlanError where objects of a plan have no form in a torch file."""
+    if found.refused:
+        head = f"{plan.source}: no form in a torch file for {len(found.refused)} of its objects:"
+        more = len(found.refused) - MAX_NAMED
+        hint = (
+            "--skip-unsupported leaves them out, --plain writes the data of each as dicts, lists, numbers and strings "
+            "(of modules the tensors alone), and -o NAME.safetensors keeps that data in the file's metadata"
+        )
+        raise PlanError(listed(head, found.refused[:MAX_NAMED], max(more, 0)), hint=hint)
+
+
+MAX_NAMED = 20
+
+
+def _identity(pickle: bytes) -> bytes:
+    """40 digits that say which file this is, from everything that is known before it is written."""
+    from hashlib import sha256
+
+    return f"{int.from_bytes(sha256(pickle).digest(), 'big') % 10**40:040}".encode()
+
+
+# --- memories ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Memory:
+    """A storage of the output: names of one memory look at it, and no others."""
+
+    content: Target
+    dtype: DType | None
+    """None for an untyped storage."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A name's window on its memory."""
+
+    memory: _Memory
+    view: View
+
+
+def _windows(plan: Plan) -> dict[str, tuple[View, str]]:
+    """{name: (its window on a target, the first name of its memory)}."""
+    names = (one for name, one in plan.names.items() if name not in plan.derived)
+    return {one.name: (one.window, one.alias_set) for one in names}
+
+
+def _memories(plan: Plan, tree: Node) -> dict[str, _Place]:
+    """Where each name is; `tree` says which are arrays inside the pickle, whose windows are never moved."""
+    targets = {target.name: target for target in plan.targets}
+    together: dict[tuple[str, str], list[str]] = {}
+    windows = _windows(plan)
+    for name, (view, memory) in windows.items():
+        together.setdefault((str(view.storage), memory), []).append(name)
+    inside = arrays(tree)
+    places = {}
+    for (owner, _), names in together.items():
+        views = [windows[name][0] for name in names]
+        if inside.keys().isdisjoint(names) and (kept := _as_it_lies(targets[owner], views)):
+            content, views = kept
+            start = 0
+        else:
+            content, start = _part(targets[owner], views)
+        storage = _Memory(content, _storage_dtype(content, views))
+        for name, view in zip(names, views, strict=True):
+            places[name] = _Place(storage, view.on(owner, view.byte_start - start) if view.numel else view)
+    return places
+
+
+def _as_it_lies(target: Target, views: list[View]) -> tuple[Target, list[View]] | None:
+    """A dense tensor whose axes lie in another order in memory (channels_last), in that order; None for any other.
+
+    Every window must be the whole tensor.
+    """
+    copy = target.copies[0] if len(target.copies) == 1 else None
+    if copy is None or not copy.is_plain or copy.destination != target.view or any(v != target.view for v in views):
+        return None
+    source = copy.terms[0][1]
+    axes = source.dense_axes
+    if source.is_contiguous or not source.numel or axes is None:
+        return None
+    shape = tuple(source.shape[k] for k in axes)
+    dense = contiguous_strides(shape)
+    run = contiguous(source.storage, source.dtype, shape, source.offset)
+    copies = (Copy(contiguous(target.name, target.dtype, shape), ((1, run),)),)
+    content = Target(target.name, target.dtype, shape, copies)
+    strides = dict(zip(axes, dense, strict=True))
+    lies = View(target.name, target.dtype, 0, target.shape, tuple(strides[k] for k in range(len(shape))))
+    return content, [lies] * len(views)
+
+
+def _storage_dtype(content: Target, views: list[View]) -> DType | None:
+    """The dtype of the storage, where all windows have one that torch has storages of.
+
+    torch refuses a storage that is named under two dtypes, so windows of two look at untyped bytes.
+    """
+    dtype = views[0].dtype
+    same = all(view.dtype == dtype for view in views) and content.nbytes % dtype.block_bytes == 0
+    return dtype if same and dtype.name in TYPED else None
+
+
+def _part(target: Target, views: list[View]) -> tuple[Target, int]:
+    """What of a target these windows look at, and at which byte of the target that begins.
+
+    A target that is not one run of the source's bytes is taken whole.
+    """
+    views = [view for view in views if view.numel]
+    stop = max((view.byte_stop for view in views), default=0)
+    start = min((view.byte_start for view in views), default=0)
+    start -= start % max((view.dtype.block_bytes for view in views), default=1)
+    copy = target.copies[0] if len(target.copies) == 1 else None
+    if (start, stop) == (0, target.nbytes) or copy is None or not copy.is_plain:
+        return target, 0
+    source = copy.terms[0][1]
+    if not (source.is_contiguous and copy.destination.is_contiguous):
+        return target, 0
+    run = contiguous(target.name, DTYPES["uint8"], (stop - start,))
+    part = Copy(run, ((1, run.on(source.storage, source.byte_start + start)),))
+    return Target(target.name, run.dtype, run.shape, (part,)), start
+
+
+# --- the pickle --------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Sharing:
+    """One walk that finds objects which were one in the source, and whose tensors are not the same ones any more."""
+
+    places: Mapping[str, _Place]
+    split: list[str] = field(default_factory=list)
+    """Where these are, for people."""
+    first: dict[int, Node] = field(default_factory=dict)
+    """{mark: the object where it is met first, with places instead of names}"""
+
+    def node(self, node: Node, path: tuple[str, ...]) -> Node:
+        """The same tree without the marks of objects that have to be written for themselves."""
+        match node:
+            case Sequence(_, items):
+                node = replace(node, items=tuple(self.node(item, (*path, str(k))) for k, item in enumerate(items)))
+            case objects.Mapping(_, pairs, attributes):
+                kept = tuple((key, self.node(child, (*path, objects.word(key)))) for key, child in pairs)
+                node = replace(node, items=kept, attributes=attributes and self.node(attributes, path))
+            case Opaque(_, parts):
+                node = replace(node, parts=tuple((label, self.node(child, path)) for label, child in parts))
+            case _:
+                return node
+        if node.mark and self.first.setdefault(node.mark, placed := self._placed(node)) != placed:
+            self.split.append(f"{'.'.join(path)!r}: that it is one object with another, whose tensors differ now")
+            return replace(node, mark=0)
+        return node
+
+    def _placed(self, node: Node) -> Node:
+        return objects.map_tensors(node, self._place)
+
+    def _place(self, name: str) -> str:
+        """Where a tensor is; all tensors of one shape that have no elements are in one place."""
+        place = self.places[name]
+        if not place.view.numel:
+            return f"{place.view.dtype.name} {place.view.shape}"
+        return f"{id(place.memory)} {place.view}"
+
+
+def _strides(view: View) -> tuple[int, ...]:
+    """The strides of a window as torch has them: an axis of length 1 is outside of all others.
+
+    torch decides by the strides of such axes, too, whether a result is channels_last (c10/core/MemoryFormat.h).
+    """
+    if view.is_contiguous:
+        return view.strides
+    outside = max(size * stride for size, stride in zip(view.shape, view.strides, strict=True) if size > 1)
+    return tuple(outside if size == 1 else stride for size, stride in zip(view.shape, view.strides, strict=True))
+
+
+class _Pickling:
+    """From the tree to values for the pickle; storages are numbered as they are met."""
+
+    def __init__(self, places: Mapping[str, _Place], plan: Plan) -> None:
+        self.places = places
+        self.plan = plan
+        self.numbers: dict[_Memory, int] = {}
+        self.open: dict[str, object] = {}
+        """The containers around, by their places."""
+        self.marked: dict[int, object] = {}
+        """Objects that several places refer to, by their marks."""
+        self.once: dict[object, Call] = {}
+        """Tensors that train, parameters and arrays, by where they are: names of one are one object."""
+
+    def value(self, node: Node, path: tuple[str, ...]) -> object:
+        """The value that stands for a node."""
+        mark = node.mark if isinstance(node, (Sequence, objects.Mapping, Opaque)) else 0
+        if mark in self.marked:
+            return self.marked[mark]
+        made = self._value(node, path)
+        if mark:
+            self.marked[mark] = made
+            if isinstance(made, Call):
+                made.shared = True
+        return made
+
+    def _value(self, node: Node, path: tuple[str, ...]) -> object:
+        match node:
+            case Leaf(value):
+                return value
+            case TensorRef(name):
+                return self.tensor(name)
+            case objects.Again(place):
+                return self.open[place]
+            case Sequence():
+                return self.sequence(node, path)
+            case objects.Mapping():
+                return self.mapping(node, path)
+            case Opaque():
+                return self.opaque(node, path)
+        raise TypeError(f"{type(node).__name__} has no form in a torch file")
+
+    def tensor(self, name: str) -> object:
+        """A window on a storage, as torch rebuilds it; a parameter, or a whole storage, where the name is one.
+
+        torch has gradients for numbers with a fraction alone, and `_rebuild_tensor_v3` fails where it is asked for any:
+        a tensor in an untyped storage that asks for them is a parameter, as which torch saves it too.
+        """
+        place = self.places[name]
+        memory, view = place.memory, place.view
+        key = str(self.numbers.setdefault(memory, len(self.numbers)))
+        kind = self.plan.names[name].kind
+        if memory.dtype is None or kind == "untyped storage":
+            typed, count = Name("torch.storage", "UntypedStorage"), memory.content.nbytes
+        else:
+            typed, count = Name("torch", TYPED[memory.dtype.name]), memory.content.nbytes // memory.dtype.block_bytes
+        stored = Persistent(("storage", typed, key, "cpu", count))
+        if kind.endswith("storage") and view.nbytes == memory.content.nbytes:
+            return stored
+        word = DTYPE_WORDS[view.dtype.name]
+        if view.dtype.name == PAIRS:
+            view = contiguous(view.storage, DTYPES["uint8"], (*view.shape[:-1], view.shape[-1] // 2), view.byte_start)
+        window = (stored, view.offset, view.shape, _strides(view))
+        trains = self.plan.names[name].requires_grad and word.startswith(("float", "bfloat", "complex"))
+        is_parameter = kind == "parameter" or (trains and memory.dtype is None)
+        if memory.dtype is not None:
+            data = Call(REBUILD_V2, (*window, trains and not is_parameter, Call(ORDERED_DICT)), shared=trains)
+        else:
+            data = Call(REBUILD_V3, (*window, False, Call(ORDERED_DICT), Name("torch", word)))
+        if trains and not is_parameter:
+            return self.once.setdefault((memory, place.view), data)
+        if not is_parameter:
+            return data
+        made = Call(REBUILD_PARAMETER, (data, trains, Call(ORDERED_DICT)), shared=True)
+        return self.once.setdefault((memory, place.view, trains), made)
+
+    def sequence(self, node: Sequence, path: tuple[str, ...]) -> object:
+        kind = node.kind
+        row: list[object] = []
+        made: object = row
+        if kind == DEQUE:
+            most = tuple(self.value(arg, path) for arg in node.args)
+            made = Call(Name("collections", "deque"), ((), *most) if most and most[0] is not None else (), items=row)
+        if kind in ("list", DEQUE):
+            self.open[".".join(path)] = made
+        row += [self.value(item, (*path, str(k))) for k, item in enumerate(node.items)]
+        match kind:
+            case "tuple":
+                return tuple(row)
+            case "torch.Size":
+                return Call(Name("torch", "Size"), (tuple(row),))
+            case _ if kind in (SET, FROZENSET):
+                return Call(Name("__builtin__", kind.removeprefix("builtins.")), (row,))
+        return made
+
+    def mapping(self, node: objects.Mapping, path: tuple[str, ...]) -> object:
+        module, _, name = node.kind.rpartition(".")
+        args = tuple(self.value(arg, path) for arg in node.args) if node.kind == DEFAULTDICT else ()
+        made: Dict | Call = Call(Name(module, name), args) if module else Dict([])
+        self.open[".".join(path)] = made
+        for k, (key, child) in enumerate(node.items):
+            part = f"@{k}" if isinstance(key, TensorRef) else objects.word(key)
+            made.pairs.append((self.key(key), self.value(child, (*path, part))))
+        if node.attributes is not None and isinstance(made, Call):
+            made.state = self.value(node.attributes, path)
+        return made
+
+    def key(self, key: Key) -> object:
+        if isinstance(key, TensorRef):
+            return self.tensor(key.name)
+        return self.value(key, ()) if isinstance(key, (Sequence, Opaque)) else key
+
+    def opaque(self, node: Opaque, path: tuple[str, ...]) -> object:
+        parts = dict(node.parts)
+        if node.path == ATTRIBUTED and isinstance(data := self.value(parts["data"], path), Call):
+            state = self.value(parts["state"], (*path, "state"))
+            if data.function == REBUILD_PARAMETER:
+                return Call(PARAMETER_WITH_STATE, (*data.args, state))
+            return Call(REBUILD_WITH_STATE, (data.function, TENSOR, data.args, state))
+        if node.path in ARRAYS or node.path in SCALARS:
+            return self.array(node)
+        if node.path == DTYPE:
+            return self.dtype(node)
+        name = _name(node.path)
+        form = FORMS.get(node.path)
+        if form is None or not parts:  # a class, and no object of it
+            return name
+        made = Call(name, tuple(self.value(arg, path) for arg in args_of(node)), new=form.new)
+        if (state := parts.get("state")) is not None:
+            self.open[".".join(path)] = made
+            made.state = self.attributes(state, path)
+        return made
+
+    def attributes(self, state: Node, path: tuple[str, ...]) -> object:
+        """The attributes of an object, whose place they share: what refers to that place refers to the object."""
+        if not isinstance(state, objects.Mapping):
+            return self.value(state, path)
+        return Dict([(self.key(key), self.value(child, (*path, objects.word(key)))) for key, child in state.items])
+
+    def array(self, node: Opaque) -> Call:
+        """An array or a scalar of NumPy's, with its bytes in the pickle."""
+        parts = dict(node.parts)
+        data = parts["data"]
+        if isinstance(data, TensorRef):
+            place = self.places[data.name]
+            order = "F" if parts.get("order") == Leaf("F") else "C"
+            dtype, shape = self.dtype_of(TEXT_OF[place.view.dtype.name]), place.view.shape
+            content = self.plan.inline[data.name]
+        else:
+            assert isinstance(data, objects.Array)
+            dtype = self.dtype(parts["dtype"]) if "dtype" in parts else self.dtype_of(data.dtype)
+            place, shape, order, content = None, data.shape, data.order, data.data
+        function = _name(node.path)
+        if node.path in SCALARS:
+            return Call(function, (dtype, content))
+        made = Call(function, (Name("numpy", "ndarray"), (0,), b"b"), shared=True)
+        made.state = (1, shape, dtype, order == "F", content)
+        return made if place is None else self.once.setdefault((place.memory, place.view), made)
+
+    def dtype(self, node: Node) -> Call:
+        assert isinstance(node, Opaque)
+        parts = dict(node.parts)
+        if isinstance(text := parts.get("text"), Leaf):
+            return self.dtype_of(str(text.value))
+        made = Call(Name("numpy", "dtype"), tuple(self.value(arg, ()) for arg in args_of(node)))
+        made.state = self.value(parts["state"], ())
+        return made
+
+    def dtype_of(self, text: str) -> Call:
+        """The dtype that a string says all of; in records of versions 1 and 2 it may lack the order of bytes."""
+        text = text if text[0] in "<>|=" else f"|{text}"
+        return Call(Name("numpy", "dtype"), (text[1:], False, True), state=state_of(text))
+
+
+def _name(path: str) -> Name:
+    """A class or function by the name that protocol 2 has for it."""
+    module, _, name = path.rpartition(".")
+    if module != "builtins":
+        return Name(module, name)
+    return Name("__builtin__", next((old for old, new in RENAMED_TYPES.items() if new == name), name))

@@ -1,0 +1,1 @@
+"""Zip archives: the byte ranges of members, strictly, and a writer."""

@@ -1,0 +1,148 @@
+"""Laying out a zip archive as torch does: every member stored, its payload aligned, all sizes known beforehand.
+
+    local header, name, extra (zip64 where it is needed, then `FB`, a length and Z's up to the alignment)
+    payload
+    data descriptor: the CRC and the sizes once more; not behind an empty member
+    ...
+    the central directory, and its end in the form of zip64 and in the old one
+
+Everything but the CRCs of tensors is known before a byte is written, so an archive is a row of literal bytes, targets
+and `Late` bytes.  Zip64 fields appear where torch writes them, at 2^32 - 1: torch computes the places of storages
+from that (`calculate_storage_offsets`).
+
+Sources: caffe2/serialize/inline_container.cc (`getPadding`), miniz.c (`mz_zip_writer_add_mem_ex_v2`,
+`mz_zip_writer_finalize_archive`) of torch 2.13; APPNOTE.TXT 4.3.7 to 4.3.16.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from functools import partial
+from struct import Struct
+from typing import NamedTuple
+
+from paramtool.formats.output import Late, Segment
+from paramtool.formats.zip.directory import (
+    CENTRAL,
+    CENTRAL_SIGNATURE,
+    END,
+    END64,
+    END64_SIGNATURE,
+    END_SIGNATURE,
+    FULL16,
+    FULL32,
+    LOCAL,
+    LOCAL_SIGNATURE,
+    LOCATOR,
+    LOCATOR_SIGNATURE,
+    STORED,
+    ZIP64_EXTRA,
+)
+from paramtool.model.plan import Target
+
+ALIGNMENT = 64
+EXTRA = Struct("<HH")
+"""id, length of what follows"""
+DESCRIPTOR, DESCRIPTOR64 = Struct("<4sIII"), Struct("<4sIQQ")
+"""signature, crc-32, compressed size, uncompressed size"""
+DESCRIPTOR_SIGNATURE = b"PK\x07\x08"
+UTF8, HAS_DESCRIPTOR = 0x0800, 0x0008
+MADE_BY, NEEDED = 0x031E, 45
+"""In the zip64 end record, as miniz has them: version 3.0 on Unix, and 4.5, the first version with zip64."""
+
+
+class _Placed(NamedTuple):
+    """A member with its place."""
+
+    name: bytes
+    nbytes: int
+    header_start: int
+    crc32: int | None
+    """None for a target, whose number is `target`."""
+    target: int
+
+    @property
+    def is_large(self) -> bool:
+        """Whether 32 bits do not hold its size or its place."""
+        return self.nbytes >= FULL32 or self.header_start >= FULL32
+
+    @property
+    def flags(self) -> int:
+        """General purpose bits: names are UTF-8, and CRC and sizes follow the payload."""
+        return UTF8 | (HAS_DESCRIPTOR if self.nbytes else 0)
+
+    def crc(self, crcs: Sequence[int]) -> int:
+        """The CRC of the payload."""
+        return crcs[self.target] if self.crc32 is None else self.crc32
+
+
+def archive(members: Iterable[tuple[str, bytes | Target]]) -> tuple[Segment, ...]:
+    """The segments of an archive with these members, in order."""
+    segments: list[Segment] = []
+    placed: list[_Placed] = []
+    cursor = targets = 0
+    for name, content in members:
+        is_target = isinstance(content, Target)
+        nbytes = content.nbytes if isinstance(content, Target) else len(content)
+        crc32 = zlib.crc32(content) if isinstance(content, bytes) else None
+        member = _Placed(name.encode(), nbytes, cursor, crc32, targets)
+        targets += is_target
+        header = _local(member)
+        placed.append(member)
+        segments += [header, content]
+        cursor += len(header) + nbytes
+        if nbytes:
+            nbytes_of_it = (DESCRIPTOR64 if member.is_large else DESCRIPTOR).size
+            segments.append(Late(nbytes_of_it, partial(_descriptor, member)))
+            cursor += nbytes_of_it
+    directory_nbytes = sum(CENTRAL.size + len(m.name) + len(_zip64(m)) for m in placed)
+    directory = Late(directory_nbytes, partial(_directory, tuple(placed)))
+    return (*segments, directory, _end(len(placed), directory_nbytes, cursor))
+
+
+def _zip64(member: _Placed) -> bytes:
+    """The extra field for what 32 bits do not hold: both sizes, then the place; empty for most members."""
+    numbers = [member.nbytes] * 2 if member.nbytes >= FULL32 else []
+    numbers += [member.header_start] if member.header_start >= FULL32 else []
+    if not numbers:
+        return b""
+    return EXTRA.pack(ZIP64_EXTRA, 8 * len(numbers)) + Struct(f"<{len(numbers)}Q").pack(*numbers)
+
+
+def _local(member: _Placed) -> bytes:
+    """Local header, name and extra fields, up to where the payload begins.  CRC and sizes are left zero."""
+    zip64 = _zip64(member)
+    begin = member.header_start + LOCAL.size + len(member.name) + len(zip64) + EXTRA.size
+    padding = -begin % ALIGNMENT
+    extra = zip64 + b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
+    lengths = len(member.name), len(extra)
+    return LOCAL.pack(LOCAL_SIGNATURE, 0, member.flags, STORED, 0, 0, 0, 0, 0, *lengths) + member.name + extra
+
+
+def _descriptor(member: _Placed, crcs: Sequence[int]) -> bytes:
+    form = DESCRIPTOR64 if member.is_large else DESCRIPTOR
+    return form.pack(DESCRIPTOR_SIGNATURE, member.crc(crcs), member.nbytes, member.nbytes)
+
+
+def _directory(placed: Iterable[_Placed], crcs: Sequence[int]) -> bytes:
+    rows = bytearray()
+    for member in placed:
+        nbytes = min(member.nbytes, FULL32)
+        zip64 = _zip64(member)
+        rows += CENTRAL.pack(
+            CENTRAL_SIGNATURE, 0, 0, member.flags, STORED, 0, 0, member.crc(crcs), nbytes, nbytes,
+            len(member.name), len(zip64), 0, 0, 0, 0, min(member.header_start, FULL32),
+        )  # fmt: skip
+        rows += member.name + zip64
+    return bytes(rows)
+
+
+def _end(count: int, nbytes: int, byte_start: int) -> bytes:
+    """The end of the archive: torch writes both forms always."""
+    many, few = (count, count, nbytes, byte_start), min(count, FULL16)
+    return (
+        END64.pack(END64_SIGNATURE, END64.size - 12, MADE_BY, NEEDED, 0, 0, *many)
+        + LOCATOR.pack(LOCATOR_SIGNATURE, 0, byte_start + nbytes, 1)
+        + END.pack(END_SIGNATURE, 0, 0, few, few, min(nbytes, FULL32), min(byte_start, FULL32), 0)
+    )

@@ -1,0 +1,134 @@
+"""What would decide between candidates of one place.
+
+A line to type is printed only where one candidate is left and nothing is taken for granted.  Everywhere else the fact
+is named that would decide: a size, a direction, an option that no tensor shows, or whose order of gates it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from paramtool.errors import UsageError, plural
+from paramtool.guessing.candidates import Candidate
+from paramtool.layouts import layout as tables
+from paramtool.layouts.homes import HOMES, homes, is_at_home
+from paramtool.layouts.layout import Form, Layout
+from paramtool.layouts.spec import Facts, Spec, parse
+from paramtool.model.dtype import DTYPES
+from paramtool.model.view import contiguous
+
+FEW = 4
+"""So many candidates are told apart one by one."""
+FACTS = ("kind", "hidden", "input", "layers", "bidirectional", "bias", "projection", "reset", "activation",
+         "gate_activation", "cell_clip", "clip", "peephole", "initial_state", "coupled", "backward")  # fmt: skip
+"""Fields of a spec, those first that a network's code says first."""
+
+
+UNSHOWN = {"activation", "gate_activation", "cell_clip", "clip", "coupled", "backward"}
+"""Facts that no shape shows."""
+
+
+def stranger(one: Candidate, format: str) -> str:
+    """What speaks against a candidate whose layout is not of the library that wrote the file; else nothing."""
+    if one.sure == "said" or is_at_home(one.layout, homes(format)):
+        return ""
+    library = next(title for begin, _, title in HOMES if format.startswith(begin))
+    return f"the names are those of {one.layout} in a file of {library}: only the network's code says what they mean"
+
+
+def meaning(layout: Layout, form: Form, spec: Spec, options: Mapping[str, str], tensors: Mapping[str, str]) -> object:
+    """Where each cell stands in the tensors of a file; equal for layouts that read the same network from them."""
+    found = []
+    for tensor in tables.stored(layout, form, spec, layout.chosen(options)):
+        if tensor.name in tensors:
+            for place in tensor.places(contiguous(0, DTYPES["float32"], tensor.shape)):
+                steps = [(n, s) for n, s in zip(place.view.shape, place.view.strides, strict=True) if n != 1]
+                found.append((tensors[tensor.name], place.terms, place.view.offset, *steps, place.shift))
+    return frozenset(found)
+
+
+def deciding(found: Sequence[Candidate]) -> list[str]:
+    """What would decide between several candidates of one place; nothing for one.
+
+    >>> one = Candidate("x", "cudnn", "lstm input=8 hidden=8 layers=2", (), "possible", 0.0)
+    >>> two = Candidate("x", "cudnn", "lstm input=8 hidden=8 bidirectional", (), "possible", 0.0)
+    >>> deciding([one, two])
+    ["layers=2 or bidirectional=yes: the network's code says which"]
+    """
+    if len(found) < 2:
+        return []
+    said = [_facts(one) for one in found]
+    names = [name for name in ("layout", *FACTS) if len({facts.get(name) for facts in said}) > 1]
+    where = "the program that wrote the file" if names == ["layout"] else "the network's code"
+    if len(found) <= FEW:
+        return [f"{' or '.join(_apart(facts, names) for facts in said)}: {where} says which"]
+    chosen = _telling([name for name in names if name != "layout"], said)
+    return [
+        f"{plural(len(found), 'network fits', 'networks fit')}: {', '.join(chosen)} would decide, which {where} says"
+    ]
+
+
+def _facts(one: Candidate) -> dict[str, str]:
+    """The facts of a candidate as words, those that are defaults, too."""
+    try:
+        spec = Spec(**parse(one.spec))  # type: ignore[arg-type]
+    except (UsageError, TypeError):
+        return {"layout": one.layout}
+    return {"layout": one.layout, **{name: _word(getattr(spec, name)) for name in FACTS}}
+
+
+_DEFAULTS = {name: getattr(Spec("lstm", 1, 1), name) for name in FACTS[2:]}
+
+
+OTHERS = {"gate_activation": "gate_activation=sigmoid or gate_activation=hard_sigmoid(0.2,0.5)"}
+"""Of facts that no tensor shows, what they usually are; none is the likelier one."""
+
+
+def unshown(fact: str, how: str) -> str:
+    """A fact that was taken for granted, as a question, with how to say it.
+
+    >>> unshown("forget_bias=1.0", "--from tf1.basic:forget_bias=...")
+    "forget_bias=1.0 or another: the network's code says which; --from tf1.basic:forget_bias=... says it"
+    """
+    either = OTHERS.get(fact.partition("=")[0], f"{fact} or another")
+    return f"{either}: the network's code says which; {how} says it"
+
+
+def _word(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _apart(facts: Mapping[str, str], names: Sequence[str]) -> str:
+    """What one candidate says of the facts that differ; defaults only where it says nothing else."""
+    said = [name for name in names if name not in _DEFAULTS or facts.get(name) != _word(_DEFAULTS[name])]
+    return " and ".join(f"{name}={facts[name] or 'not said'}" for name in said or names[:1] if name in facts)
+
+
+def _telling(names: Sequence[str], said: Sequence[Mapping[str, str]]) -> Sequence[str]:
+    """Facts that tell the candidates apart, each of which tells more apart than those before it."""
+    chosen: list[str] = []
+    apart = 1
+    for name in names:
+        more = len({tuple(facts.get(one) for one in (*chosen, name)) for facts in said})
+        if more > apart:
+            chosen, apart = [*chosen, name], more
+    return chosen
+
+
+def narrowed(found: Sequence[Candidate], facts: Facts) -> Iterator[Candidate]:
+    """The candidates that agree with what is said; of facts that no tensor shows they say it from then on."""
+    for one in found:
+        try:
+            own = parse(one.spec)
+            spec = Spec(**own)  # type: ignore[arg-type]
+        except (UsageError, TypeError):
+            yield one
+            continue
+        hidden = {name: facts[name] for name in UNSHOWN & facts.keys() if getattr(spec, name) == _DEFAULTS[name]}
+        try:
+            told = replace(spec, **hidden)  # type: ignore[arg-type]
+        except UsageError:
+            continue
+        if all(getattr(told, name) == value for name, value in facts.items()):
+            yield replace(one, spec=str(told))

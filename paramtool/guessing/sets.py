@@ -1,0 +1,197 @@
+"""Which matrices of a module could be cells of recurrent networks by their shapes, whatever they are called.
+
+A cell is two matrices, one for the input and one that is square but for its gates, and the biases beside them:
+
+    rows       W (gates * hidden, in)   R (gates * hidden, hidden)       torch, MXNet, ONNX, ...
+    columns    W (in, gates * hidden)   R (hidden, gates * hidden)       Keras, Flax, ...
+    joined     (in + hidden, gates * hidden)                             TensorFlow 1, Haiku
+
+Which layouts have tensors of such shapes is read off their tables.  No shape shows the order of the gates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import prod
+
+from paramtool.guessing.candidates import Candidate
+from paramtool.guessing.cells import Cell, Fit, candidates, fits
+from paramtool.guessing.names import RECURRENT
+from paramtool.guessing.vectors import Shapes, home_of
+from paramtool.layouts.spec import GATES
+
+HIDDEN_SIDE = re.compile(r"hh(?![a-z])|h2h|h_to_h|rec|hid|(?:^|[._/])(?:u|wh|w_h|r)(?![a-z])", re.IGNORECASE)
+"""Words for the matrix that takes h."""
+PART = re.compile(r"(?:weight|bias|kernel|w|b)(?::0)?", re.IGNORECASE)
+"""Last words of names that say nothing by themselves: the cell is one level further up."""
+LSTM = re.compile(r"lstm", re.IGNORECASE)
+DENSE = re.compile(
+    r"dense|linear|fc|proj|head|out|logit|softmax|classif|decode|embed|attn|query|key|value", re.IGNORECASE
+)
+"""Words of modules that are dense layers."""
+MIN_HIDDEN = 2
+
+
+def by_shapes(shapes: Shapes, asked: bool = False) -> list[Candidate]:
+    """Cells that the shapes allow, whatever their names.
+
+    Square matrices, and those without biases, count only where a name says that they are recurrent or it was `asked`.
+    """
+    used: set[str] = set()
+    found: list[Candidate] = []
+    known: dict[tuple[object, ...], list[Fit]] = {}
+    inner, outer = _modules(shapes)
+    for k, (at, members) in enumerate([*inner.items(), *outer.items()]):
+        free = [name for name in members if name not in used]
+        for cell in _cells(at, free, shapes, asked):
+            if cell.is_open and k >= len(inner) and not (asked or RECURRENT.search(_inside(at, cell.W))):
+                continue  # two like layers of a perceptron, called up and gate
+            used |= {cell.W, cell.R, *cell.biases}
+            key = (cell.kind, cell.W == cell.R, *(shapes[name] for name in (cell.W, cell.R, *cell.biases)))
+            if key not in known:
+                known[key] = list(fits(cell, shapes))
+            found += candidates(cell, known[key], shapes)
+    return found
+
+
+def _inside(at: str, name: str) -> str:
+    """A name without what stands before its module's own name."""
+    return name[len(home_of(at)) :]
+
+
+def _modules(shapes: Shapes) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Modules and their tensors, and modules one level up of tensors that are called weight or bias."""
+    inner: dict[str, list[str]] = {}
+    outer: dict[str, list[str]] = {}
+    for name in shapes:
+        home = home_of(name)
+        inner.setdefault(home, []).append(name)
+        if home and PART.fullmatch(name[len(home) + 1 :]):
+            outer.setdefault(home_of(home), []).append(name)
+    return inner, outer
+
+
+def _matrix(shape: tuple[int, ...]) -> tuple[int, int] | None:
+    """The two axes of a matrix; ONNX has one of length 1 before them."""
+    if len(shape) == 3 and shape[0] == 1:
+        shape = shape[1:]
+    return (shape[0], shape[1]) if len(shape) == 2 else None
+
+
+def _length(shape: tuple[int, ...]) -> int:
+    """The length of a vector, with axes of length 1 or without; 0 where it is none."""
+    return prod(shape) if sum(size > 1 for size in shape) == 1 else 0
+
+
+def _cells(at: str, members: Sequence[str], shapes: Shapes, asked: bool) -> list[Cell]:
+    """The cells of one module, in the order of the file."""
+    if sum(len(shapes[name]) > 1 for name in members) < 2 and not asked and not RECURRENT.search(at):
+        return []
+    hinted = asked or any(RECURRENT.search(_inside(at, name)) for name in members)
+    free = list(members)
+    found: list[Cell] = []
+    for kind, gates in GATES.items():
+        plain = len(gates) == 1 and not asked  # every square matrix would do
+        for side in (0, 1):
+            for cell in _paired(at, kind, side, free, shapes, asked or (hinted and not plain)):
+                if plain and (not hinted or not HIDDEN_SIDE.search(_last(cell.R)) or HIDDEN_SIDE.search(_last(cell.W))):
+                    continue
+                free = [name for name in free if name not in (cell.W, cell.R, *cell.biases)]
+                found.append(cell)
+    if hinted and not found:
+        found = list(_joined(at, free, shapes)) if asked or _is_lstm(at, members) else []
+    order = {name: k for k, name in enumerate(members)}
+    found.sort(key=lambda cell: order[cell.W])
+    return [replace(cell, number=number) for number, cell in enumerate(found, 1)]
+
+
+def _is_lstm(at: str, members: Sequence[str]) -> bool:
+    """Whether a module says that it is an LSTM and holds one matrix and one bias: more is a cell and other things."""
+    last = re.split(r"[./]", at)[-1]
+    words = [last, *(name[len(at) :] for name in members)]
+    return bool(LSTM.search(last)) and len(members) == 2 and not any(map(DENSE.search, words))
+
+
+def _paired(at: str, kind: str, side: int, free: Sequence[str], shapes: Shapes, bare: bool) -> Iterator[Cell]:
+    """Cells of two matrices whose gates are rows (side 0) or columns (side 1); `bare` ones need no biases."""
+    gates = len(GATES[kind])
+    sides = {name: (axes[side], axes[1 - side]) for name in free if (axes := _matrix(shapes[name]))}
+    by_wide: dict[int, list[str]] = {}
+    for name, (wide, _) in sides.items():
+        by_wide.setdefault(wide, []).append(name)
+    for wide, found in by_wide.items():
+        alike = _without_biases(found, wide, shapes)
+        pairs = _pairs(alike, {name: sides[name][1] for name in alike}, wide // gates) if wide % gates == 0 else []
+        biases = _biases([name for name in free if name not in alike], shapes, wide, gates, len(pairs))
+        for k, (w, r, is_open) in enumerate(pairs):
+            if (biases or bare) and wide // gates >= MIN_HIDDEN:
+                mine = biases[k] if biases else ()
+                yield Cell(at, kind, w, r, mine, sides[w][1], wide // gates, is_open=is_open)
+
+
+def _without_biases(found: list[str], wide: int, shapes: Shapes) -> list[str]:
+    """Without Keras' biases (2, gates * hidden), which are matrices, too, where enough others are left."""
+    matrices = [name for name in found if shapes[name] != (2, wide)]
+    return matrices if len(matrices) > 1 else found
+
+
+def _pairs(alike: Sequence[str], other: dict[str, int], hidden: int) -> list[tuple[str, str, bool]]:
+    """(W, R, whether they could be swapped) of matrices with the same wide axis, in the order of the file."""
+    order = {name: k for k, name in enumerate(alike)}
+    square = [name for name in alike if other[name] == hidden]
+    square.sort(key=lambda name: not HIDDEN_SIDE.search(_last(name)))
+    pairs: list[tuple[str, str, bool]] = []
+    left = set(alike)
+    for r in square:
+        free = [name for name in left if name != r]
+        if r not in left or not free:
+            continue
+        w = min(free, key=lambda name: (other[name] == hidden, bool(HIDDEN_SIDE.search(_last(name))),
+                                        abs(order[name] - order[r]), order[name]))  # fmt: skip
+        left -= {w, r}
+        if other[w] != hidden:
+            pairs.append((w, r, False))
+            continue
+        first, second = sorted((w, r), key=order.__getitem__)
+        says = [bool(HIDDEN_SIDE.search(_last(name))) for name in (first, second)]
+        swapped = says == [True, False]
+        pairs.append((second, first, False) if swapped else (first, second, says[0] == says[1]))
+    return sorted(pairs, key=lambda pair: order[pair[0]])
+
+
+def _last(name: str) -> str:
+    """The words of a name that tell the tensors of one cell apart."""
+    home = home_of(name)
+    last = name[len(home) :].lstrip("./")
+    return _inside(home, name).lstrip("./") if PART.fullmatch(last) else last
+
+
+def _biases(
+    free: Sequence[str], shapes: Shapes, wide: int, gates: int, cells: int
+) -> list[tuple[str, ...]]:  # fmt: skip
+    """The biases of each cell, dealt out in the order of the file; empty where they do not come out even."""
+    if not cells:
+        return []
+    single = [name for name in free if _length(shapes[name]) == wide]
+    double = [name for name in free if _length(shapes[name]) == 2 * wide or shapes[name] == (2, wide)]
+    inner = [name for name in free if _length(shapes[name]) == wide // gates] if gates == 3 else []
+    if len(single) == len(inner) == cells:
+        return list(zip(single, inner, strict=True))
+    for found, each in ((single, 2), (single, 1), (double, 1)):
+        if len(found) == each * cells:
+            return [tuple(found[each * k : each * (k + 1)]) for k in range(cells)]
+    return []
+
+
+def _joined(at: str, free: Sequence[str], shapes: Shapes) -> Iterator[Cell]:
+    """LSTM cells of one matrix, the rows of the input above those of h, and a bias."""
+    for name in free:
+        axes = _matrix(shapes[name])
+        hidden, rest = divmod(axes[1], 4) if axes else (0, 0)
+        if not axes or rest or not MIN_HIDDEN <= hidden < axes[0]:
+            continue
+        biases = [other for other in free if _length(shapes[other]) == axes[1]]
+        if len(biases) == 1:
+            yield Cell(at, "lstm", name, name, tuple(biases), axes[0] - hidden, hidden)

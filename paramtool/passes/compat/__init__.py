@@ -1,0 +1,1 @@
+"""Which variants of a model can load a checkpoint, before anyone loads it."""

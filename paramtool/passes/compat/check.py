@@ -1,0 +1,226 @@
+"""Which variants of a model can load a checkpoint: decided from names, shapes, dtypes and ties, before anyone loads.
+
+A variant is a mapping of names to `Wanted`: windows on the variant's own memory.  Names whose windows overlap are tied:
+they will hold one value, so the checkpoint must not hold two.  Whether it does, only bytes can say; `judge` asks.
+
+    variant                checkpoint
+    emb    [10, 4]         emb    [10, 4]      there
+    head   emb transposed  head   [4, 10]      there, and tied to emb: Question(is emb's transpose equal to head?)
+    out    emb             -                   filled by emb
+    norm   [4]             -                   lacks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from paramtool.model import alias
+from paramtool.model.alias import AliasGraph
+from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unreadable
+from paramtool.model.dtype import can_hold
+from paramtool.model.storage import Cast, Constant
+from paramtool.model.view import View
+from paramtool.passes import suggest
+from paramtool.passes.compat.constraints import Question, questions
+from paramtool.passes.compat.wanted import PAIRS, Wanted, as_pairs, covers, kind_of, plain_window
+from paramtool.passes.config_ties.patterns import tied_advice
+from paramtool.passes.dedup import quantised
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """A name that comes only through the file's record: its bytes are stored under another."""
+
+    name: str
+    owner: str
+    """The stored tensor; empty for a constant, which is stored as its value."""
+    relation: str
+    """How it lies on the owner: `same`, `slice`, `transpose`, `view`, `overlap`; calculated: `cast`, `constant`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A name that the file lacks and that is filled all the same: the variant ties it to one that is there."""
+
+    name: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeClash:
+    """A name that has one shape in the file and another in the variant."""
+
+    name: str
+    found: tuple[int, ...]
+    wanted: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TypeClash:
+    """A name that is of a dtype, or of a kind, in the file that what the variant has cannot hold."""
+
+    name: str
+    found: str
+    wanted: str
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Two names that the variant ties and the file holds with different values."""
+
+    name: str
+    other: str
+    difference: float | None
+    """The largest absolute difference of two of their numbers; None where that was not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What keeps a variant from loading a checkpoint, and what it takes along or leaves behind."""
+
+    names: int
+    """So many names are wanted."""
+    through: tuple[Through, ...] = ()
+    filled: tuple[Filled, ...] = ()
+    lacks: tuple[str, ...] = ()
+    """Names that the file lacks and that nothing fills."""
+    shapes: tuple[ShapeClash, ...] = ()
+    types: tuple[TypeClash, ...] = ()
+    apart: tuple[Apart, ...] = ()
+    unused: tuple[str, ...] = ()
+    """Names of the file that the variant does not want, and whose memory no wanted name brings in."""
+    advice: str = ""
+    """What may help where names do not meet."""
+
+    @property
+    def loads(self) -> bool:
+        """Whether every name of the variant gets its value, and only one."""
+        return not (self.lacks or self.shapes or self.types or self.apart)
+
+
+def judge(
+    wanted: Mapping[str, Wanted], part: Checkpoint, whole: Checkpoint | None = None
+) -> tuple[Verdict, tuple[Question, ...]]:
+    """What a variant makes of a checkpoint, and what bytes have to be asked; an answer of no is an `Apart`.
+
+    `part` has the names as the variant calls them; `whole` is the checkpoint that it is a part of.
+    """
+    graph = alias.build(part, parts=False)
+    present = {name: entry for name, entry in part.entries.items() if name in wanted}
+    shapes, types = _clashes(wanted, present, quantised.packed(part.entries))
+    types += tuple(_signs(wanted, present))
+    filled = dict(_fillers(wanted, present))
+    lacks = tuple(name for name, by in filled.items() if by is None)
+    unused = tuple(_unused(part, present, graph))
+    verdict = Verdict(
+        names=len(wanted),
+        through=tuple(_through(present, whole or part)),
+        filled=tuple(Filled(name, by) for name, by in filled.items() if by is not None),
+        lacks=lacks,
+        shapes=shapes,
+        types=types,
+        unused=unused,
+        advice=_advice(lacks, part),
+    )
+    fit = present.keys() - {clash.name for clash in shapes} - {clash.name for clash in types}
+    return verdict, tuple(questions(wanted, {n: e for n, e in present.items() if n in fit}))
+
+
+def _through(present: Mapping[str, Entry], whole: Checkpoint) -> Iterator[Through]:
+    for name, entry in present.items():
+        if entry.link and (entry.link.owner or entry.link.position >= 0) and isinstance(entry.value, View):
+            yield Through(name, entry.link.owner, _relation(entry.value, entry.link.owner, whole))
+
+
+def _relation(view: View, owner: str, whole: Checkpoint) -> str:
+    """How a name lies on its owner: by what is calculated, by geometry, or as a window on bytes that have no name."""
+    storage = whole.storages[int(view.storage)]
+    match storage.backing:
+        case Cast():
+            return "cast"
+        case Constant():
+            return "constant"
+    stored = whole.entries[owner].value if owner in whole.entries else None
+    if isinstance(stored, View) and stored.storage == view.storage:
+        return alias.relation(view.on(owner, view.byte_start - stored.byte_start), stored)
+    return "same" if view.is_contiguous and view.nbytes == storage.nbytes else "overlap"
+
+
+def _clashes(
+    wanted: Mapping[str, Wanted], present: Mapping[str, Entry], packed: Collection[str]
+) -> tuple[tuple[ShapeClash, ...], tuple[TypeClash, ...]]:
+    """Names whose shape or type is not what the variant has a place for; `packed` ones need their scales."""
+    shapes: list[ShapeClash] = []
+    types: list[TypeClash] = []
+    for name, entry in present.items():
+        want = wanted[name]
+        found = plain_window(entry.value)
+        if found is None:
+            if want.kind != kind_of(entry.value) or isinstance(entry.value, NoData | Unreadable):
+                types.append(TypeClash(name, kind_of(entry.value), _wants(want)))
+            continue
+        if want.view is None:
+            if want.kind:
+                types.append(TypeClash(name, found.dtype.name, want.kind))
+            continue
+        found = as_pairs(found) if want.view.dtype.name == PAIRS else found
+        if found.shape != want.view.shape:
+            shapes.append(ShapeClash(name, found.shape, want.view.shape))
+        elif not can_hold(want.view.dtype, found.dtype):
+            types.append(TypeClash(name, found.dtype.name, want.view.dtype.name))
+        elif name in packed and want.view.dtype != found.dtype:
+            types.append(TypeClash(name, f"{found.dtype.name}, quantised, with scales beside it", want.view.dtype.name))
+    return tuple(shapes), tuple(types)
+
+
+def _wants(want: Wanted) -> str:
+    return want.kind or (want.view.dtype.name if want.view else "a plain tensor")
+
+
+def _signs(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterator[TypeClash]:
+    """Names with a pending conjugation or negation that the variant ties to one without: bytes cannot be compared."""
+    first: dict[str, str] = {}
+    for name, entry in present.items():
+        other = first.setdefault(wanted[name].alias_set, name)
+        pending = [kind_of(present[n].value) for n in (other, name) if plain_window(present[n].value) is not None]
+        if len(set(pending)) > 1:
+            yield TypeClash(name, kind_of(entry.value), f"the same as {other!r}, to which it is tied")
+
+
+def _fillers(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterator[tuple[str, str | None]]:
+    """(name that the file lacks, the name that fills all of it, None if none does)."""
+    by_memory: dict[str, list[str]] = {}
+    for name in present:
+        by_memory.setdefault(wanted[name].alias_set, []).append(name)
+    for name, want in wanted.items():
+        if name in present or (want.view is not None and not want.view.numel):
+            continue
+        partners = by_memory.get(want.alias_set, ())
+        yield name, next((n for n in partners if covers(wanted[n].view, want.view)), None)
+
+
+def _unused(part: Checkpoint, present: Mapping[str, Entry], graph: AliasGraph) -> Iterator[str]:
+    """Weights that the variant lacks and that share no memory with one that it takes."""
+    taken = {graph.names[name].alias_set for name in present if name in graph.names}
+    for name, entry in part.entries.items():
+        if entry.role == "other":
+            continue
+        if name not in present and (name not in graph.names or graph.names[name].alias_set not in taken):
+            yield name
+
+
+def _advice(lacks: Sequence[str], part: Checkpoint) -> str:
+    """What to do where most names differ by a prefix, as DistributedDataParallel and headless models make them."""
+    prefix, count = suggest.prefix_before(lacks, part.entries)
+    if 2 * count > len(lacks):
+        return f"{_of(count, lacks)} the prefix {prefix!r} in the file: load_model(..., prefix={prefix!r}) takes those"
+    head, count = suggest.head_of(lacks, part.entries)
+    if 2 * count > len(lacks):
+        return f"{_of(count, lacks)} the prefix {head!r} in the model alone: load the file into that part of it"
+    return tied_advice(lacks)
+
+
+def _of(count: int, lacks: Sequence[str]) -> str:
+    have = "has" if count == 1 else "have"
+    return "what is lacking has" if count == len(lacks) else f"{count} of {len(lacks)} lacking names {have}"

@@ -1,0 +1,1 @@
+"""What a config says of ties, beside what a file stores."""

@@ -1,0 +1,318 @@
+"""What a config declares of ties, beside what a file stores: the table that says where the two differ.
+
+    config says    tied, apart, or nothing (then the default of its model type counts, where it is known)
+    file says      one memory, one name, equal bytes, different bytes, different shapes
+    result         see RESULTS
+
+A declaration never joins names: what a file stores apart is only reported.
+
+What a config means depends on the class of the model.  Where the library that has the class says which names it ties,
+that counts (`ClassTies`); else names are recognised by their words, and a row says that it is by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from paramtool.model.alias import AliasGraph
+from paramtool.model.checkpoint import Checkpoint, Ordered
+from paramtool.model.config import SHARE, SIDES, TEXT, WORDS, Config
+from paramtool.passes import select
+from paramtool.passes.config_ties._defaults import TIED, UNTIED, VERSION
+from paramtool.passes.config_ties.patterns import Tie, layers, ties
+
+HEADLESS = {"csm", "luke", "pop2piano"}
+"""Model types whose config says `tie_word_embeddings` while no class of theirs ties a head over the vocabulary
+(transformers 5.23, `_tied_weights_keys`)."""
+MEMORY, NAME, EQUAL, DIFFERENT, SHAPES, DTYPES, UNKNOWN = (
+    "one memory", "one name", "equal bytes", "different bytes", "different shapes", "different dtypes", "not compared",
+)  # fmt: skip
+"""What a file says of names that a model may tie."""
+RESULTS: Mapping[tuple[bool | None, str], str] = {
+    (True, MEMORY): "tied", (True, EQUAL): "equal-not-tied",
+    **{(True, state): "diverged" for state in (DIFFERENT, SHAPES, DTYPES)},
+    (False, MEMORY): "shared-though-denied", (False, EQUAL): "equal-though-denied",
+    **{(False, state): "apart" for state in (DIFFERENT, SHAPES, DTYPES)},
+    (None, MEMORY): "undeclared", (None, EQUAL): "undeclared-equal",
+    **{(None, state): "apart" for state in (DIFFERENT, SHAPES, DTYPES)},
+    **{(says, NAME): "one-name" for says in (True, False, None)},
+    **{(says, UNKNOWN): "not-compared" for says in (True, False, None)},
+}  # fmt: skip
+"""{(what the config says, what the file says): what comes of it}."""
+BROKEN = {"diverged", "shared-though-denied"}
+"""Results in which the file is not what its config says."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassTies:
+    """Which names of a model are one tensor, as the library that has its class says."""
+
+    of: str
+    """The class and its library: `GPT2LMHeadModel of transformers 5.23.0`."""
+    names: tuple[Mapping[str, str], ...]
+    """{name: the first name of its tensor}: of the model, and of its files where these have other names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One tie: what the config says of it, and what the file does."""
+
+    tie: Tie
+    says: bool | None
+    """Tied, apart, or None where nothing is known."""
+    because: str
+    """Where the config says so: `tie_word_embeddings is true`, `not said`."""
+    file: str = UNKNOWN
+    """See MEMORY and those beside it."""
+    apart: tuple[str, str] | None = None
+    """Two names that the file stores differently."""
+    largest: float | None = None
+    """Their largest difference, where that is a question."""
+    detail: str = ""
+    """The two shapes or dtypes that differ, or why nothing was compared."""
+    by_name: bool = True
+    """Whether names alone say that the model has such a tie; else its class does."""
+
+    @property
+    def why(self) -> str:
+        """Where it is said, and that it is by name where it is."""
+        return f"{self.because}, by name" if self.by_name and self.says is not None else self.because
+
+    @property
+    def result(self) -> str:
+        """What comes of it; see RESULTS."""
+        return RESULTS[self.says, self.file]
+
+
+def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: ClassTies | None = None) -> list[Declared]:
+    """Every tie that the names or the memories of a checkpoint know of, as far as no bytes have to be read for it.
+
+    Rows with different names in different memories are left at `not compared`, without a detail.
+    """
+    rows = [
+        _placed(row, checkpoint, graph)
+        for prefix, names in _parts(checkpoint)
+        for row in expected(config, names, prefix, model)
+    ]
+    memories: dict[str, list[str]] = {}
+    for member in graph.names.values():
+        memories.setdefault(member.alias_set, []).append(member.name)
+    others = (names for names in memories.values() if len(names) > 1)
+    known = _chains([row.tie for row in rows])
+    left = [names for names in others if not any(chain.issuperset(names) for chain in known)]
+    return [*rows, *(Declared(Tie("other", tuple(names)), None, "not said", MEMORY) for names in left)]
+
+
+def untied(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: ClassTies | None = None) -> set[str]:
+    """Names that share the whole of a memory in the file, and that the model does not tie as far as its config says."""
+    rows = [row for row in table(config, checkpoint, graph, model) if row.file == MEMORY]
+    tied = {name for row in rows if row.says for name in row.tie.names}
+    loose = {name for row in rows if not row.says for name in row.tie.names[1:]} - tied
+    return {name for name in loose if graph.relation(graph.names[name]) == "same"}
+
+
+def between(config: Config, checkpoint: Checkpoint, a: str, b: str) -> tuple[Declared, ...]:
+    """The ties that lead from one name to another, in a model that has both, whichever of them the file lacks.
+
+    The config declares the two tied where each of these `says` so; empty where no table of names ties them.  Names of
+    two sections are never tied.  `file` and what follows from it is not looked at.
+    """
+    parts = list(_parts(checkpoint))
+    places = {name: next(prefix for prefix, _ in parts if name.startswith(prefix)) for name in (a, b)}
+    if places[a] != places[b]:
+        return ()
+    prefix, names = next(part for part in parts if part[0] == places[a])
+    rows = expected(config, dict.fromkeys([*names, a, b]), prefix)
+    for chosen in ([row for row in rows if row.says], rows):
+        for chain in _chains(row.tie for row in chosen):
+            if chain.issuperset((a, b)):
+                return tuple(row for row in chosen if chain.issuperset(row.tie.names))
+    return ()
+
+
+def _chains(found: Iterable[Tie]) -> list[set[str]]:
+    """The names of ties, those of ties with a name in common together."""
+    chains: list[set[str]] = []
+    for tie in found:
+        mine = [chain for chain in chains if not chain.isdisjoint(tie.names)]
+        chains = [chain for chain in chains if chain not in mine]
+        chains.append(set(tie.names).union(*mine))
+    return chains
+
+
+def _parts(checkpoint: Checkpoint) -> Iterator[tuple[str, list[str]]]:
+    """What the names of each part begin with that could be one model, and its names; those of an optimizer are none."""
+    place = {n: k for k, n in enumerate(n for n, entry in checkpoint.entries.items() if entry.role != "optimizer")}
+    ordered = Ordered(place)
+    inside: set[str] = set()
+    for prefix in _outermost([s.prefix for s in checkpoint.sections if s.role != "optimizer"]):
+        names = sorted(ordered.under(prefix), key=place.__getitem__)
+        inside.update(names)
+        yield prefix, names
+    yield "", [name for name in place if name not in inside]
+
+
+def _outermost(prefixes: Sequence[str]) -> list[str]:
+    """Those of the prefixes that begin with no other one, in their order."""
+    found: dict[str, None] = {}
+    last = None
+    for prefix in sorted(prefixes):  # what begins with a prefix comes right behind it
+        if last is None or not prefix.startswith(last):
+            found[prefix] = None
+            last = prefix
+    return [prefix for prefix in prefixes if prefix in found]
+
+
+def expected(config: Config, names: Iterable[str], prefix: str = "", model: ClassTies | None = None) -> list[Declared]:
+    """What a config says of the ties among some names, which begin with a prefix that is not the model's.
+
+    The ties of `model` count where most of the names are its.
+
+    >>> config = Config("config.json", {"tie_word_embeddings": False}, {"": "llama"})
+    >>> [(row.says, row.because) for row in expected(config, ["model.embed_tokens.weight", "lm_head.weight"])]
+    [(False, 'tie_word_embeddings is false')]
+    """
+    inner = [name.removeprefix(prefix) for name in names]
+    if wrapper := select.wrapper(inner):
+        inner, prefix = [name.removeprefix(wrapper) for name in inner], prefix + wrapper
+    rows = []
+    for tie in ties(inner):
+        says, because = _says(config, tie)
+        rows.append(Declared(_with_prefix(tie, prefix), says, because))
+    if config.said.get(SIDES):
+        rows += [Declared(_with_prefix(tie, prefix), True, _text(SIDES, True)) for tie in layers(inner)]
+    if model is None:
+        return rows
+    known = max(model.names, key=lambda names: sum(name in names for name in inner))
+    if 2 * sum(name in known for name in inner) <= len(inner):
+        return rows
+    return list(
+        _of_class(rows, model.of, {prefix + name: prefix + first for name, first in known.items()}, prefix, inner)
+    )
+
+
+def _of_class(
+    rows: Iterable[Declared], of: str, known: Mapping[str, str], prefix: str, inner: Iterable[str]
+) -> Iterator[Declared]:
+    """The ties of a class, as far as the file has their names, and of the rows by name those that it says nothing of.
+
+    Rows of names that the class knows and does not tie are denied.
+    """
+    groups: dict[str, list[str]] = {}
+    sizes = Counter(known.values())
+    for name in (prefix + name for name in inner):
+        if name in known and sizes[known[name]] > 1:
+            groups.setdefault(known[name], []).append(name)
+    kinds = {name: row.tie.kind for row in rows for name in row.tie.names}
+    for names in groups.values():
+        yield Declared(Tie(kinds.get(names[0], "other"), tuple(names)), True, f"{of} ties them", by_name=False)
+    for row in rows:
+        names = [name for name in row.tie.names if name in known]
+        if len(names) < len(row.tie.names):
+            yield row
+            continue
+        apart = list({known[name]: name for name in reversed(names)}.values())[::-1]
+        if len(apart) > 1 or known[names[0]] not in groups:
+            tie = replace(row.tie, names=tuple(apart))
+            yield replace(row, tie=tie, says=False, because=f"{of} does not tie them", by_name=False)
+
+
+def _with_prefix(tie: Tie, prefix: str) -> Tie:
+    return replace(tie, names=tuple(prefix + name for name in tie.names))
+
+
+def _says(config: Config, tie: Tie) -> tuple[bool | None, str]:
+    """What a config says of one tie of words, and where."""
+    scope = _scope(config, tie)
+    shared = config.said.get(SHARE)
+    if tie.kind == "sides" and shared is not None:
+        return shared, _text(SHARE, shared)
+    if tie.kind == "head" and config.model_types.get("") in HEADLESS:
+        return None, f"not said; {config.model_types['']} ties no output head in transformers {VERSION}"
+    says, because = _words(config, scope)
+    if says is False and tie.kind in ("sides", "bias"):
+        # transformers 4 ties these whatever the setting says, transformers 5 with the words
+        return None, f"not said; {because}, which is about the output head"
+    return says, because
+
+
+def _scope(config: Config, tie: Tie) -> str:
+    """The nested config that a tie's own module has: `decoder` for `decoder.lm_head.weight`; else the outermost."""
+    words = tie.names[-1].split(".")[:-2]
+    for prefix in reversed(config.prefixes()):
+        steps = [step.removesuffix("_config") for step in prefix.split(".")] if prefix else []
+        if steps and words[: len(steps)] == steps:
+            return prefix
+    return ""
+
+
+def _words(config: Config, scope: str) -> tuple[bool | None, str]:
+    """What is said of the words' tie at one config: there, in its text config, above it, or by default."""
+    key = f"{scope}.{WORDS}" if scope else WORDS
+    places = [key, *(one for one in config.said if _is_text(one, scope))]
+    said = [place for place in places if place in config.said]
+    if said:
+        other = next((place for place in said if config.said[place] != config.said[said[0]]), "")
+        but = f" ({_text(other, config.said[other])}, which transformers 4 reads)" if other else ""
+        return config.said[said[0]], _text(said[0], config.said[said[0]]) + but
+    model_type = config.model_types.get(scope, "")
+    for known, default in ((TIED, True), (UNTIED, False)):
+        if model_type in known:
+            return default, f"not said; {str(default).lower()} is the default of {model_type} in transformers {VERSION}"
+    return _words(config, "") if scope else (None, "not said")
+
+
+def _is_text(place: str, scope: str) -> bool:
+    """Whether a setting stands in the text config of a scope, however deep."""
+    *steps, last = place.removeprefix(f"{scope}." if scope else "").split(".")
+    return last == WORDS and bool(steps) and all(step in TEXT for step in steps)
+
+
+def _text(key: str, value: bool) -> str:
+    return f"{key} is {str(value).lower()}"
+
+
+def _placed(row: Declared, checkpoint: Checkpoint, graph: AliasGraph) -> Declared:
+    """A row with what the names and their memories say without reading."""
+    names = row.tie.names
+    if len(names) == 1:
+        return replace(row, file=NAME)
+    if odd := [name for name in names if name not in graph.names]:
+        kind = type(checkpoint.entries[odd[0]].value).__name__
+        return replace(row, detail=f"{odd[0]} is no plain tensor but {kind}")
+    members = [graph.names[name] for name in names]
+    if len({member.alias_set for member in members}) == 1:
+        relation = {graph.relation(member) for member in members} - {"same"}
+        return replace(row, file=MEMORY, detail=", ".join(sorted(relation)))
+    if len({member.window for member in members}) == 1:
+        return replace(row, file=EQUAL, detail="stored once")
+    first = members[0]
+    for other in members:
+        if other.source.shape != first.source.shape and other.alias_set != first.alias_set:
+            shapes = f"{list(first.source.shape)} and {list(other.source.shape)}"
+            return replace(row, file=SHAPES, apart=(first.name, other.name), detail=shapes)
+    return row
+
+
+def unread(row: Declared, graph: AliasGraph) -> list[str]:
+    """One name of each memory of a row that only its bytes can decide; the first is the tie's first.
+
+    Empty where nothing has to be read.
+    """
+    if row.file != UNKNOWN or row.detail:
+        return []
+    first: dict[str, str] = {}
+    for name in row.tie.names:
+        first.setdefault(graph.names[name].alias_set, name)
+    return list(first.values())
+
+
+def compared(row: Declared, pair: tuple[str, str] | None, dtypes: tuple[str, str], largest: float | None) -> Declared:
+    """A row after reading: `pair` holds different bytes, or None does."""
+    if pair is None:
+        return replace(row, file=EQUAL, detail="stored twice")
+    if dtypes[0] != dtypes[1]:
+        return replace(row, file=DTYPES, apart=pair, largest=largest, detail=" and ".join(dtypes))
+    return replace(row, file=DIFFERENT, apart=pair, largest=largest)

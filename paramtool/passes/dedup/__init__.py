@@ -1,0 +1,1 @@
+"""Which bytes are stored once, and under which name."""

@@ -1,0 +1,106 @@
+"""Where the tensors of a recurrent network would stand in a fused vector, as the tables of the layouts say.
+
+A checkpoint may hold a network twice: as named tensors, and as the one vector that cuDNN or MXNet runs.  Tables know
+where each tensor stands in such a vector, transposed or not, so that nothing has to be searched for; whether its bytes
+are there only the bytes can say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from paramtool import layouts
+from paramtool.errors import ParamtoolError
+from paramtool.layouts.layout import Layout
+from paramtool.layouts.networks import Network, modules, network
+from paramtool.model.match import Match
+from paramtool.model.plan import Target
+from paramtool.model.view import View, contiguous, contiguous_strides, reshaped
+from paramtool.passes.dedup.candidates import Candidate
+from paramtool.passes.rnn.convert import convert
+
+
+def windows(found: Iterable[Candidate]) -> list[Match]:
+    """Matches that the tables allow, to be proved: a tensor of a network, and its window in a vector of its size."""
+    parts = {one.name: one for one in found if one.is_whole}
+    views = {name: one.view for name, one in parts.items()}
+    least = min((view.numel for view in views.values() if len(view.shape) > 1), default=0)
+    vectors: dict[int, list[Candidate]] = {}
+    for one in parts.values():
+        if len(one.view.shape) == 1 and one.view.numel > least > 0:  # a fused vector holds at least one matrix
+            vectors.setdefault(one.view.numel, []).append(one)
+    if not vectors:
+        return []
+    guesses: list[Match] = []
+    for made in _networks(views):
+        for flat in _flat():
+            for target, back in _both_ways(made, views, flat):
+                for vector in vectors.get(target.view.numel, ()):
+                    guesses += _matches(made, parts, vector, back)
+    return guesses
+
+
+def _networks(views: Mapping[str, View]) -> Iterator[Network]:
+    """Every network whose named tensors are all there."""
+    shapes = {name: view.shape for name, view in views.items()}
+    for layout in layouts.all_layouts():
+        if layout in _flat():
+            continue
+        for at in modules(layout, {}, shapes):
+            try:
+                yield network(layout, {}, at, shapes, {})
+            except ParamtoolError:
+                continue  # a part is missing, or of another shape: no network of this layout
+
+
+def _flat() -> list[Layout]:
+    """Layouts that keep a whole network in one tensor."""
+    return [one for one in layouts.all_layouts() if len({row.name for form in one.forms for row in form.tensors}) == 1]
+
+
+def _both_ways(made: Network, views: Mapping[str, View], flat: Layout) -> Iterator[tuple[Target, Network]]:
+    """The vector of a network, and the network that such a vector is."""
+    try:
+        there = convert(made, views, flat, {}, "")
+    except ParamtoolError:
+        return  # this layout cannot hold it
+    if len(there.targets) == 1:
+        own = next(iter(there.tensors))
+        yield there.targets[0], Network("", flat, there.form, there.spec, there.options, {own: own})
+
+
+def _matches(made: Network, parts: Mapping[str, Candidate], vector: Candidate, back: Network) -> Iterator[Match]:
+    """The parts of a network, each as the window of a vector that should hold it."""
+    own = next(iter(back.tensors))
+    view = contiguous(vector.name, vector.view.dtype, vector.view.shape)
+    try:
+        again = convert(back, {own: view}, made.layout, made.options, "")
+    except ParamtoolError:
+        return
+    targets = {target.name: target for target in again.targets}
+    for layout_name, name in made.tensors.items():
+        part, target = parts.get(name), targets.get(again.tensors.get(layout_name, ""))
+        if part is None or target is None or part.name == vector.name:
+            continue
+        if (part.view.dtype, part.role) != (vector.view.dtype, vector.role):
+            continue
+        window = _one_window(target)
+        window = window and reshaped(window, part.view.shape)
+        if window is not None:
+            relation = "slice" if window.is_contiguous else "transpose"
+            yield Match(name, vector.name, window, relation)
+
+
+def _one_window(target: Target) -> View | None:
+    """The window that a target is, row by row; None where it is put together from several, or calculated."""
+    if len(target.copies) != 1 or not target.copies[0].is_plain:
+        return None
+    destination, source = target.copies[0].destination, target.copies[0].terms[0][1]
+    order = sorted(range(len(destination.shape)), key=lambda k: -destination.strides[k])
+    shape = tuple(destination.shape[k] for k in order)
+    if destination.numel != target.view.numel or tuple(destination.strides[k] for k in order) != contiguous_strides(
+        shape
+    ):
+        return None
+    ordered = View(source.storage, source.dtype, source.offset, shape, tuple(source.strides[k] for k in order))
+    return reshaped(ordered, target.shape)

@@ -1,0 +1,193 @@
+"""Several checkpoints at once: which tensors are stored once for all that hold them, and in which shards.
+
+Four steps, pure but for the reading between them:
+
+    agreed      the same owner in every input, where a tied tensor has several names
+    namesakes   tensors of one name, dtype and shape, which the engine compares
+    units       a stored tensor and the inputs that use it, from the classes of equal ones
+    parts       units by the set of their users: a shard for each, linked into the folder of each
+
+A unit has one name in all of its users.  Equal bytes under *different* names can be shared only through the record of
+those that look at them (`renamed`): programs that do not read it would miss their names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from paramtool.model.alias import AliasGraph
+from paramtool.model.plan import Target
+from paramtool.model.view import View
+from paramtool.passes.dedup.owners import owned
+
+
+class Held(NamedTuple):
+    """A tensor that one input would store."""
+
+    input: int
+    target: Target
+    mark: tuple[str, ...]
+    """What has to agree beside name, dtype, shape and bytes: the role, and the `format` that its file says."""
+
+    @property
+    def window(self) -> View | None:
+        """Its bytes in the source; None where they have to be calculated."""
+        copies = self.target.copies
+        if len(copies) == 1 and copies[0].is_plain and copies[0].destination == self.target.view:
+            return copies[0].terms[0][1]
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A tensor that is written once."""
+
+    held: tuple[Held, ...]
+    """As each of its users would store it, in the order of the inputs; the first is what is written."""
+    lookers: tuple[int, ...] = ()
+    """Inputs that look at it under other names, by their records alone."""
+
+    @property
+    def name(self) -> str:
+        """Its name in every user."""
+        return self.held[0].target.name
+
+    @property
+    def users(self) -> tuple[int, ...]:
+        """The inputs that have it under its name."""
+        return tuple(one.input for one in self.held)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes, once."""
+        return self.held[0].target.nbytes
+
+
+# --- names -----------------------------------------------------------------------------------------------------
+
+
+def agreed(graphs: Sequence[AliasGraph]) -> list[AliasGraph]:
+    """The graphs with owners that as many inputs as possible have: of equal names, the one that most of them know."""
+    known = Counter(name for graph in graphs for name in graph.names)
+    rank: dict[str, int] = {}
+    for graph in graphs:
+        for name in graph.names:
+            rank.setdefault(name, len(rank))
+    return [owned(graph, lambda names: min(names, key=lambda name: (-known[name], rank[name]))) for graph in graphs]
+
+
+def namesakes(held: Iterable[Held]) -> list[list[Held]]:
+    """Tensors of one name, dtype, shape and mark in two or more inputs; what is calculated is nobody's namesake."""
+    groups: dict[object, list[Held]] = {}
+    for one in held:
+        if one.window is not None:
+            groups.setdefault((one.target.name, one.target.dtype, one.target.shape, one.mark), []).append(one)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+# --- units -----------------------------------------------------------------------------------------------------
+
+
+def units(held: Iterable[Held], classes: Iterable[Sequence[Held]], min_nbytes: int) -> list[Unit]:
+    """Every tensor that is written, from the classes of equal namesakes; in the order of the inputs.
+
+    One below `min_nbytes` is shared only where a larger one has the same users: it is not worth a shard of its own.
+    """
+    found = [Unit(tuple(members)) for members in classes]
+    large = {unit.users for unit in found if unit.nbytes >= min_nbytes}
+    shared: dict[tuple[int, str], Unit] = {}
+    for unit in found:
+        if unit.users in large:
+            shared |= {(one.input, unit.name): unit for one in unit.held}
+    made: dict[tuple[int, str], Unit] = {}
+    for one in held:
+        unit = shared.get((one.input, one.target.name)) or Unit((one,))
+        made.setdefault((unit.users[0], unit.name), unit)
+    return list(made.values())
+
+
+def strangers(found: Iterable[Unit], min_nbytes: int) -> list[list[Unit]]:
+    """Units of one dtype, shape and mark that have different names, or one name and different bytes."""
+    groups: dict[object, list[Unit]] = {}
+    for unit in found:
+        target, mark = unit.held[0].target, unit.held[0].mark
+        if unit.held[0].window is not None and unit.nbytes >= max(min_nbytes, 1):
+            groups.setdefault((target.dtype, target.shape, mark), []).append(unit)
+    return [group for group in groups.values() if len({unit.name for unit in group}) > 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """What is shared through records alone."""
+
+    units: list[Unit]
+    """What is still written, with those that look at it."""
+    moved: Mapping[tuple[int, str], Unit]
+    """{(input, owner): the unit whose bytes it now stands on}"""
+
+
+def renamed(found: Sequence[Unit], classes: Iterable[Sequence[Unit]]) -> Renamed:
+    """Let every class of equal units stand on the one that most inputs use, the first of these."""
+    keeper: dict[int, Unit] = {}
+    lookers: dict[int, set[int]] = {}
+    for members in classes:
+        best = max(members, key=lambda unit: len(unit.users))
+        for unit in members:
+            keeper[id(unit)] = best
+            lookers.setdefault(id(best), set()).update(set(unit.users) - set(best.users))
+    kept = {
+        id(u): replace(u, lookers=tuple(sorted(lookers.get(id(u), ())))) for u in found if keeper.get(id(u), u) is u
+    }
+    moved = {
+        (user, unit.name): kept[id(keeper[id(unit)])]
+        for unit in found
+        if id(unit) in keeper and id(unit) not in kept
+        for user in unit.users
+    }
+    return Renamed(list(kept.values()), moved)
+
+
+def standing_on(graph: AliasGraph, moved: Mapping[str, str]) -> AliasGraph:
+    """A graph whose owners stand on others of their dtype and shape: {owner: a name of this graph, or of none}."""
+    gone = {
+        name: m._replace(window=m.window.on(moved[m.owner], m.window.byte_start), evidence="content")
+        for name, m in graph.names.items()
+        if m.owner in moved
+    }
+    owners = {other: graph.owners[owner] for owner, other in moved.items()}
+    owners |= {owner: view for owner, view in graph.owners.items() if owner not in moved}
+    return replace(graph, owners=owners, names={**graph.names, **gone})
+
+
+# --- shards ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Units of one set of users, and of one set of those that look at them."""
+
+    users: tuple[int, ...]
+    lookers: tuple[int, ...]
+    units: tuple[Unit, ...]
+
+    @property
+    def using(self) -> tuple[int, ...]:
+        """Every input whose folder needs it."""
+        return (*self.users, *self.lookers)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its tensors."""
+        return sum(unit.nbytes for unit in self.units)
+
+
+def parts(found: Iterable[Unit]) -> list[Part]:
+    """Units by the set of their users, those of most users first."""
+    groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Unit]] = {}
+    for unit in found:
+        groups.setdefault((unit.users, unit.lookers), []).append(unit)
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[0][0]), item[0]))
+    return [Part(users, lookers, tuple(units)) for (users, lookers), units in ordered]

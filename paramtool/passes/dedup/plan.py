@@ -1,0 +1,102 @@
+"""Deduplication: which bytes are stored, and where every name finds its own.
+
+By storage, the alias graph says it all.  By content, `content.py` says which windows could be equal, the engine reads
+them, and `joining.py` moves owners onto others.  Here the graph becomes targets and aliases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from paramtool.errors import PlanError, listed, plural
+from paramtool.model.alias import Alias, AliasGraph
+from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unreadable, Value, pending
+from paramtool.model.plan import Plan, Target, resolved, whole
+from paramtool.model.view import View, contiguous
+from paramtool.passes.compat.wanted import plain_window
+
+
+def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = False) -> Plan:
+    """Store every owner once and record every other name as a window on it.
+
+    `graph` is built without the parts of compounds.  A tensor that cannot be stored as one window is resolved where
+    that is exact (conjugated and negated views, once for each window and sign), else refused by name, or left out with
+    `skip_unsupported`.
+    """
+    refused = [reason for name, entry in checkpoint.entries.items() if (reason := _refusal(name, entry.value))]
+    if refused and not skip_unsupported:
+        count = plural(len(refused), "tensor has", "tensors have")
+        raise PlanError(
+            listed(f"{checkpoint.files[0].path}: {count} no form in the output:", refused),
+            hint="dedup --skip-unsupported leaves them out",
+        )
+    stored = {owner: whole(owner, view) for owner, view in graph.owners.items() if owner not in graph.derived}
+    stored |= {owner: _plain_target(owner, checkpoint.entries[owner]) for owner in graph.pending.values()}
+    position = {name: k for k, name in enumerate(checkpoint.entries)}
+    first: dict[str, int] = {}
+    for name, one in graph.names.items():
+        first.setdefault(one.owner, position[name])
+    targets = sorted(stored.values(), key=lambda target: position.get(target.name, first.get(target.name, 0)))
+    known = {**graph.names, **dict(_carried_out(checkpoint, graph))}
+    return Plan(
+        targets=tuple(targets),
+        source=checkpoint.files[0].path,
+        names={name: known[name] for name in checkpoint.entries if name in known},
+        derived=graph.derived,
+        anonymous=graph.anonymous,
+        objects=checkpoint.objects,
+        metadata=dict(checkpoint.metadata),
+        index_metadata=dict(checkpoint.index_metadata),
+        modules=checkpoint.modules,
+    )
+
+
+def _carried_out(checkpoint: Checkpoint, graph: AliasGraph) -> Iterator[tuple[str, Alias]]:
+    """The names of conjugated and negated tensors, each on the copy that carries out its window and sign."""
+    first: dict[str, str] = {}
+    for name, owner in graph.pending.items():
+        yield name, _made(name, checkpoint.entries[name], owner, first.setdefault(owner, name))
+
+
+def _made(name: str, entry: Entry, owner: str, alias_set: str) -> Alias:
+    """A name that is the whole of a tensor which the output stores."""
+    view = plain_window(entry.value)
+    assert view is not None
+    window = contiguous(owner, view.dtype, view.shape)
+    return Alias(name, window, alias_set, "storage", "storage", view, bool(entry.requires_grad), entry.kind)
+
+
+def plain(checkpoint: Checkpoint, names: Collection[str]) -> Plan:
+    """Store each of `names` as a tensor of its own, with no alias: what programs without paramtool read.
+
+    PlanError names those that have no plain form.
+    """
+    refused = [reason for name in names if (reason := _refusal(name, checkpoint.entries[name].value))]
+    if refused:
+        count = plural(len(refused), "tensor has", "tensors have")
+        raise PlanError(listed(f"{checkpoint.files[0].path}: {count} no plain form:", refused))
+    entries = {name: checkpoint.entries[name] for name in names}
+    return Plan(
+        tuple(_plain_target(name, entry) for name, entry in entries.items()),
+        source=checkpoint.files[0].path,
+        names={name: _made(name, entry, name, name) for name, entry in entries.items()},
+    )
+
+
+def _plain_target(name: str, entry: Entry) -> Target:
+    if isinstance(entry.value, View):
+        return whole(name, entry.value)
+    if sign := pending(entry.value):
+        return resolved(name, *sign)
+    raise PlanError(_refusal(name, entry.value))
+
+
+def _refusal(name: str, value: Value) -> str:
+    """Why a value cannot be stored, or nothing."""
+    if isinstance(value, View) or pending(value):
+        return ""
+    if isinstance(value, NoData):
+        return f"{name!r}: {value.why} tensor, the file holds no data for it"
+    if isinstance(value, Unreadable):
+        return f"{name!r}: needs {value.needs}, which is never run"
+    return f"{name!r}: {value.kind} tensor of {', '.join(value.parts)}"

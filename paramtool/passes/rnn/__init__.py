@@ -1,0 +1,1 @@
+"""Recurrent networks in a checkpoint: found, and rewritten in another layout."""

@@ -1,0 +1,101 @@
+"""Memory of converted tensors: what the source ties stays tied, and what only has equal bytes stays apart.
+
+Two networks that share their tensors give pairs of new tensors that are made of the same windows.  Each pair is stored
+once.  Whether it is one memory when loaded is what the source says of the names that the pair is made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from paramtool.model.alias import Alias, AliasGraph
+from paramtool.model.plan import Target
+from paramtool.model.view import View, contiguous, overlaps
+from paramtool.passes.rnn.convert import Converted
+
+
+@dataclass(slots=True)
+class Shared:
+    """New tensors, each stored once, and what became of the source's ties."""
+
+    targets: list[Target] = field(default_factory=list)
+    names: dict[str, Alias] = field(default_factory=dict)
+    """Every new name; the owner is itself, unless another is made of the same windows."""
+    lost: list[str] = field(default_factory=list)
+    """Old names that shared a memory with others, and whose values now stand in tensors of their own."""
+
+
+def shared(converted: Iterable[Converted], whole: AliasGraph) -> Shared:
+    """The targets of all conversions; `whole` says which names of the source share memory."""
+    found = Shared()
+    owners: dict[object, str] = {}
+    memories: dict[object, str] = {}
+    went: dict[tuple[str, str], set[str]] = {}
+    for one in converted:
+        sources = _sources(one, whole)
+        own = {name: tensor for tensor, name in one.tensors.items()}
+        for target in (*one.targets, *one.kept):
+            made_of = sources[target.name]
+            theirs = tuple(whole.names[name].alias_set for name in made_of)
+            key = _key(target, own.get(target.name, target.name), theirs)
+            owner = owners.setdefault(key, target.name)
+            memory = memories.setdefault((key, theirs), target.name)
+            declared = any(whole.names[name].set_evidence == "declared" for name in made_of)
+            why = "declared" if declared else "storage"
+            window = contiguous(owner, target.dtype, target.shape)
+            evidence = why if memory == owner else "content"
+            found.names[target.name] = Alias(target.name, window, memory, evidence, why, target.view)
+            if owner == target.name:
+                found.targets.append(target)
+            for name in made_of:
+                went.setdefault((one.source.at, name), set()).add(memory)
+            if len(set(theirs)) < len(theirs) and _reads_twice(target):
+                found.lost += (name for name, memory in zip(made_of, theirs, strict=True) if theirs.count(memory) > 1)
+    found.lost += _parted(went, whole)
+    return found
+
+
+def _reads_twice(target: Target) -> bool:
+    """Whether an element of the source goes to two places in one target."""
+    windows = [view for copy in target.copies for _, view in copy.terms]
+    if not all(view.is_injective for view in windows):
+        return True
+    return any(overlaps(a, b) for k, a in enumerate(windows) for b in windows[:k] if a.storage == b.storage)
+
+
+def _parted(went: Mapping[tuple[str, str], set[str]], whole: AliasGraph) -> Iterator[str]:
+    """Names that shared bytes and a memory, and whose values went to different ones.
+
+    `went` is {(network, name): the memories of the new tensors}; the file may say that two networks use one name.
+    """
+    by_memory: dict[str, list[tuple[str, str]]] = {}
+    for one in went:
+        by_memory.setdefault(whole.names[one[1]].alias_set, []).append(one)
+    for parts in by_memory.values():
+        for part in parts:
+            others = (other for other in parts if went[other] != went[part])
+            if any(_meet(whole.names[part[1]].source, whole.names[other[1]].source) for other in others):
+                yield part[1]
+
+
+def _sources(one: Converted, whole: AliasGraph) -> dict[str, tuple[str, ...]]:
+    """{new tensor: the names that it is made of}; all of the network's where it is a number everywhere."""
+    read = {
+        target.name: {name for copy in target.copies for name in copy.names} for target in (*one.targets, *one.kept)
+    }
+    own = one.source.tensors.values()
+    kept = set().union(*read.values()).difference(own)
+    names = [*own, *(name for name in whole.names if name in kept)]
+    return {target: tuple(name for name in names if not found or name in found) for target, found in read.items()}
+
+
+def _meet(a: View, b: View) -> bool:
+    return a.storage == b.storage and a.byte_start < b.byte_stop and b.byte_start < a.byte_stop
+
+
+def _key(target: Target, own: str, theirs: tuple[str, ...]) -> object:
+    """What two targets have in common that are one; zeros are, where they are the same part of tied networks."""
+    copies = tuple((replace(copy.destination, storage=0), copy.terms, copy.shift) for copy in target.copies)
+    constant = not any(copy.terms for copy in target.copies)
+    return (target.dtype, target.shape, copies, (own, theirs) if constant else None)

@@ -1,0 +1,55 @@
+"""Which fused blocks are the buffer of a recurrent network: separate windows that lie in cuDNN's order already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paramtool import layouts
+from paramtool.errors import ParamtoolError
+from paramtool.layouts.evidence import evidence
+from paramtool.layouts.networks import Network, modules, network
+from paramtool.layouts.spec import Spec
+from paramtool.model.alias import AliasGraph
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.passes.rnn.convert import convert
+
+BUFFER = "cudnn"
+"""The layout that is looked for, and the one that parts have before PyTorch flattens them."""
+PARTS = "torch"
+
+
+@dataclass(frozen=True, slots=True)
+class FusedNetwork:
+    """A recurrent network whose tensors lie in one storage as a layout wants them."""
+
+    at: str
+    layout: str
+    spec: Spec
+    proof: tuple[str, ...]
+    """What is known of the layout."""
+
+
+def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, FusedNetwork]:
+    """{storage: the network whose buffer it is}, of the graph's fused blocks."""
+    parts = layouts.find(PARTS)
+    blocks = {block.storage for block in graph.fused}
+    shapes = {name: view.shape for name, view in checkpoint.views().items() if view.storage in blocks}
+    found: dict[int, FusedNetwork] = {}
+    for at in modules(parts, {}, shapes):
+        try:
+            made = _buffer(checkpoint, network(parts, {}, at, shapes, {}))
+        except ParamtoolError:
+            continue  # a part is missing, or of another shape: the block is shown as windows
+        if made is not None:
+            storage, spec = made
+            layout = layouts.find(BUFFER)
+            found.setdefault(storage, FusedNetwork(at, layout.name, spec, evidence(layout)))
+    return found
+
+
+def _buffer(checkpoint: Checkpoint, one: Network) -> tuple[int, Spec] | None:
+    """The storage that a network's tensors fill in the buffer's order, from its first byte on; None otherwise."""
+    made = convert(one, checkpoint.views(), layouts.find(BUFFER), {}, one.at)
+    if made.parent is None or made.parent.offset:
+        return None
+    return int(made.parent.storage), one.spec

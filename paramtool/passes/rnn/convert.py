@@ -1,0 +1,492 @@
+"""Relayout: the cells of a network from where one layout has them to where another wants them.
+
+The places of the source say which window holds each cell, those of the target say which cells each window wants; joined
+by cell, they are the copies of a plan.  No pair of layouts has code of its own, and the way back is the same function.
+What cannot be seen without the bytes becomes a requirement of the plan: a bias that is dropped must be zero, twins must
+be equal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from paramtool import layouts
+from paramtool.errors import LayoutError, plural
+from paramtool.layouts.layout import Form, Layout, Option, Place, Stored, Tensor, refusals, stored
+from paramtool.layouts.networks import Network, as_stored, squeezed
+from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec, usual, word
+from paramtool.model.dtype import DType
+from paramtool.model.plan import Copy, Requirement, Target
+from paramtool.model.view import View, contiguous, reshaped
+from paramtool.passes.rnn._coalesce import coalesced
+
+KEPT_PREFIX = "paramtool.kept/"
+"""Names of tensors that hold what a conversion would lose begin with this."""
+_KEPT_BIAS = {"lstm": "KIND.i[hidden] KIND-forget_bias.f[hidden] KIND.go[(gate hidden)]"}
+"""What a kept bias holds: the numbers as they stood, so that none is rounded twice."""
+KEPT = Layout(
+    "kept",
+    "biases as they were before a conversion summed or shifted them",
+    tuple(
+        Form(
+            kind,
+            GATES[kind],
+            tuple(
+                Tensor(name, _KEPT_BIAS.get(kind, "KIND[(gate hidden)]").replace("KIND", cell))
+                for name, cell in (("bias_ih_l{layer}{dir}", "bW"), ("bias_hh_l{layer}{dir}", "bR"))
+            ),
+            reset=reset,
+        )
+        for kind, reset in (("lstm", ""), ("gru", "after"), ("gru", "before"), ("rnn", ""))
+    ),
+    separator="/",
+    options=(Option("forget_bias", "0.0", "what had been taken off the forget gate's bias where it stood"),),
+)
+_KEPT_NAME = re.compile(r"(?:minus_(?P<off>[^/]+)/)?bias_(?:ih|hh)_l\d+(?:_reverse)?")
+
+
+def kept_name(at: str, tensor: str, off: float = 0.0) -> str:
+    """The name of a kept tensor of a module; `off` is the forget bias that had been taken off."""
+    return f"{KEPT_PREFIX}{at}{'/' if at else ''}{f'minus_{off}/' if off else ''}{tensor}"
+
+
+def kept_off(at: str, name: str) -> float | None:
+    """The forget bias that had been taken off a kept tensor of a module; None where it is no such tensor.
+
+    >>> kept_off("enc", "paramtool.kept/enc/minus_1.0/bias_ih_l0"), kept_off("enc", "enc.bias_ih_l0")
+    (1.0, None)
+    """
+    if not name.startswith(KEPT_PREFIX) or not name.startswith(kept_name(at, "")):
+        return None
+    found = _KEPT_NAME.fullmatch(name.removeprefix(kept_name(at, "")))
+    try:
+        return float(found["off"] or 0) if found else None
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a conversion does beside moving bytes, for people and for the record."""
+
+    kind: str
+    """`summed`, `shifted`, `negated`, `split`, `made`, `dropped`, `kept`, `taken`, `stacked`, `shaped`; `needs` and
+    `unproved` for what to know."""
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """One network in its new layout."""
+
+    source: Network
+    at: str
+    layout: Layout
+    form: Form
+    spec: Spec
+    options: Mapping[str, str]
+    targets: tuple[Target, ...]
+    tensors: Mapping[str, str]
+    """{the layout's name of a tensor: its name in the output}."""
+    kept: tuple[Target, ...] = ()
+    requires: tuple[Requirement, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the way back gives the same bytes."""
+        return not any(change.kind in ("summed", "shifted") for change in self.changes)
+
+    @property
+    def parent(self) -> View | None:
+        """The run of the source that is the one new tensor already, tail apart; None where parts have to be moved.
+
+        Parts that are adjacent windows of one storage need no copy: this window on it is their fused tensor.
+        """
+        live = [copy for target in self.targets for copy in target.copies if copy.terms]
+        if len(self.targets) != 1 or len(live) != 1 or not live[0].is_plain or live[0].destination.offset:
+            return None
+        view = live[0].terms[0][1]
+        return view if view.is_contiguous and live[0].destination.is_contiguous else None
+
+    @property
+    def is_run(self) -> bool:
+        """Whether the parts stand in the source as one run of bytes, just as the one new tensor wants them."""
+        return self.parent is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where the value of a cell is: sign * window + shift."""
+
+    sign: int
+    view: View
+    shape: tuple[int, ...]
+    """The cell's own buffer, row by row, in this shape."""
+    shift: float
+    name: str
+    """The tensor that it is a part of."""
+
+
+@dataclass(slots=True)
+class _Cells:
+    """The cells of a source, and what must hold for them to be what they are taken for."""
+
+    where: str
+    found: dict[Cell, _Source] = field(default_factory=dict)
+    zero: set[Cell] = field(default_factory=set)
+    """The other cells of a sum, which is taken to be all in the first."""
+    requires: list[Requirement] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+
+
+def convert(
+    network: Network,
+    views: Mapping[str, View],
+    layout: Layout,
+    options: Mapping[str, str],
+    at: str,
+    keep_split: bool = False,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Converted:
+    """A network in another layout.
+
+    `views` holds the windows of the network's tensors, and of those that an earlier conversion kept, by their names in
+    the checkpoint; `shapes` those of tensors that shall have axes of length 1 more or less than the layout has, by
+    their names in the layout.  LayoutError where the layout cannot hold the network; what depends on the bytes is in
+    `requires`.
+    """
+    options = layout.chosen(options)
+    form = _form(layout, network, options)
+    cells = _cells(network, views)
+    _take_kept(cells, network, views)
+    _check_placed(cells, network, layout, form)
+    tensors = stored(layout, form, network.spec, options)
+    if not tensors:
+        raise LayoutError(f"{network.at!r}: layout {layout.name} has no tensor for {network.spec}")
+    separator = layout.separator if at else ""
+    dtype = next(s.view.dtype for c, s in cells.found.items() if c.kind == "W")
+    targets, lossy = [], set()
+    for tensor in tensors:
+        name = f"{at}{separator}{tensor.name}"
+        target, lost = _target(name, tensor, cells, dtype)
+        targets.append(_shaped(target, (shapes or {}).get(tensor.name, tensor.shape), cells.where))
+        lossy |= lost
+    cells.changes += [*_put_together(network), *_told(layout, options, network.spec)]
+    cells.changes += (
+        Change("taken", f"{raw!r} is read as {name!r}, which weight dropout makes of it")
+        for raw, name in network.raw.items()
+    )
+    cells.changes += _reshaped(network, views, layout, targets)
+    kept = tuple(_kept(network, at, lossy, cells, dtype)) if keep_split and lossy else ()
+    if kept:
+        hold = "holds" if len(kept) == 1 else "hold"
+        what = f"{plural(len(kept), 'tensor')} {KEPT_PREFIX}... {hold} the biases as they were"
+        cells.changes.append(Change("kept", what))
+    return Converted(
+        source=network,
+        at=at,
+        layout=layout,
+        form=form,
+        spec=network.spec,
+        options=options,
+        targets=tuple(targets),
+        tensors={tensor.name: target.name for tensor, target in zip(tensors, targets, strict=True)},
+        kept=kept,
+        requires=tuple(cells.requires),
+        changes=tuple(dict.fromkeys(cells.changes)),
+    )
+
+
+def _put_together(network: Network) -> Iterator[Change]:
+    """What a network's layers come from, where that is not the module alone."""
+    if len(network.stacked) > 1:
+        yield Change(
+            "stacked", f"its layers are {', '.join(map(repr, network.stacked))}; what stood between them is not"
+        )
+    elif network.stacked:
+        yield Change("stacked", f"a layer of {network.stacked[0]!r}")
+
+
+def _reshaped(
+    network: Network, views: Mapping[str, View], layout: Layout, targets: Iterable[Target]
+) -> Iterator[Change]:
+    """Tensors that stay in their layout and lose, or get, axes of length 1."""
+    if layout == network.layout:
+        for old, new in zip((network.tensors[tensor.name] for tensor in network.stored()), targets, strict=False):
+            if views[old].shape != new.shape:
+                yield Change(
+                    "shaped", f"{old!r} {list(views[old].shape)} is {list(new.shape)} now, as the layout has it"
+                )
+
+
+def _told(layout: Layout, options: Mapping[str, str], spec: Spec) -> Iterator[Change]:
+    """What whoever runs the network has to know, and what is not sure."""
+    for option in layout.options:
+        if not option.shown and spec.kind == "lstm":
+            yield Change("needs", f"{option.name}={options[option.name]}: {option.what}")
+    for fact in layout.must_say:
+        said = word(fact, getattr(spec, fact))
+        if spec.has(fact) and (
+            fact == "cell_clip" or said != usual(fact)
+        ):  # BlockLSTM clips where nobody says otherwise
+            yield Change("needs", f"{said}: no tensor says it to the program that runs it")
+    for known, doubt in layout.doubts.items():
+        if known in spec.kinds() or getattr(spec, known, False):
+            yield Change("unproved", doubt)
+
+
+def _form(layout: Layout, network: Network, options: Mapping[str, str]) -> Form:
+    """The form that holds a network; LayoutError says why there is none, and which layouts could."""
+    try:
+        return layout.form(network.spec, options)
+    except LayoutError as error:
+        error.hint = _holders(network.spec)
+        raise (error.located(repr(network.at)) if network.at else error) from None
+
+
+def _holders(spec: Spec) -> str:
+    """The layouts that can hold a network."""
+    names = [one.name for one in layouts.all_layouts() if _forms_for(one, spec)]
+    return f"layouts that hold it: {', '.join(names)}" if names else "no layout here holds it"
+
+
+def _forms_for(layout: Layout, spec: Spec) -> list[Form]:
+    """The forms of a layout that can hold a network."""
+    return [form for form in layout.forms if form.kind == spec.kind and not list(refusals(layout, form, spec))]
+
+
+# --- the source -------------------------------------------------------------------------------------------------
+
+
+def _cells(network: Network, views: Mapping[str, View]) -> _Cells:
+    """Where each cell of a network stands."""
+    cells = _Cells(repr(network.at) if network.at else "the network")
+    _check_dtypes(network, views, cells.where)
+    for tensor in network.stored():
+        name = network.tensors[tensor.name]
+        for place in tensor.places(as_stored(views[name], tensor.shape)):
+            _take(cells, place, name)
+    return cells
+
+
+def _check_dtypes(network: Network, views: Mapping[str, View], where: str) -> None:
+    """Cells of one kind have one dtype: LayoutError names the tensors that differ."""
+    first: dict[str, tuple[str, str]] = {}
+    for tensor in network.stored():
+        name = network.tensors[tensor.name]
+        kinds = {cell.kind for place in tensor.places(as_stored(views[name], tensor.shape)) for _, cell in place.terms}
+        mine = views[name].dtype.name
+        if not mine.startswith(("float", "bfloat")):
+            raise LayoutError(
+                f"{where}: {name!r} is {mine}: only floating-point networks are converted",
+                hint="dequantise the network first",
+            )
+        for kind in sorted(kinds):
+            other, dtype = first.setdefault(kind, (name, mine))
+            if dtype != mine:
+                raise LayoutError(f"{where}: {other!r} is {dtype}, {name!r} is {mine}; expected one dtype")
+
+
+_ABSENT = {
+    "bW": ("biases", "bias"),
+    "bR": ("biases", "bias"),
+    "peep": ("peepholes", "peephole"),
+    "h0": ("initial state", "initial_state"),
+    "c0": ("initial state", "initial_state"),
+}
+"""Kinds of cells that a network may be without: what they are, and the word of a spec for them."""
+
+
+def _take(cells: _Cells, place: Place, name: str) -> None:
+    """One place of a source: its cells stand there, or must be zero."""
+    if not place.terms:
+        if place.must_be_zero:
+            what, fact = _ABSENT[place.must_be_zero]
+            message = f"{name!r}: is not zero, and the network is said to have no {what}"
+            cells.requires.append(Requirement(place.view, (), place.shift, message, f'say {fact}=yes in --spec "..."'))
+            cells.changes.append(Change("dropped", f"{what} of zeros dropped"))
+        return
+    (sign, cell), *others = place.terms
+    source = _Source(sign, place.view, place.shape, -sign * place.shift, name)
+    twin = cells.found.get(cell)
+    if twin is not None:
+        message = f"{name!r}: {cell} differs from its twin, which has the same meaning"
+        for here, there in _aligned([(place.view, place.shape), (twin.view, twin.shape)]):
+            terms, shift = ((sign * twin.sign, there),), sign * twin.shift + place.shift
+            cells.requires.append(Requirement(here, terms, shift, message, "the file was changed by halves"))
+        return
+    cells.found[cell] = source
+    cells.zero.update(other for _, other in others)
+
+
+def _take_kept(cells: _Cells, network: Network, views: Mapping[str, View]) -> None:
+    """Take biases from where an earlier conversion kept them, provided that they still give what is stored."""
+    kept = _kept_cells(network, views)
+    if not kept:
+        return
+    layers = {(cell.layer, cell.direction) for cell in kept}
+    gone = {c for c in cells.found if c.kind in ("bW", "bR") and c not in kept and (c.layer, c.direction) in layers}
+    for tensor in network.stored():
+        name = network.tensors[tensor.name]
+        for place in tensor.places(as_stored(views[name], tensor.shape)):
+            known = [(sign, kept[cell]) for sign, cell in place.terms if cell in kept]
+            if known or any(cell in gone for _, cell in place.terms):
+                message = f"{name!r}: is not what {KEPT_PREFIX}... gives: {place.terms[0][1]}"
+                hint = "it was trained on since: --drop-kept goes on without the kept biases"
+                terms = tuple((sign * source.sign, source.view) for sign, source in known)
+                shift = place.shift + sum(sign * source.shift for sign, source in known)
+                cells.requires.append(Requirement(place.view, terms, shift, message, hint))
+    cells.found = {cell: source for cell, source in cells.found.items() if cell not in gone} | kept
+    cells.zero = (cells.zero | gone) - kept.keys()
+    cells.changes.append(Change("kept", "biases taken from where an earlier conversion kept them"))
+
+
+def _kept_form(spec: Spec) -> Form:
+    """How biases of such a network are kept; what else it has does not matter."""
+    return next(form for form in KEPT.forms if (form.kind, form.reset) == (spec.kind, spec.reset))
+
+
+def _kept_cells(network: Network, views: Mapping[str, View]) -> dict[Cell, _Source]:
+    """Where an earlier conversion kept cells of the network."""
+    form = _kept_form(network.spec)
+    kept: dict[Cell, _Source] = {}
+    for off in {off for name in views if (off := kept_off(network.at, name)) is not None}:
+        for tensor in stored(KEPT, form, network.spec, {"forget_bias": str(off)}):
+            name = kept_name(network.at, tensor.name, off)
+            for place in tensor.places(as_stored(views[name], tensor.shape)) if name in views else ():
+                kept[place.terms[0][1]] = _Source(1, place.view, place.shape, -place.shift, name)
+    return kept
+
+
+def _check_placed(cells: _Cells, network: Network, layout: Layout, form: Form) -> None:
+    """Every cell has a place in the target, or may be dropped because it is zero; LayoutError names the cell."""
+    for cell, source in cells.found.items():
+        if form.has_place(cell):
+            continue
+        if cell.kind not in ZEROABLE:
+            raise LayoutError(
+                f"{cells.where}: layout {layout.name} has no place for the {cell}", _holders(network.spec)
+            )
+        holders = [
+            one.name for one in layouts.all_layouts() if any(f.has_place(cell) for f in _forms_for(one, network.spec))
+        ]
+        message = f"{cells.where}: the {cell} is not zero, and layout {layout.name} has no place for it"
+        hint = f"layouts that hold it: {', '.join(holders)}"
+        cells.requires.append(Requirement(source.view, (), source.shift * -source.sign, message, hint))
+        cells.changes.append(Change("dropped", f"{WORDS[cell.kind]} of zeros dropped"))
+
+
+# --- the target -------------------------------------------------------------------------------------------------
+
+
+def _target(name: str, tensor: Stored, cells: _Cells, default: DType) -> tuple[Target, set[Cell]]:
+    """One tensor of the target, and the cells that the way back could not tell apart."""
+    places = list(tensor.places(contiguous(name, default, tensor.shape)))
+    dtypes = {cells.found[cell].view.dtype for place in places for _, cell in place.terms if cell in cells.found}
+    if len(dtypes) > 1:
+        found = ", ".join(sorted(dtype.name for dtype in dtypes))
+        raise LayoutError(f"{cells.where}: {name!r} would be put together from tensors of {found}; expected one dtype")
+    dtype = dtypes.pop() if dtypes else default
+    if dtype.block_elements != 1:
+        raise LayoutError(
+            f"{cells.where}: its tensors are {dtype.name}: packed and quantised networks are not converted"
+        )
+    copies: list[Copy] = []
+    lost: set[Cell] = set()
+    for place in tensor.places(contiguous(name, dtype, tensor.shape)):
+        made = list(_copies(place, cells))
+        copies += made
+        if made and (len(made[0].terms) > 1 or (made[0].shift and made[0].terms)):
+            lost.update(cell for _, cell in place.terms)
+    return Target(name, dtype, tensor.shape, tuple(coalesced(copies))), lost
+
+
+def _shaped(target: Target, shape: tuple[int, ...], where: str) -> Target:
+    """A target with axes of length 1 put in or left out."""
+    if squeezed(shape) != squeezed(target.shape):
+        raise LayoutError(
+            f"{where}: {target.name!r}: {list(shape)} is not the shape {list(target.shape)} of its layout"
+        )
+    return replace(target, shape=shape)
+
+
+def _copies(place: Place, cells: _Cells) -> Iterator[Copy]:
+    """Fill one place of the target from the cells that it names."""
+    sources: list[tuple[int, _Source]] = []
+    shift = place.shift
+    for sign, cell in place.terms:
+        source = cells.found.get(cell)
+        if source is not None:
+            sources.append((sign * source.sign, source))
+            shift += sign * source.shift
+        elif cell.kind not in ZEROABLE:
+            raise LayoutError(f"{cells.where}: its {cell} is nowhere")
+    _remember(place, sources, shift, cells)
+    if not sources:
+        yield Copy(place.view, (), shift)
+        return
+    names = tuple(source.name for _, source in sources)
+    for windows in _aligned([(place.view, place.shape), *((source.view, source.shape) for _, source in sources)]):
+        destination, *views = windows
+        terms = tuple((sign, view) for (sign, _), view in zip(sources, views, strict=True))
+        yield Copy(destination, terms, shift, names)
+
+
+def _remember(place: Place, sources: list[tuple[int, _Source]], shift: float, cells: _Cells) -> None:
+    """Note what a place does beside moving bytes."""
+    if len(sources) > 1:
+        cells.changes.append(Change("summed", "function kept, bytes not: two biases summed"))
+    if shift and sources:
+        cells.changes.append(Change("shifted", f"function kept, bytes not: {shift:+g} on a bias"))
+    if any(sign < 0 for sign, _ in sources):
+        cells.changes.append(Change("negated", "one gate negated, exactly"))
+    if sources or not (place.terms or place.must_be_zero):
+        return
+    if place.terms and all(cell in cells.zero for _, cell in place.terms):
+        cells.changes.append(Change("split", "one bias put into the first of two, zeros into the second"))
+        return
+    kinds = {cell.kind for _, cell in place.terms} or {place.must_be_zero}
+    made = " and ".join(sorted({_ABSENT[kind][0] for kind in kinds}))
+    cells.changes.append(Change("made", f"{made} of zeros written"))
+
+
+Window = tuple[View, tuple[int, ...]]
+
+
+def _aligned(windows: list[Window]) -> Iterator[list[View]]:
+    """Windows on buffers that are cut into different shapes, cut alike: the elements in the same order."""
+    for _, shape in windows:
+        same = [view if cut == shape else reshaped(view, shape) for view, cut in windows]
+        if all(view is not None for view in same):
+            yield [view for view in same if view is not None]
+            return
+    # The legacy Keras kernels against a transposed one: rows of the one wrap round in the other.
+    total = windows[0][0].numel
+    cuts = sorted({k for view, _ in windows for k in range(0, total, view.shape[-1])} | {total})
+    for start, stop in pairwise(cuts):
+        yield [_run(view, start, stop) for view, _ in windows]
+
+
+def _run(view: View, start: int, stop: int) -> View:
+    """Elements `start` to `stop`, in row-major order, of one row of a window."""
+    offset, rest = view.offset, start
+    for size, stride in zip(reversed(view.shape), reversed(view.strides), strict=True):
+        rest, k = divmod(rest, size)
+        offset += k * stride
+    return View(view.storage, view.dtype, offset, (stop - start,), (view.strides[-1],))
+
+
+def _kept(network: Network, at: str, lossy: set[Cell], cells: _Cells, dtype: DType) -> Iterator[Target]:
+    """Tensors that hold biases as they stood, for each vector of which a gate is lost."""
+    form = _kept_form(network.spec)
+    quiet = _Cells(cells.where, cells.found, cells.zero)
+    off = max((source.shift for cell, source in cells.found.items() if cell.gate == "f"), default=0.0)
+    for tensor in stored(KEPT, form, network.spec, {"forget_bias": str(off)}):
+        name = kept_name(at, tensor.name, off)
+        inside = {c for place in tensor.places(contiguous(name, dtype, tensor.shape)) for _, c in place.terms}
+        if inside & lossy and inside & cells.found.keys():
+            yield _target(name, tensor, quiet, dtype)[0]

@@ -1,0 +1,406 @@
+"""Networks within a checkpoint: which there are, by what the file says, and by names and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from paramtool import layouts
+from paramtool.errors import FormatError, LayoutError, UsageError, plural
+from paramtool.layouts.layout import Layout
+from paramtool.layouts.lengths import arithmetic
+from paramtool.layouts.networks import Network, modules, named, network, refuse_unsaid, squeezed
+from paramtool.layouts.spec import Facts, merged, parse, whole
+from paramtool.model import alias
+from paramtool.model.checkpoint import Checkpoint, Compound, Module, NoData, Unreadable
+from paramtool.model.objects import TensorRef
+from paramtool.model.view import View
+from paramtool.passes.rnn import beside
+from paramtool.passes.rnn.buffers import BUFFER, PARTS, fused_networks
+from paramtool.passes.rnn.convert import kept_off
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which networks are asked for."""
+
+    layout: str | None
+    """With options; None for what the file says, else torch's names."""
+    facts: Facts
+    """What the user says of them."""
+    at: tuple[str, ...]
+    """Modules, or patterns that match one each; empty for all."""
+    described: bool = False
+    """Where the file describes networks itself, only these."""
+    ignore: tuple[str, ...] = ()
+    """Patterns of names that may stand beside a network and belong to nothing that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A network that was found."""
+
+    network: Network
+    parts: str = ""
+    """The layout of the parts that it was fused from, as the file says."""
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """As `Module.shapes`."""
+    ignored: tuple[str, ...] = ()
+    """Names beside it that it is converted without, since that was asked for."""
+
+    def is_kept(self, name: str) -> bool:
+        """Whether a tensor holds what an earlier conversion of this network kept."""
+        return kept_off(self.network.at, name) is not None
+
+
+def find(checkpoint: Checkpoint, wanted: Wanted) -> list[Found]:
+    """The networks that are asked for; LayoutError or UsageError says what was not found, or fits several times.
+
+    So it does of a tensor beside a network that nothing accounts for.
+    """
+    seen = beside.unwrapped(checkpoint)
+    found, candidates = _find(seen.checkpoint, wanted)
+    networks = [seen.in_file(one.network) for one in found]
+    others = [(one.layout, one.at) for one in candidates]
+    taken = {name for one in networks for name in (*one.tensors.values(), *one.raw.values())}
+    if unused := [p for p in wanted.ignore if not any(fnmatchcase(name, p) for name in checkpoint.entries)]:
+        raise UsageError(f"{checkpoint.files[0].path}: --ignore {unused[0]!r} matches no tensor")
+    return [
+        replace(one, network=made, ignored=tuple(beside.ignored(checkpoint, made, taken, others, wanted.ignore)))
+        for one, made in zip(found, networks, strict=True)
+    ]
+
+
+def _find(checkpoint: Checkpoint, wanted: Wanted) -> tuple[list[Found], list[_Candidate]]:
+    """The networks that are asked for, and every module that could be one."""
+    where = checkpoint.files[0].path
+    family, options = _family(wanted.layout)
+    candidates = _candidates(checkpoint, family, options, wanted)
+    if any(layout.name in beside.WRAPPED for layout in family):
+        beside.refuse_wrapped(checkpoint, wanted.at, wanted.ignore)
+    if wanted.at:
+        chosen = [_match(where, pattern, candidates, checkpoint, family, options) for pattern in wanted.at]
+    else:
+        chosen = [one for one in candidates if one.layout.telling or one.module]
+        if wanted.described and wanted.layout is None:
+            chosen = [one for one in chosen if one.module] or chosen
+        _refuse_halves(where, checkpoint, candidates, wanted)
+        chosen = (
+            chosen
+            or _in_buffers(checkpoint, family)
+            or _separate(where, checkpoint, family, wanted.described)
+            or _vectors(where, checkpoint, family, options, wanted.facts)
+        )
+    if not chosen:
+        raise LayoutError(_nothing(checkpoint, wanted, family, candidates), hint=_how_to_say(checkpoint, candidates))
+    found: dict[tuple[str, ...], Found] = {}
+    owner: dict[str, _Candidate] = {}
+    for one in chosen:
+        try:
+            made = one.read(checkpoint, wanted.facts)
+        except (FormatError, LayoutError, UsageError) as error:
+            raise error.located(where, one.notes(checkpoint)) from None
+        _refuse_shared(where, one, made.network, owner)
+        at = one.at if one.module else ""  # nodes that use the same tensors are networks of their own
+        found.setdefault((at, *sorted(made.network.tensors.values())), made)
+    return list(found.values()), candidates
+
+
+def _refuse_halves(where: str, checkpoint: Checkpoint, candidates: list[_Candidate], wanted: Wanted) -> None:
+    """Where whole networks are, half of another is an error: it would be left behind unseen."""
+    if not candidates or wanted.layout not in (None, PARTS):
+        return
+    layout, taken = layouts.find(PARTS), {one.at for one in candidates}
+    ends = ("weight_ih_l0", "weight_hh_l0")
+    described = {name for one in candidates if one.module for name in one.module.tensors.values()}
+    for name in checkpoint.entries:
+        at = name.rpartition(".")[0]
+        if name.endswith(ends) and at not in taken and name not in described:
+            lacking = next(end for end in ends if not name.endswith(end))
+            if f"{at}.{lacking}".lstrip(".") not in checkpoint.entries:
+                message = f"{where}: {name!r} is half of a network of layout {layout.name}: {lacking!r} is missing"
+                raise LayoutError(message, hint="--at MODULE converts the others")
+
+
+def _in_buffers(checkpoint: Checkpoint, family: list[Layout]) -> list[_Candidate]:
+    """Networks whose parts are windows of one buffer in the layout that is asked for: they are separate already."""
+    if not any(layout.name == BUFFER for layout in family):
+        return []
+    found = fused_networks(checkpoint, alias.build(checkpoint))
+    return [_Candidate(one.at, layouts.find(PARTS), {}) for one in found.values()]
+
+
+def _separate(where: str, checkpoint: Checkpoint, family: list[Layout], unfusing: bool) -> list[_Candidate]:
+    """Networks that stand as separate tensors already, where a layout of flat vectors is asked for and no vector is."""
+    layout = layouts.find(PARTS)
+    shapes = {name: view.shape for name, view in checkpoint.views().items()}
+    found = modules(layout, {}, shapes) if _of_one_tensor(family) else []
+    vectors = (name for name, view in checkpoint.views().items() if _is_vector(view))
+    if not found or not all(named(layout, name) & set(found) for name in vectors):
+        return []
+    if not unfusing:
+        there = ", ".join(repr(at) if at else "the network at the top" for at in found[:8])
+        raise LayoutError(
+            f"{where}: no flat vector of layout {family[0].name} is there: {there} stands as separate tensors",
+            hint=f"--from {PARTS}, or without --from",
+        )
+    return [_Candidate(at, layout, {}) for at in found]
+
+
+def _vectors(
+    where: str, checkpoint: Checkpoint, family: list[Layout], options: Mapping[str, str], facts: Facts
+) -> list[_Candidate]:
+    """The one flat vector under a name of its own that a layout of flat vectors can mean."""
+    flat = _of_one_tensor(family)
+    lengths = {name: view.numel for name, view in checkpoint.views().items() if _is_vector(view)}
+    if not flat or not lengths:
+        return []
+    found = [_vector(name, flat[0], options, checkpoint) for name in lengths]
+    fit = [one for one in found if len(found) == 1 or _reads(one, checkpoint, facts)]
+    if len(fit) != 1:
+        there = ", ".join(f"{name!r} ({length})" for name, length in list(lengths.items())[:8])
+        what = plural(len(fit), "vector fits", "vectors fit") if fit else "no vector fits"
+        counted = f": {words}" if (words := arithmetic(flat[0], options, facts)) else ""
+        message = f"{where}: {what} as a network of layout {flat[0].name}{counted}; vectors: {there}"
+        raise LayoutError(message, "--at says which")
+    return fit
+
+
+def _of_one_tensor(family: list[Layout]) -> list[Layout]:
+    """The layouts that keep a whole network, or layer, in one tensor."""
+    return [layout for layout in family if len({row.name for form in layout.forms for row in form.tensors}) == 1]
+
+
+def _is_vector(view: View) -> bool:
+    """Whether a tensor has one axis, axes of length 1 apart."""
+    return bool(view.shape) and len(squeezed(view.shape)) <= 1
+
+
+VECTORS = frozenset(
+    ("weights", "weight", "flat_weights", "_flat_weights", "flat_weight", "flat", "params", "param", "parameters")
+)
+"""What a network's one flat vector is called inside its module.  The last of these is MXNet's, `_flat_weights` torch's
+attribute; the others are names that programs choose."""
+
+
+def _vector(name: str, layout: Layout, options: Mapping[str, str], checkpoint: Checkpoint) -> _Candidate:
+    """A flat vector as a network of a layout that has one tensor."""
+    own = layout.forms[0].tensors[0].name
+    words = [word for word in (own, *VECTORS) if name == word or name.endswith((f".{word}", f"/{word}"))]
+    if name.endswith(layout.separator + own):
+        words.insert(0, own)
+    at = name.removesuffix(words[0])[:-1] if words else name
+    if isinstance(checkpoint.objects, TensorRef):  # a file that is just this tensor has no name for it
+        at = ""
+    return _Candidate(at, layout, options, None, {own: name})
+
+
+def _reads(one: _Candidate, checkpoint: Checkpoint, facts: Facts) -> bool:
+    try:
+        one.read(checkpoint, facts)
+    except (FormatError, LayoutError, UsageError):
+        return False
+    return True
+
+
+def _refuse_shared(where: str, one: _Candidate, made: Network, owner: dict[str, _Candidate]) -> None:
+    """A tensor is a part of one network, unless the file itself says that two use it."""
+    for name in made.tensors.values():
+        other = owner.setdefault(name, one)
+        if other.at != one.at and not (other.module and one.module):
+            raise LayoutError(
+                f"{where}: {name!r} would be a part of two networks, {other.at!r} and {one.at!r}",
+                hint="--at says which",
+            )
+
+
+def _family(layout: str | None) -> tuple[list[Layout], dict[str, str]]:
+    """The layouts that are looked for: one and its schemes, or torch's own where nobody says."""
+    if layout is None:
+        return [layouts.find("torch"), layouts.find("torch.cell")], {}
+    name, options = layouts.parse(layout)
+    return layouts.family(name), options
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A module that could be a network of a layout."""
+
+    at: str
+    layout: Layout
+    options: Mapping[str, str]
+    module: Module | None = None
+    tensors: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, checkpoint: Checkpoint, facts: Facts) -> Found:
+        """The network; LayoutError where it is none."""
+        if self.module and self.module.refused:
+            raise LayoutError(f"{self.at!r}: {self.module.refused}", hint="--at MODULE converts others")
+        everything = merged(("the file", self._said()), ("--spec", facts))
+        options = {**(self.module.options if self.module else {}), **self.options}
+        _refuse_unsure(self.at, self.module, everything)
+        shapes = {name: view.shape for name, view in checkpoint.views().items()}
+        _refuse_others(self.at, self.layout, checkpoint)
+        tensors = (self.module.tensors if self.module else {}) or self.tensors
+        if missing := [f"{own!r} is {name!r}" for own, name in tensors.items() if name not in shapes]:
+            raise LayoutError(f"{self.at!r}: the file says that {missing[0]}, which is no plain tensor in it")
+        known = {option.name for option in self.layout.options}
+        if self.module and (unknown := self.module.options.keys() - known):
+            raise FormatError(
+                f"{self.at!r}: the file says that its layout {self.layout.name} has the option {min(unknown)!r}",
+                hint="--from LAYOUT:OPTION=VALUE says it rightly" if self.layout.options else "",
+            )
+        made = network(self.layout, options, self.at, shapes, everything, tensors)
+        _refuse_parts_of_refused(checkpoint, made)
+        refuse_unsaid(made)
+        return Found(made, self.module.parts, self.module.shapes) if self.module else Found(made)
+
+    def _said(self) -> Facts:
+        """What the file says of it; FormatError where that is no spec."""
+        if self.module is None:
+            return {}
+        try:
+            return whole(parse(self.module.spec))
+        except UsageError as error:
+            raise FormatError(f"{self.at!r}: what the file says of it is no spec: {error}", error.hint) from None
+
+    def notes(self, checkpoint: Checkpoint) -> str:
+        """What the reader noticed about this module, to put behind an error: why it has no tensors, for one."""
+        source = self.module.source if self.module and not self.module.refused else ""
+        return "".join(f"; {note}" for note in checkpoint.notes if source and note.startswith(f"{source}: "))
+
+
+def _refuse_unsure(at: str, module: Module | None, said: Facts) -> None:
+    """LayoutError where a fact that the file leaves open was not said."""
+    words = [word for word in module.unsure if word.partition("=")[0] not in said] if module else []
+    if words:
+        hint = f'--spec "{words[0]}" if it was not chosen'
+        if len(words) > 1:
+            hint = " or ".join(f'--spec "{word}"' for word in words) + ", as it was when the network was trained"
+        raise LayoutError(f"{at!r}: nothing in the file says its {words[0].partition('=')[0]}", hint=hint)
+
+
+def _refuse_parts_of_refused(checkpoint: Checkpoint, made: Network) -> None:
+    """LayoutError where names look like a network of which the file itself says what no spec can."""
+    names = set(made.tensors.values())
+    for module in checkpoint.modules:
+        if module.refused and names & set(module.tensors.values()):
+            raise LayoutError(f"{module.at!r}: {module.refused}", hint="--at MODULE converts others")
+
+
+def _refuse_others(at: str, layout: Layout, checkpoint: Checkpoint) -> None:
+    """Quantised tensors, and those without data, cannot be moved."""
+    for name, entry in checkpoint.entries.items():
+        match entry.value:
+            case Compound(kind=kind):
+                what = f"is a {kind} tensor"
+            case NoData(why=why):
+                what = f"is a {why} tensor: the file holds no data for it"
+            case Unreadable(needs=needs):
+                what = f"needs {needs}, which is never called"
+            case _:
+                continue
+        if at in named(layout, name):
+            hint = "dequantise the network first; --at MODULE converts others"
+            raise LayoutError(f"{name!r}: {what}; expected a plain tensor", hint)
+
+
+def _candidates(
+    checkpoint: Checkpoint, family: list[Layout], options: Mapping[str, str], wanted: Wanted
+) -> list[_Candidate]:
+    """What the file says, then what names look like."""
+    known = {layout.name: layout for layout in (layouts.all_layouts() if wanted.layout is None else family)}
+    said = [m for m in checkpoint.modules if m.layout in known]
+    found = [_Candidate(m.at, known[m.layout], options, m) for m in said]
+    claimed = set() if wanted.at else set(_described(checkpoint, said, known))
+    shapes = {name: () for name in checkpoint.entries if name not in claimed}  # what is no plain tensor is told of
+    taken = {one.at for one in found}
+    for layout in family:
+        chosen = layout.chosen({k: v for k, v in options.items() if k in {o.name for o in layout.options}})
+        mine = {k: v for k, v in options.items() if k in chosen}
+        for at in modules(layout, chosen, shapes):
+            if at not in taken or not layout.telling:
+                found.append(_Candidate(at, layout, mine))
+                taken.add(at)
+    _refuse_options(family, options)
+    return found
+
+
+def _described(checkpoint: Checkpoint, said: list[Module], known: Mapping[str, Layout]) -> Iterator[str]:
+    """The names of the networks that the file itself describes."""
+    for module in said:
+        yield from module.tensors.values()
+    following = {(module.layout, module.at) for module in said if not module.tensors}
+    for layout in {layout for layout, _ in following}:
+        for name in checkpoint.entries:
+            if any((layout, at) in following for at in named(known[layout], name)):
+                yield name
+
+
+def _refuse_options(family: list[Layout], options: Mapping[str, str]) -> None:
+    known = {option.name for layout in family for option in layout.options}
+    if unknown := options.keys() - known:
+        there = ", ".join(sorted(known)) or "none"
+        raise UsageError(f"layout {family[0].name} has no option {min(unknown)!r}; its options: {there}")
+
+
+def _match(
+    where: str, pattern: str, candidates: list[_Candidate], checkpoint: Checkpoint, family: list[Layout],
+    options: Mapping[str, str],
+) -> _Candidate:  # fmt: skip
+    """The one candidate that a pattern means."""
+    exact = [one for one in candidates if one.at == pattern]
+    matched = exact or [one for one in candidates if fnmatchcase(one.at, pattern)]
+    ats = list(dict.fromkeys(one.at for one in matched))
+    if len(ats) > 1:
+        raise UsageError(f"{where}: --at {pattern!r} matches {len(ats)} modules: {', '.join(map(repr, ats[:8]))}")
+    if matched:
+        return min(matched, key=lambda one: (one.module is None, not one.layout.telling))
+    if pattern in checkpoint.entries and (flat := _of_one_tensor(family)):  # a flat vector under a name of its own
+        return _vector(pattern, flat[0], options, checkpoint)
+    for layout in family:  # a part of a network is there: what is missing can be said
+        if any(pattern in named(layout, name) for name in checkpoint.entries):
+            return _Candidate(pattern, layout, {k: v for k, v in options.items() if k in layout.chosen({})})
+    there = ", ".join(dict.fromkeys(repr(one.at) for one in candidates)) or "none"
+    raise UsageError(
+        f"{where}: --at {pattern!r} matches no module of layout {family[0].name}; found: {there}",
+        hint=f"paramtool guess {where} looks at names and shapes",
+    )
+
+
+def _nothing(checkpoint: Checkpoint, wanted: Wanted, family: list[Layout], candidates: list[_Candidate]) -> str:
+    """What was looked for, and what is there instead."""
+    where, layout = checkpoint.files[0].path, wanted.layout or PARTS
+    if candidates:
+        ats = ", ".join(dict.fromkeys(repr(one.at) for one in candidates))
+        return f"{where}: the names of layout {layout} do not show which modules are recurrent; they could be {ats}"
+    parts = dict.fromkeys(at for name in checkpoint.entries for one in family for at in sorted(named(one, name)))
+    why = "no module has both its input and its recurrent weights" if parts else "its names do not occur"
+    there = [f"{at!r} has some of its names" for at in parts]
+    there += [f"the file says that {module.at!r} is {module.layout}" for module in checkpoint.modules]
+    there += [f"{n!r} is {e.value.kind}" for n, e in checkpoint.entries.items() if isinstance(e.value, Compound)]
+    more = "".join(f"; {text}" for text in there[:3])
+    if wanted.layout is None:
+        return f"{where}: no recurrent network was found: the file describes none, and {_NOT_TORCH[bool(parts)]}{more}"
+    return f"{where}: no recurrent network of layout {layout} was found: {why}{more}"
+
+
+_NOT_TORCH = {
+    False: "no names are those of PyTorch's layers",
+    True: "no module has both the input and the recurrent weights of PyTorch's layers",
+}
+"""Why nothing is found where nobody says a layout, by whether some of torch's names occur."""
+
+
+def _how_to_say(checkpoint: Checkpoint, candidates: list[_Candidate]) -> str:
+    where = checkpoint.files[0].path
+    if candidates:
+        return "--at MODULE says which"
+    shapes = {name: view.shape for name, view in checkpoint.views().items()}
+    known = [one.name for one in layouts.all_layouts() if one.telling and modules(one, one.chosen({}), shapes)]
+    if known:
+        return f"its names occur in layout {' or '.join(known)}: --from (of unfuse: --layout) says which"
+    return (
+        f"paramtool guess {where} looks for others; --layout or --from says the layout, --at the module or the tensor"
+    )

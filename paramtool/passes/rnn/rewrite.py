@@ -1,0 +1,337 @@
+"""A checkpoint with its networks in another layout: the plan that rewrites them and leaves everything else alone."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from paramtool.errors import LayoutError, PlanError, listed, plural, some
+from paramtool.layouts import evidence as verified
+from paramtool.layouts.networks import Network
+from paramtool.layouts.spec import MERGES, text
+from paramtool.model import alias, objects
+from paramtool.model.alias import Alias, AliasGraph
+from paramtool.model.checkpoint import Checkpoint, Entry, Module
+from paramtool.model.plan import Plan, Target
+from paramtool.model.view import View, contiguous, reshaped
+from paramtool.passes.dedup import plan as dedup_pass
+from paramtool.passes.rnn._ties import Shared, shared
+from paramtool.passes.rnn.buffers import fused_networks
+from paramtool.passes.rnn.convert import Converted, convert, kept_off
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a plan makes of the names of the source."""
+
+    rest: Checkpoint
+    """Everything but the converted networks."""
+    untouched: Mapping[str, Entry]
+    """What is written as it is."""
+    windows: Mapping[str, Entry]
+    """Old names that are windows on new tensors."""
+    made: frozenset[str]
+    """New names."""
+    warnings: tuple[str, ...]
+
+
+def together(
+    checkpoint: Checkpoint,
+    converted: Iterable[Converted],
+    keep_names: bool,
+    skip_unsupported: bool = False,
+    apart: bool = False,
+) -> tuple[Plan, Outcome]:
+    """The plan that writes converted networks in the place of the old ones, and the rest as it is.
+
+    Networks that are one in the source, because they share their memory, are one in the output.  `apart` is as for
+    `alias.build`.
+    """
+    everything = list(converted)
+    _refuse_integers(checkpoint, everything)
+    stays = [_is_there(checkpoint, one) for one in everything]
+    there = [one for one, is_there in zip(everything, stays, strict=True) if is_there]
+    converted = [one for one, is_there in zip(everything, stays, strict=True) if not is_there]
+    whole = alias.build(checkpoint, parts=False)
+    old = {name for one in converted for name in one.source.tensors.values()}
+    stale = {name for one in converted for name in one.source.raw.values() if name in checkpoint.entries}
+    consumed = old | stale | _kept(checkpoint, converted) | _replaced(converted, whole)
+    _refuse_clashes(checkpoint, converted, consumed - old if keep_names else consumed)
+    windows = {name: entry for name, entry in checkpoint.entries.items() if keep_names and name in old}
+    firsts = _firsts(checkpoint, converted)
+    rest = replace(
+        checkpoint,
+        entries={name: entry for name, entry in checkpoint.entries.items() if name not in consumed},
+        objects=objects.swap(checkpoint.objects, _swaps(firsts, consumed, windows)),
+    )
+    base = dedup_pass.plan(rest, alias.build(rest, parts=False, apart=apart), skip_unsupported)
+    made = shared(converted, whole)
+    known = {**base.names, **_marked(checkpoint, converted, made)}
+    known |= dict(_windows(checkpoint, converted, made)) if keep_names else {}
+    names = {name: known[name] for name in _order(checkpoint, base, firsts, windows)}
+    where = checkpoint.files[0].path
+    plan = replace(
+        base,
+        targets=_sorted([*base.targets, *made.targets], names.values()),
+        names=names,
+        modules=(
+            *_other_modules(checkpoint, everything),
+            *(_module(one, checkpoint, stay) for one, stay in zip(everything, stays, strict=True)),
+        ),
+        requires=tuple(replace(one, message=f"{where}: {one.message}") for c in everything for one in c.requires),
+    )
+    return plan, Outcome(
+        rest=rest,
+        untouched={name: rest.entries[name] for name in base.order},
+        windows=windows,
+        made=frozenset(name for new in firsts.values() for name in new),
+        warnings=(
+            *_assumptions(everything),
+            *_stays(checkpoint, there, whole),
+            *_lost(checkpoint, consumed, made, whole),
+        ),
+    )
+
+
+def _marked(checkpoint: Checkpoint, converted: Iterable[Converted], made: Shared) -> dict[str, Alias]:
+    """The new names; parameters, and asking for gradients, where every tensor of their network is and does."""
+    found = dict(made.names)
+    for one in converted:
+        entries = [checkpoint.entries[name] for name in one.source.tensors.values()]
+        trains = all(entry.requires_grad for entry in entries)
+        kind = "parameter" if all(entry.kind == "parameter" for entry in entries) else ""
+        for target in one.targets:
+            found[target.name] = found[target.name]._replace(requires_grad=trains, kind=kind)
+    return found
+
+
+def _refuse_integers(checkpoint: Checkpoint, converted: list[Converted]) -> None:
+    """Integers may be moved: sums and shifts of them can leave their range."""
+    for one in converted:
+        for target in (*one.targets, *one.kept):
+            calculated = any(copy.terms and not copy.is_plain for copy in target.copies)
+            if calculated and not target.dtype.name.startswith(("float", "bfloat", "complex")):
+                raise LayoutError(
+                    f"{checkpoint.files[0].path}: {_where(one)}: {target.name!r} would be calculated from tensors of "
+                    f"{target.dtype.name}; expected floating point numbers",
+                    hint="its scales are not known: dequantise the network first",
+                )
+
+
+def _is_there(checkpoint: Checkpoint, one: Converted) -> bool:
+    """Whether a network has its new layout already, under the names that it shall have: it stays as it is."""
+    if one.kept or one.tensors != one.source.tensors or _kept(checkpoint, [one]):
+        return False
+    views = checkpoint.views()
+    pairs = [(target, views[target.name]) for target in one.targets]
+    if any((target.shape, target.dtype) != (view.shape, view.dtype) for target, view in pairs):
+        return False
+    if (one.layout.name, one.options) == (one.source.layout.name, one.source.options):
+        return True
+    return all(_one_window(target, view) == view for target, view in pairs)
+
+
+def _replaced(converted: list[Converted], whole: AliasGraph) -> set[str]:
+    """Names that stand for new tensors already: windows on a fused one, as `--keep-names` records them."""
+    found: set[str] = set()
+    for one in converted:
+        memories = {whole.names[name].alias_set for name in one.source.tensors.values()}
+        for target in one.targets:
+            member = whole.names.get(target.name)
+            if member and member.alias_set in memories and _one_window(target, member.source) == member.source:
+                found.add(target.name)
+    return found
+
+
+def _new(converted: Converted) -> list[str]:
+    """The names that a conversion makes."""
+    return [target.name for target in (*converted.targets, *converted.kept)]
+
+
+def _kept(checkpoint: Checkpoint, converted: list[Converted]) -> set[str]:
+    """What earlier conversions kept for these networks."""
+    ats = {at for one in converted for at in (one.source.at, *one.source.stacked)}
+    return {name for name in checkpoint.entries if any(kept_off(at, name) is not None for at in ats)}
+
+
+def _firsts(checkpoint: Checkpoint, converted: list[Converted]) -> dict[str, list[str]]:
+    """{the first old name of a network: its new names}."""
+    rank = {name: k for k, name in enumerate(checkpoint.entries)}
+    firsts: dict[str, list[str]] = {}
+    for one in converted:
+        first = min(one.source.tensors.values(), key=rank.__getitem__)
+        firsts.setdefault(first, []).extend(_new(one))
+    return firsts
+
+
+def _swaps(firsts: Mapping[str, list[str]], consumed: set[str], windows: Container[str]) -> dict[str, tuple[str, ...]]:
+    """What stands in the tree of objects for each old name."""
+    swaps = {name: (name,) if name in windows else () for name in consumed}
+    return swaps | {first: (*new, *swaps[first]) for first, new in firsts.items()}
+
+
+def _refuse_clashes(checkpoint: Checkpoint, converted: list[Converted], gone: set[str]) -> None:
+    """A new name that stands for another tensor already is an error before anything is written."""
+    taken = checkpoint.entries.keys() - gone
+    clashes: list[str] = []
+    for one in converted:
+        clashes += [name for name in _new(one) if name in taken]
+        taken = taken | set(_new(one))
+    if clashes:
+        lines = [f"{name!r} stands for another tensor already" for name in clashes]
+        raise PlanError(
+            listed(f"{checkpoint.files[0].path}: has {plural(len(clashes), 'name')} of the new layout already:", lines),
+            hint="--rename MODULE=OTHER puts the new tensors elsewhere",
+        )
+
+
+def _windows(checkpoint: Checkpoint, converted: list[Converted], new: Shared) -> Iterator[tuple[str, Alias]]:
+    """The old names as windows on the new tensors; PlanError where one is none, or belongs to two networks."""
+    seen: set[str] = set()
+    for one in converted:
+        views = {t.name: contiguous(t.name, t.dtype, t.shape) for t in one.targets}
+        made = Network(one.at, one.layout, one.form, one.spec, one.options, one.tensors)
+        back = convert(made, views, one.source.layout, one.source.options, one.source.at)
+        by_tensor = dict(zip(back.tensors, back.targets, strict=True))
+        for own, name in one.source.tensors.items():
+            entry = checkpoint.entries[name]
+            assert isinstance(entry.value, View)
+            view = _one_window(by_tensor[own], entry.value)
+            if view is None or name in seen:
+                two = "is a part of two networks: it cannot be a window on both"
+                why = (
+                    two if view else f"is no window on the tensors of layout {one.layout.name}: order or values differ"
+                )
+                raise PlanError(
+                    f"{checkpoint.files[0].path}: {name!r} {why}",
+                    hint="without --keep-names the old names are left out; dedup a file of both to keep both",
+                )
+            seen.add(name)
+            at = new.names[str(view.storage)]
+            evidence = "declared" if at.alias_set == at.owner else "content"
+            kind = entry.kind if entry.kind == "parameter" else ""
+            window, trains = replace(view, storage=at.owner), bool(entry.requires_grad)
+            yield name, Alias(name, window, at.alias_set, evidence, "declared", entry.value, trains, kind)
+
+
+def _one_window(target: Target, wanted: View) -> View | None:
+    """The window that a target is a copy of, in the shape that is wanted; None where it is not just one."""
+    copies = target.copies
+    if len(copies) != 1 or not copies[0].is_plain or not copies[0].destination.is_contiguous:
+        return None
+    view = reshaped(copies[0].terms[0][1], wanted.shape)
+    return view if view is not None and view.dtype == wanted.dtype else None
+
+
+def _order(
+    checkpoint: Checkpoint, base: Plan, firsts: Mapping[str, list[str]], windows: Mapping[str, Entry]
+) -> Iterator[str]:
+    """Every name of the output: new ones where the first old one stood."""
+    kept = {*base.order, *windows}
+    for name in checkpoint.entries:
+        yield from firsts.get(name, ())
+        if name in kept:
+            yield name
+
+
+def _sorted(targets: list[Target], names: Iterable[Alias]) -> tuple[Target, ...]:
+    """Targets in the order of the names; a span comes where the first name on it does."""
+    position: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for k, one in enumerate(names):
+        position[one.name] = k
+        first.setdefault(one.owner, k)
+    return tuple(sorted(targets, key=lambda target: position.get(target.name, first.get(target.name, 0))))
+
+
+def _other_modules(checkpoint: Checkpoint, converted: list[Converted]) -> Iterator[Module]:
+    """What the file says of networks that stay as they are."""
+    gone = {at for one in converted for at in (one.source.at, *one.source.stacked)}
+    yield from (module for module in checkpoint.modules if module.at not in gone)
+
+
+PARTS = ("torch", "torch.cell")
+"""Layouts whose networks come back as they were when they are unfused."""
+
+
+def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
+    """What the output's record says of a network; of one that stays as it is, where it once came from."""
+    changes = "; ".join(dict.fromkeys(change.what for change in one.changes))
+    source = f"converted from {one.source.layout.name}" + (f": {changes}" if changes else "")
+    unseen = [fact for fact in (*one.layout.unsaid, *one.layout.must_say) if one.spec.has(fact)]
+    parts = one.source.layout.name if one.source.layout.name in PARTS else ""
+    shapes: Mapping[str, tuple[int, ...]] = _own_shapes(one.source, checkpoint) if parts else {}
+    if stays:
+        before = next((module for module in checkpoint.modules if module.at == one.at), None)
+        source, parts, shapes = (before.source, before.parts, before.shapes) if before else ("", "", {})
+    said, options, evidence = text(one.spec, unseen), dict(one.options), verified.on_gpu(one.layout)
+    return Module(
+        one.at,
+        one.layout.name,
+        said,
+        {},
+        options,
+        source,
+        parts=parts,
+        shapes=shapes,
+        stacked=one.source.stacked,
+        evidence=evidence,
+    )
+
+
+def _own_shapes(one: Network, checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+    """The shapes of a network's tensors that are not just their layout's."""
+    views = checkpoint.views()
+    found = {tensor.name: (views[one.tensors[tensor.name]].shape, tensor.shape) for tensor in one.stored()}
+    return {name: shape for name, (shape, usual) in found.items() if shape != usual}
+
+
+def _where(one: Converted) -> str:
+    return repr(one.source.at) if one.source.at else "the network"
+
+
+def _assumptions(converted: list[Converted]) -> Iterator[str]:
+    """What was taken for granted."""
+    for one in converted:
+        for fact, other in one.source.assumed:
+            yield f"{_where(one)}: assumed {fact}, which no tensor shows; {other} says otherwise"
+        if one.spec.merge != "concat" and "merge" not in one.form.says:
+            yield (
+                f"{_where(one)}: has merge={one.spec.merge}, for which layout {one.layout.name} has no place: what "
+                f"runs it has to give the outputs of its two directions, {one.spec.recurrent} wide each, "
+                f"{MERGES[one.spec.merge]}; the record in the output says so"
+            )
+        if one.source.layout.name == "torch.cell" and one.spec.layers > 1:
+            yield f"{_where(one)}: its {one.spec.layers} cells are taken for the layers of one network"
+        if one.spec.kind == "rnn" and not one.spec.activation:
+            unsure = "no tensor shows whether its activation is tanh or relu"
+            yield f'{_where(one)}: {unsure}; --spec "activation=..." records it'
+
+
+def _stays(checkpoint: Checkpoint, there: list[Converted], whole: AliasGraph) -> Iterator[str]:
+    """Which networks are as they are wanted, and which of them lie in one buffer."""
+    if there:
+        buffers = {one.at: one.layout for one in fused_networks(checkpoint, whole).values()}
+        names = [
+            _where(one)
+            + (f" (windows of one buffer in {buffers[at]}'s order)" if (at := one.source.at) in buffers else "")
+            for one in there
+        ]
+        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+        yield f"in the wanted layout already, and left as it is: {', '.join(names[:8])}{more}"
+
+
+def _lost(checkpoint: Checkpoint, consumed: set[str], made: Shared, whole: AliasGraph) -> Iterator[str]:
+    """What was one and is not any more."""
+    memories = {whole.names[name].alias_set for name in consumed if name in whole.names}
+    apart = [n for n, m in whole.names.items() if n not in consumed and m.alias_set in memories]
+    if apart:
+        share, keep = ("shares", "keeps") if len(apart) == 1 else ("share", "keep")
+        names = plural(len(apart), "other name")
+        yield f"{names} {share} memory with converted tensors and {keep} the old ones, untied: {some(apart, 4)}"
+    if lost := list(dict.fromkeys(made.lost)):
+        yield f"untied, because they go to different places of the new tensors: {some(lost, 4)}"
+    if consumed and any(
+        entry.role == "optimizer" for name, entry in checkpoint.entries.items() if name not in consumed
+    ):
+        yield "the optimizer's state is left as it is: it goes with the old tensors and does not fit the new ones"

@@ -1,0 +1,139 @@
+"""The proof of a layout on a GPU: cuDNN asked, torch asked, and networks run, all as one record."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from paramtool.commands.progress import Progress, silent
+from paramtool.errors import ParamtoolError
+from paramtool.layouts import find
+from paramtool.layouts.layout import Layout
+from paramtool.layouts.recorded import PARTS
+from paramtool.proof.cudnn import grid, record, table
+from paramtool.proof.cudnn.answers import Unsupported
+from paramtool.proof.cudnn.grid import Case
+from paramtool.proof.cudnn.library import CudnnError, Library, refused
+from paramtool.proof.cudnn.record import Part
+from paramtool.proof.cudnn.table import Finding
+from paramtool.proof.gpu import device as gpu
+from paramtool.proof.gpu.flattened import Device, buffer, of_case, windows
+from paramtool.proof.gpu.running import TOLERANCE, run
+from paramtool.proof.record_file import to_verify
+
+
+def verify_layout(
+    layout: str = "cudnn",
+    *,
+    quick: bool = False,
+    progress: Progress = silent,
+    keep: Callable[[dict[str, Any]], None] = lambda document: None,
+) -> dict[str, Any]:
+    """Prove a layout on the first CUDA GPU; the record (docs/schema/layout-record-1.json), findings included.
+
+    Asks the cuDNN that torch loaded for every network of the grid, looks where `flatten_parameters` puts the weights,
+    and runs buffers that `paramtool fuse` made against the CPU in float64, with TF32 off; `quick` takes a small grid.
+    `keep` gets the record after each of the three, so that minutes of work are not lost with the last one.
+    UsageError where there is no GPU.
+    """
+    there = to_verify(layout)
+    gpu.require_gpu()
+    machine, parts = gpu.machine(), dict[str, Part | None]()
+
+    def document() -> dict[str, Any]:
+        return record.document(there, machine, quick, *(parts.get(name) for name in PARTS))
+
+    with gpu.without_tf32():
+        parts["asked"] = asked(there, list(grid.asked(quick)), progress)
+        keep(document())
+        parts["flattened"] = flattened(there, grid.built(quick), Device(), progress)
+        keep(document())
+        parts["ran"] = computed(grid.run(quick), Device(), progress)
+    return document()
+
+
+def asked(layout: Layout, cases: Sequence[Case], progress: Progress = silent) -> Part:
+    """What cuDNN says, beside the table; where it fails, that is a finding."""
+    part = record.asked_part()
+    with progress("asking cuDNN", len(cases)) as advance:
+        try:
+            with gpu.asked_library() as library:
+                for case in cases:
+                    _ask(part, layout, case, library)
+                    advance(1)
+        except (ParamtoolError, OSError) as error:
+            part.fail(Finding("cuDNN", "", "library", "one that can be asked", str(error)))
+    return part
+
+
+def _ask(part: Part, layout: Layout, case: Case, library: Library) -> None:
+    try:
+        record.compare(part, layout, case, library.answer(case))
+    except CudnnError as error:
+        part.judge(case, [Finding(str(case), "", "error", "an answer", str(error))])
+
+
+def flattened(layout: Layout, cases: Iterable[Case], device: Device, progress: Progress = silent) -> Part:
+    """What torch flattens, beside the table."""
+
+    def judged(case: Case) -> Iterable[Finding] | Unsupported:
+        module = of_case(case, device)
+        there = buffer(module)
+        if isinstance(there, Unsupported):
+            return there
+        return table.flattened(layout, find("torch"), case, windows(module), there.numel())
+
+    return _judged(cases, judged, "asking torch", progress)
+
+
+def computed(cases: Iterable[Case], device: Device, progress: Progress = silent) -> Part:
+    """What the device computes, beside the CPU; the largest errors of each type, and the smallest of its controls."""
+    worst: dict[str, dict[str, float]] = {}
+
+    def judged(case: Case) -> Iterable[Finding] | Unsupported:
+        found = run(case, folder, device)
+        if isinstance(found, Unsupported):
+            return found
+        here = worst.setdefault(case.dtype, {"tolerance": TOLERANCE[case.dtype], "outputs": 0.0, "gradients": 0.0})
+        here["outputs"] = max(here["outputs"], found.error)
+        here["gradients"] = max(here["gradients"], found.gradients)
+        here["smallest_control"] = min(here.get("smallest_control", found.control), found.control)
+        return found.findings
+
+    with tempfile.TemporaryDirectory(prefix="paramtool-") as folder:
+        part = _judged(cases, judged, "running", progress)
+    part.more["errors"] = worst
+    return part
+
+
+def _in_words(error: Exception) -> str:
+    """The first line of an error; with its name, but where torch speaks for itself."""
+    name, words = type(error).__name__, next(iter(str(error).splitlines()), "")
+    return words if words and isinstance(error, RuntimeError) else f"{name}: {words}" if words else name
+
+
+def _judged(
+    cases: Iterable[Case],
+    judge: Callable[[Case], Iterable[Finding] | Unsupported],
+    label: str,
+    progress: Progress,
+) -> Part:
+    """Every case with its verdict; an error is a finding, unless it says that there is no such network."""
+    part, todo = record.built_part(), list(cases)
+    with progress(label, len(todo)) as advance:
+        for case in todo:
+            try:
+                found = judge(case)
+                part.judge(case, found if isinstance(found, Unsupported) else list(found))
+            except Exception as error:  # whatever it is, the other cases are worth knowing
+                words = _in_words(error)
+                lacks = refused(words) or isinstance(error, NotImplementedError)
+                finding = Finding(str(case), "", "error", "none", words)
+                part.judge(case, Unsupported(words) if lacks else [finding])
+                if isinstance(error, torch.cuda.OutOfMemoryError):
+                    torch.cuda.empty_cache()
+            advance(1)
+    return part

@@ -1,0 +1,67 @@
+"""Asking a library where it keeps the weights of networks, and writing down what it answered."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from paramtool import layouts
+from paramtool.commands.progress import Path, Progress, silent
+from paramtool.engine.write.places import check_place
+from paramtool.engine.write.sink import Sink
+from paramtool.engine.write.staging import Staged
+from paramtool.errors import OutputError, UsageError
+from paramtool.layouts.layout import Layout
+from paramtool.proof.cudnn import asking, grid, record
+
+ASKED = ("cudnn",)
+"""Layouts of buffers that a library can be asked about."""
+
+
+def to_verify(name: str) -> Layout:
+    """The layout of that name; UsageError where no library can be asked about it."""
+    layout = layouts.find(name)
+    if name not in ASKED:
+        raise UsageError(f"layout {name} is asked of no library; these are: {', '.join(ASKED)}")
+    return layout
+
+
+def ask_library(
+    library: Path, layout: str = "cudnn", *, quick: bool = False, progress: Progress = silent
+) -> dict[str, Any]:
+    """Ask a libcudnn, without a GPU, about the whole grid; a record of what it answered beside the layout's table.
+
+    UsageError where the file is no libcudnn, FormatError where it cannot be asked without a GPU.
+    """
+    table, path = to_verify(layout), os.fspath(library)
+    asked = asking.ask(path, quick)
+    part = record.asked_part()
+    with progress(f"cuDNN {asked.version}", sum(1 for _ in grid.asked(quick))) as advance:
+        for case, found in asked.answers:
+            record.compare(part, table, case, found)
+            advance(1)
+    system = f"{platform.system()} {platform.machine()}"
+    machine = {"cudnn": asked.version, "python": platform.python_version(), "platform": system}
+    return record.document(table, machine, quick, part)
+
+
+def check_record_place(output: Path, *, force: bool = False, inputs: Iterable[Path] = ()) -> None:
+    """OutputError where a record could not be put there: asked before the work, which takes minutes on a GPU."""
+    path = os.fspath(output)
+    if not os.path.basename(path):
+        raise OutputError(f"{path!r} is no name for a file", hint="-o RECORD.json")
+    check_place(path, False, force, [os.fspath(source) for source in inputs])
+    if os.path.isdir(path):
+        raise OutputError(f"{path}: is a folder; a record is one file", hint="-o RECORD.json")
+
+
+def write_record(document: Mapping[str, Any], output: Path, *, force: bool = False) -> None:
+    """Write a record whole or not at all; OutputError where something is there already."""
+    path = os.fspath(output)
+    with Staged(path, False, force) as staged:
+        with Sink(staged, "", lambda nbytes: None) as sink:
+            sink.write((json.dumps(document, indent=1) + "\n").encode())
+        staged.commit()
