@@ -11,8 +11,8 @@ With `paramtool.proof`, the only package that imports torch.
 from __future__ import annotations
 
 from paramtool.torch._models import Loaded, load_model
-from paramtool.torch._tensors import load_file
 from paramtool.torch._variants import variants
+from paramtool.torch.tensors import load_file
 from paramtool.torch.transformers_models import names_from_config
 
 __all__ = ["Loaded", "load_file", "load_model", "names_from_config", "variants"]

@@ -24,7 +24,7 @@ from paramtool.torch._fit import check_request, refuse_unfit
 from paramtool.torch._live import tensors_of
 from paramtool.torch._places import Tensors, places
 from paramtool.torch._saved_names import Renamed, renamed
-from paramtool.torch._tensors import batches, torch_type
+from paramtool.torch.tensors import batches, torch_type
 
 
 @dataclass(frozen=True, slots=True)

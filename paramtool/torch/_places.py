@@ -20,7 +20,7 @@ from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import View
 from paramtool.torch._live import described
-from paramtool.torch._tensors import torch_type, window
+from paramtool.torch.tensors import torch_type, window
 
 ALIGNMENT = 16
 """The largest element: windows that begin on their elements still do behind a start that is a multiple of it."""

@@ -27,7 +27,7 @@ from paramtool.model.view import View
 from paramtool.passes.compat.constraints import Question
 from paramtool.passes.compat.wanted import Wanted, plain_window, wanted_by
 from paramtool.torch._live import described, dtype_of, without_values
-from paramtool.torch._tensors import torch_type
+from paramtool.torch.tensors import torch_type
 
 
 def as_saved(model: nn.Module, own: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:

@@ -235,7 +235,7 @@ def test_a_proof_that_is_interrupted(earlier: bool, tmp_path: Path, monkeypatch:
         keep(began)
         raise FormatError("the end")
 
-    monkeypatch.setattr("paramtool.torch.verify_layout", verify)
+    monkeypatch.setattr("paramtool.proof.verify_layout", verify)
     if earlier:
         (tmp_path / "r.json").write_text(whole)
     ran = quick("verify-layout", "cudnn", "-o", "r.json", *(["--force"] if earlier else []), cwd=tmp_path)

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 import paramtool
+import paramtool.proof
 import paramtool.torch
 from paramtool.cli.main import COMMANDS
 from paramtool.errors import ParamtoolError, UnsafeError
@@ -72,7 +73,7 @@ PYTHON: dict[str, Callable[..., object]] = {
     "torch.variants": lambda at, **more: paramtool.torch.variants(_model(at), at / "evil.pt", **more),
 }
 READ_NO_CHECKPOINT = {
-    "__version__", "register_layout", "alias_graph", "torch.Loaded", "torch.verify_layout", "torch.names_from_config",
+    "__version__", "register_layout", "alias_graph", "torch.Loaded", "proof.verify_layout", "torch.names_from_config",
 }  # fmt: skip
 """Public names that take no path of a checkpoint; `alias_graph` takes what `read` gave."""
 
@@ -101,7 +102,11 @@ def folder(tmp_path: Path) -> Path:
 def test_every_door_is_in_the_tables() -> None:
     """A new command or function has to say what it makes of an unsafe file."""
     assert DOORS.keys() | READ_NONE == COMMANDS.keys()
-    public = {*paramtool.__all__, *(f"torch.{name}" for name in paramtool.torch.__all__)}
+    public = {
+        *paramtool.__all__,
+        *(f"torch.{name}" for name in paramtool.torch.__all__),
+        *(f"proof.{name}" for name in paramtool.proof.__all__),
+    }
     assert PYTHON.keys() | READ_NO_CHECKPOINT == public
 
 

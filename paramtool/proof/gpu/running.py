@@ -22,7 +22,7 @@ from paramtool.proof.cudnn.answers import Unsupported
 from paramtool.proof.cudnn.grid import Case
 from paramtool.proof.cudnn.table import Finding
 from paramtool.proof.gpu.flattened import Device, buffer, network, of_case
-from paramtool.torch._tensors import load_file
+from paramtool.torch.tensors import load_file
 
 STEPS, BATCH = 5, 8
 """With a batch of 8 torch takes cuDNN's persistent static algorithm for some networks (RNN.cpp, get_algo)."""
