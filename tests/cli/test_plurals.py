@@ -129,22 +129,22 @@ def counted_by_hand() -> Iterator[str]:
 ALWAYS_SEVERAL = {
     "cli/dedup.py: {len(memory)} names",
     "cli/_inspect_rows.py: {names} names",
-    "formats/_numpy_values.py: {len(shape)} axes",
-    "formats/mxnet.py: {count} arrays",
-    "formats/mxnet.py: {count} times",
-    "formats/mxnet.py: {ndim} axes",
-    "layouts/guess_cells.py: {gates} blocks",
-    "layouts/guess_names.py: {specs} networks",
+    "formats/pickle/numpy_values.py: {len(shape)} axes",
+    "formats/mxnet/params.py: {count} arrays",
+    "formats/mxnet/params.py: {count} times",
+    "formats/mxnet/params.py: {ndim} axes",
+    "guessing/cells.py: {gates} blocks",
+    "guessing/names.py: {specs} networks",
     "layouts/lengths.py: {first + (layers - 1) * further} elements",  # of a network: 2 at the least
     "layouts/networks.py: {len(distinct)} networks",
     "layouts/proof.py: {count} tensors",
-    "passes/rewriting.py: {one.spec.layers} cells",
+    "passes/rnn/rewrite.py: {one.spec.layers} cells",
     "passes/select.py: {len(winners)} sections",
-    "passes/within.py: {len(ats)} modules",
+    "passes/rnn/find.py: {len(ats)} modules",
 }
 """Counts that are above 1 where they are said."""
 NO_COUNTS = {
-    "formats/mxnet.py: {list(stored)} values",  # a shape
+    "formats/mxnet/params.py: {list(stored)} values",  # a shape
     "layouts/proof.py: {block.always} names",  # a verb
     "model/dtype.py: {numel} elements",  # of packed types, never 1 in a block
 }

@@ -21,8 +21,8 @@ from paramtool.proof.cudnn import record
 from paramtool.proof.cudnn.grid import ALGORITHMS
 from tests.hostile.command import Ran, command, quick, refused
 from tests.patience import PATIENCE
-from tests.unit.stub_cudnn import compiled
-from tests.unit.test_cudnn_record import ALONE, document
+from tests.proof.stub_cudnn import compiled
+from tests.proof.test_cudnn_record import ALONE, document
 
 LIBRARY = "libcudnn.so.9"
 

@@ -1,6 +1,6 @@
 """MXNet's and NumPy's files: a writer of `.params` after the structure that MXNet's source shows, and NumPy itself.
 
-`tests/unit/test_mxnet.py` proves that this writer makes the bytes that MXNet makes.
+`tests/formats/test_mxnet.py` proves that this writer makes the bytes that MXNet makes.
 """
 
 from __future__ import annotations

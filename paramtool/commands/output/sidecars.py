@@ -7,7 +7,7 @@
     other checkpoints of the training, hidden files                                              stay, and are listed
 
 Everything comes along but what is named here, because what a training resumes from is called as weights are
-(`optimizer.bin`, `rng_state.pth`).  A file holds the same weights if it was compared (formats/_sets.py), or, where it
+(`optimizer.bin`, `rng_state.pth`).  A file holds the same weights if it was compared (formats/folder/weight_sets.py), or, where it
 cannot be read, if its name says so: it is beside the weights that were read, with their stem (`model` of
 `model.msgpack`) or with another under which libraries look for the same model (`tf_model.h5`).
 

@@ -37,7 +37,7 @@ def check_place(
     """Whether an output may be put at `path`; OutputError says why not, also where it cannot be looked at.
 
     It never replaces what is read, nor a folder that holds anything but an earlier output of this program: `weights` of
-    these names, and unchanged copies of `known` files (see `earlier.foreign`).
+    these names, and unchanged copies of `known` files (see `_overwrite.foreign`).
     """
     with writing(path):
         if not path:

@@ -2,8 +2,8 @@
 
 Nothing that exists is overwritten without `force`, nothing half-written is left behind, and what is read can never be
 what is written.  At every moment there is the old output at its place or the new one, whole: two names are exchanged in
-one step where the file system can do that (`exchange.py`), and what a killed run left is found by the next one
-(`leftovers.py`).
+one step where the file system can do that (`_exchange.py`), and what a killed run left is found by the next one
+(`_leftovers.py`).
 """
 
 from __future__ import annotations

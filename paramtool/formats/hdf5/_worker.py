@@ -1,4 +1,4 @@
-"""What h5py says of an HDF5 file, as plain data; runs in a process of its own (`_aside.py`).
+"""What h5py says of an HDF5 file, as plain data; runs in a process of its own (`formats/aside.py`).
 
 `describe` lists the objects of a file by the addresses of their headers, each of them once:
 

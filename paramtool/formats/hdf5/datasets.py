@@ -5,7 +5,7 @@
     chunked         pieces that may be compressed: decoded by the engine, through h5py, when they are wanted
 
 h5py reads the file, and libhdf5 may loop or crash over a damaged one: both run in a process of their own
-(`_hdf5_worker.py`).  What it says is plain data, and believed no more than the file: all judging is done here.
+(`_worker.py`).  What it says is plain data, and believed no more than the file: all judging is done here.
 
 What a file may not do: point out of itself (external links and external storage, virtual datasets), be a maze (soft
 links, groups that hold themselves), or ask for filters beyond those that HDF5 has built in, since others are code that

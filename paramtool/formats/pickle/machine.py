@@ -1,6 +1,6 @@
 """The stack machine that runs pickles: its state, its limits, and what it makes of names, calls and items.
 
-The opcodes stand in `_pickle.py` and enter themselves into the tables here.
+The opcodes are in `opcodes.py` and enter themselves into the tables here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`formats/_pickle.py`: every pickle of plain data reads as itself, and no pickle runs anything."""
+"""`formats/pickle`: every pickle of plain data reads as itself, and no pickle runs anything."""
 
 from __future__ import annotations
 

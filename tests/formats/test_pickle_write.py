@@ -1,4 +1,4 @@
-"""`formats/_pickle_write.py`: Python, torch's restricted unpickler and our own machine read what was written."""
+"""`formats/pickle/write.py`: Python, torch's restricted unpickler and our own machine read what was written."""
 
 from __future__ import annotations
 

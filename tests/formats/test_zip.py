@@ -1,4 +1,4 @@
-"""`formats/_zip.py`: members are byte ranges, and an archive that can be read two ways is not read."""
+"""`formats/zip/directory.py`: members are byte ranges, and an archive that can be read two ways is not read."""
 
 from __future__ import annotations
 

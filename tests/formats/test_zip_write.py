@@ -1,4 +1,4 @@
-"""`formats/_zip_write.py`: an archive laid out beforehand is the one that torch writes, of any size."""
+"""`formats/zip/write.py`: an archive laid out beforehand is the one that torch writes, of any size."""
 
 from __future__ import annotations
 

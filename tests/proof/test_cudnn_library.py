@@ -12,7 +12,7 @@ from paramtool.proof.cudnn import grid
 from paramtool.proof.cudnn.answers import Answer, Key, Region, Unsupported, as_json, from_json
 from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, Case
 from paramtool.proof.cudnn.library import OPTIONAL, SIGNATURES, CudnnError
-from tests.unit.fake_cudnn import BAD_PARAM, NAMELESS, NOT_SUPPORTED, Fake
+from tests.proof.fake_cudnn import BAD_PARAM, NAMELESS, NOT_SUPPORTED, Fake
 
 LSTM = Spec("lstm", 3, 5)
 CASE = Case(LSTM, "double", "float32")

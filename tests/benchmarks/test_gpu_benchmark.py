@@ -17,7 +17,7 @@ import torch
 
 from paramtool import layouts
 from paramtool.proof.cudnn import table
-from tests.unit.gpu_benchmark import (
+from tests.benchmarks.gpu_benchmark import (
     MODULES,
     Cell,
     asked,

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from tests.unit.gpu_benchmark import (
+from tests.benchmarks.gpu_benchmark import (
     FOUR,
     Cell,
     earlier,

@@ -33,7 +33,7 @@ from paramtool.proof.gpu import running
 from paramtool.proof.gpu import verify as verifying
 from paramtool.proof.gpu.flattened import Device, buffer, network, windows
 from paramtool.proof.gpu.verify import computed, flattened
-from tests.unit.fake_cudnn import BAD_PARAM, Fake
+from tests.proof.fake_cudnn import BAD_PARAM, Fake
 
 CUDNN = layouts.find("cudnn")
 KINDS = (

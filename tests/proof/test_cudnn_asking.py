@@ -14,8 +14,8 @@ from paramtool.errors import FormatError, OutputError, UsageError
 from paramtool.proof import record_file
 from paramtool.proof.cudnn import asking, grid, table
 from paramtool.proof.cudnn.answers import Answer, Unsupported
-from tests.unit.fake_cudnn import Fake
-from tests.unit.stub_cudnn import compiled
+from tests.proof.fake_cudnn import Fake
+from tests.proof.stub_cudnn import compiled
 
 
 def answers(path: Path) -> list[Answer | Unsupported]:

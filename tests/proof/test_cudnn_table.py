@@ -16,7 +16,7 @@ from paramtool.proof.cudnn import grid, table
 from paramtool.proof.cudnn.answers import Answer, Key, Region
 from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
 from paramtool.proof.cudnn.table import Finding, Windows
-from tests.unit.fake_cudnn import At, Fake, Space
+from tests.proof.fake_cudnn import At, Fake, Space
 
 CUDNN, TORCH = layouts.find("cudnn"), layouts.find("torch")
 LSTM = Case(Spec("lstm", 3, 5), "double", "float32")

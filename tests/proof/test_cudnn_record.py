@@ -29,8 +29,8 @@ from paramtool.proof.cudnn.record import MAX_FINDINGS, Part
 from paramtool.proof.cudnn.table import Finding
 from paramtool.proof.record_file import ASKED
 from tests.hostile.command import quick
+from tests.proof.fake_cudnn import Fake
 from tests.recurrent import save, state
-from tests.unit.fake_cudnn import Fake
 
 CUDNN = layouts.find("cudnn")
 SPEC = Spec("lstm", 3, 5)

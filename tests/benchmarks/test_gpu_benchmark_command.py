@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.patience import PATIENCE
-from tests.unit.gpu_benchmark import (
+from tests.benchmarks.gpu_benchmark import (
     BENCHMARKS,
     FOUR,
     ROOT,
@@ -27,6 +26,7 @@ from tests.unit.gpu_benchmark import (
     measure_by,
     script,
 )
+from tests.patience import PATIENCE
 
 
 class TestResult:
