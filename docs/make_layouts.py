@@ -13,7 +13,7 @@ from itertools import groupby, product
 from paramtool import layouts
 from paramtool.layouts import evidence
 from paramtool.layouts.extras import EXTRAS
-from paramtool.layouts.layout import Form, Layout, Place, Stored, stored
+from paramtool.layouts.layout import Form, Layout, LayoutTensor, Place, stored
 from paramtool.layouts.spec import Spec
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import contiguous
@@ -175,7 +175,7 @@ def _pictures(layout: Layout, form: Form) -> Iterator[str]:
             yield from _picture(tensor)
 
 
-def _picture(tensor: Stored) -> Iterator[str]:
+def _picture(tensor: LayoutTensor) -> Iterator[str]:
     """A tensor as a grid of names: rows are its first axis that is longer than 1, columns all others."""
     view = contiguous(tensor.name, DTYPES["float32"], tensor.shape)
     labels = [""] * view.numel

@@ -41,7 +41,7 @@ def _document(found: Each[R], document: Callable[[R], dict[str, Any]]) -> dict[s
         "output": found.output,
         "written": found.written,
         "members": [document(one) for one in found.members],
-        "companions": list(found.companions),
+        "companions": list(found.sidecars),
         "left_out": list(found.left_out),
     }
 
@@ -51,7 +51,7 @@ def _rows(
 ) -> Iterator[_render.Row]:
     what = "each" if found.written else "dry run"
     yield (what, f"{found.input} -> {found.output}", f"{plural(len(found.members), 'set')} of weights")
-    yield from came_along(found.companions)
+    yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
     for one in found.members:
         yield from (row for row in rows(one) if row[0] != NEXT)

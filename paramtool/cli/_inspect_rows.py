@@ -114,10 +114,10 @@ def _shared(found: Inspection) -> Iterator[_render.Row]:
 def _relation(member: Alias, owner: str, found: Inspection) -> str:
     relation = found.graph.relation(member)
     words = {"same": "", "slice": "a slice, ", "transpose": "transposed, ", "view": "another view, "}
-    memory = "same memory" if member.evidence != "content" else f"equal bytes, memory of {named(member.alias_set)}"
+    alias_set = "same memory" if member.evidence != "content" else f"equal bytes, memory of {named(member.alias_set)}"
     declared = ", declared" if member.evidence == "declared" else ""
     shape = "" if relation == "same" else f"{_geometry(member.window)}, "
-    return f"{shape}{words.get(relation, '')}{memory}{declared}"
+    return f"{shape}{words.get(relation, '')}{alias_set}{declared}"
 
 
 def _geometry(view: View) -> str:

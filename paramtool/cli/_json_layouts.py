@@ -27,8 +27,8 @@ def _layout(one: Layout) -> dict[str, Any]:
         "separator": one.separator,
         "directions": one.max_directions,
         "always_biases": one.always_biases,
-        "unsaid": list(one.unsaid),
-        "must_say": list(one.must_say),
+        "unsaid": list(one.assumed),
+        "must_say": list(one.required),
         "options": [
             {"name": o.name, "default": o.default, "what": o.what, "shown": o.shown, "values": list(o.values)}
             for o in one.options
@@ -53,7 +53,7 @@ def _form(form: Form) -> dict[str, Any]:
         "gates": form.gates,
         "reset": form.reset,
         "when": dict(form.when),
-        "says": sorted(form.says),
+        "says": sorted(form.expresses),
         "tensors": [{"name": row.name, "content": row.content, "along": row.along} for row in form.tensors],
     }
 

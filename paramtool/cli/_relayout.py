@@ -116,7 +116,7 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
         yield from _network(one)
     if len(found.converted) > MANY:
         yield ("network", f"and {plural(len(found.converted) - MANY, 'more network')}", "--json lists them")
-    yield from came_along(found.companions)
+    yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
     yield from (("plain", text) for text in found.changed)
     yield from opens(found.needs)

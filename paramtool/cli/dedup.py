@@ -180,7 +180,7 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         yield ("note", f"Nothing to deduplicate: no names share bytes{equal}, and no byte is unused")
     if found.unused_nbytes:
         yield ("unused", size(found.unused_nbytes), "that no tensor uses, left behind")
-    yield from came_along(found.companions)
+    yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
     yield from _sizes(found)
     read_back = "all read back and equal" if found.verified else "not verified"
@@ -260,27 +260,27 @@ def _sizes(found: Deduped) -> Iterator[_render.Row]:
 
 
 def _group(owner: str, members: tuple[Alias, ...], found: Deduped) -> Iterator[_render.Row]:
-    """One row for the owner's own memory, and one for each other memory whose bytes are equal to its."""
-    memories: dict[str, list[Alias]] = {}
+    """One row for the owner's own alias set, and one for each other alias set whose bytes are equal to its."""
+    alias_sets: dict[str, list[Alias]] = {}
     for member in members:
-        memories.setdefault(member.alias_set, []).append(member)
+        alias_sets.setdefault(member.alias_set, []).append(member)
     mine = next((m.alias_set for m in members if m.name == owner), None) or next(
         (m.alias_set for m in members if m.evidence != "content"), members[0].alias_set
     )
-    shared = [member for member in memories.pop(mine) if member.name != owner]
+    shared = [member for member in alias_sets.pop(mine) if member.name != owner]
     what = "one span" if owner in found.graph.anonymous else named(owner)
     if shared:
         saved = size(sum(min(m.window.nbytes, _span([m])) for m in shared))
         names = ", ".join(f"{named(m.name)} ({found.graph.relation(m)})" for m in shared[:4]) + _more(len(shared) - 4)
         yield ("shared", what, names, f"{saved} follow their owner")
     constants = {name for equal in found.equal or () if equal.constant for name in equal.names}
-    others = list(memories.values())
-    for memory in others[:MANY]:
-        names = named(memory[0].name) + (f" ({len(memory)} names share it)" if len(memory) > 1 else "")
-        kind = "constant, " if memory[0].name in constants else ""
-        relation = found.graph.relation(memory[0])
+    others = list(alias_sets.values())
+    for alias_set in others[:MANY]:
+        names = named(alias_set[0].name) + (f" ({len(alias_set)} names share it)" if len(alias_set) > 1 else "")
+        kind = "constant, " if alias_set[0].name in constants else ""
+        relation = found.graph.relation(alias_set[0])
         label = relation if relation in ("slice", "transpose", "view") else "equal"
-        yield (label, what, names, f"{size(_span(memory))}, {kind}stored once, separate on load")
+        yield (label, what, names, f"{size(_span(alias_set))}, {kind}stored once, separate on load")
     if len(others) > MANY:
         yield ("equal", what, _more(len(others) - MANY).strip(), "each in a memory of its own on load")
 

@@ -118,7 +118,7 @@ def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
         yield from (("renamed", name, f"was {old}") for name, old in list(found.renamed.items())[:MANY])
         if len(found.renamed) > MANY:
             yield ("renamed", f"and {len(found.renamed) - MANY} more", "--json lists them")
-    yield from came_along(found.companions)
+    yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
     if not found.written:
         return

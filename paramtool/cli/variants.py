@@ -11,7 +11,7 @@ import paramtool
 from paramtool.cli import _render
 from paramtool.cli._allow import allowing
 from paramtool.cli._text import FILE, plural, quoted
-from paramtool.engine.compare.difference import told
+from paramtool.engine.compare.difference import format_difference
 
 if TYPE_CHECKING:
     from paramtool.commands.variants import Variant
@@ -86,7 +86,7 @@ def _details(variant: Variant) -> Iterator[tuple[str, list[str]]]:
     yield (
         "apart",
         [
-            f"{a.name} and {a.other}: tied in the variant, {told(a.difference) or 'different bytes'}"
+            f"{a.name} and {a.other}: tied in the variant, {format_difference(a.difference) or 'different bytes'}"
             for a in variant.apart
         ],
     )

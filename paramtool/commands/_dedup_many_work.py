@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import TypeVar
 
 from paramtool import formats
-from paramtool.commands._differences import memory_differences
+from paramtool.commands._differences import alias_set_differences
 from paramtool.commands.dedup import Options
-from paramtool.commands.output.sidecars import Companions, bring, check_names, check_one_file, check_resumes, companions
+from paramtool.commands.output.sidecars import Sidecars, bring, check_names, check_one_file, check_resumes, sidecars_of
 from paramtool.commands.output.write import NEEDED, SHARD_NBYTES, Written, read_back, unproved
 from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.compare.partition import Window, partition
@@ -166,7 +166,7 @@ class Work:
             known = {t.name for shard in self.shards if shard.part.users[0] == number for t in shard.targets}
             differences = [
                 *by_name(written, one.checkpoint, known, advance),
-                *memory_differences(written, one.checkpoint),
+                *alias_set_differences(written, one.checkpoint),
             ]
             found += (f"{one.folder}: {text}" for text in differences)
         if found:
@@ -175,12 +175,12 @@ class Work:
             raise unproved(target, found)
 
 
-def brought(one: Input, target: str) -> Companions:
+def brought(one: Input, target: str) -> Sidecars:
     """The other files of an input folder, which come along into its folder of the output."""
     if not is_folder(one.path):
-        return Companions()
+        return Sidecars()
     read = [file.path for file in one.whole.files]
-    return companions(one.path, read, target, one.opened.twins, one.opened.others, one.opened.more)
+    return sidecars_of(one.path, read, target, one.opened.twins, one.opened.others, one.opened.more)
 
 
 def check_brought(one: Input, target: str) -> None:

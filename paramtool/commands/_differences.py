@@ -94,10 +94,14 @@ def _kind(entry: Entry) -> str:
     return f"a {entry.kind}" if entry.kind else "a plain tensor"
 
 
-def memory_differences(found: Checkpoint, expected: Checkpoint, apart: Collection[str] = ()) -> Iterator[str]:
+def alias_set_differences(found: Checkpoint, expected: Checkpoint, apart: Collection[str] = ()) -> Iterator[str]:
     """Names that share memory in one checkpoint and not in the other, but for those that are stored `apart`."""
     mine, theirs = (
-        {name: memory for name, memory in memories(checkpoint).items() if name in found.entries and name not in apart}
+        {
+            name: alias_set
+            for name, alias_set in alias_sets(checkpoint).items()
+            if name in found.entries and name not in apart
+        }
         for checkpoint in (found, expected)
     )
     both = [name for name in theirs if name in mine]
@@ -110,8 +114,8 @@ def memory_differences(found: Checkpoint, expected: Checkpoint, apart: Collectio
             yield f"{name!r}: shares memory with {mine[name]!r} in the output and not in the source"
 
 
-def memories(checkpoint: Checkpoint) -> dict[str, str]:
-    """{name: the first name of its memory}, of what a pending sign makes of a window too."""
+def alias_sets(checkpoint: Checkpoint) -> dict[str, str]:
+    """{name: the first name of its alias set}, of what a pending sign makes of a window too."""
     graph = alias.build(checkpoint, parts=False)
     return {**{name: member.alias_set for name, member in graph.names.items()}, **graph.pending}
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from paramtool.commands.output.sidecars import Companions, Sets, of_place
+from paramtool.commands.output.sidecars import Sets, Sidecars, of_place
 from paramtool.commands.progress import Advance, Progress
 from paramtool.formats.files import same_bytes, unreadable
 
@@ -37,7 +37,7 @@ def beside(output: str, found: Sets, against: str, expected: Sets, progress: Pro
     return Beside(differences, tuple(notes))
 
 
-def _all(folder: str, sets: Sets, elsewhere: str) -> Companions:
+def _all(folder: str, sets: Sets, elsewhere: str) -> Sidecars:
     """What comes along from a folder and from the folders inside that hold weights, by its name there."""
     files: dict[str, str] = {}
     left: list[str] = []
@@ -45,7 +45,7 @@ def _all(folder: str, sets: Sets, elsewhere: str) -> Companions:
         one = of_place(folder, place, sets, elsewhere)
         files |= {f"{place}/{name}" if place else name: path for name, path in one.files.items()}
         left += one.left
-    return Companions(files, tuple(left))
+    return Sidecars(files, tuple(left))
 
 
 def _differences(mine: Mapping[str, str], theirs: Mapping[str, str], advance: Advance) -> Iterator[str]:

@@ -52,8 +52,8 @@ class Tie:
 
     @property
     def holds(self) -> bool:
-        """Whether the tie is declared, and the file has its tensor, in one memory."""
-        return self.declared and len({memories(self.found, name) for name in self.present} - {()}) == 1
+        """Whether the tie is declared, and the file has its tensor, in one alias set."""
+        return self.declared and len({alias_sets(self.found, name) for name in self.present} - {()}) == 1
 
     @property
     def because(self) -> str:
@@ -73,7 +73,7 @@ class Tie:
         return f"; {self.because} ties them, and the file stores {' and '.join(map(quoted, self.present[:2]))} apart"
 
 
-def memories(found: Inspection, name: str) -> tuple[str, ...]:
+def alias_sets(found: Inspection, name: str) -> tuple[str, ...]:
     """The memory of a tensor, or of each part of a compound; empty for one without bytes."""
     members = found.graph.names
     if name in members:
@@ -85,7 +85,7 @@ def memories(found: Inspection, name: str) -> tuple[str, ...]:
 
 
 def is_one_tensor(found: Inspection, a: str, b: str) -> bool:
-    """Whether two names of one memory have the same bytes of it, in whatever order of axes.
+    """Whether two names of one alias set have the same bytes of it, in whatever order of axes.
 
     The windows of a flattened RNN share a storage and no byte, and a slice is a part.  Names that a record ties and
     that stand on several storages are one by its word.

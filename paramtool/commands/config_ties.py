@@ -109,7 +109,7 @@ class FolderTies:
     """What the config of a folder says of the ties of its file."""
 
     equal: tuple[tuple[str, ...], ...] = ()
-    """Names that the model ties, and that the file holds with equal bytes in memories of their own."""
+    """Names that the model ties, and that the file holds with equal bytes in alias sets of their own."""
     warnings: tuple[str, ...] = ()
     """A line for each tie that the file does not keep."""
     untied: frozenset[str] = frozenset()
@@ -193,7 +193,7 @@ def _refuse_absent(checkpoint: Checkpoint, ties: Mapping[str, str]) -> None:
 
 
 def untied(path: Path, checkpoint: Checkpoint, graph: AliasGraph) -> set[str]:
-    """Names of a folder that share a memory in the file and that the model of its config does not tie.
+    """Names of a folder that share an alias set in the file and that the model of its config does not tie.
 
     A program that opens the folder finds a name by itself, or by a tie of its model; any other would be missing.  None
     where there is no config that can be read.
@@ -217,7 +217,7 @@ def separated_warning(where: str, names: Collection[str]) -> str:
 
 
 def separated(checkpoint: Checkpoint, names: Collection[str]) -> Checkpoint:
-    """A checkpoint with each of some names in a memory of its own."""
+    """A checkpoint with each of some names in an alias set of its own."""
     entries = {
         name: entry._replace(link=Link(name, "storage")) if name in names else entry
         for name, entry in checkpoint.entries.items()
@@ -236,7 +236,7 @@ def text(row: Declared) -> str:
 
 def apart_text(row: Declared) -> str:
     """The largest difference of a row, and what else parts its names, in brackets; empty where there is nothing."""
-    from paramtool.engine.compare.difference import told
+    from paramtool.engine.compare.difference import format_difference
 
-    texts = [one for one in (row.detail, told(row.largest)) if one]
+    texts = [one for one in (row.detail, format_difference(row.largest)) if one]
     return f" ({', '.join(texts)})" if texts else ""

@@ -77,7 +77,7 @@ class Deduped:
     seconds: float
     cloned_nbytes: int = 0
     """Bytes of the output that share their blocks with the input."""
-    companions: tuple[str, ...] = ()
+    sidecars: tuple[str, ...] = ()
     """The other files of an input folder that came along, by their names in the output."""
     section: str | None = None
     """The section of the input that was asked for."""
@@ -210,14 +210,14 @@ def _prepared(
     if (options.derive_casts or options.fold_constants) and not writer.holds_derived:
         raise UsageError(f"{where.path}: only safetensors files record tensors that are calculated on load")
     stored = select.storable(checkpoint, writer.refusals) if options.skip_unsupported else checkpoint
-    graph = alias.build(stored, options.keep, parts=False, apart=writer.ties_what_stands_once)
+    graph = alias.build(stored, options.keep, parts=False, split_content=writer.aliases_equal_bytes)
     declared = config_ties.folder_ties(path, stored, graph, where.is_of_folder and not options.share_renamed)
     tie_warnings = [*declared.warnings]
     tied = declared.equal if where.is_of_folder and options.equal else ()
     if declared.untied:  # the file is taken as one that holds these names apart
         tie_warnings.append(config_ties.separated_warning(os.fspath(path), declared.untied))
         checkpoint, stored = (config_ties.separated(one, declared.untied) for one in (checkpoint, stored))
-        graph = alias.build(stored, options.keep, parts=False, apart=True)
+        graph = alias.build(stored, options.keep, parts=False, split_content=True)
     looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
     content = compare(stored, graph, looking, progress) if options.equal else None
     joined, repeated_nbytes = _joined_for(graph, content or Content(), options, where, tied)
@@ -245,7 +245,7 @@ def _prepared(
             *other_sections(whole, options.only),
             *left_out(checkpoint, plan),
             *fitted.left_out,
-            *where.companions.left,
+            *where.sidecars.left,
         ),
         section=options.only,
         changed=fitted.changed,
@@ -257,7 +257,7 @@ def _prepared(
             *warnings,
             *_keep_warnings(joined, options.keep),
             *name_warnings(where),
-            *unsafe_sidecars.warnings(where.companions.files, options.allow_class),
+            *unsafe_sidecars.warnings(where.sidecars.files, options.allow_class),
             *flat_pair_warnings(plan, writer),
             *(unseen_warnings(plan, where.shown(outputs), [*chain(*tied)]) if where.is_folder else ()),
             *tie_warnings,
@@ -265,7 +265,7 @@ def _prepared(
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
         seconds=time.monotonic() - began,
-        companions=tuple(where.companions.files),
+        sidecars=tuple(where.sidecars.files),
         tied=tied,
     )
     planned = set(plan.order)
@@ -281,7 +281,7 @@ def _joined_for(
     They are where the format would tie what is stored once, and in a folder that programs open which read no record.
     Names that are `tied` by the model of such a folder are stored once: these programs find them by the tie.
     """
-    if not where.writer.ties_what_stands_once and (not where.is_of_folder or options.share_renamed):
+    if not where.writer.aliases_equal_bytes and (not where.is_of_folder or options.share_renamed):
         return _joined(graph, content, options), 0
     once = _joined(graph, content, options, tied)
     casts = tuple(match for match in content.matches if match.relation == "cast")

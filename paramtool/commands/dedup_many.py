@@ -266,7 +266,7 @@ def _graph(checkpoint: Checkpoint, keep: str) -> AliasGraph:
 
     So an input that was written by a family is what its own input was, and programs that read no record find no less.
     """
-    return alias.build(checkpoint, keep, parts=False, apart=True)
+    return alias.build(checkpoint, keep, parts=False, split_content=True)
 
 
 def _agreed(inputs: Sequence[Input], keep: str) -> list[Input]:

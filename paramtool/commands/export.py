@@ -52,7 +52,7 @@ class Exported:
     """{name in the output: name in the input}, where they differ."""
     left_out: tuple[str, ...] = ()
     """Files of an input folder that did not come along, each with the reason."""
-    companions: tuple[str, ...] = ()
+    sidecars: tuple[str, ...] = ()
     """The other files of an input folder that came along, by their names in the output."""
     warnings: tuple[str, ...] = ()
     verified: bool = False
@@ -189,12 +189,12 @@ def _prepared(
         section=only,
         like_section=like_section,
         renamed={new: old[new] for new in plan.order if old.get(new, new) != new},
-        left_out=(*_objects_left(checkpoint), *where.companions.left),
-        companions=tuple(where.companions.files),
+        left_out=(*_objects_left(checkpoint), *where.sidecars.left),
+        sidecars=tuple(where.sidecars.files),
         warnings=(
             *_apart(entries, options.ties),
             *name_warnings(where),
-            *unsafe_sidecars.warnings(where.companions.files, options.allow_class),
+            *unsafe_sidecars.warnings(where.sidecars.files, options.allow_class),
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,

@@ -20,7 +20,7 @@ from paramtool.guessing.names import by_names
 from paramtool.guessing.sets import by_shapes
 from paramtool.layouts import pattern
 from paramtool.layouts.homes import flat_layout, homes
-from paramtool.layouts.layout import Stored, stored
+from paramtool.layouts.layout import LayoutTensor, stored
 from paramtool.layouts.networks import network, to_be_said
 from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.model.checkpoint import Checkpoint, Module
@@ -328,7 +328,7 @@ def _sketch(one: Candidate) -> Sketch:
     return Sketch(spec.hidden, tuple(r for tensor in tensors for r in _regions(tensor, one.tensors[tensor.name])))
 
 
-def _regions(tensor: Stored, name: str) -> Iterator[Region]:
+def _regions(tensor: LayoutTensor, name: str) -> Iterator[Region]:
     """The parts of one tensor: block by block of a vector, as a whole otherwise."""
     from paramtool.guessing.values import Region
 

@@ -101,7 +101,7 @@ class Relayouted:
     verified: bool
     written: bool
     seconds: float
-    companions: tuple[str, ...] = ()
+    sidecars: tuple[str, ...] = ()
     """The other files of an input folder that came along, by their names in the output."""
     cloned_nbytes: int = 0
     """Bytes of the output that share their blocks with the input."""
@@ -192,8 +192,8 @@ def _prepared(
     found = _stacked(checkpoint, _find(checkpoint, options), options)
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
-    apart = where.writer.ties_what_stands_once
-    plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported, apart)
+    split_content = where.writer.aliases_equal_bytes
+    plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported, split_content)
     check(plan, plan.order, checkpoint.storages)
     fitted = where.writer.fit(plan, checkpoint, keeping(options))
     plan = fitted.plan
@@ -212,7 +212,7 @@ def _prepared(
             *other_sections(whole, options.only),
             *left_out(outcome.rest, plan),
             *fitted.left_out,
-            *where.companions.left,
+            *where.sidecars.left,
         ),
         section=options.only,
         changed=fitted.changed,
@@ -226,14 +226,14 @@ def _prepared(
             *_ignored(found),
             *_between(found),
             *name_warnings(where),
-            *optimizer_warnings(where.companions.files),
-            *unsafe_sidecars.warnings(where.companions.files, options.allow_class),
+            *optimizer_warnings(where.sidecars.files),
+            *unsafe_sidecars.warnings(where.sidecars.files, options.allow_class),
             *flat_pair_warnings(plan, where.writer),
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
         seconds=time.monotonic() - began,
-        companions=tuple(where.companions.files),
+        sidecars=tuple(where.sidecars.files),
     )
     return report, Work(checkpoint, plan, outputs, where, outcome.untouched, outcome.windows, outcome.made)
 

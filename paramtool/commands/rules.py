@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from paramtool.commands._rule_names import MAX_QUOTED, absent, advice, quoted
-from paramtool.commands._rule_ties import Tie, elsewhere, is_one_tensor, memories
+from paramtool.commands._rule_ties import Tie, alias_sets, elsewhere, is_one_tensor
 from paramtool.commands.sizes import parse_size, size
 from paramtool.errors import UsageError
 from paramtool.model.dtype import DTYPES
@@ -160,13 +160,13 @@ def _unknown(found: Inspection, asked: None) -> Iterator[str]:
 
 
 def _unsafe(found: Inspection, asked: None) -> Iterator[str]:
-    from paramtool.formats.policy import told
+    from paramtool.formats.policy import format_unknown
 
     for unknown in found.unsafe:
-        yield f"{told(unknown)} is {'called' if unknown.called else 'named'} by the file"
+        yield f"{format_unknown(unknown)} is {'called' if unknown.called else 'named'} by the file"
     for name, unsafe in found.unsafe_sidecars.items():
         for unknown in unsafe:
-            yield f"{told(unknown)} is {'called' if unknown.called else 'named'} by {name!r}"
+            yield f"{format_unknown(unknown)} is {'called' if unknown.called else 'named'} by {name!r}"
 
 
 def _config_ties(found: Inspection, asked: None) -> Iterator[str]:
@@ -190,7 +190,7 @@ def _untied(found: Inspection, names: tuple[str, str]) -> Iterator[str]:
             more = f"{tie.against or elsewhere(found, lacking[0])}{advice(found, lacking)}"
             yield f"{absent(found, lacking[0])}, so it is tied to nothing{more}"
         return
-    of_a, of_b = memories(found, a), memories(found, b)
+    of_a, of_b = alias_sets(found, a), alias_sets(found, b)
     if not of_a or not of_b:
         yield f"{quoted(b if of_a else a)} has no bytes in the file, so what it shares memory with cannot be seen"
     elif of_a != of_b:

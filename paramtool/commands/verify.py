@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from paramtool.commands._differences import (
+    alias_set_differences,
+    alias_sets,
     following,
     laid_otherwise,
     mark_differences,
-    memories,
-    memory_differences,
     object_differences,
     some,
 )
@@ -179,7 +179,7 @@ def _compared(
         loose = _untied_from(parts.windows, whole)
         if loose:
             warnings.append(f"{plural(len(loose), 'name')} no longer tied to converted tensors: {some(loose)}")
-        differences += list(memory_differences(found, expected, apart | loose))
+        differences += list(alias_set_differences(found, expected, apart | loose))
         warnings += _not_compared(found, os.fspath(output), expected, os.fspath(against))
         warnings += _not_compared(expected, os.fspath(against), found, os.fspath(output))
         warnings += laid_otherwise(found, expected)
@@ -202,9 +202,9 @@ def _compared(
 
 def _untied_from(made: Collection[str], expected: Checkpoint) -> set[str]:
     """Names that share memory with converted ones in the source, and keep their own bytes in the output."""
-    held = memories(expected)
+    held = alias_sets(expected)
     converted = {held[name] for name in made if name in held}
-    return {name for name, memory in held.items() if memory in converted and name not in made}
+    return {name for name, alias_set in held.items() if alias_set in converted and name not in made}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +227,9 @@ def _converted(found: Checkpoint, expected: Checkpoint) -> _Converted:
     made = {name for name in more if any(_is_of(name, module) for module in modules)}
     if not made:
         return _Converted(found, expected)
-    held = memories(found)
+    held = alias_sets(found)
     there = {held[name] for name in made if name in held}
-    windows = frozenset(name for name, memory in held.items() if memory in there and name in expected.entries)
+    windows = frozenset(name for name, alias_set in held.items() if alias_set in there and name in expected.entries)
     lacking = [name for name in expected.entries if name not in found.entries]
     ats = {at for module in modules for at in (module.at, *module.stacked)}
     old = {name for module in expected.modules if module.at in ats for name in module.tensors.values()}

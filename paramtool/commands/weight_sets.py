@@ -11,7 +11,7 @@ from paramtool import formats
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.options import WriteOptions
 from paramtool.commands.output.sidecars import (
-    Companions,
+    Sidecars,
     check_names,
     check_one_file,
     check_resumes,
@@ -38,7 +38,7 @@ class Each(Generic[R]):
     input: str
     output: str
     members: tuple[R, ...]
-    companions: tuple[str, ...]
+    sidecars: tuple[str, ...]
     """The other files of folders that hold no weights themselves, by their names in the output."""
     left_out: tuple[str, ...]
     written: bool
@@ -144,7 +144,7 @@ def each(
             target,
             True,
             max_shard_nbytes or (SHARD_NBYTES if one.checkpoint.format.startswith("sharded") else None),
-            beside[place] if one is sets[0] else Companions(),
+            beside[place] if one is sets[0] else Sidecars(),
             folder,
             tuple(file.path for file in one.checkpoint.files),
             one.name,
@@ -154,9 +154,9 @@ def each(
         for place, sets in found.items()
         for one in sets
     ]
-    rest = Companions() if "" in found else beside[""]
+    rest = Sidecars() if "" in found else beside[""]
     read = [name for where in wheres for name in where.read]
-    whole = {name: file for where in wheres for name, file in where.companions_inside().items()} | dict(rest.files)
+    whole = {name: file for where in wheres for name, file in where.sidecars_inside().items()} | dict(rest.files)
     check_place(target, True, force, read, whole, [where.name_inside for where in wheres])
     pairs = [(os.path.join(folder, place) if place else folder, one) for place, sets in found.items() for one in sets]
     for (at, one), where in zip(pairs, wheres, strict=True):

@@ -122,10 +122,10 @@ def refuse_all(files: Sequence[tuple[str, Sequence[Unknown]]]) -> None:
 
 def _message(where: str, bad: Sequence[Unknown]) -> str:
     head = f"{where}: unsafe: its pickle calls or names what is not known to hold only data; nothing was run:"
-    return listed(head, [told(one) for one in bad])
+    return listed(head, [format_unknown(one) for one in bad])
 
 
-def told(unknown: Unknown) -> str:
+def format_unknown(unknown: Unknown) -> str:
     """What is done with an unknown name, for people."""
     needed = f", needed by {some(unknown.needed_by, 3)}" if unknown.needed_by else ""
     return f"{unknown.path}, named{needed}" if not unknown.called else f"{unknown.path}{unknown.arguments}{needed}"

@@ -13,7 +13,7 @@ from paramtool.guessing.candidates import Candidate, Hints, own_name, plausibili
 from paramtool.guessing.decide import meaning
 from paramtool.guessing.names import gate_orders
 from paramtool.guessing.vectors import Shapes
-from paramtool.layouts.layout import Form, Layout, Stored, refusals, stored
+from paramtool.layouts.layout import Form, Layout, LayoutTensor, refusals, stored
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import GATES, Spec
 
@@ -136,7 +136,7 @@ def fits(named: Cell, shapes: Shapes) -> Iterator[Fit]:
                 yield Fit(layout, form, spec, tensors)
 
 
-def _assigned(cell: _Shaped, wanted: list[Stored]) -> dict[str, int] | None:
+def _assigned(cell: _Shaped, wanted: list[LayoutTensor]) -> dict[str, int] | None:
     """Which tensor of the cell each of a layout's would be; None where one is missing or left over."""
     shapes = (cell.W, cell.R, *cell.biases)
     left = [n for n, shape in enumerate(shapes) if shape is not None]
@@ -155,7 +155,7 @@ def _assigned(cell: _Shaped, wanted: list[Stored]) -> dict[str, int] | None:
     return None if left else found
 
 
-def _number(tensor: Stored, joined: bool, biases: list[int]) -> int:
+def _number(tensor: LayoutTensor, joined: bool, biases: list[int]) -> int:
     """Which tensor of a cell holds the kinds of a layout's tensor, or -1; biases are taken in their order."""
     kinds = {kind for piece in tensor.pieces for kind in piece.block.kinds}
     if kinds == {"W"} or (kinds == {"W", "R"} and joined):

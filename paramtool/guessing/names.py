@@ -53,7 +53,7 @@ def by_names(
     everything = _by_end(shapes)
     hinted = everything if asked else _by_end(_hinted(shapes))
     for layout in layouts.all_layouts():
-        mine = {name: shapes[name] for name in _of_layout(layout, everything if layout.telling else hinted)}
+        mine = {name: shapes[name] for name in _of_layout(layout, everything if layout.names_identify else hinted)}
         for at in networks.modules(layout, layout.chosen({}), mine) if mine else ():
             near = {name: shape for name, shape in mine.items() if name.startswith(at)}
             for network in _networks(layout, at, near, said or {}):
@@ -102,7 +102,7 @@ def _apart(alike: list[Network], homes: Sequence[str]) -> list[list[Network]]:
     for one in own or alike:
         key = meaning(one.layout, one.form, one.spec, one.options, one.tensors)
         groups.setdefault(key, []).append(one)
-    return sorted(groups.values(), key=lambda group: not any(one.layout.telling for one in group))
+    return sorted(groups.values(), key=lambda group: not any(one.layout.names_identify for one in group))
 
 
 def _by_end(names: Iterable[str]) -> dict[str, list[str]]:
@@ -163,7 +163,7 @@ def _facts(layout: Layout) -> Iterator[Facts]:
     """What could be said to make one network of several."""
     for form in layout.forms:
         facts: dict[str, object] = {"kind": form.kind}
-        facts |= {fact: UNSAID[fact] for fact in layout.must_say if fact in UNSAID and form.kind == "lstm"}
+        facts |= {fact: UNSAID[fact] for fact in layout.required if fact in UNSAID and form.kind == "lstm"}
         facts |= {"reset": form.reset} if form.reset else {}
         facts |= {"activation": form.activations[0]} if form.kind == "rnn" and len(form.activations) == 1 else {}
         yield facts
@@ -192,7 +192,7 @@ def _candidate(alike: list[Network], every: list[Network], specs: int, shapes: S
 
     `every` has those of other layouts that read others from them; `specs` networks fit in all.
     """
-    first = min(alike, key=lambda network: not network.layout.telling)
+    first = min(alike, key=lambda network: not network.layout.names_identify)
     others = list(dict.fromkeys(n.layout.name for n in alike if n.layout.name != first.layout.name))
     strange = list(dict.fromkeys(n.layout.name for n in every if n not in alike))
     reasons = [
@@ -212,8 +212,8 @@ def _candidate(alike: list[Network], every: list[Network], specs: int, shapes: S
         layout=first.layout.name + _said(first),
         spec=str(first.spec),
         reasons=tuple(reasons),
-        sure="names and shapes" if specs == 1 and first.layout.telling else "possible",
-        score=NAMED + first.layout.telling,
+        sure="names and shapes" if specs == 1 and first.layout.names_identify else "possible",
+        score=NAMED + first.layout.names_identify,
         alike=tuple(others),
         tensors=first.tensors,
         unshown=tuple(granted),

@@ -1,4 +1,4 @@
-"""Layouts in TOML: tables with the fields of `Layout`, `Form`, `Tensor` and `Option`, read strictly.
+"""Layouts in TOML: tables with the fields of `Layout`, `Form`, `TensorRule` and `Option`, read strictly.
 
     [[layout]]
     name = "mine"
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paramtool.errors import LayoutError, UsageError
-from paramtool.layouts.layout import Form, Layout, Option, Tensor
+from paramtool.layouts.layout import Form, Layout, Option, TensorRule
 from paramtool.layouts.proof import check_layout
 
 MAX_TEXT = 1 << 20
@@ -60,11 +60,12 @@ Keys = Mapping[str, _Sort]
 FILE: Keys = {"layout": TABLES}
 LAYOUT: Keys = {
     "name": TEXT, "title": TEXT, "separator": TEXT, "directions": PAIR, "max_directions": NUMBER, "source": TEXT,
-    "note": TEXT, "telling": FLAG, "option": TABLES, "form": TABLES,
+    "note": TEXT, "names_identify": FLAG, "option": TABLES, "form": TABLES,
 }  # fmt: skip
 OPTION: Keys = {"name": TEXT, "default": TEXT, "what": TEXT}
 FORM: Keys = {
-    "kind": TEXT, "gates": TEXT, "reset": TEXT, "activations": TEXTS, "says": TEXTS, "when": CHOICES, "tensors": TABLES,
+    "kind": TEXT, "gates": TEXT, "reset": TEXT, "activations": TEXTS, "expresses": TEXTS, "when": CHOICES,
+    "tensors": TABLES,
 }  # fmt: skip
 TENSOR: Keys = {
     "name": TEXT, "content": TEXT, "along": NUMBER, "labels": TEXT, "optional": FLAG, "directions": PAIR,
@@ -154,12 +155,12 @@ def _layout(table: Mapping[str, Any], where: str) -> tuple[Layout, dict[tuple[in
 def _form(table: Mapping[str, Any], where: str) -> tuple[Form, dict[int, str]]:
     """One form, and the shapes of its rows that are stated."""
     said = _taken(table, FORM, ("kind", "gates", "tensors"), where)
-    rows: list[Tensor] = []
+    rows: list[TensorRule] = []
     shapes: dict[int, str] = {}
     for k, one in enumerate(said.pop("tensors")):
         row = _taken(one, TENSOR, ("name", "content"), f"{where}: tensors[{k}]")
         if "shape" in row:
             shapes[k] = row.pop("shape")
-        rows.append(Tensor(**row))
-    says = frozenset(said.pop("says", ()))
-    return Form(**{**said, "says": says, "tensors": tuple(rows)}), shapes
+        rows.append(TensorRule(**row))
+    expresses = frozenset(said.pop("expresses", ()))
+    return Form(**{**said, "expresses": expresses, "tensors": tuple(rows)}), shapes

@@ -54,7 +54,7 @@ def _form(form: Form) -> dict[str, Any]:
         "reset": form.reset,
         "when": dict(form.when),
         "activations": form.activations,
-        "says": sorted(form.says),
+        "says": sorted(form.expresses),
         "tensors": [[t.name, t.content, t.along, t.labels, t.optional, t.directions, t.unless] for t in form.tensors],
     }
 

@@ -5,8 +5,8 @@ a network, and the places of its cells in them; two tables make a conversion, an
 
     Layout   one library's way of storing recurrent networks
       Form     one kind of network: the order of gates, and the tensors
-        Tensor   a row: a template of names, and a pattern of what stands in it
-    Stored   one tensor of one network: name, shape, and places
+        TensorRule    a row: a template of names, and a pattern of what stands in it
+    LayoutTensor  one tensor of one network: name, shape, and places
     Place    a window on that tensor, and the cells whose (sum of) values stand there
 """
 
@@ -34,7 +34,7 @@ UNSEEN = "unseen"
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class TensorRule:
     """A row of a layout: tensors of one kind."""
 
     name: str
@@ -68,14 +68,14 @@ class Form:
     kind: str
     gates: str
     """The order of gates wherever a block does not say another, in torch's letters."""
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[TensorRule, ...]
     reset: str = ""
     """Of a GRU: `after` or `before`."""
     when: Mapping[str, str] = field(default_factory=dict)
     """Options of the layout that this form is for."""
     activations: tuple[str, ...] = ("tanh", "relu")
     """What an RNN of this form may have."""
-    says: frozenset[str] = frozenset()
+    expresses: frozenset[str] = frozenset()
     """Facts beside the tensors that the library can say (of `CAN_BE_SAID`)."""
 
     def kinds(self) -> frozenset[str]:
@@ -140,13 +140,13 @@ class Layout:
     """Where the facts are from."""
     proof: tuple[str, ...] = ()
     """What was run: `oracle: torch`, `files: ...`, `equations`."""
-    telling: bool = True
+    names_identify: bool = True
     """Whether its names alone show that a group of tensors is a recurrent network."""
-    doubts: Mapping[str, str] = field(default_factory=dict)
+    caveats: Mapping[str, str] = field(default_factory=dict)
     """{a kind of cell, or a fact: what is not sure about it in this layout}, told whenever a network has it."""
-    unsaid: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
     """Facts of a spec that no tensor shows and that differed between versions of the library: assumed, and said so."""
-    must_say: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
     """Facts of a spec that no tensor shows and that are never assumed: a wrong one is another function."""
     functions: frozenset[str] = frozenset()
     """The activations that its library knows, where it can say others than the usual ones; empty for any."""
@@ -174,7 +174,7 @@ class Layout:
             words += [
                 f"+{extras[kind]}" for kind in extras if kind in form.kinds() and (kind == "h0" or form.kind == "lstm")
             ]
-            words += [f"+{fact}" for fact in CAN_BE_SAID if fact in form.says]
+            words += [f"+{fact}" for fact in CAN_BE_SAID if fact in form.expresses]
             if form.reset == "after" and not form.has_place(Cell("bR", gate="n")):
                 words.append("without b_hn")
             yield " ".join(words)
@@ -220,7 +220,7 @@ def refusals(layout: Layout, form: Form, spec: Spec) -> Iterator[str]:
         yield "it holds one direction"
     if spec.kind == "rnn" and len(form.activations) == 1 and spec.activation != form.activations[0]:
         yield f"its RNN is {form.activations[0]} only, the network's activation is {spec.activation or 'not said'}"
-    elif spec.activation not in ("", *_activations(form)) and "gate_activation" not in form.says:
+    elif spec.activation not in ("", *_activations(form)) and "gate_activation" not in form.expresses:
         yield f"it has no activation={spec.activation}"
     for name in ("activation", "gate_activation"):
         value = getattr(spec, name)
@@ -228,7 +228,7 @@ def refusals(layout: Layout, form: Form, spec: Spec) -> Iterator[str]:
             yield f"it has no {name}={value}"
     for name in CAN_BE_SAID:
         value = getattr(spec, name)
-        if value == _USUAL[name] or name in form.says or (name == "merge" and spec.layers == 1):
+        if value == _USUAL[name] or name in form.expresses or (name == "merge" and spec.layers == 1):
             continue  # what becomes of the last layer's outputs is outside of the layers
         yield f"it has no {name}" + ("" if value is True else f"={value}")
     for kind in spec.kinds():
@@ -261,12 +261,12 @@ class _Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class LayoutTensor:
     """One tensor of one network."""
 
     name: str
     shape: tuple[int, ...]
-    row: Tensor
+    row: TensorRule
     form: Form
     spec: Spec
     options: Mapping[str, str]
@@ -312,9 +312,9 @@ class Stored:
             raise UsageError(f"option {word}={self.options.get(word, word)!r}: expected a number") from None
 
 
-def stored(layout: Layout, form: Form, spec: Spec, options: Mapping[str, str]) -> list[Stored]:
+def stored(layout: Layout, form: Form, spec: Spec, options: Mapping[str, str]) -> list[LayoutTensor]:
     """Every tensor of a network in a layout, without the module's name before theirs."""
-    found: list[tuple[int, int, Stored]] = []
+    found: list[tuple[int, int, LayoutTensor]] = []
     for row in form.tensors:
         items = pattern.parse(row.content)
         present = [block for block in pattern.blocks(items) if _is_there(block, spec, options)]
@@ -360,8 +360,8 @@ def _pieces(
 
 
 def _put_together(
-    layout: Layout, name: str, row: Tensor, form: Form, spec: Spec, options: Mapping[str, str], pieces: list[_Piece]
-) -> Stored:  # fmt: skip
+    layout: Layout, name: str, row: TensorRule, form: Form, spec: Spec, options: Mapping[str, str], pieces: list[_Piece]
+) -> LayoutTensor:  # fmt: skip
     """Set the blocks one behind the other along the row's axis."""
     shapes = [pattern.extent(piece.block, piece.lengths) for piece in pieces]
     rest = {shape[: row.along] + shape[row.along + 1 :] for shape in shapes}
@@ -370,7 +370,7 @@ def _put_together(
     starts = [0, *accumulate(shape[row.along] for shape in shapes)]
     shape = (*shapes[0][: row.along], starts[-1], *shapes[0][row.along + 1 :])
     placed = tuple(piece._replace(start=start) for piece, start in zip(pieces, starts, strict=False))
-    return Stored(name, shape, row, form, spec, options, placed)
+    return LayoutTensor(name, shape, row, form, spec, options, placed)
 
 
 def check_tiling(layout: Layout, form: Form, spec: Spec, options: Mapping[str, str]) -> None:

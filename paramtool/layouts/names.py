@@ -23,7 +23,7 @@ from paramtool.layouts.pattern import Binding
 from paramtool.layouts.spec import Spec
 
 if TYPE_CHECKING:
-    from paramtool.layouts.layout import Form, Tensor
+    from paramtool.layouts.layout import Form, TensorRule
 
 _PART = re.compile(r"\[([^\]]*)\]")
 _SCOPES = re.compile(r"<([^>]*)>")
@@ -31,11 +31,11 @@ MAX_LAYERS = 999
 """Larger numbers in names are no layers."""
 
 
-def labels(row: Tensor, gates: str) -> dict[str, str]:
+def labels(row: TensorRule, gates: str) -> dict[str, str]:
     """{gate: how the row's names write it}.
 
-    >>> from paramtool.layouts.layout import Tensor
-    >>> labels(Tensor("w{gate}", "W[hidden in]", labels="i=_i f=_f"), "ifgo")
+    >>> from paramtool.layouts.layout import TensorRule
+    >>> labels(TensorRule("w{gate}", "W[hidden in]", labels="i=_i f=_f"), "ifgo")
     {'i': '_i', 'f': '_f'}
     """
     if row.labels:
@@ -43,7 +43,7 @@ def labels(row: Tensor, gates: str) -> dict[str, str]:
     return {gate: gate for gate in gates}
 
 
-def bindings(row: Tensor, form: Form, spec: Spec) -> Iterator[Binding]:
+def bindings(row: TensorRule, form: Form, spec: Spec) -> Iterator[Binding]:
     """What the names of a row count through: layers, directions, gates."""
     values: dict[str, tuple[int | str, ...]] = {}
     if "{layer}" in row.name or "{cell}" in row.name:
@@ -57,7 +57,7 @@ def bindings(row: Tensor, form: Form, spec: Spec) -> Iterator[Binding]:
         yield dict(zip(values, chosen, strict=True))
 
 
-def render(row: Tensor, directions: tuple[str, str], spec: Spec, binding: Binding) -> str:
+def render(row: TensorRule, directions: tuple[str, str], spec: Spec, binding: Binding) -> str:
     """The name of one tensor of a network."""
     layer, direction = int(binding.get("layer", 0)), int(binding.get("dir", 0))
     words = {"layer": layer, "dir": directions[direction], "cell": layer * spec.directions + direction}
@@ -72,7 +72,7 @@ def render(row: Tensor, directions: tuple[str, str], spec: Spec, binding: Bindin
 
 
 @cache
-def recogniser(row: Tensor, directions: tuple[str, str], gates: str, separators: str) -> re.Pattern[str]:
+def recogniser(row: TensorRule, directions: tuple[str, str], gates: str, separators: str) -> re.Pattern[str]:
     """What the names of a row look like in a file: groups at, layer, dir, gate or cell.
 
     Slashes and dots between the parts of a name are the same to it.
@@ -88,17 +88,17 @@ def recogniser(row: Tensor, directions: tuple[str, str], gates: str, separators:
     return re.compile(rf"(?:(?P<at>.+?)[{between}])??{text}(?::0)?", re.DOTALL)
 
 
-def found(row: Tensor, directions: tuple[str, str], gates: str, separator: str, name: str) -> dict[str, str] | None:
+def found(row: TensorRule, directions: tuple[str, str], gates: str, separator: str, name: str) -> dict[str, str] | None:
     """What a name says, or None where it is not of this row."""
     match = recogniser(row, directions, gates, separator).fullmatch(name)
     return match.groupdict() if match else None
 
 
-def front(row: Tensor, said: Mapping[str, str | None], name: str) -> str:
+def front(row: TensorRule, said: Mapping[str, str | None], name: str) -> str:
     """What stands before the part of a name that a network of one layer has too; empty where no layer is counted.
 
-    >>> from paramtool.layouts.layout import Tensor
-    >>> front(Tensor("[{layer}.]bias", "b[hidden]"), {"at": "layers", "layer": "0"}, "layers.0.bias")
+    >>> from paramtool.layouts.layout import TensorRule
+    >>> front(TensorRule("[{layer}.]bias", "b[hidden]"), {"at": "layers", "layer": "0"}, "layers.0.bias")
     'layers.0'
     """
     part = next((part for part in _PART.findall(row.name) if "{layer}" in part), "")

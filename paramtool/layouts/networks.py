@@ -13,7 +13,7 @@ from typing import Any
 
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError
 from paramtool.layouts import names, pattern
-from paramtool.layouts.layout import Form, Layout, Stored, Tensor, refusals, stored
+from paramtool.layouts.layout import Form, Layout, LayoutTensor, TensorRule, refusals, stored
 from paramtool.layouts.lengths import arithmetic, flat_lengths
 from paramtool.layouts.spec import MERGES, Facts, Spec, text, usual
 from paramtool.model.view import View
@@ -40,7 +40,7 @@ class Network:
     lacking: tuple[str, ...] = ()
     """Facts that nothing said and that are never assumed."""
 
-    def stored(self) -> list[Stored]:
+    def stored(self) -> list[LayoutTensor]:
         """Its tensors, as the layout has them."""
         return [t for t in stored(self.layout, self.form, self.spec, self.options) if t.name in self.tensors]
 
@@ -201,7 +201,7 @@ def _lacking(layout: Layout, spec: Spec, facts: Facts) -> Iterator[str]:
 
     Names show which of two directions is which; that the first of them runs forward is assumed.
     """
-    for fact in layout.must_say:
+    for fact in layout.required:
         if fact not in facts and spec.has(fact) and not (fact == "backward" and spec.bidirectional):
             yield fact
 
@@ -212,7 +212,7 @@ def _assumed(layout: Layout, spec: Spec, said: Mapping[str, str], facts: Facts) 
         if option.name not in said and not option.shown and spec.kind == "lstm":
             yield f"{option.name}={option.default}", f"--from {layout.name}:{option.name}=..."
     lacking = set(_lacking(layout, spec, facts))
-    for fact in (*layout.unsaid, *layout.must_say):
+    for fact in (*layout.assumed, *layout.required):
         if fact not in facts and spec.has(fact) and fact not in lacking:
             yield usual(fact), f'--spec "{fact}=..."'
 
@@ -326,14 +326,14 @@ def _network(
     return _proved(layout, form, options, at, rows, spec, shapes)
 
 
-def _axes(row: Tensor) -> set[str]:
+def _axes(row: TensorRule) -> set[str]:
     """The axes of a row's tensors, those that are repeated included."""
     items = pattern.parse(row.content)
     repeated = {axis for item in items if isinstance(item, pattern.Each) for axis in item.axes}
     return repeated | {word for block in row.blocks() for group in block.axes for word in group}
 
 
-def _is_flat(row: Tensor) -> bool:
+def _is_flat(row: TensorRule) -> bool:
     """Whether a row holds the whole network in one vector."""
     return any(isinstance(item, pattern.Each) for item in pattern.parse(row.content))
 
@@ -367,7 +367,7 @@ def _proved(
 
 
 def _mismatch(
-    name: str, shape: tuple[int, ...], wanted: Stored, spec: Spec, layout: Layout, options: Mapping[str, str]
+    name: str, shape: tuple[int, ...], wanted: LayoutTensor, spec: Spec, layout: Layout, options: Mapping[str, str]
 ) -> str:
     """What is wrong with the shape of a tensor: of a whole network in one vector, the arithmetic."""
     if _is_flat(wanted.row) and len(wanted.form.tensors) == 1:
@@ -416,7 +416,13 @@ def _sizes(form: Form, rows: Rows, directions: int, shapes: Shapes, facts: Facts
 
 
 def _solve_row(
-    form: Form, row: Tensor, gate: str, shape: tuple[int, ...], known: dict[str, int], directions: int, projected: bool
+    form: Form,
+    row: TensorRule,
+    gate: str,
+    shape: tuple[int, ...],
+    known: dict[str, int],
+    directions: int,
+    projected: bool,
 ) -> None:
     """Solve each axis of one tensor that has just one unknown size, of degree one."""
     found = [block for block in row.blocks() if not gate or not block.gates or gate in block.gates]

@@ -17,7 +17,7 @@ from math import isfinite, prod
 
 from paramtool.errors import LayoutError, UsageError, plural
 from paramtool.layouts import pattern
-from paramtool.layouts.layout import CAN_BE_SAID, Form, Layout, Stored, Tensor, check_tiling, refusals, stored
+from paramtool.layouts.layout import CAN_BE_SAID, Form, Layout, LayoutTensor, TensorRule, check_tiling, refusals, stored
 from paramtool.layouts.networks import network
 from paramtool.layouts.spec import GATES, KINDS, WORDS, Cell, Spec
 from paramtool.model.dtype import DTYPES
@@ -43,7 +43,7 @@ def check_layout(layout: Layout, shapes: Shapes | None = None) -> None:
 
     `shapes` may state the shapes of tensors, as in `in + rec (gate hidden)`, to be compared with what the blocks give.
 
-    >>> rows = (Tensor("w{layer}", "W[hidden in]"), Tensor("r", "R[hidden rec]"))
+    >>> rows = (TensorRule("w{layer}", "W[hidden in]"), TensorRule("r", "R[hidden rec]"))
     >>> check_layout(Layout("mine", "", (Form("rnn", "h", rows),), max_directions=1))
     Traceback (most recent call last):
     ...
@@ -95,7 +95,7 @@ def _check_form(layout: Layout, form: Form) -> None:
         raise LayoutError(f"a {form.kind} with reset={form.reset!r}; a gru has after or before, others have none")
     if not form.activations or (unknown := set(form.activations) - {"tanh", "relu"}):
         raise LayoutError(f"activations {list(form.activations)}; expected tanh, relu or both")
-    if unknown := set(form.says) - set(CAN_BE_SAID):
+    if unknown := set(form.expresses) - set(CAN_BE_SAID):
         raise LayoutError(f"says {min(unknown)!r}; expected some of {', '.join(CAN_BE_SAID)}")
     options = {option.name: option.default for option in layout.options}
     if unknown := form.when.keys() - options.keys():
@@ -127,7 +127,7 @@ def _check_gates(gates: str, form: Form, what: str) -> None:
         raise LayoutError(f"{what} {gates!r}: {found} is no gate of a {form.kind}; expected some of {GATES[form.kind]}")
 
 
-def _check_row(row: Tensor, form: Form, options: Mapping[str, str]) -> None:
+def _check_row(row: TensorRule, form: Form, options: Mapping[str, str]) -> None:
     """The template of the names, the labels, the pattern."""
     _check_template(row.name)
     for word in row.labels.split():
@@ -176,7 +176,7 @@ def _check_repeats(items: pattern.Items, around: frozenset[str]) -> None:
         _check_repeats(inner, around | set(own))
 
 
-def _check_block(block: pattern.Block, row: Tensor, form: Form, options: Mapping[str, str]) -> None:
+def _check_block(block: pattern.Block, row: TensorRule, form: Form, options: Mapping[str, str]) -> None:
     if not 0 <= row.along < len(block.axes):
         raise LayoutError(f"along {row.along}; a block has {plural(len(block.axes), 'axis', 'axes')}")
     for word in (word for group in block.axes for word in group if word.isdigit()):
@@ -266,7 +266,7 @@ def _is_even(spec: Spec) -> bool:
     return all(spec.sizes(layer) == spec.sizes(0) for layer in range(spec.layers))
 
 
-def _check_names(tensors: list[Stored]) -> None:
+def _check_names(tensors: list[LayoutTensor]) -> None:
     """No two tensors of one network have one name."""
     for name, count in Counter(tensor.name for tensor in tensors).items():
         if count > 1:
@@ -274,7 +274,7 @@ def _check_names(tensors: list[Stored]) -> None:
             raise LayoutError(f"{count} tensors are called {name!r}", hint)
 
 
-def _check_shapes(tensors: list[Stored], shapes: Mapping[str, str]) -> None:
+def _check_shapes(tensors: list[LayoutTensor], shapes: Mapping[str, str]) -> None:
     """The shapes that the author states are those that the blocks give."""
     for tensor in tensors:
         if tensor.row.name not in shapes:
@@ -296,7 +296,7 @@ def _check_shapes(tensors: list[Stored], shapes: Mapping[str, str]) -> None:
                 )
 
 
-def declared(text: str, tensor: Stored) -> tuple[int, ...]:
+def declared(text: str, tensor: LayoutTensor) -> tuple[int, ...]:
     """The numbers of a shape such as `in + rec (gate hidden)`: products of words, sums where blocks follow each other.
 
     `gate` counts the gates that the tensor's cells have, not those that a pattern names.
@@ -318,7 +318,7 @@ def _product(part: str, text: str, lengths: Mapping[str, int]) -> int:
     return prod(pattern.length(word, lengths) for word in words)
 
 
-def _check_cells(tensors: list[Stored], spec: Spec) -> None:
+def _check_cells(tensors: list[LayoutTensor], spec: Spec) -> None:
     """No place is for a cell that a network of this kind does not have, such as a peephole of the candidate."""
     cells = set(spec.cells())
     for tensor in tensors:
@@ -328,7 +328,7 @@ def _check_cells(tensors: list[Stored], spec: Spec) -> None:
                     raise LayoutError(f"{tensor.name!r} has a place for the {cell}, which no {spec.kind} has")
 
 
-def _check_reading(layout: Layout, tensors: list[Stored], spec: Spec, options: Mapping[str, str]) -> None:
+def _check_reading(layout: Layout, tensors: list[LayoutTensor], spec: Spec, options: Mapping[str, str]) -> None:
     """Names and shapes that a network is written with are read as that network, given all that can be said of it."""
     shapes = {f"at{layout.separator}{tensor.name}": tensor.shape for tensor in tensors}
     facts = {field.name: getattr(spec, field.name) for field in fields(Spec)}

@@ -1,16 +1,16 @@
-"""The alias graph: which names share which bytes, and which memory each name belongs to.
+"""The alias graph: which names share which bytes, and which alias set each name belongs to.
 
 Two independent facts about every name:
 
-  *where its bytes stand*    an owner, and a window on what the owner stores
-  *which memory it is in*    names of one memory share it when they are loaded, and train as one
+  *where its bytes are*         an owner, and a window on what the owner stores
+  *which alias set it is in*    names of one alias set share memory when they are loaded, and train as one
 
-Memory comes from storages (the source file shares the bytes) or from a declaration (an alias record).  Content can
-move a name to another owner and never to another memory: equal is not tied.
+Alias sets come from storages (the source file shares the bytes) or from a declaration (an alias record).  Content can
+move a name to another owner and never to another alias set: equal is not tied.
 
     a, b on storage 0; c, d on storage 1; the storages hold equal bytes
         owner a     a b c d        one stored tensor
-        memories    {a, b} {c, d}  two when loaded
+        alias sets  {a, b} {c, d}  two when loaded
 
 Disjoint windows on one storage are no aliases.  They are a fused block, such as the weights of an RNN that cuDNN
 keeps in one buffer, and are described as such.
@@ -33,7 +33,7 @@ SPAN_PREFIX = "paramtool.span/"
 """Names of stored spans that belong to no single tensor begin with this."""
 
 _MANY_WINDOWS = 512
-"""More different windows than this that span each other are taken as one memory without looking at each pair."""
+"""More different windows than this that span each other are taken as one alias set without looking at each pair."""
 
 
 class Alias(NamedTuple):
@@ -154,17 +154,17 @@ def relation(window: View, owner: View) -> str:
     return "slice" if window.numel < whole.numel and strides <= {*whole.strides, 1} else "view"
 
 
-def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True, apart: bool = False) -> AliasGraph:
+def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True, split_content: bool = False) -> AliasGraph:
     """The alias graph of a checkpoint, by storage and by the file's own record.
 
     `keep` says which name owns what several share: `first` or `last` in file order, or a pattern of fnmatch's.
-    `parts` includes the windows of compound tensors, as `name/part`.  `apart` gives each recorded memory owners of its
+    `parts` includes the windows of compound tensors, as `name/part`.  `split_content` gives each recorded memory owners of its
     own that are stored, as for a format that ties whatever stands once.
     """
     links = {name: entry.link for name, entry in checkpoint.entries.items() if entry.link}
     shared = _shared_storages(checkpoint)
     may_meet = (window for window in _windows(checkpoint, parts) if _may_meet(window[1], shared))
-    places = _places(may_meet, checkpoint, links, keep, apart)
+    places = _places(may_meet, checkpoint, links, keep, split_content)
     owners: dict[str, View] = {}
     members: dict[str, Alias] = {}
     for name, view in _windows(checkpoint, parts):
@@ -173,7 +173,7 @@ def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True, apart
         owner = member.owner
         if owner == name or owner in places.spans:
             owners.setdefault(owner, places.spans.get(owner, view))
-    derived = {} if apart else dict(_derived(checkpoint.storages, owners))
+    derived = {} if split_content else dict(_derived(checkpoint.storages, owners))
     free, signs = unused(checkpoint, shared), _pending(checkpoint, keep)
     return AliasGraph(owners, members, frozenset(places.spans), places.fused, free, derived, signs)
 
@@ -219,15 +219,19 @@ class _Places:
 
 
 def _places(
-    windows: Iterable[tuple[str, View]], checkpoint: Checkpoint, links: Mapping[str, Link], keep: str, apart: bool
+    windows: Iterable[tuple[str, View]],
+    checkpoint: Checkpoint,
+    links: Mapping[str, Link],
+    keep: str,
+    split_content: bool,
 ) -> _Places:
     """The places of windows in file order that could meet; see `build`."""
     order: dict[str, int] = {}
     by_storage: dict[tuple[StorageId, str], Windows] = {}
     for name, view in windows:
         order[name] = len(order)
-        memory = links[name].alias_set if apart and name in links else ""
-        by_storage.setdefault((view.storage, memory), []).append((name, view))
+        alias_set = links[name].alias_set if split_content and name in links else ""
+        by_storage.setdefault((view.storage, alias_set), []).append((name, view))
     everything: list[Windows] = []
     fused = []
     for (storage, _), together in by_storage.items():
@@ -262,14 +266,14 @@ def _pending(checkpoint: Checkpoint, keep: str) -> dict[str, str]:
 def parted(checkpoint: Checkpoint) -> dict[str, str]:
     """{pending tensor: a name that shares bytes with it and not its sign}: carried out, they stand apart.
 
-    That name is the first plain one of the memory, or the first at all.
+    That name is the first plain one of the alias set, or the first at all.
     """
     signs = {f"{name}/data": sign for name, entry in checkpoint.entries.items() if (sign := pending(entry.value))}
-    memories: dict[str, list[str]] = {}
+    alias_sets: dict[str, list[str]] = {}
     for member in build(checkpoint).names.values() if signs else ():
-        memories.setdefault(member.alias_set, []).append(member.name)
+        alias_sets.setdefault(member.alias_set, []).append(member.name)
     found = {}
-    for names in memories.values():
+    for names in alias_sets.values():
         base = next((name for name in names if name not in signs), names[0])
         apart = [name for name in names if name in signs and signs[name] != signs.get(base)]
         label = base.removesuffix("/data") if base in signs else base
@@ -280,14 +284,14 @@ def parted(checkpoint: Checkpoint) -> dict[str, str]:
 def with_declared(checkpoint: Checkpoint, names: Mapping[str, str], behind: str) -> dict[str, Entry]:
     """The entries of a checkpoint with more names behind one of its own, each tied to the name that holds its data."""
     graph = build(checkpoint, parts=False)
-    memory = {holder: graph.names[holder].alias_set for holder in names.values()}
-    linked = {m.name: Link(m.alias_set, "storage") for m in graph.names.values() if m.alias_set in memory.values()}
+    alias_set = {holder: graph.names[holder].alias_set for holder in names.values()}
+    linked = {m.name: Link(m.alias_set, "storage") for m in graph.names.values() if m.alias_set in alias_set.values()}
     entries: dict[str, Entry] = {}
     for name, entry in checkpoint.entries.items():
         entries[name] = entry._replace(link=entry.link or linked[name]) if name in linked else entry
         if name == behind:
             for new, holder in names.items():
-                entries[new] = checkpoint.entries[holder]._replace(link=Link(memory[holder], "declared"))
+                entries[new] = checkpoint.entries[holder]._replace(link=Link(alias_set[holder], "declared"))
     return entries
 
 

@@ -1,7 +1,7 @@
 """What a comparison of bytes found: tensors that repeat, wholly or in part, what others hold.
 
-Nothing here is a tie.  A match says where the bytes of a tensor could be had from; which memory the tensor belongs to
-is another question, and content never answers it.
+Nothing here is a tie.  A match says where the bytes of a tensor could be taken from; which alias set the tensor belongs
+to is another question, and content never answers it.
 """
 
 from __future__ import annotations

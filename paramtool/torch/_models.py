@@ -12,7 +12,7 @@ from paramtool import formats
 from paramtool.commands.load import refuse_dataless
 from paramtool.commands.progress import Path
 from paramtool.commands.variants import answered
-from paramtool.engine.compare.difference import told
+from paramtool.engine.compare.difference import format_difference
 from paramtool.engine.read.source import Source
 from paramtool.errors import PlanError, TieError, listed, plural, some
 from paramtool.model.checkpoint import Checkpoint
@@ -155,7 +155,7 @@ def _explain(verdict: Verdict) -> str:
 
 
 def _tie_error(where: str, apart: Apart) -> TieError:
-    measured = f" ({difference})" if (difference := told(apart.difference)) else ""
+    measured = f" ({difference})" if (difference := format_difference(apart.difference)) else ""
     return TieError(
         f"{where}: the model ties {apart.name!r} and {apart.other!r}, and the file holds them with different bytes"
         f"{measured}",

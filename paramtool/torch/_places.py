@@ -1,6 +1,6 @@
 """Where the values of a file go in a model: into the tensors that it has, or into new ones that take their places.
 
-New tensors share memory just as the old ones did: for each memory of the model, or each storage that is filled as a
+New tensors share memory just as the old ones did: for each alias set of the model, or each storage that is filled as a
 whole (a flattened LSTM), one new storage is made, with every window where it was.  What the file ties and the model
 does not goes into two.
 """
@@ -40,7 +40,7 @@ class Group:
     made: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def take(self, name: str, tensor: torch.Tensor, is_free: bool) -> bool:
-        """Take the value of a name; whether its memory was taken, too, which only one that is free can be."""
+        """Take the value of a name; whether its alias set was taken, too, which only one that is free can be."""
         self.waiting.discard(name)
         alone = len(set(self.views.values())) == 1
         if alone and self.made:
@@ -86,7 +86,7 @@ class Places:
         yield from {id(group): group for group in self.groups.values()}.values()
 
     def keep(self, lacking: Collection[str]) -> None:
-        """Values that the file lacks, and that stand on one memory with some that it has, move to the new storage."""
+        """Values that the file lacks, of an alias set of which it has some, move to the new storage."""
         for name in lacking:
             if (group := self.groups.get(name)) is not None:
                 if self.tensors[name].is_meta:
@@ -98,7 +98,7 @@ class Places:
                 group.made[name].copy_(self.tensors[name])
 
     def take(self, batch: Tensors) -> None:
-        """Put tensors of one memory of the file where they belong."""
+        """Put tensors of one alias set of the file where they belong."""
         gone: set[int] = set()
         for name, tensor in batch.items():
             group = self.groups.get(name)
@@ -144,7 +144,7 @@ def places(
 ) -> Places:
     """Where values go; `found` are the names that the file holds, with their types there.
 
-    New tensors are made for the names of `found`, and for those that stand on one memory with them: for all with
+    New tensors are made for the names of `found`, and for those that stand on one alias set with them: for all with
     `assign`, else where the model has meta tensors.
     """
     new = {name: tensor for name, tensor in tensors.items() if assign or tensor.is_meta}
@@ -182,31 +182,31 @@ def _shared(
     checkpoint = described(new)
     views = checkpoint.views()
     members = alias.build(checkpoint).names
-    memories: dict[str, list[str]] = {}
+    alias_sets: dict[str, list[str]] = {}
     storages: dict[object, list[str]] = {}
     types: Types = {}
     for name in new:
-        memories.setdefault(members[name].alias_set, []).append(name)
+        alias_sets.setdefault(members[name].alias_set, []).append(name)
         storages.setdefault(views[name].storage, []).append(name)
-    for names in memories.values():
+    for names in alias_sets.values():
         types |= _types({name: new[name] for name in names}, found, assign, dtype)
     for names in storages.values():
         if all(name in found for name in names) and _is_movable({n: views[n] for n in names}, types):
             yield {n: views[n] for n in names}, types
             continue
         for part in dict.fromkeys(members[name].alias_set for name in names):
-            if any(name in found for name in memories[part]):
-                yield {n: views[n] for n in memories[part]}, types
+            if any(name in found for name in alias_sets[part]):
+                yield {n: views[n] for n in alias_sets[part]}, types
 
 
-def _types(memory: Tensors, found: Mapping[str, torch.dtype], assign: bool, dtype: torch.dtype | None) -> Types:
-    """New types of the names of one memory; of those with one old type, the first that the file holds decides."""
+def _types(alias_set: Tensors, found: Mapping[str, torch.dtype], assign: bool, dtype: torch.dtype | None) -> Types:
+    """New types of the names of one alias set; of those with one old type, the first that the file holds decides."""
     chosen: dict[torch.dtype, torch.dtype] = {}
-    for name in sorted(memory, key=lambda name: name not in found):
-        old = memory[name].dtype
+    for name in sorted(alias_set, key=lambda name: name not in found):
+        old = alias_set[name].dtype
         kept = found[name] if assign and name in found and _kind(found[name]) == _kind(old) else old
         chosen.setdefault(old, dtype if dtype is not None and kept.is_floating_point else kept)
-    return {name: DTYPES[str(chosen[tensor.dtype]).removeprefix("torch.")] for name, tensor in memory.items()}
+    return {name: DTYPES[str(chosen[tensor.dtype]).removeprefix("torch.")] for name, tensor in alias_set.items()}
 
 
 def _kind(dtype: torch.dtype) -> tuple[bool, bool, bool]:

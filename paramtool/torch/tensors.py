@@ -1,4 +1,4 @@
-"""Files into tensors: every name of a checkpoint, names of one memory as windows on one buffer."""
+"""Files into tensors: every name of a checkpoint, names of one alias set as windows on one buffer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from paramtool import formats
 from paramtool.commands.load import refuse_dataless
 from paramtool.commands.progress import Path
-from paramtool.engine.read.load import fill, memories, unallocated
+from paramtool.engine.read.load import fill, load_buffers, unallocated
 from paramtool.engine.read.source import Source
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
@@ -47,17 +47,17 @@ def load_file(
 
 
 def batches(source: Source, checkpoint: Checkpoint, device: str | torch.device) -> Iterator[dict[str, torch.Tensor]]:
-    """The tensors of one memory after the other, each memory in one buffer."""
+    """The tensors of one alias set after the other, each alias set in one buffer."""
     graph = alias.build(checkpoint)
     parts = {f"{name}/data": name for name in graph.pending}
-    for memory in memories(graph):
+    for part in load_buffers(graph):
         try:
-            buffer = torch.empty(memory.nbytes, dtype=torch.uint8)
+            buffer = torch.empty(part.nbytes, dtype=torch.uint8)
         except (MemoryError, RuntimeError):
-            raise unallocated(source, memory) from None
-        fill(source, memory, buffer.numpy().data)
+            raise unallocated(source, part) from None
+        fill(source, part, buffer.numpy().data)
         buffer = buffer.to(device)
-        batch = {name: window(buffer, view) for name, view in memory.windows}
+        batch = {name: window(buffer, view) for name, view in part.windows}
         pending = {parts[part]: batch.pop(part) for part in [part for part in batch if part in parts]}
         owners = {graph.pending[name] for name in pending}
         resolved = {owner: _resolved(pending[owner], checkpoint.entries[owner]) for owner in owners}

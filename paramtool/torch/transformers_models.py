@@ -46,8 +46,8 @@ IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
 def names_from_config(path: Path, *, saved: bool = False) -> Mapping[str, tuple[tuple[int, ...], str]]:
     """{name: (shape, tie)} of the tensors that the model of a config.json has in its state dict, in its order.
 
-    `path` is a config.json of transformers, or a folder that holds one.  `tie` is the first name of the memory that the
-    name belongs to: names with one `tie` are one parameter in the model, and every name with a `tie` of its own stands
+    `path` is a config.json of transformers, or a folder that holds one.  `tie` is the first name of the alias set of
+    the name: names with one `tie` are one parameter in the model, and every name with a `tie` of its own stands
     alone.  The model is `architectures[0]`, built on the meta device by transformers, which has to be installed;
     nothing is downloaded.  With `saved` the names are those that save_pretrained writes, where these are others: a
     Mixtral has the experts of a layer in one tensor, and its files have them one by one.

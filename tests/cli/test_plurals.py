@@ -127,7 +127,7 @@ def counted_by_hand() -> Iterator[str]:
 
 
 ALWAYS_SEVERAL = {
-    "cli/dedup.py: {len(memory)} names",
+    "cli/dedup.py: {len(alias_set)} names",
     "cli/_inspect_rows.py: {names} names",
     "formats/pickle/numpy_values.py: {len(shape)} axes",
     "formats/mxnet/params.py: {count} arrays",

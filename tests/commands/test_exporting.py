@@ -294,4 +294,4 @@ def test_a_folder_to_a_torch_file(bert: Path, tmp_path: Path) -> None:
         paramtool.export(tmp_path / "in", tmp_path / "a.pt", all_names=True),
         paramtool.dedup(tmp_path / "in", tmp_path / "b.pt"),
     ):
-        assert Path(found.output).is_file() and found.companions == () and found.files == (found.output,)
+        assert Path(found.output).is_file() and found.sidecars == () and found.files == (found.output,)

@@ -232,7 +232,7 @@ def test_names_in_other_letters(tmp_path: Path) -> None:
     """No library looks for them, and nobody compared them: they come along."""
     folder = model(tmp_path / "in")
     torch.save(weights(1), folder / "PYTORCH_MODEL.BIN")
-    assert "PYTORCH_MODEL.BIN" in dedup_command.dedup(folder, tmp_path / "out").companions
+    assert "PYTORCH_MODEL.BIN" in dedup_command.dedup(folder, tmp_path / "out").sidecars
 
 
 NOT_MADE = {
@@ -267,7 +267,7 @@ def test_a_copy_with_metadata_of_its_own_comes_along(tmp_path: Path) -> None:
     """As trainers of LoRA write it; the metadata stands nowhere else."""
     folder = model(tmp_path / "in")
     save_file(weights(), folder / "copy.safetensors", {"format": "pt", "ss_network_alpha": "8"})
-    assert "copy.safetensors" in dedup_command.dedup(folder, tmp_path / "out").companions
+    assert "copy.safetensors" in dedup_command.dedup(folder, tmp_path / "out").sidecars
 
 
 def test_what_cannot_be_read_is_told_by_its_name(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from paramtool.commands import (
 )
 from paramtool.commands.asked import ask
 from paramtool.commands.output import options as options_command
-from paramtool.commands.output.sidecars import NOT_CHOSEN, Companions, check_names, companions
+from paramtool.commands.output.sidecars import NOT_CHOSEN, Sidecars, check_names, sidecars_of
 from paramtool.errors import FormatError, OutputError, PlanError, UsageError
 from tests.hostile.command import contents, quick
 
@@ -107,10 +107,10 @@ def test_everything_else_comes_along(folder: Path, tmp_path: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(called + name.encode())
     found = dedup_command.dedup(folder, tmp_path / "out")
-    assert found.left_out == () and set(found.companions) == {*SMALL, *COMING}
+    assert found.left_out == () and set(found.sidecars) == {*SMALL, *COMING}
     before, after = contents(folder), contents(tmp_path / "out")
     assert {name: after[name] for name in COMING} == {name: before[name] for name in COMING}
-    assert dedup_command.dedup(folder, tmp_path / "out", force=True).companions == found.companions
+    assert dedup_command.dedup(folder, tmp_path / "out", force=True).sidecars == found.sidecars
 
 
 def test_what_comes_along_is_part_of_the_progress(folder: Path, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_what_comes_along_is_part_of_the_progress(folder: Path, tmp_path: Path) 
         yield lambda nbytes: told[label].__setitem__(1, told[label][1] + nbytes)
 
     found = dedup_command.dedup(folder, tmp_path / "out", progress=progress)
-    total = sum((tmp_path / "out" / name).stat().st_size for name in found.companions)
+    total = sum((tmp_path / "out" / name).stat().st_size for name in found.sidecars)
     assert told["copy"] == [total, total] and total > 100_000
     dedup_many.dedup_family([folder, tmp_path / "out"], tmp_path / "many", progress=progress)
     assert told["copy"] == [2 * total, 2 * total]
@@ -160,7 +160,7 @@ def test_the_state_of_a_training_is_never_what_is_read(name: str, folder: Path, 
     (folder / "kept").rename(folder / name)
     assert paramtool.read(folder).files[0].path == str(folder / name)
     found = dedup_command.dedup(folder, tmp_path / "out")
-    assert set(found.companions) == {*SMALL, *states} and found.left_out == ()
+    assert set(found.sidecars) == {*SMALL, *states} and found.left_out == ()
 
 
 def test_the_weights_that_were_read_decide_what_is_the_same(folder: Path) -> None:
@@ -173,7 +173,7 @@ def test_the_weights_that_were_read_decide_what_is_the_same(folder: Path) -> Non
         "adapter_model.safetensors": {"adapter_model.bin"},
         "diffusion_pytorch_model-00001-of-00002.bin": {"diffusion_flax_model.msgpack"},
     }.items():
-        found = companions(str(folder), [str(folder / read)], "elsewhere")
+        found = sidecars_of(str(folder), [str(folder / read)], "elsewhere")
         assert set(found.same) == stays and set(found.files) == {*SMALL, *names} - {*stays, read}
         assert all(path == str((folder / name).resolve()) for name, path in found.same.items())
 
@@ -184,7 +184,7 @@ def test_weights_that_were_compared_or_not_chosen_stay(folder: Path, tmp_path: P
     (folder / "vocab.bin").write_bytes(b"words")
     found = dedup_command.dedup(folder, tmp_path / "out")
     assert found.left_out == ("file 'again.safetensors': the same weights once more",)
-    assert "vocab.bin" in found.companions
+    assert "vocab.bin" in found.sidecars
     family = dedup_many.dedup_family([folder, tmp_path / "out"], tmp_path / "many")
     assert family.members[0].left_out == found.left_out
     save_file({"a": torch.ones(3)}, folder / "ema.safetensors", {"format": "pt"})
@@ -193,7 +193,7 @@ def test_weights_that_were_compared_or_not_chosen_stay(folder: Path, tmp_path: P
     found = dedup_command.dedup(folder, tmp_path / "one", weights="ema.safetensors")
     assert [text.split("'")[1] for text in found.left_out] == ["again.safetensors", "model.safetensors"]
     assert all(text.endswith(f": {NOT_CHOSEN}") for text in found.left_out)
-    assert set(found.companions) == {*SMALL, "vocab.bin"}
+    assert set(found.sidecars) == {*SMALL, "vocab.bin"}
     family = dedup_many.dedup_family([folder, tmp_path / "out"], tmp_path / "more", weights="model.safetensors")
     assert f"file 'ema.safetensors': {NOT_CHOSEN}" in family.members[0].left_out
     each = dedup_command.dedup_each(folder, tmp_path / "each")
@@ -279,7 +279,7 @@ def test_a_folder_that_is_only_called_as_a_checkpoint(folder: Path, tmp_path: Pa
     (folder / "checkpoint-tokenizer" / "tokenizer.json").write_text("{}")
     (folder / "vocab.ot").write_bytes(b"words")
     found = dedup_command.dedup(folder, tmp_path / "out")
-    assert found.left_out == () and {"checkpoint-tokenizer/tokenizer.json", "vocab.ot"} <= set(found.companions)
+    assert found.left_out == () and {"checkpoint-tokenizer/tokenizer.json", "vocab.ot"} <= set(found.sidecars)
 
 
 NO_WEIGHTS = {
@@ -349,7 +349,7 @@ def test_a_hub_cache(folder: Path, tmp_path: Path) -> None:
     (repo / "refs").write_text("secret")
     found = dedup_command.dedup(snapshot, tmp_path / "out")
     (tmp_path / "link").symlink_to(snapshot)
-    assert dedup_command.dedup(tmp_path / "link", tmp_path / "out2").companions == found.companions
+    assert dedup_command.dedup(tmp_path / "link", tmp_path / "out2").sidecars == found.sidecars
     dedup_command.dedup(folder, tmp_path / "plain")
     assert contents(tmp_path / "out") == contents(tmp_path / "plain") == contents(tmp_path / "out2")
     assert found.left_out == ("file 'evil.txt': a link that leads out of the folder, not followed",)
@@ -398,9 +398,9 @@ def test_a_link_is_never_replaced(folder: Path, tmp_path: Path) -> None:
 def test_a_file_out_of_a_folder_in(folder: Path, tmp_path: Path) -> None:
     """`-o` that ends in .safetensors is a file, and nothing comes along; nor does it for a file in."""
     found = dedup_command.dedup(folder, tmp_path / "one.safetensors")
-    assert (tmp_path / "one.safetensors").is_file() and found.companions == ()
+    assert (tmp_path / "one.safetensors").is_file() and found.sidecars == ()
     found = dedup_command.dedup(folder / "model.safetensors", tmp_path / "shards", max_shard_nbytes=1000)
-    assert found.companions == () and sorted(contents(tmp_path / "shards")) == sorted(
+    assert found.sidecars == () and sorted(contents(tmp_path / "shards")) == sorted(
         os.path.basename(file) for file in found.files
     )
 
@@ -411,7 +411,7 @@ def test_a_sharded_folder(folder: Path, tmp_path: Path) -> None:
     dedup_command.dedup(folder, sharded, max_shard_nbytes=1000, equal=False)
     assert (sharded / "model.safetensors.index.json").is_file() and (sharded / "config.json").is_file()
     found = dedup_command.dedup(sharded)
-    assert found.left_out == () and found.companions == SMALL
+    assert found.left_out == () and found.sidecars == SMALL
     assert (Path(found.output) / "model-00001-of-00001.safetensors").is_file()
     export = export_command.export(found.output, tmp_path / "plain", all_names=True, max_shard_nbytes=1000)
     assert set(export.names) == {"a", "b", "c"} and contents(tmp_path / "plain").keys() == contents(sharded).keys()
@@ -570,7 +570,7 @@ def test_a_networks_conversion_takes_them_along(folder: Path, tmp_path: Path) ->
     lstm = torch.nn.LSTM(3, 4)
     save_file({f"rnn.{name}": value for name, value in lstm.state_dict().items()}, folder / "model.safetensors")
     found = relayout_command.convert(folder, tmp_path / "out", target="keras", keep_split=True)
-    assert (tmp_path / "out" / "model.safetensors").is_file() and "config.json" in found.companions
+    assert (tmp_path / "out" / "model.safetensors").is_file() and "config.json" in found.sidecars
     ran = quick("convert", "model", "--to", "keras", "--keep-split", "-o", "in-keras", cwd=tmp_path)
     assert ran.code == 0 and "other files" in ran.out and (tmp_path / "in-keras" / "README.md").is_file(), ran
 
@@ -588,13 +588,13 @@ def test_an_optimizer_beside_converted_weights(folder: Path, tmp_path: Path) -> 
     assert not [text for text in dedup_command.dedup(folder, tmp_path / "out2").warnings if "optimizer" in text]
 
 
-def test_names_that_the_output_writes_are_never_companions(folder: Path) -> None:
+def test_names_that_the_output_writes_are_never_sidecars(folder: Path) -> None:
     """Indexes and shards of the file that is read stay; what else has a written name is an error."""
     for name in ("model.safetensors.index.json", "model-00001-of-00002.safetensors"):
         (folder / name).write_text("x")
-    found = companions(str(folder), [str(folder / "model.safetensors")], "elsewhere")
+    found = sidecars_of(str(folder), [str(folder / "model.safetensors")], "elsewhere")
     assert {n for n in found.files if n.lower().startswith("model")} == {"modeling_x.py"}
-    found = companions(str(folder), [str(folder / "other.safetensors")], "elsewhere")
+    found = sidecars_of(str(folder), [str(folder / "other.safetensors")], "elsewhere")
     with pytest.raises(PlanError, match=r"'model.safetensors' would come along, and the output writes 'MODEL"):
         check_names(["other.safetensors", "MODEL.safetensors"], found.files, "out")
     check_names(["other.safetensors", "shards/model.safetensors"], found.files, "out")
@@ -608,7 +608,7 @@ def test_a_written_name_is_refused_before_anything_is_written(
     before = contents(tmp_path)
     found = {"modeling_x.py": str(folder / "modeling_x.py"), **{name: str(folder / "README.md") for name in WRITTEN}}
     for module in ("output.write", "_dedup_many_work"):
-        monkeypatch.setattr(f"paramtool.commands.{module}.companions", lambda *_: Companions(found))
+        monkeypatch.setattr(f"paramtool.commands.{module}.sidecars_of", lambda *_: Sidecars(found))
     for dry_run in (False, True):
         with pytest.raises(PlanError, match="would come along"):
             dedup_command.dedup(folder, tmp_path / "out", dry_run=dry_run)

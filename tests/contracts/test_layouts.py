@@ -12,7 +12,7 @@ import pytest
 
 from paramtool import layouts
 from paramtool.errors import LayoutError
-from paramtool.layouts.layout import Form, Layout, Tensor, check_tiling, stored
+from paramtool.layouts.layout import Form, Layout, TensorRule, check_tiling, stored
 from paramtool.layouts.networks import modules, network
 from paramtool.layouts.spec import Spec
 
@@ -121,7 +121,7 @@ def unseen(layout: Layout, spec: Spec) -> dict[str, object]:
         said |= {"projection": spec.projection}
     if spec.kind == "gru" and (layout.name == "onnx" or (layout.name in ("keras", "keras.vars") and not spec.bias)):
         said["reset"] = spec.reset
-    said |= {fact: getattr(spec, fact) for fact in layout.must_say if spec.has(fact)}
+    said |= {fact: getattr(spec, fact) for fact in layout.required if spec.has(fact)}
     if layout.name == "chainer":
         said["bidirectional"] = spec.bidirectional
     if layout.name in ("tf1.basic", "flux.packed"):  # the joined matrix of an RNN can be that of a narrower LSTM
@@ -286,29 +286,29 @@ def test_facts_that_change_the_function_are_held_by_few() -> None:
         assert found == expected, word
 
 
-def wrong(*rows: Tensor, gates: str) -> tuple[Layout, Form]:
+def wrong(*rows: TensorRule, gates: str) -> tuple[Layout, Form]:
     """A layout of LSTMs with one form."""
     form = Form("lstm", gates, rows)
     return Layout("wrong", "a wrong one", (form,)), form
 
 
-W = Tensor("w", "W[(gate hidden) in]")
-R = Tensor("r", "R[(gate hidden) rec]")
+W = TensorRule("w", "W[(gate hidden) in]")
+R = TensorRule("r", "R[(gate hidden) rec]")
 
 
 @pytest.mark.parametrize(
     ("rows", "gates", "message"),
     [
         ((W,), "ifgo", r"recurrent weights of gate i \(layer 0\) has no place"),
-        ((Tensor("w", "W[(gate hidden) in] W[(gate hidden) in]"),), "ifgo", "stands twice in 'w'"),
+        ((TensorRule("w", "W[(gate hidden) in] W[(gate hidden) in]"),), "ifgo", "stands twice in 'w'"),
         ((W, R), "ifo", "gate g.* has no place"),
         ((W, R), "iffo", "doubled"),
-        ((W, Tensor("r", "R.ifg[(gate hidden) rec]")), "ifgo", "gate o.* has no place"),
-        ((Tensor("w", "W[(gate hidden) in] R[(gate hidden) rec]"),), "ifgo", "do not fit together"),
-        ((Tensor("w", "W[(gate hidden) in 2]"), R), "ifgo", "'w' is (doubled|missing)"),
+        ((W, TensorRule("r", "R.ifg[(gate hidden) rec]")), "ifgo", "gate o.* has no place"),
+        ((TensorRule("w", "W[(gate hidden) in] R[(gate hidden) rec]"),), "ifgo", "do not fit together"),
+        ((TensorRule("w", "W[(gate hidden) in 2]"), R), "ifgo", "'w' is (doubled|missing)"),
     ],
 )
-def test_a_table_that_does_not_tile_is_found_out(rows: tuple[Tensor, ...], gates: str, message: str) -> None:
+def test_a_table_that_does_not_tile_is_found_out(rows: tuple[TensorRule, ...], gates: str, message: str) -> None:
     """The proof that every layout passes fails for tables with a cell too many or too few."""
     layout, form = wrong(*rows, gates=gates)
     with pytest.raises(LayoutError, match=message):

@@ -15,7 +15,7 @@ import numpy as np
 
 from paramtool import layouts
 from paramtool.errors import LayoutError
-from paramtool.layouts.layout import Layout, Stored, stored
+from paramtool.layouts.layout import Layout, LayoutTensor, stored
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import Spec
 from paramtool.model.dtype import DTYPES
@@ -107,7 +107,7 @@ class Held:
     """By their names in the checkpoint; tensors that a conversion kept are among them."""
 
     @cached_property
-    def tensors(self) -> list[Stored]:
+    def tensors(self) -> list[LayoutTensor]:
         """Its tensors, as the layout lists them."""
         return stored(self.layout, self.layout.form(self.spec, self.options), self.spec, self.options)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paramtool import layouts
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 from paramtool.layouts.networks import network
 from paramtool.layouts.spec import Spec
 from paramtool.passes.rnn import convert as relayout_pass
@@ -195,7 +195,12 @@ def test_flux_gruv3s_unused_block_is_zeros_and_is_never_read() -> None:
 
 def of_biases(first: str, second: str = "0[hidden]") -> Layout:
     """A layout of RNNs whose one tensor of biases is written in this way."""
-    rows = (Tensor("W", "W[hidden in]"), Tensor("R", "R[hidden rec]"), Tensor("b", first), Tensor("c", second))
+    rows = (
+        TensorRule("W", "W[hidden in]"),
+        TensorRule("R", "R[hidden rec]"),
+        TensorRule("b", first),
+        TensorRule("c", second),
+    )
     return Layout("odd", "an odd one", (Form("rnn", "h", rows),))
 
 

@@ -16,17 +16,17 @@ import paramtool
 from paramtool import layouts
 from paramtool.errors import LayoutError, ParamtoolError, UsageError
 from paramtool.layouts import own
-from paramtool.layouts.layout import Form, Layout, Option, Tensor
+from paramtool.layouts.layout import Form, Layout, Option, TensorRule
 from paramtool.layouts.proof import check_layout, grid
 
 ROWS = (
-    Tensor("w{layer}{dir}", "W[(gate hidden) in] R[(gate hidden) rec]", along=1),
-    Tensor("b{layer}{dir}", "bW[(gate hidden)] bR[(gate hidden)]"),
+    TensorRule("w{layer}{dir}", "W[(gate hidden) in] R[(gate hidden) rec]", along=1),
+    TensorRule("b{layer}{dir}", "bW[(gate hidden)] bR[(gate hidden)]"),
 )
 MINE = Layout("mine", "for tests", (Form("lstm", "ifgo", ROWS),))
 
 
-def with_rows(*rows: Tensor, gates: str = "ifgo", **said: Any) -> Layout:
+def with_rows(*rows: TensorRule, gates: str = "ifgo", **said: Any) -> Layout:
     """MINE with other tensors."""
     return replace(MINE, forms=(Form("lstm", gates, rows),), **said)
 
@@ -51,7 +51,7 @@ def test_every_built_in_layout_is_proved(name: str) -> None:
 
 def test_the_grid_has_networks_of_every_sort() -> None:
     """One to three layers, both directions, biases or none, inputs as wide as h or not, projections and peepholes."""
-    rows = (*ROWS, Tensor("p{layer}{dir}", "P[proj hidden]"), Tensor("q{layer}{dir}", "peep.ifo[gate hidden]"))
+    rows = (*ROWS, TensorRule("p{layer}{dir}", "P[proj hidden]"), TensorRule("q{layer}{dir}", "peep.ifo[gate hidden]"))
     specs = list(grid(Form("lstm", "ifgo", rows)))
     assert len(specs) == len(set(specs))
     for name in ("layers", "bidirectional", "bias", "projection", "peephole"):
@@ -68,16 +68,17 @@ WRONG: dict[str, tuple[Layout, str]] = {
     "a gate twice": (with_rows(*ROWS, gates="iffo"), "element [3, 0] of 'w0' is doubled (in lstm input=4 hidden=3)"),
     "a gate twice in a block": (
         with_rows(
-            Tensor("w{layer}{dir}", "W.iffgo[(gate hidden) in]"), Tensor("r{layer}{dir}", "R[(gate hidden) rec]")
+            TensorRule("w{layer}{dir}", "W.iffgo[(gate hidden) in]"),
+            TensorRule("r{layer}{dir}", "R[(gate hidden) rec]"),
         ),
         "element [3, 0] of 'w0' is doubled (in lstm input=4 hidden=3 bias=no)",
     ),
     "a gap": (
-        with_rows(ROWS[0], Tensor("b{layer}{dir}", "bW+bR[(gate 2 hidden)]")),
+        with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bW+bR[(gate 2 hidden)]")),
         "element [3] of 'b0' is missing (in lstm input=4 hidden=3)",
     ),
     "a cell twice in a tensor": (
-        with_rows(ROWS[0], Tensor("b{layer}{dir}", "bW[(gate hidden)] bW[(gate hidden)]")),
+        with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bW[(gate hidden)] bW[(gate hidden)]")),
         "input bias of gate i (layer 0) stands twice in 'b0' (in lstm input=4 hidden=3)",
     ),
     "no name for the second layer": (
@@ -93,39 +94,39 @@ WRONG: dict[str, tuple[Layout, str]] = {
         "2 tensors are called 'w0' (in lstm input=4 hidden=3)",
     ),
     "two gates of one name": (
-        with_rows(ROWS[0], Tensor("b{layer}{dir}{gate}", "bW+bR[hidden]", labels="i=_a f=_a g=_g o=_o")),
+        with_rows(ROWS[0], TensorRule("b{layer}{dir}{gate}", "bW+bR[hidden]", labels="i=_a f=_a g=_g o=_o")),
         "2 tensors are called 'b0_a' (in lstm input=4 hidden=3)",
     ),
     "blocks of other widths": (
-        with_rows(Tensor("w{layer}{dir}", "W[(gate hidden) in] R[(gate hidden) rec]"), ROWS[1]),
+        with_rows(TensorRule("w{layer}{dir}", "W[(gate hidden) in] R[(gate hidden) rec]"), ROWS[1]),
         "the blocks of 'w0' do not fit together: [(12, 4), (12, 3)] (in lstm input=4 hidden=3)",
     ),
     "axes of another cell": (
-        with_rows(Tensor("w{layer}{dir}", "W[(gate rec) in]"), Tensor("r{layer}{dir}", "R[(gate hidden) rec]")),
+        with_rows(TensorRule("w{layer}{dir}", "W[(gate rec) in]"), TensorRule("r{layer}{dir}", "R[(gate hidden) rec]")),
         "a block of W has the axes ['in', 'rec']; expected ['hidden', 'in'] (in lstm input=4 hidden=3 bias=no)",
     ),
     "a sum of unlike cells": (
-        with_rows(ROWS[0], Tensor("b{layer}{dir}", "bW+P[(gate hidden)]")),
+        with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bW+P[(gate hidden)]")),
         "tensor 'b{layer}{dir}': P+bW are cells of different axes: hidden, hidden proj",
     ),
     "a peephole that no network has": (
-        with_rows(*ROWS, Tensor("p{layer}{dir}", "peep[(gate hidden)]")),
+        with_rows(*ROWS, TensorRule("p{layer}{dir}", "peep[(gate hidden)]")),
         "'p0' has a place for the peephole of gate g (layer 0), which no lstm has (in lstm input=4 hidden=3 peephole)",
     ),
     "no recurrent weights": (
-        with_rows(Tensor("w{layer}{dir}", "W[(gate hidden) in]")),
+        with_rows(TensorRule("w{layer}{dir}", "W[(gate hidden) in]")),
         "its lstm has no place for the recurrent weights",
     ),
     "an axis counted twice": (
-        with_rows(Tensor("w{layer}{dir}{gate}", "W[(gate hidden) in]"), ROWS[1]),
+        with_rows(TensorRule("w{layer}{dir}{gate}", "W[(gate hidden) in]"), ROWS[1]),
         "tensor 'w{layer}{dir}{gate}': the axis gate is counted twice: by the name, by braces, or by a block",
     ),
     "braces within braces": (
-        with_rows(Tensor("w", "{layer: {layer: W[(gate hidden in)]}}")),
+        with_rows(TensorRule("w", "{layer: {layer: W[(gate hidden in)]}}")),
         "tensor 'w': the axis layer is counted twice: by the name, by braces, or by a block",
     ),
     "a huge axis": (
-        with_rows(Tensor("w{layer}{dir}", "W[(gate hidden) in 99999999999]")),
+        with_rows(TensorRule("w{layer}{dir}", "W[(gate hidden) in 99999999999]")),
         "tensor 'w{layer}{dir}': an axis of length 99999999999; expected 1 to 64",
     ),
     "an unknown gate": (
@@ -142,15 +143,15 @@ WRONG: dict[str, tuple[Layout, str]] = {
         "tensor 'w[x]{layer}{dir}': [x] would never stand: it has neither {layer} nor {dir}",
     ),
     "an unknown word": (
-        with_rows(ROWS[0], Tensor("b{layer}{dir}", "bV[(gate hidden)]")),
+        with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bV[(gate hidden)]")),
         "tensor 'b{layer}{dir}': 'bV' is neither a kind of cells nor an option; kinds: W, R, bW, bR, P, peep, h0, c0",
     ),
     "an option that is no number": (
-        with_rows(ROWS[0], Tensor("b{layer}{dir}", "bW-fb[(gate hidden)]"), options=(Option("fb", "inf", ""),)),
+        with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bW-fb[(gate hidden)]"), options=(Option("fb", "inf", ""),)),
         "tensor 'b{layer}{dir}': fb is inf; expected a number",
     ),
     "a switch that is no option": (
-        with_rows(ROWS[0], Tensor("b{layer}{dir}", "bW!tail[(gate hidden)]")),
+        with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bW!tail[(gate hidden)]")),
         "tensor 'b{layer}{dir}': !tail names an option that the layout does not have",
     ),
     "directions that look alike": (
@@ -183,8 +184,8 @@ def test_names_that_mean_two_things_are_refused() -> None:
 
 def test_an_option_that_switches_blocks_is_tried_both_ways() -> None:
     """A hole that is there with `tail=yes` alone is found, though the default is no."""
-    rows = (ROWS[0], Tensor("b{layer}{dir}", "bW!tail[(gate 2 hidden)]", optional=True))
-    right = Tensor("b{layer}{dir}", "bW!tail[(gate hidden)]")
+    rows = (ROWS[0], TensorRule("b{layer}{dir}", "bW!tail[(gate 2 hidden)]", optional=True))
+    right = TensorRule("b{layer}{dir}", "bW!tail[(gate hidden)]")
     option = Option("tail", "no", "whether biases stand")
     check_layout(with_rows(ROWS[0], right, options=(option,)))
     with pytest.raises(LayoutError, match=r"element \[3\] of 'b0' is missing"):
@@ -395,7 +396,7 @@ title = "A"
 separator = "/"
 directions = ["fw", "bw"]
 max_directions = 1
-telling = false
+names_identify = false
 source = "s"
 note = "n"
 [[layout.option]]
@@ -406,7 +407,7 @@ what = "the forget bias"
 kind = "rnn"
 gates = "h"
 activations = ["relu"]
-says = ["clip"]
+expresses = ["clip"]
 when = {fb = "1.0"}
 tensors = [{name = "[l{layer}.]w", content = "W[hidden in] R[hidden rec]", along = 1, labels = "h=", optional = true, \
             directions = ["f", "b"], unless = "peep", shape = "hidden in + rec"}]
@@ -418,11 +419,11 @@ gates = "zrn"
 reset = "before"
 tensors = [{name = "w{cell}", content = "W[in (gate hidden)] R[rec (gate hidden)]"}]
 """
-    row = Tensor("[l{layer}.]w", "W[hidden in] R[hidden rec]", 1, "h=", True, ("f", "b"), "peep")
+    row = TensorRule("[l{layer}.]w", "W[hidden in] R[hidden rec]", 1, "h=", True, ("f", "b"), "peep")
     form = Form("rnn", "h", (row,), "", {"fb": "1.0"}, ("relu",), frozenset({"clip"}))
     option = Option("fb", "1.0", "the forget bias")
     first = Layout("a", "A", (form,), "/", ("fw", "bw"), 1, (option,), "s", ("tiling",), False, note="n")
-    row = Tensor("w{cell}", "W[in (gate hidden)] R[rec (gate hidden)]")
+    row = TensorRule("w{cell}", "W[in (gate hidden)] R[rec (gate hidden)]")
     second = Layout("b", "b", (Form("gru", "zrn", (row,), "before"),), proof=("tiling",))
     assert own.from_toml(text, "my.toml") == [first, second]
 
@@ -437,7 +438,7 @@ STRICT = {
     "a number for a text": ("[[layout]]\nname = 1", "layout[0]: name is 1; expected a text"),
     "a number for a flag": (
         f"[[layout]]\nname = 'm'\ntelling = 1\n{FORM}",
-        "layout[0]: telling is 1; expected true or false",
+        "layout[0]: names_identify is 1; expected true or false",
     ),
     "a flag for a number": (
         f"[[layout]]\nname = 'm'\nmax_directions = true\n{FORM}",
@@ -531,13 +532,13 @@ TENSORS = tables(
      "shape": TEXTS, "other": VALUES}, {"name": TEXTS, "content": TEXTS},
 )  # fmt: skip
 FORMS = tables(
-    {"reset": TEXTS, "activations": st.lists(TEXTS, max_size=2), "says": st.lists(TEXTS, max_size=2),
+    {"reset": TEXTS, "activations": st.lists(TEXTS, max_size=2), "expresses": st.lists(TEXTS, max_size=2),
      "when": st.dictionaries(TEXTS, TEXTS, max_size=1)},
     {"kind": st.sampled_from(["lstm", "gru", "rnn"]), "gates": st.sampled_from(["ifgo", "rzn", "h", "ifog", "if", ""]),
      "tensors": st.lists(TENSORS, min_size=1, max_size=3)},
 )  # fmt: skip
 LAYOUTS = tables(
-    {"separator": TEXTS, "directions": PAIRS, "max_directions": st.integers(0, 3), "telling": st.booleans(),
+    {"separator": TEXTS, "directions": PAIRS, "max_directions": st.integers(0, 3), "names_identify": st.booleans(),
      "option": st.lists(tables({"what": TEXTS}, {"name": TEXTS, "default": TEXTS}), max_size=2), "title": VALUES},
     {"name": st.just("mine"), "form": st.lists(FORMS, min_size=1, max_size=2)},
 )  # fmt: skip
@@ -565,7 +566,7 @@ def test_whatever_a_file_says_it_is_taken_or_refused(table: dict[str, Any]) -> N
 @given(st.lists(WORDS, max_size=14).map("".join), st.lists(WORDS, max_size=4).map("".join))
 def test_whatever_a_pattern_says_it_is_taken_or_refused(content: str, name: str) -> None:
     """The same of patterns and templates, made of their own words."""
-    rows = (*ROWS, Tensor(f"x{name}", content, optional=True))
+    rows = (*ROWS, TensorRule(f"x{name}", content, optional=True))
     try:
         check_layout(with_rows(*rows, options=(Option("fb", "1.0", ""),)))
     except LayoutError as error:

@@ -146,9 +146,7 @@ def test_a_trainer_goes_on(name: str, tmp_path: Path) -> None:
     whole = trained(MODELS[name](0), tmp_path / "whole")
     checkpoint = tmp_path / "whole" / f"checkpoint-{HALF}"
     found = dedup_command.dedup(checkpoint, tmp_path / "ours")
-    assert found.left_out == () and set(found.companions) >= STATE - (
-        {"config.json"} if name == "own untied" else set()
-    )
+    assert found.left_out == () and set(found.sidecars) >= STATE - ({"config.json"} if name == "own untied" else set())
     assert beside(tmp_path / "ours") == beside(checkpoint)
     resumed = trained(MODELS[name](1), tmp_path / "rest", tmp_path / "ours")
     assert resumed.losses == whole.losses[HALF:] and len(resumed.losses) == STEPS - HALF
@@ -197,7 +195,7 @@ def test_what_a_trainer_saves_at_the_end(tmp_path: Path) -> None:
     trainer.save_state()
     found = dedup_command.dedup(tmp_path / "run", tmp_path / "ours")
     kept = {"config.json", "generation_config.json", "trainer_state.json", "training_args.bin"}
-    assert set(found.companions) == kept
+    assert set(found.sidecars) == kept
     assert found.left_out == tuple(f"folder 'checkpoint-{step}': a checkpoint of its own" for step in (HALF, STEPS))
     opened = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "ours")
     assert state(opened) == state(trainer.model)
@@ -360,7 +358,7 @@ def test_folders_of_torch_distributed_checkpoint(tmp_path: Path) -> None:
     moments = {"moments": torch.arange(6.0), "step": torch.tensor(4)}
     dcp.save(moments, checkpoint_id=tmp_path / "state" / "optimizer_0", no_dist=True)
     found = dedup_command.dedup(tmp_path / "state", tmp_path / "ours")
-    assert found.left_out == () and "optimizer_0/.metadata" in found.companions
+    assert found.left_out == () and "optimizer_0/.metadata" in found.sidecars
     read = {"moments": torch.zeros(6), "step": torch.tensor(0)}
     dcp.load(read, checkpoint_id=tmp_path / "ours" / "optimizer_0", no_dist=True)
     assert all(torch.equal(read[name], tensor) for name, tensor in moments.items())

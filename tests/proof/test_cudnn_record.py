@@ -278,7 +278,7 @@ def test_what_changes_the_digest(other: Layout) -> None:
 
 
 @pytest.mark.parametrize("other", [
-    replace(CUDNN, title="t"), replace(CUDNN, source="s"), replace(CUDNN, proof=()), replace(CUDNN, doubts={"P": "p"}),
+    replace(CUDNN, title="t"), replace(CUDNN, source="s"), replace(CUDNN, proof=()), replace(CUDNN, caveats={"P": "p"}),
     replace(CUDNN, note="n"), replace(CUDNN, options=tuple(replace(option, what="w") for option in CUDNN.options)),
 ])  # fmt: skip
 def test_what_does_not_change_the_digest(other: Layout) -> None:

@@ -7,8 +7,8 @@
     other checkpoints of the training, hidden files                                              stay, and are listed
 
 Everything comes along but what is named here, because what a training resumes from is called as weights are
-(`optimizer.bin`, `rng_state.pth`).  A file holds the same weights if it was compared (formats/folder/weight_sets.py), or, where it
-cannot be read, if its name says so: it is beside the weights that were read, with their stem (`model` of
+(`optimizer.bin`, `rng_state.pth`).  A file holds the same weights if it was compared (formats/folder/weight_sets.py),
+or, where it cannot be read, if its name says so: it is beside the weights that were read, with their stem (`model` of
 `model.msgpack`) or with another under which libraries look for the same model (`tf_model.h5`).
 
 Links are followed as far as a hub's cache needs it: to regular files of the folder itself, or of the `blobs` of the
@@ -99,7 +99,7 @@ Sets = Mapping[str, list[Weights]]
 
 
 @dataclass(frozen=True, slots=True)
-class Companions:
+class Sidecars:
     """What comes along into an output folder, and what does not."""
 
     files: Mapping[str, str] = field(default_factory=dict)
@@ -110,14 +110,14 @@ class Companions:
     """{name: file} of what stays because it is the weights that were read, by its name or because it was compared."""
 
 
-def companions(
+def sidecars_of(
     folder: str,
     read: Iterable[str],
     output: str,
     twins: Iterable[str] = (),
     others: Iterable[str] = (),
     more: Iterable[str] = (),
-) -> Companions:
+) -> Sidecars:
     """The other files of an input folder; `read` are the files of its checkpoint, `output` is where it goes.
 
     `twins` are files that hold the same once more, as comparing showed, `others` weights that were not chosen, and
@@ -135,16 +135,16 @@ def companions(
     found.left += (f"in folder {place!r}: {COPY}: {some(names, MAX_NAMED)}" for place, names in found.copies.items())
     if found.hidden:
         found.left.append(f"hidden: {some(found.hidden, MAX_NAMED)}")
-    return Companions(dict(sorted(found.files.items())), tuple(found.left), found.same)
+    return Sidecars(dict(sorted(found.files.items())), tuple(found.left), found.same)
 
 
-def of_place(folder: str, place: str, sets: Sets, output: str) -> Companions:
+def of_place(folder: str, place: str, sets: Sets, output: str) -> Sidecars:
     """The files that come along from one place of a folder with several, without those of the places inside it."""
     prefix = f"{place}/" if place else ""
     mine = sets.get(place, [])
     read = [file.path for one in mine for file in one.checkpoint.files]
     inside = [os.path.join(folder, other) for other in sets if other != place and other.startswith(prefix)]
-    return companions(
+    return sidecars_of(
         os.path.join(folder, place) if place else folder,
         [*read, *inside],
         output,
@@ -360,7 +360,7 @@ utils/save_and_load.py of PEFT 0.21, `_best_guess_weight_name` in loaders/lora_b
 `download_pretrained_from_hf` in pretrained.py of open_clip 3.3."""
 
 
-def link_warnings(found: Companions) -> Iterator[str]:
+def link_warnings(found: Sidecars) -> Iterator[str]:
     """Links that did not come along: what opened the folder may miss what they lead to."""
     yield from (f"left out: {text}" for text in found.left if text.endswith(NOT_FOLLOWED))
 
@@ -374,7 +374,7 @@ def check_one_file(folder: str, stem: str, shards: bool) -> None:
         )
 
 
-def check_resumes(folder: str, read: Iterable[str], found: Companions, shards: bool) -> None:
+def check_resumes(folder: str, read: Iterable[str], found: Sidecars, shards: bool) -> None:
     """PlanError where a run could not resume from the output of a folder; `shards` are more than the input has.
 
     What comes along is of no use where its library does not find the weights beside it.

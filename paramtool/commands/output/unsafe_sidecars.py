@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from paramtool.commands.output.sidecars import companions
+from paramtool.commands.output.sidecars import sidecars_of
 from paramtool.commands.progress import Path
 from paramtool.formats import policy, scan
 from paramtool.formats.files import is_folder
@@ -25,7 +25,7 @@ def beside(path: Path, checkpoint: Checkpoint) -> Asked:
         return {}
     folder = os.fspath(path)
     try:
-        found = companions(folder, [file.path for file in checkpoint.files], folder)
+        found = sidecars_of(folder, [file.path for file in checkpoint.files], folder)
     except OSError:
         return {}
     return asked({**found.files, **found.same})

@@ -12,16 +12,16 @@ from shlex import quote
 from typing import NamedTuple, Protocol, TypeVar
 
 from paramtool import formats
-from paramtool.commands._differences import following, memory_differences, object_differences
+from paramtool.commands._differences import alias_set_differences, following, object_differences
 from paramtool.commands.output.options import ObjectOptions, WriteOptions
 from paramtool.commands.output.sidecars import (
-    Companions,
+    Sidecars,
     bring,
     check_names,
     check_one_file,
     check_resumes,
-    companions,
     link_warnings,
+    sidecars_of,
 )
 from paramtool.commands.output.writers import Fitted, Keeping, Writer, check_name, is_named_for, writer_for
 from paramtool.commands.progress import Advance, Path, Progress
@@ -35,7 +35,7 @@ from paramtool.errors import OutputError, ParamtoolError, UnreadableError, Unsaf
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights, WeightsName, index_parts
 from paramtool.formats.output import OutputFile
-from paramtool.formats.policy import told
+from paramtool.formats.policy import format_unknown
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.formats.tree import complete
 from paramtool.model import alias
@@ -69,7 +69,7 @@ class Destination(NamedTuple):
     is_folder: bool
     max_shard_nbytes: int | None
     """Shards of at most so many bytes and their index; None for one file."""
-    companions: Companions = Companions()
+    sidecars: Sidecars = Sidecars()
     """The other files of an input folder, which come along into a folder."""
     folder: str = ""
     """The input folder, where a folder becomes a folder, which other programs open as they opened the input."""
@@ -93,13 +93,13 @@ class Destination(NamedTuple):
         return writer_for(self.path, self.is_folder)
 
     def files(self, outputs: Iterable[OutputFile]) -> tuple[str, ...]:
-        """The files of the output, as paths, companions included."""
-        names = [*(out.name for out in outputs), *self.companions_inside()]
+        """The files of the output, as paths, sidecar files included."""
+        names = [*(out.name for out in outputs), *self.sidecars_inside()]
         return tuple(os.path.join(self.path, name) if name else self.path for name in names)
 
-    def companions_inside(self) -> dict[str, str]:
+    def sidecars_inside(self) -> dict[str, str]:
         """{name in the output: the file that it is a copy of}"""
-        return {self._placed(name): file for name, file in self.companions.files.items()}
+        return {self._placed(name): file for name, file in self.sidecars.files.items()}
 
     @property
     def name_inside(self) -> WeightsName:
@@ -151,9 +151,9 @@ def place(
     read = (*weights, *(os.fspath(other) for other in others), *brings.values())
     if folder and given:
         check_apart(target, [os.fspath(path)])
-    beside = Companions()
+    beside = Sidecars()
     if folder and given:
-        beside = companions(os.fspath(path), weights, target, opened.twins, opened.others, opened.more)
+        beside = sidecars_of(os.fspath(path), weights, target, opened.twins, opened.others, opened.more)
         is_cut = max_shard_nbytes is not None and not whole.format.startswith("sharded")
         check_resumes(os.fspath(path), weights, beside, is_cut)
     if folder:
@@ -176,7 +176,7 @@ def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> 
             outputs = tuple(replace(out, name=where.name.file) for out in outputs)
     if where.is_folder:
         outputs = where.placed(outputs)
-        check_names((out.name for out in outputs), where.companions_inside(), where.path)
+        check_names((out.name for out in outputs), where.sidecars_inside(), where.path)
     return outputs
 
 
@@ -201,7 +201,7 @@ class Work:
     outputs: tuple[OutputFile, ...]
     where: Destination
     expected: Mapping[str, Entry] = field(default_factory=dict)
-    """Entries of the source that the output holds under their own names, memories included."""
+    """Entries of the source that the output holds under their own names, alias sets included."""
     windows: Mapping[str, Entry] = field(default_factory=dict)
     """Entries of the source that the output holds under their own names, as windows on other tensors."""
     made: frozenset[str] = frozenset()
@@ -222,7 +222,7 @@ class Work:
         """Prove what the plan requires, write into an output in the making, and read back."""
         with Source(self.checkpoint) as source:
             prove(self.plan.requires, source)
-            bring(staged, self.where.companions_inside(), progress)
+            bring(staged, self.where.sidecars_inside(), progress)
             make_folder(staged, self.where.inside)
             with progress("write", self.plan.nbytes) as advance:
                 write(staged, self.outputs, source, advance)
@@ -249,7 +249,7 @@ class Work:
         known = {target.name for target in self.plan.targets} if self.writer.compares_values else ()
         expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
         yield from by_name(old, expected, known, advance)
-        yield from memory_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
+        yield from alias_set_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
         planned = replace(written, objects=complete(self.plan.objects, self.plan.order))
         yield from object_differences(written, planned).differences
 
@@ -287,7 +287,7 @@ def carry_out(
     for work in works:
         ready(work.plan, work.writer, verify)
     where = works[0].where
-    known = {name: file for work in works for name, file in work.where.companions_inside().items()} | dict(beside)
+    known = {name: file for work in works for name, file in work.where.sidecars_inside().items()} | dict(beside)
     read = [name for work in works for name in work.where.read]
     weights = [work.where.name_inside for work in works]
     folders = {"": where.folder} if where.folder else {}
@@ -346,7 +346,7 @@ def allow(checkpoint: Checkpoint, output: Path | None = None) -> list[str]:
         raise UnsafeError(
             listed(
                 f"{where}: tensors cannot be read without running code from the pickle, which is never done:",
-                [told(one) for one in needed],
+                [format_unknown(one) for one in needed],
             ),
             hint="no option helps; `paramtool inspect` shows the rest of the file",
         )
@@ -410,7 +410,7 @@ def why_not_plain(entry: Entry) -> str:
 
 def name_warnings(where: Destination) -> Iterator[str]:
     """A name inside a folder that its loader does not look for, and links that lead nowhere in the output."""
-    yield from link_warnings(where.companions)
+    yield from link_warnings(where.sidecars)
     if where.is_folder and where.name.stem.endswith("_model_states"):  # deepspeed/runtime/engine.py, _get_ckpt_name
         yield f"{where.path}: DeepSpeed resumes from {where.name.stem}.pt alone; it does not read {where.name.file}"
 

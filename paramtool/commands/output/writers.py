@@ -70,7 +70,7 @@ class Writer:
     """What that code and the writing import."""
     compares_values: bool
     """Whether that code compares the values of stored tensors with their source."""
-    ties_what_stands_once: bool
+    aliases_equal_bytes: bool
     """Whether all names on one run of bytes share memory when loaded, so that equal bytes have to stand twice."""
     holds_derived: bool
     """Whether tensors that are calculated on load can be recorded."""
@@ -126,7 +126,7 @@ SAFETENSORS = Writer(
     differences=_by_safetensors,
     needs=("safetensors",),
     compares_values=True,
-    ties_what_stands_once=False,
+    aliases_equal_bytes=False,
     holds_derived=True,
     keeps_foreign_objects=True,
 )
@@ -140,7 +140,7 @@ TORCH = Writer(
     differences=_by_zipfile,
     needs=("zipfile", "concurrent.futures"),
     compares_values=False,
-    ties_what_stands_once=True,
+    aliases_equal_bytes=True,
     holds_derived=False,
     keeps_foreign_objects=False,
 )

@@ -11,10 +11,10 @@ from paramtool.engine.read.source import Buffer, Source, number_type
 from paramtool.model.view import View
 
 
-def told(difference: float | None) -> str:
+def format_difference(difference: float | None) -> str:
     """The largest difference of two tensors whose bytes differ, in words; nothing where it was not measured.
 
-    >>> print(told(0.25), told(0.0), sep="\\n")
+    >>> print(format_difference(0.25), format_difference(0.0), sep="\\n")
     largest difference 0.25
     largest difference 0: equal numbers in different bits, as 0.0 and -0.0 are
     """

@@ -1,4 +1,4 @@
-"""Loading: one buffer for each memory, and every name a window on the buffer of its memory."""
+"""Loading: one buffer for each alias set, and every name a window on the buffer of its alias set."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """What names of one memory look at: `nbytes` bytes, and their windows on them."""
+class LoadBuffer:
+    """What names of one alias set look at: `nbytes` bytes, and their windows on them."""
 
     nbytes: int
     windows: tuple[tuple[str, View], ...]
     owner: View
     byte_start: int
-    """Where in the owner's row-major bytes this memory begins."""
+    """Where in the owner's row-major bytes this alias set begins."""
 
 
-def memories(graph: AliasGraph) -> Iterator[Memory]:
-    """Every memory of a graph; names that are only equal are in different ones."""
+def load_buffers(graph: AliasGraph) -> Iterator[LoadBuffer]:
+    """Every alias set of a graph; names that are only equal are in different ones."""
     found: dict[tuple[str, str], list[Alias]] = {}
     for member in graph.names.values():
         found.setdefault((member.owner, member.alias_set), []).append(member)
@@ -46,7 +46,7 @@ def memories(graph: AliasGraph) -> Iterator[Memory]:
         start -= start % ALIGNMENT
         stop = max(member.window.byte_stop for member in members)
         windows = tuple((m.name, m.window.on(owner, m.window.byte_start - start)) for m in members)
-        yield Memory(stop - start, windows, graph.owners[owner], start)
+        yield LoadBuffer(stop - start, windows, graph.owners[owner], start)
 
 
 def _is_turned(member: Alias) -> bool:
@@ -56,17 +56,17 @@ def _is_turned(member: Alias) -> bool:
     return member.evidence == "content" and not window.is_contiguous and not repeats
 
 
-def _alone(member: Alias) -> Memory:
-    """A memory for a name that is only stored as a transpose of others' bytes: row by row, as it was saved."""
+def _alone(member: Alias) -> LoadBuffer:
+    """What a name looks at that is only stored as a transpose of others' bytes: row by row, as it was saved."""
     view = member.source
     window = contiguous(member.name, view.dtype, view.shape)
-    return Memory(view.nbytes, ((member.name, window),), view, 0)
+    return LoadBuffer(view.nbytes, ((member.name, window),), view, 0)
 
 
-def fill(source: Source, memory: Memory, buffer: memoryview) -> None:
-    """Read a memory's bytes into a buffer of its size."""
-    owner = memory.owner
-    start, stop = memory.byte_start, memory.byte_start + memory.nbytes
+def fill(source: Source, part: LoadBuffer, buffer: memoryview) -> None:
+    """Read an alias set's bytes into a buffer of its size."""
+    owner = part.owner
+    start, stop = part.byte_start, part.byte_start + part.nbytes
     if owner.is_contiguous:
         base = owner.byte_start
         at = 0
@@ -83,7 +83,7 @@ def fill(source: Source, memory: Memory, buffer: memoryview) -> None:
 
 
 def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
-    """Every name as a writable array; names of one memory are windows on one buffer.
+    """Every name as a writable array; names of one alias set are windows on one buffer.
 
     Conjugations and negations that were pending are carried out, under the tensor's own name: once for each window.
     """
@@ -91,13 +91,13 @@ def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
     import numpy as np
 
     found: dict[str, Array] = {}
-    for memory in memories(graph):
+    for part in load_buffers(graph):
         try:
-            buffer = np.empty(memory.nbytes, "u1")
+            buffer = np.empty(part.nbytes, "u1")
         except (MemoryError, ValueError):
-            raise unallocated(source, memory) from None
-        fill(source, memory, buffer.data)
-        for name, window in memory.windows:
+            raise unallocated(source, part) from None
+        fill(source, part, buffer.data)
+        for name, window in part.windows:
             dtype, view = numpy_form(window)
             strides = [stride * view.dtype.block_bytes for stride in view.strides]
             if view.nbytes > MAX_EXTENT:
@@ -119,12 +119,12 @@ def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
     return {name: found[name] for name in order if name in found}
 
 
-def unallocated(source: Source, memory: Memory) -> FormatError:
-    """The error for a memory that the machine has no room for."""
-    names = [name for name, _ in memory.windows]
+def unallocated(source: Source, part: LoadBuffer) -> FormatError:
+    """The error for an alias set that the machine has no room for."""
+    names = [name for name, _ in part.windows]
     what = f"{names[0]!r:.200}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
     return FormatError(
-        f"{source.checkpoint.files[0].path}: {what}: {memory.nbytes} bytes of memory are not to be had",
+        f"{source.checkpoint.files[0].path}: {what}: {part.nbytes} bytes of memory are not to be had",
         hint="the file may be a bomb, or the machine's memory is limited; section=... loads a part",
     )
 

@@ -33,7 +33,7 @@ def manifest(folder: str) -> bytes:
     return (json.dumps({"version": VERSION, "files": found}, indent=2) + "\n").encode()
 
 
-def strange(folder: str) -> Iterator[str]:
+def unexpected_files(folder: str) -> Iterator[str]:
     """What a folder holds that is not as its manifest says: files that came later, or were changed."""
     try:
         with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:

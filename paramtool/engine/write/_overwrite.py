@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
-from paramtool.engine.write._manifest import MANIFEST, strange
+from paramtool.engine.write._manifest import MANIFEST, unexpected_files
 from paramtool.errors import FormatError, UnreadableError
 from paramtool.formats import strict_json
 from paramtool.formats.files import same_bytes, walk
@@ -19,7 +19,7 @@ def foreign(folder: str, known: Mapping[str, str], weights: Iterable[WeightsName
     that was changed since is somebody's work.
     """
     if os.path.isfile(os.path.join(folder, MANIFEST)):
-        yield from strange(folder)
+        yield from unexpected_files(folder)
         return
     own = {name for one in weights for name in _own_names(folder, one)}
     inside = [name for name in (*known, *own) if "/" in name]

@@ -4,7 +4,7 @@
     a whole model          the same below `model_weights`, beside `optimizer_weights`
     Keras 3                `layers/lstm/cell/vars/0`: called after classes, and numbered
 
-Names are the paths of the datasets; two hard links to one dataset are one memory.  What the configuration says of
+Names are the paths of the datasets; two hard links to one dataset are one alias set.  What the configuration says of
 recurrent layers is kept (`_keras_rnn.py`).  Other HDF5 files are read just so.
 
 Source: keras 3.15, keras/src/saving/saving_lib.py and keras/src/legacy/saving/legacy_h5_format.py.

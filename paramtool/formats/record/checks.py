@@ -1,7 +1,7 @@
 """What an alias record has to keep to, beyond being JSON of the right form: every name leads to bytes, and in one step.
 
 owner       a tensor that is stored or derived, never an alias
-memory      a name that stands on the same owner and is the first of its memory, so that no chain leads on or round
+memory      a name that stands on the same owner and is the first of its alias set, so that no chain leads on or round
 position    a number of its own
 """
 
@@ -90,8 +90,8 @@ def check(where: str, stored: Collection[str], record: Mapping[str, Any]) -> Non
             f"{where}: its alias record", ["is of version 1, which has no derived names, and has some"], CHANGED
         )
     found = list(_owners(stored, record))
-    if not found:  # memories follow owners, so that one wrong owner would be told several times
-        found = [*_memories(stored, record), *_positions(record)]
+    if not found:  # alias sets follow owners, so that one wrong owner would be told several times
+        found = [*_alias_sets(stored, record), *_positions(record)]
     if found:
         raise Defects(f"{where}: its alias record", found, CHANGED)
 
@@ -111,19 +111,20 @@ def _owners(stored: Collection[str], record: Mapping[str, Any]) -> Iterator[str]
             yield f"{name!r} is a window on {owner!r}, which is {kind}; expected a stored tensor"
 
 
-def _memories(stored: Collection[str], record: Mapping[str, Any]) -> Iterator[str]:
+def _alias_sets(stored: Collection[str], record: Mapping[str, Any]) -> Iterator[str]:
     aliases, spans, derived = record["aliases"], set(record["spans"]), record.get("derived", {})
     said = {name: item["memory"] for part in (record["stored"], aliases) for name, item in part.items()}
     owners = {name: item["owner"] for name, item in aliases.items()}
-    for name, memory in said.items():
-        if memory == name:
+    for name, alias_set in said.items():
+        if alias_set == name:
             continue
-        if memory in spans or not (memory in stored or memory in aliases or memory in derived):
-            yield f"{name!r} is in the memory of {memory!r}, which is no name of the file"
-        elif (further := said.get(memory, memory)) != memory:
-            yield f"{name!r} is in the memory of {memory!r}, which is in that of {further!r}; expected the first name"
-        elif (mine := owners.get(name, name)) != (other := owners.get(memory, memory)):
-            yield f"{name!r} is in the memory of {memory!r}, but stands on {mine!r} and the other on {other!r}"
+        if alias_set in spans or not (alias_set in stored or alias_set in aliases or alias_set in derived):
+            yield f"{name!r} is in the memory of {alias_set!r}, which is no name of the file"
+        elif (further := said.get(alias_set, alias_set)) != alias_set:
+            in_turn = f"which is in that of {further!r}; expected the first name"
+            yield f"{name!r} is in the memory of {alias_set!r}, {in_turn}"
+        elif (mine := owners.get(name, name)) != (other := owners.get(alias_set, alias_set)):
+            yield f"{name!r} is in the memory of {alias_set!r}, but stands on {mine!r} and the other on {other!r}"
     for name, item in aliases.items():
         if item["evidence"] == "content" and item["memory"] == said.get(item["owner"], item["owner"]):
             yield f"{name!r} has the evidence 'content' and is in the memory of its owner; equal is not tied"

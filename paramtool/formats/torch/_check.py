@@ -2,8 +2,8 @@
 
 This is the loop of `torch/_weights_only_unpickler.py` with its opcodes, and with the functions that a torch file calls
 replaced by ones that look at their arguments: a tensor has to be inside its storage, attributes have to be a dict, and
-a key has to be one.  It shares no code with the reader (`formats/pickle/machine.py`) and none with the writer (`formats/pickle/write.py`), so
-that one mistake in either is seen.  Nothing is imported or called that the pickle names.
+a key has to be one.  It shares no code with the reader (`formats/pickle/machine.py`) and none with the writer
+(`formats/pickle/write.py`), so that one mistake in either is seen.  Nothing that the pickle names is imported.
 
 Sources: torch/_weights_only_unpickler.py, torch/_utils.py, torch/_tensor.py and torch/serialization.py of torch 2.13.
 """

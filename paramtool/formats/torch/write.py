@@ -1,4 +1,4 @@
-"""Writing torch's zip format, without torch: one storage for each memory, and a pickle of windows on them.
+"""Writing torch's zip format, without torch: one storage for each alias set, and a pickle of windows on them.
 
     archive/data.pkl                    the tree of objects; tensors as `_rebuild_tensor_v2(storage, offset, ...)`
     archive/.format_version             1      torch may compute the places of storages
@@ -9,8 +9,8 @@
     archive/paramtool.json              what a pickle cannot say (`_torch_record`), where there is any
     archive/.data/serialization_id      40 digits, from the pickle: equal plans give equal bytes
 
-Where torch finds two windows on one storage, they share memory and train as one.  So a storage holds one memory: names
-that are only equal by content get a storage of their own, though the plan stores their bytes once.
+Where torch finds two windows on one storage, they share memory and train as one.  So a storage holds one alias set:
+names that are only equal by content get a storage of their own, though the plan stores their bytes once.
 
 The first folder is always `archive`, which torch.save takes for a buffer; with a path it takes the file's stem, so that
 there the bytes depend on the name.
@@ -69,7 +69,7 @@ def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
 def fitted(plan: Plan, how: How) -> Fitted:
     """What of the plan's tree a torch file holds, and what it does not."""
     found = fit(plan, DTYPE_WORDS.values(), how)
-    sharing = _Sharing(_memories(plan, found.tree))
+    sharing = _Sharing(_storages(plan, found.tree))
     tree = sharing.node(found.tree, ())
     return replace(found, tree=tree, left_out=(*found.left_out, *sharing.split)) if sharing.split else found
 
@@ -107,7 +107,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
         raise PlanError(listed(head, lines), hint="dedup --skip-unsupported leaves them out")
     found = fit(plan, DTYPE_WORDS.values())
     refuse(plan, found)
-    pickling = _Pickling(_memories(plan, found.tree), plan)
+    pickling = _Pickling(_storages(plan, found.tree), plan)
     pickle = dumps(pickling.value(found.tree, ()))
     if len(pickle) > MAX_PICKLE_NBYTES:
         raise PlanError(
@@ -125,7 +125,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
         (".format_version", b"1"),
         (".storage_alignment", str(ALIGNMENT).encode()),
         ("byteorder", b"little"),
-        *((f"data/{key}", memory.content) for key, memory in enumerate(pickling.numbers)),
+        *((f"data/{key}", storage.content) for key, storage in enumerate(pickling.numbers)),
         ("version", b"3\n"),
         (".data/serialization_id", _identity(pickle)),
     ]
@@ -160,12 +160,12 @@ def _identity(pickle: bytes) -> bytes:
     return f"{int.from_bytes(sha256(pickle).digest(), 'big') % 10**40:040}".encode()
 
 
-# --- memories ----------------------------------------------------------------------------------------------------
+# --- alias sets ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Memory:
-    """A storage of the output: names of one memory look at it, and no others."""
+class _Storage:
+    """A storage of the output: names of one alias set look at it, and no others."""
 
     content: Target
     dtype: DType | None
@@ -174,25 +174,25 @@ class _Memory:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A name's window on its memory."""
+    """A name's window on its alias set."""
 
-    memory: _Memory
+    storage: _Storage
     view: View
 
 
 def _windows(plan: Plan) -> dict[str, tuple[View, str]]:
-    """{name: (its window on a target, the first name of its memory)}."""
+    """{name: (its window on a target, the first name of its alias set)}."""
     names = (one for name, one in plan.names.items() if name not in plan.derived)
     return {one.name: (one.window, one.alias_set) for one in names}
 
 
-def _memories(plan: Plan, tree: Node) -> dict[str, _Place]:
+def _storages(plan: Plan, tree: Node) -> dict[str, _Place]:
     """Where each name is; `tree` says which are arrays inside the pickle, whose windows are never moved."""
     targets = {target.name: target for target in plan.targets}
     together: dict[tuple[str, str], list[str]] = {}
     windows = _windows(plan)
-    for name, (view, memory) in windows.items():
-        together.setdefault((str(view.storage), memory), []).append(name)
+    for name, (view, alias_set) in windows.items():
+        together.setdefault((str(view.storage), alias_set), []).append(name)
     inside = arrays(tree)
     places = {}
     for (owner, _), names in together.items():
@@ -202,7 +202,7 @@ def _memories(plan: Plan, tree: Node) -> dict[str, _Place]:
             start = 0
         else:
             content, start = _part(targets[owner], views)
-        storage = _Memory(content, _storage_dtype(content, views))
+        storage = _Storage(content, _storage_dtype(content, views))
         for name, view in zip(names, views, strict=True):
             places[name] = _Place(storage, view.on(owner, view.byte_start - start) if view.numel else view)
     return places
@@ -298,7 +298,7 @@ class _Sharing:
         place = self.places[name]
         if not place.view.numel:
             return f"{place.view.dtype.name} {place.view.shape}"
-        return f"{id(place.memory)} {place.view}"
+        return f"{id(place.storage)} {place.view}"
 
 
 def _strides(view: View) -> tuple[int, ...]:
@@ -318,7 +318,7 @@ class _Pickling:
     def __init__(self, places: Mapping[str, _Place], plan: Plan) -> None:
         self.places = places
         self.plan = plan
-        self.numbers: dict[_Memory, int] = {}
+        self.numbers: dict[_Storage, int] = {}
         self.open: dict[str, object] = {}
         """The containers around, by their places."""
         self.marked: dict[int, object] = {}
@@ -361,32 +361,32 @@ class _Pickling:
         a tensor in an untyped storage that asks for them is a parameter, as which torch saves it too.
         """
         place = self.places[name]
-        memory, view = place.memory, place.view
-        key = str(self.numbers.setdefault(memory, len(self.numbers)))
+        storage, view = place.storage, place.view
+        key = str(self.numbers.setdefault(storage, len(self.numbers)))
         kind = self.plan.names[name].kind
-        if memory.dtype is None or kind == "untyped storage":
-            typed, count = Name("torch.storage", "UntypedStorage"), memory.content.nbytes
+        if storage.dtype is None or kind == "untyped storage":
+            typed, count = Name("torch.storage", "UntypedStorage"), storage.content.nbytes
         else:
-            typed, count = Name("torch", TYPED[memory.dtype.name]), memory.content.nbytes // memory.dtype.block_bytes
+            typed, count = Name("torch", TYPED[storage.dtype.name]), storage.content.nbytes // storage.dtype.block_bytes
         stored = Persistent(("storage", typed, key, "cpu", count))
-        if kind.endswith("storage") and view.nbytes == memory.content.nbytes:
+        if kind.endswith("storage") and view.nbytes == storage.content.nbytes:
             return stored
         word = DTYPE_WORDS[view.dtype.name]
         if view.dtype.name == PAIRS:
             view = contiguous(view.storage, DTYPES["uint8"], (*view.shape[:-1], view.shape[-1] // 2), view.byte_start)
         window = (stored, view.offset, view.shape, _strides(view))
         trains = self.plan.names[name].requires_grad and word.startswith(("float", "bfloat", "complex"))
-        is_parameter = kind == "parameter" or (trains and memory.dtype is None)
-        if memory.dtype is not None:
+        is_parameter = kind == "parameter" or (trains and storage.dtype is None)
+        if storage.dtype is not None:
             data = Call(REBUILD_V2, (*window, trains and not is_parameter, Call(ORDERED_DICT)), shared=trains)
         else:
             data = Call(REBUILD_V3, (*window, False, Call(ORDERED_DICT), Name("torch", word)))
         if trains and not is_parameter:
-            return self.once.setdefault((memory, place.view), data)
+            return self.once.setdefault((storage, place.view), data)
         if not is_parameter:
             return data
         made = Call(REBUILD_PARAMETER, (data, trains, Call(ORDERED_DICT)), shared=True)
-        return self.once.setdefault((memory, place.view, trains), made)
+        return self.once.setdefault((storage, place.view, trains), made)
 
     def sequence(self, node: Sequence, path: tuple[str, ...]) -> object:
         kind = node.kind
@@ -469,7 +469,7 @@ class _Pickling:
             return Call(function, (dtype, content))
         made = Call(function, (Name("numpy", "ndarray"), (0,), b"b"), shared=True)
         made.state = (1, shape, dtype, order == "F", content)
-        return made if place is None else self.once.setdefault((place.memory, place.view), made)
+        return made if place is None else self.once.setdefault((place.storage, place.view), made)
 
     def dtype(self, node: Node) -> Call:
         assert isinstance(node, Opaque)

@@ -3,7 +3,7 @@
 Source: chainer/links/rnn/n_step_rnn.py (7.8.1).
 """
 
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 from paramtool.layouts.spec import GATES
 
 
@@ -12,10 +12,10 @@ def _form(kind: str) -> Form:
     first = " ".join(f"{gate}={k}" for k, gate in enumerate(gates))
     second = " ".join(f"{gate}={k + len(gates)}" for k, gate in enumerate(gates))
     rows = (
-        Tensor("{cell}/w{gate}", "W[hidden in]", labels=first),
-        Tensor("{cell}/w{gate}", "R[hidden rec]", labels=second),
-        Tensor("{cell}/b{gate}", "bW![hidden]", labels=first),
-        Tensor("{cell}/b{gate}", "bR![hidden]", labels=second),
+        TensorRule("{cell}/w{gate}", "W[hidden in]", labels=first),
+        TensorRule("{cell}/w{gate}", "R[hidden rec]", labels=second),
+        TensorRule("{cell}/b{gate}", "bW![hidden]", labels=first),
+        TensorRule("{cell}/b{gate}", "bR![hidden]", labels=second),
     )
     return Form(kind, gates, rows, reset="after" if kind == "gru" else "")
 

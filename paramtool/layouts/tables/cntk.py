@@ -3,7 +3,7 @@
 Source: bindings/python/cntk/misc/optimized_rnnstack_converter.py @0840bc7e.
 """
 
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 from paramtool.layouts.spec import GATES
 from paramtool.layouts.tables.cudnn import ALWAYS_P
 
@@ -14,10 +14,12 @@ LAYOUTS = (
     Layout(
         "cntk",
         "CNTK optimized_rnnstack",
-        tuple(Form(kind, GATES[kind], (Tensor("W", FLAT),), reset="after" if kind == "gru" else "") for kind in GATES),
+        tuple(
+            Form(kind, GATES[kind], (TensorRule("W", FLAT),), reset="after" if kind == "gru" else "") for kind in GATES
+        ),
         source="bindings/python/cntk/misc/optimized_rnnstack_converter.py @0840bc7e",
         proof=("equations",),
-        telling=False,
+        names_identify=False,
     ),
     Layout(
         "cntk.lstm",
@@ -27,15 +29,15 @@ LAYOUTS = (
                 "lstm",
                 "igfo",
                 (
-                    Tensor(STACK + "W", "W[in (gate hidden)]"),
-                    Tensor(STACK + "H", "R[rec (gate hidden)]"),
-                    Tensor(STACK + "b", "bW+bR![(gate hidden)]"),
+                    TensorRule(STACK + "W", "W[in (gate hidden)]"),
+                    TensorRule(STACK + "H", "R[rec (gate hidden)]"),
+                    TensorRule(STACK + "b", "bW+bR![(gate hidden)]"),
                 ),
             ),
         ),
         directions=("forward", "backward"),
         source="bindings/python/cntk/misc/optimized_rnnstack_converter.py @0840bc7e",
         proof=("equations",),
-        telling=False,
+        names_identify=False,
     ),
 )

@@ -4,26 +4,26 @@ Sources: coremltools mil/ops/defs/iOS15/recurrent.py and mlmodel/format/NeuralNe
 old protocol buffer is not here: on which side of its reset gate the product stands was never seen.
 """
 
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 
 ROWS = (
-    Tensor("[layer{layer}.]weight_ih{dir}", "W[(gate hidden) in]"),
-    Tensor("[layer{layer}.]weight_hh{dir}", "R[(gate hidden) rec]"),
+    TensorRule("[layer{layer}.]weight_ih{dir}", "W[(gate hidden) in]"),
+    TensorRule("[layer{layer}.]weight_hh{dir}", "R[(gate hidden) rec]"),
 )
 LSTM = (
     *ROWS,
-    Tensor("[layer{layer}.]bias{dir}", "bW+bR[(gate hidden)]"),
-    Tensor("[layer{layer}.]peephole{dir}", "peep.ifo[(gate hidden)]"),
+    TensorRule("[layer{layer}.]bias{dir}", "bW+bR[(gate hidden)]"),
+    TensorRule("[layer{layer}.]peephole{dir}", "peep.ifo[(gate hidden)]"),
 )
 # "r o z" in the operator's documentation, where o is the candidate; no bias inside r * ( )
 GRU_BIAS = "bW+bR.r[(gate hidden)] bW.n[(gate hidden)] bW+bR.z[(gate hidden)]"
 FIELDS = "i=inputGate f=forgetGate g=blockInput o=outputGate"
 PEEPHOLES = "i=inputGate f=forgetGate o=outputGate"
 PROTO = (
-    Tensor("[layer{layer}.][{dir}.]{gate}WeightMatrix", "W[hidden in]", labels=FIELDS),
-    Tensor("[layer{layer}.][{dir}.]{gate}RecursionMatrix", "R[hidden rec]", labels=FIELDS),
-    Tensor("[layer{layer}.][{dir}.]{gate}BiasVector", "bW+bR[hidden]", labels=FIELDS),
-    Tensor("[layer{layer}.][{dir}.]{gate}PeepholeVector", "peep[hidden]", labels=PEEPHOLES),
+    TensorRule("[layer{layer}.][{dir}.]{gate}WeightMatrix", "W[hidden in]", labels=FIELDS),
+    TensorRule("[layer{layer}.][{dir}.]{gate}RecursionMatrix", "R[hidden rec]", labels=FIELDS),
+    TensorRule("[layer{layer}.][{dir}.]{gate}BiasVector", "bW+bR[hidden]", labels=FIELDS),
+    TensorRule("[layer{layer}.][{dir}.]{gate}PeepholeVector", "peep[hidden]", labels=PEEPHOLES),
 )
 SAYS = frozenset({"backward"})
 
@@ -32,9 +32,11 @@ LAYOUTS = (
         "coreml",
         "Core ML MIL operators lstm, gru, rnn",
         (
-            Form("lstm", "ifog", LSTM, says=SAYS),
-            Form("gru", "rnz", (*ROWS, Tensor("[layer{layer}.]bias{dir}", GRU_BIAS)), reset="after", says=SAYS),
-            Form("rnn", "h", (*ROWS, Tensor("[layer{layer}.]bias{dir}", "bW+bR[(gate hidden)]")), says=SAYS),
+            Form("lstm", "ifog", LSTM, expresses=SAYS),
+            Form(
+                "gru", "rnz", (*ROWS, TensorRule("[layer{layer}.]bias{dir}", GRU_BIAS)), reset="after", expresses=SAYS
+            ),
+            Form("rnn", "h", (*ROWS, TensorRule("[layer{layer}.]bias{dir}", "bW+bR[(gate hidden)]")), expresses=SAYS),
         ),
         directions=("", "_back"),
         source="mil/ops/defs/iOS15/recurrent.py @e0e2f42b",
@@ -43,7 +45,7 @@ LAYOUTS = (
     Layout(
         "coreml.proto",
         "Core ML NeuralNetwork protocol buffer: LSTMWeightParams",
-        (Form("lstm", "ifgo", PROTO, says=SAYS | {"coupled"}),),
+        (Form("lstm", "ifgo", PROTO, expresses=SAYS | {"coupled"}),),
         directions=("forward", "backward"),
         source="mlmodel/format/NeuralNetwork.proto @e0e2f42b",
         proof=("equations",),

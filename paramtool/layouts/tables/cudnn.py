@@ -6,7 +6,7 @@ that were saved from GPUs, and what PyTorch asserts each time it makes such a bu
 (aten/src/ATen/native/cudnn/RNN.cpp, get_parameters).
 """
 
-from paramtool.layouts.layout import UNSEEN, Form, Layout, Option, Tensor
+from paramtool.layouts.layout import UNSEEN, Form, Layout, Option, TensorRule
 from paramtool.layouts.spec import GATES
 
 MATRICES = "{layer dir: W[(gate hidden in)] R[(gate hidden rec)] P[(proj hidden)]}"
@@ -30,7 +30,7 @@ def _forms(mode: str, biases: dict[str, str]) -> tuple[Form, ...]:
         Form(
             kind,
             GATES[kind],
-            (Tensor("flat_weights", f"{MATRICES} {biases[kind]}"),),
+            (TensorRule("flat_weights", f"{MATRICES} {biases[kind]}"),),
             reset="after" if kind == "gru" else "",
             when={"bias_mode": mode},
         )

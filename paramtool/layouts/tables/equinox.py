@@ -1,25 +1,25 @@
 """Equinox: torch's rows with one bias, and the GRU's inner bias apart.  Source: equinox/nn/_rnn.py (0.13.8)."""
 
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 
 STACK = "[layer{layer}.][{dir}.]"
 MATRICES = (
-    Tensor(STACK + "weight_ih", "W[(gate hidden) in]"),
-    Tensor(STACK + "weight_hh", "R[(gate hidden) rec]"),
+    TensorRule(STACK + "weight_ih", "W[(gate hidden) in]"),
+    TensorRule(STACK + "weight_hh", "R[(gate hidden) rec]"),
 )
 LAYOUTS = (
     Layout(
         "equinox",
         "Equinox LSTMCell, GRUCell",
         (
-            Form("lstm", "ifgo", (*MATRICES, Tensor(STACK + "bias", "bW+bR[(gate hidden)]"))),
+            Form("lstm", "ifgo", (*MATRICES, TensorRule(STACK + "bias", "bW+bR[(gate hidden)]"))),
             Form(
                 "gru",
                 "rzn",
                 (
                     *MATRICES,
-                    Tensor(STACK + "bias", "bW+bR.rz[(gate hidden)] bW.n[(gate hidden)]"),
-                    Tensor(STACK + "bias_n", "bR.n[hidden]"),
+                    TensorRule(STACK + "bias", "bW+bR.rz[(gate hidden)] bW.n[(gate hidden)]"),
+                    TensorRule(STACK + "bias_n", "bR.n[hidden]"),
                 ),
                 reset="after",
             ),

@@ -4,46 +4,46 @@ linen.GRUCell has a bias inside r * ( ), nnx.GRUCell has none: a GRU with such a
 because `if` is a word of Python.  Sources: flax/linen/recurrent.py and flax/nnx/nn/recurrent.py (0.12.8).
 """
 
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 
 STACK = "[layer{layer}/][{dir}/]"
 SIDES = ("forward", "backward")
 
 
-def _lstm(labels: str) -> tuple[Tensor, ...]:
+def _lstm(labels: str) -> tuple[TensorRule, ...]:
     return (
-        Tensor(STACK + "i{gate}/kernel", "W[in hidden]", labels=labels),
-        Tensor(STACK + "h{gate}/kernel", "R[rec hidden]"),
-        Tensor(STACK + "h{gate}/bias", "bW+bR![hidden]"),
+        TensorRule(STACK + "i{gate}/kernel", "W[in hidden]", labels=labels),
+        TensorRule(STACK + "h{gate}/kernel", "R[rec hidden]"),
+        TensorRule(STACK + "h{gate}/bias", "bW+bR![hidden]"),
     )
 
 
 LINEN_GRU = (
-    Tensor(STACK + "i{gate}/kernel", "W[in hidden]"),
-    Tensor(STACK + "i{gate}/bias", "bW+bR!.rz[hidden]", labels="r=r z=z"),
-    Tensor(STACK + "in/bias", "bW!.n[hidden]"),
-    Tensor(STACK + "h{gate}/kernel", "R[rec hidden]"),
-    Tensor(STACK + "hn/bias", "bR!.n[hidden]"),
+    TensorRule(STACK + "i{gate}/kernel", "W[in hidden]"),
+    TensorRule(STACK + "i{gate}/bias", "bW+bR!.rz[hidden]", labels="r=r z=z"),
+    TensorRule(STACK + "in/bias", "bW!.n[hidden]"),
+    TensorRule(STACK + "h{gate}/kernel", "R[rec hidden]"),
+    TensorRule(STACK + "hn/bias", "bR!.n[hidden]"),
 )
 LINEN_RNN = (
-    Tensor(STACK + "i/kernel", "W[in hidden]"),
-    Tensor(STACK + "i/bias", "bW+bR![hidden]"),
-    Tensor(STACK + "h/kernel", "R[rec hidden]"),
+    TensorRule(STACK + "i/kernel", "W[in hidden]"),
+    TensorRule(STACK + "i/bias", "bW+bR![hidden]"),
+    TensorRule(STACK + "h/kernel", "R[rec hidden]"),
 )
 NNX_GRU = (
-    Tensor(STACK + "dense_i/kernel", "W[in (gate hidden)]"),
-    Tensor(STACK + "dense_i/bias", "bW+bR!.rz[(gate hidden)] bW!.n[(gate hidden)]"),
-    Tensor(STACK + "dense_h/kernel", "R[rec (gate hidden)]"),
+    TensorRule(STACK + "dense_i/kernel", "W[in (gate hidden)]"),
+    TensorRule(STACK + "dense_i/bias", "bW+bR!.rz[(gate hidden)] bW!.n[(gate hidden)]"),
+    TensorRule(STACK + "dense_h/kernel", "R[rec (gate hidden)]"),
 )
 NNX_RNN = (
-    Tensor(STACK + "dense_i/kernel", "W[in hidden]"),
-    Tensor(STACK + "dense_i/bias", "bW+bR![hidden]"),
-    Tensor(STACK + "dense_h/kernel", "R[rec hidden]"),
+    TensorRule(STACK + "dense_i/kernel", "W[in hidden]"),
+    TensorRule(STACK + "dense_i/bias", "bW+bR![hidden]"),
+    TensorRule(STACK + "dense_h/kernel", "R[rec hidden]"),
 )
 NNX_OPTIMIZED = (
-    Tensor(STACK + "dense_i/kernel", "W[in (gate hidden)]"),
-    Tensor(STACK + "dense_h/kernel", "R[rec (gate hidden)]"),
-    Tensor(STACK + "dense_h/bias", "bW+bR![(gate hidden)]"),
+    TensorRule(STACK + "dense_i/kernel", "W[in (gate hidden)]"),
+    TensorRule(STACK + "dense_h/kernel", "R[rec (gate hidden)]"),
+    TensorRule(STACK + "dense_h/bias", "bW+bR![(gate hidden)]"),
 )
 LAYOUTS = (
     Layout(

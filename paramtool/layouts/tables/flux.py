@@ -4,33 +4,33 @@ Julia arrays are column-major: an HDF5 or JLD2 reader shows their axes reversed.
 v0.14.25 and v0.15.0; FluxML/Flux.jl pull request 1855 for the packed block.
 """
 
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 
 STACK = "[layer{layer}.][{dir}.]"
-MATRICES = (Tensor(STACK + "cell.Wi", "W[(gate hidden) in]"), Tensor(STACK + "cell.Wh", "R[(gate hidden) rec]"))
+MATRICES = (TensorRule(STACK + "cell.Wi", "W[(gate hidden) in]"), TensorRule(STACK + "cell.Wh", "R[(gate hidden) rec]"))
 SUMMED = "bW+bR[(gate hidden)]"
-GRU_BIAS = Tensor(STACK + "cell.b", "bW+bR.rz[(gate hidden)] bW.n[(gate hidden)]")
-CANDIDATE = Tensor(STACK + "cell.Wh_h\u0303", "R.n[hidden rec]")
+GRU_BIAS = TensorRule(STACK + "cell.b", "bW+bR.rz[(gate hidden)] bW.n[(gate hidden)]")
+CANDIDATE = TensorRule(STACK + "cell.Wh_h\u0303", "R.n[hidden rec]")
 # The third block of GRUv3's Wh is never used (v0.15.0): the candidate has a matrix of its own.
 GRUV3 = (
     MATRICES[0],
-    Tensor(STACK + "cell.Wh", "R.rz[(gate hidden) rec] 0[hidden rec]"),
-    Tensor(STACK + "cell.b", SUMMED),
+    TensorRule(STACK + "cell.Wh", "R.rz[(gate hidden) rec] 0[hidden rec]"),
+    TensorRule(STACK + "cell.b", SUMMED),
     CANDIDATE,
 )
-STATE = Tensor(STACK + "cell.state0", "h0![rec 1]", optional=True)
+STATE = TensorRule(STACK + "cell.state0", "h0![rec 1]", optional=True)
 STATES = (
-    Tensor(STACK + "cell.state0.1", "h0![rec 1]", optional=True),
-    Tensor(STACK + "cell.state0.2", "c0![hidden 1]", optional=True),
+    TensorRule(STACK + "cell.state0.1", "h0![rec 1]", optional=True),
+    TensorRule(STACK + "cell.state0.2", "c0![hidden 1]", optional=True),
 )
 OLD_GRUV3 = (
     MATRICES[0],
-    Tensor(STACK + "cell.Wh", "R.rz[(gate hidden) rec]"),
-    Tensor(STACK + "cell.b", SUMMED),
+    TensorRule(STACK + "cell.Wh", "R.rz[(gate hidden) rec]"),
+    TensorRule(STACK + "cell.b", SUMMED),
     CANDIDATE,
     STATE,
 )
-PACKED = Tensor(STACK + "W", "W[(gate hidden) in] R[(gate hidden) rec] bW+bR![(gate hidden) 1]", along=1)
+PACKED = TensorRule(STACK + "W", "W[(gate hidden) in] R[(gate hidden) rec] bW+bR![(gate hidden) 1]", along=1)
 SIDES = ("forward", "backward")
 
 LAYOUTS = (
@@ -38,10 +38,10 @@ LAYOUTS = (
         "flux",
         "Flux.jl 0.15 and later: LSTM, GRU, GRUv3, RNN",
         (
-            Form("lstm", "ifgo", (*MATRICES, Tensor(STACK + "cell.bias", SUMMED))),
+            Form("lstm", "ifgo", (*MATRICES, TensorRule(STACK + "cell.bias", SUMMED))),
             Form("gru", "rzn", (*MATRICES, GRU_BIAS), reset="after"),
             Form("gru", "rzn", GRUV3, reset="before"),
-            Form("rnn", "h", (*MATRICES, Tensor(STACK + "cell.bias", SUMMED))),
+            Form("rnn", "h", (*MATRICES, TensorRule(STACK + "cell.bias", SUMMED))),
         ),
         directions=SIDES,
         source="src/layers/recurrent.jl at v0.15.0 and v0.16.0",
@@ -51,10 +51,10 @@ LAYOUTS = (
         "flux.old",
         "Flux.jl 0.14 and before: LSTM, GRU, GRUv3, RNN, with a trained state0",
         (
-            Form("lstm", "ifgo", (*MATRICES, Tensor(STACK + "cell.b", SUMMED), *STATES)),
+            Form("lstm", "ifgo", (*MATRICES, TensorRule(STACK + "cell.b", SUMMED), *STATES)),
             Form("gru", "rzn", (*MATRICES, GRU_BIAS, STATE), reset="after"),
             Form("gru", "rzn", OLD_GRUV3, reset="before"),
-            Form("rnn", "h", (*MATRICES, Tensor(STACK + "cell.b", SUMMED), STATE)),
+            Form("rnn", "h", (*MATRICES, TensorRule(STACK + "cell.b", SUMMED), STATE)),
         ),
         directions=SIDES,
         source="src/layers/recurrent.jl at v0.12.10, v0.13.17 and v0.14.25",
@@ -67,6 +67,6 @@ LAYOUTS = (
         directions=SIDES,
         source="FluxML/Flux.jl pull request 1855",
         proof=("equations",),
-        telling=False,
+        names_identify=False,
     ),
 )

@@ -3,21 +3,21 @@
 Source: haiku/_src/recurrent.py (dm-haiku 0.0.17).  Its GRU computes h' = (1 - z) h + z a, so z's rows are negated here.
 """
 
-from paramtool.layouts.layout import Form, Layout, Option, Tensor
+from paramtool.layouts.layout import Form, Layout, Option, TensorRule
 
 STACK = "[layer{layer}/][{dir}/]"
 LSTM = (
-    Tensor(STACK + "linear/w", "W[in (gate hidden)] R[rec (gate hidden)]"),
-    Tensor(STACK + "linear/b", "bW+bR!.ig[(gate hidden)] bW+bR-1!.f[(gate hidden)] bW+bR!.o[(gate hidden)]"),
+    TensorRule(STACK + "linear/w", "W[in (gate hidden)] R[rec (gate hidden)]"),
+    TensorRule(STACK + "linear/b", "bW+bR!.ig[(gate hidden)] bW+bR-1!.f[(gate hidden)] bW+bR!.o[(gate hidden)]"),
 )
 GRU = (
-    Tensor(STACK + "w_i", "-W.z[in (gate hidden)] W.rn[in (gate hidden)]", along=1),
-    Tensor(STACK + "w_h", "-R.z[rec (gate hidden)] R.rn[rec (gate hidden)]", along=1),
-    Tensor(STACK + "b", "-bW-bR!.z[(gate hidden)] bW+bR!.rn[(gate hidden)]"),
+    TensorRule(STACK + "w_i", "-W.z[in (gate hidden)] W.rn[in (gate hidden)]", along=1),
+    TensorRule(STACK + "w_h", "-R.z[rec (gate hidden)] R.rn[rec (gate hidden)]", along=1),
+    TensorRule(STACK + "b", "-bW-bR!.z[(gate hidden)] bW+bR!.rn[(gate hidden)]"),
 )
-MATRICES = (Tensor(STACK + "linear/w", "W[in hidden]"), Tensor(STACK + "linear_1/w", "R[rec hidden]"))
-TWO_BIASES = (Tensor(STACK + "linear/b", "bW![hidden]"), Tensor(STACK + "linear_1/b", "bR![hidden]"))
-ONE_BIAS = (Tensor(STACK + "linear/b", "bW+bR![hidden]"),)
+MATRICES = (TensorRule(STACK + "linear/w", "W[in hidden]"), TensorRule(STACK + "linear_1/w", "R[rec hidden]"))
+TWO_BIASES = (TensorRule(STACK + "linear/b", "bW![hidden]"), TensorRule(STACK + "linear_1/b", "bR![hidden]"))
+ONE_BIAS = (TensorRule(STACK + "linear/b", "bW+bR![hidden]"),)
 
 LAYOUTS = (
     Layout(
@@ -34,6 +34,6 @@ LAYOUTS = (
         options=(Option("double_bias", "yes", "yes or no: VanillaRNN's argument of that name", True, ("yes", "no")),),
         source="haiku/_src/recurrent.py (dm-haiku 0.0.17)",
         proof=("oracle: haiku",),
-        telling=False,
+        names_identify=False,
     ),
 )

@@ -7,7 +7,7 @@ The legacy CuDNNLSTM and CuDNNGRU store, for each gate, the bytes of the (hidden
 (in, hidden): tf_keras/saving/legacy/hdf5_format.py turns them over, and so does the mark `~` here.
 """
 
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 
 SAYS = frozenset({"backward", "merge"})
 WIDE = SAYS | {"gate_activation"}
@@ -21,23 +21,23 @@ STACK = "[layer{layer}/][{dir}/]"
 def _forms(names: dict[str, str]) -> tuple[Form, ...]:
     """`names` says what kernel, recurrent_kernel and bias are called."""
 
-    def rows(bias: str) -> tuple[Tensor, ...]:
+    def rows(bias: str) -> tuple[TensorRule, ...]:
         content = {**KERNELS, "bias": bias}
-        return tuple(Tensor(STACK + names[part], text) for part, text in content.items())
+        return tuple(TensorRule(STACK + names[part], text) for part, text in content.items())
 
     return (
-        Form("lstm", "ifgo", rows(BIAS), says=WIDE),
-        Form("gru", "zrn", rows(TWO_BIASES), reset="after", says=WIDE),
-        Form("gru", "zrn", rows(BIAS), reset="before", says=WIDE),
-        Form("rnn", "h", rows(BIAS), says=WIDE),
+        Form("lstm", "ifgo", rows(BIAS), expresses=WIDE),
+        Form("gru", "zrn", rows(TWO_BIASES), reset="after", expresses=WIDE),
+        Form("gru", "zrn", rows(BIAS), reset="before", expresses=WIDE),
+        Form("rnn", "h", rows(BIAS), expresses=WIDE),
     )
 
 
-def _cudnn_rows() -> tuple[Tensor, ...]:
+def _cudnn_rows() -> tuple[TensorRule, ...]:
     return (
-        Tensor(STACK + "kernel", "W~[in (gate hidden)]"),
-        Tensor(STACK + "recurrent_kernel", "R~[rec (gate hidden)]"),
-        Tensor(STACK + "bias", "bW![(gate hidden)] bR![(gate hidden)]"),
+        TensorRule(STACK + "kernel", "W~[in (gate hidden)]"),
+        TensorRule(STACK + "recurrent_kernel", "R~[rec (gate hidden)]"),
+        TensorRule(STACK + "bias", "bW![(gate hidden)] bR![(gate hidden)]"),
     )
 
 
@@ -52,9 +52,9 @@ LAYOUTS = (
         _forms({"kernel": "kernel", "recurrent_kernel": "recurrent_kernel", "bias": "bias"}),
         separator="/",
         directions=SIDES,
-        unsaid=ACTIVATIONS,
-        must_say=MUST_SAY,
-        doubts=BACKWARD,
+        assumed=ACTIVATIONS,
+        required=MUST_SAY,
+        caveats=BACKWARD,
         source=SOURCE,
         proof=("oracle: Keras 3 (torch backend)", "oracle: tf_keras"),
     ),
@@ -64,9 +64,9 @@ LAYOUTS = (
         _forms({"kernel": "cell/vars/0", "recurrent_kernel": "cell/vars/1", "bias": "cell/vars/2"}),
         separator="/",
         directions=SIDES,
-        unsaid=ACTIVATIONS,
-        must_say=MUST_SAY,
-        doubts=BACKWARD,
+        assumed=ACTIVATIONS,
+        required=MUST_SAY,
+        caveats=BACKWARD,
         source="keras/src/saving/saving_lib.py (3.15.1)",
         proof=("oracle: Keras 3 (torch backend)",),
     ),
@@ -74,13 +74,13 @@ LAYOUTS = (
         "keras.cudnn",
         "legacy Keras CuDNNLSTM, CuDNNGRU",
         (
-            Form("lstm", "ifgo", _cudnn_rows(), says=SAYS),
-            Form("gru", "zrn", _cudnn_rows(), reset="after", says=SAYS),
+            Form("lstm", "ifgo", _cudnn_rows(), expresses=SAYS),
+            Form("gru", "zrn", _cudnn_rows(), reset="after", expresses=SAYS),
         ),
         separator="/",
         directions=SIDES,
-        must_say=MUST_SAY,
-        doubts=BACKWARD,
+        required=MUST_SAY,
+        caveats=BACKWARD,
         source="tf_keras/saving/legacy/hdf5_format.py @dd0a7237b, _convert_rnn_weights",
         proof=("oracle: tf_keras' own converter",),
     ),

@@ -4,27 +4,27 @@ Source: lasagne/layers/recurrent.py @5d3c63c.  Its GRU computes h' = (1 - u) h +
 gate and no bias inside: u's columns are negated here.
 """
 
-from paramtool.layouts.layout import Form, Layout, Option, Tensor
+from paramtool.layouts.layout import Form, Layout, Option, TensorRule
 
 STACK = "[layer{layer}.][{dir}.]"
 LSTM_GATES = "i=ingate f=forgetgate g=cell o=outgate"
 LSTM = (
-    Tensor(STACK + "W_in_to_{gate}", "W[in hidden]", labels=LSTM_GATES),
-    Tensor(STACK + "W_hid_to_{gate}", "R[rec hidden]", labels=LSTM_GATES),
-    Tensor(STACK + "b_{gate}", "bW+bR![hidden]", labels=LSTM_GATES),
-    Tensor(STACK + "W_cell_to_{gate}", "peep!peepholes.ifo[hidden]", labels="i=ingate f=forgetgate o=outgate"),
-    Tensor(STACK + "cell_init", "c0![1 hidden]", optional=True),
-    Tensor(STACK + "hid_init", "h0![1 rec]", optional=True),
+    TensorRule(STACK + "W_in_to_{gate}", "W[in hidden]", labels=LSTM_GATES),
+    TensorRule(STACK + "W_hid_to_{gate}", "R[rec hidden]", labels=LSTM_GATES),
+    TensorRule(STACK + "b_{gate}", "bW+bR![hidden]", labels=LSTM_GATES),
+    TensorRule(STACK + "W_cell_to_{gate}", "peep!peepholes.ifo[hidden]", labels="i=ingate f=forgetgate o=outgate"),
+    TensorRule(STACK + "cell_init", "c0![1 hidden]", optional=True),
+    TensorRule(STACK + "hid_init", "h0![1 rec]", optional=True),
 )
 GRU = (
-    Tensor(STACK + "W_in_to_{gate}", "W.rn[in hidden]", labels="r=resetgate n=hidden_update"),
-    Tensor(STACK + "W_in_to_updategate", "-W.z[in hidden]"),
-    Tensor(STACK + "W_hid_to_{gate}", "R.rn[rec hidden]", labels="r=resetgate n=hidden_update"),
-    Tensor(STACK + "W_hid_to_updategate", "-R.z[rec hidden]"),
-    Tensor(STACK + "b_resetgate", "bW+bR!.r[hidden]"),
-    Tensor(STACK + "b_updategate", "-bW-bR!.z[hidden]"),
-    Tensor(STACK + "b_hidden_update", "bW!.n[hidden]"),
-    Tensor(STACK + "hid_init", "h0![1 rec]", optional=True),
+    TensorRule(STACK + "W_in_to_{gate}", "W.rn[in hidden]", labels="r=resetgate n=hidden_update"),
+    TensorRule(STACK + "W_in_to_updategate", "-W.z[in hidden]"),
+    TensorRule(STACK + "W_hid_to_{gate}", "R.rn[rec hidden]", labels="r=resetgate n=hidden_update"),
+    TensorRule(STACK + "W_hid_to_updategate", "-R.z[rec hidden]"),
+    TensorRule(STACK + "b_resetgate", "bW+bR!.r[hidden]"),
+    TensorRule(STACK + "b_updategate", "-bW-bR!.z[hidden]"),
+    TensorRule(STACK + "b_hidden_update", "bW!.n[hidden]"),
+    TensorRule(STACK + "hid_init", "h0![1 rec]", optional=True),
 )
 
 PEEPHOLES = Option(
@@ -35,7 +35,7 @@ LAYOUTS = (
     Layout(
         "lasagne",
         "Lasagne LSTMLayer, GRULayer",
-        (Form("lstm", "ifgo", LSTM, says=frozenset({"backward"})), Form("gru", "rzn", GRU, reset="after")),
+        (Form("lstm", "ifgo", LSTM, expresses=frozenset({"backward"})), Form("gru", "rzn", GRU, reset="after")),
         directions=("forward", "backward"),
         options=(PEEPHOLES,),
         source="lasagne/layers/recurrent.py @5d3c63c",

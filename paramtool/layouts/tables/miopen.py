@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 from paramtool.layouts.tables.cudnn import ORDER_P, TAIL
 
-FLAT = (Tensor("flat_weights", ORDER_P.replace(" P[(proj hidden)]", "")),)
+FLAT = (TensorRule("flat_weights", ORDER_P.replace(" P[(proj hidden)]", "")),)
 
 LAYOUTS = (
     Layout(

@@ -4,7 +4,7 @@
 python/mxnet/rnn/rnn_cell.py (tag 1.9.1), src/operator/rnn-inl.h, and pull request 20384 for 2.0.
 """
 
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 from paramtool.layouts.spec import GATES
 from paramtool.layouts.tables.cudnn import ALWAYS_P
 
@@ -26,7 +26,7 @@ def _forms(template: str, content: dict[str, str] = PARTS) -> tuple[Form, ...]:
             kind,
             GATES[kind],
             tuple(
-                Tensor(template.replace("PART", part), text)
+                TensorRule(template.replace("PART", part), text)
                 for part, text in content.items()
                 if "P[" not in text or kind == "lstm"
             ),
@@ -38,7 +38,7 @@ def _forms(template: str, content: dict[str, str] = PARTS) -> tuple[Form, ...]:
 
 def _flat(name: str) -> tuple[Form, ...]:
     return tuple(
-        Form(kind, GATES[kind], (Tensor(name, ALWAYS_P),), reset="after" if kind == "gru" else "") for kind in GATES
+        Form(kind, GATES[kind], (TensorRule(name, ALWAYS_P),), reset="after" if kind == "gru" else "") for kind in GATES
     )
 
 
@@ -48,10 +48,10 @@ def _gates() -> tuple[Form, ...]:
             kind,
             GATES[kind],
             (
-                Tensor("{dir}{layer}_i2h{gate}_weight", "W[hidden in]", labels=GATE_LABELS[kind]),
-                Tensor("{dir}{layer}_h2h{gate}_weight", "R[hidden rec]", labels=GATE_LABELS[kind]),
-                Tensor("{dir}{layer}_i2h{gate}_bias", "bW![hidden]", labels=GATE_LABELS[kind]),
-                Tensor("{dir}{layer}_h2h{gate}_bias", "bR![hidden]", labels=GATE_LABELS[kind]),
+                TensorRule("{dir}{layer}_i2h{gate}_weight", "W[hidden in]", labels=GATE_LABELS[kind]),
+                TensorRule("{dir}{layer}_h2h{gate}_weight", "R[hidden rec]", labels=GATE_LABELS[kind]),
+                TensorRule("{dir}{layer}_i2h{gate}_bias", "bW![hidden]", labels=GATE_LABELS[kind]),
+                TensorRule("{dir}{layer}_h2h{gate}_bias", "bR![hidden]", labels=GATE_LABELS[kind]),
             ),
             reset="after" if kind == "gru" else "",
         )

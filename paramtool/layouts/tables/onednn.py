@@ -3,20 +3,20 @@
 A linear-before-reset GRU has four rows of bias, u r o u', where the last stands inside r * ( ).
 """
 
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 
 MATRICES = (
-    Tensor("[layer{layer}.]weights_layer", "W[1 dir in gate hidden]"),
-    Tensor("[layer{layer}.]weights_iter", "R[1 dir rec gate hidden]"),
+    TensorRule("[layer{layer}.]weights_layer", "W[1 dir in gate hidden]"),
+    TensorRule("[layer{layer}.]weights_iter", "R[1 dir rec gate hidden]"),
 )
-BIAS = Tensor("[layer{layer}.]bias", "bW+bR![1 dir gate hidden]")
-LBR_BIAS = Tensor(
+BIAS = TensorRule("[layer{layer}.]bias", "bW+bR![1 dir gate hidden]")
+LBR_BIAS = TensorRule(
     "[layer{layer}.]bias",
     "bW+bR!.zr[1 dir gate hidden] bW!.n[1 dir gate hidden] bR!.n[1 dir gate hidden]",
     along=2,
 )
-PEEPHOLE = Tensor("[layer{layer}.]weights_peephole", "peep.ifo[1 dir gate hidden]")
-PROJECTION = Tensor("[layer{layer}.]weights_projection", "P[1 dir hidden proj]")
+PEEPHOLE = TensorRule("[layer{layer}.]weights_peephole", "peep.ifo[1 dir gate hidden]")
+PROJECTION = TensorRule("[layer{layer}.]weights_projection", "P[1 dir hidden proj]")
 
 LAYOUTS = (
     Layout(

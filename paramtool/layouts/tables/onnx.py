@@ -4,7 +4,7 @@ The GRU's attribute linear_before_reset tells its variants apart; 0, the default
 Source: the schemas of LSTM, GRU and RNN in onnx 1.23.2.
 """
 
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 
 FUNCTIONS = frozenset(
     ("relu", "tanh", "sigmoid", "hard_sigmoid", "leaky_relu", "thresholded_relu", "elu", "softsign", "softplus",
@@ -13,28 +13,28 @@ FUNCTIONS = frozenset(
 """The activations of its operators, as a spec writes them; `linear` is Affine with alpha=1 and beta=0."""
 WIDE = frozenset({"gate_activation", "clip", "coupled", "backward"})
 ROWS = (
-    Tensor("[layer{layer}.]W", "W[dir (gate hidden) in]"),
-    Tensor("[layer{layer}.]R", "R[dir (gate hidden) rec]"),
-    Tensor("[layer{layer}.]B", "bW[dir (gate hidden)] bR[dir (gate hidden)]", along=1),
+    TensorRule("[layer{layer}.]W", "W[dir (gate hidden) in]"),
+    TensorRule("[layer{layer}.]R", "R[dir (gate hidden) rec]"),
+    TensorRule("[layer{layer}.]B", "bW[dir (gate hidden)] bR[dir (gate hidden)]", along=1),
 )
 # A state that the node begins with, where the file stores one for any batch.
-STATE_H = Tensor("[layer{layer}.]initial_h", "h0[dir 1 rec]", optional=True)
-STATE_C = Tensor("[layer{layer}.]initial_c", "c0[dir 1 hidden]", optional=True)
-PEEPHOLE = Tensor("[layer{layer}.]P", "peep.iof[dir (gate hidden)]")
+STATE_H = TensorRule("[layer{layer}.]initial_h", "h0[dir 1 rec]", optional=True)
+STATE_C = TensorRule("[layer{layer}.]initial_c", "c0[dir 1 hidden]", optional=True)
+PEEPHOLE = TensorRule("[layer{layer}.]P", "peep.iof[dir (gate hidden)]")
 
 LAYOUTS = (
     Layout(
         "onnx",
         "ONNX LSTM, GRU, RNN",
         (
-            Form("lstm", "iofg", (*ROWS, PEEPHOLE, STATE_H, STATE_C), says=WIDE),
-            Form("gru", "zrn", (*ROWS, STATE_H), reset="after", says=WIDE),
-            Form("gru", "zrn", (*ROWS, STATE_H), reset="before", says=WIDE),
-            Form("rnn", "h", (*ROWS, STATE_H), says=WIDE),
+            Form("lstm", "iofg", (*ROWS, PEEPHOLE, STATE_H, STATE_C), expresses=WIDE),
+            Form("gru", "zrn", (*ROWS, STATE_H), reset="after", expresses=WIDE),
+            Form("gru", "zrn", (*ROWS, STATE_H), reset="before", expresses=WIDE),
+            Form("rnn", "h", (*ROWS, STATE_H), expresses=WIDE),
         ),
         source="operator schemas of onnx 1.23.2",
         proof=("oracle: onnxruntime",),
         functions=FUNCTIONS,
-        telling=False,
+        names_identify=False,
     ),
 )

@@ -4,7 +4,7 @@ With a projection the torch-like names are wrong for every direction and layer b
 while each cell has five tensors), so there only the names `N.cell...` stand.  Source: paddle/nn/layer/rnn.py (3.3.1).
 """
 
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 from paramtool.layouts.spec import GATES
 
 SIDES = ("_fw", "_bw")
@@ -14,9 +14,9 @@ PARTS = {
     "bias_ih": "bW![(gate hidden)]",
     "bias_hh": "bR![(gate hidden)]",
 }
-CELLS = tuple(Tensor("{layer}.cell[{dir}]." + part, text, directions=SIDES) for part, text in PARTS.items())
-TWINS = tuple(Tensor(part + "_l{layer}{dir}", text, optional=True, unless="P") for part, text in PARTS.items())
-PROJECTION = Tensor("{layer}.cell[{dir}].weight_ho", "P[hidden proj]", directions=SIDES)
+CELLS = tuple(TensorRule("{layer}.cell[{dir}]." + part, text, directions=SIDES) for part, text in PARTS.items())
+TWINS = tuple(TensorRule(part + "_l{layer}{dir}", text, optional=True, unless="P") for part, text in PARTS.items())
+PROJECTION = TensorRule("{layer}.cell[{dir}].weight_ho", "P[hidden proj]", directions=SIDES)
 
 LAYOUTS = (
     Layout(

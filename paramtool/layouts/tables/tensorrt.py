@@ -1,10 +1,10 @@
 """TensorRT's deprecated IRNNLayer: two flat vectors, gates f i c o and z r h.  Source: include/NvInfer.h at 7.1.3."""
 
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 
 FLAT = (
-    Tensor("weights", "{layer dir: W[(gate hidden in)] R[(gate hidden rec)]}"),
-    Tensor("biases", "{layer dir: bW![(gate hidden)] bR![(gate hidden)]}"),
+    TensorRule("weights", "{layer dir: W[(gate hidden in)] R[(gate hidden rec)]}"),
+    TensorRule("biases", "{layer dir: bW![(gate hidden)] bR![(gate hidden)]}"),
 )
 
 LAYOUTS = (
@@ -18,6 +18,6 @@ LAYOUTS = (
         ),
         source="include/NvInfer.h and samples/opensource/sampleCharRNN at tag 7.1.3",
         proof=("equations",),
-        telling=False,
+        names_identify=False,
     ),
 )

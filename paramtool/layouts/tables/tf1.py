@@ -5,7 +5,7 @@ no checkpoint.  Sources: tf_keras/layers/rnn/legacy_cells.py; tensorflow/contrib
 @05d0f1f3; the documentation of the raw operations BlockLSTM and GRUBlockCell.
 """
 
-from paramtool.layouts.layout import Form, Layout, Option, Tensor
+from paramtool.layouts.layout import Form, Layout, Option, TensorRule
 from paramtool.layouts.spec import GATES
 from paramtool.layouts.tables.cudnn import ALWAYS_P
 
@@ -19,29 +19,29 @@ CUDNN_STACK = "[cell_{layer}/]<bidirectional_rnn/>[{dir}/]" + CUDNN_SCOPES
 JOINED = "W[in (gate hidden)] R[rec (gate hidden)]"
 SHIFTED_BIAS = "bW+bR!.ig[(gate hidden)] bW+bR-forget_bias!.f[(gate hidden)] bW+bR!.o[(gate hidden)]"
 LSTM = (
-    Tensor(STACK + "kernel", JOINED),
-    Tensor(STACK + "bias", SHIFTED_BIAS),
-    *(Tensor(f"{STACK}w_{gate}_diag", f"peep.{gate}[hidden]") for gate in "ifo"),
+    TensorRule(STACK + "kernel", JOINED),
+    TensorRule(STACK + "bias", SHIFTED_BIAS),
+    *(TensorRule(f"{STACK}w_{gate}_diag", f"peep.{gate}[hidden]") for gate in "ifo"),
 )
-PROJECTION = Tensor(STACK + "projection/kernel", "P[hidden proj]")
+PROJECTION = TensorRule(STACK + "projection/kernel", "P[hidden proj]")
 GRU = (
-    Tensor(STACK + "gates/kernel", "W.rz[in (gate hidden)] R.rz[rec (gate hidden)]"),
-    Tensor(STACK + "gates/bias", "bW+bR!.rz[(gate hidden)]"),
-    Tensor(STACK + "candidate/kernel", "W.n[in hidden] R.n[rec hidden]"),
-    Tensor(STACK + "candidate/bias", "bW+bR!.n[hidden]"),
+    TensorRule(STACK + "gates/kernel", "W.rz[in (gate hidden)] R.rz[rec (gate hidden)]"),
+    TensorRule(STACK + "gates/bias", "bW+bR!.rz[(gate hidden)]"),
+    TensorRule(STACK + "candidate/kernel", "W.n[in hidden] R.n[rec hidden]"),
+    TensorRule(STACK + "candidate/bias", "bW+bR!.n[hidden]"),
 )
-RNN = (Tensor(STACK + "kernel", JOINED), Tensor(STACK + "bias", "bW+bR![(gate hidden)]"))
+RNN = (TensorRule(STACK + "kernel", JOINED), TensorRule(STACK + "bias", "bW+bR![(gate hidden)]"))
 CUDNN_LSTM = (
-    Tensor(CUDNN_STACK + "kernel", JOINED),
-    Tensor(CUDNN_STACK + "bias", "bW+bR![(gate hidden)]"),
+    TensorRule(CUDNN_STACK + "kernel", JOINED),
+    TensorRule(CUDNN_STACK + "bias", "bW+bR![(gate hidden)]"),
 )
 CUDNN_GRU = (
-    Tensor(CUDNN_STACK + "gates/kernel", "W.rz[in (gate hidden)] R.rz[rec (gate hidden)]"),
-    Tensor(CUDNN_STACK + "gates/bias", "bW+bR!.rz[(gate hidden)]"),
-    Tensor(CUDNN_STACK + "candidate/input_projection/kernel", "W.n[in hidden]"),
-    Tensor(CUDNN_STACK + "candidate/input_projection/bias", "bW!.n[hidden]"),
-    Tensor(CUDNN_STACK + "candidate/hidden_projection/kernel", "R.n[rec hidden]"),
-    Tensor(CUDNN_STACK + "candidate/hidden_projection/bias", "bR!.n[hidden]"),
+    TensorRule(CUDNN_STACK + "gates/kernel", "W.rz[in (gate hidden)] R.rz[rec (gate hidden)]"),
+    TensorRule(CUDNN_STACK + "gates/bias", "bW+bR!.rz[(gate hidden)]"),
+    TensorRule(CUDNN_STACK + "candidate/input_projection/kernel", "W.n[in hidden]"),
+    TensorRule(CUDNN_STACK + "candidate/input_projection/bias", "bW!.n[hidden]"),
+    TensorRule(CUDNN_STACK + "candidate/hidden_projection/kernel", "R.n[rec hidden]"),
+    TensorRule(CUDNN_STACK + "candidate/hidden_projection/bias", "bR!.n[hidden]"),
 )
 FORGET_BIAS = Option("forget_bias", "1.0", "what the cell adds to the forget gate at run time; not in the checkpoint")
 SIDES = ("fw", "bw")
@@ -51,7 +51,7 @@ LAYOUTS = (
         "tf1.basic",
         "TensorFlow 1 BasicLSTMCell, LSTMCell, GRUCell, BasicRNNCell",
         (
-            Form("lstm", "igfo", (*LSTM, PROJECTION), says=frozenset({"cell_clip"})),
+            Form("lstm", "igfo", (*LSTM, PROJECTION), expresses=frozenset({"cell_clip"})),
             Form("gru", "rzn", GRU, reset="before"),
             Form("rnn", "h", RNN),
         ),
@@ -60,13 +60,13 @@ LAYOUTS = (
         options=(FORGET_BIAS,),
         source="tf_keras/layers/rnn/legacy_cells.py @dd0a7237b",
         proof=("oracle: TensorFlow's cells",),
-        telling=False,
+        names_identify=False,
     ),
     Layout(
         "tf1.block",
         "TensorFlow 1 LSTMBlockCell, LSTMBlockFusedCell, GRUBlockCell",
         (
-            Form("lstm", "igfo", LSTM, says=frozenset({"cell_clip"})),
+            Form("lstm", "igfo", LSTM, expresses=frozenset({"cell_clip"})),
             Form("gru", "rzn", GRU, reset="before"),
         ),
         separator="/",
@@ -74,19 +74,19 @@ LAYOUTS = (
         options=(FORGET_BIAS,),
         source="documentation of the raw operations BlockLSTM and GRUBlockCell",
         proof=("oracle: TensorFlow's raw operations",),
-        telling=False,
-        must_say=("cell_clip",),
+        names_identify=False,
+        required=("cell_clip",),
         note="BlockLSTM clips the cell at 3 unless told otherwise: say cell_clip=3.0 or cell_clip=0 in the spec",
     ),
     Layout(
         "tf1.opaque",
         "TensorFlow 1 contrib.cudnn_rnn: the opaque vector",
         tuple(
-            Form(kind, GATES[kind], (Tensor("opaque_kernel", ALWAYS_P),), reset="after" if kind == "gru" else "")
+            Form(kind, GATES[kind], (TensorRule("opaque_kernel", ALWAYS_P),), reset="after" if kind == "gru" else "")
             for kind in GATES
         ),
         separator="/",
-        doubts=OPAQUE_PROJECTION,
+        caveats=OPAQUE_PROJECTION,
         source="tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py @05d0f1f3: the order of its canonical list",
         proof=("equations",),
         gpu=True,
@@ -98,7 +98,7 @@ LAYOUTS = (
             Form(
                 "lstm",
                 "igfo",
-                (Tensor(CUDNN_STACK + "kernel", JOINED), Tensor(CUDNN_STACK + "bias", "bW+bR![(gate hidden)]")),
+                (TensorRule(CUDNN_STACK + "kernel", JOINED), TensorRule(CUDNN_STACK + "bias", "bW+bR![(gate hidden)]")),
             ),
             Form("gru", "rzn", CUDNN_GRU, reset="after"),
         ),
@@ -106,6 +106,6 @@ LAYOUTS = (
         directions=SIDES,
         source="tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py @05d0f1f3",
         proof=("oracle: TensorFlow's LSTMCell without a forget bias", "equations: the GRU"),
-        telling=False,
+        names_identify=False,
     ),
 )

@@ -1,20 +1,20 @@
 """PyTorch: `torch.nn.LSTM`, `GRU`, `RNN`, and their cells.  Rows are gates, both biases are kept apart."""
 
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 from paramtool.layouts.spec import GATES
 
 ROWS = (
-    Tensor("weight_ih_l{layer}{dir}", "W[(gate hidden) in]"),
-    Tensor("weight_hh_l{layer}{dir}", "R[(gate hidden) rec]"),
-    Tensor("bias_ih_l{layer}{dir}", "bW[(gate hidden)]"),
-    Tensor("bias_hh_l{layer}{dir}", "bR[(gate hidden)]"),
+    TensorRule("weight_ih_l{layer}{dir}", "W[(gate hidden) in]"),
+    TensorRule("weight_hh_l{layer}{dir}", "R[(gate hidden) rec]"),
+    TensorRule("bias_ih_l{layer}{dir}", "bW[(gate hidden)]"),
+    TensorRule("bias_hh_l{layer}{dir}", "bR[(gate hidden)]"),
 )
-PROJECTION = Tensor("weight_hr_l{layer}{dir}", "P[proj hidden]")
+PROJECTION = TensorRule("weight_hr_l{layer}{dir}", "P[proj hidden]")
 CELL = (
-    Tensor("[{layer}.]weight_ih", "W[(gate hidden) in]"),
-    Tensor("[{layer}.]weight_hh", "R[(gate hidden) rec]"),
-    Tensor("[{layer}.]bias_ih", "bW[(gate hidden)]"),
-    Tensor("[{layer}.]bias_hh", "bR[(gate hidden)]"),
+    TensorRule("[{layer}.]weight_ih", "W[(gate hidden) in]"),
+    TensorRule("[{layer}.]weight_hh", "R[(gate hidden) rec]"),
+    TensorRule("[{layer}.]bias_ih", "bW[(gate hidden)]"),
+    TensorRule("[{layer}.]bias_hh", "bR[(gate hidden)]"),
 )
 
 LAYOUTS = (

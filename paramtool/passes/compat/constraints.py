@@ -24,12 +24,12 @@ class Question:
 
 def questions(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterator[Question]:
     """Every pair of names that the variant ties and the file could hold apart."""
-    memories: dict[str, dict[View, list[str]]] = {}
+    alias_sets: dict[str, dict[View, list[str]]] = {}
     for name in present:
         view = wanted[name].view
         if view is not None and view.numel:
-            memories.setdefault(wanted[name].alias_set, {}).setdefault(view, []).append(name)
-    for windows in memories.values():
+            alias_sets.setdefault(wanted[name].alias_set, {}).setdefault(view, []).append(name)
+    for windows in alias_sets.values():
         for place, names in windows.items():  # of one window: each with the first
             yield from _asked(present, [(names[0], other) for other in names[1:]], dict.fromkeys(names, place))
         firsts = {names[0]: place for place, names in windows.items()}

@@ -1,7 +1,7 @@
 """What a config declares of ties, beside what a file stores: the table that says where the two differ.
 
     config says    tied, apart, or nothing (then the default of its model type counts, where it is known)
-    file says      one memory, one name, equal bytes, different bytes, different shapes
+    file says      one alias set, one name, equal bytes, different bytes, different shapes
     result         see RESULTS
 
 A declaration never joins names: what a file stores apart is only reported.
@@ -87,26 +87,26 @@ class Declared:
 
 
 def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: ClassTies | None = None) -> list[Declared]:
-    """Every tie that the names or the memories of a checkpoint know of, as far as no bytes have to be read for it.
+    """Every tie that the names or the alias sets of a checkpoint know of, as far as no bytes have to be read for it.
 
-    Rows with different names in different memories are left at `not compared`, without a detail.
+    Rows with different names in different alias sets are left at `not compared`, without a detail.
     """
     rows = [
         _placed(row, checkpoint, graph)
         for prefix, names in _parts(checkpoint)
         for row in expected(config, names, prefix, model)
     ]
-    memories: dict[str, list[str]] = {}
+    alias_sets: dict[str, list[str]] = {}
     for member in graph.names.values():
-        memories.setdefault(member.alias_set, []).append(member.name)
-    others = (names for names in memories.values() if len(names) > 1)
+        alias_sets.setdefault(member.alias_set, []).append(member.name)
+    others = (names for names in alias_sets.values() if len(names) > 1)
     known = _chains([row.tie for row in rows])
     left = [names for names in others if not any(chain.issuperset(names) for chain in known)]
     return [*rows, *(Declared(Tie("other", tuple(names)), None, "not said", MEMORY) for names in left)]
 
 
 def untied(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: ClassTies | None = None) -> set[str]:
-    """Names that share the whole of a memory in the file, and that the model does not tie as far as its config says."""
+    """Names that share the whole of an alias set in the file, and that the config does not tie."""
     rows = [row for row in table(config, checkpoint, graph, model) if row.file == MEMORY]
     tied = {name for row in rows if row.says for name in row.tie.names}
     loose = {name for row in rows if not row.says for name in row.tie.names[1:]} - tied
@@ -275,7 +275,7 @@ def _text(key: str, value: bool) -> str:
 
 
 def _placed(row: Declared, checkpoint: Checkpoint, graph: AliasGraph) -> Declared:
-    """A row with what the names and their memories say without reading."""
+    """A row with what the names and their alias sets say without reading."""
     names = row.tie.names
     if len(names) == 1:
         return replace(row, file=NAME)
@@ -297,7 +297,7 @@ def _placed(row: Declared, checkpoint: Checkpoint, graph: AliasGraph) -> Declare
 
 
 def unread(row: Declared, graph: AliasGraph) -> list[str]:
-    """One name of each memory of a row that only its bytes can decide; the first is the tie's first.
+    """One name of each alias set of a row that only its bytes can decide; the first is the tie's first.
 
     Empty where nothing has to be read.
     """

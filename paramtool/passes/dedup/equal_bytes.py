@@ -1,4 +1,4 @@
-"""Letting names stand on the bytes of others: owners move, memories stay.
+"""Letting names stand on the bytes of others: owners move, alias sets stay.
 
 `join` takes classes of equal windows, `settle` slices, transposes, casts and constants.  An owner moves as a whole,
 with every name that stands on it; where one of these could not be found again as a window, the owner stays.

@@ -67,7 +67,7 @@ def _numbered(graph: AliasGraph) -> dict[str, str]:
 
 
 def _renamed(member: Alias, changed: Mapping[str, str], moved: Mapping[str, Alias]) -> Alias:
-    """A member whose owner has another name; its evidence is relative to that one's memory (none is its own)."""
+    """A member whose owner has another name; its evidence is relative to the alias set of the owner."""
     if member.owner not in changed:
         return member
     window = member.window.on(changed[member.owner], member.window.byte_start)

@@ -1,7 +1,7 @@
 """Memory of converted tensors: what the source ties stays tied, and what only has equal bytes stays apart.
 
 Two networks that share their tensors give pairs of new tensors that are made of the same windows.  Each pair is stored
-once.  Whether it is one memory when loaded is what the source says of the names that the pair is made of.
+once.  Whether it is one alias set when loaded is what the source says of the names that the pair is made of.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Shared:
     names: dict[str, Alias] = field(default_factory=dict)
     """Every new name; the owner is itself, unless another is made of the same windows."""
     lost: list[str] = field(default_factory=list)
-    """Old names that shared a memory with others, and whose values now stand in tensors of their own."""
+    """Old names that shared an alias set with others, and whose values now stand in tensors of their own."""
 
 
 def shared(converted: Iterable[Converted], whole: AliasGraph) -> Shared:
     """The targets of all conversions; `whole` says which names of the source share memory."""
     found = Shared()
     owners: dict[object, str] = {}
-    memories: dict[object, str] = {}
+    alias_sets: dict[object, str] = {}
     went: dict[tuple[str, str], set[str]] = {}
     for one in converted:
         sources = _sources(one, whole)
@@ -40,18 +40,20 @@ def shared(converted: Iterable[Converted], whole: AliasGraph) -> Shared:
             theirs = tuple(whole.names[name].alias_set for name in made_of)
             key = _key(target, own.get(target.name, target.name), theirs)
             owner = owners.setdefault(key, target.name)
-            memory = memories.setdefault((key, theirs), target.name)
+            alias_set = alias_sets.setdefault((key, theirs), target.name)
             declared = any(whole.names[name].set_evidence == "declared" for name in made_of)
             why = "declared" if declared else "storage"
             window = contiguous(owner, target.dtype, target.shape)
-            evidence = why if memory == owner else "content"
-            found.names[target.name] = Alias(target.name, window, memory, evidence, why, target.view)
+            evidence = why if alias_set == owner else "content"
+            found.names[target.name] = Alias(target.name, window, alias_set, evidence, why, target.view)
             if owner == target.name:
                 found.targets.append(target)
             for name in made_of:
-                went.setdefault((one.source.at, name), set()).add(memory)
+                went.setdefault((one.source.at, name), set()).add(alias_set)
             if len(set(theirs)) < len(theirs) and _reads_twice(target):
-                found.lost += (name for name, memory in zip(made_of, theirs, strict=True) if theirs.count(memory) > 1)
+                found.lost += (
+                    name for name, alias_set in zip(made_of, theirs, strict=True) if theirs.count(alias_set) > 1
+                )
     found.lost += _parted(went, whole)
     return found
 
@@ -65,9 +67,9 @@ def _reads_twice(target: Target) -> bool:
 
 
 def _parted(went: Mapping[tuple[str, str], set[str]], whole: AliasGraph) -> Iterator[str]:
-    """Names that shared bytes and a memory, and whose values went to different ones.
+    """Names that shared bytes and an alias set, and whose values went to different ones.
 
-    `went` is {(network, name): the memories of the new tensors}; the file may say that two networks use one name.
+    `went` is {(network, name): the alias sets of the new tensors}; the file may say that two networks use one name.
     """
     by_memory: dict[str, list[tuple[str, str]]] = {}
     for one in went:

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, plural
-from paramtool.layouts.layout import Form, Layout, Option, Place, Stored, Tensor, refusals, stored
+from paramtool.layouts.layout import Form, Layout, LayoutTensor, Option, Place, TensorRule, refusals, stored
 from paramtool.layouts.networks import Network, as_stored, squeezed
 from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec, usual, word
 from paramtool.model.dtype import DType
@@ -35,7 +35,7 @@ KEPT = Layout(
             kind,
             GATES[kind],
             tuple(
-                Tensor(name, _KEPT_BIAS.get(kind, "KIND[(gate hidden)]").replace("KIND", cell))
+                TensorRule(name, _KEPT_BIAS.get(kind, "KIND[(gate hidden)]").replace("KIND", cell))
                 for name, cell in (("bias_ih_l{layer}{dir}", "bW"), ("bias_hh_l{layer}{dir}", "bR"))
             ),
             reset=reset,
@@ -228,13 +228,13 @@ def _told(layout: Layout, options: Mapping[str, str], spec: Spec) -> Iterator[Ch
     for option in layout.options:
         if not option.shown and spec.kind == "lstm":
             yield Change("needs", f"{option.name}={options[option.name]}: {option.what}")
-    for fact in layout.must_say:
+    for fact in layout.required:
         said = word(fact, getattr(spec, fact))
         if spec.has(fact) and (
             fact == "cell_clip" or said != usual(fact)
         ):  # BlockLSTM clips where nobody says otherwise
             yield Change("needs", f"{said}: no tensor says it to the program that runs it")
-    for known, doubt in layout.doubts.items():
+    for known, doubt in layout.caveats.items():
         if known in spec.kinds() or getattr(spec, known, False):
             yield Change("unproved", doubt)
 
@@ -383,7 +383,7 @@ def _check_placed(cells: _Cells, network: Network, layout: Layout, form: Form) -
 # --- the target -------------------------------------------------------------------------------------------------
 
 
-def _target(name: str, tensor: Stored, cells: _Cells, default: DType) -> tuple[Target, set[Cell]]:
+def _target(name: str, tensor: LayoutTensor, cells: _Cells, default: DType) -> tuple[Target, set[Cell]]:
     """One tensor of the target, and the cells that the way back could not tell apart."""
     places = list(tensor.places(contiguous(name, default, tensor.shape)))
     dtypes = {cells.found[cell].view.dtype for place in places for _, cell in place.terms if cell in cells.found}

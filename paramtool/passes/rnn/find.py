@@ -82,7 +82,7 @@ def _find(checkpoint: Checkpoint, wanted: Wanted) -> tuple[list[Found], list[_Ca
     if wanted.at:
         chosen = [_match(where, pattern, candidates, checkpoint, family, options) for pattern in wanted.at]
     else:
-        chosen = [one for one in candidates if one.layout.telling or one.module]
+        chosen = [one for one in candidates if one.layout.names_identify or one.module]
         if wanted.described and wanted.layout is None:
             chosen = [one for one in chosen if one.module] or chosen
         _refuse_halves(where, checkpoint, candidates, wanted)
@@ -320,7 +320,7 @@ def _candidates(
         chosen = layout.chosen({k: v for k, v in options.items() if k in {o.name for o in layout.options}})
         mine = {k: v for k, v in options.items() if k in chosen}
         for at in modules(layout, chosen, shapes):
-            if at not in taken or not layout.telling:
+            if at not in taken or not layout.names_identify:
                 found.append(_Candidate(at, layout, mine))
                 taken.add(at)
     _refuse_options(family, options)
@@ -356,7 +356,7 @@ def _match(
     if len(ats) > 1:
         raise UsageError(f"{where}: --at {pattern!r} matches {len(ats)} modules: {', '.join(map(repr, ats[:8]))}")
     if matched:
-        return min(matched, key=lambda one: (one.module is None, not one.layout.telling))
+        return min(matched, key=lambda one: (one.module is None, not one.layout.names_identify))
     if pattern in checkpoint.entries and (flat := _of_one_tensor(family)):  # a flat vector under a name of its own
         return _vector(pattern, flat[0], options, checkpoint)
     for layout in family:  # a part of a network is there: what is missing can be said
@@ -398,7 +398,7 @@ def _how_to_say(checkpoint: Checkpoint, candidates: list[_Candidate]) -> str:
     if candidates:
         return "--at MODULE says which"
     shapes = {name: view.shape for name, view in checkpoint.views().items()}
-    known = [one.name for one in layouts.all_layouts() if one.telling and modules(one, one.chosen({}), shapes)]
+    known = [one.name for one in layouts.all_layouts() if one.names_identify and modules(one, one.chosen({}), shapes)]
     if known:
         return f"its names occur in layout {' or '.join(known)}: --from (of unfuse: --layout) says which"
     return (

@@ -40,11 +40,11 @@ def together(
     converted: Iterable[Converted],
     keep_names: bool,
     skip_unsupported: bool = False,
-    apart: bool = False,
+    split_content: bool = False,
 ) -> tuple[Plan, Outcome]:
     """The plan that writes converted networks in the place of the old ones, and the rest as it is.
 
-    Networks that are one in the source, because they share their memory, are one in the output.  `apart` is as for
+    Networks that are one in the source, because they share their memory, are one in the output.  `split_content` is as for
     `alias.build`.
     """
     everything = list(converted)
@@ -64,7 +64,7 @@ def together(
         entries={name: entry for name, entry in checkpoint.entries.items() if name not in consumed},
         objects=objects.swap(checkpoint.objects, _swaps(firsts, consumed, windows)),
     )
-    base = dedup_pass.plan(rest, alias.build(rest, parts=False, apart=apart), skip_unsupported)
+    base = dedup_pass.plan(rest, alias.build(rest, parts=False, split_content=split_content), skip_unsupported)
     made = shared(converted, whole)
     known = {**base.names, **_marked(checkpoint, converted, made)}
     known |= dict(_windows(checkpoint, converted, made)) if keep_names else {}
@@ -135,10 +135,10 @@ def _replaced(converted: list[Converted], whole: AliasGraph) -> set[str]:
     """Names that stand for new tensors already: windows on a fused one, as `--keep-names` records them."""
     found: set[str] = set()
     for one in converted:
-        memories = {whole.names[name].alias_set for name in one.source.tensors.values()}
+        alias_sets = {whole.names[name].alias_set for name in one.source.tensors.values()}
         for target in one.targets:
             member = whole.names.get(target.name)
-            if member and member.alias_set in memories and _one_window(target, member.source) == member.source:
+            if member and member.alias_set in alias_sets and _one_window(target, member.source) == member.source:
                 found.add(target.name)
     return found
 
@@ -258,7 +258,7 @@ def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
     """What the output's record says of a network; of one that stays as it is, where it once came from."""
     changes = "; ".join(dict.fromkeys(change.what for change in one.changes))
     source = f"converted from {one.source.layout.name}" + (f": {changes}" if changes else "")
-    unseen = [fact for fact in (*one.layout.unsaid, *one.layout.must_say) if one.spec.has(fact)]
+    unseen = [fact for fact in (*one.layout.assumed, *one.layout.required) if one.spec.has(fact)]
     parts = one.source.layout.name if one.source.layout.name in PARTS else ""
     shapes: Mapping[str, tuple[int, ...]] = _own_shapes(one.source, checkpoint) if parts else {}
     if stays:
@@ -295,7 +295,7 @@ def _assumptions(converted: list[Converted]) -> Iterator[str]:
     for one in converted:
         for fact, other in one.source.assumed:
             yield f"{_where(one)}: assumed {fact}, which no tensor shows; {other} says otherwise"
-        if one.spec.merge != "concat" and "merge" not in one.form.says:
+        if one.spec.merge != "concat" and "merge" not in one.form.expresses:
             yield (
                 f"{_where(one)}: has merge={one.spec.merge}, for which layout {one.layout.name} has no place: what "
                 f"runs it has to give the outputs of its two directions, {one.spec.recurrent} wide each, "
@@ -323,8 +323,8 @@ def _stays(checkpoint: Checkpoint, there: list[Converted], whole: AliasGraph) ->
 
 def _lost(checkpoint: Checkpoint, consumed: set[str], made: Shared, whole: AliasGraph) -> Iterator[str]:
     """What was one and is not any more."""
-    memories = {whole.names[name].alias_set for name in consumed if name in whole.names}
-    apart = [n for n, m in whole.names.items() if n not in consumed and m.alias_set in memories]
+    alias_sets = {whole.names[name].alias_set for name in consumed if name in whole.names}
+    apart = [n for n, m in whole.names.items() if n not in consumed and m.alias_set in alias_sets]
     if apart:
         share, keep = ("shares", "keeps") if len(apart) == 1 else ("share", "keep")
         names = plural(len(apart), "other name")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from paramtool.errors import LayoutError, UsageError, plural
-from paramtool.layouts.layout import Stored, stored
+from paramtool.layouts.layout import LayoutTensor, stored
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import Spec
 
@@ -136,7 +136,7 @@ def _apart(whole: Network, ats: Sequence[str]) -> list[Network]:
     ]
 
 
-def _tensors(one: Network, spec: Spec, count: int | None = None) -> list[Stored]:
+def _tensors(one: Network, spec: Spec, count: int | None = None) -> list[LayoutTensor]:
     """The tensors of a network in the layout of another, layer by layer; `count` is how many the single layers have."""
     found = stored(one.layout, one.form, spec, one.options)
     if count not in (None, len(found)):

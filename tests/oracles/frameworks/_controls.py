@@ -17,7 +17,7 @@ from _neutral_layouts import neutral_for
 from cases import HIDDEN, INPUT, Made, case_name, convert, generator_of, options_of, said, told
 
 from paramtool import layouts
-from paramtool.layouts.layout import Form, Layout, Tensor
+from paramtool.layouts.layout import Form, Layout, TensorRule
 from paramtool.layouts.own import register_layout
 from paramtool.layouts.spec import GATES, Cell, Spec
 
@@ -46,7 +46,9 @@ def networks(layout: Layout) -> dict[Spec, Form]:
     return {spec: found[spec] for spec in reversed(found) if spec.kind != "rnn"}
 
 
-def rewritten(layout: Layout, name: str, row: Callable[[Form, Tensor], Tensor], gates: Callable[[str], str]) -> Layout:
+def rewritten(
+    layout: Layout, name: str, row: Callable[[Form, TensorRule], TensorRule], gates: Callable[[str], str]
+) -> Layout:
     """The layout with each row and each order of gates changed, registered under another name."""
     forms = tuple(
         replace(form, gates=gates(form.gates), tensors=tuple(row(form, tensor) for tensor in form.tensors))
@@ -59,7 +61,7 @@ def exchanged(layout: Layout, kind: str, pair: str) -> Layout:
     """The layout with two gates of one kind of network in each other's places."""
     turned = str.maketrans(pair, pair[::-1])  # peepholes are left out: not every gate can have one
 
-    def row(form: Form, tensor: Tensor) -> Tensor:
+    def row(form: Form, tensor: TensorRule) -> TensorRule:
         if form.kind != kind:
             return tensor
         content = re.sub(r"\.([a-z]+)\[", lambda found: f".{found[1].translate(turned)}[", tensor.content)
@@ -77,7 +79,7 @@ def exchanged(layout: Layout, kind: str, pair: str) -> Layout:
 def without(layout: Layout, name: str, kind: str, text: str, instead: str = "") -> Layout:
     """The layout with a mark left out of the patterns of one kind of network."""
 
-    def row(form: Form, tensor: Tensor) -> Tensor:
+    def row(form: Form, tensor: TensorRule) -> TensorRule:
         return replace(tensor, content=tensor.content.replace(text, instead)) if form.kind == kind else tensor
 
     return rewritten(layout, name, row, lambda gates: gates)
@@ -115,7 +117,7 @@ def _haiku(layout: Layout) -> Iterator[Wrong]:
     yield Wrong("gru: update gate not turned over", gru, made.name, layout.name)
 
 
-def _without_signs(form: Form, tensor: Tensor) -> Tensor:
+def _without_signs(form: Form, tensor: TensorRule) -> TensorRule:
     if form.kind != "gru":
         return tensor
     return replace(tensor, content=re.sub(r"(^|\s)-", r"\1", tensor.content).replace("bW-bR", "bW+bR"))

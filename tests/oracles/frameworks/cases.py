@@ -151,7 +151,7 @@ def told(source: str, spec: Spec) -> str:
     """What the command must be told of a network: of torch's own file its activation, of others all."""
     if source == "torch":
         return f"activation={spec.activation}" if spec.activation else ""
-    return text(spec, [fact for fact in layouts.find(layouts.parse(source)[0]).must_say if spec.has(fact)])
+    return text(spec, [fact for fact in layouts.find(layouts.parse(source)[0]).required if spec.has(fact)])
 
 
 def generator_of(words: str) -> np.random.Generator:
