@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from paramtool.commands.guess import Guessed, guess
-from paramtool.guessing.candidates import Candidate
+from paramtool.guessing.candidates import Guess
 
 ROOT = Path(__file__).resolve().parents[1]
 TRUTH = ROOT / "fixtures" / "guess" / "truth.json"
@@ -51,12 +51,12 @@ class Row:
         return f"| {self.what} (`{self.file}`) | {self.framework} | {self.truth} | {self.verdict} |"
 
 
-def fits(one: Candidate, truth: dict[str, str]) -> bool:
+def fits(one: Guess, truth: dict[str, str]) -> bool:
     """Whether a candidate is the network that a file holds, by its layout or by one that reads the same from it."""
     return one.spec == truth["spec"] and truth["layout"] in (one.layout, *one.alike)
 
 
-def asks(one: Candidate, truth: dict[str, str]) -> bool:
+def asks(one: Guess, truth: dict[str, str]) -> bool:
     """Whether a candidate is the truth but for an option of the layout, which it asks for: `forget_bias=0`."""
     layout, _, option = truth["layout"].partition(":")
     asked = option and any(question.startswith(option.partition("=")[0]) for question in one.unshown)

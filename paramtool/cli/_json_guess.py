@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paramtool.commands.guess import Considered, Guessed
-    from paramtool.guessing.candidates import Candidate
+    from paramtool.guessing.candidates import Guess
 
 
 def guessed(found: Guessed, at: str | None) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def guessed(found: Guessed, at: str | None) -> dict[str, Any]:
     }
 
 
-def _place(place: Considered, candidates: tuple[Candidate, ...]) -> dict[str, Any]:
+def _place(place: Considered, candidates: tuple[Guess, ...]) -> dict[str, Any]:
     return {
         "at": place.at,
         "what": place.what,
@@ -33,7 +33,7 @@ def _place(place: Considered, candidates: tuple[Candidate, ...]) -> dict[str, An
     }
 
 
-def _candidate(one: Candidate) -> dict[str, Any]:
+def _candidate(one: Guess) -> dict[str, Any]:
     return {
         "layout": one.layout,
         "alike": list(one.alike),

@@ -11,11 +11,11 @@ MANY_ITEMS = 8
 """A row of plain values that is longer is only counted."""
 MAX_CHARACTERS = 80
 
-Line = tuple[str, str]
+ObjectLine = tuple[str, str]
 """The path of a value, joined by dots, and the value in a few words."""
 
 
-def outline(node: Node) -> Iterator[Line]:
+def outline(node: Node) -> Iterator[ObjectLine]:
     """Every plain value of a tree, in file order; tensors are listed elsewhere.
 
     >>> list(outline(Mapping("dict", (("epoch", Leaf(3)), ("state", Mapping("dict", ()))))))
@@ -25,7 +25,7 @@ def outline(node: Node) -> Iterator[Line]:
         yield from _lines(node, ())
 
 
-def _lines(node: Node, path: tuple[str, ...]) -> Iterator[Line]:
+def _lines(node: Node, path: tuple[str, ...]) -> Iterator[ObjectLine]:
     where = ".".join(path) or "(the value)"
     match node:
         case TensorRef():
@@ -46,7 +46,7 @@ def _lines(node: Node, path: tuple[str, ...]) -> Iterator[Line]:
             yield where, _value(node)
 
 
-def _mapping(kind: str, items: tuple[tuple[Key, Node], ...], path: tuple[str, ...]) -> Iterator[Line]:
+def _mapping(kind: str, items: tuple[tuple[Key, Node], ...], path: tuple[str, ...]) -> Iterator[ObjectLine]:
     for key, child in items:
         word = key.name if isinstance(key, TensorRef) else str(key)
         yield from _lines(child, (*path, word or "''"))

@@ -14,7 +14,7 @@ from paramtool.commands import guess as guess_command
 
 if TYPE_CHECKING:
     from paramtool.commands.guess import Considered, Guessed
-    from paramtool.guessing.candidates import Candidate
+    from paramtool.guessing.candidates import Guess
 
 MANY_ALIKE = 4
 """So many other layouts are named; --json lists all."""
@@ -80,7 +80,7 @@ def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
     yield from (("next", line) for line in found.commands)
 
 
-def _place(place: Considered, candidates: tuple[Candidate, ...], found: Guessed) -> Iterator[_render.Row]:
+def _place(place: Considered, candidates: tuple[Guess, ...], found: Guessed) -> Iterator[_render.Row]:
     fits = plural(place.fits, "network fits", "networks fit")
     if place.fits > place.listed:
         fits += f", {place.listed} listed: --limit lists more"
@@ -93,7 +93,7 @@ def _place(place: Considered, candidates: tuple[Candidate, ...], found: Guessed)
         yield ("then", place.at or "(top)", _then(place, candidates, found.path))
 
 
-def _then(place: Considered, candidates: tuple[Candidate, ...], path: str) -> str:
+def _then(place: Considered, candidates: tuple[Guess, ...], path: str) -> str:
     """What to do with the fact that decides."""
     at = f"--at{'=' if place.at.startswith('-') else ' '}{quoted(place.at)}"
     if any(one.cell for one in candidates):

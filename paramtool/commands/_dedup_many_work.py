@@ -30,7 +30,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, Target, check
 from paramtool.passes.dedup import many as family_pass
 from paramtool.passes.dedup import plan as dedup_pass
-from paramtool.passes.dedup.many import Held, Part, Unit
+from paramtool.passes.dedup.many import Held, Unit, UnitGroup
 
 T = TypeVar("T", Held, Unit)
 LINKED_NAME = LINKED_PREFIX + "{:05d}.safetensors"
@@ -71,7 +71,7 @@ class Input:
 class PlannedShard:
     """A file of tensors: written into the folder of its first user, linked into the others."""
 
-    part: Part
+    part: UnitGroup
     file: OutputFile
     targets: tuple[Target, ...]
     names: Mapping[int, str]
@@ -79,13 +79,13 @@ class PlannedShard:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ManyWork:
     """Everything that writing a family needs."""
 
     inputs: Sequence[Input]
     sources: Sequence[Source]
     plans: Sequence[Plan]
-    parts: Sequence[Part]
+    parts: Sequence[UnitGroup]
     shards: Sequence[PlannedShard]
     indexes: Sequence[tuple[OutputFile, ...]]
     """Of each input: its index, last, and its record where that stands in a file of its own."""
@@ -196,7 +196,7 @@ def check_brought(one: Input, target: str) -> None:
 
 def planned(
     inputs: Sequence[Input], sources: Sequence[Source], options: Options, share_renamed: bool, progress: Progress
-) -> Work:
+) -> ManyWork:
     """Compare the inputs and plan their folders; reads samples, and the whole of what these leave open."""
     plans = [_plan(one.checkpoint, one.graph) for one in inputs]
     held = [one for k, plan in enumerate(plans) for one in inputs[k].held(k, plan, options.across_roles)]
@@ -209,7 +209,7 @@ def planned(
         units, linked, plans = _renamed(inputs, units, equal)
     parts = family_pass.parts(units)
     shards = _shards(inputs, parts, options)
-    return Work(
+    return ManyWork(
         inputs=inputs,
         sources=sources,
         plans=plans,
@@ -264,7 +264,7 @@ def _renamed(
     return found.units, linked, plans
 
 
-def _shards(inputs: Sequence[Input], parts: Iterable[Part], options: Options) -> list[PlannedShard]:
+def _shards(inputs: Sequence[Input], parts: Iterable[UnitGroup], options: Options) -> list[PlannedShard]:
     """The files of every part, with their names in each folder."""
     cut = [
         (part, targets)

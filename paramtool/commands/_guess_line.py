@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, ParamtoolError
-from paramtool.guessing.candidates import Candidate
+from paramtool.guessing.candidates import Guess
 from paramtool.layouts.spec import parse
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.passes.rnn import convert as relayout_pass
-from paramtool.passes.rnn.find import Wanted, find
+from paramtool.passes.rnn.find import NetworkRequest, find
 
 if TYPE_CHECKING:
     from paramtool.commands.progress import Path
@@ -23,7 +23,7 @@ TARGETS = (None, "onnx")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class UnfuseCall:
     """A call of `paramtool unfuse` that gives some networks, and no others."""
 
     source: str | None
@@ -45,7 +45,7 @@ class Line:
 class Tried:
     """What came of trying: lines that work, and why there is none for a network."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[UnfuseCall, ...]
     refused: dict[str, str]
     """{module: why}."""
 
@@ -63,7 +63,7 @@ class Tries:
     allow_class: Sequence[str] = ()
     allow_unknown: bool = False
 
-    def all(self, found: Sequence[Candidate]) -> Tried:
+    def all(self, found: Sequence[Guess]) -> Tried:
         """The fewest lines that give all of these networks."""
         if not found:
             return Tried((), {})
@@ -72,17 +72,17 @@ class Tries:
             return Tried((line,), {})
         alone = [(one, *self.one([one])) for one in found]
         refused = {one.at: why for one, line, why in alone if line is None}
-        groups: dict[tuple[str, str | None], list[tuple[Candidate, Line]]] = {}
+        groups: dict[tuple[str, str | None], list[tuple[Guess, UnfuseCall]]] = {}
         for one, line, _ in alone:
             if line:
                 groups.setdefault((one.layout, line.target), []).append((one, line))
-        lines: list[Line] = []
+        lines: list[UnfuseCall] = []
         for group in groups.values():
             together, _ = self.one([one for one, _ in group])
             lines += [together] if together else [line for _, line in group]
         return Tried(tuple(lines), refused)
 
-    def one(self, found: Sequence[Candidate]) -> tuple[Line | None, str]:
+    def one(self, found: Sequence[Guess]) -> tuple[UnfuseCall | None, str]:
         """A line that gives just these networks, the shortest; else what the last one was refused with."""
         why = ""
         for line in self._lines(found):
@@ -94,7 +94,7 @@ class Tries:
                 return line, ""
         return None, why
 
-    def _lines(self, found: Sequence[Candidate]) -> Iterator[Line]:
+    def _lines(self, found: Sequence[Guess]) -> Iterator[UnfuseCall]:
         names = list(dict.fromkeys(one.layout for one in found))
         family = names[0].split(".")[0]
         sources: list[str | None] = [*names] if len(names) == 1 else []
@@ -105,14 +105,14 @@ class Tries:
         whole = found[0].spec if len(found) == 1 else ""
         for target in TARGETS:
             for source in [None, *sources] if said else [*sources, None]:
-                yield Line(source, target, (), self.spec)
-                yield Line(source, target, ats, self.spec)
+                yield UnfuseCall(source, target, (), self.spec)
+                yield UnfuseCall(source, target, ats, self.spec)
             for source in sources if whole else ():
-                yield Line(source, target, ats, whole)
+                yield UnfuseCall(source, target, ats, whole)
 
-    def _prove(self, line: Line, found: Sequence[Candidate]) -> None:
+    def _prove(self, line: UnfuseCall, found: Sequence[Guess]) -> None:
         """LayoutError or another error where the line does not give these networks, or cannot be carried out."""
-        got = find(self.checkpoint, Wanted(line.source, parse(line.spec), line.at, described=True))
+        got = find(self.checkpoint, NetworkRequest(line.source, parse(line.spec), line.at, described=True))
         wanted = {frozenset(one.tensors.values()): one for one in found}
         for one in got:
             network = one.network
@@ -131,7 +131,7 @@ class Tries:
         if self.values:
             self._carry_out(line)
 
-    def _carry_out(self, line: Line) -> None:
+    def _carry_out(self, line: UnfuseCall) -> None:
         """All but the writing."""
         from paramtool.commands.relayout import relayout
 

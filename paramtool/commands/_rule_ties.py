@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Tie:
+class MissingTie:
     """What a config says of the tie of two names, of which the file lacks at least one."""
 
     found: Inspection
@@ -28,7 +28,7 @@ class Tie:
     """Why the config cannot be read."""
 
     @classmethod
-    def of(cls, found: Inspection, a: str, b: str) -> Tie:
+    def of(cls, found: Inspection, a: str, b: str) -> MissingTie:
         """By the config that was given, or else the one in the folder or beside the file."""
         from paramtool.commands import config_ties
         from paramtool.passes.config_ties import table as declared
@@ -100,6 +100,6 @@ def is_one_tensor(found: Inspection, a: str, b: str) -> bool:
 
 def elsewhere(found: Inspection, name: str) -> str:
     """To which name that the file has a config ties one that it lacks, if to any."""
-    tie = Tie.of(found, name, name)
+    tie = MissingTie.of(found, name, name)
     others = [other for other in tie.present if other != name] if tie.declared else []
     return f"; {tie.because} ties it to {quoted(others[0])}, which is there" if others else ""

@@ -12,7 +12,7 @@ from shlex import quote
 from typing import Any
 
 from paramtool.commands import config_ties
-from paramtool.commands._dedup_many_work import Input, Work, brought, check_brought, planned
+from paramtool.commands._dedup_many_work import Input, ManyWork, brought, check_brought, planned
 from paramtool.commands.dedup import Options
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.sidecars import unseen_warnings
@@ -41,7 +41,7 @@ OPEN_FILES = 192
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class FamilyMember:
     """One input of a family, and its folder."""
 
     input: str
@@ -80,7 +80,7 @@ class Family:
     """What `dedup` of several checkpoints did, or would do."""
 
     output: str
-    members: tuple[Member, ...]
+    members: tuple[FamilyMember, ...]
     shards: tuple[Shard, ...]
     nbytes_before: int
     nbytes_after: int
@@ -296,7 +296,7 @@ def _nbytes_before(one: Input) -> int:
     return sum(file.nbytes for file in sizes)
 
 
-def _member(work: Work, number: int, target: str, options: Options, lost: tuple[str, ...]) -> Member:
+def _member(work: ManyWork, number: int, target: str, options: Options, lost: tuple[str, ...]) -> FamilyMember:
     one, plan = work.inputs[number], work.plans[number]
     count = len(work.inputs)
     users = {part: len(part.using) for part in work.parts if number in part.using}
@@ -306,7 +306,7 @@ def _member(work: Work, number: int, target: str, options: Options, lost: tuple[
     only = options.only if one.taken is not one.whole else None
     others = brought(one, target)
     came = (f"{one.folder}/{name}" for name in others.files)
-    return Member(
+    return FamilyMember(
         input=one.path,
         folder=os.path.join(target, one.folder),
         names=len(plan.order),

@@ -30,7 +30,7 @@ from paramtool.model.view import View
 from paramtool.passes import renaming, select, suggest
 from paramtool.passes.config_ties.patterns import tied_advice
 from paramtool.passes.dedup import plan as dedup_pass
-from paramtool.passes.renaming import Rule
+from paramtool.passes.renaming import RenamingRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class ExportOptions(WriteOptions):
     """The section of `like` whose names are wanted."""
     prefix: str = ""
     """The names that begin so, without it."""
-    rename: Sequence[str | Rule] = ()
+    rename: Sequence[str | RenamingRule] = ()
     """Rules such as `*.gamma=*.weight`, applied in this order."""
     ties: Mapping[str, str] = field(default_factory=dict)
     """{wanted name: the first of the names that are one tensor}: one that the file lacks is written from another."""
@@ -165,7 +165,7 @@ def _prepared(
 ) -> tuple[Exported, Work]:
     """The report of what will be written, and the work; `wanted` is None for all names."""
     whole = found.checkpoint
-    rules = [rule if isinstance(rule, Rule) else renaming.parse(rule) for rule in options.rename]
+    rules = [rule if isinstance(rule, RenamingRule) else renaming.parse(rule) for rule in options.rename]
     only = options.only
     if only is None and wanted is not None and not options.prefix and not rules:
         only = select.section_for(whole, wanted)

@@ -14,7 +14,7 @@ from paramtool.commands._guess_line import Tries
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.errors import LayoutError, UsageError
 from paramtool.guessing import decide, vectors
-from paramtool.guessing.candidates import Candidate, flat, spec_of
+from paramtool.guessing.candidates import Guess, flat, spec_of
 from paramtool.guessing.cells import as_toml
 from paramtool.guessing.names import by_names
 from paramtool.guessing.sets import by_shapes
@@ -31,7 +31,7 @@ from paramtool.passes.rnn import beside
 if TYPE_CHECKING:
     from paramtool.commands.progress import Advance
     from paramtool.engine.read.source import Source
-    from paramtool.guessing.values import Region, Sketch, Survey
+    from paramtool.guessing.values import CandidateRegion, Sketch, Survey
 
 SAID = 100.0
 """The score of what the file says."""
@@ -69,14 +69,14 @@ class Guessed:
 
     path: str
     checkpoint: Checkpoint
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Guess, ...]
     """Place by place, the best first."""
     considered: tuple[Considered, ...]
     """In the order of the candidates."""
     commands: tuple[str, ...] = ()
     """Lines to type for the places where nothing is left to decide: one for all, where one can."""
 
-    def places(self) -> Iterator[tuple[Considered, tuple[Candidate, ...]]]:
+    def places(self) -> Iterator[tuple[Considered, tuple[Guess, ...]]]:
         """Each place with its candidates."""
         start = 0
         for place in self.considered:
@@ -131,7 +131,7 @@ def guess(
     return Guessed(os.fspath(path), checkpoint, tuple(kept), tuple(considered), lines)
 
 
-def _decide(found: Sequence[Candidate], format: str) -> tuple[str, ...]:
+def _decide(found: Sequence[Guess], format: str) -> tuple[str, ...]:
     """What would decide which network a place is; nothing where one candidate is left that assumes nothing."""
     facts = decide.deciding(found)
     if found:
@@ -142,7 +142,7 @@ def _decide(found: Sequence[Candidate], format: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(facts))
 
 
-def _refused(place: Considered, found: Sequence[Candidate], refused: Mapping[str, str]) -> Considered:
+def _refused(place: Considered, found: Sequence[Guess], refused: Mapping[str, str]) -> Considered:
     """A place that no line gives says why."""
     if place.decide or not found or found[0].at not in refused:
         return place
@@ -162,7 +162,7 @@ def _computed(checkpoint: Checkpoint, at: str | None) -> Iterator[Considered]:
             yield Considered(module, "module", tuple(names), 0, 0, False, (text,), is_refused=True)
 
 
-Places = list[tuple[Considered, list[Candidate]]]
+Places = list[tuple[Considered, list[Guess]]]
 
 
 def _places(checkpoint: Checkpoint, at: str | None, facts: Facts) -> Places:
@@ -179,7 +179,7 @@ def _places(checkpoint: Checkpoint, at: str | None, facts: Facts) -> Places:
     said = [_said(module, everything, facts) for module in modules]
     found = said + by_names(_without(shapes, said, views), asked, at_home, facts)
     found += by_shapes(_without(shapes, found, views), asked)
-    places: dict[tuple[str, ...], list[Candidate]] = {}
+    places: dict[tuple[str, ...], list[Guess]] = {}
     for one in decide.narrowed(found, facts):
         places.setdefault((one.at, *sorted(one.tensors.values())), []).append(one)
     made = [(Considered(key[0], "module", key[1:], len(ones), 0, False), ones) for key, ones in places.items()]
@@ -220,7 +220,7 @@ def _views(checkpoint: Checkpoint, at: str | None) -> dict[str, View]:
 
 
 def _without(
-    shapes: vectors.Shapes, found: Sequence[Candidate], views: dict[str, View]
+    shapes: vectors.Shapes, found: Sequence[Guess], views: dict[str, View]
 ) -> dict[str, tuple[int, ...]]:  # fmt: skip
     """The tensors that belong to no candidate yet, by name or as another name of the same window."""
     names = {name for one in found for name in one.tensors.values()}
@@ -228,14 +228,14 @@ def _without(
     return {name: shape for name, shape in shapes.items() if name not in names and views[name] not in windows}
 
 
-def _other_orders(one: Candidate, homes: Sequence[str]) -> tuple[str, ...]:
+def _other_orders(one: Guess, homes: Sequence[str]) -> tuple[str, ...]:
     """Whose order of gates a vector of cuDNN's length could have, where the file may be of any library."""
     if homes or not one.layout.startswith("cudnn") or spec_of(one.spec).kind == "rnn" or one.layout.endswith("input"):
         return ()
     return ("i f g o and r z n (cudnn) or i f o g and z r n (miopen): whose GPU wrote the vector says which",)
 
 
-def _said(module: Module, shapes: vectors.Shapes, facts: Facts) -> Candidate:
+def _said(module: Module, shapes: vectors.Shapes, facts: Facts) -> Guess:
     """What the file says of a network, with what its shapes add."""
     by_shape = module.source == "names and shapes"
     reasons = [f"from {module.source or 'the record in the file'}: {module.spec or module.layout}"]
@@ -253,7 +253,7 @@ def _said(module: Module, shapes: vectors.Shapes, facts: Facts) -> Candidate:
             unshown.append(decide.unshown(" or ".join(module.unsure), f'--spec "{fact}=..."'))
     except (LayoutError, UsageError) as error:
         reasons.append(f"it cannot be read as it stands: {error}")
-    return Candidate(
+    return Guess(
         at=module.at,
         layout=module.layout,
         spec=spec,
@@ -295,7 +295,7 @@ def _ranked(checkpoint: Checkpoint, places: Places, values: bool, progress: Prog
     return [(place, sorted(found, key=lambda one: -one.score)) for place, found in ranked]
 
 
-def _judged(found: list[Candidate], views: dict[str, View], source: Source, advance: Advance) -> list[Candidate]:
+def _judged(found: list[Guess], views: dict[str, View], source: Source, advance: Advance) -> list[Guess]:
     """The candidates with what the values add to their scores; how sure they are stays as it is."""
     from paramtool.guessing.values import judge, survey
 
@@ -315,7 +315,7 @@ def _judged(found: list[Candidate], views: dict[str, View], source: Source, adva
     return judged + first[MAX_LOOK:]
 
 
-def _sketch(one: Candidate) -> Sketch:
+def _sketch(one: Guess) -> Sketch:
     """Where a candidate has its parts."""
     from paramtool.guessing.values import Sketch
 
@@ -328,9 +328,9 @@ def _sketch(one: Candidate) -> Sketch:
     return Sketch(spec.hidden, tuple(r for tensor in tensors for r in _regions(tensor, one.tensors[tensor.name])))
 
 
-def _regions(tensor: LayoutTensor, name: str) -> Iterator[Region]:
+def _regions(tensor: LayoutTensor, name: str) -> Iterator[CandidateRegion]:
     """The parts of one tensor: block by block of a vector, as a whole otherwise."""
-    from paramtool.guessing.values import Region
+    from paramtool.guessing.values import CandidateRegion
 
     if sum(size > 1 for size in tensor.shape) > 1:
         kinds = {kind for piece in tensor.pieces for kind in piece.block.kinds}
@@ -338,7 +338,7 @@ def _regions(tensor: LayoutTensor, name: str) -> Iterator[Region]:
         for length in tensor.shape:
             size *= length
         if len(kinds) == 1 or kinds <= {"bW", "bR"}:
-            yield Region(name, 0, size, _kind(kinds))
+            yield CandidateRegion(name, 0, size, _kind(kinds))
         return
     for piece in tensor.pieces:
         size = 1
@@ -347,13 +347,13 @@ def _regions(tensor: LayoutTensor, name: str) -> Iterator[Region]:
         cell = int(piece.binding.get("layer", 0)) * tensor.spec.directions + int(piece.binding.get("dir", 0))
         kinds = set(piece.block.kinds)
         if not kinds & set(tensor.spec.kinds()):
-            yield Region(name, piece.start, piece.start + size, "room", cell)
+            yield CandidateRegion(name, piece.start, piece.start + size, "room", cell)
             continue
         gates = (piece.block.gates or tensor.form.gates) if kinds <= {"bW", "bR"} else " "
         each = size // len(gates)
         for k, gate in enumerate(gates):
             start = piece.start + k * each
-            yield Region(name, start, start + each, _kind(kinds), cell, gate.strip())
+            yield CandidateRegion(name, start, start + each, _kind(kinds), cell, gate.strip())
 
 
 def _kind(kinds: set[str]) -> str:

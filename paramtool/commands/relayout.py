@@ -42,11 +42,11 @@ from paramtool.passes import select
 from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn import stacking
 from paramtool.passes.rnn.convert import Converted
-from paramtool.passes.rnn.find import Found, Wanted, find
+from paramtool.passes.rnn.find import Found, NetworkRequest, find
 from paramtool.passes.rnn.rewrite import together
 
 if TYPE_CHECKING:
-    from paramtool.guessing.candidates import Candidate
+    from paramtool.guessing.candidates import Guess
 
 DEFAULT = "torch"
 """What is written where nobody says another layout."""
@@ -287,7 +287,7 @@ def _unsure(checkpoint: Checkpoint, name: str, facts: Facts, source: str | None)
     return LayoutError(listed(head, lines, len(likely) - len(lines)), _look_closer(where))
 
 
-def _words(one: Candidate) -> str:
+def _words(one: Guess) -> str:
     """What to type for a candidate; the layout only where its options have to be said."""
     return f'{f"--layout {one.layout} " if ":" in one.layout else ""}--spec "{one.spec}"'
 
@@ -324,8 +324,8 @@ IGNORED = 8
 """So many ignored names are written out."""
 
 
-def _wanted(options: RelayoutOptions) -> Wanted:
-    return Wanted(options.source, parse(options.spec), options.at, options.described, options.ignore)
+def _wanted(options: RelayoutOptions) -> NetworkRequest:
+    return NetworkRequest(options.source, parse(options.spec), options.at, options.described, options.ignore)
 
 
 def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> Converted:

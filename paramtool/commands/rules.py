@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from paramtool.commands._rule_names import MAX_QUOTED, absent, advice, quoted
-from paramtool.commands._rule_ties import Tie, alias_sets, elsewhere, is_one_tensor
+from paramtool.commands._rule_ties import MissingTie, alias_sets, elsewhere, is_one_tensor
 from paramtool.commands.sizes import parse_size, size
 from paramtool.errors import UsageError
 from paramtool.model.dtype import DTYPES
@@ -185,7 +185,7 @@ def _untied(found: Inspection, names: tuple[str, str]) -> Iterator[str]:
     a, b = names
     entries = found.checkpoint.entries
     if lacking := [name for name in names if name not in entries and name not in found.graph.names]:
-        tie = Tie.of(found, a, b)
+        tie = MissingTie.of(found, a, b)
         if not tie.holds:
             more = f"{tie.against or elsewhere(found, lacking[0])}{advice(found, lacking)}"
             yield f"{absent(found, lacking[0])}, so it is tied to nothing{more}"
@@ -202,7 +202,7 @@ def _untied(found: Inspection, names: tuple[str, str]) -> Iterator[str]:
 def _by_config(found: Inspection, names: tuple[str, str]) -> Iterator[str]:
     """What a rule about a tie assumes of names that the file lacks."""
     lacking = [name for name in names if name not in found.checkpoint.entries and name not in found.graph.names]
-    if lacking and (tie := Tie.of(found, *names)).holds:
+    if lacking and (tie := MissingTie.of(found, *names)).holds:
         lacks = " and ".join(map(quoted, dict.fromkeys(lacking)))
         yield f"the file lacks {lacks}, which a model finds by {tie.because}: {quoted(tie.present[0])} is there"
 

@@ -16,7 +16,7 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.inflating import limiting
 from paramtool.passes import select
 from paramtool.passes.compat.check import Apart, Verdict, judge
-from paramtool.passes.compat.constraints import Question
+from paramtool.passes.compat.constraints import TieQuestion
 from paramtool.passes.compat.wanted import Wanted
 
 
@@ -77,7 +77,7 @@ def variants(
     return tuple(found)
 
 
-Judged = tuple[Variant, Checkpoint, tuple[Question, ...]]
+Judged = tuple[Variant, Checkpoint, tuple[TieQuestion, ...]]
 AS_SAVED = (
     "its names are those that save_pretrained writes: from_pretrained and load_model turn them into the model's own"
 )
@@ -103,7 +103,9 @@ def _judged(whole: Checkpoint, asked: Asked, wanted: Mapping[str, Wanted], only:
     return Variant(**facts, against=asked.against, kind=asked.kind, section=section), part, questions
 
 
-def answered(source: Source, questions: Sequence[Question], advance: Advance = lambda nbytes: None) -> Iterator[Apart]:
+def answered(
+    source: Source, questions: Sequence[TieQuestion], advance: Advance = lambda nbytes: None
+) -> Iterator[Apart]:
     """The questions that bytes answer with no, each with the largest difference."""
     for question in questions:
         if not agree(source, question.found, question.places):

@@ -24,7 +24,7 @@ from paramtool.commands.progress import Path, Progress, silent
 from paramtool.engine.write.places import check_apart, check_place
 from paramtool.errors import UsageError
 from paramtool.formats.folder import weight_sets
-from paramtool.formats.folder.weight_names import Copy, Weights, of_file
+from paramtool.formats.folder.weight_names import Weights, WeightsCopy, of_file
 from paramtool.model.checkpoint import Ordered
 
 Prepare = Callable[[str, Weights, Destination], tuple[R, Work]]
@@ -90,7 +90,7 @@ def opened_each(folder: Path, progress: Progress, allowing: Allowing) -> dict[st
     return _settled(found, progress)
 
 
-def _different(found: Weights, progress: Progress) -> list[tuple[Copy, str]]:
+def _different(found: Weights, progress: Progress) -> list[tuple[WeightsCopy, str]]:
     """Copies that turn out to be none, each with a name that has other bytes."""
     different = []
     for copy in found.copies:
@@ -100,7 +100,7 @@ def _different(found: Weights, progress: Progress) -> list[tuple[Copy, str]]:
     return different
 
 
-def _first_difference(found: Weights, copy: Copy, advance: Callable[[int], None]) -> str:
+def _first_difference(found: Weights, copy: WeightsCopy, advance: Callable[[int], None]) -> str:
     from paramtool.engine.compare.digest import same_bytes
     from paramtool.engine.read.source import Source
 

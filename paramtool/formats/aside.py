@@ -31,7 +31,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from paramtool.errors import FormatError, plural
 
-Work = Callable[..., Iterable[bytes]]
+WorkerTask = Callable[..., Iterable[bytes]]
 """Does the work on an open file with the arguments of a question; ValueError and OSError say what is wrong with it."""
 FRAME = struct.Struct("<cQ")
 LENGTH = struct.Struct("<Q")
@@ -50,7 +50,7 @@ PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WorkerLimits:
     """What a worker may take: time of its own on a processor, whatever else the machine does, and memory."""
 
     cpu_seconds: int
@@ -67,7 +67,7 @@ class Question:
     function: str
     arguments: dict[str, Any]
     """As JSON has them."""
-    limits: Limits
+    limits: WorkerLimits
     refusal: str = "cannot be read"
     """What is said of the file before the worker's reason."""
 
@@ -99,7 +99,7 @@ HINT = "fetch the file again; it is damaged, or was made to do this"
 
 
 def _here(file: BinaryIO, where: str, question: Question) -> Iterator[bytes]:
-    work: Work = getattr(import_module(question.module), question.function)
+    work: WorkerTask = getattr(import_module(question.module), question.function)
     try:
         yield from work(file, **question.arguments)
     except REFUSALS as error:
@@ -151,7 +151,7 @@ def _piece(channel: socket.socket, nbytes: int) -> bytes:
         return b""
 
 
-def _cause(status: int, limits: Limits) -> str:
+def _cause(status: int, limits: WorkerLimits) -> str:
     """Why a worker ended without an answer, in words; `status` is as `waitpid` has it."""
     code = os.waitstatus_to_exitcode(status)
     if code == -signal.SIGXCPU:
@@ -294,7 +294,7 @@ def _work(works: Any, number: int, answer: int) -> NoReturn:
         channel = socket.socket(fileno=answer)
         (nbytes,) = LENGTH.unpack(_exactly(channel, LENGTH.size))
         function, arguments, cpu_seconds, memory_nbytes = json.loads(_exactly(channel, nbytes))
-        work: Work = getattr(works, function)
+        work: WorkerTask = getattr(works, function)
         with open(number, "rb") as file:
             _limit(cpu_seconds, memory_nbytes)
             try:

@@ -48,7 +48,7 @@ STORAGES = re.compile(r"[^/]*/(data|constants)/[^/]*|[^/]*/\.data/.*|[^/]*/(vers
 
 
 @dataclass
-class Work:
+class ScanBudget:
     """What may still be done for one file: bytes of pickles that are run, and bytes that are inflated.
 
     A damaged archive may say that all of its members are one, and every byte of it may be a pickle's first.
@@ -59,7 +59,7 @@ class Work:
     """Whether that was enough so far."""
 
     @classmethod
-    def of(cls, nbytes: int) -> Work:
+    def of(cls, nbytes: int) -> ScanBudget:
         """For a file of so many bytes."""
         return cls(max(MIN_WORK_NBYTES, WORK_PER_BYTE * nbytes))
 
@@ -110,7 +110,7 @@ def _looked_through(file: BinaryIO, source: SourceFile) -> Scanned:
         except ParamtoolError:
             members = ()
         names = [member for member in members if not STORAGES.fullmatch(member.name)]
-        work = Work.of(source.nbytes)
+        work = ScanBudget.of(source.nbytes)
         if members:
             found = _merged(tuple(one for member in names for one in scan_member(file, member, path, work)))
             return Scanned(found, False, work.ended)
@@ -119,12 +119,12 @@ def _looked_through(file: BinaryIO, source: SourceFile) -> Scanned:
 
 def scan_bytes(data: Buffer) -> Scanned:
     """What the bytes of a file ask for, whatever they are."""
-    work = Work.of(len(data))
+    work = ScanBudget.of(len(data))
     found = _scanned(data, MAX_DEPTH, work)
     return found._replace(ended=found.ended and work.ended)
 
 
-def scan_member(file: BinaryIO, member: zip_directory.Member, path: str, work: Work) -> tuple[Unknown, ...]:
+def scan_member(file: BinaryIO, member: zip_directory.Member, path: str, work: ScanBudget) -> tuple[Unknown, ...]:
     """What a member of a sound archive asks for; nothing where it cannot be read, or not within what may be done."""
     if member.method != zip_directory.STORED:
         work.spend(member.nbytes)
@@ -137,7 +137,7 @@ def scan_member(file: BinaryIO, member: zip_directory.Member, path: str, work: W
     return _scanned(data, MAX_DEPTH - 1, work).unknown
 
 
-def _scanned(data: Buffer, depth: int, work: Work) -> Scanned:
+def _scanned(data: Buffer, depth: int, work: ScanBudget) -> Scanned:
     """What some bytes ask for."""
     if not depth or not len(data):
         return NOTHING
@@ -162,7 +162,7 @@ def _merged(found: tuple[Unknown, ...]) -> tuple[Unknown, ...]:
 # --- pickles ------------------------------------------------------------------------------------------------------
 
 
-def _pickles(data: Buffer, at: int, depth: int, work: Work) -> Scanned:
+def _pickles(data: Buffer, at: int, depth: int, work: ScanBudget) -> Scanned:
     """What the pickles ask for that stand one behind the other."""
     found: list[Unknown] = []
     first = stop = -1
@@ -202,7 +202,7 @@ def _persistent(pid: object) -> object:
     return Instance("persistent", (), False)
 
 
-def _held(inner: list[Unknown], depth: int, work: Work) -> Mapping[str, Callable[..., object]]:
+def _held(inner: list[Unknown], depth: int, work: ScanBudget) -> Mapping[str, Callable[..., object]]:
     """What is known makes objects that only hold; bytes that torch pickles inside a pickle are looked through.
 
     A storage that `pickle.dump` writes is `torch.storage._load_from_bytes(b)`, which loads `b` (torch/storage.py).
@@ -231,7 +231,7 @@ _HELD = {path: _hold(path) for path in CONSTRUCTORS}
 # --- archives that nothing else reads -----------------------------------------------------------------------------
 
 
-def _walked_zip(data: Buffer, depth: int, work: Work) -> Iterator[Unknown]:
+def _walked_zip(data: Buffer, depth: int, work: ScanBudget) -> Iterator[Unknown]:
     """The members of a zip archive by their local headers, whatever its directory says."""
     at = -1
     for _ in range(MAX_HEADERS):
@@ -252,7 +252,7 @@ def _walked_zip(data: Buffer, depth: int, work: Work) -> Iterator[Unknown]:
             yield from _pickles(data, start, depth, work).unknown
 
 
-def _walked_tar(data: Buffer, depth: int, work: Work) -> Iterator[Unknown]:
+def _walked_tar(data: Buffer, depth: int, work: ScanBudget) -> Iterator[Unknown]:
     """The members of a tar archive: a header of 512 bytes with the size in octal, then the bytes (POSIX ustar)."""
     at = 0
     for _ in range(MAX_HEADERS):
@@ -266,7 +266,7 @@ def _walked_tar(data: Buffer, depth: int, work: Work) -> Iterator[Unknown]:
         at = start + (nbytes + 511) // 512 * 512
 
 
-def _expanded(data: Buffer, head: bytes, work: Work) -> bytes:
+def _expanded(data: Buffer, head: bytes, work: ScanBudget) -> bytes:
     """The first bytes of what a compressed file expands to; none where it is not one."""
     if head.startswith(b"\x1f\x8b"):
         return _inflated(data, 0, 31, work)
@@ -283,7 +283,7 @@ def _expanded(data: Buffer, head: bytes, work: Work) -> bytes:
     return b""
 
 
-def _inflated(data: Buffer, start: int, wbits: int, work: Work) -> bytes:
+def _inflated(data: Buffer, start: int, wbits: int, work: ScanBudget) -> bytes:
     """Deflated bytes, up to the limit; none where they are damaged from the start."""
     machine = zlib.decompressobj(wbits)
     made = bytearray()
@@ -300,7 +300,7 @@ def _inflated(data: Buffer, start: int, wbits: int, work: Work) -> bytes:
     return bytes(made)
 
 
-def _through(machine: Any, data: Buffer, work: Work) -> bytes:
+def _through(machine: Any, data: Buffer, work: ScanBudget) -> bytes:
     made = bytearray()
     at = 0
     try:

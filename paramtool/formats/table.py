@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.errors import UsageError
-from paramtool.formats import sniff as _sniff
+from paramtool.formats import sniff as sniffers
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -29,7 +29,7 @@ GROUP = "paramtool.formats"
 """The entry points by which other packages add formats."""
 
 
-class Form(NamedTuple):
+class FormatForm(NamedTuple):
     """A variant of a format: a row of the table in docs/formats.md.  The fields are Markdown."""
 
     title: str
@@ -49,7 +49,7 @@ class Format(NamedTuple):
     sniff: Sniffer
     suffixes: tuple[str, ...]
     """How the names of its files end; content decides what a file is, but a folder is searched by names."""
-    forms: tuple[Form, ...]
+    forms: tuple[FormatForm, ...]
     module: str
     """The module with `read(path: str) -> Checkpoint`, imported when such a file is met."""
     written: tuple[str, ...] = ()
@@ -79,67 +79,73 @@ class Format(NamedTuple):
 FORMATS = (
     Format(
         "torch",
-        _sniff.is_torch,
+        sniffers.is_torch,
         (".bin", ".pt", ".pth", ".ckpt"),
         (
-            Form("torch zip (torch 1.6 and later)", "`PK`, one folder with `data.pkl`", "yes: storage keys",
+            FormatForm("torch zip (torch 1.6 and later)", "`PK`, one folder with `data.pkl`", "yes: storage keys",
                  written="yes: `.pt`, `.pth`, `.bin`, `.ckpt`"),
-            Form("torch stacked pickles (0.1.10 to 1.5, and `_use_new_zipfile_serialization=False`)",
+            FormatForm("torch stacked pickles (0.1.10 to 1.5, and `_use_new_zipfile_serialization=False`)",
                  "the pickled magic number", "yes: storage keys and views"),
-            Form("torch tar (0.1.1 to 0.1.9)", "`ustar`, members `pickle`, `storages`, `tensors`", "yes"),
-            Form("TorchScript zip", "`constants.pkl`", "yes", "its tensors"),
+            FormatForm("torch tar (0.1.1 to 0.1.9)", "`ustar`, members `pickle`, `storages`, `tensors`", "yes"),
+            FormatForm("TorchScript zip", "`constants.pkl`", "yes", "its tensors"),
         ),
         "paramtool.formats.torch.read",
         (".pt", ".pth", ".bin", ".ckpt"),
     ),
     Format(
         "safetensors",
-        _sniff.is_safetensors,
+        sniffers.is_safetensors,
         (".safetensors",),
-        (Form("safetensors", "a header length, then `{`", "no: by the [alias record](alias-record.md)",
+        (FormatForm("safetensors", "a header length, then `{`", "no: by the [alias record](alias-record.md)",
               written="yes"),),
         "paramtool.formats.safetensors.read",
         (".safetensors",),
     ),
     Format(
         "mxnet",
-        _sniff.is_mxnet,
+        sniffers.is_mxnet,
         (".params",),
-        (Form("MXNet `.params` (all versions of its arrays)", "the list's magic number `0x112`", "no"),),
+        (FormatForm("MXNet `.params` (all versions of its arrays)", "the list's magic number `0x112`", "no"),),
         "paramtool.formats.mxnet.params",
     ),
     Format(
         "npz",
-        _sniff.is_npz,
+        sniffers.is_npz,
         (".npz", ".npy", ".params"),
-        (Form("`.npz`, `.npy`, and the `.params` of MXNet 2", "`\\x93NUMPY`; `PK` and a first member `*.npy`", "no"),),
+        (
+            FormatForm("`.npz`, `.npy`, and the `.params` of MXNet 2", "`\\x93NUMPY`; `PK` and a first member `*.npy`",
+                       "no"),
+        ),
         "paramtool.formats.numpy.npz",
     ),
     Format(
         "keras",
-        _sniff.is_keras,
+        sniffers.is_keras,
         (".h5", ".hdf5", ".keras"),
-        (Form("Keras `.h5`, `.weights.h5`, `.keras`; any HDF5", "`\\x89HDF`; `PK` and a first member of Keras'",
+        (FormatForm("Keras `.h5`, `.weights.h5`, `.keras`; any HDF5", "`\\x89HDF`; `PK` and a first member of Keras'",
               "yes: hard links", "yes, with h5py"),),
         "paramtool.formats.hdf5.keras",
     ),
     Format(
         "jld2",
-        _sniff.is_jld2,
+        sniffers.is_jld2,
         (".jld2",),
-        (Form("JLD2", "`HDF5-based Julia Data Format`", "yes: references", "its arrays, with h5py"),),
+        (FormatForm("JLD2", "`HDF5-based Julia Data Format`", "yes: references", "its arrays, with h5py"),),
         "paramtool.formats.hdf5.jld2",
     ),
     Format(
         "onnx",
-        _sniff.is_onnx,
+        sniffers.is_onnx,
         (".onnx",),
-        (Form("ONNX, and files beside it", "a `ModelProto`'s first fields", "yes: one range of a file beside it"),),
+        (
+            FormatForm("ONNX, and files beside it", "a `ModelProto`'s first fields",
+                       "yes: one range of a file beside it"),
+        ),
         "paramtool.formats.onnx.model",
     ),
 )  # fmt: skip
 """Paramtool's own.  At most one of them recognises a file, so that their order says nothing."""
-SHARDED = Form("sharded folder or index", "JSON with `weight_map`", "by the record", written="yes (safetensors)")
+SHARDED = FormatForm("sharded folder or index", "JSON with `weight_map`", "by the record", written="yes (safetensors)")
 """Files of these formats and an index, read by `sharded.py`: no format of its own."""
 SUFFIXES = tuple(dict.fromkeys(suffix for row in FORMATS for suffix in row.suffixes))
 """How the names of weights end that paramtool itself reads."""
@@ -170,7 +176,7 @@ def rows() -> Iterator[Format]:
     yield from installed().formats
 
 
-class Installed(NamedTuple):
+class InstalledFormats(NamedTuple):
     """The formats that installed packages add."""
 
     formats: tuple[Format, ...]
@@ -179,10 +185,10 @@ class Installed(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def installed() -> Installed:
+def installed() -> InstalledFormats:
     """Import every package that adds formats; what is wrong with one is kept, not raised."""
     if not any(map(_adds_formats, sys.path)):
-        return Installed((), ())
+        return InstalledFormats((), ())
     from importlib.metadata import entry_points
 
     found: list[Format] = []
@@ -195,7 +201,7 @@ def installed() -> Installed:
         except Exception as error:  # code of others, which may raise anything
             reason = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
             broken.append(f"package {_package(point)}, entry point {point.name} = {point.value}: {reason}")
-    return Installed(tuple(found), tuple(broken))
+    return InstalledFormats(tuple(found), tuple(broken))
 
 
 def _adds_formats(folder: str) -> bool:

@@ -24,7 +24,7 @@ MAX_HIDDEN, MAX_LAYERS, MAX_INPUT = 8192, 8, 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Guess:
     """A network that some tensors could be."""
 
     at: str
@@ -161,7 +161,7 @@ def _stacks(
         left -= rows * (recurrent * directions + around) + projected
 
 
-def flat(length: int, hints: Hints | None = None) -> list[Candidate]:
+def flat(length: int, hints: Hints | None = None) -> list[Guess]:
     """Every network that a flat vector of `length` elements can be, the most plausible first.
 
     >>> [c.spec for c in flat(52000, Hints(kind="lstm"))][0]
@@ -179,11 +179,11 @@ def _fits_beside(spec: Spec, hints: Hints) -> bool:
     return not hints.biases or hints.biases == 2 * rows * spec.layers * spec.directions
 
 
-def _candidate(one: Reading, length: int, hints: Hints, count: int) -> Candidate:
+def _candidate(one: Reading, length: int, hints: Hints, count: int) -> Guess:
     score, reasons = plausibility(one.spec, hints)
     layout = f"{hints.layout}:{one.variant.options}" if one.variant.options else hints.layout
     only = "" if count > 1 else f"no other network that was looked for has {plural(length, 'element')}"
-    return Candidate(
+    return Guess(
         at=hints.at,
         layout=layout,
         spec=str(one.spec),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, UsageError, plural
-from paramtool.guessing.candidates import Candidate, Hints, own_name, plausibility, spec_of
+from paramtool.guessing.candidates import Guess, Hints, own_name, plausibility, spec_of
 from paramtool.guessing.decide import meaning
 from paramtool.guessing.names import gate_orders
 from paramtool.guessing.vectors import Shapes
@@ -22,7 +22,7 @@ SHAPED = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class CellTensors:
     """Tensors that could be one cell."""
 
     at: str
@@ -52,7 +52,7 @@ class _Shaped:
     biases: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, cell: Cell, shapes: Shapes) -> _Shaped:
+    def of(cls, cell: CellTensors, shapes: Shapes) -> _Shaped:
         """The shapes of a cell."""
         second = None if cell.W == cell.R else shapes[cell.R]
         biases = tuple(shapes[name] for name in cell.biases)
@@ -69,7 +69,7 @@ class Fit(NamedTuple):
     """{the layout's name: which tensor of the cell it is, W, R and the biases counted from 0}."""
 
 
-def candidates(cell: Cell, found: Sequence[Fit], shapes: Shapes) -> Iterator[Candidate]:
+def candidates(cell: CellTensors, found: Sequence[Fit], shapes: Shapes) -> Iterator[Guess]:
     """A candidate for each order of gates that a layout of these shapes has, the commonest first."""
     orders = {fit.layout.name: fit.form.gates for fit in found}
     names = (cell.W, cell.R, *cell.biases)
@@ -79,7 +79,7 @@ def candidates(cell: Cell, found: Sequence[Fit], shapes: Shapes) -> Iterator[Can
         key = meaning(fit.layout, fit.form, fit.spec, {**fit.layout.chosen({}), **fit.form.when}, tensors)
         alike.setdefault((key, fit.spec), []).append(fit)
     for k, (first, *others) in enumerate(alike.values()):
-        yield Candidate(
+        yield Guess(
             at=cell.at,
             layout=first.layout.name,
             spec=str(first.spec),
@@ -100,7 +100,7 @@ def _one_order(form: Form, found: Sequence[Fit]) -> list[str]:
     return [f"shapes cannot tell the order of gates: {order} is that of {known}"] if len(form.gates) > 1 else []
 
 
-def _why(cell: Cell, shapes: Shapes) -> Iterator[str]:
+def _why(cell: CellTensors, shapes: Shapes) -> Iterator[str]:
     gates = len(GATES[cell.kind])
     blocks = f"{gates} blocks of {cell.hidden}" if gates > 1 else plural(cell.hidden, "row")
     if cell.W == cell.R:
@@ -115,7 +115,7 @@ def _why(cell: Cell, shapes: Shapes) -> Iterator[str]:
     yield "names are those of no layout"
 
 
-def fits(named: Cell, shapes: Shapes) -> Iterator[Fit]:
+def fits(named: CellTensors, shapes: Shapes) -> Iterator[Fit]:
     """Layouts whose tensors of such a cell have these shapes."""
     cell = _Shaped.of(named, shapes)
     for layout in layouts.all_layouts():
@@ -168,7 +168,7 @@ def _number(tensor: LayoutTensor, joined: bool, biases: list[int]) -> int:
 # --- a layout file for names of one's own -----------------------------------------------------------------------------
 
 
-def as_toml(found: Sequence[Candidate]) -> str:
+def as_toml(found: Sequence[Guess]) -> str:
     """The layouts of cells whose names are of no layout, as a file for `--layout-file`.
 
     Each is the layout of its candidate with the file's own names in it; LayoutError where a name cannot stand there.
@@ -176,7 +176,7 @@ def as_toml(found: Sequence[Candidate]) -> str:
     return "\n".join("\n".join(_toml(one)) + "\n" for one in found)
 
 
-def _toml(one: Candidate) -> Iterator[str]:
+def _toml(one: Guess) -> Iterator[str]:
     layout = layouts.find(one.layout)
     spec = spec_of(one.spec)
     form = next(form for form in layout.forms_of(spec.kind, layout.chosen({})) if form.reset == spec.reset)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from paramtool.errors import UsageError, plural
-from paramtool.guessing.candidates import Candidate
+from paramtool.guessing.candidates import Guess
 from paramtool.layouts import layout as tables
 from paramtool.layouts.homes import HOMES, homes, is_at_home
 from paramtool.layouts.layout import Form, Layout
@@ -29,7 +29,7 @@ UNSHOWN = {"activation", "gate_activation", "cell_clip", "clip", "coupled", "bac
 """Facts that no shape shows."""
 
 
-def stranger(one: Candidate, format: str) -> str:
+def stranger(one: Guess, format: str) -> str:
     """What speaks against a candidate whose layout is not of the library that wrote the file; else nothing."""
     if one.sure == "said" or is_at_home(one.layout, homes(format)):
         return ""
@@ -48,7 +48,7 @@ def meaning(layout: Layout, form: Form, spec: Spec, options: Mapping[str, str], 
     return frozenset(found)
 
 
-def deciding(found: Sequence[Candidate]) -> list[str]:
+def deciding(found: Sequence[Guess]) -> list[str]:
     """What would decide between several candidates of one place; nothing for one.
 
     >>> one = Candidate("x", "cudnn", "lstm input=8 hidden=8 layers=2", (), "possible", 0.0)
@@ -69,7 +69,7 @@ def deciding(found: Sequence[Candidate]) -> list[str]:
     ]
 
 
-def _facts(one: Candidate) -> dict[str, str]:
+def _facts(one: Guess) -> dict[str, str]:
     """The facts of a candidate as words, those that are defaults, too."""
     try:
         spec = Spec(**parse(one.spec))  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ def _telling(names: Sequence[str], said: Sequence[Mapping[str, str]]) -> Sequenc
     return chosen
 
 
-def narrowed(found: Sequence[Candidate], facts: Facts) -> Iterator[Candidate]:
+def narrowed(found: Sequence[Guess], facts: Facts) -> Iterator[Guess]:
     """The candidates that agree with what is said; of facts that no tensor shows they say it from then on."""
     for one in found:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, UsageError, plural
-from paramtool.guessing.candidates import Candidate
+from paramtool.guessing.candidates import Guess
 from paramtool.guessing.decide import meaning, unshown
 from paramtool.guessing.vectors import Shapes, home_of
 from paramtool.layouts import names, networks
@@ -40,9 +40,7 @@ Key = tuple[frozenset[str], str, Spec]
 """The tensors of a network, its module and its spec."""
 
 
-def by_names(
-    shapes: Shapes, asked: bool = False, homes: Sequence[str] = (), said: Facts | None = None
-) -> list[Candidate]:
+def by_names(shapes: Shapes, asked: bool = False, homes: Sequence[str] = (), said: Facts | None = None) -> list[Guess]:
     """Networks whose names and shapes are those of a layout, in the order of the file.
 
     Layouts with everyday names (`kernel`, `W`) count only where a name says that it is recurrent, or where the module
@@ -63,7 +61,7 @@ def by_names(
     kept = _largest(found)
     order = {name: k for k, name in enumerate(shapes)}
     kept.sort(key=lambda key: min(order[name] for name in key[0]))
-    made: list[Candidate] = []
+    made: list[Guess] = []
     for key in kept:
         specs = sum(other[0] == key[0] for other in kept)
         made += (_candidate(alike, found[key], specs, shapes) for alike in _apart(found[key], homes))
@@ -187,7 +185,7 @@ def _largest(found: Mapping[Key, list[Network]]) -> list[Key]:
     return [key for key in kept if len(key[1]) == shortest[key[0]]]
 
 
-def _candidate(alike: list[Network], every: list[Network], specs: int, shapes: Shapes) -> Candidate:
+def _candidate(alike: list[Network], every: list[Network], specs: int, shapes: Shapes) -> Guess:
     """One candidate of the layouts that read the same network from the same tensors.
 
     `every` has those of other layouts that read others from them; `specs` networks fit in all.
@@ -207,7 +205,7 @@ def _candidate(alike: list[Network], every: list[Network], specs: int, shapes: S
     granted = [unshown(fact, other) for fact, other in (*first.assumed, *networks.to_be_said(first))]
     if _could_be_dense(first, shapes):
         granted.append("a cell or a dense layer, which has the same shapes: the network's code says which")
-    return Candidate(
+    return Guess(
         at=first.at,
         layout=first.layout.name + _said(first),
         spec=str(first.spec),

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
-from paramtool.guessing.candidates import Candidate
-from paramtool.guessing.cells import Cell, Fit, candidates, fits
+from paramtool.guessing.candidates import Guess
+from paramtool.guessing.cells import CellTensors, Fit, candidates, fits
 from paramtool.guessing.names import RECURRENT
 from paramtool.guessing.vectors import Shapes, home_of
 from paramtool.layouts.spec import GATES
@@ -34,13 +34,13 @@ DENSE = re.compile(
 MIN_HIDDEN = 2
 
 
-def by_shapes(shapes: Shapes, asked: bool = False) -> list[Candidate]:
+def by_shapes(shapes: Shapes, asked: bool = False) -> list[Guess]:
     """Cells that the shapes allow, whatever their names.
 
     Square matrices, and those without biases, count only where a name says that they are recurrent or it was `asked`.
     """
     used: set[str] = set()
-    found: list[Candidate] = []
+    found: list[Guess] = []
     known: dict[tuple[object, ...], list[Fit]] = {}
     inner, outer = _modules(shapes)
     for k, (at, members) in enumerate([*inner.items(), *outer.items()]):
@@ -85,13 +85,13 @@ def _length(shape: tuple[int, ...]) -> int:
     return prod(shape) if sum(size > 1 for size in shape) == 1 else 0
 
 
-def _cells(at: str, members: Sequence[str], shapes: Shapes, asked: bool) -> list[Cell]:
+def _cells(at: str, members: Sequence[str], shapes: Shapes, asked: bool) -> list[CellTensors]:
     """The cells of one module, in the order of the file."""
     if sum(len(shapes[name]) > 1 for name in members) < 2 and not asked and not RECURRENT.search(at):
         return []
     hinted = asked or any(RECURRENT.search(_inside(at, name)) for name in members)
     free = list(members)
-    found: list[Cell] = []
+    found: list[CellTensors] = []
     for kind, gates in GATES.items():
         plain = len(gates) == 1 and not asked  # every square matrix would do
         for side in (0, 1):
@@ -114,7 +114,7 @@ def _is_lstm(at: str, members: Sequence[str]) -> bool:
     return bool(LSTM.search(last)) and len(members) == 2 and not any(map(DENSE.search, words))
 
 
-def _paired(at: str, kind: str, side: int, free: Sequence[str], shapes: Shapes, bare: bool) -> Iterator[Cell]:
+def _paired(at: str, kind: str, side: int, free: Sequence[str], shapes: Shapes, bare: bool) -> Iterator[CellTensors]:
     """Cells of two matrices whose gates are rows (side 0) or columns (side 1); `bare` ones need no biases."""
     gates = len(GATES[kind])
     sides = {name: (axes[side], axes[1 - side]) for name in free if (axes := _matrix(shapes[name]))}
@@ -128,7 +128,7 @@ def _paired(at: str, kind: str, side: int, free: Sequence[str], shapes: Shapes, 
         for k, (w, r, is_open) in enumerate(pairs):
             if (biases or bare) and wide // gates >= MIN_HIDDEN:
                 mine = biases[k] if biases else ()
-                yield Cell(at, kind, w, r, mine, sides[w][1], wide // gates, is_open=is_open)
+                yield CellTensors(at, kind, w, r, mine, sides[w][1], wide // gates, is_open=is_open)
 
 
 def _without_biases(found: list[str], wide: int, shapes: Shapes) -> list[str]:
@@ -185,7 +185,7 @@ def _biases(
     return []
 
 
-def _joined(at: str, free: Sequence[str], shapes: Shapes) -> Iterator[Cell]:
+def _joined(at: str, free: Sequence[str], shapes: Shapes) -> Iterator[CellTensors]:
     """LSTM cells of one matrix, the rows of the input above those of h, and a bias."""
     for name in free:
         axes = _matrix(shapes[name])
@@ -194,4 +194,4 @@ def _joined(at: str, free: Sequence[str], shapes: Shapes) -> Iterator[Cell]:
             continue
         biases = [other for other in free if _length(shapes[other]) == axes[1]]
         if len(biases) == 1:
-            yield Cell(at, "lstm", name, name, tuple(biases), axes[0] - hidden, hidden)
+            yield CellTensors(at, "lstm", name, name, tuple(biases), axes[0] - hidden, hidden)

@@ -28,7 +28,7 @@ MAX_GAIN = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class CandidateRegion:
     """Elements of one tensor, row by row, that one candidate takes for one part of its network."""
 
     tensor: str
@@ -47,7 +47,7 @@ class Sketch:
     """A candidate as its regions."""
 
     hidden: int
-    regions: tuple[Region, ...]
+    regions: tuple[CandidateRegion, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _is_readable(sketch: Sketch, surveys: Mapping[str, Survey]) -> bool:
     return bool(names) and all(name in surveys and surveys[name].is_finite for name in names)
 
 
-def _sum(regions: Sequence[Region], surveys: Mapping[str, Survey]) -> Stats:
+def _sum(regions: Sequence[CandidateRegion], surveys: Mapping[str, Survey]) -> Stats:
     found = Stats(0, 0.0, 0.0, 0)
     for region in regions:
         found += surveys[region.tensor].between(region.start, region.stop)

@@ -329,13 +329,13 @@ def _network(
 def _axes(row: TensorRule) -> set[str]:
     """The axes of a row's tensors, those that are repeated included."""
     items = pattern.parse(row.content)
-    repeated = {axis for item in items if isinstance(item, pattern.Each) for axis in item.axes}
+    repeated = {axis for item in items if isinstance(item, pattern.Repeated) for axis in item.axes}
     return repeated | {word for block in row.blocks() for group in block.axes for word in group}
 
 
 def _is_flat(row: TensorRule) -> bool:
     """Whether a row holds the whole network in one vector."""
-    return any(isinstance(item, pattern.Each) for item in pattern.parse(row.content))
+    return any(isinstance(item, pattern.Repeated) for item in pattern.parse(row.content))
 
 
 def _proved(

@@ -60,7 +60,7 @@ def _refuse_clash(layout: Layout) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledLayouts:
     """The layouts that installed packages declare."""
 
     layouts: dict[str, Layout]
@@ -74,11 +74,11 @@ class Installed:
 
 
 @lru_cache(maxsize=1)
-def installed() -> Installed:
+def installed() -> InstalledLayouts:
     """Import every package that declares layouts; what is wrong with one is kept, not raised."""
     from importlib.metadata import entry_points
 
-    found = Installed({}, [])
+    found = InstalledLayouts({}, [])
     for point in sorted(entry_points(group=GROUP), key=lambda point: (_package(point), point.name)):
         try:
             for layout in _loaded(point):

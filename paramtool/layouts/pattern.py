@@ -54,14 +54,14 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class Repeated:
     """Items repeated for each value of the index axes, one after the other."""
 
     axes: tuple[str, ...]
-    items: tuple[Block | Each, ...]
+    items: tuple[Block | Repeated, ...]
 
 
-Items = tuple[Block | Each, ...]
+Items = tuple[Block | Repeated, ...]
 _TOKEN = re.compile(
     r"\s*(?:(?P<open>\{(?P<loop>[a-z ]+):)|(?P<close>\})|"
     r"(?P<terms>-?\w+(?:[+-]\w+)*)(?P<raw>~?)(?P<always>!\w*)?(?:\.(?P<gates>\w+))?\[(?P<axes>[^\[\]]*)\])"
@@ -75,7 +75,7 @@ def parse(content: str) -> Items:
     >>> parse("W[in (gate hidden)]")[0].axes
     (('in',), ('gate', 'hidden'))
     """
-    stack: list[tuple[tuple[str, ...], list[Block | Each]]] = [((), [])]
+    stack: list[tuple[tuple[str, ...], list[Block | Repeated]]] = [((), [])]
     at = 0
     while content[at:].strip():
         found = _TOKEN.match(content, at)
@@ -91,7 +91,7 @@ def parse(content: str) -> Items:
             if len(stack) == 1:
                 raise UsageError(f"pattern {content!r}: closes a brace that was not opened")
             axes, items = stack.pop()
-            stack[-1][1].append(Each(axes, tuple(items)))
+            stack[-1][1].append(Repeated(axes, tuple(items)))
         else:
             stack[-1][1].append(_block(content, found))
     if len(stack) > 1 or not stack[0][1]:

@@ -162,13 +162,13 @@ def _check_template(name: str) -> None:
 def _check_repeats(items: pattern.Items, around: frozenset[str]) -> None:
     """No axis is counted twice, by a name, by braces around and by a block."""
     for item in items:
-        if isinstance(item, pattern.Each):
+        if isinstance(item, pattern.Repeated):
             own = list(item.axes)
             inner = item.items
         else:
             own = [word for group in item.axes for word in group if not word.isdigit()]
             inner = ()
-        if isinstance(item, pattern.Each) and not own:
+        if isinstance(item, pattern.Repeated) and not own:
             raise LayoutError("braces that repeat nothing; expected {layer dir: ...}")
         twice = [axis for axis in own if axis in around or own.count(axis) > 1]
         if twice:

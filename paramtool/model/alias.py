@@ -158,8 +158,8 @@ def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True, split
     """The alias graph of a checkpoint, by storage and by the file's own record.
 
     `keep` says which name owns what several share: `first` or `last` in file order, or a pattern of fnmatch's.
-    `parts` includes the windows of compound tensors, as `name/part`.  `split_content` gives each recorded memory owners of its
-    own that are stored, as for a format that ties whatever stands once.
+    `parts` includes the windows of compound tensors, as `name/part`.  `split_content` gives each recorded alias set
+    owners of its own that are stored, as for a format that ties all names of the same bytes.
     """
     links = {name: entry.link for name, entry in checkpoint.entries.items() if entry.link}
     shared = _shared_storages(checkpoint)

@@ -21,7 +21,7 @@ STAR = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RenamingRule:
     """One rule: names of the form `old` get the form `new`.
 
     A `*` stands for any text, also an empty one, of which each but the last takes as little as it can; the stars of
@@ -47,7 +47,7 @@ class Rule:
     def apply(self, name: str) -> str | None:
         """The new name of a name of the old form; None for any other.
 
-        >>> Rule("*.gamma", "*.weight").apply("ln.gamma"), Rule("*.gamma", "*.weight").apply("ln.beta")
+        >>> Rule("*.gamma", "*.weight").apply("ln.gamma"), RenamingRule("*.gamma", "*.weight").apply("ln.beta")
         ('ln.weight', None)
         """
         texts = _texts(self.old.split(STAR), name)
@@ -79,7 +79,7 @@ def _texts(pieces: Sequence[str], name: str) -> list[str] | None:
     return [*texts, name[at:stop]]
 
 
-def parse(text: str) -> Rule:
+def parse(text: str) -> RenamingRule:
     """The rule that `FROM=TO` says; UsageError where it says none.
 
     >>> parse("bert.*=*")
@@ -90,10 +90,10 @@ def parse(text: str) -> Rule:
             f"rename {text!r}: has {text.count('=')} of the sign =; expected one",
             hint="FROM=TO, as in 'bert.*=*'; a name that itself has a = can be renamed in Python: Rule(old, new)",
         )
-    return Rule(*text.split("="))
+    return RenamingRule(*text.split("="))
 
 
-def renamed(names: Iterable[str], prefix: str = "", rules: Sequence[Rule] = ()) -> dict[str, str]:
+def renamed(names: Iterable[str], prefix: str = "", rules: Sequence[RenamingRule] = ()) -> dict[str, str]:
     """{new name: old name}, in the order of `names`: those that begin with `prefix`, without it, then by the rules.
 
     UsageError where the prefix or a rule meets no name, where a name would be empty, and where two would be one.

@@ -23,7 +23,7 @@ from paramtool.passes.compat.wanted import plain_window, wanted_by
 from paramtool.torch._fit import check_request, refuse_unfit
 from paramtool.torch._live import tensors_of
 from paramtool.torch._places import Tensors, places
-from paramtool.torch._saved_names import Renamed, renamed
+from paramtool.torch._saved_names import RenamedCheckpoint, renamed
 from paramtool.torch.tensors import batches, torch_type
 
 
@@ -125,13 +125,13 @@ def _part(whole: Checkpoint, tensors: Tensors, section: str | None, prefix: str)
     return chosen, select.under(part, prefix) if prefix else part
 
 
-def _as_the_model_calls_it(model: nn.Module, tensors: Tensors, part: Checkpoint) -> Renamed:
+def _as_the_model_calls_it(model: nn.Module, tensors: Tensors, part: Checkpoint) -> RenamedCheckpoint:
     """A file's own names, or those that from_pretrained gives its tensors, where the model has more of these."""
     own = sum(name in part.entries for name in tensors)
     other = renamed(model, part, tensors) if own < len(tensors) else None
     if other is not None and sum(name in other.part.entries for name in tensors) > own:
         return other
-    return Renamed(part, {}, replace(part, entries={}))
+    return RenamedCheckpoint(part, {}, replace(part, entries={}))
 
 
 def _refuse_clashes(where: str, verdict: Verdict) -> None:

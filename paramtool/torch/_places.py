@@ -28,7 +28,7 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 @dataclass
-class Group:
+class StorageGroup:
     """Names of one new storage."""
 
     views: Mapping[str, View]
@@ -66,7 +66,7 @@ class Places:
 
     tensors: dict[str, torch.Tensor]
     """The model's own, as long as they are not replaced."""
-    groups: dict[str, Group]
+    groups: dict[str, StorageGroup]
     """{name: the group of new tensors that it is in}; names in none are filled where they are."""
     homes: Mapping[int, Sequence[tuple[nn.Module, str]]]
     """{id of a tensor: modules and attributes that hold it}."""
@@ -82,7 +82,7 @@ class Places:
         added = {numbers[id(g)]: Storage(numbers[id(g)], g.nbytes, ByteRange("", 0, g.nbytes)) for g in self._each()}
         return replace(found, entries=entries, storages={**found.storages, **added})
 
-    def _each(self) -> Iterator[Group]:
+    def _each(self) -> Iterator[StorageGroup]:
         yield from {id(group): group for group in self.groups.values()}.values()
 
     def keep(self, lacking: Collection[str]) -> None:
@@ -112,7 +112,7 @@ class Places:
             if not group.waiting:
                 self._install(group)
 
-    def _install(self, group: Group) -> None:
+    def _install(self, group: StorageGroup) -> None:
         """Put new tensors into the modules, in all places where the old ones are."""
         new: dict[int, torch.Tensor] = {}
         replaced = {name: self.tensors.pop(name) for name in group.views}
@@ -151,12 +151,12 @@ def places(
     homes = _homes(model)
     if homeless := [name for name, tensor in new.items() if id(tensor) not in homes]:
         raise PlanError(f"{homeless[0]!r} is no parameter or buffer of any module: it cannot be replaced")
-    groups: dict[str, Group] = {}
+    groups: dict[str, StorageGroup] = {}
     for views, types in _shared(new, found, assign, dtype):
         first = tensors[next(iter(views))]
         place = device or (torch.device("cpu") if first.is_meta else first.device)
         moved, nbytes = _moved(views, types)
-        group = Group(moved, nbytes, place, {name for name in views if name in found})
+        group = StorageGroup(moved, nbytes, place, {name for name in views if name in found})
         groups.update(dict.fromkeys(views, group))
     return Places(dict(tensors), groups, homes)
 

@@ -24,7 +24,7 @@ from paramtool.errors import PlanError
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import View
-from paramtool.passes.compat.constraints import Question
+from paramtool.passes.compat.constraints import TieQuestion
 from paramtool.passes.compat.wanted import Wanted, plain_window, wanted_by
 from paramtool.torch._live import described, dtype_of, without_values
 from paramtool.torch.tensors import torch_type
@@ -90,7 +90,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Renamed:
+class RenamedCheckpoint:
     """A checkpoint with the names that a model has for what is in it."""
 
     part: Checkpoint
@@ -106,7 +106,7 @@ class Renamed:
             if not group.sources.keys().isdisjoint(batch) and (found := group.take(batch)):
                 yield found
 
-    def refuse(self, where: str, questions: Iterable[Question]) -> None:
+    def refuse(self, where: str, questions: Iterable[TieQuestion]) -> None:
         """PlanError where a tie can only be judged by bytes that are not in the file but made."""
         for question in questions:
             if made := [name for name in (question.name, question.other) if name in self.made]:
@@ -117,7 +117,7 @@ class Renamed:
                 )
 
 
-def renamed(model: nn.Module, part: Checkpoint, own: Collection[str]) -> Renamed | None:
+def renamed(model: nn.Module, part: Checkpoint, own: Collection[str]) -> RenamedCheckpoint | None:
     """A checkpoint with its tensors under a model's own names, as from_pretrained gives them.
 
     None where the model is none of transformers, or where the names stay what they are.
@@ -146,7 +146,7 @@ def renamed(model: nn.Module, part: Checkpoint, own: Collection[str]) -> Renamed
     if not makers and all(name == new for name, new in names.items()):
         return None
     sources = {name: part.entries[name] for group in makers.values() for name in group.sources}
-    return Renamed(replace(part, entries=entries, storages=storages), makers, replace(part, entries=sources))
+    return RenamedCheckpoint(replace(part, entries=entries, storages=storages), makers, replace(part, entries=sources))
 
 
 def _rules(model: nn.Module) -> tuple[Any, Sequence[Any], Sequence[Any]] | None:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 import paramtool
 from paramtool.commands import dedup as dedup_command
 from paramtool.errors import OutputError, PlanError, UsageError
-from paramtool.passes.renaming import Rule
+from paramtool.passes.renaming import RenamingRule
 from tests.hostile.command import contents, quick, refused
 
 
@@ -60,7 +60,7 @@ def test_section_then_prefix_then_rules_then_names(bert: Path, tmp_path: Path) -
     """In this order, so that each sees what the one before it left."""
     found = paramtool.export(
         bert, tmp_path / "plain.safetensors", names=["ln.weight", "ln.bias", "words.weight"], only="model",
-        prefix="bert.", rename=["*.gamma=*.weight", Rule("*.beta", "*.bias")],
+        prefix="bert.", rename=["*.gamma=*.weight", RenamingRule("*.beta", "*.bias")],
     )  # fmt: skip
     state = saved(bert)
     expected = {"ln.weight": "bert.ln.gamma", "ln.bias": "bert.ln.beta", "words.weight": "bert.words.weight"}

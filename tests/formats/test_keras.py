@@ -562,7 +562,7 @@ def test_a_part_of_a_file_is_a_file(tmp_path: Path) -> None:
     """h5py sees a range of an open file as a file of its own, and nothing behind it."""
     (tmp_path / "f").write_bytes(bytes(range(100)))
     with (tmp_path / "f").open("rb") as file:
-        part = _worker.Part(file, 10, 30)
+        part = _worker.FileRange(file, 10, 30)
         assert (part.seek(0, io.SEEK_END), part.seek(-5, io.SEEK_CUR), part.tell()) == (20, 15, 15)
         assert part.read(5) == bytes(range(25, 30))
         with pytest.raises(OSError, match="wants 1 bytes"):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError
 from paramtool.formats.pickle import opcodes
 from paramtool.formats.pickle.opcodes import load
-from paramtool.formats.pickle.values import Global, Instance, Limits, Result, Use, preview
+from paramtool.formats.pickle.values import Global, Instance, PickleLimits, Result, Use, preview
 from tests.hostile import makers_pickle
 from tests.hostile.makers_pickle import CALLERS, MAKERS, PROTO, text
 from tests.patience import calls
@@ -179,7 +179,7 @@ def test_a_hostile_pickle_is_refused_soon(name: str) -> None:
 def test_a_memory_bomb_is_refused(make: Callable[[int], bytes]) -> None:
     """The limits on the memo and on objects hold while the pickle runs, not only at its end."""
     with pytest.raises(UnsafeError, match="expected at most 100,000"):
-        run(make(300_000), limits=Limits(max_memo=100_000, max_objects=100_000))
+        run(make(300_000), limits=PickleLimits(max_memo=100_000, max_objects=100_000))
 
 
 @pytest.mark.parametrize("name", CALLERS)
@@ -397,11 +397,11 @@ def test_limits_are_those_given() -> None:
     """Each limit by its name."""
     many = b"(" + b"]q\x00" * 9 + b"t."
     for limits, message in [
-        (Limits(max_nbytes=5), "no end of the pickle, expected at most 5 bytes"),
-        (Limits(max_objects=5), "10 objects, expected at most 5"),
-        (Limits(max_memo=0), "1 memo entries, expected at most 0"),
-        (Limits(max_stack=0), "1 stack entries, expected at most 0"),
-        (Limits(max_int_nbytes=1), "a number of 2 bytes, expected at most 1"),
+        (PickleLimits(max_nbytes=5), "no end of the pickle, expected at most 5 bytes"),
+        (PickleLimits(max_objects=5), "10 objects, expected at most 5"),
+        (PickleLimits(max_memo=0), "1 memo entries, expected at most 0"),
+        (PickleLimits(max_stack=0), "1 stack entries, expected at most 0"),
+        (PickleLimits(max_int_nbytes=1), "a number of 2 bytes, expected at most 1"),
     ]:
         with pytest.raises(UnsafeError, match=message):
             run(many if limits.max_int_nbytes > 1 else b"\x8a\x02\xff\xff.", limits=limits)

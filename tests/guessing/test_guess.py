@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 import paramtool
 from paramtool import formats, layouts
-from paramtool.commands._guess_line import Line
+from paramtool.commands._guess_line import UnfuseCall
 from paramtool.commands.guess import Guessed, guess
 from paramtool.engine.read import source
 from paramtool.engine.read.source import Source
@@ -26,7 +26,7 @@ from paramtool.guessing.candidates import MAX_HIDDEN, MAX_LAYERS, SURE, Hints, W
 from paramtool.guessing.cells import as_toml
 from paramtool.guessing.names import by_names
 from paramtool.guessing.sets import by_shapes
-from paramtool.guessing.values import Region, Sketch, Stats, judge, survey
+from paramtool.guessing.values import CandidateRegion, Sketch, Stats, judge, survey
 from paramtool.guessing.vectors import hints, vectors
 from paramtool.layouts.layout import stored
 from paramtool.layouts.spec import Spec
@@ -376,7 +376,7 @@ def test_no_candidates_to_judge() -> None:
 def test_a_region_of_one_value() -> None:
     """A constant has no spread, and describing it costs nothing of what is infinite."""
     constant = plausible.Survey([0, 5, 10], [0, 5, 10], [0, 5, 10], [0, 0, 0], 1.0, 1e-4, True)
-    sketch = Sketch(2, (Region("x", 0, 5, "W"), Region("x", 5, 10, "bias")))
+    sketch = Sketch(2, (CandidateRegion("x", 0, 5, "W"), CandidateRegion("x", 5, 10, "bias")))
     assert judge([sketch, sketch], {"x": constant}) == [(0, ()), (0, ())]
 
 
@@ -685,7 +685,7 @@ def test_candidates_say_how_sure_they_are(tmp_path: Path) -> None:
 
 def test_a_line_can_be_typed_whatever_the_names_are() -> None:
     """A shell and a parser of flags take each word as one."""
-    one = Line("cudnn", None, ("-a b",), "lstm input=3 hidden=4")
+    one = UnfuseCall("cudnn", None, ("-a b",), "lstm input=3 hidden=4")
     assert one.text("-m x.pt") == (
         "paramtool unfuse './-m x.pt' --layout cudnn --at='-a b' --spec \"lstm input=3 hidden=4\""
     )

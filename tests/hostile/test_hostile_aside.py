@@ -28,7 +28,7 @@ needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="/
 
 def asked(function: str, path: Path, seconds: int = 1, memory: int = 1 << 28, **arguments: object) -> Iterator[bytes]:
     """The answer of a work about a file."""
-    limits = aside.Limits(seconds, memory)
+    limits = aside.WorkerLimits(seconds, memory)
     with path.open("rb") as file:
         question = aside.Question(WORKS, function, dict(arguments), limits, "is unsound")
         yield from aside.ask(file, "FILE", question)
@@ -168,7 +168,9 @@ class TestProcesses:
     def test_a_library_that_cannot_be_imported_there(self, path: Path) -> None:
         """It is no fault of the file: the message says so, and what shows why."""
         with path.open("rb") as file, pytest.raises(FormatError, match="could not start") as caught:
-            list(aside.ask(file, "FILE", aside.Question("tests.no_such_module", "f", {}, aside.Limits(1, 1 << 20))))
+            list(
+                aside.ask(file, "FILE", aside.Question("tests.no_such_module", "f", {}, aside.WorkerLimits(1, 1 << 20)))
+            )
         assert "import tests.no_such_module" in caught.value.hint
 
     def test_close(self, path: Path) -> None:
@@ -229,7 +231,7 @@ def test_the_time_grows_with_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path:
     from paramtool.formats.hdf5 import datasets
     from paramtool.model.storage import ByteRange
 
-    limits: list[aside.Limits] = []
+    limits: list[aside.WorkerLimits] = []
 
     def ask(file: object, where: str, question: aside.Question) -> Iterator[bytes]:
         limits.append(question.limits)

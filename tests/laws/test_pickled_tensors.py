@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from paramtool.errors import ParamtoolError
 from paramtool.formats.pickle import _torch_tensor, opcodes
 from paramtool.formats.pickle.machine import Machine
-from paramtool.formats.pickle.values import Global, Instance, Limits
+from paramtool.formats.pickle.values import Global, Instance, PickleLimits
 from paramtool.formats.torch._storages import Storages
-from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, Tensor
+from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, PickledTensor
 from paramtool.model.storage import SourceFile
 
 
@@ -52,7 +52,7 @@ Outcome = tuple[object, ...]
 def outcome(data: bytes) -> Outcome:
     """All that a run leaves behind: its value, memo, counts and storages; or where it broke, and why."""
     storages = Storages(SourceFile("x", len(data), 0))
-    machine = Machine(data, 0, "x", CONSTRUCTORS, storages.persistent, Limits(), KNOWN)
+    machine = Machine(data, 0, "x", CONSTRUCTORS, storages.persistent, PickleLimits(), KNOWN)
     try:
         found = machine.run()
     except ParamtoolError as error:
@@ -64,7 +64,7 @@ def plain(value: object, depth: int = 20) -> object:
     """A value as something that can be compared."""
     if not depth:
         return "..."
-    if isinstance(value, Tensor):
+    if isinstance(value, PickledTensor):
         return "tensor", value.value, value.requires_grad, value.kind, plain(value.state, depth - 1)
     if isinstance(value, Instance):
         parts = (value.args, value.kwargs, value.mapping, value.sequence, value.state)
@@ -146,4 +146,4 @@ def test_an_end_before_the_tensor_ends() -> None:
     for stop in TENSORS[::7]:
         storages = Storages(SourceFile("x", len(PICKLE), 0))
         with pytest.raises(ParamtoolError, match=f"at most {stop:,} bytes"):
-            opcodes.load(PICKLE, 0, "x", CONSTRUCTORS, storages.persistent, Limits(max_nbytes=stop), KNOWN)
+            opcodes.load(PICKLE, 0, "x", CONSTRUCTORS, storages.persistent, PickleLimits(max_nbytes=stop), KNOWN)

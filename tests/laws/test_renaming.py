@@ -7,22 +7,22 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from paramtool.errors import UsageError
-from paramtool.passes.renaming import Rule, renamed
+from paramtool.passes.renaming import RenamingRule, renamed
 
 TEXTS = st.text("ab.", max_size=4)
 NAMES = st.lists(st.text("ab.", min_size=1, max_size=8), min_size=1, max_size=8, unique=True)
 
 
 @st.composite
-def rules(draw: st.DrawFn, stars: int = 1) -> Rule:
+def rules(draw: st.DrawFn, stars: int = 1) -> RenamingRule:
     """A rule with up to so many stars."""
     count = draw(st.integers(0, stars))
     old, new = ("*".join(draw(st.lists(TEXTS, min_size=count + 1, max_size=count + 1))) for _ in range(2))
     assume(old and new)
-    return Rule(old, new)
+    return RenamingRule(old, new)
 
 
-def brute(rule: Rule, name: str) -> str | None:
+def brute(rule: RenamingRule, name: str) -> str | None:
     """What a rule makes of a name, by trying every way to cut it: the first stars as short as they can be."""
 
     def fill(olds: list[str], news: list[str], rest: str) -> str | None:
@@ -41,15 +41,15 @@ def brute(rule: Rule, name: str) -> str | None:
 
 
 @given(rules(stars=3), st.text("ab.", max_size=10))
-def test_a_rule_does_what_trying_every_cut_does(rule: Rule, name: str) -> None:
+def test_a_rule_does_what_trying_every_cut_does(rule: RenamingRule, name: str) -> None:
     """One pass over the name finds what all ways to cut it find."""
     assert rule.apply(name) == brute(rule, name)
 
 
 @given(rules(), st.lists(TEXTS, min_size=1, max_size=5, unique=True), NAMES)
-def test_renaming_and_back(rule: Rule, fillings: list[str], others: list[str]) -> None:
+def test_renaming_and_back(rule: RenamingRule, fillings: list[str], others: list[str]) -> None:
     """With one star or none, the rule turned round undoes it, where it does not also meet names that were there."""
-    back = Rule(rule.new, rule.old)
+    back = RenamingRule(rule.new, rule.old)
     met = dict.fromkeys(name for text in fillings if (name := rule.old.replace("*", text)) and brute(rule, name))
     apart = [name for name in others if rule.apply(name) is None and back.apply(name) is None]
     assume(met)
@@ -60,7 +60,7 @@ def test_renaming_and_back(rule: Rule, fillings: list[str], others: list[str]) -
 
 
 @given(NAMES, st.lists(rules(2), max_size=3), TEXTS)
-def test_collisions_are_always_found(names: list[str], steps: list[Rule], prefix: str) -> None:
+def test_collisions_are_always_found(names: list[str], steps: list[RenamingRule], prefix: str) -> None:
     """Either every name that has the prefix gets a name of its own, or it is an error."""
     kept = [name for name in names if name.startswith(prefix)]
     made = [name[len(prefix) :] for name in kept]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paramtool.errors import UsageError
-from paramtool.layouts.pattern import Block, Each, blocks, bound, extent, parse, window
+from paramtool.layouts.pattern import Block, Repeated, blocks, bound, extent, parse, window
 from paramtool.model.view import contiguous_strides
 
 LENGTHS = {"gate": 4, "hidden": 3, "in": 2, "rec": 3, "dir": 2, "layer": 1}
@@ -50,7 +50,7 @@ def test_groups_are_axes() -> None:
 def test_repeated_items_nest() -> None:
     """Braces repeat what is in them for each value of their axes, the last the fastest."""
     (loop,) = parse("{layer dir: W[hidden in] {gate: bW[hidden]}}")
-    assert isinstance(loop, Each) and loop.axes == ("layer", "dir")
+    assert isinstance(loop, Repeated) and loop.axes == ("layer", "dir")
     assert [block.kinds for block in blocks((loop,))] == [{"W"}, {"bW"}]
     values = {"layer": (0, 1), "dir": (0, 1), "gate": ("r", "z")}
     found = [(next(iter(block.kinds)), *at.values()) for block, at in bound((loop,), {}, values)]

@@ -13,7 +13,7 @@ import torch
 
 import paramtool
 from paramtool.passes.config_ties import _defaults
-from paramtool.passes.config_ties.patterns import Tie, ties
+from paramtool.passes.config_ties.patterns import NamedTie, ties
 
 transformers = pytest.importorskip("transformers", minversion="5", reason="transformers 5 is not installed")
 
@@ -143,7 +143,7 @@ def test_a_real_model_against_its_config(tie: bool, said: bool | None, result: s
     """The file's memory is what the model's was, and the difference is what torch computes."""
     found = paramtool.inspect(saved(tmp_path, tie, said), config="")
     (row,) = found.config.rows
-    assert (row.tie, row.result) == (Tie("head", ("transformer.wte.weight", "lm_head.weight")), result)
+    assert (row.tie, row.result) == (NamedTie("head", ("transformer.wte.weight", "lm_head.weight")), result)
     assert ("gpt2" in row.because) is (said is None)
     if result == "diverged":
         state = torch.load(tmp_path / "pytorch_model.bin")

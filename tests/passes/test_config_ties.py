@@ -18,7 +18,7 @@ import paramtool.torch
 from paramtool.formats import hf_config
 from paramtool.model.config import Config
 from paramtool.passes.config_ties import table as declared
-from paramtool.passes.config_ties.patterns import Tie, ties
+from paramtool.passes.config_ties.patterns import NamedTie, ties
 from paramtool.passes.config_ties.table import BROKEN, RESULTS, expected
 from tests.hostile.command import quick
 
@@ -229,7 +229,7 @@ def test_a_wrapper_is_no_part_of_a_name(wrapper: str) -> None:
     """`output.weight` is a head only where nothing of the model stands before it."""
     names = [f"{wrapper}tok_embeddings.weight", f"{wrapper}output.weight", f"{wrapper}layers.0.output.weight"]
     (row,) = expected(Config("c", TIED, {}), names)
-    assert row.tie == Tie("head", tuple(names[:2]))
+    assert row.tie == NamedTie("head", tuple(names[:2]))
 
 
 WORDS = ("model", "decoder", "encoder", "lm_head", "shared", "embed_tokens", "wte", "weight", "bias", "predictions",
@@ -378,7 +378,7 @@ def test_nothing_is_read_where_memories_say_it(tmp_path: Path, monkeypatch: pyte
 
 def test_reading_needs_names_that_differ_in_memory() -> None:
     """`unread` asks for one name of each memory, the tie's first name first."""
-    row = declared.Declared(Tie("head", ("a",)), True, "", declared.NAME)
+    row = declared.Declared(NamedTie("head", ("a",)), True, "", declared.NAME)
     assert declared.unread(row, None) == []  # type: ignore[arg-type]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paramtool.errors import UsageError
-from paramtool.passes.renaming import Rule, parse, renamed
+from paramtool.passes.renaming import RenamingRule, parse, renamed
 from paramtool.passes.suggest import advice, alike
 
 
@@ -43,7 +43,7 @@ def test_what_is_no_rule(text: str) -> None:
 
 def test_a_rule_takes_one_pass_over_a_name() -> None:
     """Many stars and a long name that nearly fits: what would keep a backtracking matcher for ever."""
-    rule = Rule("*a" * 30 + "b", "*c" * 30 + "d")
+    rule = RenamingRule("*a" * 30 + "b", "*c" * 30 + "d")
     assert rule.apply("a" * 100_000) is None
 
 

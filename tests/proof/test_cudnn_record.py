@@ -25,8 +25,8 @@ from paramtool.layouts.spec import Spec
 from paramtool.proof.cudnn import record
 from paramtool.proof.cudnn.answers import Unsupported
 from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
-from paramtool.proof.cudnn.record import MAX_FINDINGS, Part
-from paramtool.proof.cudnn.table import Finding
+from paramtool.proof.cudnn.record import MAX_FINDINGS, QuestionVerdicts
+from paramtool.proof.cudnn.table import Disagreement
 from paramtool.proof.record_file import ASKED
 from tests.hostile.command import quick
 from tests.proof.fake_cudnn import Fake
@@ -40,11 +40,11 @@ ON_GPU = "verified on cuDNN 9.19.0, NVIDIA H100 80GB HBM3"
 ALONE = {"cudnn": "9.28.0"}
 
 
-def different(number: int = 1) -> list[Finding]:
-    return [Finding("a case", f"cell {k}", "byte_start", "0", "4") for k in range(number)]
+def different(number: int = 1) -> list[Disagreement]:
+    return [Disagreement("a case", f"cell {k}", "byte_start", "0", "4") for k in range(number)]
 
 
-def part(*findings: Iterable[Finding]) -> Part:
+def part(*findings: Iterable[Disagreement]) -> QuestionVerdicts:
     """A part with a verdict for each argument."""
     made = record.built_part()
     for found in findings:
@@ -58,7 +58,7 @@ KINDS = (
 )  # fmt: skip
 
 
-def whole(unsupported: Callable[[Case], bool] = lambda case: False, kinds: Iterable[Spec] = KINDS) -> Part:
+def whole(unsupported: Callable[[Case], bool] = lambda case: False, kinds: Iterable[Spec] = KINDS) -> QuestionVerdicts:
     """A part in which every kind of network agrees in every type, but for those that are unsupported."""
     made = record.built_part()
     for spec in kinds:
@@ -224,7 +224,7 @@ def test_bfloat16_and_one_mode_may_lack() -> None:
 def test_only_the_standard_algorithm_counts() -> None:
     """A library that has no other than persistent ones has said too little."""
 
-    def asked(lacks: str) -> Part:
+    def asked(lacks: str) -> QuestionVerdicts:
         made = record.asked_part()
         for spec, mode, dtype, algorithm in product(KINDS, BIAS_MODES, DTYPES, ALGORITHMS):
             one = Case(replace(spec, bias=mode != "none"), mode, dtype, algorithm)

@@ -15,7 +15,7 @@ from paramtool.layouts.spec import Cell, Spec
 from paramtool.proof.cudnn import grid, table
 from paramtool.proof.cudnn.answers import Answer, Key, Region
 from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
-from paramtool.proof.cudnn.table import Finding, Windows
+from paramtool.proof.cudnn.table import Disagreement, Windows
 from tests.proof.fake_cudnn import At, Fake, Space
 
 CUDNN, TORCH = layouts.find("cudnn"), layouts.find("torch")
@@ -26,14 +26,14 @@ GRU = Case(Spec("gru", 3, 5, reset="after", bidirectional=True), "double", "bflo
 Twist = Callable[[Space], object]
 
 
-def differences(case: Case, layout: Layout = CUDNN, twist: Twist = lambda space: None) -> list[Finding]:
+def differences(case: Case, layout: Layout = CUDNN, twist: Twist = lambda space: None) -> list[Disagreement]:
     """What is found where a library that is twisted meets a table."""
     found = Fake(twist=twist).library().answer(case)
     assert isinstance(found, Answer)
     return list(table.differences(case, table.answer(layout, case), found))
 
 
-def said(findings: list[Finding]) -> set[tuple[str, str, str, str]]:
+def said(findings: list[Disagreement]) -> set[tuple[str, str, str, str]]:
     """Findings without their case."""
     return {(one.cell, one.what, one.expected, one.found) for one in findings}
 
@@ -311,7 +311,7 @@ def windows(spec: Spec) -> tuple[Windows, int]:
     return found, at
 
 
-def judged(case: Case, change: Windows = {}, lacks: str = "", more: int = 0) -> list[Finding]:  # noqa: B006 - read only
+def judged(case: Case, change: Windows = {}, lacks: str = "", more: int = 0) -> list[Disagreement]:  # noqa: B006 - read only
     """What is found where some of torch's windows are others."""
     right, numel = windows(case.spec)
     there = {name: at for name, at in {**right, **change}.items() if name != lacks}

@@ -27,7 +27,7 @@ from paramtool.layouts.spec import Spec
 from paramtool.proof.cudnn import grid
 from paramtool.proof.cudnn.answers import Unsupported
 from paramtool.proof.cudnn.grid import Case
-from paramtool.proof.cudnn.record import Part
+from paramtool.proof.cudnn.record import QuestionVerdicts
 from paramtool.proof.gpu import device as _gpu
 from paramtool.proof.gpu import running
 from paramtool.proof.gpu import verify as verifying
@@ -96,11 +96,11 @@ def cpu(flatten: Callable[[nn.RNNBase], None] = gpu) -> Device:
 APART = cpu(lambda module: None)
 
 
-def ran(spec: Spec, flatten: Callable[[nn.RNNBase], None] = gpu, dtype: str = "float64") -> Part:
+def ran(spec: Spec, flatten: Callable[[nn.RNNBase], None] = gpu, dtype: str = "float64") -> QuestionVerdicts:
     return computed([case(spec, dtype)], cpu(flatten))
 
 
-def found(part: Part) -> list[str]:
+def found(part: QuestionVerdicts) -> list[str]:
     assert part.findings_count == len(part.findings)
     return [finding.what for finding in part.findings]
 

@@ -15,11 +15,11 @@ from paramtool.formats import policy, scan
 from paramtool.formats.files import is_folder
 from paramtool.model.checkpoint import Checkpoint, Unknown
 
-Asked = Mapping[str, tuple[Unknown, ...]]
+UnsafeNames = Mapping[str, tuple[Unknown, ...]]
 """{name in the folder: what its pickles ask for}"""
 
 
-def beside(path: Path, checkpoint: Checkpoint) -> Asked:
+def beside(path: Path, checkpoint: Checkpoint) -> UnsafeNames:
     """What the files beside a checkpoint ask for, where a folder is given; files that ask for nothing are left out."""
     if not is_folder(path):
         return {}
@@ -31,7 +31,7 @@ def beside(path: Path, checkpoint: Checkpoint) -> Asked:
     return asked({**found.files, **found.same})
 
 
-def asked(files: Mapping[str, str]) -> Asked:
+def asked(files: Mapping[str, str]) -> UnsafeNames:
     """What files ask for, by their names in an output; files that ask for nothing are left out."""
     scanned = ((name, scan.scan(path)) for name, path in files.items())
     return {name: unknown for name, unknown in scanned if unknown}
@@ -42,7 +42,9 @@ def warnings(files: Mapping[str, str], allow_class: Sequence[str] = ()) -> Itera
     allowed = policy.checked(allow_class)
     for name, unknown in asked(files).items():
         if bad := policy.unsafe(unknown, allowed):
-            calls = "; ".join(map(policy.told, bad[:MANY])) + (f"; and {len(bad) - MANY} more" if bad[MANY:] else "")
+            calls = "; ".join(map(policy.format_unknown, bad[:MANY])) + (
+                f"; and {len(bad) - MANY} more" if bad[MANY:] else ""
+            )
             yield f"{name!r} comes along and is unsafe to unpickle: it calls or names {calls}; nothing of it was run"
 
 

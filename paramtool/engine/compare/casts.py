@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.compare.equal import Named
-from paramtool.engine.read.sampling import Line
+from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source, number_type
 from paramtool.engine.read.streams import Pool, Stream, same
 from paramtool.model.dtype import DType
@@ -92,7 +92,7 @@ def _sample(source: Source, view: View) -> Array:
     """Numbers from the beginning, the middle and the end."""
     import numpy as np
 
-    line, size = Line(source, view), view.dtype.block_bytes
+    line, size = RowMajorBytes(source, view), view.dtype.block_bytes
     count = min(SAMPLE, view.numel)
     starts = [0, (view.numel - count) // 2, view.numel - count]
     raw = b"".join(line.part(start * size, (start + count) * size) for start in starts)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paramtool.engine.compare.refine import refined
-from paramtool.engine.read.sampling import Line
+from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import Pool, Stream, same
 from paramtool.model.match import Equal, Match
@@ -86,7 +86,7 @@ def _sample(source: Source, place: int, named: Named) -> bytes:
 def sample(source: Source, view: View, place: int) -> bytes:
     """A few bytes of a window, from a whole element on."""
     start, count = _sampled_at(view, place)
-    return Line(source, view).part(start, start + count)
+    return RowMajorBytes(source, view).part(start, start + count)
 
 
 def _sampled_at(view: View, place: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from paramtool.engine.read.sampling import Line
+from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
 from paramtool.engine.read.streams import THREADS, Pool, same_window
 from paramtool.model.dtype import DTYPES
@@ -169,9 +169,9 @@ def _by_telling_bytes(source: Source, owner: Rows, rows: Rows) -> Array:
     import numpy as np
 
     at = _telling(source, rows.view)
-    key = Line(source, rows.view).part(at, min(at + TELLING_NBYTES, rows.view.nbytes))
+    key = RowMajorBytes(source, rows.view).part(at, min(at + TELLING_NBYTES, rows.view.nbytes))
     found: list[int] = []
-    reach, line, more = owner.view.nbytes, Line(source, owner.view), len(key) - rows.view.dtype.block_bytes
+    reach, line, more = owner.view.nbytes, RowMajorBytes(source, owner.view), len(key) - rows.view.dtype.block_bytes
     for start in range(0, reach, CHUNK_NBYTES):
         block = line.part(start, min(start + CHUNK_NBYTES + more, reach))
         place = block.find(key)
@@ -187,7 +187,7 @@ def _telling(source: Source, view: View) -> int:
     """Where the first element stands that is not like the first one; there is one, for constants are left out."""
     import numpy as np
 
-    width, line = view.dtype.block_bytes, Line(source, view)
+    width, line = view.dtype.block_bytes, RowMajorBytes(source, view)
     first = np.frombuffer(line.part(0, width), "u1")
     for start in range(0, view.nbytes, CHUNK_NBYTES):
         data = line.part(start, min(start + CHUNK_NBYTES, view.nbytes))
@@ -201,7 +201,7 @@ def _keys(source: Source, rows: Rows, count: int, step: int, width: int) -> Arra
     """The beginnings of every `step`-th row, each as one number; equal bytes give equal numbers."""
     import numpy as np
 
-    line = Line(source, rows.view)
+    line = RowMajorBytes(source, rows.view)
     key = np.zeros(count, "u8")
     for at in range(0, count, KEYS_AT_ONCE):
         places = np.arange(at, min(at + KEYS_AT_ONCE, count)) * (step * rows.pitch)
@@ -233,7 +233,7 @@ def _agreeing(source: Source, owner: Rows, rows: Rows, begin: Array, at: int, wi
 
     if not len(begin):
         return begin
-    mine, theirs = Line(source, rows.view).take(np.array([at]), width), Line(source, owner.view)
+    mine, theirs = RowMajorBytes(source, rows.view).take(np.array([at]), width), RowMajorBytes(source, owner.view)
     parts = np.array_split(begin, len(begin) * width // CHUNK_NBYTES + 1)
     return np.concatenate([some[(theirs.take(some * owner.pitch + at, width) == mine).all(axis=1)] for some in parts])
 
@@ -260,7 +260,7 @@ def _stands(source: Source, owner: Rows, rows: Rows, row: int, start: int, stop:
     if owner.view.is_contiguous and rows.view.is_contiguous:
         mine, there = _bytes(rows.view, start, stop), _bytes(owner.view, at + start, at + stop)
         return same_window(source, there, source, mine, size)
-    one, other = Line(source, rows.view), Line(source, owner.view)
+    one, other = RowMajorBytes(source, rows.view), RowMajorBytes(source, owner.view)
     return all(
         one.part(k, min(k + size, stop)) == other.part(at + k, at + min(k + size, stop))
         for k in range(start, stop, size)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-class Line:
+class RowMajorBytes:
     """The row-major bytes of a window, of a type whose elements are whole bytes; nothing is read unasked.
 
     Places and lengths are in bytes, and multiples of an element.

@@ -96,7 +96,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class WeightsCopy:
     """A set of weights with the names, shapes, dtypes and first bytes of another."""
 
     path: str
@@ -113,7 +113,7 @@ class Weights:
     checkpoint: Checkpoint
     name: WeightsName
     """What an output folder calls it."""
-    copies: tuple[Copy, ...] = ()
+    copies: tuple[WeightsCopy, ...] = ()
     """Other files of the folder that hold the same, as far as their first bytes say."""
     others: tuple[str, ...] = ()
     """Files of the folder's other sets, where this one was chosen: they stay out of an output."""

@@ -27,8 +27,8 @@ from paramtool.formats.folder.copies import compared, holds_more, holds_weights,
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.folder.weight_names import (
     LINKED_PREFIX,
-    Copy,
     Weights,
+    WeightsCopy,
     WeightsName,
     index_parts,
     is_index_name,
@@ -289,7 +289,7 @@ def _take_as_copy(sets: list[Weights], mine: Weights, differences: dict[str, str
         if holds_more(mine.checkpoint, one.checkpoint):
             sets[k] = replace(one, more=(*one.more, mine.path))
         else:
-            sets[k] = replace(one, copies=(*one.copies, Copy(mine.path, mine.checkpoint, pairs)))
+            sets[k] = replace(one, copies=(*one.copies, WeightsCopy(mine.path, mine.checkpoint, pairs)))
         differences.pop(mine.path, None)
         return True
     return False

@@ -47,7 +47,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class KerasConfig:
     """The configuration of a model."""
 
     source: str = ""
@@ -59,13 +59,13 @@ class Config:
     notes: tuple[str, ...] = ()
 
     @staticmethod
-    def of(texts: Mapping[str, str]) -> Config:
+    def of(texts: Mapping[str, str]) -> KerasConfig:
         """The configuration among the texts of a file; what cannot be understood is noted."""
         notes: list[str] = []
         source = next((key for key in SOURCES if key in texts), "")
         version = texts.get(VERSION) or _table(texts.get("metadata.json", "{}"), "metadata.json", notes).get(VERSION)
         layers = tuple(_layers(_table(texts[source], source, notes), "")) if source else ()
-        return Config(source, version if isinstance(version, str) else "", layers, tuple(notes))
+        return KerasConfig(source, version if isinstance(version, str) else "", layers, tuple(notes))
 
     def ranks(self) -> dict[str, int]:
         """{path: place in the model} of every layer, as Keras 3 calls them."""

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from paramtool.errors import some
 from paramtool.formats.hdf5 import _keras_spec
-from paramtool.formats.hdf5._keras_config import Config
+from paramtool.formats.hdf5._keras_config import KerasConfig
 from paramtool.formats.hdf5._keras_spec import HARD_SIGMOID, Described, Proven
 from paramtool.model.checkpoint import Entry, Module
 from paramtool.model.view import View
@@ -41,7 +41,7 @@ SIGMOIDS = ("gate_activation=sigmoid", f"gate_activation=hard_sigmoid{HARD_SIGMO
 """What the gates can be in files of old versions."""
 
 
-class Cell(NamedTuple):
+class KerasCell(NamedTuple):
     """One direction of a layer: its weights by their own names in the layout, and their shapes."""
 
     home: str
@@ -50,7 +50,7 @@ class Cell(NamedTuple):
     is_vars: bool
 
 
-def modules(entries: Mapping[str, Entry], config: Config) -> tuple[list[Module], list[str]]:
+def modules(entries: Mapping[str, Entry], config: KerasConfig) -> tuple[list[Module], list[str]]:
     """The recurrent layers, and notes on those of which not all is known."""
     cells = {cell.home: cell for cell in _cells(entries)}
     made: list[Module] = []
@@ -80,19 +80,19 @@ def modules(entries: Mapping[str, Entry], config: Config) -> tuple[list[Module],
     return made, notes
 
 
-def _gates(config: Config) -> tuple[str, ...]:
+def _gates(config: KerasConfig) -> tuple[str, ...]:
     """What the gates of that version can be where nobody chose; empty where they are sigmoids."""
     if config.version[:1] == "1" or config.version[:4] in ("2.0.", "2.1.", "2.2."):
         return SIGMOIDS if _is_either(config) else SIGMOIDS[1:]
     return ()
 
 
-def _is_either(config: Config) -> bool:
+def _is_either(config: KerasConfig) -> bool:
     """Whether a version was written both by programs whose gates are hard sigmoids and by some whose are not."""
     return config.version[:4] == "2.2." and config.version.endswith("-tf")
 
 
-def _older(config: Config) -> str:
+def _older(config: KerasConfig) -> str:
     """A warning where the version has another usual activation than today's."""
     if not _gates(config):
         return ""
@@ -104,7 +104,7 @@ def _older(config: Config) -> str:
     return f"; in Keras {config.version} that of the gates is hard_sigmoid, unless it was chosen"
 
 
-def _cells(entries: Mapping[str, Entry]) -> Iterator[Cell]:
+def _cells(entries: Mapping[str, Entry]) -> Iterator[KerasCell]:
     """Groups of weights that are called as those of a recurrent layer."""
     groups: dict[tuple[str, bool], dict[str, str]] = {}
     for name, entry in entries.items():
@@ -123,7 +123,7 @@ def _cells(entries: Mapping[str, Entry]) -> Iterator[Cell]:
         values = [entries[name].value for name in own.values()]
         shapes = tuple(value.shape for value in values if isinstance(value, View))
         layer = _home(home, is_vars)
-        yield Cell(layer if shared[layer] == 1 else home, own, shapes, is_vars)
+        yield KerasCell(layer if shared[layer] == 1 else home, own, shapes, is_vars)
 
 
 def _home(home: str, is_vars: bool) -> str:
@@ -140,7 +140,7 @@ def _other_sides(home: str) -> Iterator[str]:
             yield "/".join([*path[:k], f"{SIDES[side]}{mark}{rest}", *path[k + 1 :]])
 
 
-def _pairs(cells: Mapping[str, Cell]) -> Iterator[tuple[str, tuple[Cell, ...]]]:
+def _pairs(cells: Mapping[str, KerasCell]) -> Iterator[tuple[str, tuple[KerasCell, ...]]]:
     """(group, directions) of each layer; the directions of a Bidirectional stand side by side in one group.
 
     A backward layer that was given on its own has another name than the forward one, and in Keras 3 no side in it.
@@ -185,7 +185,9 @@ def shapes_prove(shapes: tuple[tuple[int, ...], ...]) -> Proven | None:
     return Proven(kind, kernel[0], hidden, bool(bias), reset, is_cudnn)
 
 
-def _module(at: str, cells: tuple[Cell, ...], proven: Proven, found: Described | None, config: Config) -> Module:
+def _module(
+    at: str, cells: tuple[KerasCell, ...], proven: Proven, found: Described | None, config: KerasConfig
+) -> Module:
     words = [proven.kind, f"input={proven.input}", f"hidden={proven.hidden}"]
     if len(cells) == 2:
         words.append("bidirectional")
@@ -207,10 +209,10 @@ def _module(at: str, cells: tuple[Cell, ...], proven: Proven, found: Described |
     )
 
 
-def _layout(cells: tuple[Cell, ...], is_cudnn: bool) -> str:
+def _layout(cells: tuple[KerasCell, ...], is_cudnn: bool) -> str:
     return "keras.vars" if cells[0].is_vars else "keras.cudnn" if is_cudnn else "keras"
 
 
-def _tensors(cells: tuple[Cell, ...]) -> dict[str, str]:
+def _tensors(cells: tuple[KerasCell, ...]) -> dict[str, str]:
     labels = ("forward_layer/", "backward_layer/") if len(cells) == 2 else ("",)
     return {label + own: name for label, cell in zip(labels, cells, strict=True) for own, name in cell.names.items()}

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from paramtool.formats.hdf5._keras_config import BACKWARD, Config, Layer
+from paramtool.formats.hdf5._keras_config import BACKWARD, KerasConfig, Layer
 
 LAYERS = {"LSTM": "lstm", "CuDNNLSTM": "lstm", "GRU": "gru", "CuDNNGRU": "gru", "SimpleRNN": "rnn"}
 CELLS = {"LSTMCell": "lstm", "GRUCell": "gru", "SimpleRNNCell": "rnn"}
@@ -68,7 +68,7 @@ class Described(NamedTuple):
         return self.kind != "" and self.cell.class_name.startswith("CuDNN")
 
 
-def described(at: str, is_vars: bool, config: Config) -> Described | None:
+def described(at: str, is_vars: bool, config: KerasConfig) -> Described | None:
     """What describes the weights in a group; None where nothing does, or where that is not sure.
 
     ValueError where they are a cell of a stack that has no cell of that name.
@@ -123,7 +123,7 @@ def _depth(layer: Layer, path: Sequence[str]) -> int:
     return depth if is_known or depth == len(path) else 0
 
 
-def words(found: Described, proven: Proven, directions: int, config: Config) -> Iterator[str]:
+def words(found: Described, proven: Proven, directions: int, config: KerasConfig) -> Iterator[str]:
     """The words that only a configuration has; ValueError where it says what no spec can, or contradicts the shapes."""
     said = found.cell.config
     _check(found, proven, directions)
@@ -186,7 +186,7 @@ def _differs(backward: Layer, forward: Layer) -> bool:
     )
 
 
-def _activation(value: object, config: Config) -> str:
+def _activation(value: object, config: KerasConfig) -> str:
     """The word for an activation; ValueError where it is a function of the user's own."""
     if value is None:
         return "linear"

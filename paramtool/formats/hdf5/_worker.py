@@ -50,7 +50,7 @@ with _processor_unasked():
     import h5py
 
 
-class Part(io.RawIOBase):
+class FileRange(io.RawIOBase):
     """A range of an open file, as a file of its own for h5py."""
 
     def __init__(self, file: BinaryIO, start: int, stop: int) -> None:
@@ -79,7 +79,7 @@ class Part(io.RawIOBase):
 
 def describe(file: BinaryIO, *, start: int, stop: int, **asked: Any) -> Iterable[bytes]:
     """The objects of the HDF5 file in a range of an open file, a line of JSON each; the root group is the first."""
-    with h5py.File(Part(file, start, stop), "r") as root:
+    with h5py.File(FileRange(file, start, stop), "r") as root:
         description = _Description(root.id, **asked)
         for found in description.objects():
             yield json.dumps(found, separators=(",", ":")).encode() + b"\n"
@@ -87,7 +87,7 @@ def describe(file: BinaryIO, *, start: int, stop: int, **asked: Any) -> Iterable
 
 def elements(file: BinaryIO, *, start: int, stop: int, path: str, part_nbytes: int) -> Iterable[bytes]:
     """The elements of the dataset at a path, little-endian and row by row."""
-    with h5py.File(Part(file, start, stop), "r") as root:
+    with h5py.File(FileRange(file, start, stop), "r") as root:
         dataset = root[path]
         little = dataset.astype(dataset.dtype.newbyteorder("<"))
         for box in boxes(dataset.shape, dataset.chunks, max(1, part_nbytes // dataset.dtype.itemsize)):

@@ -70,7 +70,7 @@ MEMORY_NBYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Hdf5Group:
     """A group, with the strings among its attributes that were asked for."""
 
     address: int
@@ -117,19 +117,19 @@ OTHER = "other"
 class File:
     """The objects of an HDF5 file, by address."""
 
-    def __init__(self, where: str, objects: Mapping[int, Group | Dataset | str | None], root: int) -> None:
+    def __init__(self, where: str, objects: Mapping[int, Hdf5Group | Dataset | str | None], root: int) -> None:
         self.where = where
         self._objects = objects
         self._root = root
 
     @property
-    def root(self) -> Group:
+    def root(self) -> Hdf5Group:
         """The group that holds all others."""
         root = self.object(self._root)
-        assert isinstance(root, Group)
+        assert isinstance(root, Hdf5Group)
         return root
 
-    def object(self, address: object) -> Group | Dataset | None:
+    def object(self, address: object) -> Hdf5Group | Dataset | None:
         """What is at an address, None where it is neither group nor dataset; FormatError where that is damaged."""
         found = self._objects.get(address, "is missing") if isinstance(address, int) else "has no address"
         if isinstance(found, str):
@@ -153,10 +153,10 @@ def read(file: BinaryIO, place: ByteRange, strings: Sequence[str], *, values: bo
             "max_compact_nbytes": MAX_COMPACT_NBYTES, "max_struct_nbytes": MAX_STRUCT_NBYTES,
             "max_references": MAX_REFERENCES,
         },
-        aside.Limits(1 + -(-work // DESCRIBED_PER_SECOND), MEMORY_NBYTES),
+        aside.WorkerLimits(1 + -(-work // DESCRIBED_PER_SECOND), MEMORY_NBYTES),
         UNSOUND,
     )  # fmt: skip
-    objects: dict[int, Group | Dataset | str | None] = {}
+    objects: dict[int, Hdf5Group | Dataset | str | None] = {}
     for line in _lines(aside.ask(file, place.file, question), place.file):
         try:
             row = json.loads(line)
@@ -167,7 +167,7 @@ def read(file: BinaryIO, place: ByteRange, strings: Sequence[str], *, values: bo
     if len(objects) > MAX_OBJECTS:
         raise UnsafeError(f"{place.file}: has more than {MAX_OBJECTS:,} groups and datasets")
     root = next(iter(objects), -1)
-    if not isinstance(objects.get(root), (Group, str)):
+    if not isinstance(objects.get(root), (Hdf5Group, str)):
         raise FormatError(f"{place.file}: {UNSOUND}: it has no root group", AGAIN)
     return File(place.file, objects, root)
 
@@ -180,7 +180,9 @@ def elements(file: BinaryIO, place: ByteRange, path: str, nbytes: int) -> Iterat
         WORKER,
         "elements",
         {"start": place.start, "stop": place.stop, "path": path, "part_nbytes": PART_NBYTES},
-        aside.Limits(2 + -(-work // DECODED_PER_SECOND), MEMORY_NBYTES + 4 * max(FREE_NBYTES, min(nbytes, 1 << 32))),
+        aside.WorkerLimits(
+            2 + -(-work // DECODED_PER_SECOND), MEMORY_NBYTES + 4 * max(FREE_NBYTES, min(nbytes, 1 << 32))
+        ),
         UNSOUND,
     )
     yield from aside.ask(file, place.file, question)
@@ -205,13 +207,13 @@ def _lines(pieces: Iterator[bytes], where: str) -> Iterator[bytes]:
         yield from lines
 
 
-def _object(address: int, row: dict[str, Any]) -> Group | Dataset | str | None:
+def _object(address: int, row: dict[str, Any]) -> Hdf5Group | Dataset | str | None:
     """An object as `_hdf5_worker.describe` has it; ValueError, KeyError or TypeError where it is none."""
     if "error" in row:
         return str(row["error"])
     if "links" in row:
         links = {_text(name): link for name, link in row["links"]}
-        return Group(address, links, {_text(name): list(map(_text, held)) for name, held in row["strings"].items()})
+        return Hdf5Group(address, links, {_text(name): list(map(_text, held)) for name, held in row["strings"].items()})
     if "layout" not in row:
         return None
     shape = row["shape"]
@@ -264,7 +266,7 @@ def _text(held: object) -> str:
     return held
 
 
-Order = Callable[[str, Group], list[str]]
+Order = Callable[[str, Hdf5Group], list[str]]
 """From the path of a group and the group to the names in it, in order."""
 
 
@@ -298,7 +300,7 @@ class Datasets:
         """The file's name, for messages."""
         return self.file.where
 
-    def walk(self, group: Group, order: Order, path: str = "", above: tuple[int, ...] = ()) -> None:
+    def walk(self, group: Hdf5Group, order: Order, path: str = "", above: tuple[int, ...] = ()) -> None:
         """Gather what a group holds; FormatError or UnsafeError where that is refused."""
         if group.address in above or len(above) > MAX_DEPTH:
             what = "holds itself" if group.address in above else f"stands more than {MAX_DEPTH} groups deep"
@@ -313,7 +315,7 @@ class Datasets:
             link = group.links[name]
             self._refuse_links(full, link)
             child = self.file.object(link)
-            if isinstance(child, Group):
+            if isinstance(child, Hdf5Group):
                 self.walk(child, order, full, (*above, group.address))
             elif child is not None:
                 self.found[full] = child

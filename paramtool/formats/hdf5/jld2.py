@@ -38,7 +38,7 @@ def read(path: str) -> Checkpoint:
         held = hdf5.read(file, ByteRange(path, 0, source.nbytes), (), values=True)
     datasets = hdf5.Datasets(held, ByteRange(path, 0, source.nbytes))
     datasets.walk(held.root, lambda at, group: [name for name in group.links if at or name != TYPES])
-    walk = _Walk(datasets)
+    walk = _JldWalk(datasets)
     for name, dataset in datasets.found.items():
         walk.dataset(name, dataset, name, ())
     datasets.check_apart()
@@ -55,7 +55,7 @@ def read(path: str) -> Checkpoint:
 
 
 @dataclass
-class _Walk:
+class _JldWalk:
     """Goes through values and what they refer to."""
 
     datasets: hdf5.Datasets

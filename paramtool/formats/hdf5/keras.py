@@ -22,7 +22,7 @@ from paramtool.formats import tree as _tree
 from paramtool.formats.files import open_source
 from paramtool.formats.hdf5 import _keras_rnn
 from paramtool.formats.hdf5 import datasets as hdf5
-from paramtool.formats.hdf5._keras_config import SOURCES, VERSION, Config
+from paramtool.formats.hdf5._keras_config import SOURCES, VERSION, KerasConfig
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry, Section
@@ -46,7 +46,7 @@ def read(path: str) -> Checkpoint:
         held = hdf5.read(file, place.range, (*ATTRIBUTES, LAYERS, WEIGHT_NAMES))
     datasets = hdf5.Datasets(held, place.range)
     texts = {**_texts(held), **place.texts}
-    config = Config.of(texts)
+    config = KerasConfig.of(texts)
     order = _Order(config.ranks())
     datasets.walk(held.root, order)
     names = order.names(path, datasets.found)
@@ -72,7 +72,7 @@ def read(path: str) -> Checkpoint:
     )
 
 
-class _Place(NamedTuple):
+class _LayerPlace(NamedTuple):
     """Where an HDF5 file stands, and the texts beside it."""
 
     range: ByteRange
@@ -80,11 +80,11 @@ class _Place(NamedTuple):
     format: str = ""
 
 
-def _place(file: BinaryIO, source: SourceFile) -> _Place:
+def _place(file: BinaryIO, source: SourceFile) -> _LayerPlace:
     """The whole file, or the member of a zip that holds the weights."""
     where = source.path
     if not sniff.is_zip(file.read(4)):
-        return _Place(ByteRange(where, 0, source.nbytes), {})
+        return _LayerPlace(ByteRange(where, 0, source.nbytes), {})
     members = {member.name: member for member in zip_directory.read_directory(file, where)}
     member = members.get(WEIGHTS)
     if member is None:
@@ -98,7 +98,7 @@ def _place(file: BinaryIO, source: SourceFile) -> _Place:
             data = zip_directory.read_member(file, members[name], where, MAX_TEXT_NBYTES)
             texts[name] = data.decode("utf-8", "replace")
     start = member.byte_start
-    return _Place(ByteRange(where, start, start + member.nbytes, member.crc32), texts, "keras zip")
+    return _LayerPlace(ByteRange(where, start, start + member.nbytes, member.crc32), texts, "keras zip")
 
 
 def _texts(held: hdf5.File) -> dict[str, str]:
@@ -124,7 +124,7 @@ class _Order:
     """Datasets in the order of `weight_names`."""
     missing: list[str] = field(default_factory=list)
 
-    def __call__(self, path: str, group: hdf5.Group) -> list[str]:
+    def __call__(self, path: str, group: hdf5.Hdf5Group) -> list[str]:
         """The names in a group, in order."""
         base = f"{path}/" if path else ""
         self.listed += [base + name for name in group.strings.get(WEIGHT_NAMES, [])]

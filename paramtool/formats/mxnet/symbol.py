@@ -198,7 +198,7 @@ def _variables(nodes: list[Any], number: int) -> Iterator[str]:
             todo.extend(reversed(_inputs(node)))
 
 
-class _Place(NamedTuple):
+class _SymbolPlace(NamedTuple):
     """Where the tensors of a network stand."""
 
     layout: str
@@ -208,7 +208,7 @@ class _Place(NamedTuple):
     """{the layout's own name: the name in the file}"""
 
 
-def _place(variables: list[str], views: Mapping[str, View], gate: str) -> _Place:
+def _place(variables: list[str], views: Mapping[str, View], gate: str) -> _SymbolPlace:
     """The layout of a network and its tensors; ValueError where the file does not have them."""
     ends = [PART.search(name) for name in variables]
     bases = {name[: end.start()] if end else "" for name, end in zip(variables, ends, strict=True)}
@@ -217,11 +217,11 @@ def _place(variables: list[str], views: Mapping[str, View], gate: str) -> _Place
             return found
         if len(bases) == 1 and all(ends) and all(prefix + name in views for name in variables):
             base = bases.pop()
-            return _Place("mxnet", prefix + base, {name[len(base) :]: prefix + name for name in variables})
+            return _SymbolPlace("mxnet", prefix + base, {name[len(base) :]: prefix + name for name in variables})
     raise ValueError(f"it reads {', '.join(variables[:3])[:200]!r}: the file has none, or they are of no known layout")
 
 
-def _flat(variable: str, prefix: str, views: Mapping[str, View], gate: str) -> _Place | None:
+def _flat(variable: str, prefix: str, views: Mapping[str, View], gate: str) -> _SymbolPlace | None:
     """The place of one flat vector, or of the tensors that stand in the file instead of it.
 
     mx.rnn.save_rnn_checkpoint writes every gate apart, beside the symbol that reads the vector.
@@ -230,15 +230,15 @@ def _flat(variable: str, prefix: str, views: Mapping[str, View], gate: str) -> _
     base = prefix + (variable.removesuffix(end) if end else variable)
     if prefix + variable in views:
         own = end or "parameters"
-        return _Place(FLAT[own], base, {own: prefix + variable})
+        return _SymbolPlace(FLAT[own], base, {own: prefix + variable})
     found = {name[len(base) :]: name for name in views if end and name.startswith(base)}
     found = {end: name for end, name in found.items() if PART.fullmatch(end)}
     if "l0_i2h_weight" in found:
-        return _Place("mxnet", base, found)
-    return _Place("mxnet.gates", base, found) if f"l0_i2h_{gate}_weight" in found else None
+        return _SymbolPlace("mxnet", base, found)
+    return _SymbolPlace("mxnet.gates", base, found) if f"l0_i2h_{gate}_weight" in found else None
 
 
-def _input(network: _Network, place: _Place, views: Mapping[str, View]) -> int:
+def _input(network: _Network, place: _SymbolPlace, views: Mapping[str, View]) -> int:
     """The width of the input, by the sizes of the first tensor; ValueError where these do not fit the network."""
     name, view = next((n, views[n]) for n in place.tensors.values())
     if place.layout in FLAT.values():

@@ -19,7 +19,7 @@ from paramtool.formats.pickle.values import (
     SEQUENCES,
     Global,
     Instance,
-    Limits,
+    PickleLimits,
     Result,
     Use,
     preview,
@@ -95,7 +95,7 @@ class Machine:
         where: str,
         constructors: Mapping[str, Callable[..., object]],
         persistent: Callable[[object], object],
-        limits: Limits,
+        limits: PickleLimits,
         known: Container[str],
     ) -> None:
         self.data = data

@@ -26,13 +26,13 @@ from paramtool.errors import ParamtoolError, UnsafeError, plural
 from paramtool.formats.pickle import _torch_tensor
 from paramtool.formats.pickle._enum_classes import VALUE_CLASSES
 from paramtool.formats.pickle.machine import HANDLERS, MAX_DIGITS, MAX_NAME_NBYTES, ONE_BYTE, SPECIAL, Handler, Machine
-from paramtool.formats.pickle.values import INERT, Global, Instance, Limits, Result, Use, preview, shown, unescape
+from paramtool.formats.pickle.values import INERT, Global, Instance, PickleLimits, Result, Use, preview, shown, unescape
 
 if TYPE_CHECKING:
     from paramtool.formats.files import Buffer
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = PickleLimits()
 
 
 def load(
@@ -41,7 +41,7 @@ def load(
     where: str,
     constructors: Mapping[str, Callable[..., object]],
     persistent: Callable[[object], object],
-    limits: Limits = DEFAULT_LIMITS,
+    limits: PickleLimits = DEFAULT_LIMITS,
     known: Container[str] = (),
 ) -> Result:
     """Run the pickle that starts at `data[start]`.
@@ -65,7 +65,7 @@ def attempt(
     start: int,
     constructors: Mapping[str, Callable[..., object]],
     persistent: Callable[[object], object],
-    limits: Limits = DEFAULT_LIMITS,
+    limits: PickleLimits = DEFAULT_LIMITS,
     known: Container[str] = (),
 ) -> tuple[tuple[Use, ...], int, int]:
     """What a pickle asks for up to where it ends or breaks, the index after its STOP, and how many bytes were run.

@@ -9,7 +9,7 @@ PREVIEW_WIDTH = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PickleLimits:
     """What one pickle may take before it counts as a bomb."""
 
     max_nbytes: int = 512 << 20
@@ -21,7 +21,7 @@ class Limits:
     max_int_nbytes: int = 1024
 
     @classmethod
-    def of_stored(cls, stored_nbytes: int) -> Limits:
+    def of_stored(cls, stored_nbytes: int) -> PickleLimits:
         """The limits of a pickle that has so many bytes in its file, where it may be deflated.
 
         A pickle that is stored as it is pays a byte for each object.  One that is deflated pays less: the pickles of

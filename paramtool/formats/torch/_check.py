@@ -31,11 +31,11 @@ class Loose:
     __hash__ = None  # type: ignore[assignment]
 
 
-class Tensor(Fixed):
+class CheckedTensor(Fixed):
     """A tensor."""
 
 
-class Storage(Fixed):
+class CheckedStorage(Fixed):
     """A storage: the bytes of an element of its class, and how many elements it has."""
 
     def __init__(self, element_nbytes: int, numel: int) -> None:
@@ -43,11 +43,11 @@ class Storage(Fixed):
         self.element_nbytes = element_nbytes
 
 
-class Ordered(dict):  # type: ignore[type-arg]
+class CheckedOrderedDict(dict):  # type: ignore[type-arg]
     """An OrderedDict, which may have attributes."""
 
 
-class Array(Loose):
+class CheckedArray(Loose):
     """An array of NumPy's, which is nothing before its state is set."""
 
 
@@ -91,37 +91,37 @@ def _sizes(value: object) -> bool:
     return isinstance(value, tuple) and all(type(size) is int and size >= 0 for size in value)
 
 
-def _rebuild_v2(storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any) -> Tensor:
+def _rebuild_v2(storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any) -> CheckedTensor:
     return _tensor(storage, offset, size, stride, grad, hooks, storage.element_nbytes)
 
 
-def _rebuild_v3(storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any, dtype: Any) -> Tensor:
+def _rebuild_v3(storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any, dtype: Any) -> CheckedTensor:
     if not isinstance(dtype, Class) or grad is not False:
         raise Wrong("_rebuild_tensor_v3 needs a dtype, and no gradient")
     return _tensor(storage, offset, size, stride, grad, hooks, WORDS[dtype.removeprefix("torch.")])
 
 
-def _tensor(storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any, nbytes: int) -> Tensor:
-    if not isinstance(storage, Storage) or not _sizes(size) or not _sizes(stride) or not _sizes((offset,)):
+def _tensor(storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any, nbytes: int) -> CheckedTensor:
+    if not isinstance(storage, CheckedStorage) or not _sizes(size) or not _sizes(stride) or not _sizes((offset,)):
         raise Wrong("a tensor is not made of a storage, an offset, sizes and strides")
-    if len(size) != len(stride) or type(grad) is not bool or not isinstance(hooks, Ordered) or hooks:
+    if len(size) != len(stride) or type(grad) is not bool or not isinstance(hooks, CheckedOrderedDict) or hooks:
         raise Wrong("a tensor has other arguments than it takes")
     reach = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1
     if 0 not in size and reach * nbytes > storage.nbytes:
         raise Wrong(f"a tensor needs {reach * nbytes} bytes of a storage of {storage.nbytes}")
-    return Tensor()
+    return CheckedTensor()
 
 
-def _parameter(data: Any, grad: Any, hooks: Any, state: Any = None) -> Tensor:
-    if not isinstance(data, Tensor) or type(grad) is not bool or not isinstance(hooks, Ordered):
+def _parameter(data: Any, grad: Any, hooks: Any, state: Any = None) -> CheckedTensor:
+    if not isinstance(data, CheckedTensor) or type(grad) is not bool or not isinstance(hooks, CheckedOrderedDict):
         raise Wrong("a parameter is not made of a tensor")
     _attributes(state)
-    return Tensor()
+    return CheckedTensor()
 
 
-def _from_type(function: Any, kind: Any, args: Any, state: Any) -> Tensor:
+def _from_type(function: Any, kind: Any, args: Any, state: Any) -> CheckedTensor:
     made = CALLS[function](*args)
-    if kind != "torch.Tensor" or not isinstance(made, Tensor):
+    if kind != "torch.Tensor" or not isinstance(made, CheckedTensor):
         raise Wrong("a tensor with attributes is not made of a tensor")
     _attributes(state)
     return made
@@ -132,8 +132,8 @@ def _attributes(state: object) -> None:
         raise Wrong("attributes are not a dict with names as keys")
 
 
-def _ordered() -> Ordered:
-    return Ordered()
+def _ordered() -> CheckedOrderedDict:
+    return CheckedOrderedDict()
 
 
 def _default(*factory: Any) -> dict[Any, Any]:
@@ -178,10 +178,10 @@ def _complex(*parts: Any) -> complex:
     return complex(*parts)
 
 
-def _array(kind: Any, shape: Any, code: Any) -> Array:
+def _array(kind: Any, shape: Any, code: Any) -> CheckedArray:
     if kind != "numpy.ndarray" or shape != (0,) or code != b"b":
         raise Wrong("an array is not begun as NumPy begins one")
-    return Array()
+    return CheckedArray()
 
 
 def _array_scalar(dtype: Any, data: Any) -> Fixed:
@@ -292,7 +292,7 @@ class _Machine:
             raise Wrong("a storage is not named as torch names one")
         if not _sizes((numel,)) or not isinstance(kind, Class):
             raise Wrong("a storage has no class or no length")
-        self.stack.append(Storage(1 if kind == UNTYPED else STORAGES[kind.removeprefix("torch.")], numel))
+        self.stack.append(CheckedStorage(1 if kind == UNTYPED else STORAGES[kind.removeprefix("torch.")], numel))
 
     def reduce(self) -> None:
         args = self.stack.pop()
@@ -309,11 +309,11 @@ class _Machine:
 
     def build(self) -> None:
         state, held = self.stack.pop(), self.stack[-1]
-        if isinstance(held, (Array, DTypeOf)):
-            if not isinstance(state, tuple) or (isinstance(held, Array) and not _is_array(state)):
+        if isinstance(held, (CheckedArray, DTypeOf)):
+            if not isinstance(state, tuple) or (isinstance(held, CheckedArray) and not _is_array(state)):
                 raise Wrong("the state of an array or a dtype is not as NumPy has it")
-        elif isinstance(held, Ordered) or (
-            isinstance(held, (Fixed, Loose)) and not isinstance(held, (Tensor, Storage))
+        elif isinstance(held, CheckedOrderedDict) or (
+            isinstance(held, (Fixed, Loose)) and not isinstance(held, (CheckedTensor, CheckedStorage))
         ):
             if not isinstance(state, dict):
                 raise Wrong("attributes are not a dict")

@@ -35,7 +35,7 @@ Args = tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ClassForm:
     """How objects of one class are pickled, and what they are made of."""
 
     fits: Callable[[Args], bool]
@@ -272,26 +272,26 @@ _PATHS = [
     for kind in ("", "Pure")
     for system in ("Posix", "Windows")
 ]
-FORMS: dict[str, Form] = {
-    "argparse.Namespace": Form(_nothing, _as_dict, new=True, attributes=True),
-    "types.SimpleNamespace": Form(_nothing, _as_dict, attributes=True),
-    "builtins.range": Form(_makes(_whole_numbers, range), _as_limits),
-    "builtins.xrange": Form(_makes(_whole_numbers, range), _as_limits),
-    "builtins.slice": Form(_limits, _as_limits),
-    **{path: Form(_strings, _as_path) for path in _PATHS},
-    "datetime.date": Form(_packed(4, "date"), _as_text),
-    "datetime.time": Form(_packed(6, "time", zone=True), _as_text),
-    "datetime.datetime": Form(_packed(10, "datetime", zone=True), _as_text),
-    "datetime.timedelta": Form(_makes(_are(int, int, int), _datetime("timedelta")), _as_seconds),
-    "datetime.timezone": Form(_zone, _as_text),
-    "decimal.Decimal": Form(_makes(_are(str), _decimal), _as_first),
-    "fractions.Fraction": Form(_fraction, _as_text),
-    "uuid.UUID": Form(_nothing, _as_text, new=True, attributes=True),
-    "builtins.complex": Form(_makes(_complex, complex), _as_it_is, weights_only=True),
-    "builtins.bytearray": Form(_buffer, _as_it_is, weights_only=True),
-    "torch.device": Form(_device, _as_it_is, weights_only=True),
-    LAYOUT: Form(_layout, _as_it_is, weights_only=True),
-    VERSION: Form(_are(str), _as_first, new=True),
+FORMS: dict[str, ClassForm] = {
+    "argparse.Namespace": ClassForm(_nothing, _as_dict, new=True, attributes=True),
+    "types.SimpleNamespace": ClassForm(_nothing, _as_dict, attributes=True),
+    "builtins.range": ClassForm(_makes(_whole_numbers, range), _as_limits),
+    "builtins.xrange": ClassForm(_makes(_whole_numbers, range), _as_limits),
+    "builtins.slice": ClassForm(_limits, _as_limits),
+    **{path: ClassForm(_strings, _as_path) for path in _PATHS},
+    "datetime.date": ClassForm(_packed(4, "date"), _as_text),
+    "datetime.time": ClassForm(_packed(6, "time", zone=True), _as_text),
+    "datetime.datetime": ClassForm(_packed(10, "datetime", zone=True), _as_text),
+    "datetime.timedelta": ClassForm(_makes(_are(int, int, int), _datetime("timedelta")), _as_seconds),
+    "datetime.timezone": ClassForm(_zone, _as_text),
+    "decimal.Decimal": ClassForm(_makes(_are(str), _decimal), _as_first),
+    "fractions.Fraction": ClassForm(_fraction, _as_text),
+    "uuid.UUID": ClassForm(_nothing, _as_text, new=True, attributes=True),
+    "builtins.complex": ClassForm(_makes(_complex, complex), _as_it_is, weights_only=True),
+    "builtins.bytearray": ClassForm(_buffer, _as_it_is, weights_only=True),
+    "torch.device": ClassForm(_device, _as_it_is, weights_only=True),
+    LAYOUT: ClassForm(_layout, _as_it_is, weights_only=True),
+    VERSION: ClassForm(_are(str), _as_first, new=True),
 }
 """Objects by their class."""
 

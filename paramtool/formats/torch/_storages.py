@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from paramtool.errors import Defects, FormatError
 from paramtool.formats import tree as _tree
 from paramtool.formats.pickle.opcodes import DEFAULT_LIMITS, load
-from paramtool.formats.pickle.values import Limits, Result, Use
+from paramtool.formats.pickle.values import PickleLimits, Result, Use
 from paramtool.formats.policy import merged
 from paramtool.formats.torch import _deepspeed
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, InlineView, StorageRef, storage_dtype
@@ -79,7 +79,7 @@ class Storages:
     def run(self, data: Buffer, start: int, where: str = "", stored_nbytes: int | None = None) -> Result:
         """One pickle of this file, which has `stored_nbytes` there; None where it stands there as it is."""
         where = where or self.source.path
-        limits = DEFAULT_LIMITS if stored_nbytes is None else Limits.of_stored(stored_nbytes)
+        limits = DEFAULT_LIMITS if stored_nbytes is None else PickleLimits.of_stored(stored_nbytes)
         result = load(data, start, where, CONSTRUCTORS, self.persistent, limits, KNOWN)
         self.pickle_nbytes += result.stop - start if stored_nbytes is None else stored_nbytes
         self.uses += result.uses

@@ -14,7 +14,7 @@ from paramtool.errors import FormatError, plural
 from paramtool.formats.files import Contents
 from paramtool.formats.pickle.opcodes import load
 from paramtool.formats.torch._storages import Storages, checkpoint_of
-from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, StorageRef, Tensor, storage_dtype
+from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, PickledTensor, StorageRef, storage_dtype
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
 from paramtool.model.storage import Backing, ByteRange, SourceFile
@@ -62,7 +62,7 @@ def _tar_members(file: BinaryIO, where: str) -> dict[str, tuple[int, int]]:
 
 
 @dataclass
-class _Reader:
+class _TarReader:
     """Reads numbers and pickles from one member of a tar archive, never beyond its end."""
 
     storages: Storages
@@ -116,7 +116,7 @@ def _tar_storages(
     storages: Storages, data: Contents, place: Places
 ) -> tuple[dict[str, StorageRef], dict[str, Backing]]:
     """`count`, then for each storage `(key, location, type)`, i64 elements, bytes; then the views on them."""
-    reader = _Reader(storages, data, *place, "storages")
+    reader = _TarReader(storages, data, *place, "storages")
     refs: dict[str, StorageRef] = {}
     backings: dict[str, Backing] = {}
     for _ in range(reader.count()):
@@ -137,7 +137,7 @@ def _tar_storages(
     return refs, backings
 
 
-def _tar_dtype(reader: _Reader, type_: object) -> DType:
+def _tar_dtype(reader: _TarReader, type_: object) -> DType:
     try:
         dtype = storage_dtype(type_)
     except ValueError as error:
@@ -149,10 +149,10 @@ def _tar_dtype(reader: _Reader, type_: object) -> DType:
 
 def _tar_tensors(
     storages: Storages, data: Contents, place: Places, refs: Mapping[str, StorageRef]
-) -> dict[str, Tensor]:
+) -> dict[str, PickledTensor]:
     """`count`, then for each tensor `(key, storage key, type)`, i32 axes, 4 unused bytes, sizes, strides, offset."""
-    reader = _Reader(storages, data, *place, "tensors")
-    tensors: dict[str, Tensor] = {}
+    reader = _TarReader(storages, data, *place, "tensors")
+    tensors: dict[str, PickledTensor] = {}
     rebuild: Callable[..., object] = CONSTRUCTORS["torch._utils._rebuild_tensor"]
     for _ in range(reader.count()):
         key, storage, _type = reader.row(3)

@@ -39,14 +39,14 @@ class StorageRef(NamedTuple):
     """Where a storage view begins in the storage; 0 otherwise."""
     nbytes: int
 
-    def whole(self) -> Tensor:
+    def whole(self) -> PickledTensor:
         """A storage that is pickled for itself, as the row of its elements."""
         dtype = self.dtype or DTYPES["uint8"]
         row = contiguous(self.id, dtype, (self.nbytes // dtype.block_bytes,), self.byte_start // dtype.block_bytes)
-        return Tensor(row, kind="storage" if self.dtype else "untyped storage")
+        return PickledTensor(row, kind="storage" if self.dtype else "untyped storage")
 
 
-class Tensor:
+class PickledTensor:
     """A tensor as a pickle makes it."""
 
     __slots__ = ("kind", "requires_grad", "state", "value")
@@ -146,22 +146,24 @@ def _unpacked(view: View) -> View:
 # --- the rows: one function for each way in which torch rebuilds a tensor -----------------------------------------
 
 
-def _tensor(storage: object, offset: object, size: object, stride: object) -> Tensor:
-    return Tensor(_view(storage, offset, size, stride))
+def _tensor(storage: object, offset: object, size: object, stride: object) -> PickledTensor:
+    return PickledTensor(_view(storage, offset, size, stride))
 
 
 def _tensor_v2(
     storage: object, offset: object, size: object, stride: object, requires_grad: object, hooks: object,
     metadata: object = None,
-) -> Tensor:  # fmt: skip
-    return Tensor(_pending(_view(storage, offset, size, stride), metadata), _flag(requires_grad))
+) -> PickledTensor:  # fmt: skip
+    return PickledTensor(_pending(_view(storage, offset, size, stride), metadata), _flag(requires_grad))
 
 
 def _tensor_v3(
     storage: object, offset: object, size: object, stride: object, requires_grad: object, hooks: object,
     dtype: object, metadata: object = None,
-) -> Tensor:  # fmt: skip
-    return Tensor(_pending(_view(storage, offset, size, stride, dtype_of(dtype)), metadata), _flag(requires_grad))
+) -> PickledTensor:  # fmt: skip
+    return PickledTensor(
+        _pending(_view(storage, offset, size, stride, dtype_of(dtype)), metadata), _flag(requires_grad)
+    )
 
 
 def _flag(value: object) -> bool | None:
@@ -182,35 +184,35 @@ def _pending(value: Value, metadata: object) -> Value:
 
 
 def _parameter(data: object, requires_grad: object = True, hooks: object = None, state: object = None) -> object:
-    if isinstance(data, Tensor):
-        made = Tensor(data.value, _flag(requires_grad), "parameter")
+    if isinstance(data, PickledTensor):
+        made = PickledTensor(data.value, _flag(requires_grad), "parameter")
         made.build(state if state is not None else data.state)
         return made
-    return Tensor(Unreadable(_unknown(data) or "a tensor that is none"))
+    return PickledTensor(Unreadable(_unknown(data) or "a tensor that is none"))
 
 
 MAX_PARTS = 128
 """Windows of one compound; those that libraries write have two to ten."""
 
 
-def _parts(kind: str, parts: dict[str, object], facts: dict[str, object]) -> Tensor:
+def _parts(kind: str, parts: dict[str, object], facts: dict[str, object]) -> PickledTensor:
     """A compound of tensors; nested compounds give their parts."""
     views: dict[str, View] = {}
     for label, part in parts.items():
-        if not isinstance(part, Tensor):
-            return Tensor(Unreadable(_unknown(part) or f"{kind} {label} of an unknown form"))
+        if not isinstance(part, PickledTensor):
+            return PickledTensor(Unreadable(_unknown(part) or f"{kind} {label} of an unknown form"))
         if isinstance(part.value, View):
             views[label] = part.value
         elif isinstance(part.value, Compound):
             views |= {f"{label}/{inner}": view for inner, view in part.value.parts.items()}
         else:
-            return Tensor(part.value)
+            return PickledTensor(part.value)
         if len(views) > MAX_PARTS:
-            return Tensor(Unreadable(f"{kind} of more than {MAX_PARTS} parts"))
-    return Tensor(Compound(kind, views, facts))
+            return PickledTensor(Unreadable(f"{kind} of more than {MAX_PARTS} parts"))
+    return PickledTensor(Compound(kind, views, facts))
 
 
-def _sparse(layout: object, data: Any) -> Tensor:
+def _sparse(layout: object, data: Any) -> PickledTensor:
     named = layout.args[0] if isinstance(layout, Instance) and layout.path == LAYOUT else layout
     kind = named.name if isinstance(named, Global) else str(named)
     kind = kind.removeprefix("torch.")
@@ -227,9 +229,9 @@ def _sparse(layout: object, data: Any) -> Tensor:
 def _quantised(
     storage: object, offset: object, size: object, stride: object, quantizer: Any,
     requires_grad: object = None, hooks: object = None,
-) -> Tensor:  # fmt: skip
+) -> PickledTensor:  # fmt: skip
     scheme, scale, zero_point, *axis = quantizer
-    values = Tensor(_view(storage, offset, size, stride))
+    values = PickledTensor(_view(storage, offset, size, stride))
     facts: dict[str, object] = {"scheme": getattr(scheme, "name", str(scheme))}
     if axis:
         return _parts(
@@ -240,22 +242,22 @@ def _quantised(
     return _parts("quantised", {"values": values}, facts | {"scale": scale, "zero_point": zero_point})
 
 
-def _meta(dtype: object, size: object, stride: object, requires_grad: object) -> Tensor:
-    return Tensor(NoData(dtype_of(dtype), _sizes(size)), _flag(requires_grad))
+def _meta(dtype: object, size: object, stride: object, requires_grad: object) -> PickledTensor:
+    return PickledTensor(NoData(dtype_of(dtype), _sizes(size)), _flag(requires_grad))
 
 
-def _nested(buffer: object, sizes: object, strides: object, offsets: object) -> Tensor:
+def _nested(buffer: object, sizes: object, strides: object, offsets: object) -> PickledTensor:
     return _parts("nested", {"buffer": buffer, "sizes": sizes, "strides": strides, "offsets": offsets}, {})
 
 
-def _jagged(*args: object) -> Tensor:
+def _jagged(*args: object) -> PickledTensor:
     """A jagged nested tensor: its parts are the tensors among the arguments."""
     return _wrapped("jagged", args)
 
 
-def _wrapped(kind: str, value: object) -> Tensor:
+def _wrapped(kind: str, value: object) -> PickledTensor:
     parts = _tensors_in(value)
-    return _parts(kind, dict(parts), {}) if parts else Tensor(Unreadable(kind))
+    return _parts(kind, dict(parts), {}) if parts else PickledTensor(Unreadable(kind))
 
 
 MAX_LOOKED_AT = 1000
@@ -264,9 +266,9 @@ MAX_LABEL = 256
 """Characters of the keys that lead to such a tensor."""
 
 
-def _tensors_in(value: object) -> dict[str, Tensor]:
+def _tensors_in(value: object) -> dict[str, PickledTensor]:
     """Tensors inside plain containers, a few levels deep, labelled by their keys; none where there is too much else."""
-    found: dict[str, Tensor] = {}
+    found: dict[str, PickledTensor] = {}
     todo: list[tuple[object, str, int]] = [(value, "", 6)]
     for _ in range(MAX_LOOKED_AT):
         if not todo:
@@ -274,7 +276,7 @@ def _tensors_in(value: object) -> dict[str, Tensor]:
         one, label, depth = todo.pop()
         if len(label) > MAX_LABEL:
             break
-        if isinstance(one, Tensor):
+        if isinstance(one, PickledTensor):
             found[label or "data"] = one
         elif depth and isinstance(one, (dict, list, tuple)) and len(one) <= MAX_LOOKED_AT:
             pairs = one.items() if isinstance(one, dict) else enumerate(one)
@@ -291,8 +293,8 @@ def _label(key: object) -> str:
 def _wrapper(
     cls: object, dtype: object, size: object, stride: object, offset: object, layout: object, device: object,
     requires_grad: object,
-) -> Tensor:  # fmt: skip
-    return Tensor(NoData(dtype_of(dtype), _sizes(size), "a wrapper, saved without data"), _flag(requires_grad))
+) -> PickledTensor:  # fmt: skip
+    return PickledTensor(NoData(dtype_of(dtype), _sizes(size), "a wrapper, saved without data"), _flag(requires_grad))
 
 
 def _from_type(function: object, type_: object, args: Any, state: object) -> object:
@@ -300,19 +302,19 @@ def _from_type(function: object, type_: object, args: Any, state: object) -> obj
     path = _path(function)
     make = CONSTRUCTORS.get(path)
     if make is None or not isinstance(args, (tuple, list)):
-        return Tensor(Unreadable(path))
+        return PickledTensor(Unreadable(path))
     made = make(*args)
-    if isinstance(made, Tensor) and isinstance(made.value, NoData) and (parts := _tensors_in(state)):
+    if isinstance(made, PickledTensor) and isinstance(made.value, NoData) and (parts := _tensors_in(state)):
         return _parts(_path(type_), dict(parts), {"shape": made.value.shape, "dtype": made.value.dtype.name})
-    if isinstance(made, Tensor):
+    if isinstance(made, PickledTensor):
         made.build(state)
     return made
 
 
-def _from_numpy(data: object, dtype: object, device: object = None, requires_grad: object = False) -> Tensor:
+def _from_numpy(data: object, dtype: object, device: object = None, requires_grad: object = False) -> PickledTensor:
     if not isinstance(data, NumpyArray) or not data.is_plain:
-        return Tensor(Unreadable(_unknown(data) or "an array of an unknown form"))
-    return Tensor(InlineView(dtype_of(dtype), data), _flag(requires_grad))  # type: ignore[arg-type]
+        return PickledTensor(Unreadable(_unknown(data) or "an array of an unknown form"))
+    return PickledTensor(InlineView(dtype_of(dtype), data), _flag(requires_grad))  # type: ignore[arg-type]
 
 
 class InlineView(NamedTuple):
@@ -322,15 +324,19 @@ class InlineView(NamedTuple):
     array: NumpyArray
 
 
-def array_tensor(array: NumpyArray) -> Tensor | None:
+def array_tensor(array: NumpyArray) -> PickledTensor | None:
     """The tensor that an array is, always the same one; None where a tensor cannot hold it."""
     if array.tensor is None and (dtype := array.element) is not None:
-        array.tensor = Tensor(InlineView(dtype, array))  # type: ignore[arg-type]
-    return array.tensor if isinstance(array.tensor, Tensor) else None
+        array.tensor = PickledTensor(InlineView(dtype, array))  # type: ignore[arg-type]
+    return array.tensor if isinstance(array.tensor, PickledTensor) else None
 
 
 def _device_tensor(data: object, dtype: object, device: object, requires_grad: object) -> object:
-    return Tensor(data.value, _flag(requires_grad)) if isinstance(data, Tensor) else Tensor(Unreadable(_unknown(data)))
+    return (
+        PickledTensor(data.value, _flag(requires_grad))
+        if isinstance(data, PickledTensor)
+        else PickledTensor(Unreadable(_unknown(data)))
+    )
 
 
 # --- the table -----------------------------------------------------------------------------------------------------
@@ -444,8 +450,8 @@ __all__ = [
     "CONSTRUCTORS",
     "KNOWN",
     "InlineView",
+    "PickledTensor",
     "StorageRef",
-    "Tensor",
     "array_tensor",
     "storage_dtype",
 ]

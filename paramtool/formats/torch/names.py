@@ -14,7 +14,7 @@ from typing import NamedTuple, NoReturn, TypeGuard
 from paramtool.errors import UnsafeError
 from paramtool.formats.pickle.numpy_values import DTYPE, NumpyArray, NumpyDtype, NumpyScalar
 from paramtool.formats.pickle.values import INERT, MAPPINGS, SEQUENCES, Global, Instance
-from paramtool.formats.torch.globals import LAYOUT, StorageRef, Tensor, array_tensor
+from paramtool.formats.torch.globals import LAYOUT, PickledTensor, StorageRef, array_tensor
 from paramtool.model.checkpoint import escaped_name, unescaped_name
 from paramtool.model.objects import (
     MAX_DEPTH,
@@ -84,10 +84,10 @@ class Walk:
 
     where: str
     bounds: Bounds
-    shared: Shared
+    shared: SharedIds
     names: Iterator[str] | None = None
     """Names to use instead of plain ones, in order; None on the first walk."""
-    tensors: list[tuple[Path, Tensor]] = field(default_factory=list)
+    tensors: list[tuple[Path, PickledTensor]] = field(default_factory=list)
     places: int = 0
     characters: int = 0
     _open: dict[int, Path] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Walk:
         self._check_depth(len(self._open), path)
         if isinstance(value, StorageRef):
             value = value.whole()
-        if isinstance(value, Tensor):
+        if isinstance(value, PickledTensor):
             ref = TensorRef(self._name(path, value))
             if value.state is None:
                 return ref
@@ -162,7 +162,7 @@ class Walk:
         found = f"its objects unfold to more than {limit}"
         raise UnsafeError(f"{self.where}: {found}, with everything at each of its places; it is a bomb")
 
-    def _name(self, path: Path, tensor: Tensor) -> str:
+    def _name(self, path: Path, tensor: PickledTensor) -> str:
         self.tensors.append((path, tensor))
         self._count(0, sum(map(len, path)) + len(path))
         return next(self.names) if self.names is not None else unescaped_name(path)
@@ -237,7 +237,7 @@ class Walk:
 
         A tensor as a key (optimizer state of torch 0.x) is a tensor of its own, called by its place: `@0`.
         """
-        if isinstance(key, Tensor):
+        if isinstance(key, PickledTensor):
             return f"@{number}", TensorRef(self._name((*path, f"@{number}"), key))
         if isinstance(key, str):
             return key, key
@@ -309,7 +309,7 @@ def _attributes(state: object) -> object:
     return state
 
 
-class Shared(NamedTuple):
+class SharedIds(NamedTuple):
     """The ids of the objects that more than one place refers to."""
 
     changing: frozenset[int] = frozenset()
@@ -317,7 +317,7 @@ class Shared(NamedTuple):
     all: frozenset[int] = frozenset()
 
 
-def shared_ids(value: object) -> Shared:
+def shared_ids(value: object) -> SharedIds:
     """What more than one place refers to; linear in the value's size."""
     seen: set[int] = set()
     again: set[int] = set()
@@ -325,12 +325,12 @@ def shared_ids(value: object) -> Shared:
     todo = [value]
     while todo:
         one = todo.pop()
-        if not isinstance(one, (dict, list, tuple, Instance, NumpyArray, Tensor)):
+        if not isinstance(one, (dict, list, tuple, Instance, NumpyArray, PickledTensor)):
             continue
-        if isinstance(one, Tensor) and one.state is None:  # most of them
+        if isinstance(one, PickledTensor) and one.state is None:  # most of them
             continue
         if id(one) in seen:
-            fixed = isinstance(one, (tuple, Tensor)) or (isinstance(one, Instance) and one.path in _VALUES)
+            fixed = isinstance(one, (tuple, PickledTensor)) or (isinstance(one, Instance) and one.path in _VALUES)
             if not fixed and not (isinstance(one, NumpyArray) and one.element):
                 shared.add(id(one))
             elif fixed and id(one) not in again:  # what is inside it has several places, too
@@ -339,7 +339,7 @@ def shared_ids(value: object) -> Shared:
             continue
         seen.add(id(one))
         todo.extend(_inside(one))
-    return Shared(frozenset(shared), frozenset(shared | again))
+    return SharedIds(frozenset(shared), frozenset(shared | again))
 
 
 def _inside(value: object) -> Iterator[object]:
@@ -350,7 +350,7 @@ def _inside(value: object) -> Iterator[object]:
             yield from value.values()
         case list() | tuple():
             yield from value
-        case Tensor():
+        case PickledTensor():
             yield value.state
         case Instance():
             yield from value.args
@@ -358,7 +358,7 @@ def _inside(value: object) -> Iterator[object]:
             yield from (value.mapping, value.sequence, value.state)
 
 
-def walk(value: object, where: str, pickle_nbytes: int) -> tuple[Node, list[tuple[str, Tensor]], bool]:
+def walk(value: object, where: str, pickle_nbytes: int) -> tuple[Node, list[tuple[str, PickledTensor]], bool]:
     """(tree, [(name, tensor)], whether names had to be escaped) of a value.
 
     Plain names are used where they are all different, and escaped ones for those that are not.  `pickle_nbytes`, what

@@ -21,7 +21,7 @@ from paramtool.formats import sniff
 from paramtool.formats.files import open_source
 from paramtool.formats.pickle.values import Instance, Use
 from paramtool.formats.torch._storages import Storages, checkpoint_of
-from paramtool.formats.torch.globals import StorageRef, Tensor
+from paramtool.formats.torch.globals import PickledTensor, StorageRef
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
@@ -94,7 +94,7 @@ def _uses_beside(file: BinaryIO, members: list[zip_directory.Member], source: So
     """
     from paramtool.formats import scan
 
-    work = scan.Work.of(source.nbytes)
+    work = scan.ScanBudget.of(source.nbytes)
     found = [one for member in members for one in scan.scan_member(file, member, source.path, work)]
     if not work.ended:
         what = f"{plural(len(members), 'other pickle')} in the archive"
@@ -137,7 +137,7 @@ def _check_version(file: BinaryIO, where: str, root: str, members: Mapping[str, 
 
 def _with_constants(value: object, constants: object) -> object:
     """A TorchScript module and the tensors that its code uses, as `constants.0`, ..."""
-    if not isinstance(constants, tuple) or not any(isinstance(item, Tensor) for item in constants):
+    if not isinstance(constants, tuple) or not any(isinstance(item, PickledTensor) for item in constants):
         return value
     made = Instance(value.path if isinstance(value, Instance) else "module", (), False)
     state = value.state if isinstance(value, Instance) and isinstance(value.state, dict) else {"module": value}

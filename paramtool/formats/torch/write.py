@@ -33,7 +33,7 @@ from paramtool.formats.sniff import TORCH_RECORD
 from paramtool.formats.torch import _check, _record
 from paramtool.formats.torch._classes import ARRAYS, FORMS, SCALARS, args_of
 from paramtool.formats.torch.globals import STORAGE_DTYPES
-from paramtool.formats.torch.write_objects import ATTRIBUTED, DEFAULTDICT, DEQUE, FROZENSET, SET, Fitted, How, fit
+from paramtool.formats.torch.write_objects import ATTRIBUTED, DEFAULTDICT, DEQUE, FROZENSET, SET, FittedTree, How, fit
 from paramtool.formats.zip.write import ALIGNMENT, archive
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
@@ -66,7 +66,7 @@ def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
     return {n: f"torch has no plain tensor of {dtype}" for n, dtype in dtypes.items() if dtype not in DTYPE_WORDS}
 
 
-def fitted(plan: Plan, how: How) -> Fitted:
+def fitted(plan: Plan, how: How) -> FittedTree:
     """What of the plan's tree a torch file holds, and what it does not."""
     found = fit(plan, DTYPE_WORDS.values(), how)
     sharing = _Sharing(_storages(plan, found.tree))
@@ -138,7 +138,7 @@ MAX_PICKLE_NBYTES = 512 << 20
 """As `formats.torch` reads at most."""
 
 
-def refuse(plan: Plan, found: Fitted) -> None:
+def refuse(plan: Plan, found: FittedTree) -> None:
     """PlanError where objects of a plan have no form in a torch file."""
     if found.refused:
         head = f"{plan.source}: no form in a torch file for {len(found.refused)} of its objects:"
@@ -173,7 +173,7 @@ class _Storage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _StoragePlace:
     """A name's window on its alias set."""
 
     storage: _Storage
@@ -186,7 +186,7 @@ def _windows(plan: Plan) -> dict[str, tuple[View, str]]:
     return {one.name: (one.window, one.alias_set) for one in names}
 
 
-def _storages(plan: Plan, tree: Node) -> dict[str, _Place]:
+def _storages(plan: Plan, tree: Node) -> dict[str, _StoragePlace]:
     """Where each name is; `tree` says which are arrays inside the pickle, whose windows are never moved."""
     targets = {target.name: target for target in plan.targets}
     together: dict[tuple[str, str], list[str]] = {}
@@ -204,7 +204,7 @@ def _storages(plan: Plan, tree: Node) -> dict[str, _Place]:
             content, start = _part(targets[owner], views)
         storage = _Storage(content, _storage_dtype(content, views))
         for name, view in zip(names, views, strict=True):
-            places[name] = _Place(storage, view.on(owner, view.byte_start - start) if view.numel else view)
+            places[name] = _StoragePlace(storage, view.on(owner, view.byte_start - start) if view.numel else view)
     return places
 
 
@@ -267,7 +267,7 @@ def _part(target: Target, views: list[View]) -> tuple[Target, int]:
 class _Sharing:
     """One walk that finds objects which were one in the source, and whose tensors are not the same ones any more."""
 
-    places: Mapping[str, _Place]
+    places: Mapping[str, _StoragePlace]
     split: list[str] = field(default_factory=list)
     """Where these are, for people."""
     first: dict[int, Node] = field(default_factory=dict)
@@ -315,7 +315,7 @@ def _strides(view: View) -> tuple[int, ...]:
 class _Pickling:
     """From the tree to values for the pickle; storages are numbered as they are met."""
 
-    def __init__(self, places: Mapping[str, _Place], plan: Plan) -> None:
+    def __init__(self, places: Mapping[str, _StoragePlace], plan: Plan) -> None:
         self.places = places
         self.plan = plan
         self.numbers: dict[_Storage, int] = {}

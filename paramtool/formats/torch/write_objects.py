@@ -73,7 +73,7 @@ class How:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedTree:
     """What a torch file holds of a plan's tree."""
 
     tree: Node
@@ -87,7 +87,7 @@ class Fitted:
     """Classes in it that `torch.load(weights_only=True)` refuses."""
 
 
-def fit(plan: Plan, dtypes: Collection[str], how: How = How()) -> Fitted:
+def fit(plan: Plan, dtypes: Collection[str], how: How = How()) -> FittedTree:
     """The tree for a plan, with just the plan's names in it; `dtypes` are torch's words for dtypes."""
     pruning = _Pruning(frozenset(plan.order), frozenset(dtypes), how)
     kept = pruning.node(plan.objects, ())
@@ -97,7 +97,7 @@ def fit(plan: Plan, dtypes: Collection[str], how: How = How()) -> Fitted:
             why = "the nesting of the checkpoint, because names in it collide: tensors are written flat, by their names"
             pruning.lose((), why)
         tree = _flat(plan.order)
-    return Fitted(
+    return FittedTree(
         tree,
         tuple(pruning.left_out),
         tuple(pruning.changed),

@@ -22,7 +22,7 @@ from paramtool.model.dtype import can_hold
 from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
 from paramtool.passes import suggest
-from paramtool.passes.compat.constraints import Question, questions
+from paramtool.passes.compat.constraints import TieQuestion, questions
 from paramtool.passes.compat.wanted import PAIRS, Wanted, as_pairs, covers, kind_of, plain_window
 from paramtool.passes.config_ties.patterns import tied_advice
 from paramtool.passes.dedup import quantised
@@ -101,7 +101,7 @@ class Verdict:
 
 def judge(
     wanted: Mapping[str, Wanted], part: Checkpoint, whole: Checkpoint | None = None
-) -> tuple[Verdict, tuple[Question, ...]]:
+) -> tuple[Verdict, tuple[TieQuestion, ...]]:
     """What a variant makes of a checkpoint, and what bytes have to be asked; an answer of no is an `Apart`.
 
     `part` has the names as the variant calls them; `whole` is the checkpoint that it is a part of.

@@ -11,7 +11,7 @@ from paramtool.passes.compat.wanted import Wanted, covers, plain_window
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TieQuestion:
     """Whether two names that the variant ties hold one value in the file."""
 
     name: str
@@ -22,7 +22,7 @@ class Question:
     """Their windows on the variant's memory; where these are equal, each element of one meets that of the other."""
 
 
-def questions(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterator[Question]:
+def questions(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterator[TieQuestion]:
     """Every pair of names that the variant ties and the file could hold apart."""
     alias_sets: dict[str, dict[View, list[str]]] = {}
     for name in present:
@@ -48,17 +48,17 @@ def _overlapping(places: Mapping[str, View]) -> Iterator[tuple[str, str]]:
 
 def _asked(
     present: Mapping[str, Entry], pairs: Iterable[tuple[str, str]], places: Mapping[str, View]
-) -> Iterator[Question]:
+) -> Iterator[TieQuestion]:
     for name, other in pairs:
         found = [plain_window(present[n].value) for n in (name, other)]
         if found[0] is None or found[1] is None:
             continue
-        question = _aligned(Question(name, other, (found[0], found[1]), (places[name], places[other])))
+        question = _aligned(TieQuestion(name, other, (found[0], found[1]), (places[name], places[other])))
         if not (question.found[0] == question.found[1] and question.places[0] == question.places[1]):
             yield question
 
 
-def _aligned(question: Question) -> Question:
+def _aligned(question: TieQuestion) -> TieQuestion:
     """The same question of windows that meet element by element, where one covers the other in plain rows."""
     (a, b), (at_a, at_b) = question.found, question.places
     if part := _inside(a, at_a, at_b):

@@ -49,7 +49,7 @@ OTHER_SENSES = ("vision", "vision_model", "visual", "image", "audio", "audio_mod
 
 
 @dataclass(frozen=True, slots=True)
-class Tie:
+class NamedTie:
     """Names that a model can tie, as far as a file has them; the first is the one that the others follow.
 
     A tie of one name has no other end in the file.
@@ -61,7 +61,7 @@ class Tie:
     names: tuple[str, ...]
 
 
-def ties(names: Iterable[str]) -> list[Tie]:
+def ties(names: Iterable[str]) -> list[NamedTie]:
     """The ties that names are known for, in the order of their first names.
 
     >>> ties(["transformer.wte.weight", "transformer.h.0.ln_1.weight", "lm_head.weight"])
@@ -88,7 +88,7 @@ def tied_advice(lacks: Iterable[str]) -> str:
     )
 
 
-def layers(names: Iterable[str]) -> list[Tie]:
+def layers(names: Iterable[str]) -> list[NamedTie]:
     """The ties of a decoder that is its encoder (`tie_encoder_decoder`), tensor by tensor."""
     return list(_layers(list(names)))
 
@@ -101,7 +101,7 @@ def _ending(name: str, endings: Iterable[str]) -> str | None:
     return None
 
 
-def _heads(names: list[str]) -> Iterator[Tie]:
+def _heads(names: list[str]) -> Iterator[NamedTie]:
     """Each head with the embeddings below the module that holds it; embeddings without a head alone."""
     embeddings = [name for name in names if _ending(name, EMBEDDINGS) is not None and not _is_other(name)]
     scopes = {n: s for n in names if (s := _ending(n, HEADS)) is not None}
@@ -110,7 +110,7 @@ def _heads(names: list[str]) -> Iterator[Tie]:
         return
     ranked = sorted(embeddings, key=_rank)
     if not scopes:
-        yield Tie("head", (ranked[0],))
+        yield NamedTie("head", (ranked[0],))
     held = set(scopes.values())
     below: dict[str, str] = {}
     for name in ranked:
@@ -118,7 +118,7 @@ def _heads(names: list[str]) -> Iterator[Tie]:
     with_deeper = {around for scope in held if scope for around in _around(scope.removesuffix("."))}
     for head, scope in scopes.items():
         if chosen := below.get(scope) or (None if scope in with_deeper else ranked[0]):
-            yield Tie("head", (chosen, head))
+            yield NamedTie("head", (chosen, head))
 
 
 def _around(name: str) -> Iterator[str]:
@@ -130,10 +130,10 @@ def _around(name: str) -> Iterator[str]:
     yield ""
 
 
-def _entities(names: list[str]) -> Iterator[Tie]:
+def _entities(names: list[str]) -> Iterator[NamedTie]:
     """LUKE's head over its entities."""
     heads, embeddings = ([name for name in names if _ending(name, (end,)) is not None] for end in ENTITIES)
-    yield from (Tie("entities", (below, head)) for head in heads[:1] for below in embeddings[:1])
+    yield from (NamedTie("entities", (below, head)) for head in heads[:1] for below in embeddings[:1])
 
 
 def _is_other(name: str) -> bool:
@@ -148,17 +148,17 @@ def _rank(name: str) -> tuple[bool, bool, bool, int]:
     return (words[-2] != "shared", "encoder" in words and not decoder, not decoder, len(words))
 
 
-def _sides(names: list[str]) -> Iterator[Tie]:
+def _sides(names: list[str]) -> Iterator[NamedTie]:
     """Embeddings above an encoder and a decoder, with the names by which each side knows them."""
     present = set(names)
     for top, below in (("shared.weight", "embed_tokens.weight"), ("word_embeddings.weight",) * 2):
         for name in names:
             if (parent := _ending(name, (top,))) is not None:
                 sides = [side for word in SIDES if (side := f"{parent}{word}.{below}") in present]
-                yield from ([Tie("sides", (name, *sides))] if sides else [])
+                yield from ([NamedTie("sides", (name, *sides))] if sides else [])
 
 
-def _layers(names: list[str]) -> Iterator[Tie]:
+def _layers(names: list[str]) -> Iterator[NamedTie]:
     """Each tensor of an encoder with the one that stands in the same place of the decoder beside it.
 
     The decoder may be wrapped once, as `decoder.bert.` is beside `encoder.`.  T5's layers are left out: its decoder
@@ -172,13 +172,13 @@ def _layers(names: list[str]) -> Iterator[Tie]:
             decoder[rest] = name
     for name in names:
         if name.startswith("encoder.") and (other := decoder.get(name.removeprefix("encoder."))):
-            yield Tie("layers", (name, other))
+            yield NamedTie("layers", (name, other))
 
 
-def _biases(names: list[str]) -> Iterator[Tie]:
+def _biases(names: list[str]) -> Iterator[NamedTie]:
     """The two names of a head's bias."""
     present = set(names)
     for name in names:
         scope = _ending(name, (f"{head}.bias" for head in BIASES))
         if scope is not None and (other := f"{name.removesuffix('bias')}decoder.bias") in present:
-            yield Tie("bias", (name, other))
+            yield NamedTie("bias", (name, other))

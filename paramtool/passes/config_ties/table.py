@@ -21,7 +21,7 @@ from paramtool.model.checkpoint import Checkpoint, Ordered
 from paramtool.model.config import SHARE, SIDES, TEXT, WORDS, Config
 from paramtool.passes import select
 from paramtool.passes.config_ties._defaults import TIED, UNTIED, VERSION
-from paramtool.passes.config_ties.patterns import Tie, layers, ties
+from paramtool.passes.config_ties.patterns import NamedTie, layers, ties
 
 HEADLESS = {"csm", "luke", "pop2piano"}
 """Model types whose config says `tie_word_embeddings` while no class of theirs ties a head over the vocabulary
@@ -59,7 +59,7 @@ class ClassTies:
 class Declared:
     """One tie: what the config says of it, and what the file does."""
 
-    tie: Tie
+    tie: NamedTie
     says: bool | None
     """Tied, apart, or None where nothing is known."""
     because: str
@@ -102,7 +102,7 @@ def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: Clas
     others = (names for names in alias_sets.values() if len(names) > 1)
     known = _chains([row.tie for row in rows])
     left = [names for names in others if not any(chain.issuperset(names) for chain in known)]
-    return [*rows, *(Declared(Tie("other", tuple(names)), None, "not said", MEMORY) for names in left)]
+    return [*rows, *(Declared(NamedTie("other", tuple(names)), None, "not said", MEMORY) for names in left)]
 
 
 def untied(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: ClassTies | None = None) -> set[str]:
@@ -132,7 +132,7 @@ def between(config: Config, checkpoint: Checkpoint, a: str, b: str) -> tuple[Dec
     return ()
 
 
-def _chains(found: Iterable[Tie]) -> list[set[str]]:
+def _chains(found: Iterable[NamedTie]) -> list[set[str]]:
     """The names of ties, those of ties with a name in common together."""
     chains: list[set[str]] = []
     for tie in found:
@@ -207,7 +207,7 @@ def _of_class(
             groups.setdefault(known[name], []).append(name)
     kinds = {name: row.tie.kind for row in rows for name in row.tie.names}
     for names in groups.values():
-        yield Declared(Tie(kinds.get(names[0], "other"), tuple(names)), True, f"{of} ties them", by_name=False)
+        yield Declared(NamedTie(kinds.get(names[0], "other"), tuple(names)), True, f"{of} ties them", by_name=False)
     for row in rows:
         names = [name for name in row.tie.names if name in known]
         if len(names) < len(row.tie.names):
@@ -219,11 +219,11 @@ def _of_class(
             yield replace(row, tie=tie, says=False, because=f"{of} does not tie them", by_name=False)
 
 
-def _with_prefix(tie: Tie, prefix: str) -> Tie:
+def _with_prefix(tie: NamedTie, prefix: str) -> NamedTie:
     return replace(tie, names=tuple(prefix + name for name in tie.names))
 
 
-def _says(config: Config, tie: Tie) -> tuple[bool | None, str]:
+def _says(config: Config, tie: NamedTie) -> tuple[bool | None, str]:
     """What a config says of one tie of words, and where."""
     scope = _scope(config, tie)
     shared = config.said.get(SHARE)
@@ -238,7 +238,7 @@ def _says(config: Config, tie: Tie) -> tuple[bool | None, str]:
     return says, because
 
 
-def _scope(config: Config, tie: Tie) -> str:
+def _scope(config: Config, tie: NamedTie) -> str:
     """The nested config that a tie's own module has: `decoder` for `decoder.lm_head.weight`; else the outermost."""
     words = tie.names[-1].split(".")[:-2]
     for prefix in reversed(config.prefixes()):

@@ -120,7 +120,7 @@ def strangers(found: Iterable[Unit], min_nbytes: int) -> list[list[Unit]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Renamed:
+class SharedByRecord:
     """What is shared through records alone."""
 
     units: list[Unit]
@@ -129,7 +129,7 @@ class Renamed:
     """{(input, owner): the unit whose bytes it now stands on}"""
 
 
-def renamed(found: Sequence[Unit], classes: Iterable[Sequence[Unit]]) -> Renamed:
+def renamed(found: Sequence[Unit], classes: Iterable[Sequence[Unit]]) -> SharedByRecord:
     """Let every class of equal units stand on the one that most inputs use, the first of these."""
     keeper: dict[int, Unit] = {}
     lookers: dict[int, set[int]] = {}
@@ -147,7 +147,7 @@ def renamed(found: Sequence[Unit], classes: Iterable[Sequence[Unit]]) -> Renamed
         if id(unit) in keeper and id(unit) not in kept
         for user in unit.users
     }
-    return Renamed(list(kept.values()), moved)
+    return SharedByRecord(list(kept.values()), moved)
 
 
 def standing_on(graph: AliasGraph, moved: Mapping[str, str]) -> AliasGraph:
@@ -166,7 +166,7 @@ def standing_on(graph: AliasGraph, moved: Mapping[str, str]) -> AliasGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class UnitGroup:
     """Units of one set of users, and of one set of those that look at them."""
 
     users: tuple[int, ...]
@@ -184,10 +184,10 @@ class Part:
         return sum(unit.nbytes for unit in self.units)
 
 
-def parts(found: Iterable[Unit]) -> list[Part]:
+def parts(found: Iterable[Unit]) -> list[UnitGroup]:
     """Units by the set of their users, those of most users first."""
     groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Unit]] = {}
     for unit in found:
         groups.setdefault((unit.users, unit.lookers), []).append(unit)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[0][0]), item[0]))
-    return [Part(users, lookers, tuple(units)) for (users, lookers), units in ordered]
+    return [UnitGroup(users, lookers, tuple(units)) for (users, lookers), units in ordered]

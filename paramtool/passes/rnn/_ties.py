@@ -16,7 +16,7 @@ from paramtool.passes.rnn.convert import Converted
 
 
 @dataclass(slots=True)
-class Shared:
+class StoredOnce:
     """New tensors, each stored once, and what became of the source's ties."""
 
     targets: list[Target] = field(default_factory=list)
@@ -26,9 +26,9 @@ class Shared:
     """Old names that shared an alias set with others, and whose values now stand in tensors of their own."""
 
 
-def shared(converted: Iterable[Converted], whole: AliasGraph) -> Shared:
+def shared(converted: Iterable[Converted], whole: AliasGraph) -> StoredOnce:
     """The targets of all conversions; `whole` says which names of the source share memory."""
-    found = Shared()
+    found = StoredOnce()
     owners: dict[object, str] = {}
     alias_sets: dict[object, str] = {}
     went: dict[tuple[str, str], set[str]] = {}

@@ -22,7 +22,7 @@ from paramtool.passes.rnn.convert import kept_off
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NetworkRequest:
     """Which networks are asked for."""
 
     layout: str | None
@@ -54,7 +54,7 @@ class Found:
         return kept_off(self.network.at, name) is not None
 
 
-def find(checkpoint: Checkpoint, wanted: Wanted) -> list[Found]:
+def find(checkpoint: Checkpoint, wanted: NetworkRequest) -> list[Found]:
     """The networks that are asked for; LayoutError or UsageError says what was not found, or fits several times.
 
     So it does of a tensor beside a network that nothing accounts for.
@@ -72,7 +72,7 @@ def find(checkpoint: Checkpoint, wanted: Wanted) -> list[Found]:
     ]
 
 
-def _find(checkpoint: Checkpoint, wanted: Wanted) -> tuple[list[Found], list[_Candidate]]:
+def _find(checkpoint: Checkpoint, wanted: NetworkRequest) -> tuple[list[Found], list[_Candidate]]:
     """The networks that are asked for, and every module that could be one."""
     where = checkpoint.files[0].path
     family, options = _family(wanted.layout)
@@ -107,7 +107,7 @@ def _find(checkpoint: Checkpoint, wanted: Wanted) -> tuple[list[Found], list[_Ca
     return list(found.values()), candidates
 
 
-def _refuse_halves(where: str, checkpoint: Checkpoint, candidates: list[_Candidate], wanted: Wanted) -> None:
+def _refuse_halves(where: str, checkpoint: Checkpoint, candidates: list[_Candidate], wanted: NetworkRequest) -> None:
     """Where whole networks are, half of another is an error: it would be left behind unseen."""
     if not candidates or wanted.layout not in (None, PARTS):
         return
@@ -307,7 +307,7 @@ def _refuse_others(at: str, layout: Layout, checkpoint: Checkpoint) -> None:
 
 
 def _candidates(
-    checkpoint: Checkpoint, family: list[Layout], options: Mapping[str, str], wanted: Wanted
+    checkpoint: Checkpoint, family: list[Layout], options: Mapping[str, str], wanted: NetworkRequest
 ) -> list[_Candidate]:
     """What the file says, then what names look like."""
     known = {layout.name: layout for layout in (layouts.all_layouts() if wanted.layout is None else family)}
@@ -369,7 +369,7 @@ def _match(
     )
 
 
-def _nothing(checkpoint: Checkpoint, wanted: Wanted, family: list[Layout], candidates: list[_Candidate]) -> str:
+def _nothing(checkpoint: Checkpoint, wanted: NetworkRequest, family: list[Layout], candidates: list[_Candidate]) -> str:
     """What was looked for, and what is there instead."""
     where, layout = checkpoint.files[0].path, wanted.layout or PARTS
     if candidates:

@@ -15,7 +15,7 @@ from paramtool.model.checkpoint import Checkpoint, Entry, Module
 from paramtool.model.plan import Plan, Target
 from paramtool.model.view import View, contiguous, reshaped
 from paramtool.passes.dedup import plan as dedup_pass
-from paramtool.passes.rnn._ties import Shared, shared
+from paramtool.passes.rnn._ties import StoredOnce, shared
 from paramtool.passes.rnn.buffers import fused_networks
 from paramtool.passes.rnn.convert import Converted, convert, kept_off
 
@@ -44,8 +44,8 @@ def together(
 ) -> tuple[Plan, Outcome]:
     """The plan that writes converted networks in the place of the old ones, and the rest as it is.
 
-    Networks that are one in the source, because they share their memory, are one in the output.  `split_content` is as for
-    `alias.build`.
+    Networks that are one in the source, because they share their memory, are one in the output.
+    `split_content` is as for `alias.build`.
     """
     everything = list(converted)
     _refuse_integers(checkpoint, everything)
@@ -93,7 +93,7 @@ def together(
     )
 
 
-def _marked(checkpoint: Checkpoint, converted: Iterable[Converted], made: Shared) -> dict[str, Alias]:
+def _marked(checkpoint: Checkpoint, converted: Iterable[Converted], made: StoredOnce) -> dict[str, Alias]:
     """The new names; parameters, and asking for gradients, where every tensor of their network is and does."""
     found = dict(made.names)
     for one in converted:
@@ -185,7 +185,7 @@ def _refuse_clashes(checkpoint: Checkpoint, converted: list[Converted], gone: se
         )
 
 
-def _windows(checkpoint: Checkpoint, converted: list[Converted], new: Shared) -> Iterator[tuple[str, Alias]]:
+def _windows(checkpoint: Checkpoint, converted: list[Converted], new: StoredOnce) -> Iterator[tuple[str, Alias]]:
     """The old names as windows on the new tensors; PlanError where one is none, or belongs to two networks."""
     seen: set[str] = set()
     for one in converted:
@@ -321,7 +321,7 @@ def _stays(checkpoint: Checkpoint, there: list[Converted], whole: AliasGraph) ->
         yield f"in the wanted layout already, and left as it is: {', '.join(names[:8])}{more}"
 
 
-def _lost(checkpoint: Checkpoint, consumed: set[str], made: Shared, whole: AliasGraph) -> Iterator[str]:
+def _lost(checkpoint: Checkpoint, consumed: set[str], made: StoredOnce, whole: AliasGraph) -> Iterator[str]:
     """What was one and is not any more."""
     alias_sets = {whole.names[name].alias_set for name in consumed if name in whole.names}
     apart = [n for n, m in whole.names.items() if n not in consumed and m.alias_set in alias_sets]

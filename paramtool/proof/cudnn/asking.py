@@ -36,14 +36,14 @@ MAX_WORDS = 400
 
 
 @dataclass(slots=True)
-class Asked:
+class AskedLibrary:
     """A library that is being asked: its version, then its answers in the order of the grid."""
 
     version: str
     answers: Iterator[tuple[Case, Answer | Unsupported]]
 
 
-def ask(path: str, quick: bool) -> Asked:
+def ask(path: str, quick: bool) -> AskedLibrary:
     """Ask the library at `path` about the whole grid; UsageError where it is no libcudnn.
 
     FormatError where the process ends before the last answer.
@@ -56,7 +56,7 @@ def ask(path: str, quick: bool) -> Asked:
         version = str(json.loads(next(lines))["version"])
     except StopIteration:
         raise FormatError(f"{path}: the process that asked it ended without a word") from None
-    return Asked(version, _answers(path, quick, lines))
+    return AskedLibrary(version, _answers(path, quick, lines))
 
 
 def _answers(path: str, quick: bool, lines: Iterator[str]) -> Iterator[tuple[Case, Answer | Unsupported]]:

@@ -17,14 +17,14 @@ from paramtool.layouts.recorded import MACHINE, SCHEMA, VERDICTS
 from paramtool.layouts.spec import Spec
 from paramtool.proof.cudnn.answers import Answer, Unsupported
 from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
-from paramtool.proof.cudnn.table import Finding, answer, differences
+from paramtool.proof.cudnn.table import Disagreement, answer, differences
 
 MAX_FINDINGS = 200
 """So many are written out; all are counted."""
 
 
 @dataclass(slots=True)
-class Part:
+class QuestionVerdicts:
     """The verdicts of one question."""
 
     columns: dict[str, tuple[str, ...]]
@@ -34,7 +34,7 @@ class Part:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VERDICTS, 0))
     unsupported: dict[str, int] = field(default_factory=dict)
     """{why: how often}."""
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Disagreement] = field(default_factory=list)
     findings_count: int = 0
     more: dict[str, Any] = field(default_factory=dict)
     """What else was measured."""
@@ -45,7 +45,7 @@ class Part:
         self.letters[name] = self.letters.get(name, "") + VERDICTS[verdict]
         self.counts[verdict] += 1
 
-    def judge(self, case: Case, findings: Iterable[Finding] | Unsupported) -> None:
+    def judge(self, case: Case, findings: Iterable[Disagreement] | Unsupported) -> None:
         """Count one case: what differs in it, or why there is none."""
         if isinstance(findings, Unsupported):
             why = f"{findings.why} ({case.dtype}, {case.algorithm})"
@@ -57,7 +57,7 @@ class Part:
         self.findings_count += len(found)
         self.add(case.spec, "differs" if found else "agrees")
 
-    def fail(self, finding: Finding) -> None:
+    def fail(self, finding: Disagreement) -> None:
         """What is wrong with all that is left of it."""
         self.findings.append(finding)
         self.findings_count += 1
@@ -78,17 +78,17 @@ def named(spec: Spec) -> str:
     return str(spec).replace(" bias=no", "")
 
 
-def asked_part() -> Part:
+def asked_part() -> QuestionVerdicts:
     """For what a library is asked: every bias mode, type and algorithm."""
-    return Part({"bias_mode": BIAS_MODES, "dtype": DTYPES, "algorithm": ALGORITHMS})
+    return QuestionVerdicts({"bias_mode": BIAS_MODES, "dtype": DTYPES, "algorithm": ALGORITHMS})
 
 
-def built_part() -> Part:
+def built_part() -> QuestionVerdicts:
     """For what torch made or a GPU ran: with both biases or none, in every type."""
-    return Part({"bias_mode": ("none", "double"), "dtype": DTYPES})
+    return QuestionVerdicts({"bias_mode": ("none", "double"), "dtype": DTYPES})
 
 
-def compare(part: Part, layout: Layout, case: Case, found: Answer | Unsupported) -> None:
+def compare(part: QuestionVerdicts, layout: Layout, case: Case, found: Answer | Unsupported) -> None:
     """Set one answer of a library beside the table."""
     if isinstance(found, Unsupported):
         part.judge(case, found)
@@ -100,9 +100,9 @@ def document(
     layout: Layout,
     machine: Mapping[str, str],
     quick: bool,
-    asked: Part | None = None,
-    flattened: Part | None = None,
-    ran: Part | None = None,
+    asked: QuestionVerdicts | None = None,
+    flattened: QuestionVerdicts | None = None,
+    ran: QuestionVerdicts | None = None,
 ) -> dict[str, Any]:
     """The record; a part is None where that question could not be put."""
     parts = {"asked": asked, "flattened": flattened, "ran": ran}

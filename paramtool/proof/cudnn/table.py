@@ -14,7 +14,7 @@ from paramtool.proof.cudnn.grid import Case
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Disagreement:
     """One disagreement between the table and what was asked or run."""
 
     case: str
@@ -73,40 +73,40 @@ def _region(view: View) -> Region:
     return Region(view.dtype.nbytes(view.offset), view.dtype.name, (1, *shape), (view.numel, *strides))
 
 
-def differences(case: Case, expected: Answer, found: Answer) -> Iterator[Finding]:
+def differences(case: Case, expected: Answer, found: Answer) -> Iterator[Disagreement]:
     """Where an answer is not the table's: cells elsewhere, of other shapes, lacking or too many; room and sizes."""
     for key in sorted(expected.regions.keys() | found.regions.keys()):
         yield from _of_cell(case, key, expected.regions.get(key), found.regions.get(key))
     if expected.nbytes != found.nbytes:
-        yield Finding(str(case), "", "nbytes", str(expected.nbytes), str(found.nbytes))
+        yield Disagreement(str(case), "", "nbytes", str(expected.nbytes), str(found.nbytes))
     yield from _tiling(case, found)
 
 
-def _of_cell(case: Case, key: Key, expected: Region | None, found: Region | None) -> Iterator[Finding]:
+def _of_cell(case: Case, key: Key, expected: Region | None, found: Region | None) -> Iterator[Disagreement]:
     cell = f"{key.cell(case.spec)}, pseudoLayer {key.pseudo_layer}, linLayerID {key.linear}, {key.what}"
     if expected is None or found is None:
         said = ["none" if side is None else f"one at byte {side.byte_start}" for side in (expected, found)]
-        yield Finding(str(case), cell, "presence", *said)
+        yield Disagreement(str(case), cell, "presence", *said)
         return
     for what in ("byte_start", "dtype", "shape", "strides"):
         sides = getattr(expected, what), getattr(found, what)
         if sides[0] != sides[1]:
-            yield Finding(str(case), cell, what, *map(str, sides))
+            yield Disagreement(str(case), cell, what, *map(str, sides))
 
 
-def _tiling(case: Case, found: Answer) -> Iterator[Finding]:
+def _tiling(case: Case, found: Answer) -> Iterator[Disagreement]:
     """Bytes that belong to nothing, or to two things, by the answer's own words."""
     itemsize, stop = DTYPES[case.dtype].nbytes(1), 0
     spans = sorted((at.byte_start, at.byte_start + at.nbytes(itemsize), key) for key, at in found.regions.items())
     for start, end, key in spans:
         if start != stop:
             what = "padding" if start > stop else "overlap"
-            yield Finding(
+            yield Disagreement(
                 str(case), str(key.cell(case.spec)), what, "none", f"bytes {min(start, stop)}-{max(start, stop)}"
             )
         stop = max(stop, end)
     if stop != found.nbytes:
-        yield Finding(str(case), "", "padding", "none at the end", f"bytes {stop}-{found.nbytes}")
+        yield Disagreement(str(case), "", "padding", "none at the end", f"bytes {stop}-{found.nbytes}")
 
 
 # --- torch's windows ----------------------------------------------------------------------------------------------
@@ -116,23 +116,23 @@ Windows = Mapping[str, tuple[int, tuple[int, ...], tuple[int, ...]]]
 """{torch's name of a parameter: offset, shape and strides in elements of the one storage}."""
 
 
-def flattened(layout: Layout, torch: Layout, case: Case, windows: Windows, numel: int) -> Iterator[Finding]:
+def flattened(layout: Layout, torch: Layout, case: Case, windows: Windows, numel: int) -> Iterator[Disagreement]:
     """Where the windows that torch made on a buffer of `numel` elements do not show the table's cells."""
     expected_numel, places = buffer(layout, case.spec, {"tail": "yes"}, case.dtype)
     if numel != expected_numel:
-        yield Finding(str(case), "", "elements", str(expected_numel), str(numel))
+        yield Disagreement(str(case), "", "elements", str(expected_numel), str(numel))
     table = {cell: place.view for place in places for _, cell in place.terms}
     options = torch.chosen({})
     own = {tensor.name: tensor for tensor in stored(torch, torch.form(case.spec, options), case.spec, options)}
     if own.keys() != windows.keys():
-        yield Finding(str(case), "", "parameters", ", ".join(own), ", ".join(windows))
+        yield Disagreement(str(case), "", "parameters", ", ".join(own), ", ".join(windows))
         return
     for name, (offset, shape, strides) in windows.items():
         if shape != own[name].shape:
-            yield Finding(str(case), name, "shape", str(own[name].shape), str(shape))
+            yield Disagreement(str(case), name, "shape", str(own[name].shape), str(shape))
             continue
         for place in own[name].places(View(0, DTYPES[case.dtype], offset, shape, strides)):
             ((_, cell),) = place.terms
             there, here = ((view.offset, view.strides) for view in (table[cell], place.view))
             if there != here:
-                yield Finding(str(case), f"{cell}, in {name}", "offset and strides", str(there), str(here))
+                yield Disagreement(str(case), f"{cell}, in {name}", "offset and strides", str(there), str(here))

@@ -20,7 +20,7 @@ from paramtool.layouts.recorded import GRADIENTS
 from paramtool.layouts.spec import Spec
 from paramtool.proof.cudnn.answers import Unsupported
 from paramtool.proof.cudnn.grid import Case
-from paramtool.proof.cudnn.table import Finding
+from paramtool.proof.cudnn.table import Disagreement
 from paramtool.proof.gpu.flattened import Device, buffer, network, of_case
 from paramtool.torch.tensors import load_file
 
@@ -49,7 +49,7 @@ class Ran:
     """Of the gradients of inputs, first states and weights."""
     control: float
     """The smallest error in some wrong order, of outputs or, shrunk by its tolerance, of gradients: `wrong_orders`."""
-    findings: tuple[Finding, ...]
+    findings: tuple[Disagreement, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def run(case: Case, folder: str, device: Device) -> Ran | Unsupported:
     fused = _fused(case, weights, folder)
     if fused.numel() != there.numel():
         lengths = str(fused.numel()), str(there.numel())
-        return Ran(0.0, 0.0, 0.0, (Finding(str(case), "", "elements", *lengths),))
+        return Ran(0.0, 0.0, 0.0, (Disagreement(str(case), "", "elements", *lengths),))
     with torch.no_grad():
         there.copy_(fused)
     expected = _computed(_filled(network(case.spec, torch.float64, "cpu"), weights), data.to("cpu", torch.float64))
@@ -101,7 +101,7 @@ def run(case: Case, folder: str, device: Device) -> Ran | Unsupported:
         except UserWarning as warning:
             if not str(warning).startswith(REPACKED):
                 raise
-            return Ran(0.0, 0.0, 0.0, (Finding(str(case), "", "buffer", "taken by cuDNN as it is", str(warning)),))
+            return Ran(0.0, 0.0, 0.0, (Disagreement(str(case), "", "buffer", "taken by cuDNN as it is", str(warning)),))
     if device.kernel not in found.kernel:
         return Unsupported(f"torch runs it by {found.kernel}, not by cuDNN")
     lost = tuple(_way_back(case, weights, module, there, folder))
@@ -209,17 +209,19 @@ def _other_side(name: str) -> str:
     return name.removesuffix("_reverse") if name.endswith("_reverse") else f"{name}_reverse"
 
 
-def _too_far(case: Case, errors: tuple[float, float], control: float) -> Iterator[Finding]:
+def _too_far(case: Case, errors: tuple[float, float], control: float) -> Iterator[Disagreement]:
     """Errors above the tolerance, and controls below it, which would say that the check sees nothing."""
     bound = TOLERANCE[case.dtype]
     for what, error, times in zip(("outputs", "gradients"), errors, (1, GRADIENTS), strict=True):
         if not error <= times * bound:
-            yield Finding(str(case), "", what, f"an error of at most {times * bound:g}", f"{error:.3g}")
+            yield Disagreement(str(case), "", what, f"an error of at most {times * bound:g}", f"{error:.3g}")
     if not control > bound:
-        yield Finding(str(case), "", "control", f"a wrong order is off by more than {bound:g}", f"{control:.3g}")
+        yield Disagreement(str(case), "", "control", f"a wrong order is off by more than {bound:g}", f"{control:.3g}")
 
 
-def _way_back(case: Case, weights: Tensors, module: nn.RNNBase, there: torch.Tensor, folder: str) -> Iterator[Finding]:
+def _way_back(
+    case: Case, weights: Tensors, module: nn.RNNBase, there: torch.Tensor, folder: str
+) -> Iterator[Disagreement]:
     """The parameters again, out of what was saved on the device: windows on the buffer, and the bare buffer."""
     windows = {f"{AT}.{name}": parameter.detach() for name, parameter in module.named_parameters()}
     for what, saved, layout in (("windows", windows, None), ("buffer", {f"{AT}.flat_weights": there}, "cudnn")):
@@ -231,4 +233,4 @@ def _way_back(case: Case, weights: Tensors, module: nn.RNNBase, there: torch.Ten
             found = back.get(f"{AT}.{name}")
             if found is None or not torch.equal(found, weight):
                 said = "none" if found is None else "other numbers"
-                yield Finding(str(case), name, f"unfused from the saved {what}", "the weights of the start", said)
+                yield Disagreement(str(case), name, f"unfused from the saved {what}", "the weights of the start", said)

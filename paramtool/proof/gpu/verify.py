@@ -17,8 +17,8 @@ from paramtool.proof.cudnn import grid, record, table
 from paramtool.proof.cudnn.answers import Unsupported
 from paramtool.proof.cudnn.grid import Case
 from paramtool.proof.cudnn.library import CudnnError, Library, refused
-from paramtool.proof.cudnn.record import Part
-from paramtool.proof.cudnn.table import Finding
+from paramtool.proof.cudnn.record import QuestionVerdicts
+from paramtool.proof.cudnn.table import Disagreement
 from paramtool.proof.gpu import device as gpu
 from paramtool.proof.gpu.flattened import Device, buffer, of_case, windows
 from paramtool.proof.gpu.running import TOLERANCE, run
@@ -41,7 +41,7 @@ def verify_layout(
     """
     there = to_verify(layout)
     gpu.require_gpu()
-    machine, parts = gpu.machine(), dict[str, Part | None]()
+    machine, parts = gpu.machine(), dict[str, QuestionVerdicts | None]()
 
     def document() -> dict[str, Any]:
         return record.document(there, machine, quick, *(parts.get(name) for name in PARTS))
@@ -55,7 +55,7 @@ def verify_layout(
     return document()
 
 
-def asked(layout: Layout, cases: Sequence[Case], progress: Progress = silent) -> Part:
+def asked(layout: Layout, cases: Sequence[Case], progress: Progress = silent) -> QuestionVerdicts:
     """What cuDNN says, beside the table; where it fails, that is a finding."""
     part = record.asked_part()
     with progress("asking cuDNN", len(cases)) as advance:
@@ -65,21 +65,21 @@ def asked(layout: Layout, cases: Sequence[Case], progress: Progress = silent) ->
                     _ask(part, layout, case, library)
                     advance(1)
         except (ParamtoolError, OSError) as error:
-            part.fail(Finding("cuDNN", "", "library", "one that can be asked", str(error)))
+            part.fail(Disagreement("cuDNN", "", "library", "one that can be asked", str(error)))
     return part
 
 
-def _ask(part: Part, layout: Layout, case: Case, library: Library) -> None:
+def _ask(part: QuestionVerdicts, layout: Layout, case: Case, library: Library) -> None:
     try:
         record.compare(part, layout, case, library.answer(case))
     except CudnnError as error:
-        part.judge(case, [Finding(str(case), "", "error", "an answer", str(error))])
+        part.judge(case, [Disagreement(str(case), "", "error", "an answer", str(error))])
 
 
-def flattened(layout: Layout, cases: Iterable[Case], device: Device, progress: Progress = silent) -> Part:
+def flattened(layout: Layout, cases: Iterable[Case], device: Device, progress: Progress = silent) -> QuestionVerdicts:
     """What torch flattens, beside the table."""
 
-    def judged(case: Case) -> Iterable[Finding] | Unsupported:
+    def judged(case: Case) -> Iterable[Disagreement] | Unsupported:
         module = of_case(case, device)
         there = buffer(module)
         if isinstance(there, Unsupported):
@@ -89,11 +89,11 @@ def flattened(layout: Layout, cases: Iterable[Case], device: Device, progress: P
     return _judged(cases, judged, "asking torch", progress)
 
 
-def computed(cases: Iterable[Case], device: Device, progress: Progress = silent) -> Part:
+def computed(cases: Iterable[Case], device: Device, progress: Progress = silent) -> QuestionVerdicts:
     """What the device computes, beside the CPU; the largest errors of each type, and the smallest of its controls."""
     worst: dict[str, dict[str, float]] = {}
 
-    def judged(case: Case) -> Iterable[Finding] | Unsupported:
+    def judged(case: Case) -> Iterable[Disagreement] | Unsupported:
         found = run(case, folder, device)
         if isinstance(found, Unsupported):
             return found
@@ -117,10 +117,10 @@ def _in_words(error: Exception) -> str:
 
 def _judged(
     cases: Iterable[Case],
-    judge: Callable[[Case], Iterable[Finding] | Unsupported],
+    judge: Callable[[Case], Iterable[Disagreement] | Unsupported],
     label: str,
     progress: Progress,
-) -> Part:
+) -> QuestionVerdicts:
     """Every case with its verdict; an error is a finding, unless it says that there is no such network."""
     part, todo = record.built_part(), list(cases)
     with progress(label, len(todo)) as advance:
@@ -131,7 +131,7 @@ def _judged(
             except Exception as error:  # whatever it is, the other cases are worth knowing
                 words = _in_words(error)
                 lacks = refused(words) or isinstance(error, NotImplementedError)
-                finding = Finding(str(case), "", "error", "none", words)
+                finding = Disagreement(str(case), "", "error", "none", words)
                 part.judge(case, Unsupported(words) if lacks else [finding])
                 if isinstance(error, torch.cuda.OutOfMemoryError):
                     torch.cuda.empty_cache()
