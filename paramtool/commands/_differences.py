@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from collections.abc import Mapping as Dict
 
 from paramtool import errors
-from paramtool.formats.tree import is_flat
+from paramtool.formats.object_tree import is_flat
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.objects import EMPTY, Mapping, Node, word

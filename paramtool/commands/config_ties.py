@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from paramtool.commands import _class_ties
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.errors import FormatError, UsageError, some
-from paramtool.formats import hf_config
-from paramtool.formats import tree as _tree
+from paramtool.formats import hf_config, object_tree
 from paramtool.formats.files import is_folder
 from paramtool.model import alias, objects
 from paramtool.model.alias import AliasGraph
@@ -164,7 +163,7 @@ def with_ties(checkpoint: Checkpoint, ties: Mapping[str, str], saved: Mapping[st
         return checkpoint
     order = tuple(checkpoint.entries)
     tree = checkpoint.objects
-    if tree != objects.EMPTY and not _tree.is_flat(tree, order):
+    if tree != objects.EMPTY and not object_tree.is_flat(tree, order):
         raise UsageError(
             f"{checkpoint.files[0].path}: holds more than the tensors of one model; there is no place for more names",
             hint="--only SECTION takes its model alone",

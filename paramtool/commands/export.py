@@ -20,7 +20,7 @@ from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.weight_sets import Each, each, opened
 from paramtool.errors import PlanError, UsageError, listed, plural, some
 from paramtool.formats.folder.weight_names import Weights
-from paramtool.formats.tree import is_flat
+from paramtool.formats.object_tree import is_flat
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.inflating import limiting

@@ -230,9 +230,9 @@ def _beside(path: Path, checkpoint: Checkpoint) -> Mapping[str, tuple[Unknown, .
     """What the other files of a folder ask for; what scans them is imported for folders only."""
     if not is_folder(path):
         return {}
-    from paramtool.commands.output import unsafe_sidecars as _sidecars
+    from paramtool.commands.output import unsafe_sidecars
 
-    return _sidecars.beside(path, checkpoint)
+    return unsafe_sidecars.beside(path, checkpoint)
 
 
 def _section(whole: Checkpoint, name: str) -> Checkpoint:

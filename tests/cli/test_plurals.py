@@ -130,6 +130,8 @@ ALWAYS_SEVERAL = {
     "cli/dedup.py: {len(alias_set)} names",
     "cli/_inspect_rows.py: {names} names",
     "formats/pickle/numpy_values.py: {len(shape)} axes",
+    "formats/torch/names.py: {most.places} places",
+    "formats/torch/names.py: {most.tensors} tensors",
     "formats/mxnet/params.py: {count} arrays",
     "formats/mxnet/params.py: {count} times",
     "formats/mxnet/params.py: {ndim} axes",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from paramtool.formats import read, tree
+from paramtool.formats import object_tree, read
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Ordered
 from paramtool.model.storage import ByteRange, Ranges, Storage
@@ -85,10 +85,10 @@ def test_names_under_a_prefix(prefix: str) -> None:
 
 
 def test_a_part_tells_its_role_once() -> None:
-    tree._part_role.cache_clear()
+    object_tree._part_role.cache_clear()
     names = [f"model.layers.{k}.attention.q.weight" for k in range(100)]
-    assert {tree.leaf_role(name, "model") for name in names} == {"model"}
-    assert tree._part_role.cache_info().misses == 104
+    assert {object_tree.leaf_role(name, "model") for name in names} == {"model"}
+    assert object_tree._part_role.cache_info().misses == 104
 
 
 def test_many_shards_are_numbered_one_after_the_other(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_the_current_folder_can_be_replaced(tmp_path: Path, monkeypatch: pytest.
 
 KILLED = """
 import os, signal, sys
-from paramtool.engine import staging
+from paramtool.engine.write import staging
 def commit(self):
     os.kill(os.getpid(), signal.SIGKILL)
 staging.Staged.commit = commit

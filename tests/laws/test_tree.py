@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paramtool.formats import tree as _tree
+from paramtool.formats import object_tree
 from paramtool.model.objects import Again, Array, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, map_tensors, walk
 
 law = settings(max_examples=150, deadline=None)
@@ -96,8 +96,8 @@ def typed(tree: Node) -> str:
 def test_a_tree_survives_json(case: tuple[Node, tuple[str, ...]], runs: bool) -> None:
     """Encoded, written as JSON text, read and decoded, a tree is the same to the type of each number."""
     tree, order = case
-    text = json.dumps(_tree.encode(tree, order, runs), allow_nan=False)
-    assert typed(tree) == typed(_tree.decode(json.loads(text), order))
+    text = json.dumps(object_tree.encode(tree, order, runs), allow_nan=False)
+    assert typed(tree) == typed(object_tree.decode(json.loads(text), order))
 
 
 @law
@@ -107,8 +107,8 @@ def test_a_tree_survives_another_order_of_names(case: tuple[Node, tuple[str, ...
     tree, names = case
     order = list(names)
     random.shuffle(order)  # type: ignore[attr-defined]
-    data = json.loads(json.dumps(_tree.encode(tree, tuple(order), runs)))
-    assert typed(tree) == typed(_tree.decode(data, tuple(order)))
+    data = json.loads(json.dumps(object_tree.encode(tree, tuple(order), runs)))
+    assert typed(tree) == typed(object_tree.decode(data, tuple(order)))
 
 
 @law
@@ -117,9 +117,9 @@ def test_a_tensor_that_is_not_written_is_said_to_be_left_out(case: tuple[Node, t
     """A name that the file does not hold comes back as left out; every other tensor keeps its place."""
     tree, order = case
     kept = order[::2]
-    found = _tree.decode(json.loads(json.dumps(_tree.encode(tree, kept))), kept)
+    found = object_tree.decode(json.loads(json.dumps(object_tree.encode(tree, kept))), kept)
     assert list(kept) == [node.name for node in walk(found) if isinstance(node, TensorRef)]
-    assert len(order) - len(kept) == sum(isinstance(n, Opaque) and n.path == _tree.LEFT_OUT for n in walk(found))
+    assert len(order) - len(kept) == sum(isinstance(n, Opaque) and n.path == object_tree.LEFT_OUT for n in walk(found))
 
 
 @law
@@ -129,14 +129,14 @@ def test_tensors_as_keys_survive(case: tuple[Node, tuple[str, ...]]) -> None:
     tree, order = case
     keyed = Mapping("dict", ((TensorRef("key"), tree), ("epoch", Leaf(1))))
     names = ("key", *order)
-    data = json.loads(json.dumps(_tree.encode(keyed, names)))
-    assert typed(keyed) == typed(_tree.decode(data, names))
+    data = json.loads(json.dumps(object_tree.encode(keyed, names)))
+    assert typed(keyed) == typed(object_tree.decode(data, names))
 
 
 def test_a_key_that_is_left_out_keeps_its_name() -> None:
     """A tensor that is a key and is not written: what stands under it comes back."""
     tree = Mapping("dict", ((TensorRef("@0"), Leaf(1)),))
-    found = _tree.decode(json.loads(json.dumps(_tree.encode(tree, ()))), ())
+    found = object_tree.decode(json.loads(json.dumps(object_tree.encode(tree, ()))), ())
     assert found == Mapping("dict", (("@0", Leaf(1)),))
 
 
@@ -146,10 +146,10 @@ def test_a_name_outside_the_tree_comes_to_its_top(case: tuple[Node, tuple[str, .
     """What is written has every name: a reader refuses a tree that lacks one."""
     tree, order = case
     more = Mapping("dict", (("tree", tree),))
-    found = _tree.complete(more, (*order, "new"))
+    found = object_tree.complete(more, (*order, "new"))
     assert found == Mapping("dict", (("tree", tree), ("new", TensorRef("new"))))
     with pytest.raises(ValueError, match="'new' stands nowhere"):
-        _tree.decode(json.loads(json.dumps(_tree.encode(more, (*order, "new")))), (*order, "new"))
+        object_tree.decode(json.loads(json.dumps(object_tree.encode(more, (*order, "new")))), (*order, "new"))
 
 
 @law
@@ -157,9 +157,9 @@ def test_a_name_outside_the_tree_comes_to_its_top(case: tuple[Node, tuple[str, .
 def test_a_flat_state_dict_needs_no_record(names: list[str]) -> None:
     """A plain dict of tensors under their own names says nothing that the names do not."""
     tree = Mapping("dict", tuple((name, TensorRef(name)) for name in names))
-    assert _tree.is_flat(tree, tuple(names))
-    assert not names[1:] or not _tree.is_flat(tree, tuple(names[::-1]))
-    assert not _tree.is_flat(Mapping("dict", ((0, Leaf(1)),)), ())
+    assert object_tree.is_flat(tree, tuple(names))
+    assert not names[1:] or not object_tree.is_flat(tree, tuple(names[::-1]))
+    assert not object_tree.is_flat(Mapping("dict", ((0, Leaf(1)),)), ())
 
 
 @law

@@ -34,10 +34,10 @@ from paramtool.engine.write.writer import make_folder, write
 from paramtool.errors import OutputError, ParamtoolError, UnreadableError, UnsafeError, UsageError, listed
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights, WeightsName, index_parts
+from paramtool.formats.object_tree import complete
 from paramtool.formats.output import OutputFile
 from paramtool.formats.policy import format_unknown
 from paramtool.formats.safetensors import write as safetensors
-from paramtool.formats.tree import complete
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
 from paramtool.model.plan import Plan

@@ -16,7 +16,7 @@ from dataclasses import replace
 from paramtool.errors import FormatError
 from paramtool.formats.files import open_source, read_bytes
 from paramtool.formats.folder.weight_names import Pair, Weights, is_index_name
-from paramtool.formats.tree import is_flat
+from paramtool.formats.object_tree import is_flat
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.objects import EMPTY
 from paramtool.model.objects import Mapping as ObjectMapping

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from paramtool.errors import FormatError, UnsafeError, plural
-from paramtool.formats import tree
+from paramtool.formats import object_tree
 from paramtool.formats.files import open_source
 from paramtool.formats.hdf5 import datasets as hdf5
 from paramtool.model.checkpoint import Checkpoint, Entry, Value
@@ -48,7 +48,7 @@ def read(path: str) -> Checkpoint:
         format=NAME,
         files=(source,),
         storages=datasets.storages,
-        entries={name: Entry(value, tree.leaf_role(name, "model")) for name, value in walk.values.items()},
+        entries={name: Entry(value, object_tree.leaf_role(name, "model")) for name, value in walk.values.items()},
         producer=producer,
         notes=tuple(notes),
     )

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
 from paramtool.errors import Defects, FormatError
-from paramtool.formats import sniff
-from paramtool.formats import tree as _tree
+from paramtool.formats import object_tree, sniff
 from paramtool.formats.files import open_source
 from paramtool.formats.hdf5 import _keras_rnn
 from paramtool.formats.hdf5 import datasets as hdf5
@@ -54,8 +53,10 @@ def read(path: str) -> Checkpoint:
     values = {n: datasets.value(n, datasets.found[n]) for n in names if n not in texts_too}
     datasets.check_apart()
     tree, sections = _sections(list(values))
-    roles = _tree.roles(tree)
-    entries = {name: Entry(value, roles.get(name) or _tree.leaf_role(name, "model")) for name, value in values.items()}
+    roles = object_tree.roles(tree)
+    entries = {
+        name: Entry(value, roles.get(name) or object_tree.leaf_role(name, "model")) for name, value in values.items()
+    }
     modules, notes = _keras_rnn.modules(entries, config)
     return Checkpoint(
         format=place.format or ("keras hdf5" if VERSION in texts or _is_keras(names) else "hdf5"),
@@ -150,7 +151,7 @@ def _sections(names: Sequence[str]) -> tuple[Node, tuple[Section, ...]]:
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name.partition("/")[0], []).append(name)
-    roles = {group: _tree.role_of(group, "model") for group in groups}
+    roles = {group: object_tree.role_of(group, "model") for group in groups}
     if set(roles.values()) <= {"model"}:
         return EMPTY, ()
     items: list[tuple[objects.Key, Node]] = []

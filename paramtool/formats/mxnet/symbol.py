@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from paramtool.errors import FormatError
-from paramtool.formats import strict_json, tree
+from paramtool.formats import object_tree, strict_json
 from paramtool.formats.files import open_source
 from paramtool.model.checkpoint import Module
 from paramtool.model.view import View
@@ -46,7 +46,7 @@ def role(name: str) -> str:
     """The role of a tensor by its name: auxiliary states and the statistics of BatchNorm are buffers."""
     if name.startswith("aux:") or name.endswith(STATISTICS):
         return "buffer"
-    return tree.leaf_role(name.removeprefix("arg:"), "model")
+    return object_tree.leaf_role(name.removeprefix("arg:"), "model")
 
 
 def describe(path: str, views: Mapping[str, View]) -> tuple[tuple[Module, ...], tuple[str, ...]]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
-from paramtool.formats import tree
+from paramtool.formats import object_tree
 from paramtool.formats.files import Contents, open_source
 from paramtool.formats.onnx import _given, _rnn, proto
 from paramtool.formats.onnx._protobuf import Message, Reader, Span
@@ -313,7 +313,7 @@ def _windows(walk: _Walk) -> tuple[dict[int, Storage], dict[str, Entry]]:
     entries: dict[str, Entry] = {}
     for name, found in walk.found.items():
         try:
-            entries[name] = Entry(_value(found, storages), tree.leaf_role(name, "model"))
+            entries[name] = Entry(_value(found, storages), object_tree.leaf_role(name, "model"))
         except ValueError as error:
             walk.defect(f"{name!r:.200}: {error}")
     return storages.made, entries

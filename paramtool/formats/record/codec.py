@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paramtool.errors import FormatError, PlanError, UnsafeError
-from paramtool.formats import strict_json, tree
+from paramtool.formats import object_tree, strict_json
 from paramtool.formats.record import checks as record_checks
 from paramtool.model.alias import Alias, Derived
 from paramtool.model.checkpoint import Entry, Link, Module
@@ -101,9 +101,11 @@ def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> st
         if one.is_owner and name in stored and (one.alias_set, one.set_evidence) != (name, "storage")
     }
     record["spans"] = sorted(plan.anonymous & stored)
-    if objects and not tree.is_flat(plan.objects, plan.order):
-        record["objects"] = tree.encode(tree.complete(plan.objects, plan.order), plan.order, runs=objects == "runs")
-        record["version"] = 3 if tree.needs_version_3(plan.objects) else record["version"]
+    if objects and not object_tree.is_flat(plan.objects, plan.order):
+        record["objects"] = object_tree.encode(
+            object_tree.complete(plan.objects, plan.order), plan.order, runs=objects == "runs"
+        )
+        record["version"] = 3 if object_tree.needs_version_3(plan.objects) else record["version"]
     if marks := _marks(plan, stored | record["aliases"].keys()):
         record |= {"version": 3, **marks}
     said = any(record[key] for key in ("aliases", "stored", "spans"))
@@ -290,8 +292,8 @@ def decode_document(
 
 def _objects(data: Any, names: Iterable[str], whole: bool) -> Node:
     try:
-        found = tree.decode(data, tuple(names), whole)
-        tree.check_attributes(found)
+        found = object_tree.decode(data, tuple(names), whole)
+        object_tree.check_attributes(found)
         return found
     except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"objects: {error}") from None

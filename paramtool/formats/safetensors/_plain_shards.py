@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paramtool.errors import Defects, FormatError, some
-from paramtool.formats import tree as _tree
+from paramtool.formats import object_tree
 from paramtool.formats.record import checks as record_checks
 from paramtool.formats.record import codec as record
 from paramtool.formats.safetensors._shards import NAME, Renumber, merge_metadata, own_metadata
@@ -79,9 +79,9 @@ def spoken_for(said: Said, shards: Mapping[str, Checkpoint], linked: Iterable[st
         format=f"{NAME} safetensors",
         files=(said.source, *said.files, *(file for shard in shards.values() for file in shard.files)),
         storages={n: storage for n, storage in storages.items() if n in used} | dict(names.storages),
-        entries=_tree.with_roles(names.entries, tree),
+        entries=object_tree.with_roles(names.entries, tree),
         objects=tree,
-        sections=_tree.sections(tree),
+        sections=object_tree.sections(tree),
         metadata={**metadata, **names.leftover},
         index_metadata=own_metadata(said.metadata, names.entries),
         producer="paramtool",

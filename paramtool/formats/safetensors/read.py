@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Any, BinaryIO
 
 from paramtool.errors import Defects, FormatError, plural
-from paramtool.formats import strict_json, tree
+from paramtool.formats import object_tree, strict_json
 from paramtool.formats.files import open_source
 from paramtool.formats.record import codec as record
 from paramtool.formats.safetensors.dtypes import DTYPE_CODES
@@ -47,9 +47,9 @@ def read(path: str) -> Checkpoint:
         format=NAME,
         files=(source,),
         storages={**storages, **names.storages} if names.storages else storages,
-        entries=tree.with_roles(names.entries, objects),
+        entries=object_tree.with_roles(names.entries, objects),
         objects=objects,
-        sections=tree.sections(objects),
+        sections=object_tree.sections(objects),
         metadata=names.leftover,
         modules=record.decode_modules(path, metadata),
         producer="paramtool" if record.KEY in metadata else "",

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from paramtool.errors import Defects, FormatError, ParamtoolError, UnsafeError, plural, some
-from paramtool.formats import strict_json
-from paramtool.formats import tree as _tree
+from paramtool.formats import object_tree, strict_json
 from paramtool.formats.record import checks as record_checks
 from paramtool.formats.record import codec as record
 from paramtool.formats.safetensors._plain_shards import Said, check_plain, linked_files, spoken_for
@@ -145,14 +144,14 @@ def _merge(
     if extra:
         notes.append(f"{plural(len(extra), 'tensor')} in a shard and not in the index: {some(extra, 3)}")
     tree = _merge_trees(trees)
-    roles = _tree.roles(tree)
+    roles = object_tree.roles(tree)
     return Checkpoint(
         format=f"{NAME} {next(iter(shards.values())).format}" if shards else NAME,
         files=(index, *(file for shard in shards.values() for file in shard.files)),
         storages=storages,
         entries={n: e._replace(role=roles.get(n, e.role)) for n, e in _order(entries, weight_map).items()},
         objects=tree,
-        sections=_tree.sections(tree),
+        sections=object_tree.sections(tree),
         metadata=metadata,
         index_metadata=own_metadata(index_metadata, entries),
         producer=next((shard.producer for shard in shards.values() if shard.producer), ""),

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from paramtool.errors import PlanError, UsageError, listed, plural
-from paramtool.formats import tree
+from paramtool.formats import object_tree
 from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.output import OutputFile
 from paramtool.formats.record import codec as record
@@ -175,4 +175,4 @@ def check_align(align: int) -> None:
 
 def left_out_objects(plan: Plan) -> Iterable[str]:
     """What the record leaves out of the tree of objects."""
-    return tree.left_out(plan.objects)
+    return object_tree.left_out(plan.objects)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from paramtool.errors import plural
-from paramtool.formats import tree as _tree
+from paramtool.formats import object_tree
 from paramtool.model import alias, objects
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Leaf, Node, TensorRef
@@ -116,4 +116,4 @@ def _added(checkpoint: Checkpoint, parts: Mapping[objects.Key, Node], found: Map
     top = checkpoint.objects
     assert isinstance(top, objects.Mapping)
     whole = replace(top, items=tuple((key, tree if key == MODULE else child) for key, child in top.items))
-    return replace(checkpoint, entries=entries, objects=whole, sections=_tree.sections(whole))
+    return replace(checkpoint, entries=entries, objects=whole, sections=object_tree.sections(whole))

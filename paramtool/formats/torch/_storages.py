@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paramtool.errors import Defects, FormatError
-from paramtool.formats import tree as _tree
+from paramtool.formats import object_tree
 from paramtool.formats.pickle.opcodes import DEFAULT_LIMITS, load
 from paramtool.formats.pickle.values import PickleLimits, Result, Use
 from paramtool.formats.policy import merged
@@ -100,7 +100,7 @@ def checkpoint_of(
     """
     where = storages.source.path
     tree, named, escaped = walk(value, where, storages.pickle_nbytes)
-    roles = _tree.roles(tree)
+    roles = object_tree.roles(tree)
     entries: dict[str, Entry] = {}
     for name, tensor in named:
         found = storages.inlined(name, tensor.value) if isinstance(tensor.value, InlineView) else tensor.value
@@ -112,7 +112,7 @@ def checkpoint_of(
         storages=_storages(storages, backings),
         entries=entries,
         objects=tree,
-        sections=_tree.sections(tree),
+        sections=object_tree.sections(tree),
         producer=_producer(storages),
         unknown=merged(_unknown(storages.uses, entries)),
         notes=(*notes, *escapes),
