@@ -24,6 +24,7 @@ def report(
     as_json: bool,
     document: Callable[[R], dict[str, Any]],
     rows: Callable[[R], Iterable[_render.Row]],
+    *,
     flag: Callable[[R], str],
 ) -> None:
     """Print what was done with each set; `flag` is what `verify` needs to know of one."""

@@ -15,7 +15,7 @@ MANY = 8
 """So many inputs are listed; --json lists all."""
 
 
-def run(inputs: Sequence[str], output: str, options: Options, share_renamed: bool, as_json: bool) -> None:
+def run(inputs: Sequence[str], output: str, options: Options, share_renamed: bool, *, as_json: bool) -> None:
     """One call of the library, and its report."""
     found = dedup_many.dedup_family(inputs, output, options, share_renamed=share_renamed, progress=_render.progress)
     _render.warn(*found.warnings)

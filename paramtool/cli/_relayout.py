@@ -159,7 +159,7 @@ def run(path: str, output: str | None, command: str, flags: dict[str, Any], **mo
         from paramtool.cli import _json_layouts
 
         together = relayout_command.relayout_each(path, output, progress=_render.progress, **options(flags), **more)
-        _each.report(together, flags["as_json"], _json_layouts.relayouted, partial(_rows, command=command), _flag)
+        _each.report(together, flags["as_json"], _json_layouts.relayouted, partial(_rows, command=command), flag=_flag)
         return
     found = relayout_command.relayout(path, output, progress=_render.progress, **options(flags), **more)
     report(found, flags["as_json"], command)

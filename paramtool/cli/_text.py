@@ -95,7 +95,7 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
             self.fail(str(error), param, ctx)
 
 
-def verify_line(output: str, source: str, only: str | None = None, flag: str = "", each: bool = False) -> str:
+def verify_line(output: str, source: str, only: str | None = None, flag: str = "", *, each: bool = False) -> str:
     """The command that compares an output with what it was made from; `flag` says what it does not hold.
 
     What the user allowed, and which weights of a folder were taken, is said again.

@@ -19,7 +19,7 @@ from paramtool.cli._text import FILE, OUTPUT
 @click.option("--to", "target", metavar="LAYOUT", required=True, help="Likewise.")
 @click.option("--keep-names", is_flag=True, help="Also record the old names, as windows on the new tensors.")
 @_relayout.shared_options
-def command(path: str, output: str, source: str | None, target: str, keep_names: bool, **flags: Any) -> None:
+def command(path: str, output: str, source: str | None, target: str, *, keep_names: bool, **flags: Any) -> None:
     """Write the recurrent networks of a checkpoint in another layout; everything else stays as it is.
 
     \b

@@ -28,7 +28,7 @@ from paramtool.cli._text import (
 )
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands.dedup import Deduped
-from paramtool.commands.output import options as options_command
+from paramtool.commands.output.options import Given
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
 from paramtool.model.alias import Alias
 from paramtool.passes import select
@@ -85,7 +85,7 @@ RECORD_NBYTES = 10_000
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
 def command(
-    ckpt: tuple[str, ...], output: str | None, keep: str, weights: str | None, each: bool,
+    ckpt: tuple[str, ...], output: str | None, keep: str, weights: str | None, *, each: bool,
     only: str | None, config: str | None,
     max_shard_size: int | None, align: int,
     share_renamed: bool, no_equal: bool, min_equal_bytes: int, across_roles: bool, derive_casts: bool,
@@ -129,6 +129,21 @@ def command(
         force=force,
         share_renamed=share_renamed,
     )
+    given = Given(reads=asked, saved_ties=model.get("saved_ties", {}))
+    _run(ckpt, output, options, given, each=each, as_json=as_json)
+
+
+def _run(
+    ckpt: tuple[str, ...],
+    output: str | None,
+    options: dedup_command.Options,
+    given: Given,
+    *,
+    each: bool,
+    as_json: bool,
+) -> None:
+    """Deduplicate several inputs, each set of weights of a folder, or one checkpoint."""
+    share_renamed = options.share_renamed
     if each and len(ckpt) > 1:
         raise click.BadParameter("is for one input", param_hint="--each")
     if len(ckpt) > 1:
@@ -136,7 +151,7 @@ def command(
             raise click.UsageError("several inputs need a folder to go to: -o DIR")
         from paramtool.cli import _family
 
-        _family.run(ckpt, output, options, share_renamed, as_json)
+        _family.run(ckpt, output, options, share_renamed, as_json=as_json)
         return
     if share_renamed and not os.path.isdir(ckpt[0]):
         raise click.BadParameter("is for folders and for several inputs", param_hint="--share-renamed")
@@ -144,9 +159,8 @@ def command(
         from paramtool.cli import _json
 
         together = dedup_command.dedup_each(ckpt[0], output, options, progress=_render.progress)
-        _each.report(together, as_json, _json.deduped, _rows, _flag)
+        _each.report(together, as_json, _json.deduped, _rows, flag=_flag)
         return
-    given = options_command.Given(reads=asked, saved_ties=model.get("saved_ties", {}))
     found = dedup_command.dedup(ckpt[0], output, options, given=given, progress=_render.progress)
     _render.warn(*found.warnings)
     if as_json:

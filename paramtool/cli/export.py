@@ -58,7 +58,7 @@ AS_SAVED = (
 @click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
 def command(
-    path: str, names: str | None, like: str | None, config: str | None, all_names: bool, output: str,
+    path: str, names: str | None, like: str | None, config: str | None, *, all_names: bool, output: str,
     max_shard_size: int | None, no_verify: bool, as_json: bool, each: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Write a plain file with exactly the names that a variant wants, each stored for itself.
@@ -85,7 +85,7 @@ def command(
             as_json,
             _json.exported,
             partial(_rows, like=None),
-            lambda found: "--subset",
+            flag=lambda found: "--subset",
         )
         return
     run = partial(export_command.export, path, output, **options)

@@ -22,7 +22,7 @@ from paramtool.cli._text import FILE, OUTPUT
 @click.option("--keep-names", is_flag=True,
               help="Write the fused tensor once and the parts as windows on it, for models of both kinds.")  # fmt: skip
 @_relayout.shared_options
-def command(path: str, output: str | None, layout: str, source: str | None, keep_names: bool, **flags: Any) -> None:
+def command(path: str, output: str | None, layout: str, source: str | None, *, keep_names: bool, **flags: Any) -> None:
     """Fuse the weights of every recurrent network, or of those at --at.
 
     \b

@@ -36,6 +36,7 @@ def command(
     at: str | None,
     spec: str,
     limit: int,
+    *,
     no_values: bool,
     toml: str | None,
     as_json: bool,

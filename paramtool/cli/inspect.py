@@ -72,7 +72,7 @@ class _Seen:
               help="Exit with 1 where the rule finds something; they are listed below.  Repeatable.")  # fmt: skip
 @allowing
 def command(
-    paths: tuple[str, ...], as_json: bool, quiet: bool, tensors: bool, digest: bool, only: str | None,
+    paths: tuple[str, ...], as_json: bool, quiet: bool, tensors: bool, *, digest: bool, only: str | None,
     weights: str | None, config: str | None, rules: list[Rule], allow_class: tuple[str, ...], allow_unknown: bool,
 ) -> int:  # fmt: skip
     """Show what is in checkpoints.  Nothing of them is imported or run, and no tensor is read without --digest or

@@ -29,6 +29,7 @@ def command(
     against: str,
     only: str | None,
     subset: bool,
+    *,
     tensors_only: bool,
     weights: str | None,
     each: bool,

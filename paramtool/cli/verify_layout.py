@@ -39,7 +39,7 @@ WHAT = {
 @click.option("-o", "--output", type=FILE, metavar="RECORD.json", help="Keep the record.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record (docs/json.md has its schema).")
 @click.option("--force", is_flag=True, help="Overwrite the record if it exists.")
-def command(layout: str, quick: bool, library: str | None, output: str | None, as_json: bool, force: bool) -> int:
+def command(layout: str, quick: bool, library: str | None, output: str | None, *, as_json: bool, force: bool) -> int:
     """Prove the table of a layout: ask cuDNN itself, ask torch, and run networks on a CUDA GPU.
 
     Needs paramtool[torch] and a GPU; docs/gpu.md says more.  With --library, the library alone is asked.
@@ -52,7 +52,7 @@ def command(layout: str, quick: bool, library: str | None, output: str | None, a
     if output is not None:
         record_file.check_record_place(output, force=force, inputs=[library] if library else [])
     try:
-        found = _record(layout, quick, library, output, force)
+        found = _record(layout, quick, library, output, force=force)
     except UsageError:
         if not as_json and library is None:
             _render.rows(_evidence(table))
@@ -64,7 +64,7 @@ def command(layout: str, quick: bool, library: str | None, output: str | None, a
     return 1 if found["findings_count"] or _empty(found) else 0
 
 
-def _record(layout: str, quick: bool, library: str | None, output: str | None, force: bool) -> dict[str, Any]:
+def _record(layout: str, quick: bool, library: str | None, output: str | None, *, force: bool) -> dict[str, Any]:
     """The record, by the library alone or on the GPU; written after each part, over an earlier one at the end."""
     written, earlier = False, output is not None and os.path.lexists(output)
 

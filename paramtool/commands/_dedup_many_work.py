@@ -132,7 +132,7 @@ class ManyWork:
             f"{one.folder}/{name}": file for one in self.inputs for name, file in brought(one, target).files.items()
         }
         given = {one.folder: one.path for one in self.inputs if is_folder(one.path)}
-        with Staged(target, True, force, files, others, folders=given) as staged:
+        with Staged(target, True, force, files, known=others, folders=given) as staged:
             for folder in folders:
                 make_folder(staged, folder)
             bring(staged, others, progress)
@@ -160,7 +160,9 @@ class ManyWork:
         found: list[str] = []
         for shard in self.shards:
             path, source = staged.file(self.places(shard)[0]), self.sources[shard.part.users[0]]
-            found += (f"{path}: {text}" for text in by_safetensors(path, shard.targets, CODE_OF, source, advance))
+            found += (
+                f"{path}: {text}" for text in by_safetensors(path, shard.targets, CODE_OF, source, advance=advance)
+            )
         for number, one in enumerate(self.inputs):
             written = formats.read_file(staged.file(self.place(number, self.indexes[number][-1].name)))
             known = {t.name for shard in self.shards if shard.part.users[0] == number for t in shard.targets}
@@ -180,7 +182,7 @@ def brought(one: Input, target: str) -> Sidecars:
     if not is_folder(one.path):
         return Sidecars()
     read = [file.path for file in one.whole.files]
-    return sidecars_of(one.path, read, target, one.opened.twins, one.opened.others, one.opened.more)
+    return sidecars_of(one.path, read, target, one.opened.twins, others=one.opened.others, more=one.opened.more)
 
 
 def check_brought(one: Input, target: str) -> None:
@@ -195,7 +197,7 @@ def check_brought(one: Input, target: str) -> None:
 
 
 def planned(
-    inputs: Sequence[Input], sources: Sequence[Source], options: Options, share_renamed: bool, progress: Progress
+    inputs: Sequence[Input], sources: Sequence[Source], options: Options, share_renamed: bool, *, progress: Progress
 ) -> ManyWork:
     """Compare the inputs and plan their folders; reads samples, and the whole of what these leave open."""
     plans = [_plan(one.checkpoint, one.graph) for one in inputs]
@@ -215,7 +217,7 @@ def planned(
         plans=plans,
         parts=parts,
         shards=shards,
-        indexes=[_indexed(k, plan, shards, linked[k], inputs[k].name) for k, plan in enumerate(plans)],
+        indexes=[_indexed(k, plan, shards, linked[k], name=inputs[k].name) for k, plan in enumerate(plans)],
         renamed_nbytes=sum(unit.nbytes for members in equal for unit in members[1:]),
     )
 
@@ -291,7 +293,7 @@ def _shards(inputs: Sequence[Input], parts: Iterable[UnitGroup], options: Option
 
 
 def _indexed(
-    k: int, plan: Plan, shards: Iterable[PlannedShard], linked: Mapping[str, Unit], name: WeightsName
+    k: int, plan: Plan, shards: Iterable[PlannedShard], linked: Mapping[str, Unit], *, name: WeightsName
 ) -> tuple[OutputFile, ...]:
     """The index of one folder."""
     weight_map: dict[str, str] = {}

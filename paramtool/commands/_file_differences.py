@@ -20,7 +20,7 @@ class Beside:
     """What does not come along when one of the folders is written again, and why."""
 
 
-def beside(output: str, found: Sets, against: str, expected: Sets, progress: Progress) -> Beside:
+def beside(output: str, found: Sets, against: str, expected: Sets, *, progress: Progress) -> Beside:
     """Compare every file that comes along from `against`, and look for others in `output`.
 
     FormatError where a file or a folder cannot be read.

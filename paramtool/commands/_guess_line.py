@@ -127,7 +127,7 @@ class Tries:
         views = self.checkpoint.views()
         for one in got:
             name, chosen = (target, options) if line.target or not one.parts else layouts.parse(one.parts)
-            relayout_pass.convert(one.network, views, layouts.find(name), chosen, one.network.at)
+            relayout_pass.convert(one.network, views, layouts.find(name), chosen, at=one.network.at)
         if self.values:
             self._carry_out(line)
 

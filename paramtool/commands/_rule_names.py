@@ -38,11 +38,11 @@ def advice(found: Inspection, lacking: Iterable[str], matches: Callable[[str, st
     short = (name for name in lacking if len(name) <= MAX_QUOTED) if names else ()
     ordered = Ordered(names)
     looked_up = islice(short, MAX_LOOKED_UP)  # a list of a million names is compared with a million
-    return next(filter(None, (_meant(found, name, names, ordered, matches) for name in looked_up)), "")
+    return next(filter(None, (_meant(found, name, names, ordered, matches=matches) for name in looked_up)), "")
 
 
 def _meant(
-    found: Inspection, name: str, names: Collection[str], ordered: Ordered, matches: Callable[[str, str], bool]
+    found: Inspection, name: str, names: Collection[str], ordered: Ordered, *, matches: Callable[[str, str], bool]
 ) -> str:
     """What a name could have meant: one in a section, under a prefix, or spelt otherwise."""
     inside = [

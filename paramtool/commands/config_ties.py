@@ -54,14 +54,16 @@ def config_beside(path: Path) -> Config | None:
 
 
 def declared_ties(
-    config: Config, checkpoint: Checkpoint, graph: AliasGraph, progress: Progress = silent, all_rows: bool = True
+    config: Config, checkpoint: Checkpoint, graph: AliasGraph, progress: Progress = silent, *, all_rows: bool = True
 ) -> DeclaredTies:
     """The table of a config's ties; names that are stored apart are compared, block by block.
 
     Where transformers is installed, the class of the model says what is tied, else the names do.  Without `all_rows`
     only those are compared that the config ties: only they can turn out wrong by their bytes.
     """
-    return _compared_rows(config, checkpoint, graph, _class_ties.class_ties(config.path), progress, all_rows)
+    return _compared_rows(
+        config, checkpoint, graph, _class_ties.class_ties(config.path), progress=progress, all_rows=all_rows
+    )
 
 
 def _compared_rows(
@@ -69,6 +71,7 @@ def _compared_rows(
     checkpoint: Checkpoint,
     graph: AliasGraph,
     model: ClassTies | None,
+    *,
     progress: Progress = silent,
     all_rows: bool = True,
 ) -> DeclaredTies:

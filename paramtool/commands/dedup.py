@@ -14,6 +14,7 @@ from paramtool.commands import config_ties
 from paramtool.commands.compare import Looking, compare
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.options import NOTHING_GIVEN, Given, ObjectOptions
+from paramtool.commands.output.report import WholeReport
 from paramtool.commands.output.sidecars import unseen_warnings
 from paramtool.commands.output.write import (
     Destination,
@@ -29,6 +30,7 @@ from paramtool.commands.output.write import (
     other_sections,
     place,
 )
+from paramtool.commands.output.writers import Fitted
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.commands.weight_sets import Each, each, opened
 from paramtool.errors import PlanError, UsageError
@@ -45,48 +47,21 @@ from paramtool.passes.dedup.equal_bytes import join, settle
 from paramtool.passes.dedup.owners import owned
 
 
-@dataclass(frozen=True, slots=True)
-class Deduped:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deduped(WholeReport):
     """What `dedup` did, or would do."""
 
-    input: str
-    output: str
-    checkpoint: Checkpoint
     graph: AliasGraph
-    plan: Plan
     format: str
     """What was written: `safetensors` or `torch`."""
-    files: tuple[str, ...]
-    """The files of the output, as paths."""
     content: Content | None
     """What comparing found; None where content was not looked at."""
-    nbytes_before: int
-    """The files of the input, or what the storages of the one section hold."""
-    nbytes_after: int
     unused_nbytes: int
     """Bytes that the input carried and no tensor uses."""
     repeated_nbytes: int
     """Equal bytes that stand more than once because the output's format would tie their names."""
     min_equal_nbytes: int
     """The size of the smallest tensors that were compared."""
-    left_out: tuple[str, ...]
-    """What the output does not hold, each with the reason."""
-    warnings: tuple[str, ...]
-    verified: bool
-    written: bool
-    seconds: float
-    cloned_nbytes: int = 0
-    """Bytes of the output that share their blocks with the input."""
-    sidecars: tuple[str, ...] = ()
-    """The other files of an input folder that came along, by their names in the output."""
-    section: str | None = None
-    """The section of the input that was asked for."""
-    changed: tuple[str, ...] = ()
-    """Objects of a torch output that are plain values now, since that was asked for."""
-    keeps_objects: bool = True
-    """Whether every object of the input is there as what it was."""
-    needs: tuple[str, ...] = ()
-    """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
     tied: tuple[tuple[str, ...], ...] = ()
     """Names with equal bytes that are stored once because the model of the folder's config ties them."""
 
@@ -153,10 +128,14 @@ def dedup(
     found = opened(path, options.weights, progress, options)
 
     def where() -> Destination:
-        return place(path, output, found, options.max_shard_nbytes, options.force, "dedup", others=given.reads)
+        return place(
+            path, output, found, options.max_shard_nbytes, force=options.force, word="dedup", others=given.reads
+        )
 
     began = time.monotonic()
-    report, work = _prepared(path, found, where, output, options, progress, given.saved_ties)
+    report, work = _prepared(
+        path, found, where, output, options=options, progress=progress, saved_ties=given.saved_ties
+    )
     return replace(done(report, work, options, progress), seconds=time.monotonic() - began)
 
 
@@ -180,11 +159,27 @@ def dedup_each(
     return each(
         path,
         output,
-        lambda at, found, where: _prepared(at, found, lambda: where, None, options, progress),
+        lambda at, found, where: _prepared(at, found, lambda: where, None, options=options, progress=progress),
         word="dedup",
         options=options,
         progress=progress,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Joined:
+    """A checkpoint and its alias graph, once it is settled which names are stored on the bytes of others."""
+
+    checkpoint: Checkpoint
+    stored: Checkpoint
+    """What of it the output has a form for."""
+    graph: AliasGraph
+    """By storage, and by the file's own record."""
+    joined: AliasGraph
+    content: Content | None
+    repeated_nbytes: int
+    tied: tuple[tuple[str, ...], ...]
+    warnings: tuple[str, ...]
 
 
 def _prepared(
@@ -192,6 +187,7 @@ def _prepared(
     found: Weights,
     choose: Callable[[], Destination],
     output: Path | None,
+    *,
     options: Options,
     progress: Progress,
     saved_ties: Mapping[str, str] = NOTHING_GIVEN.saved_ties,
@@ -199,51 +195,34 @@ def _prepared(
     """The report of what will be written, and the work."""
     began = time.monotonic()
     whole = found.checkpoint
-    checkpoint = select.section(whole, options.only) if options.only is not None else whole
+    asked = select.section(whole, options.only) if options.only is not None else whole
     if options.ties:
-        checkpoint = config_ties.with_ties(checkpoint, options.ties, saved_ties)
-    warnings = allow(checkpoint, output)
-    if not checkpoint.entries:
+        asked = config_ties.with_ties(asked, options.ties, saved_ties)
+    warnings = allow(asked, output)
+    if not asked.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
     where = choose()
-    writer = where.writer
-    if (options.derive_casts or options.fold_constants) and not writer.holds_derived:
-        raise UsageError(f"{where.path}: only safetensors files record tensors that are calculated on load")
-    stored = select.storable(checkpoint, writer.refusals) if options.skip_unsupported else checkpoint
-    graph = alias.build(stored, options.keep, parts=False, split_content=writer.aliases_equal_bytes)
-    declared = config_ties.folder_ties(path, stored, graph, where.is_of_folder and not options.share_renamed)
-    tie_warnings = [*declared.warnings]
-    tied = declared.equal if where.is_of_folder and options.equal else ()
-    if declared.untied:  # the file is taken as one that holds these names apart
-        tie_warnings.append(config_ties.separated_warning(os.fspath(path), declared.untied))
-        checkpoint, stored = (config_ties.separated(one, declared.untied) for one in (checkpoint, stored))
-        graph = alias.build(stored, options.keep, parts=False, split_content=True)
-    looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
-    content = compare(stored, graph, looking, progress) if options.equal else None
-    joined, repeated_nbytes = _joined_for(graph, content or Content(), options, where, tied)
-    plan = dedup_pass.plan(stored, joined, options.skip_unsupported)
-    check(plan, plan.order, checkpoint.storages)
-    fitted = writer.fit(plan, checkpoint, keeping(options))
-    plan = fitted.plan
-    outputs = laid_out(plan, where, options.align)
-    sizes = whole.files if checkpoint is whole else checkpoint.storages.values()
+    joined = _settled(path, asked, where, options, progress=progress)
+    fitted = where.writer.fit(_planned(joined, options), joined.checkpoint, keeping(options))
+    outputs = laid_out(fitted.plan, where, options.align)
+    sizes = whole.files if joined.checkpoint is whole else joined.checkpoint.storages.values()
     report = Deduped(
         input=os.fspath(path) if where.is_alone else found.path,
         output=where.shown(outputs),
-        checkpoint=checkpoint,
-        graph=joined,
-        plan=plan,
-        format=writer.name,
+        checkpoint=joined.checkpoint,
+        graph=joined.joined,
+        plan=fitted.plan,
+        format=where.writer.name,
         files=where.files(outputs),
-        content=content,
+        content=joined.content,
         nbytes_before=sum(one.nbytes for one in sizes),
         nbytes_after=sum(out.nbytes for out in outputs),
-        unused_nbytes=sum((graph.unused if stored is checkpoint else alias.unused(checkpoint)).values()),
-        repeated_nbytes=repeated_nbytes,
+        unused_nbytes=_unused_nbytes(joined),
+        repeated_nbytes=joined.repeated_nbytes,
         min_equal_nbytes=options.min_equal_nbytes,
         left_out=(
             *other_sections(whole, options.only),
-            *left_out(checkpoint, plan),
+            *left_out(joined.checkpoint, fitted.plan),
             *fitted.left_out,
             *where.sidecars.left,
         ),
@@ -251,30 +230,79 @@ def _prepared(
         changed=fitted.changed,
         keeps_objects=not fitted.changed and (bool(fitted.lost) or not fitted.left_out),
         needs=fitted.needs,
-        warnings=(
-            *lost_warnings(fitted, where.path),
-            *checkpoint.notes,
-            *warnings,
-            *_keep_warnings(joined, options.keep),
-            *name_warnings(where),
-            *unsafe_sidecars.warnings(where.sidecars.files, options.allow_class),
-            *flat_pair_warnings(plan, writer),
-            *(unseen_warnings(plan, where.shown(outputs), [*chain(*tied)]) if where.is_folder else ()),
-            *tie_warnings,
-        ),
+        warnings=tuple(_warnings(joined, fitted, where, warnings, options=options, output=where.shown(outputs))),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
         seconds=time.monotonic() - began,
         sidecars=tuple(where.sidecars.files),
-        tied=tied,
+        tied=joined.tied,
     )
-    planned = set(plan.order)
-    kept = {name: entry for name, entry in checkpoint.entries.items() if name in planned}
-    return report, Work(checkpoint, plan, outputs, where, kept)
+    planned = set(fitted.plan.order)
+    kept = {name: entry for name, entry in joined.checkpoint.entries.items() if name in planned}
+    return report, Work(joined.checkpoint, fitted.plan, outputs, where, kept)
+
+
+def _settled(
+    path: Path, checkpoint: Checkpoint, where: Destination, options: Options, *, progress: Progress
+) -> _Joined:
+    """Which names are stored on the bytes of others: by storage, by the folder's config, and by content."""
+    writer, tie_warnings = where.writer, list[str]()
+    if (options.derive_casts or options.fold_constants) and not writer.holds_derived:
+        raise UsageError(f"{where.path}: only safetensors files record tensors that are calculated on load")
+    stored = select.storable(checkpoint, writer.refusals) if options.skip_unsupported else checkpoint
+    graph = alias.build(stored, options.keep, parts=False, split_content=writer.aliases_equal_bytes)
+    declared = config_ties.folder_ties(path, stored, graph, where.is_of_folder and not options.share_renamed)
+    tie_warnings += declared.warnings
+    tied = declared.equal if where.is_of_folder and options.equal else ()
+    if declared.untied:  # the file is taken as one that holds these names apart
+        tie_warnings.append(config_ties.separated_warning(os.fspath(path), declared.untied))
+        checkpoint, stored = (config_ties.separated(one, declared.untied) for one in (checkpoint, stored))
+        graph = alias.build(stored, options.keep, parts=False, split_content=True)
+    looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
+    content = compare(stored, graph, looking, progress) if options.equal else None
+    joined, repeated_nbytes = _joined_for(graph, content or Content(), options, where, tied=tied)
+    return _Joined(
+        checkpoint=checkpoint,
+        stored=stored,
+        graph=graph,
+        joined=joined,
+        content=content,
+        repeated_nbytes=repeated_nbytes,
+        tied=tied,
+        warnings=tuple(tie_warnings),
+    )
+
+
+def _planned(found: _Joined, options: Options) -> Plan:
+    """The plan of a joined graph, checked."""
+    plan = dedup_pass.plan(found.stored, found.joined, options.skip_unsupported)
+    check(plan, plan.order, found.checkpoint.storages)
+    return plan
+
+
+def _unused_nbytes(found: _Joined) -> int:
+    """Bytes that the input carries and no tensor uses."""
+    return sum((found.graph.unused if found.stored is found.checkpoint else alias.unused(found.checkpoint)).values())
+
+
+def _warnings(
+    found: _Joined, fitted: Fitted, where: Destination, allowed: Iterable[str], *, options: Options, output: str
+) -> Iterator[str]:
+    """What a person has to know; `allowed` tells what was allowed."""
+    yield from lost_warnings(fitted, where.path)
+    yield from found.checkpoint.notes
+    yield from allowed
+    yield from _keep_warnings(found.joined, options.keep)
+    yield from name_warnings(where)
+    yield from unsafe_sidecars.warnings(where.sidecars.files, options.allow_class)
+    yield from flat_pair_warnings(fitted.plan, where.writer)
+    if where.is_folder:
+        yield from unseen_warnings(fitted.plan, output, [*chain(*found.tied)])
+    yield from found.warnings
 
 
 def _joined_for(
-    graph: AliasGraph, content: Content, options: Options, where: Destination, tied: Sequence[Sequence[str]]
+    graph: AliasGraph, content: Content, options: Options, where: Destination, *, tied: Sequence[Sequence[str]]
 ) -> tuple[AliasGraph, int]:
     """The graph for an output, and how many equal bytes are stored again there.
 

@@ -15,9 +15,10 @@ from paramtool.commands import config_ties
 from paramtool.commands._dedup_many_work import Input, ManyWork, brought, check_brought, planned
 from paramtool.commands.dedup import Options
 from paramtool.commands.output import unsafe_sidecars
+from paramtool.commands.output.report import Report
 from paramtool.commands.output.sidecars import unseen_warnings
 from paramtool.commands.output.write import Written, allow, keeping, left_out, lost_warnings, other_sections
-from paramtool.commands.output.writers import SAFETENSORS, check_name
+from paramtool.commands.output.writers import SAFETENSORS, Fitted, check_name
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.commands.weight_sets import opened
 from paramtool.engine.read.source import MAX_OPEN_FILES, Source
@@ -75,11 +76,10 @@ class Shard:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family(Report):
     """What `dedup` of several checkpoints did, or would do."""
 
-    output: str
     members: tuple[FamilyMember, ...]
     shards: tuple[Shard, ...]
     nbytes_before: int
@@ -88,14 +88,8 @@ class Family:
     renamed_nbytes: int
     """Bytes that are equal under different names, and stand more than once; with `share_renamed`, that stood so."""
     share_renamed: bool
-    linked: bool
+    linked: bool = True
     """Whether shared shards are hard links; False where the file system has none and they were copied."""
-    cloned_nbytes: int
-    """Bytes of the output that share their blocks with the inputs."""
-    warnings: tuple[str, ...]
-    verified: bool
-    written: bool
-    seconds: float
 
 
 @limiting
@@ -133,7 +127,7 @@ def dedup_family(
     with ExitStack() as stack:
         many = max(1, min(MAX_OPEN_FILES, OPEN_FILES // (2 * len(inputs))))  # each may be open and mapped
         sources = [stack.enter_context(Source(one.checkpoint, many)) for one in inputs]
-        work = planned(inputs, sources, options, share_renamed, progress)
+        work = planned(inputs, sources, options, share_renamed, progress=progress)
         fits = [
             SAFETENSORS.fit(plan, one.taken, keeping(options)) for one, plan in zip(inputs, work.plans, strict=True)
         ]
@@ -143,42 +137,50 @@ def dedup_family(
                 source.check_inflated(plan.sources())
         else:
             written, linked = work.carry_out(target, options.force, options.verify, progress)
+    return replace(
+        _report(work, target, options, [fit.left_out for fit in fits], share_renamed=share_renamed),
+        linked=linked,
+        cloned_nbytes=written.cloned_nbytes,
+        warnings=(*written.notes, *_warnings(work, target, options, fits)),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _report(
+    work: ManyWork, target: str, options: Options, lost: Sequence[tuple[str, ...]], *, share_renamed: bool
+) -> Family:
+    """The report of what will be written; `lost` has what is left out of each input."""
     return Family(
         output=target,
-        members=tuple(_member(work, number, target, options, fits[number].left_out) for number in range(len(inputs))),
+        members=tuple(_member(work, number, target, options, lost=lost[number]) for number in range(len(work.inputs))),
         shards=tuple(
             Shard(
                 tuple(os.path.join(target, name) for name in work.places(shard)),
-                tuple(inputs[number].path for number in shard.part.using),
+                tuple(work.inputs[number].path for number in shard.part.using),
                 shard.file.nbytes,
             )
             for shard in work.shards
         ),
-        nbytes_before=sum(_nbytes_before(one) for one in inputs),
+        nbytes_before=sum(_nbytes_before(one) for one in work.inputs),
         nbytes_after=work.nbytes,
         renamed_nbytes=work.renamed_nbytes,
         share_renamed=share_renamed,
-        linked=linked,
-        cloned_nbytes=written.cloned_nbytes,
-        warnings=(
-            *written.notes,
-            *(t for one, fit in zip(inputs, fits, strict=True) for t in lost_warnings(fit, f"{target}/{one.folder}")),
-            *(text for one in inputs for text in one.warnings),
-            *(
-                f"{one.path}: {text}"
-                for one in inputs
-                for text in unsafe_sidecars.warnings(brought(one, target).files, options.allow_class)
-            ),
-            *(
-                text
-                for one, plan in zip(inputs, work.plans, strict=True)
-                for text in unseen_warnings(plan, os.path.join(target, one.folder))
-            ),
-        ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
-        seconds=time.monotonic() - began,
     )
+
+
+def _warnings(work: ManyWork, target: str, options: Options, fits: Sequence[Fitted]) -> Iterator[str]:
+    """What a person has to know of each input."""
+    for one, fit in zip(work.inputs, fits, strict=True):
+        yield from lost_warnings(fit, f"{target}/{one.folder}")
+    for one in work.inputs:
+        yield from one.warnings
+    for one in work.inputs:
+        for text in unsafe_sidecars.warnings(brought(one, target).files, options.allow_class):
+            yield f"{one.path}: {text}"
+    for one, plan in zip(work.inputs, work.plans, strict=True):
+        yield from unseen_warnings(plan, os.path.join(target, one.folder))
 
 
 def _check_request(paths: Sequence[Path], target: str, options: Options) -> None:
@@ -296,7 +298,7 @@ def _nbytes_before(one: Input) -> int:
     return sum(file.nbytes for file in sizes)
 
 
-def _member(work: ManyWork, number: int, target: str, options: Options, lost: tuple[str, ...]) -> FamilyMember:
+def _member(work: ManyWork, number: int, target: str, options: Options, *, lost: tuple[str, ...]) -> FamilyMember:
     one, plan = work.inputs[number], work.plans[number]
     count = len(work.inputs)
     users = {part: len(part.using) for part in work.parts if number in part.using}

@@ -14,6 +14,7 @@ from typing import Any
 from paramtool import formats
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.options import NOTHING_GIVEN, Given, WriteOptions
+from paramtool.commands.output.report import CheckpointReport
 from paramtool.commands.output.write import Destination, Work, done, laid_out, name_warnings, place
 from paramtool.commands.output.writers import SAFETENSORS
 from paramtool.commands.progress import Path, Progress, silent
@@ -33,32 +34,17 @@ from paramtool.passes.dedup import plan as dedup_pass
 from paramtool.passes.renaming import RenamingRule
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported(CheckpointReport):
     """What `export` wrote, or would write."""
 
-    input: str
-    output: str
     names: tuple[str, ...]
     nbytes: int
     """The weights of the output, without the other files of a folder."""
-    files: tuple[str, ...]
-    """The files of the output, as paths."""
-    section: str | None = None
-    """The section of the input that the names were taken from."""
     like_section: str | None = None
     """The section of the other checkpoint whose names these are; None where it is no section's."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """{name in the output: name in the input}, where they differ."""
-    left_out: tuple[str, ...] = ()
-    """Files of an input folder that did not come along, each with the reason."""
-    sidecars: tuple[str, ...] = ()
-    """The other files of an input folder that came along, by their names in the output."""
-    warnings: tuple[str, ...] = ()
-    verified: bool = False
-    written: bool = True
-    cloned_nbytes: int = 0
-    """Bytes of the output that share their blocks with the input."""
 
 
 Shapes = Mapping[str, tuple[int, ...] | None]
@@ -126,10 +112,21 @@ def export(
     others = (*given.reads, *(file.path for file in (other.files if other else ())))
 
     def where() -> Destination:
-        return place(path, output, found, options.max_shard_nbytes, options.force, "export", given.brings, others)
+        return place(
+            path,
+            output,
+            found,
+            options.max_shard_nbytes,
+            force=options.force,
+            word="export",
+            brings=given.brings,
+            others=others,
+        )
 
     wanted, like_section, more_advice = _wanted(names, other, options.like_only)
-    report, work = _prepared(path, found, where, options, wanted, like_section, more_advice)
+    report, work = _prepared(
+        path, found, where, options, wanted=wanted, like_section=like_section, more_advice=more_advice
+    )
     return done(report, work, options, progress)
 
 
@@ -147,7 +144,7 @@ def export_each(
     return each(
         path,
         output,
-        lambda at, found, where: _prepared(at, found, lambda: where, options, None),
+        lambda at, found, where: _prepared(at, found, lambda: where, options, wanted=None),
         word="export",
         options=options,
         progress=progress,
@@ -159,6 +156,7 @@ def _prepared(
     found: Weights,
     choose: Callable[[], Destination],
     options: ExportOptions,
+    *,
     wanted: Shapes | None,
     like_section: str | None = None,
     more_advice: str = "",
@@ -172,7 +170,7 @@ def _prepared(
     checkpoint = whole if only is None else select.section(whole, only)
     old = renaming.renamed(checkpoint.entries, options.prefix, rules)
     shapes = dict.fromkeys(old) if wanted is None else wanted
-    entries = _chosen(os.fspath(path), checkpoint, old, shapes, options.ties, more_advice)
+    entries = _chosen(os.fspath(path), checkpoint, old, shapes, ties=options.ties, more=more_advice)
     chosen = replace(checkpoint, entries=entries)
     _check_shapes(os.fspath(path), chosen, shapes, options.max_bytes)
     plan = _plan(chosen)
@@ -241,6 +239,7 @@ def _chosen(
     checkpoint: Checkpoint,
     old: Mapping[str, str],
     names: Collection[str],
+    *,
     ties: Mapping[str, str],
     more: str,
 ) -> dict[str, Entry]:
@@ -252,7 +251,7 @@ def _chosen(
     sources = {name: name if name in old else partners.get(ties.get(name, name)) for name in names}
     missing = [name for name, source in sources.items() if source is None]
     if missing:
-        raise _missing(where, missing, len(names), old, more)
+        raise _missing(where, missing, len(names), old, more=more)
     if not names:
         raise PlanError(f"{where}: holds no tensor; there is nothing to write")
     return {name: checkpoint.entries[old[source]] for name, source in sources.items() if source is not None}
@@ -268,7 +267,7 @@ def _apart(entries: Mapping[str, Entry], ties: Mapping[str, str]) -> Iterator[st
             )
 
 
-def _missing(where: str, missing: list[str], wanted: int, names: Mapping[str, str], more: str) -> UsageError:
+def _missing(where: str, missing: list[str], wanted: int, names: Mapping[str, str], *, more: str) -> UsageError:
     """What is missing, what it could have meant, and the flag that would find it."""
     lines = [
         f"{name!r}" + (f"; it has {' and '.join(map(repr, found))}" if (found := suggest.alike(name, names)) else "")

@@ -246,7 +246,7 @@ def _said(module: Module, shapes: vectors.Shapes, facts: Facts) -> Guess:
         options = {option.name for option in layout.options}
         mine = {key: value for key, value in module.options.items() if key in options}
         told = merged(("the file", whole(parse(module.spec))), ("--spec", facts))
-        read = network(layout, mine, module.at, shapes, told, module.tensors)
+        read = network(layout, mine, module.at, shapes, facts=told, tensors=module.tensors)
         spec, tensors = str(read.spec), dict(read.tensors)
         unshown = [decide.unshown(fact, how) for fact, how in (*read.assumed, *to_be_said(read))]
         if module.unsure and (fact := module.unsure[0].partition("=")[0]) not in told:

@@ -14,6 +14,7 @@ from paramtool import layouts
 from paramtool.commands.layouts import register_files
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.options import ObjectOptions
+from paramtool.commands.output.report import WholeReport
 from paramtool.commands.output.sidecars import optimizer_warnings
 from paramtool.commands.output.write import (
     Destination,
@@ -82,37 +83,13 @@ class RelayoutOptions(ObjectOptions):
     """TOML files with layouts of one's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Relayouted:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relayouted(WholeReport):
     """What `convert`, `fuse` or `unfuse` did, or would do."""
 
-    input: str
-    output: str
-    checkpoint: Checkpoint
-    plan: Plan
     converted: tuple[Converted, ...]
     untouched: int
     """Tensors that belong to no converted network."""
-    files: tuple[str, ...]
-    nbytes_before: int
-    nbytes_after: int
-    left_out: tuple[str, ...]
-    warnings: tuple[str, ...]
-    verified: bool
-    written: bool
-    seconds: float
-    sidecars: tuple[str, ...] = ()
-    """The other files of an input folder that came along, by their names in the output."""
-    cloned_nbytes: int = 0
-    """Bytes of the output that share their blocks with the input."""
-    section: str | None = None
-    """The section of the input that was asked for."""
-    changed: tuple[str, ...] = ()
-    """Objects of a torch output that are plain values now, since that was asked for."""
-    keeps_objects: bool = True
-    """Whether every object of the input is there as what it was."""
-    needs: tuple[str, ...] = ()
-    """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
 
 
 @limiting
@@ -137,9 +114,9 @@ def relayout(
 
     def where() -> Destination:
         more, called = options.layout_files, word or _word(options)
-        return place(path, output, found, options.max_shard_nbytes, options.force, called, others=more)
+        return place(path, output, found, options.max_shard_nbytes, force=options.force, word=called, others=more)
 
-    report, work = _prepared(path, found, where, output, options)
+    report, work = _prepared(path, found, where, output, options=options)
     return replace(done(report, work, options, progress), seconds=time.monotonic() - began)
 
 
@@ -159,7 +136,7 @@ def relayout_each(
     return each(
         path,
         output,
-        lambda at, found, where: _prepared(at, found, lambda: where, None, options),
+        lambda at, found, where: _prepared(at, found, lambda: where, None, options=options),
         word=word or _word(options),
         options=options,
         progress=progress,
@@ -181,6 +158,7 @@ def _prepared(
     source: Weights,
     choose: Callable[[], Destination],
     output: Path | None,
+    *,
     options: RelayoutOptions,
 ) -> tuple[Relayouted, Work]:
     """The report of what will be written, and the work."""
@@ -193,7 +171,9 @@ def _prepared(
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
     split_content = where.writer.aliases_equal_bytes
-    plan, outcome = together(checkpoint, converted, options.keep_names, options.skip_unsupported, split_content)
+    plan, outcome = together(
+        checkpoint, converted, options.keep_names, options.skip_unsupported, split_content=split_content
+    )
     check(plan, plan.order, checkpoint.storages)
     fitted = where.writer.fit(plan, checkpoint, keeping(options))
     plan = fitted.plan
@@ -223,12 +203,8 @@ def _prepared(
             *checkpoint.notes,
             *warnings,
             *outcome.warnings,
-            *_ignored(found),
-            *_between(found),
-            *name_warnings(where),
-            *optimizer_warnings(where.sidecars.files),
-            *unsafe_sidecars.warnings(where.sidecars.files, options.allow_class),
-            *flat_pair_warnings(plan, where.writer),
+            *_network_warnings(found),
+            *_output_warnings(where, plan, options),
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
@@ -236,6 +212,20 @@ def _prepared(
         sidecars=tuple(where.sidecars.files),
     )
     return report, Work(checkpoint, plan, outputs, where, outcome.untouched, outcome.windows, outcome.made)
+
+
+def _network_warnings(found: list[Found]) -> Iterator[str]:
+    """What is beside the networks, and what is between them."""
+    yield from _ignored(found)
+    yield from _between(found)
+
+
+def _output_warnings(where: Destination, plan: Plan, options: RelayoutOptions) -> Iterator[str]:
+    """What a person has to know of the output and of the files beside it."""
+    yield from name_warnings(where)
+    yield from optimizer_warnings(where.sidecars.files)
+    yield from unsafe_sidecars.warnings(where.sidecars.files, options.allow_class)
+    yield from flat_pair_warnings(plan, where.writer)
 
 
 def _find(checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
@@ -345,7 +335,9 @@ def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> 
     if name == network.layout.name and options.target is None:
         shapes = {own: views[tensor].shape for own, tensor in network.tensors.items()}
     try:
-        return relayout_pass.convert(network, views, layout, chosen, at, options.keep_split, shapes)
+        return relayout_pass.convert(
+            network, views, layout, chosen, at=at, keep_split=options.keep_split, shapes=shapes
+        )
     except LayoutError as error:
         raise error.located(checkpoint.files[0].path) from None
 

@@ -88,8 +88,8 @@ def verify(
     found = opened(output, _same_choice(output, weights), progress, allowed)
     expected = opened(against, weights, progress, allowed)
     asked = _Asked(only, subset, tensors_only)
-    result = _compared(found.checkpoint, expected.checkpoint, output, against, asked, progress)
-    return _with_files(result, {"": [found]}, {"": [expected]}, asked, progress)
+    result = _compared(found.checkpoint, expected.checkpoint, output, against, asked=asked, progress=progress)
+    return _with_files(result, {"": [found]}, {"": [expected]}, asked, progress=progress)
 
 
 @limiting
@@ -117,7 +117,7 @@ def verify_each(
             result = replace(result, differences=(*result.differences, lacking))
             continue
         there, here = os.path.join(output, place), os.path.join(against, place)
-        one = _compared(mine[place, name].checkpoint, other.checkpoint, there, here, asked, progress)
+        one = _compared(mine[place, name].checkpoint, other.checkpoint, there, here, asked=asked, progress=progress)
         result = Verified(
             result.output,
             result.against,
@@ -129,7 +129,7 @@ def verify_each(
     more = [os.path.join(place, name) for place, name in mine if (place, name) not in theirs]
     differences = (*result.differences, *(f"weights {label!r}: the source does not have them" for label in more))
     result = replace(result, differences=differences)
-    return _with_files(result, found, expected, asked, progress)
+    return _with_files(result, found, expected, asked, progress=progress)
 
 
 def _same_choice(output: Path, weights: str | None) -> str | None:
@@ -143,13 +143,13 @@ def _by_name(found: Sets) -> dict[tuple[str, str], Weights]:
     return {(place, one.name.file): one for place, sets in found.items() for one in with_names(sets)}
 
 
-def _with_files(result: Verified, found: Sets, expected: Sets, asked: _Asked, progress: Progress) -> Verified:
+def _with_files(result: Verified, found: Sets, expected: Sets, asked: _Asked, *, progress: Progress) -> Verified:
     """A result with what the files beside the weights say, where two folders are compared as a whole."""
     if not (asked.all and is_folder(result.output) and is_folder(result.against)):
         return result
     from paramtool.commands import _file_differences
 
-    files = _file_differences.beside(result.output, found, result.against, expected, progress)
+    files = _file_differences.beside(result.output, found, result.against, expected, progress=progress)
     return replace(
         result,
         differences=(*result.differences, *files.differences),
@@ -159,7 +159,7 @@ def _with_files(result: Verified, found: Sets, expected: Sets, asked: _Asked, pr
 
 
 def _compared(
-    found: Checkpoint, expected: Checkpoint, output: Path, against: Path, asked: _Asked, progress: Progress
+    found: Checkpoint, expected: Checkpoint, output: Path, against: Path, *, asked: _Asked, progress: Progress
 ) -> Verified:
     """Two checkpoints, without what is beside them."""
     if asked.only is not None:

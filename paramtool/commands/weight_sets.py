@@ -157,7 +157,7 @@ def each(
     rest = Sidecars() if "" in found else beside[""]
     read = [name for where in wheres for name in where.read]
     whole = {name: file for where in wheres for name, file in where.sidecars_inside().items()} | dict(rest.files)
-    check_place(target, True, force, read, whole, [where.name_inside for where in wheres])
+    check_place(target, True, force, read, known=whole, weights=[where.name_inside for where in wheres])
     pairs = [(os.path.join(folder, place) if place else folder, one) for place, sets in found.items() for one in sets]
     for (at, one), where in zip(pairs, wheres, strict=True):
         is_cut = where.max_shard_nbytes is not None and not one.checkpoint.format.startswith("sharded")
@@ -170,7 +170,7 @@ def each(
         for _, work in prepared:
             work.rehearse()
     else:
-        written = carry_out([work for _, work in prepared], force, options.verify, progress, rest.files)
+        written = carry_out([work for _, work in prepared], force, options.verify, progress, beside=rest.files)
         reports = [one.into(report) for one, report in zip(written, reports, strict=True)]
     warnings = (*_renamed(found), *link_warnings(rest), *unsafe_sidecars.warnings(rest.files, options.allow_class))
     return Each(folder, target, tuple(reports), tuple(rest.files), rest.left, not options.dry_run, warnings)

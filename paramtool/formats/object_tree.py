@@ -125,22 +125,22 @@ def _encode(node: Node, prefix: str, run: _Run, runs: bool) -> Any:
             return {"again": path}
         case Sequence(kind, items, args):
             found = [_encode(x, f"{prefix}{k}.", run, runs) for k, x in enumerate(items)]
-            return {"seq": kind, "items": found, **_more(node, args, prefix, run, runs)}
+            return {"seq": kind, "items": found, **_more(node, args, prefix, run, runs=runs)}
         case Mapping(kind, pairs, attributes, args):
             out: dict[str, Any] = {"map": kind, "items": _encode_items(pairs, prefix, run, runs)}
             if attributes is not None:
                 out["attributes"] = _encode(attributes, prefix, run, runs)
-            return out | _more(node, args, prefix, run, runs)
+            return out | _more(node, args, prefix, run, runs=runs)
         case Opaque(path, parts):
             if path == LEFT_OUT and isinstance(parts[0][1], Leaf):
                 return {"left_out": parts[0][1].value}
             made = [[label, _encode(x, prefix, run, runs)] for label, x in parts]
-            return {"opaque": path, "parts": made, **_more(node, (), prefix, run, runs)}
+            return {"opaque": path, "parts": made, **_more(node, (), prefix, run, runs=runs)}
     raise TypeError(f"{type(node).__name__} is not a node")
 
 
 def _more(
-    node: Sequence | Mapping | Opaque, args: tuple[Node, ...], prefix: str, run: _Run, runs: bool
+    node: Sequence | Mapping | Opaque, args: tuple[Node, ...], prefix: str, run: _Run, *, runs: bool
 ) -> dict[str, Any]:
     """What version 3 of the record adds to a container, where it has it."""
     out: dict[str, Any] = {}

@@ -131,7 +131,7 @@ def scan_member(file: BinaryIO, member: zip_directory.Member, path: str, work: S
     if work.left <= 0:
         return ()
     try:
-        data = zip_directory.read_member(file, member, path, MAX_MEMBER_NBYTES, MAX_MEMBER_NBYTES)
+        data = zip_directory.read_member(file, member, path, MAX_MEMBER_NBYTES, most=MAX_MEMBER_NBYTES)
     except ParamtoolError:
         return ()
     return _scanned(data, MAX_DEPTH - 1, work).unknown
@@ -171,7 +171,7 @@ def _pickles(data: Buffer, at: int, depth: int, work: ScanBudget) -> Scanned:
             break
         inner: list[Unknown] = []
         limits = replace(DEFAULT_LIMITS, max_nbytes=min(DEFAULT_LIMITS.max_nbytes, work.left))
-        uses, stop, ran = attempt(data, at, _held(inner, depth, work), _persistent, limits, KNOWN)
+        uses, stop, ran = attempt(data, at, _held(inner, depth, work), _persistent, limits=limits, known=KNOWN)
         work.spend(ran + SPENT_EACH)
         if number == 0:
             first = stop

@@ -133,14 +133,14 @@ def readings(length: int, hints: Hints) -> Iterator[Reading]:
         for kind in GATES:
             for directions in (1, 2):
                 for variant in variants:
-                    yield from _stacks(length, kind, hidden, directions, 0, variant)
+                    yield from _stacks(length, kind, hidden, directions, projection=0, variant=variant)
                     for projection in hints.projections if kind == "lstm" else ():
                         if projection < hidden:
-                            yield from _stacks(length, kind, hidden, directions, projection, variant)
+                            yield from _stacks(length, kind, hidden, directions, projection=projection, variant=variant)
 
 
 def _stacks(
-    length: int, kind: str, hidden: int, directions: int, projection: int, variant: _Variant
+    length: int, kind: str, hidden: int, directions: int, *, projection: int, variant: _Variant
 ) -> Iterator[Reading]:  # fmt: skip
     """The readings of one width, by layers: each layer more leaves less for the input."""
     rows = len(GATES[kind]) * hidden

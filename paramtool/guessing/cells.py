@@ -76,7 +76,7 @@ def candidates(cell: CellTensors, found: Sequence[Fit], shapes: Shapes) -> Itera
     alike: dict[object, list[Fit]] = {}
     for fit in found:
         tensors = {own: names[n] for own, n in fit.tensors.items()}
-        key = meaning(fit.layout, fit.form, fit.spec, {**fit.layout.chosen({}), **fit.form.when}, tensors)
+        key = meaning(fit.layout, fit.form, fit.spec, {**fit.layout.chosen({}), **fit.form.when}, tensors=tensors)
         alike.setdefault((key, fit.spec), []).append(fit)
     for k, (first, *others) in enumerate(alike.values()):
         yield Guess(

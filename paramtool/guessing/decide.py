@@ -37,7 +37,9 @@ def stranger(one: Guess, format: str) -> str:
     return f"the names are those of {one.layout} in a file of {library}: only the network's code says what they mean"
 
 
-def meaning(layout: Layout, form: Form, spec: Spec, options: Mapping[str, str], tensors: Mapping[str, str]) -> object:
+def meaning(
+    layout: Layout, form: Form, spec: Spec, options: Mapping[str, str], *, tensors: Mapping[str, str]
+) -> object:
     """Where each cell stands in the tensors of a file; equal for layouts that read the same network from them."""
     found = []
     for tensor in tables.stored(layout, form, spec, layout.chosen(options)):

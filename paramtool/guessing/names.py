@@ -98,7 +98,7 @@ def _apart(alike: list[Network], homes: Sequence[str]) -> list[list[Network]]:
         return [own or alike]
     groups: dict[object, list[Network]] = {}
     for one in own or alike:
-        key = meaning(one.layout, one.form, one.spec, one.options, one.tensors)
+        key = meaning(one.layout, one.form, one.spec, one.options, tensors=one.tensors)
         groups.setdefault(key, []).append(one)
     return sorted(groups.values(), key=lambda group: not any(one.layout.names_identify for one in group))
 
@@ -133,7 +133,7 @@ _NUMBER = re.compile(r"(?<!\d)\d{2,}(?=[./])")
 def _ends(layout: Layout, tail: str) -> Iterator[tuple[int, frozenset[str]]]:
     """How many letters behind the module's name each reading of a name takes, and the kinds of cells there."""
     for row, gates in {(row, form.gates) for form in layout.forms for row in form.tensors}:
-        said = names.found(row, row.directions or layout.directions, gates, layout.separator, tail)
+        said = names.found(row, row.directions or layout.directions, gates, layout.separator, name=tail)
         if said is not None:
             blocks = row.blocks()
             yield len(tail) - len(said.get("at") or ""), frozenset().union(*(block.kinds for block in blocks))
@@ -143,14 +143,14 @@ def _networks(layout: Layout, at: str, shapes: Shapes, said: Facts) -> Iterator[
     """The networks that a module can be in a layout: one, or, where names and shapes leave it open, each of them."""
     for options in dict.fromkeys(tuple(form.when.items()) for form in layout.forms):
         try:
-            network = networks.network(layout, dict(options), at, shapes, said)
+            network = networks.network(layout, dict(options), at, shapes, facts=said)
             usual = {fact: UNSAID[fact] for fact in network.lacking if fact in UNSAID}
-            yield networks.network(layout, dict(options), at, shapes, {**usual, **said}) if usual else network
+            yield networks.network(layout, dict(options), at, shapes, facts={**usual, **said}) if usual else network
         except (LayoutError, UsageError):
             seen: dict[object, Network] = {}
             for facts in _facts(layout):
                 try:
-                    network = networks.network(layout, dict(options), at, shapes, {**facts, **said})
+                    network = networks.network(layout, dict(options), at, shapes, facts={**facts, **said})
                 except (LayoutError, UsageError):
                     continue
                 seen.setdefault(network.spec, network)

@@ -95,7 +95,7 @@ def _cells(at: str, members: Sequence[str], shapes: Shapes, asked: bool) -> list
     for kind, gates in GATES.items():
         plain = len(gates) == 1 and not asked  # every square matrix would do
         for side in (0, 1):
-            for cell in _paired(at, kind, side, free, shapes, asked or (hinted and not plain)):
+            for cell in _paired(at, kind, side, free, shapes=shapes, bare=asked or (hinted and not plain)):
                 if plain and (not hinted or not HIDDEN_SIDE.search(_last(cell.R)) or HIDDEN_SIDE.search(_last(cell.W))):
                     continue
                 free = [name for name in free if name not in (cell.W, cell.R, *cell.biases)]
@@ -114,7 +114,7 @@ def _is_lstm(at: str, members: Sequence[str]) -> bool:
     return bool(LSTM.search(last)) and len(members) == 2 and not any(map(DENSE.search, words))
 
 
-def _paired(at: str, kind: str, side: int, free: Sequence[str], shapes: Shapes, bare: bool) -> Iterator[CellTensors]:
+def _paired(at: str, kind: str, side: int, free: Sequence[str], *, shapes: Shapes, bare: bool) -> Iterator[CellTensors]:
     """Cells of two matrices whose gates are rows (side 0) or columns (side 1); `bare` ones need no biases."""
     gates = len(GATES[kind])
     sides = {name: (axes[side], axes[1 - side]) for name in free if (axes := _matrix(shapes[name]))}
@@ -124,7 +124,7 @@ def _paired(at: str, kind: str, side: int, free: Sequence[str], shapes: Shapes, 
     for wide, found in by_wide.items():
         alike = _without_biases(found, wide, shapes)
         pairs = _pairs(alike, {name: sides[name][1] for name in alike}, wide // gates) if wide % gates == 0 else []
-        biases = _biases([name for name in free if name not in alike], shapes, wide, gates, len(pairs))
+        biases = _biases([name for name in free if name not in alike], shapes, wide, gates, cells=len(pairs))
         for k, (w, r, is_open) in enumerate(pairs):
             if (biases or bare) and wide // gates >= MIN_HIDDEN:
                 mine = biases[k] if biases else ()
@@ -169,7 +169,7 @@ def _last(name: str) -> str:
 
 
 def _biases(
-    free: Sequence[str], shapes: Shapes, wide: int, gates: int, cells: int
+    free: Sequence[str], shapes: Shapes, wide: int, gates: int, *, cells: int
 ) -> list[tuple[str, ...]]:  # fmt: skip
     """The biases of each cell, dealt out in the order of the file; empty where they do not come out even."""
     if not cells:

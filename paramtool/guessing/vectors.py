@@ -44,7 +44,7 @@ def flat_layout(name: str) -> tuple[str, str] | None:
         row = layout.forms[0].tensors[0]
         if not name.endswith(row.name):
             continue
-        said = names.found(row, layout.directions, "", layout.separator, name)
+        said = names.found(row, layout.directions, "", layout.separator, name=name)
         if said is not None and (row.name != "W" or not said.get("at")):
             return layout.name, said.get("at") or ""
     return None

@@ -293,7 +293,7 @@ class LayoutTensor:
                 for gate in letters:
                     index = {"layer": int(layer), "dir": int(direction), "gate": gates.find(str(gate)) if gate else 0}
                     at, shape, strides = pattern.window(
-                        block, lengths, view.strides, {k: v for k, v in index.items() if k in inside}, order
+                        block, lengths, view.strides, {k: v for k, v in index.items() if k in inside}, order=order
                     )
                     terms = tuple(
                         (sign, Cell(kind, int(layer), int(direction), str(gate) if self.spec.gates_of(kind) else ""))
@@ -321,11 +321,11 @@ def stored(layout: Layout, form: Form, spec: Spec, options: Mapping[str, str]) -
         if not any(block.terms for block in present) or row.unless in spec.kinds():
             continue
         for binding in names.bindings(row, form, spec):
-            pieces = list(_pieces(items, binding, layout, form, spec, options))
+            pieces = list(_pieces(items, binding, layout, form, spec=spec, options=options))
             if not pieces:
                 continue
             name = names.render(row, row.directions or layout.directions, spec, binding)
-            tensor = _put_together(layout, name, row, form, spec, options, pieces)
+            tensor = _put_together(layout, name, row, form, spec=spec, options=options, pieces=pieces)
             found.append((int(binding.get("layer", 0)), int(binding.get("dir", 0)), tensor))
     return [tensor for _, _, tensor in sorted(found, key=lambda item: item[:2])]
 
@@ -338,7 +338,7 @@ def _is_there(block: Block, spec: Spec, options: Mapping[str, str]) -> bool:
 
 
 def _pieces(
-    items: pattern.Items, binding: Binding, layout: Layout, form: Form, spec: Spec, options: Mapping[str, str]
+    items: pattern.Items, binding: Binding, layout: Layout, form: Form, *, spec: Spec, options: Mapping[str, str]
 ) -> Iterator[_Piece]:
     """The blocks of one tensor, without their starts."""
     values: dict[str, tuple[int | str, ...]] = {
@@ -360,8 +360,15 @@ def _pieces(
 
 
 def _put_together(
-    layout: Layout, name: str, row: TensorRule, form: Form, spec: Spec, options: Mapping[str, str], pieces: list[_Piece]
-) -> LayoutTensor:  # fmt: skip
+    layout: Layout,
+    name: str,
+    row: TensorRule,
+    form: Form,
+    *,
+    spec: Spec,
+    options: Mapping[str, str],
+    pieces: list[_Piece],
+) -> LayoutTensor:
     """Set the blocks one behind the other along the row's axis."""
     shapes = [pattern.extent(piece.block, piece.lengths) for piece in pieces]
     rest = {shape[: row.along] + shape[row.along + 1 :] for shape in shapes}

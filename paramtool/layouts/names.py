@@ -88,7 +88,9 @@ def recogniser(row: TensorRule, directions: tuple[str, str], gates: str, separat
     return re.compile(rf"(?:(?P<at>.+?)[{between}])??{text}(?::0)?", re.DOTALL)
 
 
-def found(row: TensorRule, directions: tuple[str, str], gates: str, separator: str, name: str) -> dict[str, str] | None:
+def found(
+    row: TensorRule, directions: tuple[str, str], gates: str, separator: str, *, name: str
+) -> dict[str, str] | None:
     """What a name says, or None where it is not of this row."""
     match = recogniser(row, directions, gates, separator).fullmatch(name)
     return match.groupdict() if match else None

@@ -80,7 +80,7 @@ def named(layout: Layout, name: str) -> set[str]:
     found: set[str] = set()
     for row in (row for form in layout.forms for row in form.tensors):
         for gates in {form.gates for form in layout.forms}:
-            said = names.found(row, row.directions or layout.directions, gates, layout.separator, name)
+            said = names.found(row, row.directions or layout.directions, gates, layout.separator, name=name)
             if said:
                 found |= {said.get("at") or "", names.front(row, said, name) or said.get("at") or ""}
     return found
@@ -94,7 +94,7 @@ def _groups(layout: Layout, form: Form, shapes: Iterable[str]) -> list[_Group]:
         readings = [
             (said.get("at") or "", k, said)
             for k, row in enumerate(form.tensors)
-            if (said := names.found(row, row.directions or layout.directions, form.gates, layout.separator, name))
+            if (said := names.found(row, row.directions or layout.directions, form.gates, layout.separator, name=name))
         ]
         if not readings:
             continue
@@ -125,6 +125,7 @@ def network(
     options: Mapping[str, str],
     at: str,
     shapes: Shapes,
+    *,
     facts: Facts,
     tensors: Mapping[str, str] | None = None,
 ) -> Network:
@@ -139,10 +140,10 @@ def network(
     unsized: dict[str, None] = {}
     most = 0  # a reading that leaves over names which another form knows is none
     for form in layout.forms_of(facts.get("kind"), chosen):
-        for group in _candidates(layout, form, at, shapes, tensors):
+        for group in _candidates(layout, form, at, shapes, tensors=tensors):
             most = max(most, len(group.rows) + len(group.cells))
             try:
-                readings += _read(layout, form, chosen, group, shapes, facts)
+                readings += _read(layout, form, chosen, group, shapes=shapes, facts=facts)
             except (LayoutError, UsageError) as error:
                 why.append(f"{form.kind}{f' reset={form.reset}' if form.reset else ''}: {error}")
                 unsized |= dict.fromkeys(error.names if isinstance(error, UnknownSizesError) else ())
@@ -218,7 +219,7 @@ def _assumed(layout: Layout, spec: Spec, said: Mapping[str, str], facts: Facts) 
 
 
 def _candidates(
-    layout: Layout, form: Form, at: str, shapes: Shapes, tensors: Mapping[str, str] | None
+    layout: Layout, form: Form, at: str, shapes: Shapes, *, tensors: Mapping[str, str] | None
 ) -> Iterator[_Group]:
     """The names of the module, read by the form; those of `tensors` where it says them."""
     if tensors:
@@ -234,15 +235,17 @@ def _candidates(
 
 
 def _read(
-    layout: Layout, form: Form, options: Mapping[str, str], group: _Group, shapes: Shapes, facts: Facts
+    layout: Layout, form: Form, options: Mapping[str, str], group: _Group, *, shapes: Shapes, facts: Facts
 ) -> Iterator[Network]:
     """The networks that a group of names can be; LayoutError where it cannot be one."""
     failed: LayoutError | UsageError | None = None
     done = False
     for rows, directions in _unfolded(group):
         try:
-            for said in _counted(layout, form, options, rows, directions, shapes, facts):
-                yield _network(layout, form, options, group.at, rows, directions, shapes, said)
+            for said in _counted(layout, form, options, rows, directions=directions, shapes=shapes, facts=facts):
+                yield _network(
+                    layout, form, options, group.at, rows=rows, directions=directions, shapes=shapes, facts=said
+                )
                 done = True
         except (LayoutError, UsageError) as error:
             failed = failed or error
@@ -266,7 +269,7 @@ def _unfolded(group: _Group) -> Iterator[tuple[Rows, int]]:
 
 
 def _counted(
-    layout: Layout, form: Form, options: Mapping[str, str], rows: Rows, directions: int, shapes: Shapes, facts: Facts
+    layout: Layout, form: Form, options: Mapping[str, str], rows: Rows, *, directions: int, shapes: Shapes, facts: Facts
 ) -> Iterator[Facts]:
     """The facts, with the layers that follow from the length of a flat vector; LayoutError where no number fits.
 
@@ -290,11 +293,11 @@ def _counted(
 
 
 def _network(
-    layout: Layout, form: Form, options: Mapping[str, str], at: str, rows: Rows, directions: int, shapes: Shapes,
+    layout: Layout, form: Form, options: Mapping[str, str], at: str, *, rows: Rows, directions: int, shapes: Shapes,
     facts: Facts,
 ) -> Network:  # fmt: skip
     """One reading, proved against every shape."""
-    sizes = _sizes(form, rows, directions, shapes, facts)
+    sizes = _sizes(form, rows, directions, shapes, facts=facts)
     named = {field.name for field in fields(Spec)}
     found: dict[str, Any] = {"kind": form.kind, "reset": form.reset, "bidirectional": directions == 2, **sizes}
     present = {kind for k, *_ in rows for kind in form.tensors[k].kinds()}
@@ -323,7 +326,7 @@ def _network(
         if found[name] and kind not in form.kinds():
             raise LayoutError(f"{name} is said, and layout {layout.name} has no place for it")
     spec = Spec(**{name: value for name, value in found.items() if name in named})
-    return _proved(layout, form, options, at, rows, spec, shapes)
+    return _proved(layout, form, options, at, rows=rows, spec=spec, shapes=shapes)
 
 
 def _axes(row: TensorRule) -> set[str]:
@@ -339,7 +342,7 @@ def _is_flat(row: TensorRule) -> bool:
 
 
 def _proved(
-    layout: Layout, form: Form, options: Mapping[str, str], at: str, rows: Rows, spec: Spec, shapes: Shapes
+    layout: Layout, form: Form, options: Mapping[str, str], at: str, *, rows: Rows, spec: Spec, shapes: Shapes
 ) -> Network:
     """The network, if every tensor that the layout asks for is there in its shape, and none is left over."""
     if reasons := list(refusals(layout, form, spec)):
@@ -357,7 +360,7 @@ def _proved(
             if not tensor.row.optional:
                 wrong.append(f"{tensor.name!r} {list(tensor.shape)} is missing")
         elif squeezed(shapes[actual]) != squeezed(tensor.shape):
-            wrong.append(_mismatch(actual, shapes[actual], tensor, spec, layout, options))
+            wrong.append(_mismatch(actual, shapes[actual], tensor, spec, layout=layout, options=options))
         else:
             tensors[tensor.name] = actual
     wrong += [f"{name!r} has no place in it" for name in by_name.values()]
@@ -367,7 +370,7 @@ def _proved(
 
 
 def _mismatch(
-    name: str, shape: tuple[int, ...], wanted: LayoutTensor, spec: Spec, layout: Layout, options: Mapping[str, str]
+    name: str, shape: tuple[int, ...], wanted: LayoutTensor, spec: Spec, *, layout: Layout, options: Mapping[str, str]
 ) -> str:
     """What is wrong with the shape of a tensor: of a whole network in one vector, the arithmetic."""
     if _is_flat(wanted.row) and len(wanted.form.tensors) == 1:
@@ -385,7 +388,7 @@ def squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 
-def _sizes(form: Form, rows: Rows, directions: int, shapes: Shapes, facts: Facts) -> dict[str, int]:
+def _sizes(form: Form, rows: Rows, directions: int, shapes: Shapes, *, facts: Facts) -> dict[str, int]:
     """hidden, input and projection from the shapes: each axis of each tensor is an equation."""
     said = {name: int(str(facts[name])) for name in ("hidden", "input", "projection") if name in facts}
     projected = bool(said.get("projection")) or any(
@@ -402,7 +405,9 @@ def _sizes(form: Form, rows: Rows, directions: int, shapes: Shapes, facts: Facts
     for _ in range(4):
         for (k, layer, _, gate), name in rows.items():
             if layer == 0 and not _is_flat(form.tensors[k]):
-                _solve_row(form, form.tensors[k], gate, shapes[name], known, directions, projected)
+                _solve_row(
+                    form, form.tensors[k], gate, shapes[name], known=known, directions=directions, projected=projected
+                )
     first = {kind for k, layer, *_ in rows if layer == 0 for kind in form.tensors[k].kinds()}
     if "in" not in known and "W" not in first:
         raise LayoutError("the input weights of its first layer are missing")
@@ -420,6 +425,7 @@ def _solve_row(
     row: TensorRule,
     gate: str,
     shape: tuple[int, ...],
+    *,
     known: dict[str, int],
     directions: int,
     projected: bool,

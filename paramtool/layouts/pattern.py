@@ -154,7 +154,12 @@ def length(word: str, lengths: Mapping[str, int]) -> int:
 
 
 def window(
-    block: Block, lengths: Mapping[str, int], strides: tuple[int, ...], index: Mapping[str, int], order: tuple[str, ...]
+    block: Block,
+    lengths: Mapping[str, int],
+    strides: tuple[int, ...],
+    index: Mapping[str, int],
+    *,
+    order: tuple[str, ...],
 ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """(offset, shape, strides) of one cell in a block: index axes fixed by `index`, the rest in `order`.
 

@@ -333,7 +333,7 @@ def _check_reading(layout: Layout, tensors: list[LayoutTensor], spec: Spec, opti
     shapes = {f"at{layout.separator}{tensor.name}": tensor.shape for tensor in tensors}
     facts = {field.name: getattr(spec, field.name) for field in fields(Spec)}
     try:
-        found = network(layout, options, "at", shapes, facts)
+        found = network(layout, options, "at", shapes, facts=facts)
     except (LayoutError, UsageError) as error:
         raise LayoutError(f"what it writes is not read back: {error}") from None
     for tensor in tensors:

@@ -164,7 +164,7 @@ def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True, split
     links = {name: entry.link for name, entry in checkpoint.entries.items() if entry.link}
     shared = _shared_storages(checkpoint)
     may_meet = (window for window in _windows(checkpoint, parts) if _may_meet(window[1], shared))
-    places = _places(may_meet, checkpoint, links, keep, split_content)
+    places = _places(may_meet, checkpoint, links, keep, split_content=split_content)
     owners: dict[str, View] = {}
     members: dict[str, Alias] = {}
     for name, view in _windows(checkpoint, parts):
@@ -223,6 +223,7 @@ def _places(
     checkpoint: Checkpoint,
     links: Mapping[str, Link],
     keep: str,
+    *,
     split_content: bool,
 ) -> _Places:
     """The places of windows in file order that could meet; see `build`."""

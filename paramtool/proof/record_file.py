@@ -45,7 +45,7 @@ def ask_library(
             advance(1)
     system = f"{platform.system()} {platform.machine()}"
     machine = {"cudnn": asked.version, "python": platform.python_version(), "platform": system}
-    return record.document(table, machine, quick, part)
+    return record.document(table, machine, quick, asked=part)
 
 
 def check_record_place(output: Path, *, force: bool = False, inputs: Iterable[Path] = ()) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,10 +19,11 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.inflating import limiting
 from paramtool.passes import select
 from paramtool.passes.compat.check import Apart, Verdict, judge
+from paramtool.passes.compat.constraints import TieQuestion
 from paramtool.passes.compat.wanted import plain_window, wanted_by
 from paramtool.torch._fit import check_request, refuse_unfit
 from paramtool.torch._live import tensors_of
-from paramtool.torch._places import Tensors, places
+from paramtool.torch._places import Places, Tensors, places
 from paramtool.torch._saved_names import RenamedCheckpoint, renamed
 from paramtool.torch.tensors import batches, torch_type
 
@@ -84,37 +85,43 @@ def load_model(
     whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     where = whole.files[0].path
     refuse_unfit(where, model, tensors)
-    device = None if device is None else torch.device(device)
+    device = torch.device(device) if device is not None else None
     check_request(tensors, assign, device, dtype)
     chosen, part = _part(whole, tensors, section, prefix)
     named = _as_the_model_calls_it(model, tensors, part)
     part = named.part
     present = {name: entry for name, entry in part.entries.items() if name in tensors}
-    windows = {name: plain_window(entry.value) for name, entry in present.items()}
-    found = {name: torch_type(view) for name, view in windows.items() if view is not None}
+    windows = ((name, plain_window(entry.value)) for name, entry in present.items())
+    found = {name: torch_type(view) for name, view in windows if view is not None}
     target = places(model, tensors, found, assign=assign, device=device, dtype=dtype)
     verdict, questions = judge(wanted_by(target.described()), part, whole)
-    _refuse_clashes(where, verdict)
-    refuse_dataless(replace(part, entries=present))
-    if strict and (verdict.lacks or verdict.unused):
-        hint = verdict.advice or "strict=False loads what fits"
-        raise PlanError(f"{where}: {_explain(verdict)}", hint=hint)
+    _refuse(where, verdict, replace(part, entries=present), strict)
     named.refuse(where, questions)
     taken = replace(part, entries={name: entry for name, entry in present.items() if name not in named.made})
     del tensors  # what is replaced goes at once
     with Source(part) as source, torch.no_grad():
-        for storage in {int(view.storage) for one in (taken, named.sources) for _, view in one.windows()}:
-            source.prove_later(storage)
-        source.settle()
-        for apart in answered(source, questions):
-            raise _tie_error(where, apart)
+        _prove(where, source, (taken, named.sources), questions)
         target.keep(verdict.lacks)
-        for batch in batches(source, taken, "cpu"):
-            target.take(batch)
-        for batch in batches(source, named.sources, "cpu"):
-            for made in named.take(batch):
-                target.take(made)
+        _fill(target, source, taken, named)
     return Loaded(verdict.lacks, verdict.unused, chosen or "", _on_meta(model))
+
+
+def _fill(target: Places, source: Source, taken: Checkpoint, named: RenamedCheckpoint) -> None:
+    """Read what the model takes as it is, then what is made of several tensors of the file."""
+    for batch in batches(source, taken, "cpu"):
+        target.take(batch)
+    for batch in batches(source, named.sources, "cpu"):
+        for made in named.take(batch):
+            target.take(made)
+
+
+def _prove(where: str, source: Source, taken: Iterable[Checkpoint], questions: Sequence[TieQuestion]) -> None:
+    """The CRCs of all that is read, and the ties; TieError where the file holds two values for one tensor."""
+    for storage in {int(view.storage) for one in taken for _, view in one.windows()}:
+        source.prove_later(storage)
+    source.settle()
+    for apart in answered(source, questions):
+        raise _tie_error(where, apart)
 
 
 def _part(whole: Checkpoint, tensors: Tensors, section: str | None, prefix: str) -> tuple[str | None, Checkpoint]:
@@ -132,6 +139,14 @@ def _as_the_model_calls_it(model: nn.Module, tensors: Tensors, part: Checkpoint)
     if other is not None and sum(name in other.part.entries for name in tensors) > own:
         return other
     return RenamedCheckpoint(part, {}, replace(part, entries={}))
+
+
+def _refuse(where: str, verdict: Verdict, taken: Checkpoint, strict: bool) -> None:
+    """PlanError where what is taken does not fit or has no data, and, when `strict`, where names are left over."""
+    _refuse_clashes(where, verdict)
+    refuse_dataless(taken)
+    if strict and (verdict.lacks or verdict.unused):
+        raise PlanError(f"{where}: {_explain(verdict)}", hint=verdict.advice or "strict=False loads what fits")
 
 
 def _refuse_clashes(where: str, verdict: Verdict) -> None:

@@ -608,7 +608,7 @@ def test_a_written_name_is_refused_before_anything_is_written(
     before = contents(tmp_path)
     found = {"modeling_x.py": str(folder / "modeling_x.py"), **{name: str(folder / "README.md") for name in WRITTEN}}
     for module in ("output.write", "_dedup_many_work"):
-        monkeypatch.setattr(f"paramtool.commands.{module}.sidecars_of", lambda *_: Sidecars(found))
+        monkeypatch.setattr(f"paramtool.commands.{module}.sidecars_of", lambda *_, **__: Sidecars(found))
     for dry_run in (False, True):
         with pytest.raises(PlanError, match="would come along"):
             dedup_command.dedup(folder, tmp_path / "out", dry_run=dry_run)

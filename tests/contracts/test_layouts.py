@@ -181,7 +181,7 @@ class TestLayout:
         chosen = layout.chosen(options)
         for spec in networks(name, (1, 2) if at and not options else (3,)):
             shapes = shapes_of(layout, spec, chosen, at)
-            found = network(layout, options, at, shapes, unseen(layout, spec))
+            found = network(layout, options, at, shapes, facts=unseen(layout, spec))
             assert (found.spec, set(found.tensors.values())) == (spec, shapes.keys())
 
     def test_never_guesses(self, name: str, options: dict[str, str]) -> None:
@@ -190,7 +190,7 @@ class TestLayout:
         chosen = layout.chosen(options)
         for spec in networks(name, (1,) if options else (1, 2)):
             try:
-                found = network(layout, options, "enc", shapes_of(layout, spec, chosen), {}).spec
+                found = network(layout, options, "enc", shapes_of(layout, spec, chosen), facts={}).spec
             except LayoutError as error:
                 assert "--spec" in f"{error} {error.hint}", f"{spec}: {error}"
                 continue

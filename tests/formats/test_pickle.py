@@ -32,7 +32,7 @@ NO_CONSTRUCTORS: Mapping[str, Callable[..., object]] = {}
 def run(data: bytes, start: int = 0, **options: object) -> Result:
     constructors = options.pop("constructors", NO_CONSTRUCTORS)
     persistent = options.pop("persistent", lambda pid: ("pid", pid))
-    return load(data, start, "a.pt", constructors, persistent, **options)  # type: ignore[arg-type]
+    return load(data, start, "a.pt", constructors, persistent=persistent, **options)  # type: ignore[arg-type]
 
 
 def plain(value: object) -> object:
@@ -274,7 +274,7 @@ def test_a_mapped_file_reads_like_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.pkl"
     path.write_bytes(pickle.dumps(everything(), 2))
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        found = load(data, 0, "a.pt", {}, copy.copy)
+        found = load(data, 0, "a.pt", {}, persistent=copy.copy)
     assert found.stop == path.stat().st_size
 
 

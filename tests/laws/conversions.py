@@ -152,7 +152,7 @@ def held(
 def plan_of(source: Held, layout: str, options: Mapping[str, str] | None = None, keep_split: bool = False) -> Converted:
     """The plan of a conversion."""
     found = layouts.find(layout)
-    return convert(source.network, source.views, found, options or {}, source.at, keep_split)
+    return convert(source.network, source.views, found, options or {}, at=source.at, keep_split=keep_split)
 
 
 def meets(source: Held, plan: Converted) -> bool:

@@ -52,7 +52,7 @@ Outcome = tuple[object, ...]
 def outcome(data: bytes) -> Outcome:
     """All that a run leaves behind: its value, memo, counts and storages; or where it broke, and why."""
     storages = Storages(SourceFile("x", len(data), 0))
-    machine = Machine(data, 0, "x", CONSTRUCTORS, storages.persistent, PickleLimits(), KNOWN)
+    machine = Machine(data, 0, "x", CONSTRUCTORS, persistent=storages.persistent, limits=PickleLimits(), known=KNOWN)
     try:
         found = machine.run()
     except ParamtoolError as error:
@@ -146,4 +146,12 @@ def test_an_end_before_the_tensor_ends() -> None:
     for stop in TENSORS[::7]:
         storages = Storages(SourceFile("x", len(PICKLE), 0))
         with pytest.raises(ParamtoolError, match=f"at most {stop:,} bytes"):
-            opcodes.load(PICKLE, 0, "x", CONSTRUCTORS, storages.persistent, PickleLimits(max_nbytes=stop), KNOWN)
+            opcodes.load(
+                PICKLE,
+                0,
+                "x",
+                CONSTRUCTORS,
+                persistent=storages.persistent,
+                limits=PickleLimits(max_nbytes=stop),
+                known=KNOWN,
+            )

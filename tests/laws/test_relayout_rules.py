@@ -120,8 +120,8 @@ def test_biases_that_are_not_zero_are_not_dropped(name: str) -> None:
     layout = layouts.find(name)
     there = move(neutral(lstm(), 1), name)
     said = {"kind": "lstm", "bias": False}
-    found = network(layout, {}, "net", {n: view.shape for n, view in there.views.items()}, said)
-    plan = relayout_pass.convert(found, there.views, layouts.find("torch"), {}, "net")
+    found = network(layout, {}, "net", {n: view.shape for n, view in there.views.items()}, facts=said)
+    plan = relayout_pass.convert(found, there.views, layouts.find("torch"), {}, at="net")
     assert not plan.spec.bias and not meets(there, plan)
 
 
@@ -209,7 +209,7 @@ def between(a: Layout, b: Layout, arrays: dict[str, Array]) -> tuple[Held, Conve
     spec = Spec("rnn", 3, 2)
     at_once = held({f"net.{name}": array for name, array in arrays.items()}, "torch", spec)
     start = replace(at_once, layout=a)
-    return start, relayout_pass.convert(start.network, start.views, b, {}, "net")
+    return start, relayout_pass.convert(start.network, start.views, b, {}, at="net")
 
 
 @pytest.mark.parametrize("a", ["bW+0", "-bW", "bW-1", "-bW+2"])
@@ -298,8 +298,8 @@ def test_peepholes_that_are_not_zero_are_not_dropped() -> None:
     spec = lstm(peephole=True)
     there = move(neutral(spec, 1), "lasagne")
     shapes = {name: view.shape for name, view in there.views.items()}
-    found = network(there.layout, {}, "net", shapes, {"peephole": False, "initial_state": False})
-    assert not meets(there, relayout_pass.convert(found, there.views, layouts.find("torch"), {}, "net"))
+    found = network(there.layout, {}, "net", shapes, facts={"peephole": False, "initial_state": False})
+    assert not meets(there, relayout_pass.convert(found, there.views, layouts.find("torch"), {}, at="net"))
 
 
 def test_a_buffers_biases_that_are_not_zero_are_not_dropped() -> None:

@@ -32,7 +32,7 @@ def shapes_of(layout: str, spec: Spec, at: str, separator: str | None = None) ->
 
 def read(layout: str, at: str, shapes: Shapes, **facts: object) -> Network:
     """The network of a module."""
-    return network(layouts.find(layout), {}, at, shapes, facts)
+    return network(layouts.find(layout), {}, at, shapes, facts=facts)
 
 
 def found(layout: str, shapes: Shapes) -> list[str]:
@@ -244,7 +244,7 @@ def test_names_that_do_not_follow_a_layout_may_be_said() -> None:
     own = shapes_of("onnx", LSTM, "")
     shapes = {f"onnx::LSTM_{k}": shape for k, shape in enumerate(own.values())}
     names = dict(zip(own, shapes, strict=True))
-    reading = network(layouts.find("onnx"), {}, "/rnn", shapes, {}, names)
+    reading = network(layouts.find("onnx"), {}, "/rnn", shapes, facts={}, tensors=names)
     assert (reading.spec, reading.tensors, reading.at) == (LSTM, names, "/rnn")
 
 
@@ -292,7 +292,7 @@ def plan(spec: Spec, source: str, target: str, dtypes: dict[str, str] | None = N
     chosen = layout.chosen({})
     own = {t.name: f"net{layout.separator}{t.name}" for t in stored(layout, layout.form(spec, chosen), spec, chosen)}
     reading = Network("net", layout, layout.form(spec, chosen), spec, chosen, own)
-    return convert(reading, views, layouts.find(target), {}, "net")
+    return convert(reading, views, layouts.find(target), {}, at="net")
 
 
 def test_gates_of_different_dtypes_do_not_become_one_tensor() -> None:
@@ -456,6 +456,6 @@ def test_scopes_of_tensorflow(layout: str, scope: str, layers: int, sides: tuple
             shapes |= {f"{at}/kernel": (width + 4, 16), f"{at}/bias": (16,)}
     table = layouts.find(layout)
     (at,) = modules(table, table.chosen({}), shapes)
-    found = network(table, {}, at, shapes, {"kind": "lstm"})
+    found = network(table, {}, at, shapes, facts={"kind": "lstm"})
     assert (found.spec.layers, found.spec.directions, found.spec.input) == (layers, len(sides), 3)
     assert set(found.tensors.values()) == shapes.keys()

@@ -101,7 +101,7 @@ def picked(content: str, index: dict[str, int], order: tuple[str, ...]) -> np.nd
     shape = extent(block, LENGTHS)
     numbers = np.arange(np.prod(shape, dtype=int))
     strides = contiguous_strides(shape)
-    offset, shape, steps = window(block, LENGTHS, strides, index, order)
+    offset, shape, steps = window(block, LENGTHS, strides, index, order=order)
     return np.lib.stride_tricks.as_strided(numbers[offset:], shape, [step * numbers.itemsize for step in steps])
 
 

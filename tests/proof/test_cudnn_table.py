@@ -315,7 +315,7 @@ def judged(case: Case, change: Windows = {}, lacks: str = "", more: int = 0) -> 
     """What is found where some of torch's windows are others."""
     right, numel = windows(case.spec)
     there = {name: at for name, at in {**right, **change}.items() if name != lacks}
-    return list(table.flattened(CUDNN, TORCH, case, there, numel + more))
+    return list(table.flattened(CUDNN, TORCH, case, there, numel=numel + more))
 
 
 @settings(max_examples=50, deadline=None)

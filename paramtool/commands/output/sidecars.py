@@ -115,6 +115,7 @@ def sidecars_of(
     read: Iterable[str],
     output: str,
     twins: Iterable[str] = (),
+    *,
     others: Iterable[str] = (),
     more: Iterable[str] = (),
 ) -> Sidecars:
@@ -149,8 +150,8 @@ def of_place(folder: str, place: str, sets: Sets, output: str) -> Sidecars:
         [*read, *inside],
         output,
         [path for one in mine for path in one.twins],
-        [path for one in mine for path in one.others],
-        [path for one in mine for path in one.more],
+        others=[path for one in mine for path in one.others],
+        more=[path for one in mine for path in one.more],
     )
 
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import pairwise
 from shlex import quote
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from paramtool import formats
 from paramtool.commands._differences import alias_set_differences, following, object_differences
 from paramtool.commands.output.options import ObjectOptions, WriteOptions
+from paramtool.commands.output.report import Report
 from paramtool.commands.output.sidecars import (
     Sidecars,
     bring,
@@ -125,6 +126,7 @@ def place(
     output: Path | None,
     opened: Weights,
     max_shard_nbytes: int | None,
+    *,
     force: bool,
     word: str,
     brings: Mapping[str, str] = NOTHING,
@@ -153,7 +155,7 @@ def place(
         check_apart(target, [os.fspath(path)])
     beside = Sidecars()
     if folder and given:
-        beside = sidecars_of(os.fspath(path), weights, target, opened.twins, opened.others, opened.more)
+        beside = sidecars_of(os.fspath(path), weights, target, opened.twins, others=opened.others, more=opened.more)
         is_cut = max_shard_nbytes is not None and not whole.format.startswith("sharded")
         check_resumes(os.fspath(path), weights, beside, is_cut)
     if folder:
@@ -161,7 +163,7 @@ def place(
     name = opened.name if given or opened.name.is_usual else WeightsName()
     if folder:
         check_one_file(target, name.stem, max_shard_nbytes is not None and not whole.format.startswith("sharded"))
-    check_place(target, folder, force, read, beside.files, (name,))
+    check_place(target, folder, force, read, known=beside.files, weights=(name,))
     of = os.fspath(path) if folder and given else ""
     return Destination(target, folder, max_shard_nbytes, beside, of, read, name)
 
@@ -281,7 +283,7 @@ def unproved(path: str, found: Sequence[str]) -> OutputError:
 
 
 def carry_out(
-    works: Sequence[Work], force: bool, verify: bool, progress: Progress, beside: Mapping[str, str] = NOTHING
+    works: Sequence[Work], force: bool, verify: bool, progress: Progress, *, beside: Mapping[str, str] = NOTHING
 ) -> list[Written]:
     """Write works that go to one output, with other files `beside` them, and move it to its place when all is right."""
     for work in works:
@@ -292,7 +294,7 @@ def carry_out(
     weights = [work.where.name_inside for work in works]
     folders = {"": where.folder} if where.folder else {}
     cloned = [0]
-    with Staged(where.path, where.is_folder, force, read, known, weights, folders) as staged:
+    with Staged(where.path, where.is_folder, force, read, known=known, weights=weights, folders=folders) as staged:
         bring(staged, beside, progress)
         for work in works:
             work.write(staged, verify, progress)
@@ -314,14 +316,7 @@ class Written:
     def into(self, report: R) -> R:
         """A report of a command, which has fields for both, with them."""
         warnings = (*self.notes, *report.warnings)
-        return replace(report, cloned_nbytes=self.cloned_nbytes, warnings=warnings)  # type: ignore[type-var]
-
-
-class Report(Protocol):
-    """What the reports of commands that write have in common here."""
-
-    @property
-    def warnings(self) -> tuple[str, ...]: ...
+        return replace(report, cloned_nbytes=self.cloned_nbytes, warnings=warnings)
 
 
 R = TypeVar("R", bound=Report)

@@ -102,7 +102,7 @@ def _fit_torch(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
 
 
 def _by_safetensors(path: str, output: OutputFile, source: Source, advance: Advance) -> Iterable[str]:
-    return by_safetensors(path, output.targets, CODE_OF, source, advance)
+    return by_safetensors(path, output.targets, CODE_OF, source, advance=advance)
 
 
 def _by_zipfile(path: str, output: OutputFile, source: Source, advance: Advance) -> Iterable[str]:

@@ -53,7 +53,7 @@ def slices(pool: Pool, groups: Sequence[tuple[list[Rows], list[Rows]]], advance:
         wanted = {rows.name: rows for rows in small if rows.name not in done}
         for owner in large:
             sought = [r for r in wanted.values() if r.view.nbytes < owner.view.nbytes <= MAX_RATIO * r.view.nbytes]
-            for rows, row in _found(pool, owner, sought, heads, advance):
+            for rows, row in _found(pool, owner, sought, heads, advance=advance):
                 del wanted[rows.name]
                 done.add(rows.name)
                 dtype = rows.view.dtype
@@ -84,10 +84,12 @@ def _alike(source: Source, a: View, b: View, size: int) -> bool:
     """Whether two windows hold the same bytes: the first element, then all."""
     one, other = source.array(a), source.array(b)
     first = (0,) * len(a.shape)
-    return bool(one[first] == other[first]) and same_window(source, a, source, b, size)
+    return bool(one[first] == other[first]) and same_window(source, a, source, b, block=size)
 
 
-def _found(pool: Pool, owner: Rows, sought: list[Rows], heads: Heads, advance: Advance) -> Iterator[tuple[Rows, int]]:
+def _found(
+    pool: Pool, owner: Rows, sought: list[Rows], heads: Heads, *, advance: Advance
+) -> Iterator[tuple[Rows, int]]:
     """(tensor, first row) of those of `sought` that stand in `owner`."""
     kinds: dict[tuple[int, int], list[Rows]] = {}
     for rows in sought:
@@ -95,14 +97,14 @@ def _found(pool: Pool, owner: Rows, sought: list[Rows], heads: Heads, advance: A
     tasks = [
         ((owner, rows, starts), [owner.view, rows.view])
         for kind, some in kinds.items()
-        for rows, starts in _candidates(pool.source, owner, some, kind, heads)
+        for rows, starts in _candidates(pool.source, owner, some, kind, heads=heads)
         if starts
     ]
     size = pool.block_nbytes(2)
     if len(tasks) < THREADS:  # so that every thread has work
-        found = [_first_of_all(pool, *task, size) for task, _ in tasks]
+        found = [_first_of_all(pool, *task, size=size) for task, _ in tasks]
     else:
-        found = list(pool.map(lambda source, task: _first(source, *task, size), tasks))
+        found = list(pool.map(lambda source, task: _first(source, *task, size=size), tasks))
     for (task, _), row in zip(tasks, found, strict=True):
         if row is not None:
             advance(task[1].view.nbytes)
@@ -130,7 +132,7 @@ class Heads:
         if rows.name in self._known:
             return self._known[rows.name]
         step, width = looked_at(rows)
-        found = _keys(self._source, rows, step, 1, width)
+        found = _keys(self._source, rows, step, 1, width=width)
         if found.nbytes <= self._room:
             self._room -= found.nbytes
             self._known[rows.name] = found
@@ -138,7 +140,7 @@ class Heads:
 
 
 def _candidates(
-    source: Source, owner: Rows, some: list[Rows], kind: tuple[int, int], heads: Heads
+    source: Source, owner: Rows, some: list[Rows], kind: tuple[int, int], *, heads: Heads
 ) -> Iterator[tuple[Rows, list[int]]]:
     """Where in `owner` each of some tensors could begin, as far as samples say; at most MAX_STARTS places."""
     import numpy as np
@@ -146,7 +148,7 @@ def _candidates(
     step, width = kind
     last = (owner.view.nbytes - width) // owner.pitch
     probed = np.arange(0, last + 1, step)
-    there = _keys(source, owner, len(probed), step, width)
+    there = _keys(source, owner, len(probed), step, width=width)
     order = np.argsort(there, kind="stable")
     there, probed = there[order], probed[order]
     for rows in some:
@@ -197,7 +199,7 @@ def _telling(source: Source, view: View) -> int:
     return 0
 
 
-def _keys(source: Source, rows: Rows, count: int, step: int, width: int) -> Array:
+def _keys(source: Source, rows: Rows, count: int, step: int, *, width: int) -> Array:
     """The beginnings of every `step`-th row, each as one number; equal bytes give equal numbers."""
     import numpy as np
 
@@ -220,14 +222,16 @@ def _probed(source: Source, owner: Rows, rows: Rows, begin: Array) -> Array:
     width = min(max(8, element), rows.view.nbytes)
     elements = (rows.view.nbytes - width) // element
     for k in range(PROBES):
-        begin = _agreeing(source, owner, rows, begin, elements * (k * 5 % PROBES) // (PROBES - 1) * element, width)
+        begin = _agreeing(
+            source, owner, rows, begin, at=elements * (k * 5 % PROBES) // (PROBES - 1) * element, width=width
+        )
     if len(begin) > MAX_STARTS:
         at = _telling(source, rows.view)
-        begin = _agreeing(source, owner, rows, begin, at, min(TELLING_NBYTES, rows.view.nbytes - at))
+        begin = _agreeing(source, owner, rows, begin, at=at, width=min(TELLING_NBYTES, rows.view.nbytes - at))
     return begin
 
 
-def _agreeing(source: Source, owner: Rows, rows: Rows, begin: Array, at: int, width: int) -> Array:
+def _agreeing(source: Source, owner: Rows, rows: Rows, begin: Array, *, at: int, width: int) -> Array:
     """Those of the first rows from which on `owner` has the bytes that a tensor has at byte `at`."""
     import numpy as np
 
@@ -238,28 +242,34 @@ def _agreeing(source: Source, owner: Rows, rows: Rows, begin: Array, at: int, wi
     return np.concatenate([some[(theirs.take(some * owner.pitch + at, width) == mine).all(axis=1)] for some in parts])
 
 
-def _first(source: Source, owner: Rows, rows: Rows, starts: list[int], size: int) -> int | None:
+def _first(source: Source, owner: Rows, rows: Rows, starts: list[int], *, size: int) -> int | None:
     """The first of some rows of `owner` from which on all bytes of a tensor stand."""
-    return next((row for row in starts if _stands(source, owner, rows, row, 0, rows.view.nbytes, size)), None)
+    return next(
+        (row for row in starts if _stands(source, owner, rows, row, start=0, stop=rows.view.nbytes, size=size)), None
+    )
 
 
-def _first_of_all(pool: Pool, owner: Rows, rows: Rows, starts: list[int], size: int) -> int | None:
+def _first_of_all(pool: Pool, owner: Rows, rows: Rows, starts: list[int], *, size: int) -> int | None:
     """The same, each thread comparing a part of the bytes."""
     share = -(-rows.view.nbytes // (THREADS * size)) * size
     parts = [(at, min(at + share, rows.view.nbytes)) for at in range(0, rows.view.nbytes, share)]
     for row in starts:
-        tasks = [((row, *part), [owner.view, rows.view]) for part in parts]
-        if all([*pool.map(lambda source, task: _stands(source, owner, rows, *task, size), tasks)]):
+        tasks = [((row, start, stop), [owner.view, rows.view]) for start, stop in parts]
+
+        def stands(source: Source, part: tuple[int, int, int]) -> bool:
+            return _stands(source, owner, rows, part[0], start=part[1], stop=part[2], size=size)
+
+        if all([*pool.map(stands, tasks)]):
             return row
     return None
 
 
-def _stands(source: Source, owner: Rows, rows: Rows, row: int, start: int, stop: int, size: int) -> bool:
+def _stands(source: Source, owner: Rows, rows: Rows, row: int, *, start: int, stop: int, size: int) -> bool:
     """Whether bytes `start` to `stop` of a tensor stand in `owner`, where it would begin at a row."""
     at = row * owner.pitch
     if owner.view.is_contiguous and rows.view.is_contiguous:
         mine, there = _bytes(rows.view, start, stop), _bytes(owner.view, at + start, at + stop)
-        return same_window(source, there, source, mine, size)
+        return same_window(source, there, source, mine, block=size)
     one, other = RowMajorBytes(source, rows.view), RowMajorBytes(source, owner.view)
     return all(
         one.part(k, min(k + size, stop)) == other.part(at + k, at + min(k + size, stop))

@@ -32,7 +32,7 @@ class Elements:
 
     __slots__ = ("_kind", "_read", "_start", "_strides", "shape")
 
-    def __init__(self, read: Read, kind: str, start: int, shape: Sequence[int], strides: Sequence[int]) -> None:
+    def __init__(self, read: Read, kind: str, start: int, shape: Sequence[int], *, strides: Sequence[int]) -> None:
         """`start` and `strides` are in bytes; `kind` is a NumPy type."""
         self._read = read
         self._kind = kind
@@ -42,12 +42,12 @@ class Elements:
 
     def view(self, kind: str) -> Elements:
         """The same elements as another type of their size."""
-        return Elements(self._read, kind, self._start, self.shape, self._strides)
+        return Elements(self._read, kind, self._start, self.shape, strides=self._strides)
 
     def transpose(self, order: Sequence[int]) -> Elements:
         """The same elements with the axes in another order."""
         shape, strides = ([of[k] for k in order] for of in (self.shape, self._strides))
-        return Elements(self._read, self._kind, self._start, shape, strides)
+        return Elements(self._read, self._kind, self._start, shape, strides=strides)
 
     def all(self) -> Array:
         """Every element."""
@@ -106,7 +106,7 @@ def _fill(read: Read, out: Array, start: int, strides: Sequence[int]) -> None:
         if all(whole[axis:]) or out.size == 1:
             read(start, _bytes(out))
         elif span <= SPAN_NBYTES and all(near[axis:]):
-            _window(read, out, start, strides[axis:], span)
+            _window(read, out, start, strides[axis:], span=span)
         else:
             step = (SPAN_NBYTES - spans[axis + 1]) // strides[axis] + 1 if all(near[axis:]) else 1
             step = max(step, 1)
@@ -120,7 +120,7 @@ def _fill(read: Read, out: Array, start: int, strides: Sequence[int]) -> None:
     part(out, start, 0)
 
 
-def _window(read: Read, out: Array, start: int, strides: Sequence[int], span: int) -> None:
+def _window(read: Read, out: Array, start: int, strides: Sequence[int], *, span: int) -> None:
     """Read a span whole, and take what is wanted."""
     import numpy as np
 

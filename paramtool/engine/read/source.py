@@ -279,9 +279,11 @@ class Source:
         """
         fill = partial(self._fill, int(view.storage))
         if view.dtype.block_elements != 1:
-            return Elements(fill, "u1", view.byte_start, (view.byte_stop - view.byte_start,), (1,))
+            return Elements(fill, "u1", view.byte_start, (view.byte_stop - view.byte_start,), strides=(1,))
         size = view.dtype.block_bytes
-        return Elements(fill, ELEMENTS[size], view.byte_start, view.shape, [stride * size for stride in view.strides])
+        return Elements(
+            fill, ELEMENTS[size], view.byte_start, view.shape, strides=[stride * size for stride in view.strides]
+        )
 
     def take(self, storage_id: int, starts: Array, nbytes: int) -> Array:
         """So many bytes of a storage from each place on, one row a place; counted, and no CRC is looked at."""

@@ -63,7 +63,7 @@ def same(a: Array, b: Array) -> bool:
     return bool((a[:whole].view("u8") == b[:whole].view("u8")).all() and (a[whole:] == b[whole:]).all())
 
 
-def same_window(a_source: Source, a: View, b_source: Source, b: View, block: int) -> bool:
+def same_window(a_source: Source, a: View, b_source: Source, b: View, *, block: int) -> bool:
     """Whether two windows of one dtype and shape hold the same bytes; stops at the first block that differs."""
     import numpy as np
 

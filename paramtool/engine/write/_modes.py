@@ -119,6 +119,7 @@ def settle_folder(
     held: int | None,
     mode: int,
     files: int,
+    *,
     side: Mapping[str, int],
     source: Callable[[str], str],
     replaced: str,

@@ -49,7 +49,7 @@ def _ioctl() -> Callable[[int, int, bytes], object]:
     return fcntl.ioctl
 
 
-def clone(source: BinaryIO, start: int, nbytes: int, into: BinaryIO, position: int) -> bool:
+def clone(source: BinaryIO, start: int, nbytes: int, into: BinaryIO, *, position: int) -> bool:
     """Let a file share whole blocks of another; False where the file system cannot, and nothing was changed."""
     try:
         _ioctl()(into.fileno(), CLONE_RANGE, RANGE.pack(source.fileno(), start, nbytes, position))

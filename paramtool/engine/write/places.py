@@ -31,6 +31,7 @@ def check_place(
     is_folder: bool,
     force: bool,
     inputs: Iterable[str] = (),
+    *,
     known: Mapping[str, str] = NOTHING,
     weights: Iterable[WeightsName] = (),
 ) -> None:

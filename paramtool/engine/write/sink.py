@@ -71,7 +71,7 @@ class Sink:
 
     def _clone(self, file: BinaryIO, start: int, nbytes: int) -> int:
         """Append whole blocks of another file by sharing them; how many bytes of them are shared."""
-        if not nbytes or not clone(file, start, nbytes, self.file, self.position):
+        if not nbytes or not clone(file, start, nbytes, self.file, position=self.position):
             return 0
         self.cloned += nbytes
         self._wrote(nbytes)

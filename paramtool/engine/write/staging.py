@@ -38,6 +38,7 @@ class Staged:
         is_folder: bool,
         force: bool,
         inputs: Iterable[str] = (),
+        *,
         known: Mapping[str, str] = NOTHING,
         weights: Iterable[WeightsName] = (),
         folders: Mapping[str, str] = NOTHING,
@@ -97,7 +98,7 @@ class Staged:
             atexit.unregister(self._clean)
 
     def _check(self) -> None:
-        check_place(self._given, self.is_folder, self.force, self._inputs, self._known, self._weights)
+        check_place(self._given, self.is_folder, self.force, self._inputs, known=self._known, weights=self._weights)
 
     def file(self, name: str) -> str:
         """Where a file of the output is written for now."""
@@ -189,7 +190,9 @@ class Staged:
             return
         folder = _modes.allowed_by_all(map(_modes.of_place, self._folders.values()), _modes.of_folder(files))
         side = {name: file.mode for name, file in self._side.items()}
-        _modes.settle_folder(self.temporary, self._held, folder, files, side, self._folder_of, self.path)
+        _modes.settle_folder(
+            self.temporary, self._held, folder, files, side=side, source=self._folder_of, replaced=self.path
+        )
 
     def _folder_of(self, name: str) -> str:
         """The input folder that a folder inside the output comes from; empty where there is none."""

@@ -21,6 +21,7 @@ def by_safetensors(
     targets: Iterable[Target],
     codes: Mapping[str, str],
     source: Source,
+    *,
     advance: Advance = lambda n: None,
 ) -> Iterator[str]:
     """What the safetensors library finds different in a file from what was planned; nothing where all is well.
@@ -146,7 +147,7 @@ def by_name(
                 continue
             value, target = found.entries[name].value, as_target(name, entry)
             if target is None or not isinstance(value, View):
-                yield from _compound_differences(name, value, entry.value, a, b)
+                yield from _compound_differences(name, value, entry.value, a, b=b)
                 continue
             if (value.dtype, value.shape) != (target.dtype, target.shape):
                 yield (
@@ -162,7 +163,7 @@ def by_name(
         yield from (f"{name!r}: is not in the source" for name in found.entries if name not in expected.entries)
 
 
-def _compound_differences(name: str, found: Value, expected: Value, a: Source, b: Source) -> Iterator[str]:
+def _compound_differences(name: str, found: Value, expected: Value, a: Source, *, b: Source) -> Iterator[str]:
     """What differs between two values that are no plain tensors: their kind, their parts, or that they have no data."""
     if isinstance(found, Compound) and isinstance(expected, Compound):
         if (found.kind, found.parts.keys()) != (expected.kind, expected.parts.keys()):

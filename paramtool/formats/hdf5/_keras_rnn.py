@@ -68,7 +68,7 @@ def modules(entries: Mapping[str, Entry], config: KerasConfig) -> tuple[list[Mod
             if any(other in cells for other in _other_sides(at)):
                 raise ValueError("is a cell of a stack in a Bidirectional, where each cell sees only one direction")
             found = _keras_spec.described(at, directions[0].is_vars, config)
-            made.append(_module(at, directions, facts, found, config))
+            made.append(_module(at, directions, facts, found, config=config))
             if found is None:
                 silent.append(at)
         except ValueError as error:
@@ -186,7 +186,7 @@ def shapes_prove(shapes: tuple[tuple[int, ...], ...]) -> Proven | None:
 
 
 def _module(
-    at: str, cells: tuple[KerasCell, ...], proven: Proven, found: Described | None, config: KerasConfig
+    at: str, cells: tuple[KerasCell, ...], proven: Proven, found: Described | None, *, config: KerasConfig
 ) -> Module:
     words = [proven.kind, f"input={proven.input}", f"hidden={proven.hidden}"]
     if len(cells) == 2:

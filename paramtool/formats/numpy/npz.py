@@ -105,7 +105,7 @@ class _Arrays:
             self.refused.append(f"{spot}: {error}")
             return
         self.values[name] = value
-        if text := _text(self.file, name, member, raw, value):
+        if text := _text(self.file, name, member, raw, value=value):
             self.texts[name] = text
         if element.note:
             self.noted[element.note] = self.noted.get(element.note, 0) + 1
@@ -161,7 +161,7 @@ SPARSE_FORMAT = "/format"
 """The text that says how a sparse array of MXNet 2 is stored."""
 
 
-def _text(file: BinaryIO, name: str, member: zip_directory.Member, header: bytes, value: Value) -> str:
+def _text(file: BinaryIO, name: str, member: zip_directory.Member, header: bytes, *, value: Value) -> str:
     """The text of an array without axes, as far as it can be a name; empty otherwise."""
     if not isinstance(value, Compound) or len(value.parts["bytes"].shape) != 1 or name.endswith(SPARSE_FORMAT):
         return ""

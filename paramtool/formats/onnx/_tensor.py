@@ -76,12 +76,12 @@ class Tensors:
             return Unreadable("TensorProto.segment: a tensor in several pieces")
         dtype, stored_shape, packed = _form(code, shape)
         nbytes = dtype.nbytes(prod(stored_shape))
-        backing = self._backing(message, code, nbytes, dtype.block_bytes, span)
+        backing = self._backing(message, code, nbytes, dtype.block_bytes, span=span)
         if isinstance(backing, Unreadable):
             return backing
         return Stored(dtype, stored_shape, backing, packed, shape if packed else ())
 
-    def _backing(self, message: Message, code: int, nbytes: int, size: int, span: Span) -> Place:
+    def _backing(self, message: Message, code: int, nbytes: int, size: int, *, span: Span) -> Place:
         holders = [name for name in ("raw_data", "string_data", *TYPED_FIELDS) if name in message]
         external = self.reader.number(message, "data_location") == EXTERNAL
         if len(holders) + external > 1:
@@ -96,7 +96,7 @@ class Tensors:
         spans = message[holders[0]]
         if holders[0] == "raw_data":
             return self._range(spans, nbytes, "raw_data")
-        return self._typed(holders[0], spans, code, nbytes, size)
+        return self._typed(holders[0], spans, code, nbytes, size=size)
 
     def _range(self, spans: Sequence[Span], nbytes: int, name: str) -> Place:
         """Bytes that stand as they are; put together where they stand in several places."""
@@ -107,7 +107,7 @@ class Tensors:
             return ByteRange(self.source.path, *spans[0])
         return self._unpack(found) or Inline(b"".join(self.reader.content(span) for span in spans))
 
-    def _typed(self, name: str, spans: Sequence[Span], code: int, nbytes: int, size: int) -> Place:
+    def _typed(self, name: str, spans: Sequence[Span], code: int, nbytes: int, *, size: int) -> Place:
         """Values in the field of their type; `size` is the bytes of one number."""
         if code not in TYPED_FIELDS.get(name, ()):
             if code in (27, 28):

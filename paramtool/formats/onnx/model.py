@@ -130,9 +130,9 @@ class _Walk:
             names = [self.reader.text(node, "name"), *outputs, f"node {k}"]
             label = next(name for name in names if name and name not in taken)
             taken.add(label)
-            self.node(node, outputs, label, prefix, scope, depth)
+            self.node(node, outputs, label, prefix, scope=scope, depth=depth)
 
-    def node(self, node: Message, outputs: list[str], label: str, prefix: str, scope: Scope, depth: int) -> None:
+    def node(self, node: Message, outputs: list[str], label: str, prefix: str, *, scope: Scope, depth: int) -> None:
         operator, domain = self.reader.text(node, "op_type"), self.reader.text(node, "domain")
         attributes = {}
         for span in node.get("attribute", ()):

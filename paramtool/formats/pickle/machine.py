@@ -94,6 +94,7 @@ class Machine:
         start: int,
         where: str,
         constructors: Mapping[str, Callable[..., object]],
+        *,
         persistent: Callable[[object], object],
         limits: PickleLimits,
         known: Container[str],

@@ -40,6 +40,7 @@ def load(
     start: int,
     where: str,
     constructors: Mapping[str, Callable[..., object]],
+    *,
     persistent: Callable[[object], object],
     limits: PickleLimits = DEFAULT_LIMITS,
     known: Container[str] = (),
@@ -56,7 +57,7 @@ def load(
 
     Raises FormatError for damage and UnsafeError for bombs; a ParamtoolError of a constructor passes.
     """
-    machine = Machine(data, start, where, constructors, persistent, limits, known)
+    machine = Machine(data, start, where, constructors, persistent=persistent, limits=limits, known=known)
     return machine.run()
 
 
@@ -65,6 +66,7 @@ def attempt(
     start: int,
     constructors: Mapping[str, Callable[..., object]],
     persistent: Callable[[object], object],
+    *,
     limits: PickleLimits = DEFAULT_LIMITS,
     known: Container[str] = (),
 ) -> tuple[tuple[Use, ...], int, int]:
@@ -72,7 +74,7 @@ def attempt(
 
     The index is -1 where it breaks, -2 where the limits end it.
     """
-    machine = Machine(data, start, "", constructors, persistent, limits, known)
+    machine = Machine(data, start, "", constructors, persistent=persistent, limits=limits, known=known)
     machine.frames = False
     try:
         return (found := machine.run()).uses, found.stop, found.stop - start

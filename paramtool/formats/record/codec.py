@@ -272,7 +272,7 @@ def document(where: str, text: str | bytes) -> dict[str, Any]:
 
 
 def decode_document(
-    where: str, stored: Mapping[str, View], record: dict[str, Any], metadata: Mapping[str, str], whole: bool = False
+    where: str, stored: Mapping[str, View], record: dict[str, Any], metadata: Mapping[str, str], *, whole: bool = False
 ) -> Names:
     """Every name that a record makes of stored tensors; `metadata` are the texts beside it, flat pairs among them.
 

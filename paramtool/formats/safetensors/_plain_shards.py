@@ -70,7 +70,7 @@ def spoken_for(said: Said, shards: Mapping[str, Checkpoint], linked: Iterable[st
         storages |= {numbers.first + n: numbers.storage(s) for n, s in shard.storages.items()}
         views |= {(file, name): numbers.view(view) for name, view in shard.views().items()}
     stored = {name: views[file, name] for name, file in said.weight_map.items()}
-    document, hidden = _qualified(path, said.document, views, set(linked), stored)
+    document, hidden = _qualified(path, said.document, views, set(linked), stored=stored)
     names = record.decode_document(path, {**stored, **hidden}, document, _texts(path, document), whole=True)
     metadata, notes = merge_metadata({file: shard for file, shard in shards.items() if file not in linked})
     used = {int(view.storage) for view in [*stored.values(), *hidden.values()]}
@@ -95,6 +95,7 @@ def _qualified(
     document: Mapping[str, Any],
     views: Mapping[tuple[str, str], View],
     linked: set[str],
+    *,
     stored: Mapping[str, View],
 ) -> tuple[dict[str, Any], dict[str, View]]:
     """The record with one name for each owner in a linked file, as a span that is no tensor's name; and their windows.

@@ -35,7 +35,9 @@ def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
     keys = storages.run(data, body.stop, f"{source.path}: the list of storages")
     backings, end = _stacked_backings(storages, data, keys)
     notes = [f"{len(data) - end} bytes stand behind the last storage"] if end < len(data) else []
-    return checkpoint_of("stacked pickles", storages, [backings[key] for key in storages.whole], body.value, notes)
+    return checkpoint_of(
+        "stacked pickles", storages, [backings[key] for key in storages.whole], body.value, notes=notes
+    )
 
 
 def _stacked_backings(storages: Storages, data: Contents, keys: Result) -> tuple[dict[str, Backing], int]:

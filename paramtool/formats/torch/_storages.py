@@ -50,9 +50,9 @@ class Storages:
         dtype = storage_dtype(type_)
         if not isinstance(key, (str, int)) or type(numel) is not int or not 0 <= numel < 1 << 60:
             raise ValueError(f"storage {key!r:.40} of length {numel!r:.40}")
-        return self.ref(f"{self.folder}{key}", dtype, numel, str(location), view[0] if view else None)
+        return self.ref(f"{self.folder}{key}", dtype, numel, str(location), view=view[0] if view else None)
 
-    def ref(self, key: str, dtype: DType | None, numel: int, location: str, view: object = None) -> StorageRef:
+    def ref(self, key: str, dtype: DType | None, numel: int, location: str, *, view: object = None) -> StorageRef:
         """A storage, or a view on one: `(view key, offset, size)` in elements."""
         nbytes = numel * (dtype.block_bytes if dtype else 1)
         known = self.whole.get(key)
@@ -80,7 +80,7 @@ class Storages:
         """One pickle of this file, which has `stored_nbytes` there; None where it stands there as it is."""
         where = where or self.source.path
         limits = DEFAULT_LIMITS if stored_nbytes is None else PickleLimits.of_stored(stored_nbytes)
-        result = load(data, start, where, CONSTRUCTORS, self.persistent, limits, KNOWN)
+        result = load(data, start, where, CONSTRUCTORS, persistent=self.persistent, limits=limits, known=KNOWN)
         self.pickle_nbytes += result.stop - start if stored_nbytes is None else stored_nbytes
         self.uses += result.uses
         return result
@@ -91,6 +91,7 @@ def checkpoint_of(
     storages: Storages,
     backings: list[Backing],
     value: object,
+    *,
     notes: Iterable[str] = (),
 ) -> Checkpoint:
     """Names, views and storages together; windows that reach outside their storage are gathered and refused.

@@ -36,7 +36,7 @@ def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
             raise ValueError(f"object {pid!r:.40}, which the archive does not have")
         return known[str(pid)]
 
-    body = load(data, places["pickle"][0], source.path, CONSTRUCTORS, persistent, known=KNOWN)
+    body = load(data, places["pickle"][0], source.path, CONSTRUCTORS, persistent=persistent, known=KNOWN)
     storages.pickle_nbytes += body.stop - places["pickle"][0]
     storages.uses += body.uses
     return checkpoint_of("tar", storages, [backings[key] for key in storages.whole], body.value)

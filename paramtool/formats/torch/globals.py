@@ -114,7 +114,7 @@ def _sizes(value: object) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _view(storage: object, offset: object, size: object, stride: object, dtype: DType | None = None) -> Value:
+def _view(storage: object, offset: object, size: object, stride: object, *, dtype: DType | None = None) -> Value:
     if type(storage) is not StorageRef or type(size) is not tuple or type(stride) is not tuple:
         if needs := _unknown(storage, offset, stride) or ("" if _is_size(size) else _unknown(size)):
             return Unreadable(needs)
@@ -162,7 +162,7 @@ def _tensor_v3(
     dtype: object, metadata: object = None,
 ) -> PickledTensor:  # fmt: skip
     return PickledTensor(
-        _pending(_view(storage, offset, size, stride, dtype_of(dtype)), metadata), _flag(requires_grad)
+        _pending(_view(storage, offset, size, stride, dtype=dtype_of(dtype)), metadata), _flag(requires_grad)
     )
 
 

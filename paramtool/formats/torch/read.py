@@ -72,10 +72,12 @@ def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
         if others:
             storages.uses += _uses_beside(file, others, source)
     swap = _is_big_endian(file, where, members.get(f"{root}/byteorder"))
-    backings = [_backing(where, key, ref, members.get(f"{root}/{key}"), swap) for key, ref in storages.whole.items()]
+    backings = [
+        _backing(where, key, ref, members.get(f"{root}/{key}"), swap=swap) for key, ref in storages.whole.items()
+    ]
     notes = [] if any(m.crc32 is not None for m in members.values()) else ["no CRC was computed for any member"]
     value = _with_constants(values["data"], values.get("constants"))
-    found = checkpoint_of("script" if script else "zip", storages, backings, value, notes)
+    found = checkpoint_of("script" if script else "zip", storages, backings, value, notes=notes)
     beside = members.get(f"{root}/{sniff.TORCH_RECORD}")
     if beside is None:
         return found
@@ -153,7 +155,7 @@ def _is_big_endian(file: BinaryIO, where: str, member: zip_directory.Member | No
     return order == b"big"
 
 
-def _backing(where: str, key: str, ref: StorageRef, member: zip_directory.Member | None, swap: bool) -> Backing:
+def _backing(where: str, key: str, ref: StorageRef, member: zip_directory.Member | None, *, swap: bool) -> Backing:
     """Where a storage's bytes are; its member must have just the size that the pickle says."""
     nbytes = ref.nbytes
     if member is None:

@@ -110,7 +110,7 @@ def read_directory(file: BinaryIO, where: str, *, case_matters: bool = False) ->
     return _members(entries)
 
 
-def read_member(file: BinaryIO, member: Member, where: str, limit: int, most: int | None = None) -> bytes:
+def read_member(file: BinaryIO, member: Member, where: str, limit: int, *, most: int | None = None) -> bytes:
     """The whole payload of `member`, inflated if need be, its CRC checked unless it was not computed.
 
     Raises UnsafeError if it has more than `limit` bytes, inflates to more than it declares or than `most`, which is

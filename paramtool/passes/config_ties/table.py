@@ -189,12 +189,12 @@ def expected(config: Config, names: Iterable[str], prefix: str = "", model: Clas
     if 2 * sum(name in known for name in inner) <= len(inner):
         return rows
     return list(
-        _of_class(rows, model.of, {prefix + name: prefix + first for name, first in known.items()}, prefix, inner)
+        _of_class(rows, model.of, {prefix + name: prefix + first for name, first in known.items()}, prefix, inner=inner)
     )
 
 
 def _of_class(
-    rows: Iterable[Declared], of: str, known: Mapping[str, str], prefix: str, inner: Iterable[str]
+    rows: Iterable[Declared], of: str, known: Mapping[str, str], prefix: str, *, inner: Iterable[str]
 ) -> Iterator[Declared]:
     """The ties of a class, as far as the file has their names, and of the rows by name those that it says nothing of.
 

@@ -48,7 +48,7 @@ def _networks(views: Mapping[str, View]) -> Iterator[Network]:
             continue
         for at in modules(layout, {}, shapes):
             try:
-                yield network(layout, {}, at, shapes, {})
+                yield network(layout, {}, at, shapes, facts={})
             except ParamtoolError:
                 continue  # a part is missing, or of another shape: no network of this layout
 
@@ -61,7 +61,7 @@ def _flat() -> list[Layout]:
 def _both_ways(made: Network, views: Mapping[str, View], flat: Layout) -> Iterator[tuple[Target, Network]]:
     """The vector of a network, and the network that such a vector is."""
     try:
-        there = convert(made, views, flat, {}, "")
+        there = convert(made, views, flat, {}, at="")
     except ParamtoolError:
         return  # this layout cannot hold it
     if len(there.targets) == 1:
@@ -74,7 +74,7 @@ def _matches(made: Network, parts: Mapping[str, Candidate], vector: Candidate, b
     own = next(iter(back.tensors))
     view = contiguous(vector.name, vector.view.dtype, vector.view.shape)
     try:
-        again = convert(back, {own: view}, made.layout, made.options, "")
+        again = convert(back, {own: view}, made.layout, made.options, at="")
     except ParamtoolError:
         return
     targets = {target.name: target for target in again.targets}

@@ -114,6 +114,7 @@ def ignored(
     one: Network,
     taken: Container[str],
     others: Iterable[tuple[Layout, str]],
+    *,
     ignore: Sequence[str],
 ) -> Iterator[str]:
     """The names beside a network that `ignore` has patterns for; LayoutError for those that nothing accounts for.
@@ -131,7 +132,7 @@ def ignored(
             left.append(name)
     if left:
         head = f"layout {one.layout.name} has no place for {plural(len(left), 'tensor')} beside its weights"
-        raise _unaccounted(checkpoint, one.at, head, left, _explained_by(checkpoint, one, left))
+        raise _unaccounted(checkpoint, one.at, head, left, explained=_explained_by(checkpoint, one, left))
 
 
 def _ignored(name: str, patterns: Iterable[str]) -> bool:
@@ -184,7 +185,7 @@ def _other_readings(checkpoint: Checkpoint, one: Network) -> Iterator[Network]:
     for layout in layouts.all_layouts():
         if layout.name != one.layout.name and any(len(form.tensors) > 1 for form in layout.forms):
             try:
-                yield network(layout, {}, one.at, shapes, {})
+                yield network(layout, {}, one.at, shapes, facts={})
             except ParamtoolError:
                 continue
 
@@ -207,7 +208,7 @@ def _explained_by(checkpoint: Checkpoint, one: Network, left: list[str]) -> list
 
 
 def _unaccounted(
-    checkpoint: Checkpoint, at: str, head: str, names: list[str], explained: Sequence[str] = (), ignore: bool = True
+    checkpoint: Checkpoint, at: str, head: str, names: list[str], *, explained: Sequence[str] = (), ignore: bool = True
 ) -> LayoutError:
     lines, hints = [], []
     if explained:

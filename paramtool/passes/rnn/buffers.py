@@ -37,7 +37,7 @@ def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, Fused
     found: dict[int, FusedNetwork] = {}
     for at in modules(parts, {}, shapes):
         try:
-            made = _buffer(checkpoint, network(parts, {}, at, shapes, {}))
+            made = _buffer(checkpoint, network(parts, {}, at, shapes, facts={}))
         except ParamtoolError:
             continue  # a part is missing, or of another shape: the block is shown as windows
         if made is not None:
@@ -49,7 +49,7 @@ def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, Fused
 
 def _buffer(checkpoint: Checkpoint, one: Network) -> tuple[int, Spec] | None:
     """The storage that a network's tensors fill in the buffer's order, from its first byte on; None otherwise."""
-    made = convert(one, checkpoint.views(), layouts.find(BUFFER), {}, one.at)
+    made = convert(one, checkpoint.views(), layouts.find(BUFFER), {}, at=one.at)
     if made.parent is None or made.parent.offset:
         return None
     return int(made.parent.storage), one.spec

@@ -148,6 +148,7 @@ def convert(
     views: Mapping[str, View],
     layout: Layout,
     options: Mapping[str, str],
+    *,
     at: str,
     keep_split: bool = False,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
@@ -181,7 +182,7 @@ def convert(
         for raw, name in network.raw.items()
     )
     cells.changes += _reshaped(network, views, layout, targets)
-    kept = tuple(_kept(network, at, lossy, cells, dtype)) if keep_split and lossy else ()
+    kept = tuple(_kept(network, at, lossy, cells, dtype=dtype)) if keep_split and lossy else ()
     if kept:
         hold = "holds" if len(kept) == 1 else "hold"
         what = f"{plural(len(kept), 'tensor')} {KEPT_PREFIX}... {hold} the biases as they were"
@@ -480,7 +481,7 @@ def _run(view: View, start: int, stop: int) -> View:
     return View(view.storage, view.dtype, offset, (stop - start,), (view.strides[-1],))
 
 
-def _kept(network: Network, at: str, lossy: set[Cell], cells: _Cells, dtype: DType) -> Iterator[Target]:
+def _kept(network: Network, at: str, lossy: set[Cell], cells: _Cells, *, dtype: DType) -> Iterator[Target]:
     """Tensors that hold biases as they stood, for each vector of which a gate is lost."""
     form = _kept_form(network.spec)
     quiet = _Cells(cells.where, cells.found, cells.zero)

@@ -67,7 +67,7 @@ def find(checkpoint: Checkpoint, wanted: NetworkRequest) -> list[Found]:
     if unused := [p for p in wanted.ignore if not any(fnmatchcase(name, p) for name in checkpoint.entries)]:
         raise UsageError(f"{checkpoint.files[0].path}: --ignore {unused[0]!r} matches no tensor")
     return [
-        replace(one, network=made, ignored=tuple(beside.ignored(checkpoint, made, taken, others, wanted.ignore)))
+        replace(one, network=made, ignored=tuple(beside.ignored(checkpoint, made, taken, others, ignore=wanted.ignore)))
         for one, made in zip(found, networks, strict=True)
     ]
 
@@ -80,7 +80,9 @@ def _find(checkpoint: Checkpoint, wanted: NetworkRequest) -> tuple[list[Found], 
     if any(layout.name in beside.WRAPPED for layout in family):
         beside.refuse_wrapped(checkpoint, wanted.at, wanted.ignore)
     if wanted.at:
-        chosen = [_match(where, pattern, candidates, checkpoint, family, options) for pattern in wanted.at]
+        chosen = [
+            _match(where, pattern, candidates, checkpoint, family=family, options=options) for pattern in wanted.at
+        ]
     else:
         chosen = [one for one in candidates if one.layout.names_identify or one.module]
         if wanted.described and wanted.layout is None:
@@ -90,7 +92,7 @@ def _find(checkpoint: Checkpoint, wanted: NetworkRequest) -> tuple[list[Found], 
             chosen
             or _in_buffers(checkpoint, family)
             or _separate(where, checkpoint, family, wanted.described)
-            or _vectors(where, checkpoint, family, options, wanted.facts)
+            or _vectors(where, checkpoint, family, options, facts=wanted.facts)
         )
     if not chosen:
         raise LayoutError(_nothing(checkpoint, wanted, family, candidates), hint=_how_to_say(checkpoint, candidates))
@@ -149,7 +151,7 @@ def _separate(where: str, checkpoint: Checkpoint, family: list[Layout], unfusing
 
 
 def _vectors(
-    where: str, checkpoint: Checkpoint, family: list[Layout], options: Mapping[str, str], facts: Facts
+    where: str, checkpoint: Checkpoint, family: list[Layout], options: Mapping[str, str], *, facts: Facts
 ) -> list[_Candidate]:
     """The one flat vector under a name of its own that a layout of flat vectors can mean."""
     flat = _of_one_tensor(family)
@@ -251,7 +253,7 @@ class _Candidate:
                 f"{self.at!r}: the file says that its layout {self.layout.name} has the option {min(unknown)!r}",
                 hint="--from LAYOUT:OPTION=VALUE says it rightly" if self.layout.options else "",
             )
-        made = network(self.layout, options, self.at, shapes, everything, tensors)
+        made = network(self.layout, options, self.at, shapes, facts=everything, tensors=tensors)
         _refuse_parts_of_refused(checkpoint, made)
         refuse_unsaid(made)
         return Found(made, self.module.parts, self.module.shapes) if self.module else Found(made)
@@ -346,7 +348,7 @@ def _refuse_options(family: list[Layout], options: Mapping[str, str]) -> None:
 
 
 def _match(
-    where: str, pattern: str, candidates: list[_Candidate], checkpoint: Checkpoint, family: list[Layout],
+    where: str, pattern: str, candidates: list[_Candidate], checkpoint: Checkpoint, *, family: list[Layout],
     options: Mapping[str, str],
 ) -> _Candidate:  # fmt: skip
     """The one candidate that a pattern means."""

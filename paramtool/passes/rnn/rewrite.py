@@ -40,6 +40,7 @@ def together(
     converted: Iterable[Converted],
     keep_names: bool,
     skip_unsupported: bool = False,
+    *,
     split_content: bool = False,
 ) -> tuple[Plan, Outcome]:
     """The plan that writes converted networks in the place of the old ones, and the rest as it is.
@@ -191,7 +192,7 @@ def _windows(checkpoint: Checkpoint, converted: list[Converted], new: StoredOnce
     for one in converted:
         views = {t.name: contiguous(t.name, t.dtype, t.shape) for t in one.targets}
         made = Network(one.at, one.layout, one.form, one.spec, one.options, one.tensors)
-        back = convert(made, views, one.source.layout, one.source.options, one.source.at)
+        back = convert(made, views, one.source.layout, one.source.options, at=one.source.at)
         by_tensor = dict(zip(back.tensors, back.targets, strict=True))
         for own, name in one.source.tensors.items():
             entry = checkpoint.entries[name]

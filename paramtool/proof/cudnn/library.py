@@ -123,14 +123,14 @@ class Library:
             regions: dict[Key, Region] = {}
             start = self._space(size.value)
             for pseudo_layer, linear in keys(case.spec):
-                found = self._regions(descriptor, start, size.value, pseudo_layer, linear)
+                found = self._regions(descriptor, start, size.value, pseudo_layer, linear=linear)
                 if isinstance(found, Unsupported):
                     return found
                 regions |= found
         return Answer(size.value, regions)
 
     def _regions(
-        self, descriptor: c_void_p, start: int, nbytes: int, pseudo_layer: int, linear: int
+        self, descriptor: c_void_p, start: int, nbytes: int, pseudo_layer: int, *, linear: int
     ) -> dict[Key, Region] | Unsupported:
         """The matrix and the bias of one linLayerID, where they are there."""
         matrix, bias = c_void_p(), c_void_p()

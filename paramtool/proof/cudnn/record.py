@@ -100,6 +100,7 @@ def document(
     layout: Layout,
     machine: Mapping[str, str],
     quick: bool,
+    *,
     asked: QuestionVerdicts | None = None,
     flattened: QuestionVerdicts | None = None,
     ran: QuestionVerdicts | None = None,

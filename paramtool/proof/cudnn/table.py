@@ -116,7 +116,7 @@ Windows = Mapping[str, tuple[int, tuple[int, ...], tuple[int, ...]]]
 """{torch's name of a parameter: offset, shape and strides in elements of the one storage}."""
 
 
-def flattened(layout: Layout, torch: Layout, case: Case, windows: Windows, numel: int) -> Iterator[Disagreement]:
+def flattened(layout: Layout, torch: Layout, case: Case, windows: Windows, *, numel: int) -> Iterator[Disagreement]:
     """Where the windows that torch made on a buffer of `numel` elements do not show the table's cells."""
     expected_numel, places = buffer(layout, case.spec, {"tail": "yes"}, case.dtype)
     if numel != expected_numel:

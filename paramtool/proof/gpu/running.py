@@ -104,7 +104,7 @@ def run(case: Case, folder: str, device: Device) -> Ran | Unsupported:
             return Ran(0.0, 0.0, 0.0, (Disagreement(str(case), "", "buffer", "taken by cuDNN as it is", str(warning)),))
     if device.kernel not in found.kernel:
         return Unsupported(f"torch runs it by {found.kernel}, not by cuDNN")
-    lost = tuple(_way_back(case, weights, module, there, folder))
+    lost = tuple(_way_back(case, weights, module, there, folder=folder))
     wrong = [_computed(_filled(module, order), moved) for order in wrong_orders(weights, case.spec)]
     control = min(
         max(_error(one.outputs, expected.outputs), _error(one.gradients, expected.gradients) / GRADIENTS)
@@ -220,7 +220,7 @@ def _too_far(case: Case, errors: tuple[float, float], control: float) -> Iterato
 
 
 def _way_back(
-    case: Case, weights: Tensors, module: nn.RNNBase, there: torch.Tensor, folder: str
+    case: Case, weights: Tensors, module: nn.RNNBase, there: torch.Tensor, *, folder: str
 ) -> Iterator[Disagreement]:
     """The parameters again, out of what was saved on the device: windows on the buffer, and the bare buffer."""
     windows = {f"{AT}.{name}": parameter.detach() for name, parameter in module.named_parameters()}

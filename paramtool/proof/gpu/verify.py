@@ -44,7 +44,7 @@ def verify_layout(
     machine, parts = gpu.machine(), dict[str, QuestionVerdicts | None]()
 
     def document() -> dict[str, Any]:
-        return record.document(there, machine, quick, *(parts.get(name) for name in PARTS))
+        return record.document(there, machine, quick, **{name: parts.get(name) for name in PARTS})
 
     with gpu.without_tf32():
         parts["asked"] = asked(there, list(grid.asked(quick)), progress)
@@ -84,7 +84,7 @@ def flattened(layout: Layout, cases: Iterable[Case], device: Device, progress: P
         there = buffer(module)
         if isinstance(there, Unsupported):
             return there
-        return table.flattened(layout, find("torch"), case, windows(module), there.numel())
+        return table.flattened(layout, find("torch"), case, windows(module), numel=there.numel())
 
     return _judged(cases, judged, "asking torch", progress)
 
