@@ -53,8 +53,8 @@ def meaning(
 def deciding(found: Sequence[Guess]) -> list[str]:
     """What would decide between several candidates of one place; nothing for one.
 
-    >>> one = Candidate("x", "cudnn", "lstm input=8 hidden=8 layers=2", (), "possible", 0.0)
-    >>> two = Candidate("x", "cudnn", "lstm input=8 hidden=8 bidirectional", (), "possible", 0.0)
+    >>> one = Guess("x", "cudnn", "lstm input=8 hidden=8 layers=2", (), "possible", 0.0)
+    >>> two = Guess("x", "cudnn", "lstm input=8 hidden=8 bidirectional", (), "possible", 0.0)
     >>> deciding([one, two])
     ["layers=2 or bidirectional=yes: the network's code says which"]
     """

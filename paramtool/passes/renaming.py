@@ -47,7 +47,7 @@ class RenamingRule:
     def apply(self, name: str) -> str | None:
         """The new name of a name of the old form; None for any other.
 
-        >>> Rule("*.gamma", "*.weight").apply("ln.gamma"), RenamingRule("*.gamma", "*.weight").apply("ln.beta")
+        >>> RenamingRule("*.gamma", "*.weight").apply("ln.gamma"), RenamingRule("*.gamma", "*.weight").apply("ln.beta")
         ('ln.weight', None)
         """
         texts = _texts(self.old.split(STAR), name)
@@ -83,7 +83,7 @@ def parse(text: str) -> RenamingRule:
     """The rule that `FROM=TO` says; UsageError where it says none.
 
     >>> parse("bert.*=*")
-    Rule(old='bert.*', new='*')
+    RenamingRule(old='bert.*', new='*')
     """
     if text.count("=") != 1:
         raise UsageError(

@@ -279,8 +279,8 @@ def package(folder: Path, name: str, points: dict[str, str], code: str) -> None:
 
 
 CODE = """
-from paramtool.layouts.layout import Form, Layout, Tensor
-rows = (Tensor("w{layer}{dir}", "W[(gate hidden) in]"), Tensor("r{layer}{dir}", "R[(gate hidden) rec]"))
+from paramtool.layouts.layout import Form, Layout, TensorRule
+rows = (TensorRule("w{layer}{dir}", "W[(gate hidden) in]"), TensorRule("r{layer}{dir}", "R[(gate hidden) rec]"))
 one = Layout("NAME", "of a package", (Form("lstm", "GATES", rows),))
 def made():
     return one
@@ -437,7 +437,7 @@ STRICT = {
     "no form": ("[[layout]]\nname = 'm'", "layout[0]: form is missing; expected at most 64 tables"),
     "a number for a text": ("[[layout]]\nname = 1", "layout[0]: name is 1; expected a text"),
     "a number for a flag": (
-        f"[[layout]]\nname = 'm'\ntelling = 1\n{FORM}",
+        f"[[layout]]\nname = 'm'\nnames_identify = 1\n{FORM}",
         "layout[0]: names_identify is 1; expected true or false",
     ),
     "a flag for a number": (

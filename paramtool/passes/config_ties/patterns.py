@@ -65,7 +65,7 @@ def ties(names: Iterable[str]) -> list[NamedTie]:
     """The ties that names are known for, in the order of their first names.
 
     >>> ties(["transformer.wte.weight", "transformer.h.0.ln_1.weight", "lm_head.weight"])
-    [Tie(kind='head', names=('transformer.wte.weight', 'lm_head.weight'))]
+    [NamedTie(kind='head', names=('transformer.wte.weight', 'lm_head.weight'))]
     >>> [tie.names for tie in ties(["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"])]
     [('shared.weight', 'encoder.embed_tokens.weight', 'decoder.embed_tokens.weight'), ('shared.weight',)]
     """
