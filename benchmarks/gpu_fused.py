@@ -4,8 +4,8 @@
     python3 benchmarks/gpu_fused.py --from result.json --plot result.png
 
 Runs from the root of the tree with torch and a CUDA GPU; nothing has to be installed but matplotlib for --plot.  The
-variants are told in gpu_fused_cell.py.  Configurations are measured in an order that covers the grid evenly, so that a
-sweep that ends early (--minutes, Ctrl-C) still says something of all of it; those left over are listed.
+variants are told in gpu_fused_measure.py.  Configurations are measured in an order that covers the grid evenly, so that
+a sweep that ends early (--minutes, Ctrl-C) still says something of all of it; those left over are listed.
 
 Exit codes: 0 measured, 1 a configuration failed or nothing was measured, 2 cannot be done as asked, 7 cannot be
 written, 130 and 143 interrupted, 141 closed pipe.
@@ -26,12 +26,24 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 if importlib.util.find_spec("paramtool") is None:
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from gpu_fused_arguments import parsed, parser
-from gpu_fused_ending import ended, interrupted_code, say
-from gpu_fused_output import Output
-from gpu_fused_plot import draw, require_matplotlib
-from gpu_fused_read import read
-from gpu_fused_report import Result, print_report
+import math
+from collections.abc import Callable, Collection
+
+from gpu_fused_results import (
+    AXES,
+    GATES,
+    GRID,
+    LARGEST,
+    MOST_VALUES,
+    ON_A_CPU,
+    TOLERANCE,
+    Result,
+    draw,
+    print_report,
+    read,
+    require_matplotlib,
+)
+from gpu_fused_run import Output, ended, interrupted_code, say
 
 from paramtool.errors import UsageError
 
@@ -81,7 +93,7 @@ def _run(asked: argparse.Namespace, output: Output | None) -> int:
 
 def _measured(asked: argparse.Namespace, output: Output | None) -> Result:
     try:
-        sweeping = importlib.import_module("gpu_fused_sweep")
+        sweeping = importlib.import_module("gpu_fused_measure")
     except (ImportError, OSError) as error:  # OSError: a library of torch's
         reason = (str(error) or type(error).__name__).partition("\n")[0]
         hint = "a Python that has torch measures (docs/gpu.md); --from RESULT.json tells of an earlier result without"
@@ -94,6 +106,86 @@ def _verdict(result: Result) -> int:
     if not result["cells"]:
         say("gpu_fused: nothing was measured")
     return int(not result["cells"] or any(cell["failed"] for cell in result["not_measured"]))
+
+
+# --- arguments ------------------------------------------------------------------------------------------
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """All flags."""
+    flags = argparse.ArgumentParser(
+        prog="gpu_fused.py", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = flags.add_argument
+    add("-o", dest="output", metavar="RESULT.json", help="write what was measured, after each configuration")
+    add("--plot", metavar="FILE.png", help="draw the ratios (needs matplotlib)")
+    add("--force", action="store_true", help="overwrite what -o and --plot name")
+    add("--from", dest="source", metavar="RESULT.json", help="an earlier result, instead of measuring")
+    add("--device", choices=("cuda", "cpu"), default="cuda", help=f"cpu: {ON_A_CPU}")
+    add("--quick", action="store_true", help="a small grid")
+    add("--kinds", type=_words(GATES), help="default: lstm,gru")
+    add("--dtypes", type=_words(TOLERANCE), help="default: float32,float16")
+    for name in AXES:
+        add(f"--{name}", type=_numbers, help=f"default: {','.join(map(str, GRID[name]))}")
+    add("--batch", type=_number, default=32, help="default: 32")
+    add("--seconds-per-cell", type=_positive, default=1.0, help="measuring each configuration; default: 1")
+    add("--minutes", type=_minutes, default=8.0, help="for all; what does not fit is listed; default: 8")
+    return flags
+
+
+def parsed(flags: argparse.ArgumentParser, words: list[str] | None) -> argparse.Namespace:
+    """What was asked for; ends with code 2 and a message where it does not go together."""
+    asked = flags.parse_args(words)
+    if asked.source is not None and asked.output is not None:
+        flags.error("argument -o: not with --from: nothing is measured, so there is no result to write")
+    if asked.output and asked.plot and os.path.realpath(asked.output) == os.path.realpath(asked.plot):
+        flags.error(f"argument --plot: {asked.plot}: is the place of -o, too; expected another one")
+    return asked
+
+
+def _words(known: Collection[str]) -> Callable[[str], list[str]]:
+    def words(text: str) -> list[str]:
+        if strange := [word or "''" for word in text.split(",") if word not in known]:
+            raise argparse.ArgumentTypeError(f"{', '.join(strange)}: not one of {', '.join(known)}")
+        return list(dict.fromkeys(text.split(",")))
+
+    return words
+
+
+def _numbers(text: str) -> list[int]:
+    numbers = list(dict.fromkeys(_number(word) for word in text.split(",")))
+    if len(numbers) > MOST_VALUES:
+        raise argparse.ArgumentTypeError(f"{len(numbers)} numbers, expected at most {MOST_VALUES}")
+    return numbers
+
+
+def _number(word: str) -> int:
+    """
+    >>> _number("12")
+    12
+    """
+    whole = word.isascii() and word.isdigit() and len(word) <= 20
+    if not whole or not 1 <= int(word) <= LARGEST:
+        raise argparse.ArgumentTypeError(f"found {word!r}, expected a whole number from 1 to {LARGEST}")
+    return int(word)
+
+
+def _positive(word: str) -> float:
+    return _real(word, lambda number: number > 0, "a number above 0")
+
+
+def _minutes(word: str) -> float:
+    return _real(word, lambda number: number >= 0, "a number from 0 on")
+
+
+def _real(word: str, fits: Callable[[float], bool], expected: str) -> float:
+    try:
+        number = float(word)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or not fits(number):
+        raise argparse.ArgumentTypeError(f"found {word!r}, expected {expected}")
+    return number
 
 
 if __name__ == "__main__":

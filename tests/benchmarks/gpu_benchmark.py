@@ -20,23 +20,14 @@ BENCHMARKS = str(ROOT / "benchmarks")
 sys.path.insert(0, BENCHMARKS)  # its scripts are run from a tree where nothing is installed, and so are no package
 try:
     import gpu_fused
-    import gpu_fused_arguments
-    import gpu_fused_cell
-    import gpu_fused_ending
-    import gpu_fused_grid
-    import gpu_fused_output
-    import gpu_fused_plot
-    import gpu_fused_read
-    import gpu_fused_report
-    import gpu_fused_sweep
-    from gpu_fused_grid import Cell
+    import gpu_fused_measure
+    import gpu_fused_results
+    import gpu_fused_run
+    from gpu_fused_results import Cell
 finally:
     sys.path.remove(BENCHMARKS)
 
-MODULES = (
-    gpu_fused, gpu_fused_arguments, gpu_fused_cell, gpu_fused_ending, gpu_fused_grid, gpu_fused_output,
-    gpu_fused_plot, gpu_fused_read, gpu_fused_report, gpu_fused_sweep,
-)  # fmt: skip
+MODULES = (gpu_fused, gpu_fused_measure, gpu_fused_results, gpu_fused_run)
 SMALL = ["--device", "cpu", "--hidden", "4,8,4", "--layers", "1", "--sequence", "1,3", "--seconds-per-cell", "0.01"]
 FOUR = [*SMALL, "--kinds", "lstm", "--dtypes", "float32"]
 """Four configurations."""
@@ -49,17 +40,17 @@ def cell(kind: str = "lstm", **changes: Any) -> Cell:
 
 def asked(*words: str) -> argparse.Namespace:
     """A small grid, with more flags."""
-    return gpu_fused_arguments.parsed(gpu_fused_arguments.parser(None), [*SMALL, *words])
+    return gpu_fused.parsed(gpu_fused.parser(None), [*SMALL, *words])
 
 
 def made_up(separate: dict[int, float], **settings: Any) -> dict[str, Any]:
     """A result with one configuration for each {sequence: time of separate over that of fused}."""
-    result = gpu_fused_sweep.started(asked("--kinds", "lstm", "--dtypes", "float32", "--hidden", "4"))
+    result = gpu_fused_measure.started(asked("--kinds", "lstm", "--dtypes", "float32", "--hidden", "4"))
     result["settings"] |= {"sequence": sorted(separate), **settings}
     result["not_measured"] = []
     for sequence, times in separate.items():
         factors = {"fused": 1.0, "separate": times, "concatenated": 2.0}
-        figures = {name: dict.fromkeys(gpu_fused_grid.MODES, _figures(factor)) for name, factor in factors.items()}
+        figures = {name: dict.fromkeys(gpu_fused_results.MODES, _figures(factor)) for name, factor in factors.items()}
         point = asdict(cell(dtype="float32", hidden=4, layers=1, sequence=sequence))
         result["cells"].append(point | {"rounds": 3, "parameters_nbytes": 9, "variants": figures})
     return result
@@ -83,7 +74,7 @@ def figures(one: Cell, *_: object) -> dict[str, Any]:
 
 def measure_by(monkeypatch: pytest.MonkeyPatch, function: Callable[..., dict[str, Any]]) -> None:
     """Let something else measure."""
-    monkeypatch.setattr(gpu_fused_sweep, "_measured_or_failed", function)
+    monkeypatch.setattr(gpu_fused_measure, "_measured_or_failed", function)
 
 
 def script(words: Sequence[str], stdout: Any, before: str = "") -> subprocess.CompletedProcess[str]:

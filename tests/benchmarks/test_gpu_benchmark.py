@@ -23,10 +23,8 @@ from tests.benchmarks.gpu_benchmark import (
     asked,
     cell,
     gpu_fused,
-    gpu_fused_cell,
-    gpu_fused_grid,
-    gpu_fused_report,
-    gpu_fused_sweep,
+    gpu_fused_measure,
+    gpu_fused_results,
     made_up,
 )
 
@@ -37,33 +35,33 @@ KINDS = ["lstm", "gru"]
 class TestVariants:
     def test_outputs_are_those_of_the_module(self, kind: str) -> None:
         """In both modes, of all three, those of nn.LSTM or nn.GRU with the same parameters."""
-        found, ins = gpu_fused_cell.variants(cell(kind), "cpu"), gpu_fused_cell.given(cell(kind), "cpu")
+        found, ins = gpu_fused_measure.variants(cell(kind), "cpu"), gpu_fused_measure.given(cell(kind), "cpu")
         module = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[kind](6, 6, 2, dtype=torch.float64)
         for mine, theirs in zip(module.parameters(), found["fused"].parameters, strict=True):
             mine.data = theirs.data
         expected = module(ins.input)[0]
         for variant in found.values():
-            for call in gpu_fused_cell.CALLS.values():
+            for call in gpu_fused_measure.CALLS.values():
                 torch.testing.assert_close(call(cell(kind), variant, ins)[0], expected)
 
     def test_gradients_are_equal(self, kind: str) -> None:
         """With respect to the input and to every parameter."""
-        found, ins = gpu_fused_cell.variants(cell(kind), "cpu"), gpu_fused_cell.given(cell(kind), "cpu")
-        fused, *others = (gpu_fused_cell.forward_backward(cell(kind), variant, ins) for variant in found.values())
+        found, ins = gpu_fused_measure.variants(cell(kind), "cpu"), gpu_fused_measure.given(cell(kind), "cpu")
+        fused, *others = (gpu_fused_measure.forward_backward(cell(kind), variant, ins) for variant in found.values())
         assert len(fused) == 2 + 2 * 4
         for other in others:
             torch.testing.assert_close(other, fused)
 
     def test_parameters_stand_apart(self, kind: str) -> None:
         """No two of `separate` and `concatenated` share a memory; the windows of a call do."""
-        found = gpu_fused_cell.variants(cell(kind), "cpu")
+        found = gpu_fused_measure.variants(cell(kind), "cpu")
         apart = [part for name in ("separate", "concatenated") for part in found[name].parameters]
         assert len({part.untyped_storage().data_ptr() for part in apart}) == len(apart)
         assert len({part.untyped_storage().data_ptr() for part in found["concatenated"].weights()}) == 1
 
     def test_the_vector_is_cudnns_buffer(self, kind: str) -> None:
         """Each window stands where the layout's table has its first gate, and the vector is as long."""
-        weights = gpu_fused_cell.variants(cell(kind), "cpu")["concatenated"].weights()
+        weights = gpu_fused_measure.variants(cell(kind), "cpu")["concatenated"].weights()
         options = {"bias_mode": "double", "tail": "no"}
         numel, places = table.buffer(layouts.find("cudnn"), cell(kind).spec, options, "float64")
         starts: dict[tuple[int, str], int] = {}
@@ -77,8 +75,8 @@ class TestVariants:
 
     def test_room_behind(self, kind: str) -> None:
         """Where cuDNN wants a larger buffer than the parameters fill, the vector has that room at its end."""
-        parameters = gpu_fused_cell.variants(cell(kind), "cpu")["separate"].parameters
-        weights = gpu_fused_cell.concatenated(parameters, parameters[0].new_zeros(7))
+        parameters = gpu_fused_measure.variants(cell(kind), "cpu")["separate"].parameters
+        weights = gpu_fused_measure.concatenated(parameters, parameters[0].new_zeros(7))
         assert weights[0].untyped_storage().nbytes() == 8 * (sum(part.numel() for part in parameters) + 7)
         torch.testing.assert_close(weights, parameters)
 
@@ -86,31 +84,33 @@ class TestVariants:
 class TestProof:
     def test_other_outputs(self) -> None:
         """A variant that computes something else is not timed."""
-        found, ins = gpu_fused_cell.variants(cell(), "cpu"), gpu_fused_cell.given(cell(), "cpu")
+        found, ins = gpu_fused_measure.variants(cell(), "cpu"), gpu_fused_measure.given(cell(), "cpu")
         found["separate"].parameters[0].data.add_(1)
-        with pytest.raises(gpu_fused_cell.Unproved, match=r"separate: its output is .* apart from that of fused"):
-            gpu_fused_cell.prove(cell(), found, ins)
+        with pytest.raises(gpu_fused_measure.Unproved, match=r"separate: its output is .* apart from that of fused"):
+            gpu_fused_measure.prove(cell(), found, ins)
 
     def test_other_gradients(self) -> None:
         """Equal outputs are not enough: training is timed, too."""
-        found, ins = gpu_fused_cell.variants(cell(), "cpu"), gpu_fused_cell.given(cell(), "cpu")
+        found, ins = gpu_fused_measure.variants(cell(), "cpu"), gpu_fused_measure.given(cell(), "cpu")
         own = found["separate"].parameters
-        half = gpu_fused_cell.Variant(own, lambda: [part / 2 + part.detach() / 2 for part in own])
-        with pytest.raises(gpu_fused_cell.Unproved, match=r"separate: its gradient \d+ is .* apart from that of fused"):
-            gpu_fused_cell.prove(cell(), found | {"separate": half}, ins)
+        half = gpu_fused_measure.Variant(own, lambda: [part / 2 + part.detach() / 2 for part in own])
+        with pytest.raises(
+            gpu_fused_measure.Unproved, match=r"separate: its gradient \d+ is .* apart from that of fused"
+        ):
+            gpu_fused_measure.prove(cell(), found | {"separate": half}, ins)
 
     @pytest.mark.parametrize(("name", "warned"), [("fused", True), ("concatenated", True), ("separate", False)])
     def test_packing(self, name: str, warned: bool) -> None:
         """Only `separate` may make torch pack, and it has to."""
-        gpu_fused_cell.prove_packing(name, not warned)
-        with pytest.raises(gpu_fused_cell.Unproved, match=name):
-            gpu_fused_cell.prove_packing(name, warned)
+        gpu_fused_measure.prove_packing(name, not warned)
+        with pytest.raises(gpu_fused_measure.Unproved, match=name):
+            gpu_fused_measure.prove_packing(name, warned)
 
     def test_kernel(self) -> None:
         """What ran is known by autograd's name for it."""
         output = torch.ones(1, requires_grad=True) * 2
-        with pytest.raises(gpu_fused_cell.Unproved, match="torch runs fused by MulBackward0, not by cuDNN"):
-            gpu_fused_cell.prove_kernel("fused", output)
+        with pytest.raises(gpu_fused_measure.Unproved, match="torch runs fused by MulBackward0, not by cuDNN"):
+            gpu_fused_measure.prove_kernel("fused", output)
 
 
 class FakeEvent:
@@ -138,7 +138,7 @@ class TestOnAGpu:
         monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
         called: list[int] = []
-        assert gpu_fused_cell.timed("cuda", called.append, 1) == 0.25
+        assert gpu_fused_measure.timed("cuda", called.append, 1) == 0.25
         assert called == [1]
 
     def test_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,22 +147,22 @@ class TestOnAGpu:
         monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 1000)
         monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 1700)
-        variant = gpu_fused_cell.variants(cell(), "cpu")["fused"]
-        ins = gpu_fused_cell.given(cell(), "cpu")
+        variant = gpu_fused_measure.variants(cell(), "cpu")["fused"]
+        ins = gpu_fused_measure.given(cell(), "cpu")
         parameters = sum(part.numel() * 8 for part in variant.parameters)
-        assert gpu_fused_cell.peak("cuda", "forward", cell(), variant, ins) == 700 + parameters
+        assert gpu_fused_measure.peak("cuda", "forward", cell(), variant, ins) == 700 + parameters
 
 
 class TestOrder:
     def test_each_once(self) -> None:
         """The order has every configuration of the grid."""
-        grid = gpu_fused_grid.cells(gpu_fused_grid.GRID | {"batch": 32})
+        grid = gpu_fused_results.cells(gpu_fused_results.GRID | {"batch": 32})
         assert len(grid) == 240
-        assert sorted(map(str, gpu_fused_grid.spread(grid))) == sorted(map(str, grid))
+        assert sorted(map(str, gpu_fused_results.spread(grid))) == sorted(map(str, grid))
 
     def test_every_beginning_is_even(self) -> None:
         """Each value of each axis is met about as often as the others of that axis."""
-        order = gpu_fused_grid.spread(gpu_fused_grid.cells(gpu_fused_grid.GRID | {"batch": 32}))
+        order = gpu_fused_results.spread(gpu_fused_results.cells(gpu_fused_results.GRID | {"batch": 32}))
         for count in range(1, len(order)):
             for axis in ("kind", "dtype", "hidden", "layers", "sequence"):
                 values = {getattr(one, axis) for one in order}
@@ -172,15 +172,15 @@ class TestOrder:
     @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 12])
     def test_small_grids(self, count: int) -> None:
         """Too."""
-        assert sorted(gpu_fused_grid.spread(list(range(count)))) == list(range(count))
+        assert sorted(gpu_fused_results.spread(list(range(count)))) == list(range(count))
 
 
 class Budget:
     """A sweep with a clock of its own: each configuration takes a second."""
 
     def __init__(self, minutes: float) -> None:
-        self.result = gpu_fused_sweep.started(asked("--dtypes", "float32", "--minutes", str(minutes)))
-        self.plan = gpu_fused_grid.spread(gpu_fused_grid.cells(self.result["settings"]))
+        self.result = gpu_fused_measure.started(asked("--dtypes", "float32", "--minutes", str(minutes)))
+        self.plan = gpu_fused_results.spread(gpu_fused_results.cells(self.result["settings"]))
         self.seconds = 0.0
 
     def measure(self, one: Cell, device: str, seconds: float) -> dict[str, Any]:
@@ -191,11 +191,11 @@ class Budget:
 
     def sweep(self) -> Iterator[None]:
         """One configuration after the other."""
-        return gpu_fused_sweep.sweep(self.result, self.plan, self.measure, lambda: self.seconds)
+        return gpu_fused_measure.sweep(self.result, self.plan, self.measure, lambda: self.seconds)
 
     def listed(self) -> list[Cell]:
         """All that the result tells of."""
-        return [gpu_fused_sweep._cell(found) for found in (*self.result["cells"], *self.result["not_measured"])]
+        return [gpu_fused_measure._cell(found) for found in (*self.result["cells"], *self.result["not_measured"])]
 
 
 class TestBudget:
@@ -203,7 +203,7 @@ class TestBudget:
         """All are measured, and stand in the grid's order."""
         budget = Budget(1)
         list(budget.sweep())
-        assert budget.listed() == gpu_fused_grid.cells(budget.result["settings"])
+        assert budget.listed() == gpu_fused_results.cells(budget.result["settings"])
         assert budget.result["not_measured"] == []
 
     def test_what_does_not_fit_is_listed(self) -> None:
@@ -226,7 +226,7 @@ class TestBudget:
         assert set(budget.listed()) == set(budget.plan)
         assert {found["reason"] for found in budget.result["not_measured"]} == {"the sweep ended before"}
 
-    @pytest.mark.parametrize("error", [RuntimeError("no memory\nmore"), gpu_fused_cell.Unproved("no memory")])
+    @pytest.mark.parametrize("error", [RuntimeError("no memory\nmore"), gpu_fused_measure.Unproved("no memory")])
     def test_failures_are_listed(self, error: Exception) -> None:
         """And the sweep goes on."""
         budget = Budget(1)
@@ -236,7 +236,7 @@ class TestBudget:
                 raise error
             return budget.measure(one, device, seconds)
 
-        list(gpu_fused_sweep.sweep(budget.result, budget.plan, failing, lambda: budget.seconds))
+        list(gpu_fused_measure.sweep(budget.result, budget.plan, failing, lambda: budget.seconds))
         assert len(budget.result["cells"]) == 4
         failed = [(found["kind"], found["reason"], found["failed"]) for found in budget.result["not_measured"]]
         assert failed == [("gru", "no memory", True)] * 4
@@ -245,20 +245,20 @@ class TestBudget:
 class TestWhereItDoesNotPay:
     def test_both(self) -> None:
         """Where packing takes less than 1.05 times as long, with sequences and ratios."""
-        sentences = list(gpu_fused_report.where_it_does_not_pay(made_up({1: 1.5, 8: 1.05, 64: 1.04, 512: 0.98})))
+        sentences = list(gpu_fused_results.where_it_does_not_pay(made_up({1: 1.5, 8: 1.05, 64: 1.04, 512: 0.98})))
         where = "hidden 4, layers 1, sequence 64 (1.040), 512 (0.980)"
         words = f"fusing does not pay in 2 of 4 (packing takes less than 1.05 times as long): {where}"
         assert sentences == [f"lstm float32, forward: {words}", f"lstm float32, forward+backward: {words}"]
 
     def test_it_pays(self) -> None:
         """Everywhere."""
-        sentences = list(gpu_fused_report.where_it_does_not_pay(made_up({1: 1.5, 8: 1.07})))
+        sentences = list(gpu_fused_results.where_it_does_not_pay(made_up({1: 1.5, 8: 1.07})))
         words = "fusing pays in all of 2: packing takes at least 1.070 times as long"
         assert sentences == [f"lstm float32, forward: {words}", f"lstm float32, forward+backward: {words}"]
 
     def test_not_measured(self) -> None:
         """Nothing is said where nothing was measured."""
-        assert set(gpu_fused_report.where_it_does_not_pay(made_up({}))) == {
+        assert set(gpu_fused_results.where_it_does_not_pay(made_up({}))) == {
             "lstm float32, forward: not measured",
             "lstm float32, forward+backward: not measured",
         }

@@ -20,8 +20,8 @@ from tests.benchmarks.gpu_benchmark import (
     earlier,
     figures,
     gpu_fused,
-    gpu_fused_grid,
-    gpu_fused_sweep,
+    gpu_fused_measure,
+    gpu_fused_results,
     made_up,
     measure_by,
     script,
@@ -42,8 +42,8 @@ class TestResult:
         assert len(found["cells"]) == 2 * 2 * 2
         for one in found["cells"]:
             assert one["rounds"] >= 3
-            for variant in gpu_fused_grid.VARIANTS:
-                for mode in gpu_fused_grid.MODES:
+            for variant in gpu_fused_results.VARIANTS:
+                for mode in gpu_fused_results.MODES:
                     figures = one["variants"][variant][mode]
                     first, third = figures["quartiles_seconds"]
                     assert 0 < first <= figures["median_seconds"] <= third
@@ -117,7 +117,7 @@ class TestCommand:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         """Where the result cannot be written, it says so before it measures."""
-        monkeypatch.setattr(gpu_fused_sweep, "sweep", lambda *arguments: pytest.fail("measured"))
+        monkeypatch.setattr(gpu_fused_measure, "sweep", lambda *arguments: pytest.fail("measured"))
         assert gpu_fused.main([*SMALL, "-o", str(tmp_path / "none" / "result.json")]) == 7
         assert "result.json" in capsys.readouterr().err
 

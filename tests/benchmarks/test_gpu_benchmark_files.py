@@ -18,7 +18,7 @@ from tests.benchmarks.gpu_benchmark import (
     earlier,
     figures,
     gpu_fused,
-    gpu_fused_read,
+    gpu_fused_results,
     made_up,
     measure_by,
     script,
@@ -189,7 +189,7 @@ class TestReading:
         """No more than 64 MiB are read."""
         path = tmp_path / "result.json"
         path.touch()
-        os.truncate(path, gpu_fused_read.MOST_BYTES + 1)
+        os.truncate(path, gpu_fused_results.MOST_BYTES + 1)
         self.refused(path, "has more than 67108864 bytes", capsys)
 
     @staticmethod
@@ -226,7 +226,7 @@ class TestSignals:
         measure_by(monkeypatch, strike(number, at=3))
         assert gpu_fused.main([*FOUR, "-o", str(path)]) == 128 + number
         assert capsys.readouterr().err.endswith(f"\ngpu_fused: interrupted; what was measured is in {path}\n")
-        found = gpu_fused_read.read(str(path))
+        found = gpu_fused_results.read(str(path))
         assert (len(found["cells"]), len(found["not_measured"])) == (2, 2)
         assert list(tmp_path.iterdir()) == [path]
         assert signal.getsignal(number) is handler
@@ -300,5 +300,5 @@ class TestStdout:
         monkeypatch.setattr(gpu_fused, "print_report", fails)
         result, picture = tmp_path / "result.json", tmp_path / "result.png"
         assert gpu_fused.main([*FOUR, "-o", str(result), "--plot", str(picture)]) == 141
-        assert len(gpu_fused_read.read(str(result))["cells"]) == 4
+        assert len(gpu_fused_results.read(str(result))["cells"]) == 4
         assert picture.read_bytes()[:4] == b"\x89PNG"
