@@ -43,7 +43,7 @@ from gpu_fused_run import Output, go_on, say
 
 from paramtool.cli._streams import shown
 from paramtool.errors import UsageError, plural
-from paramtool.layouts.recorded import GRADIENTS
+from paramtool.layouts.evidence import GRADIENTS
 from paramtool.proof.cudnn.answers import Unsupported
 from paramtool.proof.gpu import device as gpu
 from paramtool.proof.gpu.flattened import KERNEL, buffer, network

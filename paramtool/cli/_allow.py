@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
 
-from paramtool.cli._text import Size
+from paramtool.cli import _render
+from paramtool.cli._text import Size, size
 from paramtool.model import inflating
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,3 +35,19 @@ def allowing(command: F) -> F:
     for option in reversed(OPTIONS):
         command = option(command)
     return command
+
+
+ALIGN = click.option(
+    "--align",
+    type=Size(),
+    default=8,
+    show_default=True,
+    metavar="BYTES",
+    help="Begin tensor data at a multiple of so many bytes, tensors of whole pages first: 4096.",
+)
+
+
+def physical(nbytes: int, cloned: int) -> Iterator[_render.Row]:
+    """How much of an output is new on the disk, where some of it shares its blocks with what was read."""
+    if cloned:
+        yield ("on disk", f"{size(nbytes - cloned)} new", f"{size(cloned)} in blocks that the input has too")

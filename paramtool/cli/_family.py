@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from paramtool.cli import _render
-from paramtool.cli._align import physical
+from paramtool.cli._allow import physical
 from paramtool.cli._text import NEXT, load_line, plural, size, verify_line, wrapped
 from paramtool.commands import dedup_many
 from paramtool.commands.dedup import Options
@@ -20,9 +20,9 @@ def run(inputs: Sequence[str], output: str, options: Options, share_renamed: boo
     found = dedup_many.dedup_family(inputs, output, options, share_renamed=share_renamed, progress=_render.progress)
     _render.warn(*found.warnings)
     if as_json:
-        from paramtool.cli import _json_family
+        from paramtool.cli import _json
 
-        _render.json_text(_json_family.family(found))
+        _render.json_text(_json.family(found))
     else:
         _render.rows(_rows(found))
 

@@ -6,9 +6,10 @@ What grows with the number of tensors is an iterator: an array whose items are m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import islice
-from math import inf
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from paramtool.model.alias import Alias, AliasGraph, Derived, FusedBlock
@@ -18,14 +19,18 @@ from paramtool.model.view import View
 if TYPE_CHECKING:
     from paramtool.commands.config_ties import DeclaredTies
     from paramtool.commands.dedup import Deduped
+    from paramtool.commands.dedup_many import Family
     from paramtool.commands.export import Exported
+    from paramtool.commands.guess import Considered, Guessed
     from paramtool.commands.inspect import Inspection
     from paramtool.commands.relayout import Relayouted
+    from paramtool.commands.variants import Variant
     from paramtool.commands.verify import Verified
+    from paramtool.guessing.candidates import Guess
     from paramtool.model.match import Content
+    from paramtool.passes.compat.check import Apart
     from paramtool.passes.config_ties.table import Declared
     from paramtool.passes.rnn.buffers import FusedNetwork
-
 
 MAX_OBJECTS = 10_000
 
@@ -288,4 +293,83 @@ def exported(found: Exported) -> dict[str, Any]:
         **({"cloned_nbytes": found.cloned_nbytes} if found.cloned_nbytes else {}),
         "left_out": list(found.left_out),
         "warnings": list(found.warnings),
+    }
+
+
+def family(found: Family) -> dict[str, Any]:
+    """`paramtool dedup --json` of several inputs."""
+    data = asdict(found)
+    for member in data["members"]:
+        del member["wrapper"]  # of the line that loads it
+    return {
+        "schema": "paramtool.dedup-family/1",
+        **data,
+        "seconds": round(found.seconds, 3),
+    }
+
+
+def variants(path: str, found: Sequence[Variant]) -> dict[str, Any]:
+    """`paramtool variants --json`."""
+    return {"schema": "paramtool.variants/1", "path": path, "variants": [_variant(one) for one in found]}
+
+
+def _variant(one: Variant) -> dict[str, Any]:
+    return {
+        "against": one.against,
+        "kind": one.kind,
+        "section": one.section,
+        "verdict": one.verdict,
+        "names": one.names,
+        "through": [{"name": t.name, "owner": t.owner, "relation": t.relation} for t in one.through],
+        "filled": [{"name": f.name, "by": f.by} for f in one.filled],
+        "lacks": list(one.lacks),
+        "shapes": [{"name": c.name, "found": list(c.found), "wanted": list(c.wanted)} for c in one.shapes],
+        "types": [{"name": c.name, "found": c.found, "wanted": c.wanted} for c in one.types],
+        "apart": [_apart(one) for one in one.apart],
+        "unused": list(one.unused),
+        "advice": one.advice,
+    }
+
+
+def _apart(one: Apart) -> dict[str, Any]:
+    """Infinity is no number of JSON: where one is infinite or NaN and the other is not, the difference is a text."""
+    number = one.difference
+    shown = number if number is None or isfinite(number) else "infinity"
+    return {"name": one.name, "other": one.other, "difference": shown}
+
+
+def guessed(found: Guessed, at: str | None) -> dict[str, Any]:
+    """`paramtool guess --json`."""
+    return {
+        "schema": "paramtool.guess/2",
+        "path": found.path,
+        "format": found.checkpoint.format,
+        "at": at,
+        "commands": list(found.commands),
+        "places": [_place(place, candidates) for place, candidates in found.places()],
+    }
+
+
+def _place(place: Considered, candidates: tuple[Guess, ...]) -> dict[str, Any]:
+    return {
+        "at": place.at,
+        "what": place.what,
+        "tensors": list(place.tensors),
+        "fits": place.fits,
+        "looked": place.looked,
+        "decide": list(place.decide),
+        "candidates": [_candidate(one) for one in candidates],
+    }
+
+
+def _candidate(one: Guess) -> dict[str, Any]:
+    return {
+        "layout": one.layout,
+        "alike": list(one.alike),
+        "spec": one.spec,
+        "sure": one.sure,
+        "score": one.score,
+        "reasons": list(one.reasons),
+        "tensors": dict(one.tensors),
+        "own_names": bool(one.cell),
     }

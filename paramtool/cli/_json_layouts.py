@@ -9,8 +9,8 @@ from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
     from paramtool.commands.relayout import Relayouted
+    from paramtool.layouts.evidence import Record
     from paramtool.layouts.layout import Form, Layout
-    from paramtool.layouts.recorded import Record
     from paramtool.passes.rnn.convert import Converted
 
 

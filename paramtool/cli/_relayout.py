@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from paramtool.cli import _allow, _each, _render
-from paramtool.cli._align import ALIGN, physical
+from paramtool.cli._allow import ALIGN, physical
 from paramtool.cli._text import FILE, NEXT, Size, came_along, opens, plural, size, verify_line
 from paramtool.commands import relayout as relayout_command
 from paramtool.layouts import evidence

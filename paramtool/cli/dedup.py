@@ -9,8 +9,7 @@ from itertools import islice
 import click
 
 from paramtool.cli import _config, _each, _render
-from paramtool.cli._align import ALIGN, physical
-from paramtool.cli._allow import allowing
+from paramtool.cli._allow import ALIGN, allowing, physical
 from paramtool.cli._text import (
     FILE,
     NEXT,

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paramtool.cli import _each, _render
-from paramtool.cli._align import ALIGN, physical
-from paramtool.cli._allow import allowing
+from paramtool.cli._allow import ALIGN, allowing, physical
 from paramtool.cli._config import asked, names_of
 from paramtool.cli._text import FILE, NEXT, OUTPUT, Size, came_along, named, plural, size, verify_line
 from paramtool.commands import export as export_command

@@ -57,9 +57,9 @@ def command(
         return 0
     found = guess_command.guess(path, at, limit, spec=spec, values=not no_values, progress=_render.progress, **allowed)
     if as_json:
-        from paramtool.cli import _json_guess
+        from paramtool.cli import _json
 
-        _render.json_text(_json_guess.guessed(found, at))
+        _render.json_text(_json.guessed(found, at))
     else:
         _render.rows(_rows(found, no_values))
     return 0 if found.candidates else 1

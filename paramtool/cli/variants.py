@@ -40,9 +40,9 @@ def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool
     """
     found = paramtool.variants(path, against, only=only, progress=_render.progress, **allowed)
     if as_json:
-        from paramtool.cli import _json_variants
+        from paramtool.cli import _json
 
-        _render.json_text(_json_variants.variants(path, found))
+        _render.json_text(_json.variants(path, found))
     else:
         _render.rows(_rows(path, found))
     return 0 if all(variant.loads for variant in found) else 1

@@ -13,7 +13,7 @@ from paramtool.commands.dedup import Options
 from paramtool.commands.output.sidecars import Sidecars, bring, check_names, check_one_file, check_resumes, sidecars_of
 from paramtool.commands.output.write import NEEDED, SHARD_NBYTES, Written, read_back, unproved
 from paramtool.commands.progress import Advance, Progress
-from paramtool.engine.compare.partition import Window, partition
+from paramtool.engine.compare.equal import Window, partition
 from paramtool.engine.read.source import Source
 from paramtool.engine.write import hardlinks
 from paramtool.engine.write.staging import Staged

@@ -207,7 +207,7 @@ def inspect(
     if not (digests or equal):
         return found
     from paramtool.commands.compare import Looking, compare
-    from paramtool.engine.compare.digest import digest
+    from paramtool.engine.compare.difference import digest
     from paramtool.engine.read.source import Source
 
     content = compare(checkpoint, graph, Looking(min_equal_nbytes), progress)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields, replace
 from paramtool import formats
 from paramtool.commands.asked import Asked, Build, ask
 from paramtool.commands.progress import Advance, Path, Progress, silent
-from paramtool.engine.compare.agree import agree
-from paramtool.engine.compare.difference import largest
+from paramtool.engine.compare.difference import agree, largest
 from paramtool.engine.read.source import Source
 from paramtool.errors import UsageError
 from paramtool.model.checkpoint import Checkpoint

@@ -16,7 +16,7 @@ import torch
 
 from paramtool import layouts
 from paramtool.errors import FormatError
-from paramtool.layouts import evidence, recorded
+from paramtool.layouts import evidence
 from paramtool.proof.cudnn import record
 from paramtool.proof.cudnn.grid import ALGORITHMS
 from tests.hostile.command import Ran, command, quick, refused
@@ -107,7 +107,7 @@ def test_the_record_is_the_document(wrong: Path, tmp_path: Path) -> None:
     assert json.loads(ran.out) == found
     assert found["asked"]["counts"] == {"agrees": 384, "unsupported": 1920, "differs": 256}
     assert len(found["findings"]) == record.MAX_FINDINGS < found["findings_count"]
-    assert not recorded.parse("r.json", (tmp_path / "r.json").read_bytes()).agrees
+    assert not evidence.parse("r.json", (tmp_path / "r.json").read_bytes()).agrees
     assert sorted(path.name for path in tmp_path.iterdir()) == [LIBRARY, "r.json"]
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 import paramtool
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands import dedup_many
-from paramtool.engine.compare import partition
+from paramtool.engine.compare import equal
 from paramtool.engine.write import hardlinks
 from paramtool.errors import FormatError, OutputError, UsageError
 from paramtool.formats.safetensors import index as _index
@@ -317,8 +317,8 @@ def test_each_window_is_read_once(tmp_path: Path) -> None:
     with ExitStack() as stack:
         sources = [stack.enter_context(Source(read(tmp_path / f"{k}.safetensors"))) for k in range(10)]
         views = [source.checkpoint.views()["w"] for source in sources]
-        windows = [partition.Window(*pair) for pair in zip(sources, views, strict=True)]
-        assert partition.partition(windows) == [list(range(9))]
+        windows = [equal.Window(*pair) for pair in zip(sources, views, strict=True)]
+        assert equal.partition(windows) == [list(range(9))]
         assert all(source.nbytes_read <= count + 3 * 512 for source in sources)
 
 

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands import dedup_many
 from paramtool.commands import export as export_command
-from paramtool.engine.write import _reflink
+from paramtool.engine.write import sink
 from paramtool.errors import UsageError
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.model.dtype import DTYPES
@@ -113,7 +113,7 @@ def test_other_numbers_are_refused(align: int) -> None:
 @given(st.integers(0, 20000), st.integers(0, 50000), st.integers(0, 20000))
 def test_whole_blocks_are_whole_in_both_files(start: int, nbytes: int, position: int) -> None:
     """The part lies in the run, begins and ends on blocks of both, and nothing longer does."""
-    before, inside = _reflink.whole_blocks(start, nbytes, position, PAGE)
+    before, inside = sink.whole_blocks(start, nbytes, position, PAGE)
     if inside:
         assert (start + before) % PAGE == (position + before) % PAGE == inside % PAGE == 0
         assert 0 <= before < PAGE and 0 <= nbytes - before - inside < PAGE
@@ -142,7 +142,7 @@ def test_what_is_asked_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyP
         os.pwrite(into, os.pread(source, nbytes, start), position)
         return 0
 
-    monkeypatch.setattr(_reflink, "_ioctl", lambda: ioctl)
+    monkeypatch.setattr(sink, "_ioctl", lambda: ioctl)
     found, output = copied(tmp_path)
     assert asked == [(0x4020940D, 0, 0, 0, 2 * BIG), (0x4020940D, 0, 0, 0, BIG)]
     assert found.cloned_nbytes == 3 * BIG
@@ -161,7 +161,7 @@ def test_conversions_say_what_is_new_on_the_disk(tmp_path: Path, monkeypatch: py
     tensors = {"big": torch.rand(BIG // 4)} | {f"rnn.{name}": value for name, value in network.items()}
     save_file(tensors, tmp_path / "first.safetensors")
     dedup_command.dedup(tmp_path / "first.safetensors", tmp_path / "in.safetensors", align=PAGE)
-    monkeypatch.setattr(_reflink, "_ioctl", lambda: ioctl)
+    monkeypatch.setattr(sink, "_ioctl", lambda: ioctl)
     flags = ("in.safetensors", "--align", "4096", "-o", "out.safetensors", "--force")
     for words in (("convert", "--from", "torch", "--to", "keras"), ("fuse", "--layout", "cudnn"), ("unfuse",)):
         said = json.loads(quick(*words, *flags, "--json", cwd=tmp_path).out)
@@ -179,7 +179,7 @@ def test_where_blocks_cannot_be_shared_they_are_copied(
     def ioctl(*asked: object) -> int:
         raise OSError(number, "no")
 
-    monkeypatch.setattr(_reflink, "_ioctl", lambda: ioctl)
+    monkeypatch.setattr(sink, "_ioctl", lambda: ioctl)
     found, output = copied(tmp_path)
     assert found.cloned_nbytes == 0
     assert output.read_bytes() == (tmp_path / "in.safetensors").read_bytes()

@@ -18,7 +18,6 @@ from paramtool import layouts
 from paramtool.commands import relayout as relayout_command
 from paramtool.errors import FormatError
 from paramtool.layouts import evidence as verified
-from paramtool.layouts import recorded
 from paramtool.layouts.evidence import MAKE_ONE, NOT_ON_A_GPU, Record, evidence, on_gpu, speaking, table_digest
 from paramtool.layouts.layout import Layout, Option
 from paramtool.layouts.spec import Spec
@@ -74,13 +73,13 @@ def document(machine: dict[str, str] = GPU, quick: bool = False, **more: Any) ->
     parts = {name: whole() for name in parts} | more
     if parts.get("ran") is not None:
         parts["ran"].more.setdefault(
-            "errors", {"float32": dict(zip(recorded.ERRORS, (1e-4, 1e-6, 1e-6, 0.1), strict=True))}
+            "errors", {"float32": dict(zip(verified.ERRORS, (1e-4, 1e-6, 1e-6, 0.1), strict=True))}
         )
     return record.document(CUDNN, machine, quick, **parts)
 
 
 def parsed(found: object) -> Record:
-    return recorded.parse("r.json", json.dumps(found))
+    return verified.parse("r.json", json.dumps(found))
 
 
 @pytest.fixture
@@ -161,7 +160,7 @@ def test_a_document() -> None:
 def test_no_record(text: str | bytes) -> None:
     """The file is named, whatever stands in it."""
     with pytest.raises(FormatError, match=r"^r\.json: is no record of a layout: "):
-        recorded.parse("r.json", text)
+        verified.parse("r.json", text)
 
 
 @pytest.mark.parametrize("schema", ["paramtool.layout-record/2", "paramtool.relayout/1", None, 1])

@@ -22,7 +22,7 @@ from torch import nn
 import paramtool.proof
 from paramtool import layouts
 from paramtool.errors import UsageError
-from paramtool.layouts import recorded
+from paramtool.layouts import evidence
 from paramtool.layouts.spec import Spec
 from paramtool.proof.cudnn import grid
 from paramtool.proof.cudnn.answers import Unsupported
@@ -442,9 +442,9 @@ def test_the_whole_proof(imitated: Fake) -> None:
     """All three questions in one record, which is a record of what was there."""
     made = paramtool.proof.verify_layout("cudnn")
     assert made["findings_count"] == 0 and made["machine"]["device"] == "a CPU"
-    counts = [made[part]["counts"]["agrees"] for part in recorded.PARTS]
+    counts = [made[part]["counts"]["agrees"] for part in evidence.PARTS]
     assert counts == [2 * 4 * 2 * 4, 2 * 2 * 2, 2 * 2 * 2]
-    found = recorded.parse("r.json", json.dumps(made))
+    found = evidence.parse("r.json", json.dumps(made))
     assert (
         found.words() == "asked cuDNN 9.19.0, a CPU"
         and found.against == "asked: no lstm projection in float16 that agrees"
@@ -506,8 +506,8 @@ def test_what_was_found_is_kept_on_the_way(imitated: Fake, monkeypatch: pytest.M
     """After each question a whole record; a run that ends in the middle has those before it."""
     kept: list[dict[str, Any]] = []
     made = paramtool.proof.verify_layout("cudnn", keep=kept.append)
-    assert [[one[part] is not None for part in recorded.PARTS] for one in kept] == [[1, 0, 0], [1, 1, 0]]
-    assert all(recorded.parse("r.json", json.dumps(one)).against == "of a proof that was not ended" for one in kept)
+    assert [[one[part] is not None for part in evidence.PARTS] for one in kept] == [[1, 0, 0], [1, 1, 0]]
+    assert all(evidence.parse("r.json", json.dumps(one)).against == "of a proof that was not ended" for one in kept)
     assert made["ran"] is not None
 
     def interrupted(*arguments: Any) -> Any:

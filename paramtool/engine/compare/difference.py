@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paramtool.engine.compare.digest import aligned, squeezed
+from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
+from paramtool.engine.read.elements import Elements
 from paramtool.engine.read.source import Buffer, Source, number_type
+from paramtool.engine.read.streams import same
 from paramtool.model.view import View
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 
 def format_difference(difference: float | None) -> str:
@@ -74,3 +81,144 @@ def _largest(x: Any, y: Any) -> float:
     apart[(x == y) | (np.isnan(x) & np.isnan(y))] = 0
     apart[np.isnan(apart)] = inf
     return float(apart.max())
+
+
+Pair = tuple[View, View]
+
+
+def agree(source: Source, found: Pair, places: Pair) -> bool:
+    """Whether two windows of a file hold one value wherever their places in a memory meet.
+
+    `places` are windows on that memory, of the shapes of `found`.  Values are compared as bytes, where the memory has
+    another dtype than the file as bytes of that dtype.  Of places that are one, blocks are compared; else the memory's
+    span is filled once with each window.
+    """
+    for view in found:
+        source.prove_later(int(view.storage))
+    source.settle()
+    if places[0] == places[1]:
+        return _same(source, found, places[0])
+    return _fits(source, found, places)
+
+
+def _same(source: Source, found: Pair, place: View) -> bool:
+    a, b = found
+    if a.dtype == b.dtype and same_bytes(source, a, source, b):
+        return True
+    if a.dtype == b.dtype == place.dtype:
+        return False
+    a, b = squeezed(a, b)
+    boxes = blocks(a.shape, BLOCK_NBYTES // max(view.dtype.block_bytes for view in (a, b, place)))
+    try:
+        x, y = _numbers(source, a), _numbers(source, b)
+        return all(_bytes(x[box], place) == _bytes(y[box], place) for box in boxes)
+    except (TypeError, ValueError):  # a type without numbers: packed or quantised
+        return False
+
+
+def _fits(source: Source, found: Pair, places: Pair) -> bool:
+    """Fill the span of a memory with one window, then with the other; both must still be there."""
+    import numpy as np
+
+    start = min(place.byte_start for place in places)
+    memory = np.zeros(max(place.byte_stop for place in places) - start, "u1")
+    try:
+        values = [_cast(_numbers(source, view).all(), place) for view, place in zip(found, places, strict=True)]
+        windows = [_window(memory, place, start) for place in places]
+    except (TypeError, ValueError):
+        return False
+    for window, value in zip(windows, values, strict=True):
+        window[...] = value
+    return all(w.tobytes() == v.tobytes() for w, v in zip(windows, values, strict=True))
+
+
+def _numbers(source: Source, view: View) -> Elements:
+    """A window as numbers; TypeError or ValueError for a type that NumPy has none for."""
+    return source.array(view).view(number_type(view.dtype))
+
+
+def _window(memory: Array, place: View, start: int) -> Array:
+    import numpy as np
+
+    size = place.dtype.block_bytes
+    strides = [stride * size for stride in place.strides]
+    return np.ndarray(place.shape, number_type(place.dtype), memory.data, place.byte_start - start, strides)
+
+
+def _cast(array: Array, place: View) -> Array:
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        return np.ascontiguousarray(array.astype(number_type(place.dtype)))
+
+
+def _bytes(array: Array, place: View) -> bytes:
+    return _cast(array, place).tobytes()
+
+
+Advance = Callable[[int], None]
+
+
+def digest(source: Source, view: View, advance: Advance = lambda nbytes: None) -> str:
+    """blake3 of a window's elements in row-major order, as hexadecimal text.
+
+    A window that repeats itself (stride 0) may go on for ever: its digest is that of its span, after the word `span`
+    and its shape and strides, and is marked so.
+    """
+    from blake3 import blake3
+
+    made = blake3()
+    span = view.byte_stop - view.byte_start
+    if view.nbytes > span:
+        made.update(f"span {list(view.shape)} {list(view.strides)} ".encode())
+        for part in source.chunks(int(view.storage), view.byte_start, view.byte_stop):
+            made.update(part)
+        return f"span:{made.hexdigest()}"
+    for chunk in source.row_major(view):
+        made.update(chunk)
+        advance(len(chunk))
+    return made.hexdigest()
+
+
+def same_bytes(a_source: Source, a: View, b_source: Source, b: View) -> bool:
+    """Whether two windows of one dtype and shape hold the same bytes; stops at the first difference."""
+    a, b = squeezed(a, b)
+    import numpy as np
+
+    blocks = aligned(a_source.row_major(a), b_source.row_major(b))
+    return all(len(x) == len(y) and same(np.frombuffer(x, "u1"), np.frombuffer(y, "u1")) for x, y in blocks)
+
+
+def squeezed(a: View, b: View) -> tuple[View, View]:
+    """Two windows without the axes along which both repeat themselves; otherwise such could go on for ever."""
+    axes = zip(a.shape, a.strides, b.strides, strict=True)
+    keep = [k for k, (size, s, t) in enumerate(axes) if size > 1 and (s or t)]
+    if 0 in a.shape:
+        return a, b
+    first, second = (
+        View(v.storage, v.dtype, v.offset, tuple(v.shape[k] for k in keep), tuple(v.strides[k] for k in keep))
+        for v in (a, b)
+    )
+    return first, second
+
+
+def aligned(
+    a: Iterator[Buffer], b: Iterator[Buffer], a_size: int = 1, b_size: int = 1
+) -> Iterator[tuple[Buffer, Buffer]]:
+    """Two streams of blocks, cut to equal numbers of elements of so many bytes each.
+
+    An empty piece stands for a stream that ends early.
+    """
+    x: Buffer = b""
+    y: Buffer = b""
+    while True:
+        x = x or memoryview(next(a, b""))
+        y = y or memoryview(next(b, b""))
+        if not x and not y:
+            return
+        count = min(len(x) // a_size, len(y) // b_size)
+        if not count:
+            yield x, y
+            return
+        yield x[: count * a_size], y[: count * b_size]
+        x, y = x[count * a_size :], y[count * b_size :]

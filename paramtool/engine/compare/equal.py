@@ -6,15 +6,17 @@ alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import os
+import zlib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from paramtool.engine.compare.refine import refined
 from paramtool.engine.read.sampling import RowMajorBytes
 from paramtool.engine.read.source import Source
-from paramtool.engine.read.streams import Pool, Stream, same
+from paramtool.engine.read.streams import Pool, Stream, block_nbytes, same
 from paramtool.model.match import Equal, Match
+from paramtool.model.storage import ByteRange
 from paramtool.model.view import View, contiguous
 
 if TYPE_CHECKING:
@@ -142,3 +144,149 @@ def _constant(source: Source, task: tuple[View, int]) -> bytes:
         if not same(block[:count], expected[:count]):
             return b""
     return first
+
+
+K = TypeVar("K")
+MANY = 8
+"""So many different blocks are compared with each other; of more, only those whose CRCs agree."""
+
+
+class Alike(Generic[K]):
+    """Streams whose bytes agree so far."""
+
+    def __init__(self, keys: list[K], made: Any, element: int, first: Array | None = None) -> None:
+        self.keys = keys
+        self.made = made
+        """The digest of what was read; None where nobody asks for it."""
+        self.element = element
+        self.first = first
+        """The first element; None before the first block."""
+        self.is_constant = element > 0
+        """Whether all elements so far are like the first."""
+
+    @property
+    def digest(self) -> str:
+        """blake3 of the bytes."""
+        return str(self.made.hexdigest())
+
+    def part(self, keys: list[K], block: Array) -> Alike[K]:
+        """Those that also have one more block in common."""
+        found = Alike(keys, self.made and self.made.copy(), self.element, self.first)
+        if found.made is not None:
+            found.made.update(block.data)
+        if self.is_constant:
+            values = block.view(f"V{self.element}" if self.element > 8 else f"u{self.element}")
+            found.first = values[:1].copy() if self.first is None else self.first
+            found.is_constant = bool((values == found.first).all())
+        else:
+            found.is_constant = False
+        return found
+
+
+def refined(
+    streams: Mapping[K, Stream], nbytes: int, size: int, *, marks: bool = False, element: int = 0
+) -> list[Alike[K]]:
+    """The sets of two or more streams of `nbytes` bytes that are equal, in the order of their first ones.
+
+    Blocks have `size` bytes.  `marks` also makes the digest of each set, and says whether its elements, of `element`
+    bytes each, are all alike.
+    """
+    import numpy as np
+
+    made = None
+    if marks:
+        from blake3 import blake3
+
+        made = blake3()
+    alike = [Alike(list(streams), made, element if marks else 0)]
+    buffers = [np.empty(min(size, nbytes), "u1") for _ in range(2)]
+    for at in range(0, nbytes, size):
+        count = min(size, nbytes - at)
+        alike = [part for one in alike for part in _parts(one, streams, buffers, count)]
+    order = {key: k for k, key in enumerate(streams)}
+    return sorted(alike, key=lambda one: order[one.keys[0]])
+
+
+def _parts(one: Alike[K], streams: Mapping[K, Stream], buffers: list[Array], count: int) -> Iterator[Alike[K]]:
+    """What a set falls apart into at the next block: those of two or more.
+
+    A block that is like one before it is read over by the next; so as many are held as there are different ones.
+    """
+    kinds: list[tuple[Array, list[K]]] = []
+    marked: dict[int, list[tuple[Array, list[K]]]] = {}
+    """The kinds by their CRC, once there are many."""
+    for key in one.keys:
+        if len(buffers) <= len(kinds):
+            buffers.append(buffers[0].copy())
+        block = buffers[len(kinds)][:count]
+        streams[key].into(block)
+        like = kinds if len(kinds) < MANY else marked.setdefault(zlib.crc32(block.data), [])
+        found = next((keys for known, keys in like if same(known, block)), None)
+        if found is not None:
+            found.append(key)
+            continue
+        kinds.append((block, [key]))
+        if like is not kinds:
+            like.append(kinds[-1])
+        elif len(kinds) == MANY:
+            for kind in kinds:
+                marked.setdefault(zlib.crc32(kind[0].data), []).append(kind)
+    yield from (one.part(keys, block) for block, keys in kinds if len(keys) > 1)
+
+
+HELD_NBYTES = 64 << 20
+"""What the blocks of one group may take together."""
+
+
+class Window(NamedTuple):
+    """A window of an open checkpoint."""
+
+    source: Source
+    view: View
+
+
+def partition(windows: Sequence[Window], advance: Advance = lambda nbytes: None) -> list[list[int]]:
+    """The positions of equal windows, in classes of two or more; all are of one dtype and shape.
+
+    FormatError where a file turns out damaged.
+    """
+    places = _places(windows)
+    groups = [[positions[0] for positions in places]]
+    for place in SAMPLED:
+        groups = [part for group in groups for part in split(group, partial(_sample_of, windows, place))]
+    _prove(windows, groups)
+    found = []
+    for group in groups:
+        size = block_nbytes(HELD_NBYTES, len(group) + 1)
+        streams = {k: Stream(*windows[k]) for k in group}
+        found += [one.keys for one in refined(streams, windows[group[0]].view.nbytes, size)]
+        advance(sum(windows[k].view.nbytes for k in group))
+    for window in windows:
+        window.source.settle()
+    twins = {positions[0]: positions for positions in places}
+    equal = [sorted(p for head in keys for p in twins.pop(head)) for keys in found]
+    return sorted([*equal, *(positions for positions in twins.values() if len(positions) > 1)])
+
+
+def _sample_of(windows: Sequence[Window], place: int, number: int) -> bytes:
+    return sample(*windows[number], place)
+
+
+def _places(windows: Sequence[Window]) -> list[list[int]]:
+    """Positions by where the bytes stand: a file that has two names is not compared with itself."""
+    found: dict[object, list[int]] = {}
+    for position, (source, view) in enumerate(windows):
+        storage = source.checkpoint.storages[int(view.storage)]
+        place: object = position
+        if isinstance(storage.backing, ByteRange):
+            file, start = source.place(storage.id)
+            status = os.fstat(file.fileno())
+            place = (status.st_dev, status.st_ino, start + view.byte_start, view.strides)
+        found.setdefault(place, []).append(position)
+    return list(found.values())
+
+
+def _prove(windows: Sequence[Window], groups: list[list[int]]) -> None:
+    """Begin to compare what the containers say of the bytes that are now read in full."""
+    for position in (position for group in groups if len(group) > 1 for position in group):
+        windows[position].source.prove_later(int(windows[position].view.storage))

@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from struct import Struct
 from types import TracebackType
 from typing import BinaryIO
 
 from paramtool.engine.read.source import Buffer, read_blocks
-from paramtool.engine.write._reflink import block_nbytes, clone, whole_blocks
 from paramtool.engine.write.places import writing
 from paramtool.engine.write.staging import Staged
 
@@ -126,3 +126,45 @@ class Sink:
         with self._writing:
             os.ftruncate(self.file.fileno(), self.position)  # which is repeated after a signal; the file's own is not
             self.file.seek(self.position)
+
+
+CLONE_RANGE = 0x4020940D
+RANGE = Struct("=qQQQ")
+
+
+def whole_blocks(start: int, nbytes: int, position: int, block: int) -> tuple[int, int]:
+    """(bytes before it, bytes) of the part of a run that is whole blocks of both files; (0, 0) where none is.
+
+    >>> whole_blocks(100, 10_000, 4196, 4096)
+    (3996, 4096)
+    >>> whole_blocks(100, 10_000, 0, 4096)
+    (0, 0)
+    """
+    if (start - position) % block:
+        return 0, 0
+    before = -start % block
+    inside = (nbytes - before) // block * block
+    return (before, inside) if inside > 0 else (0, 0)
+
+
+def block_nbytes(file: BinaryIO) -> int:
+    """The block size of the file system that a file is on; that of most where it is not said."""
+    try:
+        return os.fstatvfs(file.fileno()).f_bsize
+    except (OSError, AttributeError):  # Windows has none
+        return 4096
+
+
+def _ioctl() -> Callable[[int, int, bytes], object]:
+    import fcntl
+
+    return fcntl.ioctl
+
+
+def clone(source: BinaryIO, start: int, nbytes: int, into: BinaryIO, *, position: int) -> bool:
+    """Let a file share whole blocks of another; False where the file system cannot, and nothing was changed."""
+    try:
+        _ioctl()(into.fileno(), CLONE_RANGE, RANGE.pack(source.fileno(), start, nbytes, position))
+    except (OSError, ImportError):  # not there, not between these two, not on this system: bytes are copied then
+        return False
+    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from paramtool.engine.compare.digest import same_bytes
+from paramtool.engine.compare.difference import same_bytes
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.source import ELEMENTS, Source
 from paramtool.engine.write.arithmetic import boxes, element_type, value

@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any
 
-from paramtool.layouts.evidence import table_digest
+from paramtool.layouts.evidence import MACHINE, SCHEMA, VERDICTS, table_digest
 from paramtool.layouts.layout import Layout
-from paramtool.layouts.recorded import MACHINE, SCHEMA, VERDICTS
 from paramtool.layouts.spec import Spec
 from paramtool.proof.cudnn.answers import Answer, Unsupported
 from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from paramtool.commands import relayout as relayout_command
-from paramtool.layouts.recorded import GRADIENTS
+from paramtool.layouts.evidence import GRADIENTS
 from paramtool.layouts.spec import Spec
 from paramtool.proof.cudnn.answers import Unsupported
 from paramtool.proof.cudnn.grid import Case

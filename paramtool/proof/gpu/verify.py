@@ -11,8 +11,8 @@ import torch
 from paramtool.commands.progress import Progress, silent
 from paramtool.errors import ParamtoolError
 from paramtool.layouts import find
+from paramtool.layouts.evidence import PARTS
 from paramtool.layouts.layout import Layout
-from paramtool.layouts.recorded import PARTS
 from paramtool.proof.cudnn import grid, record, table
 from paramtool.proof.cudnn.answers import Unsupported
 from paramtool.proof.cudnn.grid import Case

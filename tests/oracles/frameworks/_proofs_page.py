@@ -10,8 +10,8 @@ from typing import Any
 
 from paramtool import layouts
 from paramtool.layouts import evidence
+from paramtool.layouts.evidence import PARTS, Record
 from paramtool.layouts.layout import Layout
-from paramtool.layouts.recorded import PARTS, Record
 
 TESTS = Path(__file__).parents[2]
 HEAD = """\
