@@ -11,8 +11,8 @@ from paramtool.cli import _render
 from paramtool.cli._text import NEXT, came_along, plural, verify_line
 
 if TYPE_CHECKING:
+    from paramtool.commands.opening import Each
     from paramtool.commands.output.write import R
-    from paramtool.commands.weight_sets import Each
 
 WEIGHTS = click.option("--weights", metavar="FILE", help="Of a folder with several sets of weights: take this one.")
 EACH = click.option("--each", is_flag=True,

@@ -12,7 +12,7 @@ import click
 
 from paramtool.cli import _each, _render
 from paramtool.cli._allow import allowing
-from paramtool.cli._endings import Failure, failure
+from paramtool.cli._failures import Failure, failure
 from paramtool.cli._text import FILE, plural
 from paramtool.commands import inspect as inspect_command
 from paramtool.commands import rules as ruling

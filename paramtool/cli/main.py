@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from paramtool import __version__
-from paramtool.cli._endings import ClosedPipe, Failure, Interrupted, caught, failure
+from paramtool.cli._failures import ClosedPipe, Failure, Interrupted, caught, failure
 from paramtool.cli._streams import prepare_streams
 
 COMMANDS = {

@@ -12,6 +12,7 @@ from typing import Any
 
 from paramtool.commands import config_ties
 from paramtool.commands.compare import Looking, compare
+from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.options import NOTHING_GIVEN, Given, ObjectOptions
 from paramtool.commands.output.report import WholeReport
@@ -32,7 +33,6 @@ from paramtool.commands.output.write import (
 )
 from paramtool.commands.output.writers import Fitted
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
-from paramtool.commands.weight_sets import Each, each, opened
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.model import alias

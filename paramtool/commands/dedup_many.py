@@ -14,13 +14,13 @@ from typing import Any
 from paramtool.commands import config_ties
 from paramtool.commands._dedup_many_work import Input, ManyWork, brought, check_brought, planned
 from paramtool.commands.dedup import Options
+from paramtool.commands.opening import opened
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.report import Report
 from paramtool.commands.output.sidecars import unseen_warnings
 from paramtool.commands.output.write import Written, allow, keeping, left_out, lost_warnings, other_sections
 from paramtool.commands.output.writers import SAFETENSORS, Fitted, check_name
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.commands.weight_sets import opened
 from paramtool.engine.read.source import MAX_OPEN_FILES, Source
 from paramtool.engine.write.places import check_apart, check_place
 from paramtool.errors import PlanError, UsageError, plural

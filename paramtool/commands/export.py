@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paramtool import formats
+from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.options import NOTHING_GIVEN, Given, WriteOptions
 from paramtool.commands.output.report import CheckpointReport
 from paramtool.commands.output.write import Destination, Work, done, laid_out, name_warnings, place
 from paramtool.commands.output.writers import SAFETENSORS
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.commands.weight_sets import Each, each, opened
 from paramtool.errors import PlanError, UsageError, listed, plural, some
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.object_tree import is_flat

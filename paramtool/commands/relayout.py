@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
 from paramtool.commands.layouts import register_files
+from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.options import ObjectOptions
 from paramtool.commands.output.report import WholeReport
@@ -31,7 +32,6 @@ from paramtool.commands.output.write import (
     place,
 )
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.commands.weight_sets import Each, each, opened
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.layouts.networks import squeezed

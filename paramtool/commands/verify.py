@@ -15,9 +15,9 @@ from paramtool.commands._differences import (
     object_differences,
     some,
 )
+from paramtool.commands.opening import Allowed, opened, opened_each
 from paramtool.commands.output.sidecars import Sets
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.commands.weight_sets import Allowed, opened, opened_each
 from paramtool.engine.write.verify import by_name
 from paramtool.errors import plural
 from paramtool.formats.files import is_folder

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from paramtool.errors import ParamtoolError
 from paramtool.formats import policy, sniff
 from paramtool.formats.files import Contents, open_source
-from paramtool.formats.pickle.opcodes import DEFAULT_LIMITS, attempt
+from paramtool.formats.pickle.read import DEFAULT_LIMITS, attempt
 from paramtool.formats.pickle.values import Instance, Use
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN
 from paramtool.formats.zip import directory as zip_directory

@@ -62,9 +62,9 @@ class Format(NamedTuple):
         if not self.package:
             found: Checkpoint = import_module(self.module).read(path)
             return found
-        from paramtool.formats import _foreign_reader
+        from paramtool.formats import _installed_reader
 
-        return _foreign_reader.read(self, path)
+        return _installed_reader.read(self, path)
 
     def recognises(self, head: bytes, nbytes: int, path: str) -> bool:
         """Whether a file can be of this format; a sniffer of another package that fails recognises nothing."""

@@ -14,21 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import paramtool
-from paramtool.commands import (
-    dedup as dedup_command,
-)
-from paramtool.commands import (
-    dedup_many,
-)
-from paramtool.commands import (
-    export as export_command,
-)
-from paramtool.commands import (
-    relayout as relayout_command,
-)
-from paramtool.commands import (
-    verify as verify_command,
-)
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import dedup_many
+from paramtool.commands import export as export_command
+from paramtool.commands import relayout as relayout_command
+from paramtool.commands import verify as verify_command
 from paramtool.commands.asked import ask
 from paramtool.commands.output import options as options_command
 from paramtool.commands.output.sidecars import NOT_CHOSEN, Sidecars, check_names, sidecars_of

@@ -14,18 +14,10 @@ from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import paramtool
-from paramtool.commands import (
-    dedup as dedup_command,
-)
-from paramtool.commands import (
-    dedup_many,
-)
-from paramtool.commands import (
-    export as export_command,
-)
-from paramtool.commands import (
-    relayout as relayout_command,
-)
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import dedup_many
+from paramtool.commands import export as export_command
+from paramtool.commands import relayout as relayout_command
 from paramtool.commands.output.sidecars import ONE_FILE
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats.folder.weight_names import WeightsName, of_file

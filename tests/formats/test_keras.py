@@ -20,18 +20,10 @@ import pytest
 
 import paramtool
 from paramtool import layouts
-from paramtool.commands import (
-    dedup as dedup_command,
-)
-from paramtool.commands import (
-    load as load_command,
-)
-from paramtool.commands import (
-    relayout as relayout_command,
-)
-from paramtool.commands import (
-    verify as verify_command,
-)
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import load as load_command
+from paramtool.commands import relayout as relayout_command
+from paramtool.commands import verify as verify_command
 from paramtool.errors import Defects, FormatError, LayoutError
 from paramtool.formats.hdf5 import _worker
 from paramtool.layouts import spec as specs

@@ -13,18 +13,10 @@ import pytest
 
 import paramtool
 from paramtool import layouts
-from paramtool.commands import (
-    dedup as dedup_command,
-)
-from paramtool.commands import (
-    export as export_command,
-)
-from paramtool.commands import (
-    inspect as inspect_command,
-)
-from paramtool.commands import (
-    verify as verify_command,
-)
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import export as export_command
+from paramtool.commands import inspect as inspect_command
+from paramtool.commands import verify as verify_command
 from paramtool.errors import PlanError
 from paramtool.layouts.layout import stored
 from paramtool.layouts.spec import Spec, parse

@@ -16,18 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import paramtool
-from paramtool.commands import (
-    dedup as dedup_command,
-)
-from paramtool.commands import (
-    export as export_command,
-)
-from paramtool.commands import (
-    inspect as inspect_command,
-)
-from paramtool.commands import (
-    verify as verify_command,
-)
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import export as export_command
+from paramtool.commands import inspect as inspect_command
+from paramtool.commands import verify as verify_command
 from paramtool.errors import FormatError, PlanError
 from paramtool.formats.numpy import npz
 from paramtool.formats.table import FORMATS

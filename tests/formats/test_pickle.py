@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError
 from paramtool.formats.pickle import opcodes
-from paramtool.formats.pickle.opcodes import load
+from paramtool.formats.pickle.read import load
 from paramtool.formats.pickle.values import Global, Instance, PickleLimits, Result, Use, preview
 from tests.hostile import makers_pickle
 from tests.hostile.makers_pickle import CALLERS, MAKERS, PROTO, text

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import _weights_only_unpickler
 
-from paramtool.formats.pickle import opcodes
+from paramtool.formats.pickle import read as pickle_read
 from paramtool.formats.pickle.write import Call, Dict, Name, Persistent, dumps
 
 ORDERED = Name("collections", "OrderedDict")
@@ -44,7 +44,7 @@ def said(value: Any) -> Any:
 def test_everybody_reads_the_same(value: Any) -> None:
     """pickle, torch's weights_only unpickler and our machine give the value back, types of keys included."""
     data = dumps(said(value))
-    ours = opcodes.load(data, 0, "p", {}, persistent=lambda pid: pid)
+    ours = pickle_read.load(data, 0, "p", {}, persistent=lambda pid: pid)
     for found in (pickle.loads(data), _weights_only_unpickler.load(io.BytesIO(data), encoding="utf-8")):
         assert repr(found) == repr(value)
     assert ours.stop == len(data)

@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any
 
 import paramtool
-from paramtool.cli import _endings
+from paramtool.cli import _failures
 from paramtool.cli.main import main
 from tests.fuzz import judges, watch
 from tests.fuzz.cases import ORIGINAL, Case, Command
@@ -113,7 +113,7 @@ def run_command(command: Command, folder: Path, watched: watch.Watch) -> Run:
             code = stop.code if isinstance(stop.code, int) else 0
         except BaseException as caught:
             error = caught
-    _endings.caught.clear()
+    _failures.caught.clear()
     gc.enable()
     texts = tuple(f"{item.category.__name__}: {item.message}" for item in warned)
     return Run(command, code, out.getvalue(), err.getvalue(), error, texts, time.process_time() - start,

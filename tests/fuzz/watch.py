@@ -99,7 +99,7 @@ class Watch:
 def _is_our_own(event: str, args: tuple[Any, ...]) -> bool:
     """Whether it is the process that reads HDF5, which is this Python, or a function of the C library."""
     if event == "subprocess.Popen":
-        return args[0] == sys.executable and "from paramtool.formats import aside; aside.keep(" in args[1][-1]
+        return args[0] == sys.executable and "from paramtool.formats import sandbox; sandbox.keep(" in args[1][-1]
     return event == "ctypes.dlopen" and args == (None,)
 
 

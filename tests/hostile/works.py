@@ -1,4 +1,4 @@
-"""Work that goes wrong, for `_aside`: each function is run in a worker."""
+"""Work that goes wrong, for `formats/sandbox.py`: each function is run in a worker."""
 
 from __future__ import annotations
 

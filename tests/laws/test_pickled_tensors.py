@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paramtool.errors import ParamtoolError
-from paramtool.formats.pickle import _torch_tensor, opcodes
+from paramtool.formats.pickle import _torch_tensor
+from paramtool.formats.pickle import read as pickle_read
 from paramtool.formats.pickle.machine import Machine
 from paramtool.formats.pickle.values import Global, Instance, PickleLimits
 from paramtool.formats.torch._storages import Storages
@@ -146,7 +147,7 @@ def test_an_end_before_the_tensor_ends() -> None:
     for stop in TENSORS[::7]:
         storages = Storages(SourceFile("x", len(PICKLE), 0))
         with pytest.raises(ParamtoolError, match=f"at most {stop:,} bytes"):
-            opcodes.load(
+            pickle_read.load(
                 PICKLE,
                 0,
                 "x",

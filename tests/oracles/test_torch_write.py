@@ -16,18 +16,10 @@ import torch.utils.serialization
 from safetensors.torch import save_file
 
 import paramtool
-from paramtool.commands import (
-    dedup as dedup_command,
-)
-from paramtool.commands import (
-    export as export_command,
-)
-from paramtool.commands import (
-    relayout as relayout_command,
-)
-from paramtool.commands import (
-    verify as verify_command,
-)
+from paramtool.commands import dedup as dedup_command
+from paramtool.commands import export as export_command
+from paramtool.commands import relayout as relayout_command
+from paramtool.commands import verify as verify_command
 from paramtool.errors import FormatError, OutputError, PlanError, UsageError
 from paramtool.model.objects import Mapping
 from tests.hostile.command import quick

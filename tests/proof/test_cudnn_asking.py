@@ -12,7 +12,7 @@ import pytest
 from paramtool import layouts
 from paramtool.errors import FormatError, OutputError, UsageError
 from paramtool.proof import record_file
-from paramtool.proof.cudnn import asking, grid, table
+from paramtool.proof.cudnn import asking, compare, grid, table
 from paramtool.proof.cudnn.answers import Answer, Unsupported
 from tests.proof.fake_cudnn import Fake
 from tests.proof.stub_cudnn import compiled
@@ -39,7 +39,7 @@ def test_a_library_that_keeps_gates_otherwise(tmp_path: Path) -> None:
     layout = layouts.find("cudnn")
     for case, found in asked.answers:
         assert isinstance(found, Answer)
-        differs = bool(list(table.differences(case, table.answer(layout, case), found)))
+        differs = bool(list(compare.differences(case, table.answer(layout, case), found)))
         assert differs is (case.spec.kind == "lstm"), case
 
 

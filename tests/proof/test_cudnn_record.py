@@ -23,9 +23,9 @@ from paramtool.layouts.layout import Layout, Option
 from paramtool.layouts.spec import Spec
 from paramtool.proof.cudnn import record
 from paramtool.proof.cudnn.answers import Unsupported
+from paramtool.proof.cudnn.compare import Disagreement
 from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
 from paramtool.proof.cudnn.record import MAX_FINDINGS, QuestionVerdicts
-from paramtool.proof.cudnn.table import Disagreement
 from paramtool.proof.record_file import ASKED
 from tests.hostile.command import quick
 from tests.proof.fake_cudnn import Fake

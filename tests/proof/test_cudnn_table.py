@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from paramtool import layouts
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.spec import Cell, Spec
-from paramtool.proof.cudnn import grid, table
+from paramtool.proof.cudnn import compare, grid, table
 from paramtool.proof.cudnn.answers import Answer, Key, Region
+from paramtool.proof.cudnn.compare import Disagreement, Windows
 from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
-from paramtool.proof.cudnn.table import Disagreement, Windows
 from tests.proof.fake_cudnn import At, Fake, Space
 
 CUDNN, TORCH = layouts.find("cudnn"), layouts.find("torch")
@@ -30,7 +30,7 @@ def differences(case: Case, layout: Layout = CUDNN, twist: Twist = lambda space:
     """What is found where a library that is twisted meets a table."""
     found = Fake(twist=twist).library().answer(case)
     assert isinstance(found, Answer)
-    return list(table.differences(case, table.answer(layout, case), found))
+    return list(compare.differences(case, table.answer(layout, case), found))
 
 
 def said(findings: list[Disagreement]) -> set[tuple[str, str, str, str]]:
@@ -48,7 +48,7 @@ def test_the_quick_grid_agrees() -> None:
     for case in cases:
         found = library.answer(case)
         assert isinstance(found, Answer)
-        assert not list(table.differences(case, table.answer(CUDNN, case), found)), case
+        assert not list(compare.differences(case, table.answer(CUDNN, case), found)), case
     assert len(cases) == len(set(cases)) == len(fake.described) == 2560
 
 
@@ -284,7 +284,7 @@ def test_a_cell_inside_another() -> None:
 def test_the_tiling_is_judged_without_the_table() -> None:
     """An answer that is the table's own has padding all the same, if there is some."""
     one = Answer(24, {Key(0, 0, "matrix"): Region(0, "float32", (1, 2, 2), (4, 2, 1))})
-    assert said(list(table.differences(LSTM, one, one))) == {("", "padding", "none at the end", "bytes 16-24")}
+    assert said(list(compare.differences(LSTM, one, one))) == {("", "padding", "none at the end", "bytes 16-24")}
 
 
 # --- torch's windows -------------------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def judged(case: Case, change: Windows = {}, lacks: str = "", more: int = 0) -> 
     """What is found where some of torch's windows are others."""
     right, numel = windows(case.spec)
     there = {name: at for name, at in {**right, **change}.items() if name != lacks}
-    return list(table.flattened(CUDNN, TORCH, case, there, numel=numel + more))
+    return list(compare.flattened(CUDNN, TORCH, case, there, numel=numel + more))
 
 
 @settings(max_examples=50, deadline=None)

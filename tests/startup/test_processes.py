@@ -1,6 +1,6 @@
 """Reading a checkpoint starts no program: libraries on the way there are kept from it.
 
-HDF5 is read in a process of its own (`formats/aside.py`), which is this Python and nothing else.
+HDF5 is read in a process of its own (`formats/sandbox.py`), which is this Python and nothing else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ started = []
 STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn",
           "os.startfile", "pty.spawn", "_winapi.CreateProcess"}
 def hook(event, args):
-    ours = event == "subprocess.Popen" and args[0] == sys.executable and "aside.keep(" in args[1][-1]
+    ours = event == "subprocess.Popen" and args[0] == sys.executable and "sandbox.keep(" in args[1][-1]
     if event in STARTS and not ours:
         started.append([event, repr(args)[:200]])
 sys.addaudithook(hook)

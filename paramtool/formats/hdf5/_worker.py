@@ -1,9 +1,9 @@
-"""What h5py says of an HDF5 file, as plain data; runs in a process of its own (`formats/aside.py`).
+"""What h5py says of an HDF5 file, as plain data; runs in a process of its own (`formats/sandbox.py`).
 
 `describe` lists the objects of a file by the addresses of their headers, each of them once:
 
     {"address": 96, "links": [["name", 800], ["a", "soft link"], ["b", {"file": "x.h5"}]], "strings": {...}}
-    {"address": 800, "shape": [2, 3], "type": "float32", ...}           what `_hdf5.Dataset` has
+    {"address": 800, "shape": [2, 3], "type": "float32", ...}           what `datasets.Dataset` has
     {"address": 900, "error": "wrong B-tree signature"}
 
 Nothing is judged here but what h5py cannot be asked for from outside; limits of what is read are arguments.
@@ -22,7 +22,7 @@ from itertools import count, product
 from math import prod
 from typing import Any, BinaryIO
 
-from paramtool.formats.aside import REFUSALS
+from paramtool.formats.sandbox import REFUSALS
 from paramtool.model.dtype import DTYPES
 
 
@@ -210,7 +210,7 @@ class _Description:
     # --- datasets -------------------------------------------------------------------------------------------------
 
     def dataset(self, opened: Any) -> dict[str, Any]:
-        """The fields of `_hdf5.Dataset`."""
+        """The fields of `datasets.Dataset`."""
         made = opened.get_create_plist()
         try:
             dtype = opened.dtype

@@ -26,7 +26,7 @@ from math import prod
 from typing import Any, BinaryIO
 
 from paramtool.errors import FormatError, UnsafeError
-from paramtool.formats import aside
+from paramtool.formats import sandbox
 from paramtool.model.checkpoint import Unreadable, Value
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Backing, ByteRange, Encoded, Inline, Storage
@@ -144,7 +144,7 @@ def read(file: BinaryIO, place: ByteRange, strings: Sequence[str], *, values: bo
     """
     _h5py_must_be_there(place.file)
     work = min(place.nbytes, MAX_DESCRIBED_NBYTES)
-    question = aside.Question(
+    question = sandbox.Question(
         WORKER,
         "describe",
         {
@@ -153,11 +153,11 @@ def read(file: BinaryIO, place: ByteRange, strings: Sequence[str], *, values: bo
             "max_compact_nbytes": MAX_COMPACT_NBYTES, "max_struct_nbytes": MAX_STRUCT_NBYTES,
             "max_references": MAX_REFERENCES,
         },
-        aside.WorkerLimits(1 + -(-work // DESCRIBED_PER_SECOND), MEMORY_NBYTES),
+        sandbox.WorkerLimits(1 + -(-work // DESCRIBED_PER_SECOND), MEMORY_NBYTES),
         UNSOUND,
     )  # fmt: skip
     objects: dict[int, Hdf5Group | Dataset | str | None] = {}
-    for line in _lines(aside.ask(file, place.file, question), place.file):
+    for line in _lines(sandbox.ask(file, place.file, question), place.file):
         try:
             row = json.loads(line)
             address = _number(row["address"])
@@ -176,16 +176,16 @@ def elements(file: BinaryIO, place: ByteRange, path: str, nbytes: int) -> Iterat
     """The elements of a chunked dataset of `nbytes` bytes, little-endian and row by row, as blocks of any length."""
     _h5py_must_be_there(place.file)
     work = nbytes + place.nbytes
-    question = aside.Question(
+    question = sandbox.Question(
         WORKER,
         "elements",
         {"start": place.start, "stop": place.stop, "path": path, "part_nbytes": PART_NBYTES},
-        aside.WorkerLimits(
+        sandbox.WorkerLimits(
             2 + -(-work // DECODED_PER_SECOND), MEMORY_NBYTES + 4 * max(FREE_NBYTES, min(nbytes, 1 << 32))
         ),
         UNSOUND,
     )
-    yield from aside.ask(file, place.file, question)
+    yield from sandbox.ask(file, place.file, question)
 
 
 def _h5py_must_be_there(where: str) -> None:
@@ -208,7 +208,7 @@ def _lines(pieces: Iterator[bytes], where: str) -> Iterator[bytes]:
 
 
 def _object(address: int, row: dict[str, Any]) -> Hdf5Group | Dataset | str | None:
-    """An object as `_hdf5_worker.describe` has it; ValueError, KeyError or TypeError where it is none."""
+    """An object as `_worker.describe` has it; ValueError, KeyError or TypeError where it is none."""
     if "error" in row:
         return str(row["error"])
     if "links" in row:

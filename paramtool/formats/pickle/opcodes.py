@@ -1,87 +1,20 @@
-"""A closed pickle machine.
-
-A pickle is a program for a stack machine.  Ours runs all of protocols 0 to 5, builds plain data and never
-imports or calls anything the pickle names: a name becomes a `Global`, a call becomes an `Instance` that keeps
-the arguments.  The reader of a format hands in `constructors`, its own functions for the few names it
-understands.  Every other name is kept in `Result.uses`, so that people can see what it asks for.
-
-    cposix\\nsystem\\n  'rm -rf'  TUPLE1 REDUCE   ->   Instance("posix.system", ("rm -rf",), called=True)
-
-A hostile pickle must not cost more than its own size: lengths are checked before slicing; stack, memo and
-objects have limits; what a pickle makes us copy or hash may not exceed what it holds (`spend`); keys of dicts
-are atoms or small tuples of them, and keys that collide on purpose are refused.
-
-Positions are indices into the data that was given, in bytes.  Source: Lib/pickletools.py of CPython 3.13,
-which describes every opcode; behaviour as in Modules/_pickle.c.
-"""
+"""What each opcode of a pickle does to the machine, and the calls of the standard library that are understood."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from paramtool.errors import ParamtoolError, UnsafeError, plural
+from paramtool.errors import plural
 from paramtool.formats.pickle import _torch_tensor
 from paramtool.formats.pickle._enum_classes import VALUE_CLASSES
 from paramtool.formats.pickle.machine import HANDLERS, MAX_DIGITS, MAX_NAME_NBYTES, ONE_BYTE, SPECIAL, Handler, Machine
-from paramtool.formats.pickle.values import INERT, Global, Instance, PickleLimits, Result, Use, preview, shown, unescape
+from paramtool.formats.pickle.values import INERT, Global, Instance, preview, shown, unescape
 
 if TYPE_CHECKING:
-    from paramtool.formats.files import Buffer
-
-
-DEFAULT_LIMITS = PickleLimits()
-
-
-def load(
-    data: Buffer,
-    start: int,
-    where: str,
-    constructors: Mapping[str, Callable[..., object]],
-    *,
-    persistent: Callable[[object], object],
-    limits: PickleLimits = DEFAULT_LIMITS,
-    known: Container[str] = (),
-) -> Result:
-    """Run the pickle that starts at `data[start]`.
-
-    `constructors` maps a path such as `torch._utils._rebuild_tensor_v2` to what makes its value; a value with
-    a method `build(state)` gets its BUILDs.  A value may become a key of a dict: its hash must be cheap and
-    must not follow what the pickle put inside.  `persistent` resolves persistent ids.  `known` are paths that
-    may be mentioned freely; a call of one is still unknown.
-
-    Values are None, bool, int, float, str, bytes, list, tuple, dict, `Global`, `Instance` and what
-    constructors made.  A Python 2 string becomes a str: UTF-8 if it is, else Latin-1.
-
-    Raises FormatError for damage and UnsafeError for bombs; a ParamtoolError of a constructor passes.
-    """
-    machine = Machine(data, start, where, constructors, persistent=persistent, limits=limits, known=known)
-    return machine.run()
-
-
-def attempt(
-    data: Buffer,
-    start: int,
-    constructors: Mapping[str, Callable[..., object]],
-    persistent: Callable[[object], object],
-    *,
-    limits: PickleLimits = DEFAULT_LIMITS,
-    known: Container[str] = (),
-) -> tuple[tuple[Use, ...], int, int]:
-    """What a pickle asks for up to where it ends or breaks, the index after its STOP, and how many bytes were run.
-
-    The index is -1 where it breaks, -2 where the limits end it.
-    """
-    machine = Machine(data, start, "", constructors, persistent=persistent, limits=limits, known=known)
-    machine.frames = False
-    try:
-        return (found := machine.run()).uses, found.stop, found.stop - start
-    except ParamtoolError as error:
-        stop = -2 if isinstance(error, UnsafeError) else -1
-        return tuple(machine.uses.values()), stop, machine.position - start
-
+    pass
 
 # -- opcodes -------------------------------------------------------------------------------------------------
 # A handler gets the machine and the index after its opcode, and gives the index of the next opcode.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from paramtool.errors import Defects, FormatError
 from paramtool.formats import object_tree
-from paramtool.formats.pickle.opcodes import DEFAULT_LIMITS, load
+from paramtool.formats.pickle.read import DEFAULT_LIMITS, load
 from paramtool.formats.pickle.values import PickleLimits, Result, Use
 from paramtool.formats.policy import merged
 from paramtool.formats.torch import _deepspeed

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from paramtool.errors import FormatError, plural
 from paramtool.formats.files import Contents
-from paramtool.formats.pickle.opcodes import load
+from paramtool.formats.pickle.read import load
 from paramtool.formats.torch._storages import Storages, checkpoint_of
 from paramtool.formats.torch.globals import CONSTRUCTORS, KNOWN, PickledTensor, StorageRef, storage_dtype
 from paramtool.model.checkpoint import Checkpoint

@@ -190,7 +190,7 @@ class Walk:
     def _array(self, value: NumpyArray, path: Path) -> Node:
         """An array: its tensor where one can hold it, else its bytes; a subclass or an array of objects by its class.
 
-        `_torch_objects` writes these nodes.
+        `_classes` writes these nodes.
         """
         tensor = array_tensor(value)
         if tensor is not None:

@@ -1,6 +1,6 @@
 """The tree of objects as a torch file holds it: what is written as it was, what is written plainly, what is refused.
 
-Objects of the closed table in `_torch_objects` are written back as what they were.  Of any other class there is no way
+Objects of the closed table in `_classes` are written back as what they were.  Of any other class there is no way
 back, so `fit` refuses it by name, leaves it out, or writes its data as dicts and lists, as `How` says.  A tensor is
 never left out: those inside a foreign object go into an OrderedDict in its place.  Names are places in the tree, so
 the tree that is written must give every name back; where it cannot, the tensors are written flat, each under its name.

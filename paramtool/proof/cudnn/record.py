@@ -15,8 +15,9 @@ from paramtool.layouts.evidence import MACHINE, SCHEMA, VERDICTS, table_digest
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.spec import Spec
 from paramtool.proof.cudnn.answers import Answer, Unsupported
+from paramtool.proof.cudnn.compare import Disagreement, differences
 from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
-from paramtool.proof.cudnn.table import Disagreement, answer, differences
+from paramtool.proof.cudnn.table import answer
 
 MAX_FINDINGS = 200
 """So many are written out; all are counted."""

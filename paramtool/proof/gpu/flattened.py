@@ -10,8 +10,8 @@ from torch import nn
 
 from paramtool.layouts.spec import Spec
 from paramtool.proof.cudnn.answers import Unsupported
+from paramtool.proof.cudnn.compare import Windows
 from paramtool.proof.cudnn.grid import Case
-from paramtool.proof.cudnn.table import Windows
 
 KERNEL = "CudnnRnn"
 """A part of autograd's name for cuDNN's kernel."""

@@ -19,8 +19,8 @@ from paramtool.commands import relayout as relayout_command
 from paramtool.layouts.evidence import GRADIENTS
 from paramtool.layouts.spec import Spec
 from paramtool.proof.cudnn.answers import Unsupported
+from paramtool.proof.cudnn.compare import Disagreement
 from paramtool.proof.cudnn.grid import Case
-from paramtool.proof.cudnn.table import Disagreement
 from paramtool.proof.gpu.flattened import Device, buffer, network, of_case
 from paramtool.torch.tensors import load_file
 

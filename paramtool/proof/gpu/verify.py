@@ -13,12 +13,12 @@ from paramtool.errors import ParamtoolError
 from paramtool.layouts import find
 from paramtool.layouts.evidence import PARTS
 from paramtool.layouts.layout import Layout
-from paramtool.proof.cudnn import grid, record, table
+from paramtool.proof.cudnn import compare, grid, record
 from paramtool.proof.cudnn.answers import Unsupported
+from paramtool.proof.cudnn.compare import Disagreement
 from paramtool.proof.cudnn.grid import Case
 from paramtool.proof.cudnn.library import CudnnError, Library, refused
 from paramtool.proof.cudnn.record import QuestionVerdicts
-from paramtool.proof.cudnn.table import Disagreement
 from paramtool.proof.gpu import device as gpu
 from paramtool.proof.gpu.flattened import Device, buffer, of_case, windows
 from paramtool.proof.gpu.running import TOLERANCE, run
@@ -84,7 +84,7 @@ def flattened(layout: Layout, cases: Iterable[Case], device: Device, progress: P
         there = buffer(module)
         if isinstance(there, Unsupported):
             return there
-        return table.flattened(layout, find("torch"), case, windows(module), numel=there.numel())
+        return compare.flattened(layout, find("torch"), case, windows(module), numel=there.numel())
 
     return _judged(cases, judged, "asking torch", progress)
 

@@ -42,7 +42,7 @@ MAX_SAID = 2000
 """Bytes of a worker's reason."""
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 """Where the package is: the keeper imports the same one."""
-MAIN = "import sys; sys.path[:] = {path!r}; from paramtool.formats import aside; aside.keep({number}, {module!r})"
+MAIN = "import sys; sys.path[:] = {path!r}; from paramtool.formats import sandbox; sandbox.keep({number}, {module!r})"
 """The keeper's program.  It looks for modules where this process does, and so never in the current folder by itself."""
 HAS_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds")
 PR_SET_PDEATHSIG = 1

@@ -16,22 +16,22 @@ import pytest
 
 import paramtool
 from paramtool.errors import FormatError
-from paramtool.formats import aside
+from paramtool.formats import sandbox
 from tests.hostile.command import Hostile, check, quick
 from tests.hostile.makers_hdf5 import endless
 from tests.patience import PATIENCE
 
 WORKS = "tests.hostile.works"
-needs_fork = pytest.mark.skipif(not aside.HAS_FORK, reason="this system has no fork")
+needs_fork = pytest.mark.skipif(not sandbox.HAS_FORK, reason="this system has no fork")
 needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="/proc is not there")
 
 
 def asked(function: str, path: Path, seconds: int = 1, memory: int = 1 << 28, **arguments: object) -> Iterator[bytes]:
     """The answer of a work about a file."""
-    limits = aside.WorkerLimits(seconds, memory)
+    limits = sandbox.WorkerLimits(seconds, memory)
     with path.open("rb") as file:
-        question = aside.Question(WORKS, function, dict(arguments), limits, "is unsound")
-        yield from aside.ask(file, "FILE", question)
+        question = sandbox.Question(WORKS, function, dict(arguments), limits, "is unsound")
+        yield from sandbox.ask(file, "FILE", question)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ class TestAnswers:
     @pytest.mark.parametrize("fork", [pytest.param(True, marks=needs_fork), False])
     def test_a_refusal(self, path: Path, fork: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         """One line of words, whatever the library says; the same without a process."""
-        monkeypatch.setattr(aside, "HAS_FORK", fork)
+        monkeypatch.setattr(sandbox, "HAS_FORK", fork)
         with pytest.raises(FormatError, match="FILE: is unsound: byte 7 is odd") as caught:
             list(asked("refuse", path))
         assert len(str(caught.value)) < 500
@@ -130,17 +130,17 @@ class TestProcesses:
     def test_one_keeper_stays_and_nothing_grows(self, path: Path) -> None:
         """A hundred questions: the same keeper, no worker left, no open file more."""
         list(asked("content", path))
-        keeper, files = aside._keepers[WORKS].process.pid, len(os.listdir("/proc/self/fd"))
+        keeper, files = sandbox._keepers[WORKS].process.pid, len(os.listdir("/proc/self/fd"))
         for _ in range(100):
             list(asked("content", path))
-        assert aside._keepers[WORKS].process.pid == keeper
+        assert sandbox._keepers[WORKS].process.pid == keeper
         until(lambda: not below(keeper), "a worker is left")
         assert len(os.listdir("/proc/self/fd")) == files
 
     def test_who_stops_listening_ends_the_worker(self, path: Path) -> None:
         """As a signal or an error does."""
         list(asked("content", path))
-        keeper = aside._keepers[WORKS].process.pid
+        keeper = sandbox._keepers[WORKS].process.pid
         until(lambda: not below(keeper), "the first worker is left")
         pieces = asked("loop_behind_a_byte", path, seconds=3600)
         assert next(pieces) == b"x"
@@ -160,7 +160,7 @@ class TestProcesses:
     def test_a_keeper_that_is_gone_is_started_again(self, path: Path) -> None:
         """Whatever ended it."""
         list(asked("content", path))
-        keeper = aside._keepers[WORKS].process
+        keeper = sandbox._keepers[WORKS].process
         os.kill(keeper.pid, signal.SIGKILL)
         until(lambda: keeper.poll() is not None, "it does not end")
         assert b"".join(asked("content", path)) == path.read_bytes()
@@ -169,16 +169,18 @@ class TestProcesses:
         """It is no fault of the file: the message says so, and what shows why."""
         with path.open("rb") as file, pytest.raises(FormatError, match="could not start") as caught:
             list(
-                aside.ask(file, "FILE", aside.Question("tests.no_such_module", "f", {}, aside.WorkerLimits(1, 1 << 20)))
+                sandbox.ask(
+                    file, "FILE", sandbox.Question("tests.no_such_module", "f", {}, sandbox.WorkerLimits(1, 1 << 20))
+                )
             )
         assert "import tests.no_such_module" in caught.value.hint
 
     def test_close(self, path: Path) -> None:
         """Ends all of them, and waits."""
         list(asked("content", path))
-        keepers = [keeper.process.pid for keeper in aside._keepers.values()]
+        keepers = [keeper.process.pid for keeper in sandbox._keepers.values()]
         processes = [*keepers, *(one for keeper in keepers for one in below(keeper))]
-        aside.close()
+        sandbox.close()
         assert not alive(processes)
 
     def test_no_module_of_the_current_folder_is_imported(self, tmp_path: Path) -> None:
@@ -231,13 +233,13 @@ def test_the_time_grows_with_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path:
     from paramtool.formats.hdf5 import datasets
     from paramtool.model.storage import ByteRange
 
-    limits: list[aside.WorkerLimits] = []
+    limits: list[sandbox.WorkerLimits] = []
 
-    def ask(file: object, where: str, question: aside.Question) -> Iterator[bytes]:
+    def ask(file: object, where: str, question: sandbox.Question) -> Iterator[bytes]:
         limits.append(question.limits)
         return iter([b'{"address": 1, "links": [], "strings": {}}\n'])
 
-    monkeypatch.setattr(aside, "ask", ask)
+    monkeypatch.setattr(sandbox, "ask", ask)
     for nbytes in (1000, 250_000, 30_000_000, 10 << 30):
         with open(os.devnull, "rb") as file:
             datasets.read(file, ByteRange("m.h5", 0, nbytes), ())
@@ -264,6 +266,6 @@ def test_an_answer_is_believed_no_more_than_the_file(
     path = tmp_path / "m.h5"
     with h5py.File(path, "w") as file:
         file["w"] = np.arange(3, dtype="f4")
-    monkeypatch.setattr(aside, "ask", lambda *_: iter([line + b"\n"]))
+    monkeypatch.setattr(sandbox, "ask", lambda *_: iter([line + b"\n"]))
     with pytest.raises(FormatError, match=r"m\.h5"):
         paramtool.read(path)
