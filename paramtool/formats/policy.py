@@ -6,6 +6,9 @@
                FORBIDDEN_MODULES
                by `allow_unknown`: everything
 
+What is known, and so is not unsafe: the constructors of a format (`torch/globals.py`), classes that only hold data
+(`INERT` in `pickle/values.py`), members of enums (`pickle/_enum_classes.py`).
+
 Nothing is imported or called either way: allowing only says that a person has looked, and wants to go on without.
 """
 

@@ -14,6 +14,8 @@ Choice = Callable[[Sequence[str]], str]
 def owned(graph: AliasGraph, choice: Choice) -> AliasGraph:
     """The graph with owners that `choice` makes, of names in file order; spans are numbered in file order, too.
 
+    `choice` applies the rule of `--keep`, which is `alias.choose`.
+
     Names that have come from elsewhere may be better ones; reading what was written has to give the same choice.
     """
     new = {owner: owner for owner in graph.owners} | _chosen(graph, choice) | _numbered(graph)
