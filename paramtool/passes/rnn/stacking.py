@@ -88,9 +88,9 @@ def _joined(parts: Sequence[Network], at: str) -> Network:
             raise LayoutError(
                 f"{first.at!r} is {first.layout.name}, {one.at!r} is {one.layout.name}; expected one layout"
             )
-        width = before.spec.recurrent * before.spec.directions
-        if one.spec.input != width:
-            raise LayoutError(f"{one.at!r} takes {plural(one.spec.input, 'value')}; {before.at!r} gives {width}")
+        if one.spec.input != before.spec.output:
+            gives = f"{before.at!r} gives {before.spec.output}"
+            raise LayoutError(f"{one.at!r} takes {plural(one.spec.input, 'value')}; {gives}")
         alike = replace(one.spec, input=first.spec.input, layers=first.spec.layers, bias=first.spec.bias)
         if alike != first.spec:
             raise LayoutError(
