@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from math import prod
 from typing import Any
 
-from paramtool.errors import LayoutError, UnknownSizesError, UsageError
+from paramtool.errors import LayoutError, ParamtoolError, UnknownSizesError, UsageError
 from paramtool.layouts import names, pattern
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, TensorRule, refusals, stored
 from paramtool.layouts.lengths import arithmetic, flat_lengths
@@ -118,6 +118,14 @@ def _alone(group: _Group, fronts: set[str]) -> _Group:
         return group
     rows = {(k, 0, direction, gate): name for (k, _, direction, gate), name in group.rows.items()}
     return _Group(min(fronts), group.form, rows, group.cells)
+
+
+def network_if_any(layout: Layout, at: str, shapes: Shapes) -> Network | None:
+    """The network that a module is in a layout of which nothing else is said; None where it is none."""
+    try:
+        return network(layout, {}, at, shapes, facts={})
+    except ParamtoolError:
+        return None
 
 
 def network(

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool import layouts
-from paramtool.errors import ParamtoolError
 from paramtool.layouts.layout import Layout
-from paramtool.layouts.networks import Network, modules, network
+from paramtool.layouts.networks import Network, modules, network_if_any
 from paramtool.model.match import Match
 from paramtool.model.plan import Target
 from paramtool.model.view import View, contiguous, contiguous_strides, reshaped
 from paramtool.passes.dedup.candidates import Candidate
-from paramtool.passes.rnn.convert import convert
+from paramtool.passes.rnn.convert import convert_if_held
 
 
 def windows(found: Iterable[Candidate]) -> list[Match]:
@@ -47,10 +46,8 @@ def _networks(views: Mapping[str, View]) -> Iterator[Network]:
         if layout in _flat():
             continue
         for at in modules(layout, {}, shapes):
-            try:
-                yield network(layout, {}, at, shapes, facts={})
-            except ParamtoolError:
-                continue  # a part is missing, or of another shape: no network of this layout
+            if found := network_if_any(layout, at, shapes):
+                yield found
 
 
 def _flat() -> list[Layout]:
@@ -60,11 +57,8 @@ def _flat() -> list[Layout]:
 
 def _both_ways(made: Network, views: Mapping[str, View], flat: Layout) -> Iterator[tuple[Target, Network]]:
     """The vector of a network, and the network that such a vector is."""
-    try:
-        there = convert(made, views, flat, {}, at="")
-    except ParamtoolError:
-        return  # this layout cannot hold it
-    if len(there.targets) == 1:
+    there = convert_if_held(made, views, flat, {}, at="")
+    if there and len(there.targets) == 1:
         own = next(iter(there.tensors))
         yield there.targets[0], Network("", flat, there.form, there.spec, there.options, {own: own})
 
@@ -73,9 +67,8 @@ def _matches(made: Network, parts: Mapping[str, Candidate], vector: Candidate, b
     """The parts of a network, each as the window of a vector that should hold it."""
     own = next(iter(back.tensors))
     view = contiguous(vector.name, vector.view.dtype, vector.view.shape)
-    try:
-        again = convert(back, {own: view}, made.layout, made.options, at="")
-    except ParamtoolError:
+    again = convert_if_held(back, {own: view}, made.layout, made.options, at="")
+    if again is None:
         return
     targets = {target.name: target for target in again.targets}
     for layout_name, name in made.tensors.items():

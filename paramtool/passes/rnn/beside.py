@@ -13,11 +13,11 @@ from fnmatch import fnmatchcase
 from shlex import quote
 
 from paramtool import layouts
-from paramtool.errors import LayoutError, ParamtoolError, listed, plural
+from paramtool.errors import LayoutError, listed, plural
 from paramtool.layouts.extras import EXTRAS, HARMLESS, TAKEN, Extra
 from paramtool.layouts.homes import homes, is_at_home
 from paramtool.layouts.layout import Layout
-from paramtool.layouts.networks import Network, named, network
+from paramtool.layouts.networks import Network, named, network_if_any
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.view import View, overlaps
 
@@ -183,11 +183,9 @@ def _other_readings(checkpoint: Checkpoint, one: Network) -> Iterator[Network]:
     """The module in each other layout of several tensors that has a network there."""
     shapes = {name: view.shape for name, view in checkpoint.views().items()}
     for layout in layouts.all_layouts():
-        if layout.name != one.layout.name and any(len(form.tensors) > 1 for form in layout.forms):
-            try:
-                yield network(layout, {}, one.at, shapes, facts={})
-            except ParamtoolError:
-                continue
+        is_other = layout.name != one.layout.name and any(len(form.tensors) > 1 for form in layout.forms)
+        if is_other and (found := network_if_any(layout, one.at, shapes)):
+            yield found
 
 
 def _at_the_top(checkpoint: Checkpoint, one: Network) -> set[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paramtool import layouts
-from paramtool.errors import ParamtoolError
 from paramtool.layouts.evidence import evidence
-from paramtool.layouts.networks import Network, modules, network
+from paramtool.layouts.networks import Network, modules, network_if_any
 from paramtool.layouts.spec import Spec
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.passes.rnn.convert import convert
+from paramtool.passes.rnn.convert import convert_if_held
 
 BUFFER = "cudnn"
 """The layout that is looked for, and the one that parts have before PyTorch flattens them."""
@@ -36,11 +35,9 @@ def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, Fused
     shapes = {name: view.shape for name, view in checkpoint.views().items() if view.storage in blocks}
     found: dict[int, FusedNetwork] = {}
     for at in modules(parts, {}, shapes):
-        try:
-            made = _buffer(checkpoint, network(parts, {}, at, shapes, facts={}))
-        except ParamtoolError:
-            continue  # a part is missing, or of another shape: the block is shown as windows
-        if made is not None:
+        one = network_if_any(parts, at, shapes)
+        made = _buffer(checkpoint, one) if one else None
+        if made is not None:  # else the block is shown as windows
             storage, spec = made
             layout = layouts.find(BUFFER)
             found.setdefault(storage, FusedNetwork(at, layout.name, spec, evidence(layout)))
@@ -49,7 +46,7 @@ def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, Fused
 
 def _buffer(checkpoint: Checkpoint, one: Network) -> tuple[int, Spec] | None:
     """The storage that a network's tensors fill in the buffer's order, from its first byte on; None otherwise."""
-    made = convert(one, checkpoint.views(), layouts.find(BUFFER), {}, at=one.at)
-    if made.parent is None or made.parent.offset:
+    made = convert_if_held(one, checkpoint.views(), layouts.find(BUFFER), {}, at=one.at)
+    if made is None or made.parent is None or made.parent.offset:
         return None
     return int(made.parent.storage), one.spec

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from paramtool import layouts
-from paramtool.errors import LayoutError, plural
+from paramtool.errors import LayoutError, ParamtoolError, plural
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, Option, Place, TensorRule, refusals, stored
 from paramtool.layouts.networks import Network, as_stored, squeezed
 from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec, usual, word
@@ -141,6 +141,16 @@ class _Cells:
     """The other cells of a sum, which is taken to be all in the first."""
     requires: list[Requirement] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+
+
+def convert_if_held(
+    network: Network, views: Mapping[str, View], layout: Layout, options: Mapping[str, str], *, at: str
+) -> Converted | None:
+    """`convert`; None where the layout cannot hold the network."""
+    try:
+        return convert(network, views, layout, options, at=at)
+    except ParamtoolError:
+        return None
 
 
 def convert(
