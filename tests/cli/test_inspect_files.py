@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from paramtool.cli._endings import caught
+from paramtool.cli._failures import caught
 from paramtool.cli.main import COMMANDS, cli
 from paramtool.commands import inspect as inspect_command
 from paramtool.errors import MAX_LISTED
