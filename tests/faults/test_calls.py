@@ -91,7 +91,7 @@ def test_a_call_does_less_than_was_asked_for(desk: Desk, command: Command) -> No
             case,
             (
                 (named(call, "one byte"), [(call.at, SHORT, 1)], {}, _judge(case, survived=True))
-                for call in sample(case, calls, "one byte", many=2)
+                for call in sample(case, calls, "one byte")
             ),
         )
     )
@@ -115,7 +115,7 @@ def test_a_look_fails(desk: Desk, command: Command, error: str) -> None:
             case,
             (
                 (named(call, error), [(call.at, FAIL, ERRORS[error])], {"looks": True}, judge)
-                for call in sample(case, looks, error, many=4)
+                for call in sample(case, looks, error, many=2)
             ),
         )
     )

@@ -202,7 +202,7 @@ def test_an_input_changes(desk: Desk, command: Command, name: str, change: Calla
             desk,
             case,
             f"{name} is {change.__name__[1:]}",
-            sample(case, tries, f"{name} {change.__name__}", most=3),
+            sample(case, tries, f"{name} {change.__name__}", most=2),
             deed,
             judge,
             other.code,
@@ -276,7 +276,7 @@ def test_the_folder_of_the_output_changes(desk: Desk, command: Command, change: 
         if ended.code == 0 and not found and change is not _gone:
             yield "exit 0, and there is no output"
 
-    tries = sample(case, calls, change.__name__, most=10)
+    tries = sample(case, calls, change.__name__, most=6)
     nothing_wrong(_run(desk, case, f"the folder is {change.__name__[1:]}", tries, change, judge))
 
 
@@ -328,7 +328,7 @@ def test_the_output_in_the_making_goes_away(desk: Desk, command: Command, change
             yield "exit 0, and there is no output"
         yield from _nothing_left(case, after)
 
-    tries = sample(case, [call for call in calls if call.at > begin], change.__name__, most=10)
+    tries = sample(case, [call for call in calls if call.at > begin], change.__name__, most=6)
     nothing_wrong(_run(desk, case, f"the temporary is {change.__name__[1:]}", tries, change, judge))
 
 
@@ -357,7 +357,7 @@ def test_an_output_of_somebody_else_arrives(desk: Desk, name: str) -> None:
             yield f"exit {ended.code}; expected 7, and {path} said"
         yield from _nothing_left(case, after)
 
-    tries = sample(case, [call for call in calls if call.at <= commit], "arrives", most=8)
+    tries = sample(case, [call for call in calls if call.at <= commit], "arrives", most=5)
     nothing_wrong(_run(desk, case, "an output arrives", tries, deed, judge))
 
 
@@ -410,7 +410,7 @@ def test_work_arrives_in_a_folder_that_is_replaced(desk: Desk, name: str, change
 
     calls = [call for call in _looking(desk, case) if call.at > 1]
     gone = {call.at + 1 for call in calls if call.name == "rename" and call.paths[0] == "out"}
-    tries = sample(case, [call for call in calls if call.at not in gone], change.__name__, 4, most=24)
+    tries = sample(case, [call for call in calls if call.at not in gone], change.__name__, 3, most=14)
     nothing_wrong(_run(desk, case, f"a file {change.__name__[1:]}", tries, deed, judge))
 
 
@@ -458,7 +458,7 @@ def test_two_write_one_output(desk: Desk, name: str) -> None:
     last = max(call.at for call in calls if call.name in COMMITS)
     without = "--force" not in case.command.words
     tries = [call for call in calls if call.at > 1 and not (without and call.at > last)]
-    nothing_wrong(_run(desk, case, "another writer comes", sample(case, tries, "two", 2, most=10), deed, judge))
+    nothing_wrong(_run(desk, case, "another writer comes", sample(case, tries, "two", 2, most=6), deed, judge))
 
 
 # Hard links.

@@ -126,7 +126,7 @@ def test_a_signal_at_every_line_of_the_engine(desk: Desk, command: Command) -> N
     if not HARD:
         staging = [item for item in lines if item[0].startswith("staging")]
         lot = random.Random(f"lines {command.name}")
-        lines = sorted({*lot.sample(staging, min(8, len(staging))), *lot.sample(lines, min(8, len(lines)))})
+        lines = sorted({*lot.sample(staging, min(5, len(staging))), *lot.sample(lines, min(5, len(lines)))})
     number = signal.SIGTERM
     nothing_wrong(
         complaints(
