@@ -93,6 +93,8 @@ class Comparison:
             return
         first = self._places.setdefault(expected or -found, path)
         if not found or not expected:
+            if expected:
+                self._pairs.setdefault(expected, 0)  # the other places must stand alone, too
             if first != path or not expected:
                 where = "the source" if expected else "the output"
                 self._differ(path, f"is one object with others in {where} only")
@@ -109,7 +111,7 @@ class Comparison:
             self._differ(path, f"has {len(found.items)} items; the source has {len(expected.items)}")
             return
         if found.kind in ("builtins.set", "builtins.frozenset"):
-            if Counter(map(repr, found.items)) != Counter(map(repr, expected.items)):
+            if Counter(map(_text, found.items)) != Counter(map(_text, expected.items)):
                 self._differ(path, "has other members than the source")
             return
         self._all(found.args, expected.args, f"{path}.args")
@@ -184,6 +186,16 @@ def _unmarked(node: Node, marks: set[int]) -> Node:
     return node
 
 
+def _text(node: Node) -> str:
+    """A member of a set, or a key, as a text that is equal for equal ones: spelled alike, and without marks."""
+    return repr(_plain(node))
+
+
+def _plain(node: Node) -> Node:
+    node = _spelled(map_children(node, _plain))
+    return replace(node, mark=0) if isinstance(node, (Sequence, Mapping, Opaque)) else node
+
+
 def _spelled(node: Node) -> Node:
     """An object under the spelling of its class that stands for all; a complex number as pickles have it."""
     if isinstance(node, Leaf) and isinstance(node.value, complex):
@@ -220,7 +232,7 @@ def _identity(key: Key) -> object:
     if isinstance(key, tuple):
         return tuple(map(_identity, key))
     if isinstance(key, (Opaque, Sequence)):
-        return repr(_spelled(key))
+        return _text(key)
     return (type(key).__name__, "nan" if key != key else key)
 
 

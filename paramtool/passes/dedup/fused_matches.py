@@ -56,9 +56,9 @@ def _flat() -> list[Layout]:
 
 
 def _both_ways(made: Network, views: Mapping[str, View], flat: Layout) -> Iterator[tuple[Target, Network]]:
-    """The vector of a network, and the network that such a vector is."""
+    """The vector of a network, and the network that such a vector is; nothing where a layout packs it as a matrix."""
     there = convert_if_held(made, views, flat, {}, at="")
-    if there and len(there.targets) == 1:
+    if there and len(there.targets) == 1 and len(there.targets[0].view.shape) == 1:
         own = next(iter(there.tensors))
         yield there.targets[0], Network("", flat, there.form, there.spec, there.options, {own: own})
 

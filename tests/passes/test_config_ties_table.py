@@ -1,0 +1,230 @@
+"""`passes/config_ties/table.py` and `_defaults.py`: what a config declares of ties, beside what a file stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paramtool.model import alias
+from paramtool.model.checkpoint import Compound, Entry, Link, Section
+from paramtool.model.config import Config
+from paramtool.model.dtype import DTYPES
+from paramtool.model.view import View
+from paramtool.passes.config_ties import _defaults, table
+from paramtool.passes.config_ties.table import ClassTies, Declared
+from tests.passes.made import checkpoint, view
+
+WTE, HEAD = "transformer.wte.weight", "lm_head.weight"
+T5 = ["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", HEAD]
+WORDS = "tie_word_embeddings"
+SPARSE = Compound("sparse_coo", {"values": view(0, 2)})
+
+
+def config(said: bool | Mapping[str, bool] | None = None, **types: str) -> Config:
+    """A config that says that, or only so of its words; `_` is the outermost model type."""
+    words = {} if said is None else {WORDS: said} if isinstance(said, bool) else said
+    return Config("config.json", words, {"" if key == "_" else key: one for key, one in types.items()})
+
+
+def rows(one: Config, file: dict[str, Any], model: ClassTies | None = None, sections: Any = ()) -> list[Declared]:
+    """The table of a config and a file."""
+    made = checkpoint(file, sections=sections)
+    return table.table(one, made, alias.build(made, parts=False), model)
+
+
+def says(one: Config, *names: str) -> list[tuple[bool | None, str]]:
+    """What a config says of each tie among names, and why."""
+    return [(row.says, row.because) for row in table.expected(one, names)]
+
+
+@pytest.mark.parametrize("said", [True, False, None])
+def test_what_the_file_says_without_reading(said: bool | None) -> None:
+    """One name, one memory, other shapes, bytes that are stored once for two memories, and what nobody compared."""
+    sliced, turned = view(0, 4, 4), View(0, DTYPES["float32"], 0, (4, 6), (1, 4))
+    once = Entry(view(0, 6, 4), link=Link(HEAD, "storage", 1, WTE, True))
+    tied, broken = {True: "tied", False: "shared-though-denied", None: "undeclared"}[said], said is False
+    equal = {True: "equal-not-tied", False: "equal-though-denied", None: "undeclared-equal"}[said]
+    for other, expect in (
+        (view(0, 6, 4), ("one memory", "", tied)),
+        (sliced, ("one memory", "slice", tied)),
+        (turned, ("one memory", "transpose", tied)),
+        (once, ("equal bytes", "stored once", equal)),
+        ((8, 4), ("different shapes", "[6, 4] and [8, 4]", "diverged" if said else "apart")),
+        ((6, 4), ("not compared", "", "not-compared")),
+        (Entry(SPARSE), ("not compared", f"{HEAD} is no plain tensor but Compound", "not-compared")),
+    ):
+        first = Entry(view(0, 6, 4), link=Link(WTE, "storage")) if other is once else (6, 4)
+        (row,) = rows(config(said), {WTE: first, HEAD: other})
+        assert (row.tie.names, row.says) == ((WTE, HEAD), said)
+        assert (row.file, row.detail, row.result) == expect
+        assert row.apart == ((WTE, HEAD) if row.file == "different shapes" else None) and row.largest is None
+        assert (row.result in table.BROKEN) is (broken if row.file == "one memory" else row.result == "diverged")
+    (row,) = rows(config(said), {WTE: (6, 4)})
+    assert (row.tie.names, row.file, row.result) == ((WTE,), "one name", "one-name")
+    states = (table.MEMORY, table.NAME, table.EQUAL, table.DIFFERENT, table.SHAPES, table.DTYPES, table.UNKNOWN)
+    assert all((said, state) in table.RESULTS for state in states)
+
+
+def test_what_has_to_be_read_and_what_comes_of_it() -> None:
+    """One name of each memory, the tie's first first; then equal, of other types, or of other bytes."""
+    file = {T5[1]: (6, 4), T5[0]: (6, 4), T5[2]: view(0, 6, 4), HEAD: view(1, 6, 4)}
+    made = checkpoint(file)
+    graph = alias.build(made)
+    sides, head = sorted(table.table(config(True), made, graph), key=lambda row: row.tie.kind, reverse=True)
+    assert table.unread(sides, graph) == [T5[0], T5[1]] and table.unread(head, graph) == []
+    types, pair = ("float32", "float32"), (T5[0], T5[1])
+    equal = table.compared(sides, None, types, None)
+    assert (equal.file, equal.detail, equal.result, equal.apart) == (
+        "equal bytes",
+        "stored twice",
+        "equal-not-tied",
+        None,
+    )
+    other = table.compared(sides, pair, types, 0.5)
+    assert (other.file, other.apart, other.largest, other.result) == ("different bytes", pair, 0.5, "diverged")
+    cast = table.compared(sides, pair, ("float32", "bfloat16"), 0.1)
+    assert (cast.file, cast.apart, cast.largest, cast.detail) == ("different dtypes", pair, 0.1, "float32 and bfloat16")
+    odd = {WTE: (6, 4), HEAD: Entry(SPARSE)}
+    assert table.unread(*rows(config(True), odd), alias.build(checkpoint(odd), parts=False)) == []
+
+
+@pytest.mark.parametrize(
+    "one, expect",
+    [
+        (config(True, _="llama"), (True, "tie_word_embeddings is true")),
+        (config({f"text_config.{WORDS}": False}, _="gpt2"), (False, "text_config.tie_word_embeddings is false")),
+        (config({f"text_config.llm_config.{WORDS}": True}),
+         (True, "text_config.llm_config.tie_word_embeddings is true")),
+        (config({f"vision_config.{WORDS}": True}), (None, "not said")),
+        (config({WORDS: True, f"text_config.{WORDS}": False}),
+         (True, "tie_word_embeddings is true (text_config.tie_word_embeddings is false, which transformers 4 reads)")),
+        (config({WORDS: True, f"text_config.{WORDS}": True}), (True, "tie_word_embeddings is true")),
+        (config(True, _="luke"), (None, "not said; luke ties no output head in transformers 5.23")),
+    ],
+)  # fmt: skip
+def test_where_a_config_says_it(one: Config, expect: object) -> None:
+    """Outermost, in its text config, both; not in a config of something else."""
+    assert says(one, WTE, HEAD) == [expect]
+
+
+TYPES = [(name, True) for name in sorted(_defaults.TIED - table.HEADLESS)]
+TYPES += [(name, False) for name in sorted(_defaults.UNTIED)] + [("nobodys-own", None)]  # type: ignore[list-item]
+
+
+@given(st.sampled_from(TYPES))
+@settings(max_examples=50)
+def test_defaults(known: tuple[str, bool | None]) -> None:
+    """An absent setting is what its model type has by default, of a known version; what is said counts before it."""
+    name, default = known
+    because = f"; {str(default).lower()} is the default of {name} in transformers {_defaults.VERSION}"
+    assert says(config(_=name), WTE, HEAD) == [(default, "not said" + ("" if default is None else because))]
+    assert [says(config(said, _=name), WTE, HEAD)[0][0] for said in (True, False)] == [True, False]
+
+
+def test_defaults_that_are_known() -> None:
+    """Types that everybody knows, and none is of both kinds."""
+    assert {"gpt2", "bert", "t5", "gemma", "whisper", "opt", "xlm-roberta"} <= _defaults.TIED
+    assert {"llama", "mistral", "qwen2", "gpt_neox", "gptj", "mixtral", "phi3"} <= _defaults.UNTIED
+    assert not _defaults.TIED & _defaults.UNTIED and table.HEADLESS <= _defaults.TIED
+
+
+def test_only_the_head_is_denied() -> None:
+    """`false` says nothing of sides and biases, `true` declares them; Marian's own setting is about the sides."""
+    assert [one[0] for one in says(config(False), *T5)] == [None, False]
+    assert "which is about the output head" in says(config(False), *T5)[0][1]
+    assert [one[0] for one in says(config(_="llama"), *T5)] == [None, False]
+    assert [one[0] for one in says(config(True), *T5)] == [True, True]
+    biases = ["lm_head.bias", "lm_head.decoder.bias"]
+    assert [says(config(said), *biases)[0][0] for said in (True, False)] == [True, None]
+    for said in (True, False):
+        marian = {WORDS: not said, "share_encoder_decoder_embeddings": said}
+        assert says(config(marian), *T5)[0] == (said, f"share_encoder_decoder_embeddings is {str(said).lower()}")
+        assert says(config(marian), *T5)[1][0] is not said
+
+
+def test_a_config_of_a_module_is_about_its_head() -> None:
+    """A decoder's own setting or type, before that of the whole; what neither says is the outer one's."""
+    names = ["decoder.embed_tokens.weight", "decoder.lm_head.weight"]
+    assert says(config({WORDS: True, f"decoder.{WORDS}": False}), *names)[0][0] is False
+    assert says(config({WORDS: True, f"decoder_config.{WORDS}": False}), *names)[0][0] is False
+    assert says(config(False, _="x", decoder="bert"), *names)[0][0] is True
+    assert says(config(False, decoder="x"), *names) == [(False, "tie_word_embeddings is false")]
+    assert says(config({WORDS: True, f"decoder.{WORDS}": False}), WTE, HEAD)[0][0] is True
+
+
+def test_layers_prefixes_and_wrappers() -> None:
+    """A decoder that is its encoder; what stands before a model is no part of its names."""
+    pair = ("net.module.encoder.w", "net.module.decoder.w")
+    (row,) = table.expected(config({"tie_encoder_decoder": True}), pair, "net.")
+    assert (row.tie.kind, row.tie.names, row.why) == ("layers", pair, "tie_encoder_decoder is true, by name")
+    assert table.expected(config({"tie_encoder_decoder": False}), pair, "net.") == []
+    wrapped = ["net.module.wte.weight", "net.module.output.weight"]
+    assert [row.tie.names for row in table.expected(config(True), wrapped, "net.")] == [tuple(wrapped)]
+    assert [row.tie.names for row in table.expected(config(True), [*wrapped, "net.b"], "net.")] == [(wrapped[0],)]
+
+
+def test_a_class_knows_better_than_names() -> None:
+    """Its ties are declared and others denied, where most names are its; what it does not know stays by name."""
+    of = ClassTies("Net of lib 1", ({WTE: WTE, HEAD: WTE, "a.w": "a.w", "b.w": "a.w", "c.w": "c.w"},))
+    file = dict.fromkeys((WTE, HEAD, "b.w", "a.w", "c.w"), (2,))
+    found = rows(config(False), file, of)
+    assert [(row.tie.kind, row.tie.names, row.says) for row in found] == [
+        ("head", (WTE, HEAD), True), ("other", ("b.w", "a.w"), True),
+    ]  # fmt: skip
+    assert {row.why for row in found} == {"Net of lib 1 ties them"}
+    apart = ClassTies("Net of lib 1", ({}, {WTE: WTE, HEAD: HEAD}))
+    (row,) = rows(config(True), {WTE: (2,), HEAD: (2,)}, apart)
+    assert (row.says, row.why) == (False, "Net of lib 1 does not tie them")
+    for partly in ({WTE: WTE}, {"x.w": "x.w"}):
+        (row,) = rows(config(True), {WTE: (2,), HEAD: (2,)}, ClassTies("Net", (partly,)))
+        assert (row.says, row.why) == (True, "tie_word_embeddings is true, by name")
+
+
+def test_memory_that_nothing_declares_and_sections() -> None:
+    """Listed beside the ties; each outermost section is a model of its own, an optimizer none."""
+    file = {"m.wte.weight": (2,), "m.lm_head.weight": view(0, 2), "wte.weight": (2,), "lm_head.weight": (2,),
+            "a.w": (3,), "a.v": view(3, 3), "o.wte.weight": Entry(view(4, 2), "optimizer")}  # fmt: skip
+    sections = [
+        Section("m", "m.", "model"),
+        Section("m.lm_head", "m.lm_head.", "model"),
+        Section("o", "o.", "optimizer"),
+    ]
+    found = [(row.tie.kind, row.tie.names, row.result) for row in rows(config(True), file, sections=sections)]
+    assert found == [
+        ("head", ("m.wte.weight", "m.lm_head.weight"), "tied"),
+        ("head", ("wte.weight", "lm_head.weight"), "not-compared"), ("other", ("a.w", "a.v"), "undeclared"),
+    ]  # fmt: skip
+    chain = {T5[0]: (2,), **dict.fromkeys(T5[1:], view(0, 2))}
+    assert [row.result for row in rows(config(True), chain)] == ["tied", "tied"]
+
+
+def test_what_a_config_does_not_tie() -> None:
+    """Later names of one memory that nothing declares, whole ones only; not those that another tie declares."""
+
+    def loose(one: Config, file: dict[str, Any]) -> set[str]:
+        made = checkpoint(file)
+        return table.untied(one, made, alias.build(made, parts=False))
+
+    shared = {WTE: (6, 4), HEAD: view(0, 6, 4), "part": view(0, 2, 4)}
+    assert loose(config(False), shared) == {HEAD} and loose(config(), shared) == {HEAD}
+    assert loose(config(True), {WTE: (6, 4), HEAD: view(0, 6, 4)}) == set()
+    assert loose(config(False), {WTE: (6, 4), HEAD: (6, 4)}) == set()
+    marian = config({WORDS: False, "share_encoder_decoder_embeddings": True})
+    assert loose(marian, {T5[0]: (2,), **dict.fromkeys(T5[1:], view(0, 2))}) == {HEAD}
+
+
+def test_ties_between_two_names() -> None:
+    """Also where the file lacks one; over a chain; not between sections, and not where no table knows them."""
+    made = checkpoint({"m.shared.weight": (2,), "n.w": (2,)}, sections=[Section("m", "m.", "model")])
+    (head,) = table.between(config(True), made, "m.shared.weight", "m.lm_head.weight")
+    assert (head.says, head.tie.names) == (True, ("m.shared.weight", "m.lm_head.weight"))
+    assert [row.says for row in table.between(config(False), made, "m.lm_head.weight", "m.shared.weight")] == [False]
+    assert table.between(config(True), made, "m.shared.weight", "lm_head.weight") == ()
+    assert table.between(config(True), made, "m.shared.weight", "m.w") == ()
+    sides = checkpoint({T5[0]: (2,), T5[2]: (2,)})
+    assert [row.tie.kind for row in table.between(config(True), sides, T5[2], HEAD)] == ["sides", "head"]
+    assert {row.says for row in table.between(config(False), sides, T5[2], HEAD)} == {None, False}
