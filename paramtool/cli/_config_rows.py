@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from paramtool.cli import _render
 from paramtool.commands.config_ties import DeclaredTies, apart_text
-from paramtool.passes.config_ties.table import BROKEN, Declared
+from paramtool.passes.config_ties.declared import BROKEN, Declared
 
 RESULT_TEXTS = {
     "tied": "declared and tied",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from paramtool.guessing.candidates import Guess
     from paramtool.model.match import Content
     from paramtool.passes.compat.check import Apart
-    from paramtool.passes.config_ties.table import Declared
+    from paramtool.passes.config_ties.declared import Declared
     from paramtool.passes.rnn.buffers import FusedNetwork
 
 MAX_OBJECTS = 10_000

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from paramtool.errors import ParamtoolError
 
 if TYPE_CHECKING:
-    from paramtool.passes.config_ties.table import ClassTies
+    from paramtool.passes.config_ties.declared import ClassTies
 
 
 def class_ties(config: str) -> ClassTies | None:

@@ -13,7 +13,7 @@ from paramtool.model.view import overlaps
 if TYPE_CHECKING:
     from paramtool.commands.inspect import Inspection
     from paramtool.model.config import Config
-    from paramtool.passes.config_ties.table import Declared
+    from paramtool.passes.config_ties.declared import Declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class MissingTie:
     def of(cls, found: Inspection, a: str, b: str) -> MissingTie:
         """By the config that was given, or else the one in the folder or beside the file."""
         from paramtool.commands import config_ties
-        from paramtool.passes.config_ties import table as declared
+        from paramtool.passes.config_ties import declared
 
         try:
             config = found.settings or config_ties.config_beside(found.path)

@@ -18,8 +18,8 @@ from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Link
 from paramtool.model.config import Config
 from paramtool.passes import suggest
-from paramtool.passes.config_ties import table as declared
-from paramtool.passes.config_ties.table import ClassTies, Declared
+from paramtool.passes.config_ties import declared
+from paramtool.passes.config_ties.declared import ClassTies, Declared
 
 if TYPE_CHECKING:
     from paramtool.engine.read.source import Source

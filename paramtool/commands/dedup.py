@@ -43,8 +43,8 @@ from paramtool.model.match import Content, Equal
 from paramtool.model.plan import Plan, check
 from paramtool.passes import select
 from paramtool.passes.dedup import plan as dedup_pass
-from paramtool.passes.dedup.equal_bytes import join, settle
 from paramtool.passes.dedup.owners import owned
+from paramtool.passes.dedup.placement import join, settle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from paramtool.commands.progress import Path
 from paramtool.errors import FormatError, UnsafeError, UsageError
 from paramtool.formats import hf_config
 from paramtool.passes.compat.wanted import Wanted, wanted_by
-from paramtool.passes.config_ties.table import ClassTies
+from paramtool.passes.config_ties.declared import ClassTies
 from paramtool.torch._live import described, tensors_of
 from paramtool.torch._saved_names import saved_wanted
 

@@ -17,9 +17,9 @@ import paramtool
 import paramtool.torch
 from paramtool.formats import hf_config
 from paramtool.model.config import Config
-from paramtool.passes.config_ties import table as declared
+from paramtool.passes.config_ties import declared
+from paramtool.passes.config_ties.declared import BROKEN, RESULTS, expected
 from paramtool.passes.config_ties.patterns import NamedTie, ties
-from paramtool.passes.config_ties.table import BROKEN, RESULTS, expected
 from tests.hostile.command import quick
 
 WTE, HEAD = "transformer.wte.weight", "lm_head.weight"

@@ -16,7 +16,7 @@ from paramtool.model.objects import Leaf, Mapping, TensorRef
 from paramtool.model.plan import Copy, Plan, check, whole
 from paramtool.model.view import View, contiguous
 from paramtool.passes.dedup import plan as passes
-from paramtool.passes.dedup.equal_bytes import join
+from paramtool.passes.dedup.placement import join
 from tests.passes.made import checkpoint, view
 from tests.passes.test_dedup_equal_bytes import Bytes, checkpoints, classes, keeps, read
 

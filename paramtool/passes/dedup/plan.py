@@ -1,7 +1,7 @@
 """Deduplication: which bytes are stored, and where every name finds its own.
 
 By storage, the alias graph says it all.  By content, `candidates.py` says which windows could be equal, the engine
-reads them, and `equal_bytes.py` moves owners onto others.  Here the graph becomes targets and aliases.
+reads them, and `placement.py` moves owners onto others.  Here the graph becomes targets and aliases.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from paramtool.model.dtype import DTYPES
 from paramtool.model.match import Content, Match
 from paramtool.model.view import View, contiguous
 from paramtool.passes.dedup.candidates import candidates, equal_groups
-from paramtool.passes.dedup.equal_bytes import join, settle
 from paramtool.passes.dedup.owners import owned
+from paramtool.passes.dedup.placement import join, settle
 from tests.passes.made import checkpoint, view
 
 BYTE, PAIR, FLOAT = DTYPES["uint8"], DTYPES["uint16"], DTYPES["float32"]

@@ -14,8 +14,8 @@ from paramtool.model.checkpoint import Compound, Entry, Link, Section
 from paramtool.model.config import Config
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View
-from paramtool.passes.config_ties import _defaults, table
-from paramtool.passes.config_ties.table import ClassTies, Declared
+from paramtool.passes.config_ties import _defaults, declared
+from paramtool.passes.config_ties.declared import ClassTies, Declared
 from tests.passes.made import checkpoint, view
 
 WTE, HEAD = "transformer.wte.weight", "lm_head.weight"
@@ -33,12 +33,12 @@ def config(said: bool | Mapping[str, bool] | None = None, **types: str) -> Confi
 def rows(one: Config, file: dict[str, Any], model: ClassTies | None = None, sections: Any = ()) -> list[Declared]:
     """The table of a config and a file."""
     made = checkpoint(file, sections=sections)
-    return table.table(one, made, alias.build(made, parts=False), model)
+    return declared.table(one, made, alias.build(made, parts=False), model)
 
 
 def says(one: Config, *names: str) -> list[tuple[bool | None, str]]:
     """What a config says of each tie among names, and why."""
-    return [(row.says, row.because) for row in table.expected(one, names)]
+    return [(row.says, row.because) for row in declared.expected(one, names)]
 
 
 @pytest.mark.parametrize("said", [True, False, None])
@@ -62,11 +62,19 @@ def test_what_the_file_says_without_reading(said: bool | None) -> None:
         assert (row.tie.names, row.says) == ((WTE, HEAD), said)
         assert (row.file, row.detail, row.result) == expect
         assert row.apart == ((WTE, HEAD) if row.file == "different shapes" else None) and row.largest is None
-        assert (row.result in table.BROKEN) is (broken if row.file == "one memory" else row.result == "diverged")
+        assert (row.result in declared.BROKEN) is (broken if row.file == "one memory" else row.result == "diverged")
     (row,) = rows(config(said), {WTE: (6, 4)})
     assert (row.tie.names, row.file, row.result) == ((WTE,), "one name", "one-name")
-    states = (table.MEMORY, table.NAME, table.EQUAL, table.DIFFERENT, table.SHAPES, table.DTYPES, table.UNKNOWN)
-    assert all((said, state) in table.RESULTS for state in states)
+    states = (
+        declared.MEMORY,
+        declared.NAME,
+        declared.EQUAL,
+        declared.DIFFERENT,
+        declared.SHAPES,
+        declared.DTYPES,
+        declared.UNKNOWN,
+    )
+    assert all((said, state) in declared.RESULTS for state in states)
 
 
 def test_what_has_to_be_read_and_what_comes_of_it() -> None:
@@ -74,22 +82,22 @@ def test_what_has_to_be_read_and_what_comes_of_it() -> None:
     file = {T5[1]: (6, 4), T5[0]: (6, 4), T5[2]: view(0, 6, 4), HEAD: view(1, 6, 4)}
     made = checkpoint(file)
     graph = alias.build(made)
-    sides, head = sorted(table.table(config(True), made, graph), key=lambda row: row.tie.kind, reverse=True)
-    assert table.unread(sides, graph) == [T5[0], T5[1]] and table.unread(head, graph) == []
+    sides, head = sorted(declared.table(config(True), made, graph), key=lambda row: row.tie.kind, reverse=True)
+    assert declared.unread(sides, graph) == [T5[0], T5[1]] and declared.unread(head, graph) == []
     types, pair = ("float32", "float32"), (T5[0], T5[1])
-    equal = table.compared(sides, None, types, None)
+    equal = declared.compared(sides, None, types, None)
     assert (equal.file, equal.detail, equal.result, equal.apart) == (
         "equal bytes",
         "stored twice",
         "equal-not-tied",
         None,
     )
-    other = table.compared(sides, pair, types, 0.5)
+    other = declared.compared(sides, pair, types, 0.5)
     assert (other.file, other.apart, other.largest, other.result) == ("different bytes", pair, 0.5, "diverged")
-    cast = table.compared(sides, pair, ("float32", "bfloat16"), 0.1)
+    cast = declared.compared(sides, pair, ("float32", "bfloat16"), 0.1)
     assert (cast.file, cast.apart, cast.largest, cast.detail) == ("different dtypes", pair, 0.1, "float32 and bfloat16")
     odd = {WTE: (6, 4), HEAD: Entry(SPARSE)}
-    assert table.unread(*rows(config(True), odd), alias.build(checkpoint(odd), parts=False)) == []
+    assert declared.unread(*rows(config(True), odd), alias.build(checkpoint(odd), parts=False)) == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +119,7 @@ def test_where_a_config_says_it(one: Config, expect: object) -> None:
     assert says(one, WTE, HEAD) == [expect]
 
 
-TYPES = [(name, True) for name in sorted(_defaults.TIED - table.HEADLESS)]
+TYPES = [(name, True) for name in sorted(_defaults.TIED - declared.HEADLESS)]
 TYPES += [(name, False) for name in sorted(_defaults.UNTIED)] + [("nobodys-own", None)]  # type: ignore[list-item]
 
 
@@ -129,7 +137,7 @@ def test_defaults_that_are_known() -> None:
     """Types that everybody knows, and none is of both kinds."""
     assert {"gpt2", "bert", "t5", "gemma", "whisper", "opt", "xlm-roberta"} <= _defaults.TIED
     assert {"llama", "mistral", "qwen2", "gpt_neox", "gptj", "mixtral", "phi3"} <= _defaults.UNTIED
-    assert not _defaults.TIED & _defaults.UNTIED and table.HEADLESS <= _defaults.TIED
+    assert not _defaults.TIED & _defaults.UNTIED and declared.HEADLESS <= _defaults.TIED
 
 
 def test_only_the_head_is_denied() -> None:
@@ -159,12 +167,12 @@ def test_a_config_of_a_module_is_about_its_head() -> None:
 def test_layers_prefixes_and_wrappers() -> None:
     """A decoder that is its encoder; what stands before a model is no part of its names."""
     pair = ("net.module.encoder.w", "net.module.decoder.w")
-    (row,) = table.expected(config({"tie_encoder_decoder": True}), pair, "net.")
+    (row,) = declared.expected(config({"tie_encoder_decoder": True}), pair, "net.")
     assert (row.tie.kind, row.tie.names, row.why) == ("layers", pair, "tie_encoder_decoder is true, by name")
-    assert table.expected(config({"tie_encoder_decoder": False}), pair, "net.") == []
+    assert declared.expected(config({"tie_encoder_decoder": False}), pair, "net.") == []
     wrapped = ["net.module.wte.weight", "net.module.output.weight"]
-    assert [row.tie.names for row in table.expected(config(True), wrapped, "net.")] == [tuple(wrapped)]
-    assert [row.tie.names for row in table.expected(config(True), [*wrapped, "net.b"], "net.")] == [(wrapped[0],)]
+    assert [row.tie.names for row in declared.expected(config(True), wrapped, "net.")] == [tuple(wrapped)]
+    assert [row.tie.names for row in declared.expected(config(True), [*wrapped, "net.b"], "net.")] == [(wrapped[0],)]
 
 
 def test_a_class_knows_better_than_names() -> None:
@@ -207,7 +215,7 @@ def test_what_a_config_does_not_tie() -> None:
 
     def loose(one: Config, file: dict[str, Any]) -> set[str]:
         made = checkpoint(file)
-        return table.untied(one, made, alias.build(made, parts=False))
+        return declared.untied(one, made, alias.build(made, parts=False))
 
     shared = {WTE: (6, 4), HEAD: view(0, 6, 4), "part": view(0, 2, 4)}
     assert loose(config(False), shared) == {HEAD} and loose(config(), shared) == {HEAD}
@@ -220,11 +228,11 @@ def test_what_a_config_does_not_tie() -> None:
 def test_ties_between_two_names() -> None:
     """Also where the file lacks one; over a chain; not between sections, and not where no table knows them."""
     made = checkpoint({"m.shared.weight": (2,), "n.w": (2,)}, sections=[Section("m", "m.", "model")])
-    (head,) = table.between(config(True), made, "m.shared.weight", "m.lm_head.weight")
+    (head,) = declared.between(config(True), made, "m.shared.weight", "m.lm_head.weight")
     assert (head.says, head.tie.names) == (True, ("m.shared.weight", "m.lm_head.weight"))
-    assert [row.says for row in table.between(config(False), made, "m.lm_head.weight", "m.shared.weight")] == [False]
-    assert table.between(config(True), made, "m.shared.weight", "lm_head.weight") == ()
-    assert table.between(config(True), made, "m.shared.weight", "m.w") == ()
+    assert [row.says for row in declared.between(config(False), made, "m.lm_head.weight", "m.shared.weight")] == [False]
+    assert declared.between(config(True), made, "m.shared.weight", "lm_head.weight") == ()
+    assert declared.between(config(True), made, "m.shared.weight", "m.w") == ()
     sides = checkpoint({T5[0]: (2,), T5[2]: (2,)})
-    assert [row.tie.kind for row in table.between(config(True), sides, T5[2], HEAD)] == ["sides", "head"]
-    assert {row.says for row in table.between(config(False), sides, T5[2], HEAD)} == {None, False}
+    assert [row.tie.kind for row in declared.between(config(True), sides, T5[2], HEAD)] == ["sides", "head"]
+    assert {row.says for row in declared.between(config(False), sides, T5[2], HEAD)} == {None, False}
