@@ -329,7 +329,7 @@ def test_paths_do_not_fold(columns: int, tmp_path: Path) -> None:
         assert lines == quick("inspect", path, cwd=tmp_path).out.splitlines()
 
 
-def test_comparing_says_how_much(tmp_path: Path) -> None:
+def test_compare_says_how_much(tmp_path: Path) -> None:
     """The total of the candidates, so that short work shows no bar."""
     from collections.abc import Callable, Iterator
     from contextlib import contextmanager

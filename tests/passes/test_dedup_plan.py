@@ -18,7 +18,7 @@ from paramtool.model.view import View, contiguous
 from paramtool.passes.dedup import plan as passes
 from paramtool.passes.dedup.placement import join
 from tests.passes.made import checkpoint, view
-from tests.passes.test_dedup_equal_bytes import Bytes, checkpoints, classes, keeps, read
+from tests.passes.test_dedup_placement import Bytes, checkpoints, classes, keeps, read
 
 FLOAT, COMPLEX = DTYPES["float32"], DTYPES["complex64"]
 
