@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import TypeVar
 
 from paramtool import formats
 from paramtool.commands._differences import alias_set_differences
 from paramtool.commands.dedup import Options
-from paramtool.commands.output.sidecars import Sidecars, bring, check_names, check_one_file, check_resumes, sidecars_of
-from paramtool.commands.output.write import NEEDED, SHARD_NBYTES, Written, read_back, unproved
+from paramtool.commands.output.sidecars import Sidecars, check_names, check_one_file, check_resumes, sidecars_of
+from paramtool.commands.output.write import NEEDED, SHARD_NBYTES, Gathered, read_back, unproved
 from paramtool.commands.progress import Advance, Progress
 from paramtool.engine.compare.equal import Window, partition
 from paramtool.engine.read.source import Source
@@ -82,6 +81,7 @@ class PlannedShard:
 class ManyWork:
     """Everything that writing a family needs."""
 
+    target: str
     inputs: Sequence[Input]
     sources: Sequence[Source]
     plans: Sequence[Plan]
@@ -116,37 +116,47 @@ class ManyWork:
         found = {self.place(number, s.names[number]): s.file.nbytes for s in self.shards if number in s.names}
         return found | {self.place(number, out.name): out.nbytes for out in self.indexes[number]}
 
-    def check_names(self, target: str) -> None:
+    def check_names(self) -> None:
         """PlanError where another file of an input folder has the name of a file that is written beside it."""
         for number, one in enumerate(self.inputs):
             written = (name.removeprefix(self.place(number, "")) for name in self.folder(number))
-            check_names(written, brought(one, target).files, one.path)
+            check_names(written, brought(one, self.target).files, one.path)
 
-    def carry_out(self, target: str, force: bool, verify: bool, progress: Progress) -> tuple[Written, bool]:
-        """Write, link, read back, and move everything to its place; also whether every link could be made."""
-        for name in NEEDED:
-            import_module(name)  # before there is a temporary file that a signal must not leave behind
-        folders = [one.folder for one in self.inputs]
-        files = [file.path for one in self.inputs for file in one.whole.files]
+    def gathered(self) -> Gathered:
+        """The output, and the other files of the input folders, which come along."""
         others = {
-            f"{one.folder}/{name}": file for one in self.inputs for name, file in brought(one, target).files.items()
+            f"{one.folder}/{name}": file
+            for one in self.inputs
+            for name, file in brought(one, self.target).files.items()
         }
-        given = {one.folder: one.path for one in self.inputs if is_folder(one.path)}
-        with Staged(target, True, force, files, known=others, folders=given) as staged:
-            for folder in folders:
-                make_folder(staged, folder)
-            bring(staged, others, progress)
-            with progress("write", sum(part.nbytes for part in self.parts)) as advance:
-                for number, source in enumerate(self.sources):
-                    write(staged, self._written(number), source, advance)
-            links = [hardlinks.link(staged, *pair) for shard in self.shards for pair in self._pairs(shard)]
-            if verify:
-                total = sum(plan.nbytes for plan in self.plans) + sum(part.nbytes for part in self.parts)
-                with progress("verify", total) as advance, read_back(staged):
-                    self._prove(staged, target, advance)
-            hardlinks.finish(staged, folders)
-            staged.commit()
-        return Written(staged.cloned, tuple(staged.notes)), all(links)
+        return Gathered(
+            self.target,
+            True,
+            [file.path for one in self.inputs for file in one.whole.files],
+            others,
+            folders={one.folder: one.path for one in self.inputs if is_folder(one.path)},
+            beside=others,
+        )
+
+    def needed(self, verify: bool) -> tuple[str, ...]:
+        """What writing and proving import."""
+        return NEEDED
+
+    def write(self, staged: Staged, verify: bool, progress: Progress) -> bool:
+        """Write, link and read back; whether every link could be made."""
+        folders = [one.folder for one in self.inputs]
+        for folder in folders:
+            make_folder(staged, folder)
+        with progress("write", sum(part.nbytes for part in self.parts)) as advance:
+            for number, source in enumerate(self.sources):
+                write(staged, self._written(number), source, advance)
+        links = [hardlinks.link(staged, *pair) for shard in self.shards for pair in self._pairs(shard)]
+        if verify:
+            total = sum(plan.nbytes for plan in self.plans) + sum(part.nbytes for part in self.parts)
+            with progress("verify", total) as advance, read_back(staged):
+                self._prove(staged, advance)
+        hardlinks.finish(staged, folders)
+        return all(links)
 
     def _written(self, number: int) -> Iterator[OutputFile]:
         """The files that are written from one input."""
@@ -155,7 +165,7 @@ class ManyWork:
                 yield replace(shard.file, name=self.places(shard)[0])
         yield from (replace(out, name=self.place(number, out.name)) for out in self.indexes[number])
 
-    def _prove(self, staged: Staged, target: str, advance: Advance) -> None:
+    def _prove(self, staged: Staged, advance: Advance) -> None:
         """Open every shard with the safetensors library, and compare every name of every input with its source."""
         found: list[str] = []
         for shard in self.shards:
@@ -174,7 +184,7 @@ class ManyWork:
         if found:
             for source in self.sources:
                 source.check_unchanged()
-            raise unproved(target, found)
+            raise unproved(self.target, found)
 
 
 def brought(one: Input, target: str) -> Sidecars:
@@ -197,7 +207,13 @@ def check_brought(one: Input, target: str) -> None:
 
 
 def planned(
-    inputs: Sequence[Input], sources: Sequence[Source], options: Options, share_renamed: bool, *, progress: Progress
+    target: str,
+    inputs: Sequence[Input],
+    sources: Sequence[Source],
+    options: Options,
+    *,
+    share_renamed: bool,
+    progress: Progress,
 ) -> ManyWork:
     """Compare the inputs and plan their folders; reads samples, and the whole of what these leave open."""
     plans = [_plan(one.checkpoint, one.graph) for one in inputs]
@@ -212,6 +228,7 @@ def planned(
     parts = family_pass.parts(units)
     shards = _shards(inputs, parts, options)
     return ManyWork(
+        target=target,
         inputs=inputs,
         sources=sources,
         plans=plans,

@@ -18,7 +18,7 @@ from paramtool.commands.opening import opened
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.report import Report
 from paramtool.commands.output.sidecars import unseen_warnings
-from paramtool.commands.output.write import Written, allow, keeping, left_out, lost_warnings, other_sections
+from paramtool.commands.output.write import Written, allow, carry_out, keeping, left_out, lost_warnings, other_sections
 from paramtool.commands.output.writers import SAFETENSORS, Fitted, check_name
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.engine.read.source import MAX_OPEN_FILES, Source
@@ -123,23 +123,23 @@ def dedup_family(
     check_place(target, True, options.force, files)
     for one in inputs:
         check_brought(one, target)
-    written, linked = Written(), True
+    written = Written()
     with ExitStack() as stack:
         many = max(1, min(MAX_OPEN_FILES, OPEN_FILES // (2 * len(inputs))))  # each may be open and mapped
         sources = [stack.enter_context(Source(one.checkpoint, many)) for one in inputs]
-        work = planned(inputs, sources, options, share_renamed, progress=progress)
+        work = planned(target, inputs, sources, options, share_renamed=share_renamed, progress=progress)
         fits = [
             SAFETENSORS.fit(plan, one.taken, keeping(options)) for one, plan in zip(inputs, work.plans, strict=True)
         ]
-        work.check_names(target)
+        work.check_names()
         if options.dry_run:
             for plan, source in zip(work.plans, sources, strict=True):
                 source.check_inflated(plan.sources())
         else:
-            written, linked = work.carry_out(target, options.force, options.verify, progress)
+            (written,) = carry_out(work.gathered(), [work], options, progress)
     return replace(
         _report(work, target, options, [fit.left_out for fit in fits], share_renamed=share_renamed),
-        linked=linked,
+        linked=written.is_linked,
         cloned_nbytes=written.cloned_nbytes,
         warnings=(*written.notes, *_warnings(work, target, options, fits)),
         seconds=time.monotonic() - began,

@@ -18,7 +18,7 @@ from paramtool.commands.output.sidecars import (
     link_warnings,
     of_place,
 )
-from paramtool.commands.output.write import SHARD_NBYTES, Destination, R, Work, carry_out, default_output
+from paramtool.commands.output.write import SHARD_NBYTES, Destination, R, Work, carry_out, default_output, gathered
 from paramtool.commands.output.writers import check_name
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.engine.write.places import check_apart, check_place
@@ -170,7 +170,8 @@ def each(
         for _, work in prepared:
             work.rehearse()
     else:
-        written = carry_out([work for _, work in prepared], force, options.verify, progress, beside=rest.files)
+        works = [work for _, work in prepared]
+        written = carry_out(gathered(works, rest.files), works, options, progress)
         reports = [one.into(report) for one, report in zip(written, reports, strict=True)]
     warnings = (*_renamed(found), *link_warnings(rest), *unsafe_sidecars.warnings(rest.files, options.allow_class))
     return Each(folder, target, tuple(reports), tuple(rest.files), rest.left, not options.dry_run, warnings)

@@ -151,6 +151,7 @@ def test_a_sign_that_is_pending_is_not_tied_to_none() -> None:
     assert not asked(tied, file)
     assert judged(tied, {"z": Entry(CONJ), "c": Entry(CONJ)}).loads
     assert judged({"z": z, "c": view(1, 2, dtype="complex64")}, file).loads
+    assert judged(tied, {"z": z, "c": Entry(SPARSE)}).types == (TypeClash("c", "sparse_coo", "complex64"),)
 
 
 def test_unused() -> None:

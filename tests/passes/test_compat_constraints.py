@@ -113,6 +113,11 @@ def test_windows_that_meet_element_by_element() -> None:
     assert (one.name, one.found, one.places) == ("r", (view(0, 3), view(1, 3, offset=9)), (place(3, offset=3),) * 2)
     (one,) = ask({"x": place(4), "y": place(4, offset=3)}, {"x": view(0, 4), "y": view(1, 4)})
     assert one.found == (view(0, 4), view(1, 4)) and one.places == (place(4), place(4, offset=3))
+    (one,) = ask({"x": place(4), "y": place(4, offset=1)}, {"x": view(0, 4), "y": view(0, 4)})
+    assert one.found == (view(0, 4), view(0, 4)) and one.places == (place(4), place(4, offset=1))
+    bits = View("m", DTYPES["int32"], 0, (2,), (1,))
+    (one,) = ask({"x": place(4), "i": bits}, {"x": view(0, 4), "i": view(1, 2, dtype="int32")})
+    assert one.places == (place(4), bits)
     left, right = place(5, 2, strides=(4, 1)), place(5, 2, strides=(4, 1), offset=2)
     assert ask({"l": left, "r": right}, {"l": view(0, 5, 2), "r": view(1, 5, 2)}) == []
 
@@ -170,6 +175,7 @@ def test_equal_bytes_of_a_record_are_no_tie() -> None:
 def test_windows_and_kinds() -> None:
     """One window, or the one whose sign is pending; a kind for everything else."""
     plain = view(0, 2)
+    assert wants.plain_window(Compound("masked", {"data": plain})) is None
     assert [wants.plain_window(one) for one in (plain, CONJ, SPARSE, NoData(F32, (2,)), Unreadable("f"))] == [
         plain, CONJ.parts["data"], None, None, None,
     ]  # fmt: skip

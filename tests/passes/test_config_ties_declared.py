@@ -96,6 +96,8 @@ def test_what_has_to_be_read_and_what_comes_of_it() -> None:
     assert (other.file, other.apart, other.largest, other.result) == ("different bytes", pair, 0.5, "diverged")
     cast = declared.compared(sides, pair, ("float32", "bfloat16"), 0.1)
     assert (cast.file, cast.apart, cast.largest, cast.detail) == ("different dtypes", pair, 0.1, "float32 and bfloat16")
+    part = {T5[0]: (6, 4), T5[1]: view(0, 4, 4), T5[2]: (6, 4)}
+    assert rows(config(True), part)[0].file == "not compared"
     odd = {WTE: (6, 4), HEAD: Entry(SPARSE)}
     assert declared.unread(*rows(config(True), odd), alias.build(checkpoint(odd), parts=False)) == []
 
@@ -108,6 +110,7 @@ def test_what_has_to_be_read_and_what_comes_of_it() -> None:
         (config({f"text_config.llm_config.{WORDS}": True}),
          (True, "text_config.llm_config.tie_word_embeddings is true")),
         (config({f"vision_config.{WORDS}": True}), (None, "not said")),
+        (config({f"text_config.vision_config.{WORDS}": True}), (None, "not said")),
         (config({WORDS: True, f"text_config.{WORDS}": False}),
          (True, "tie_word_embeddings is true (text_config.tie_word_embeddings is false, which transformers 4 reads)")),
         (config({WORDS: True, f"text_config.{WORDS}": True}), (True, "tie_word_embeddings is true")),
@@ -148,6 +151,7 @@ def test_only_the_head_is_denied() -> None:
     assert [one[0] for one in says(config(True), *T5)] == [True, True]
     biases = ["lm_head.bias", "lm_head.decoder.bias"]
     assert [says(config(said), *biases)[0][0] for said in (True, False)] == [True, None]
+    assert says(config(True, _="luke"), *biases)[0][0] is True
     for said in (True, False):
         marian = {WORDS: not said, "share_encoder_decoder_embeddings": said}
         assert says(config(marian), *T5)[0] == (said, f"share_encoder_decoder_embeddings is {str(said).lower()}")
@@ -162,6 +166,8 @@ def test_a_config_of_a_module_is_about_its_head() -> None:
     assert says(config(False, _="x", decoder="bert"), *names)[0][0] is True
     assert says(config(False, decoder="x"), *names) == [(False, "tie_word_embeddings is false")]
     assert says(config({WORDS: True, f"decoder.{WORDS}": False}), WTE, HEAD)[0][0] is True
+    inner = config({f"decoder.{WORDS}": True, f"decoder.a.{WORDS}": False})
+    assert says(inner, "decoder.a.embed_tokens.weight", "decoder.a.lm_head.weight")[0][0] is False
 
 
 def test_layers_prefixes_and_wrappers() -> None:
@@ -187,9 +193,12 @@ def test_a_class_knows_better_than_names() -> None:
     apart = ClassTies("Net of lib 1", ({}, {WTE: WTE, HEAD: HEAD}))
     (row,) = rows(config(True), {WTE: (2,), HEAD: (2,)}, apart)
     assert (row.says, row.why) == (False, "Net of lib 1 does not tie them")
-    for partly in ({WTE: WTE}, {"x.w": "x.w"}):
-        (row,) = rows(config(True), {WTE: (2,), HEAD: (2,)}, ClassTies("Net", (partly,)))
-        assert (row.says, row.why) == (True, "tie_word_embeddings is true, by name")
+    (row,) = rows(config(True), {WTE: (2,), "a.w": (2,)}, ClassTies("Net", ({WTE: WTE, "a.w": "a.w"},)))
+    assert (row.tie.names, row.says, row.result) == ((WTE,), False, "one-name")
+    four = dict.fromkeys((WTE, HEAD, "a.w", "b.w"), (2,))
+    for partly in ({WTE: WTE, HEAD: HEAD}, {WTE: WTE, "a.w": "a.w", "b.w": "b.w"}, {"x.w": "x.w"}):
+        (row,) = rows(config(True), four, ClassTies("Net", (partly,)))
+        assert (row.tie.names, row.says, row.why) == ((WTE, HEAD), True, "tie_word_embeddings is true, by name")
 
 
 def test_memory_that_nothing_declares_and_sections() -> None:
@@ -206,6 +215,13 @@ def test_memory_that_nothing_declares_and_sections() -> None:
         ("head", ("m.wte.weight", "m.lm_head.weight"), "tied"),
         ("head", ("wte.weight", "lm_head.weight"), "not-compared"), ("other", ("a.w", "a.v"), "undeclared"),
     ]  # fmt: skip
+    file = {"m.b.wte.weight": (2,), "m.a.wte.weight": (2,), "m.lm_head.weight": (2,)}
+    sections = [Section("m.b", "m.b.", "model"), Section("m", "m.", "model")]
+    assert [row.tie.names for row in rows(config(True), file, sections=sections)] == [
+        ("m.b.wte.weight", "m.lm_head.weight")
+    ]
+    of_training = {WTE: (2,), HEAD: Entry(view(1, 2), "optimizer")}
+    assert [row.tie.names for row in rows(config(True), of_training)] == [(WTE,)]
     chain = {T5[0]: (2,), **dict.fromkeys(T5[1:], view(0, 2))}
     assert [row.result for row in rows(config(True), chain)] == ["tied", "tied"]
 
@@ -223,6 +239,8 @@ def test_what_a_config_does_not_tie() -> None:
     assert loose(config(False), {WTE: (6, 4), HEAD: (6, 4)}) == set()
     marian = config({WORDS: False, "share_encoder_decoder_embeddings": True})
     assert loose(marian, {T5[0]: (2,), **dict.fromkeys(T5[1:], view(0, 2))}) == {HEAD}
+    layers = config({"share_encoder_decoder_embeddings": False, "tie_encoder_decoder": True})
+    assert loose(layers, {T5[0]: (2,), **dict.fromkeys(T5[1:3], view(0, 2))}) == set()
 
 
 def test_ties_between_two_names() -> None:
@@ -232,7 +250,12 @@ def test_ties_between_two_names() -> None:
     assert (head.says, head.tie.names) == (True, ("m.shared.weight", "m.lm_head.weight"))
     assert [row.says for row in declared.between(config(False), made, "m.lm_head.weight", "m.shared.weight")] == [False]
     assert declared.between(config(True), made, "m.shared.weight", "lm_head.weight") == ()
+    assert declared.between(config(True), made, "lm_head.weight", "m.shared.weight") == ()
     assert declared.between(config(True), made, "m.shared.weight", "m.w") == ()
     sides = checkpoint({T5[0]: (2,), T5[2]: (2,)})
     assert [row.tie.kind for row in declared.between(config(True), sides, T5[2], HEAD)] == ["sides", "head"]
     assert {row.says for row in declared.between(config(False), sides, T5[2], HEAD)} == {None, False}
+    shared = config({WORDS: False, "share_encoder_decoder_embeddings": True})
+    assert [row.tie.kind for row in declared.between(shared, checkpoint(dict.fromkeys(T5, (2,))), T5[1], T5[2])] == [
+        "sides"
+    ]

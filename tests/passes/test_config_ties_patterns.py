@@ -29,6 +29,8 @@ def found(*names: str) -> list[tuple[str, ...]]:
         ("model.decoder.embed_tokens.weight", "proj_out.weight"), ("embeddings.weight", "head.weight"),
         ("language_model.model.embed_tokens.weight", "language_model.lm_head.weight"),
         ("embed_tokens.weight", "decoder.weight"), ("transformer.w.weight", "model.output_projection.weight"),
+        ("embeddings.word_embeddings.weight", "mlm_score.decoder.weight"),
+        ("embeddings.word_embeddings.weight", "predictions.decoder.weight"),
     ],
 )  # fmt: skip
 def test_a_head_over_its_embeddings(embeddings: str, head: str) -> None:

@@ -42,19 +42,25 @@ def one(name: str, *shape: int, dtype: str = "float32", role: str = "model", who
 
 
 SHAPES = [[(6,), (2, 3), (3, 2), (12,)], [(3,), (4, 3), (3, 4), (2, 2, 3), (3, 2, 2)], [(), (1,), (6,), (1, 6), (6, 1)]]
-TYPES = [["float32", "bfloat16"], ["float64", "float32", "float16"], ["int32", "int16"], ["float4_e2m1fn", "uint8"]]
+TYPES = [
+    ["float32"],
+    ["float32", "bfloat16"],
+    ["float64", "float32", "float16"],
+    ["int32", "int16"],
+    ["float4_e2m1fn", "uint8"],
+]
 
 
 @st.composite
 def some_candidates(draw: st.DrawFn) -> list[Candidate]:
     """Windows of few shapes, types and roles, so that many have something in common."""
     shapes, types = draw(st.sampled_from(SHAPES)), draw(st.sampled_from(TYPES))
-    found = []
-    for k in range(draw(st.integers(3, 8))):
+    mostly, found = st.sampled_from([True, True, False]), []
+    for k in range(draw(st.integers(5, 9))):
         dtype = draw(st.sampled_from(types))
         shape = draw(st.sampled_from(shapes)) if dtype != "float4_e2m1fn" else draw(st.sampled_from([(12,), (3, 4)]))
-        role = draw(st.sampled_from(["model", "model", "ema"]))
-        found.append(Candidate(f"n{k}", view(k, *shape, dtype=dtype), role, draw(st.booleans()), draw(st.booleans())))
+        role = draw(st.sampled_from(["model", "model", "model", "ema"]))
+        found.append(Candidate(f"n{k}", view(k, *shape, dtype=dtype), role, draw(mostly), draw(st.booleans())))
     return found
 
 
@@ -157,7 +163,7 @@ def test_shape_groups(found: list[Candidate]) -> None:
 
 
 @law
-@given(some_candidates(), st.sets(st.sampled_from(["n0", "n1", "n2", "n3"])))
+@given(some_candidates(), st.sets(st.sampled_from(["n0", "n1", "n2", "n3"]), min_size=1))
 def test_row_groups(found: list[Candidate], done: set[str]) -> None:
     """A smaller one is sought in a larger one exactly where rows of one length, or a vector, could hold it."""
     offered = {
@@ -213,6 +219,15 @@ def test_cast_groups(found: list[Candidate]) -> None:
         and a.view.dtype.name in NARROWER.get(b.view.dtype.name, ())
     }
     assert offered == expected
+
+
+def test_nearest_first() -> None:
+    """Small ones and those that may hold them ascend by size, whatever their order is in the file."""
+    some = [one("big", 8, 3), one("middle", 4, 3), one("small", 2, 3), one("vector", 3), one("long", 30)]
+    rows, vectors = row_groups(some, {"middle"})
+    assert [[x.name for x in side] for side in rows] == [["vector", "small"], ["small", "middle", "big"]]
+    assert [[x.name for x in side] for side in vectors] == [["vector", "small", "big"], ["long"]]
+    assert [x.pitch for side in (rows, vectors) for x in side[0]] == [12, 12, 4, 4, 4]
 
 
 def test_distinct() -> None:

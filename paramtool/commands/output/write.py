@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from itertools import pairwise
 from shlex import quote
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from paramtool import formats
 from paramtool.commands._differences import alias_set_differences, following, object_differences
@@ -186,14 +185,6 @@ NEEDED = ("numpy", "ml_dtypes")
 """What writing and proving import: a signal inside such an import can end up as any error, or pass unseen."""
 
 
-def ready(plan: Plan, writer: Writer, verify: bool) -> None:
-    """Import what writing needs, before there is a temporary file that a signal must not leave behind."""
-    copies = (copy for target in plan.targets for copy in target.copies)
-    if verify or not all(copy.is_plain and copy.terms[0][1].is_contiguous for copy in copies):
-        for name in (*NEEDED, *writer.needs):
-            import_module(name)
-
-
 @dataclass(frozen=True, slots=True)
 class Work:
     """A plan with everything that carrying it out needs."""
@@ -214,13 +205,19 @@ class Work:
         """The format of the output."""
         return self.where.writer
 
+    def needed(self, verify: bool) -> tuple[str, ...]:
+        """What writing and proving import."""
+        copies = (copy for target in self.plan.targets for copy in target.copies)
+        is_calculated = not all(copy.is_plain and copy.terms[0][1].is_contiguous for copy in copies)
+        return (*NEEDED, *self.writer.needs) if verify or is_calculated else ()
+
     def rehearse(self) -> None:
         """Whether it could be carried out, as far as the source says: its limits, and what the plan requires of it."""
         with Source(self.checkpoint) as source:
             source.check_inflated(self.plan.sources())
             prove(self.plan.requires, source)
 
-    def write(self, staged: Staged, verify: bool, progress: Progress) -> None:
+    def write(self, staged: Staged, verify: bool, progress: Progress) -> bool:
         """Prove what the plan requires, write into an output in the making, and read back."""
         with Source(self.checkpoint) as source:
             prove(self.plan.requires, source)
@@ -231,6 +228,7 @@ class Work:
             if verify:
                 with progress("verify", 2 * self.plan.nbytes) as advance, read_back(staged):
                     self._prove(staged.file, source, advance)
+        return True
 
     def _prove(self, place: Callable[[str], str], source: Source, advance: Advance) -> None:
         """Open what was written with somebody else's code, and compare every name with its source."""
@@ -282,25 +280,68 @@ def unproved(path: str, found: Sequence[str]) -> OutputError:
     )
 
 
-def carry_out(
-    works: Sequence[Work], force: bool, verify: bool, progress: Progress, *, beside: Mapping[str, str] = NOTHING
-) -> list[Written]:
-    """Write works that go to one output, with other files `beside` them, and move it to its place when all is right."""
-    for work in works:
-        ready(work.plan, work.writer, verify)
+class Writable(Protocol):
+    """A plan, or several, that can be written into an output in the making."""
+
+    def needed(self, verify: bool) -> tuple[str, ...]:
+        """The modules that writing imports: they are imported before there is a temporary file."""
+        ...
+
+    def write(self, staged: Staged, verify: bool, progress: Progress) -> bool:
+        """Write and read back; False where files that should be one had to be copied."""
+        ...
+
+
+class Gathered(NamedTuple):
+    """One output, to which one work goes or several, and the files that come along beside them."""
+
+    path: str
+    is_folder: bool
+    read: Sequence[str]
+    """Every file that the command reads."""
+    known: Mapping[str, str]
+    """{name in the output: the file that it is a copy of}, of all that come along."""
+    weights: Sequence[WeightsName] = ()
+    folders: Mapping[str, str] = NOTHING
+    """{folder in the output: the input folder that it is of}"""
+    beside: Mapping[str, str] = NOTHING
+    """Those of `known` that no work brings itself."""
+
+
+def gathered(works: Sequence[Work], beside: Mapping[str, str] = NOTHING) -> Gathered:
+    """The output that works go to, with other files `beside` them."""
     where = works[0].where
-    known = {name: file for work in works for name, file in work.where.sidecars_inside().items()} | dict(beside)
-    read = [name for work in works for name in work.where.read]
-    weights = [work.where.name_inside for work in works]
-    folders = {"": where.folder} if where.folder else {}
-    cloned = [0]
-    with Staged(where.path, where.is_folder, force, read, known=known, weights=weights, folders=folders) as staged:
-        bring(staged, beside, progress)
+    return Gathered(
+        where.path,
+        where.is_folder,
+        [name for work in works for name in work.where.read],
+        {name: file for work in works for name, file in work.where.sidecars_inside().items()} | dict(beside),
+        [work.where.name_inside for work in works],
+        {"": where.folder} if where.folder else {},
+        beside,
+    )
+
+
+def carry_out(output: Gathered, works: Sequence[Writable], options: WriteOptions, progress: Progress) -> list[Written]:
+    """Write works that go to one output, and move it to its place when all is right."""
+    for name in dict.fromkeys(name for work in works for name in work.needed(options.verify)):
+        import_module(name)  # before there is a temporary file that a signal must not leave behind
+    done: list[Written] = []
+    with Staged(
+        output.path,
+        output.is_folder,
+        options.force,
+        output.read,
+        known=output.known,
+        weights=output.weights,
+        folders=output.folders,
+    ) as staged:
+        bring(staged, output.beside, progress)
         for work in works:
-            work.write(staged, verify, progress)
-            cloned.append(staged.cloned)
+            before = staged.cloned
+            is_linked = work.write(staged, options.verify, progress)
+            done.append(Written(staged.cloned - before, is_linked=is_linked))
         staged.commit()
-    done = [Written(after - before) for before, after in pairwise(cloned)]
     return [replace(done[0], notes=tuple(staged.notes)), *done[1:]]
 
 
@@ -312,6 +353,8 @@ class Written:
     """Bytes of the output that share their blocks with its source."""
     notes: tuple[str, ...] = ()
     """What was done about the leftovers of runs that were killed."""
+    is_linked: bool = True
+    """Whether files that should be one are."""
 
     def into(self, report: R) -> R:
         """A report of a command, which has fields for both, with them."""
@@ -327,7 +370,7 @@ def done(report: R, work: Work, options: WriteOptions, progress: Progress) -> R:
     if options.dry_run:
         work.rehearse()
         return report
-    return carry_out([work], options.force, options.verify, progress)[0].into(report)
+    return carry_out(gathered([work]), [work], options, progress)[0].into(report)
 
 
 def allow(checkpoint: Checkpoint, output: Path | None = None) -> list[str]:
