@@ -206,9 +206,13 @@ def map_tensors(node: Node, change: Callable[[str], str]) -> Node:
 def rebased(node: Node, prefix: str) -> Node:
     """The tree of what was below a place, with the places that it refers to counted from there.
 
-    `prefix` is that place and a dot: `Again("model.a")` below `model.` becomes `Again("a")`.
+    `prefix` is that place and a dot: `Again("model.a")` below `model.` becomes `Again("a")`.  An object that is around
+    that place, or elsewhere, is left out.
     """
     if isinstance(node, Again):
+        inside = f"{node.path}.".startswith(prefix)
+        if not inside:
+            return Opaque(LEFT_OUT, (("what", Leaf(f"the object {node.path!r}")),))
         return Again(f"{node.path}.".removeprefix(prefix).removesuffix("."))
     return map_children(node, lambda child: rebased(child, prefix))
 

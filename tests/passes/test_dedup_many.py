@@ -59,8 +59,8 @@ def test_the_owner_that_most_inputs_know() -> None:
         assert {n: (m.alias_set, m.set_evidence, m.evidence) for n, m in after.names.items()} == {
             n: (m.alias_set, "storage", "storage") for n, m in before.names.items()
         }
-    swapped = [alias.build(checkpoint({name: view(0, 4) for name in names})) for names in ("ab", "ba")]
-    assert [list(graph.owners) for graph in many.agreed(swapped)] == [["a"], ["a"]]
+    swapped = [alias.build(checkpoint({name: view(0, 4) for name in names})) for names in ("ba", "ab")]
+    assert [list(graph.owners) for graph in many.agreed(swapped)] == [["b"], ["b"]]
     slices = [alias.build(checkpoint({"w": (4,), "part": view(0, 2)})), alias.build(checkpoint({"part": (2,)}))]
     assert [list(graph.owners) for graph in many.agreed([*slices, slices[1]])] == [["w"], ["part"], ["part"]]
 
@@ -103,6 +103,15 @@ def test_units(family: tuple[list[Held], list[list[Held]]], least: int) -> None:
     firsts = [(one.input, one.target.name) for one in all_held]
     order = [firsts.index((found.users[0], found.name)) for found in units]
     assert order == sorted(order) and all(not found.lookers for found in units)
+
+
+def test_small_ones_need_larger_ones_of_the_same_users() -> None:
+    """One that is too small for a shard of its own goes into that of a larger one, and only of the same users."""
+    large, small, lonely = (
+        [held(k, name, size) for k in ks] for name, size, ks in (("w", 8, (0, 1)), ("b", 1, (0, 1)), ("c", 1, (0, 2)))
+    )
+    found = many.units([*large, *small, *lonely], [small, lonely, large], 16)
+    assert [(one.name, one.users) for one in found] == [("w", (0, 1)), ("b", (0, 1)), ("c", (0,)), ("c", (2,))]
 
 
 def test_strangers() -> None:

@@ -236,6 +236,19 @@ def test_owners_of_what_is_calculated() -> None:
     assert found.owners["b"] == view(0, 6) and found.names["a"].evidence == "storage"
 
 
+def test_evidence_is_about_the_owner() -> None:
+    """With another owner the names of its alias set are there by storage, and all others by content."""
+    graph = alias.build(checkpoint({"a": (4,), "b": (4,), "tied": view(1, 4)}))
+    joined = join(graph, [["a", "b"]], "first")
+    assert [member.evidence for member in joined.names.values()] == ["storage", "content", "content"]
+    found = owned(joined, lambda names: names[-1])
+    assert {n: (m.owner, m.evidence, m.alias_set) for n, m in found.names.items()} == {
+        "a": ("tied", "content", "a"),
+        "b": ("tied", "storage", "b"),
+        "tied": ("tied", "storage", "b"),
+    }
+
+
 def test_spans_are_numbered_in_file_order() -> None:
     """Also where the names that stood first have moved to another span."""
     made = checkpoint({"a": view(0, 4), "b": view(0, 4, offset=2), "c": view(1, 4), "d": view(1, 4, offset=2)})

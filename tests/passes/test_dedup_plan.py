@@ -59,11 +59,12 @@ def test_what_is_written_is_what_was_read(found: tuple[Checkpoint, Bytes], keep:
 
 def test_the_order_of_the_source() -> None:
     """Targets and names stand as in the file, whoever owns; a span where its first name is."""
-    made = checkpoint({"a": (4,), "b": view(1, 4), "c": view(1, 4, offset=2), "d": view(2, 4), "tied": view(0, 4)})
+    span = {"b": view(1, 4), "c": view(1, 4, offset=2)}
+    made = checkpoint({"a": (4,), "z": view(3, 4), **span, "d": view(2, 4), "tied": view(0, 4)})
     graph = alias.build(made, "last")
     plan = planned(made, replace(graph, owners=dict(reversed(graph.owners.items()))))
-    assert [target.name for target in plan.targets] == ["paramtool.span/0", "d", "tied"]
-    assert plan.order == ("a", "b", "c", "d", "tied") and plan.anonymous == {"paramtool.span/0"}
+    assert [target.name for target in plan.targets] == ["z", "paramtool.span/0", "d", "tied"]
+    assert plan.order == ("a", "z", "b", "c", "d", "tied") and plan.anonymous == {"paramtool.span/0"}
     moved = planned(made, replace(graph, names=dict(reversed(graph.names.items()))))
     assert moved.order == plan.order
 

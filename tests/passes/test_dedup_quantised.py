@@ -51,6 +51,7 @@ Q = {"m.weight": {"m.scale"}}
         (["m.weight:int8", "m.bias", "m.news", "other.scale"], {}),
         (["m.weight", "m.weight_scale"], {}),
         (["m.weight:float16", "m.weight_scale"], {}),
+        (["m.flags:bool", "m.scale"], {}),
         (["m.W_q", "m.scale"], {"m.W_q": {"m.scale"}}),
         (["m.weight:int64", "m.scale"], Q),
         (["m.table:int64", "m.scale"], {}),
@@ -79,6 +80,8 @@ def test_too_many() -> None:
     most = [f"e.{chr(97 + k)}:int8" for k in range(quantised.MOST)]
     assert len(groups(*most, "e.scale")) == quantised.MOST
     assert groups(*most, "e.z:int8", "e.scale") == {}
+    alike = [f"e.w_{chr(97 + k)}:int8" for k in range(quantised.MOST + 1)]
+    assert groups(*alike, "e.w_scale") == {} and len(groups(*alike[1:], "e.w_scale")) == quantised.MOST
 
 
 def test_parts_and_packed() -> None:
@@ -86,6 +89,8 @@ def test_parts_and_packed() -> None:
     one = made({"m.weight": "int8", "m.scale": "float32", "m.g_idx": "int32", "m.bias": "float32", "lone": "int8"})
     assert quantised.parts(quantised.groups(one.entries)) == {"m.weight", "m.scale", "m.g_idx"}
     assert quantised.packed(one.entries) == {"m.weight", "m.g_idx"}
+    float8 = made({"m.weight": "float8_e4m3fn", "m.scale": "float32", "m.weight_zero": "float16"})
+    assert quantised.packed(float8.entries) == {"m.weight"}
     compound = Entry(Compound("quantized", {"values": view(0, 4, dtype="int8")}))
     assert quantised.groups({"m.weight": compound, "m.scale": Entry(view(1, 4))}) == {}
 

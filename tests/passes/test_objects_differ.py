@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from struct import unpack
 
 import pytest
 from hypothesis import given, settings
@@ -198,6 +199,20 @@ def test_marks_without_the_first() -> None:
     """Three places are one object in the source; in the output the first of them is another one."""
     apart, one = (row(*(row(Leaf(1), mark=mark) for mark in marks)) for marks in ((0, 1, 1), (1, 1, 1)))
     assert differences(apart, one) != []
+    two = row(*(row(Leaf(1), mark=mark) for mark in (1, 1, 2, 2)))
+    all_one = row(*(row(Leaf(1), mark=1) for _ in range(4)))
+    assert differences(two, all_one) != [] != differences(all_one, two)
+
+
+def test_every_nan_is_one() -> None:
+    """Whatever its bits are, and as a key in whatever object."""
+    odd = unpack("<d", b"\1\0\0\0\0\0\xf8\x7f")[0]
+    assert odd != odd and differences(Leaf(odd), Leaf(float("nan"))) == []
+    assert (
+        differences(table((odd, EMPTY), ((1, odd), EMPTY)), table((float("nan"), EMPTY), ((1, float("nan")), EMPTY)))
+        == []
+    )
+    assert len(differences(table((odd, EMPTY)), table(("nan", EMPTY)))) == 2
 
 
 OLD, NEW, PAIR = numpy("core"), numpy("_core"), row(Leaf(1), kind="tuple")

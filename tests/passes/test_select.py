@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 from paramtool.errors import UsageError
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Module, NoData, Section, Unknown, Unreadable
 from paramtool.model.dtype import DTYPES
-from paramtool.model.objects import EMPTY, Again, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, tensor_names
+from paramtool.model.objects import (
+    EMPTY,
+    LEFT_OUT,
+    Again,
+    Leaf,
+    Mapping,
+    Node,
+    Opaque,
+    Sequence,
+    TensorRef,
+    tensor_names,
+)
 from paramtool.model.storage import Cast, Storage
 from paramtool.passes import select
 from tests.passes.made import Tensors, checkpoint, view
@@ -205,3 +216,15 @@ def test_what_can_be_stored() -> None:
 
     assert list(select.storable(file, refusals).entries) == ["w", "z"]
     assert asked == [{"w": "float32", "z": "complex64", "half": "float16"}]
+
+
+@pytest.mark.parametrize("path", ["", "other"])
+def test_what_is_around_a_section_is_left_out(path: str) -> None:
+    """An object that holds the section, or is elsewhere, is not in it."""
+    inside = Mapping("dict", (("w", TensorRef("m.w")), ("x", Again(path)), ("self", Again("m"))))
+    objects = Mapping("dict", (("m", inside), ("other", EMPTY)))
+    made = checkpoint({"m.w": (2,)}, objects=objects, sections=[Section("m", "m.", "model")])
+    found = select.section(made, "m").objects
+    assert isinstance(found, Mapping)
+    (_, out), (_, own) = found.items[1:]
+    assert isinstance(out, Opaque) and out.path == LEFT_OUT and own == Again("")
