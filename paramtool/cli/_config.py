@@ -21,7 +21,7 @@ def _beside(path: str) -> str:
 
 
 def names_of(path: str) -> dict[str, dict[str, Any]]:
-    """{name: shape} and {name: first name of its alias set} of the model of a config, `names` and `ties` of the jobs.
+    """{name: shape} and {name: first name of its alias set} of the model of a config.
 
     `saved_names` and `saved_ties` are those that save_pretrained writes, empty where these are the same.  Only
     `paramtool.torch` knows torch: it is imported by its name, when it is asked for.

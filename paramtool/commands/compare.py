@@ -47,7 +47,7 @@ def compare(
     total = sum(one.view.nbytes for one in found)
     with Pool(checkpoint, looking.memory_nbytes) as pool, progress("compare", total) as advance:
         packed = quantised.groups(checkpoint.entries)
-        scales = quantised.companions(checkpoint, packed, found)
+        scales = quantised.scales_of(checkpoint, packed, found)
         groups = questions.equal_groups([*found, *scales])
         equal = quantised.whole(checkpoint.entries, packed, list(equal_classes(pool, groups, advance)), scales)
         rest = questions.distinct(found, equal)

@@ -115,6 +115,8 @@ def guess(
     was tried.  UsageError where there is no such tensor and no such module; UnsafeError, `allow_class` and
     `allow_unknown` as of `read`.
     """
+    if limit < 1:
+        raise UsageError(f"limit (--limit) is {limit}; expected 1 or more")
     facts = parse(spec)
     checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     seen = beside.unwrapped(checkpoint).checkpoint  # weights from before weight dropout stand where they are read

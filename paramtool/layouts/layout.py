@@ -152,7 +152,7 @@ class Layout:
     """The activations that its library knows, where it can say others than the usual ones; empty for any."""
     note: str = ""
     gpu: bool = False
-    """Whether its tensors are made on GPUs alone: what verified it there stands in a record, see `verified`."""
+    """Whether its tensors are made on GPUs alone: what verified it there stands in a record, see `evidence`."""
 
     @property
     def always_biases(self) -> bool:

@@ -202,7 +202,7 @@ _TO_BE_SAID = {
         f'--spec "merge=concat" where they stand side by side, else one of {", ".join(list(MERGES)[1:])}',
     ),
 }
-"""{a fact of `Layout.must_say`: (what it is, how to say it)}."""
+"""{a fact of `Layout.required`: (what it is, how to say it)}."""
 
 
 def _lacking(layout: Layout, spec: Spec, facts: Facts) -> Iterator[str]:

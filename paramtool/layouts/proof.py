@@ -96,7 +96,7 @@ def _check_form(layout: Layout, form: Form) -> None:
     if not form.activations or (unknown := set(form.activations) - {"tanh", "relu"}):
         raise LayoutError(f"activations {list(form.activations)}; expected tanh, relu or both")
     if unknown := set(form.expresses) - set(CAN_BE_SAID):
-        raise LayoutError(f"says {min(unknown)!r}; expected some of {', '.join(CAN_BE_SAID)}")
+        raise LayoutError(f"expresses {min(unknown)!r}; expected some of {', '.join(CAN_BE_SAID)}")
     options = {option.name: option.default for option in layout.options}
     if unknown := form.when.keys() - options.keys():
         raise LayoutError(f"a form is for the option {min(unknown)!r}, which it does not have")

@@ -1,4 +1,4 @@
-"""`passes/config_ties/table.py` and `_defaults.py`: what a config declares of ties, beside what a file stores."""
+"""`passes/config_ties/declared.py` and `_defaults.py`: what a config declares of ties, beside what a file stores."""
 
 from __future__ import annotations
 

@@ -153,6 +153,7 @@ def test_who_owns(keep: str, owner: str) -> None:
     """As `keep` says, among all names that are the whole of it; a larger tensor that has it provides, whatever."""
     made = checkpoint({"a": (4,), "b": (4,), "c": (4,)})
     joined = join(alias.build(made, keep), [["a", "b", "c"]], keep)
+    assert join(alias.build(made, keep), [["c", "b", "a"]], keep) == joined
     assert list(joined.owners) == [owner] and {m.owner for m in joined.names.values()} == {owner}
     assert {n: m.evidence for n, m in joined.names.items()} == {
         n: "storage" if n == owner else "content" for n in "abc"
@@ -168,6 +169,17 @@ def test_a_tensor_of_two_shapes_connects_classes() -> None:
     made = checkpoint({"a": (2, 3), "b": (2, 3), "flat": view(1, 6), "c": (6,)})
     joined = join(alias.build(made), [["a", "b"], ["flat", "c"]], "first")
     assert list(joined.owners) == ["a"] and joined.names["c"].window == contiguous("a", FLOAT, (6,))
+
+
+def test_a_larger_tensor_provides_for_all() -> None:
+    """Also for those that it equals by way of another shape; of two larger ones the first in the file."""
+    shapes = {"a": (2, 3), "b": (2, 3), "flat": view(1, 6), "c": (6,), "big": view(3, 8), "part": view(3, 6, offset=2)}
+    joined = join(alias.build(checkpoint(shapes)), [["a", "b"], ["flat", "c", "part"]], "first")
+    assert list(joined.owners) == ["big"] and joined.names["a"].window == contiguous("big", FLOAT, (2, 3), 2)
+    two = checkpoint(
+        {"a": (2,), "p": view(1, 2, offset=1), "x": view(1, 5), "q": view(2, 2, offset=1), "y": view(2, 4)}
+    )
+    assert join(alias.build(two), [["a", "q", "p"]], "last").names["a"].owner == "x"
 
 
 def test_a_place_has_to_suit_the_type() -> None:
@@ -200,6 +212,29 @@ def test_what_came_with_others_counts() -> None:
     found = settle(graph, Content(matches=(across, turned)), False, False)
     assert [member.owner for member in found.names.values()] == ["w", "w", "w"]
     assert found.names["c"].window == contiguous("w", FLOAT, (4,), 1)
+
+
+def test_a_part_gives_no_place_to_the_whole() -> None:
+    """Where a tensor cannot stand on a part of another, that other one does not stand on it, either."""
+    made = checkpoint({"w": (2, 3), "across": view(0, 4, offset=1), "big": view(1, 8), "part": view(1, 3, 2, offset=2)})
+    turned = Match("w", "part", View("part", FLOAT, 0, (2, 3), (1, 2)), "transpose")
+    assert settle(alias.build(made), Content(matches=(turned,)), False, False) == alias.build(made)
+
+
+def test_nothing_is_calculated_from_what_is_calculated() -> None:
+    """Of a chain of casts only the first that is found; what stands elsewhere, or holds more, is not calculated."""
+    types = {"double": "float64", "wide": "float32", "half": "float16"}
+    made = checkpoint({name: view(k, 4, dtype=dtype) for k, (name, dtype) in enumerate(types.items())})
+    wide = Match("wide", "double", contiguous("double", DTYPES["float64"], (4,)), "cast")
+    half = Match("half", "wide", contiguous("wide", FLOAT, (4,)), "cast")
+    for first, second in ((wide, half), (half, wide)):
+        assert list(settle(alias.build(made), Content(matches=(first, second)), True, False).derived) == [first.name]
+    other = checkpoint({"few": (2,), "more": (4,), "first": view(1, 2), "double": view(2, 2, dtype="float64")})
+    cast = Match("few", "double", contiguous("double", DTYPES["float64"], (2,)), "cast")
+    part = Match("few", "more", contiguous("more", FLOAT, (2,), 1), "slice")
+    content = Content(matches=(cast, part), constants={"few": b"1234", "first": b"1234"})
+    found = settle(alias.build(other), content, True, True)
+    assert found.derived == {} and found.names["few"].owner == "more"
 
 
 def test_casts_and_constants() -> None:

@@ -95,14 +95,14 @@ def test_parts_and_packed() -> None:
     assert quantised.groups({"m.weight": compound, "m.scale": Entry(view(1, 4))}) == {}
 
 
-def test_companions() -> None:
+def test_scales() -> None:
     """Only what is no candidate already, in file order, and never to be moved; nothing without elements."""
     one = checkpoint(
         {"m.zero": view(0, 1), "m.weight": view(1, 64, dtype="int8"), "m.scale": view(2, 1), "m.bias": view(3, 1)}
         | {"m.zeros": view(4, 0), "m.w_scale": view(5, 64)}
     )
     found = candidates(one, alias.build(one), 64)
-    small = quantised.companions(one, quantised.groups(one.entries), found)
+    small = quantised.scales_of(one, quantised.groups(one.entries), found)
     assert [x.name for x in found] == ["m.weight", "m.w_scale"]
     assert small == [Candidate(name, one.entries[name].value, "model", False) for name in ("m.zero", "m.scale")]
 

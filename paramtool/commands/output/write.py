@@ -1,4 +1,4 @@
-"""What every job that writes a checkpoint shares: where it goes, how it is laid out, written and proved."""
+"""What every command that writes a checkpoint shares: where it goes, how it is laid out, written and proved."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ LAYOUTS_KEY = "paramtool.layouts"
 VERSION = 3
 """Each record has the lowest version that says all of it, so that earlier programs read what they can:
 2 where something is derived; 3 where tensors ask for gradients, are parameters or storages of torch's, or where the
-tree has what `_tree.needs_version_3` names."""
+tree has what `object_tree.needs_version_3` names."""
 RESERVED = {KEY, LAYOUTS_KEY, "format"}
 """Metadata keys that are never flat pairs."""
 MIN_DERIVED_NBYTES = 16 << 30

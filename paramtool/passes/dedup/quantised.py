@@ -170,7 +170,7 @@ def packed(entries: Mapping[str, Entry]) -> set[str]:
     return {n for n, v in found.items() if isinstance(v, View) and ("int" in v.dtype.name or v.dtype.block_bytes == 1)}
 
 
-def companions(checkpoint: Checkpoint, packed: Groups, found: Collection[Candidate]) -> list[Candidate]:
+def scales_of(checkpoint: Checkpoint, packed: Groups, found: Collection[Candidate]) -> list[Candidate]:
     """What goes with packed weights and is too small to be a candidate by itself."""
     known = {one.name for one in found}
     small = []

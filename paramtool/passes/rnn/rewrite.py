@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from paramtool.errors import LayoutError, PlanError, listed, plural, some
-from paramtool.layouts import evidence as verified
+from paramtool.layouts import evidence as layout_evidence
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import MERGES, text
 from paramtool.model import alias, objects
@@ -265,7 +265,7 @@ def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
     if stays:
         before = next((module for module in checkpoint.modules if module.at == one.at), None)
         source, parts, shapes = (before.source, before.parts, before.shapes) if before else ("", "", {})
-    said, options, evidence = text(one.spec, unseen), dict(one.options), verified.on_gpu(one.layout)
+    said, options, evidence = text(one.spec, unseen), dict(one.options), layout_evidence.on_gpu(one.layout)
     return Module(
         one.at,
         one.layout.name,
