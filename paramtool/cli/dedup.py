@@ -8,7 +8,7 @@ from itertools import islice
 
 import click
 
-from paramtool.cli import _config, _each, _render
+from paramtool.cli import _each, _render
 from paramtool.cli._allow import ALIGN, allowing, physical
 from paramtool.cli._text import (
     FILE,
@@ -27,7 +27,6 @@ from paramtool.cli._text import (
 )
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands.dedup import Deduped
-from paramtool.commands.output.options import Given
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
 from paramtool.model.alias import Alias
 from paramtool.passes import select
@@ -103,11 +102,9 @@ def command(
     """
     if config is not None and len(ckpt) > 1:
         raise click.BadParameter("is for one input", param_hint="--ties-from-config")
-    asked = () if config is None else (_config.asked(config, ckpt[0]),)
-    model = _config.names_of(config or asked[0]) if asked else {}
     options = dedup_command.Options(
         keep=keep,
-        ties=model.get("ties", {}),
+        ties_from_config=config,
         weights=weights,
         only=only,
         max_shard_nbytes=max_shard_size,
@@ -128,15 +125,13 @@ def command(
         force=force,
         share_renamed=share_renamed,
     )
-    given = Given(reads=asked, saved_ties=model.get("saved_ties", {}))
-    _run(ckpt, output, options, given, each=each, as_json=as_json)
+    _run(ckpt, output, options, each=each, as_json=as_json)
 
 
 def _run(
     ckpt: tuple[str, ...],
     output: str | None,
     options: dedup_command.Options,
-    given: Given,
     *,
     each: bool,
     as_json: bool,
@@ -160,7 +155,7 @@ def _run(
         together = dedup_command.dedup_each(ckpt[0], output, options, progress=_render.progress)
         _each.report(together, as_json, _json.deduped, _rows, flag=_flag)
         return
-    found = dedup_command.dedup(ckpt[0], output, options, given=given, progress=_render.progress)
+    found = dedup_command.dedup(ckpt[0], output, options, progress=_render.progress)
     _render.warn(*found.warnings)
     if as_json:
         from paramtool.cli import _json

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,24 +10,15 @@ import click
 
 from paramtool.cli import _each, _render
 from paramtool.cli._allow import ALIGN, allowing, physical
-from paramtool.cli._config import asked, names_of
 from paramtool.cli._text import FILE, NEXT, OUTPUT, Size, came_along, named, plural, size, verify_line
 from paramtool.commands import export as export_command
 from paramtool.commands.export import MAX_EXPANDED_NBYTES
-from paramtool.commands.name_lists import STANDARD_INPUT, read_names
-from paramtool.commands.output import options as options_command
-from paramtool.errors import UsageError
-from paramtool.formats.hf_config import NAME
 
 if TYPE_CHECKING:
     from paramtool.commands.export import Exported
 
 MANY = 8
 """So many names are listed; --json lists all."""
-AS_SAVED = (
-    "the names are those that save_pretrained gives them, as in the input: from_pretrained turns them into the model's "
-    "own, other loaders do not"
-)
 
 
 @click.command("export", epilog="Exit codes: 0 fine, 2 name missing, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
@@ -70,8 +59,6 @@ def command(
     $ paramtool export PIPELINE --all-names --each -o OUTFOLDER
     $ paramtool export bert.pt --all-names --prefix bert. --rename '*.gamma=*.weight' -o encoder.safetensors
     """
-    if config is not None and (names is not None or like is not None or all_names):
-        raise UsageError("--keys-from-config says which names, and so does another flag; choose one")
     options |= {"max_shard_nbytes": max_shard_size, "verify": not no_verify, "progress": _render.progress}
     if each:
         if not all_names or options["like_only"] is not None:
@@ -87,16 +74,17 @@ def command(
             flag=lambda found: "--subset",
         )
         return
-    run = partial(export_command.export, path, output, **options)
-    if config is not None:
-        chosen = asked(config, path)
-        brings = {NAME: chosen} if config else {}  # a folder gets the config that its names are of
-        found = _of_config(config or chosen, partial(run, given=options_command.Given(reads=(chosen,), brings=brings)))
-    elif names is not None:
-        given = options_command.Given(reads=() if names == STANDARD_INPUT else (names,))
-        found = run(names=read_names(names), like=like, all_names=all_names, given=given)
-    else:
-        found = run(like=like, all_names=all_names)
+    from pathlib import Path
+
+    found = export_command.export(
+        path,
+        output,
+        names=None if names is None else Path(names),
+        like=like,
+        keys_from_config=config,
+        all_names=all_names,
+        **options,
+    )
     _render.warn(*found.warnings)
     if as_json:
         from paramtool.cli import _json
@@ -128,17 +116,3 @@ def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
 
 def _was(name: str, found: Exported) -> str:
     return f"was {found.renamed[name]}" if name in found.renamed else ""
-
-
-def _of_config(path: str, run: Callable[..., Exported]) -> Exported:
-    """Export what the model of a config has; of a file that lacks that, what save_pretrained makes of such a model."""
-    model = names_of(path)
-    try:
-        return run(names=model["names"], ties=model["ties"])
-    except UsageError:
-        if not model["saved_names"]:
-            raise
-        with suppress(UsageError):
-            found = run(names=model["saved_names"], ties=model["saved_ties"])
-            return replace(found, warnings=(*found.warnings, AS_SAVED))
-        raise

@@ -103,7 +103,7 @@ def command(
         unsafe = None if allow_unknown else _refused(found)
         return _Seen(path, found, ruling.judged(rules, found), notes, unsafe)
 
-    how = _How(as_json, quiet, tensors or digest)
+    how = _Display(as_json, quiet, tensors or digest)
     return _one(look(paths[0]), how) if len(paths) == 1 else _many(paths, look, how)
 
 
@@ -117,7 +117,7 @@ def _refused(found: Inspection) -> Failure | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _How:
+class _Display:
     """What is printed of each file."""
 
     as_json: bool
@@ -151,7 +151,7 @@ def _capped(findings: list[Finding]) -> Iterator[str]:
             yield f"{rule}: and {more} more; --json lists them"
 
 
-def _one(seen: _Seen, how: _How) -> int:
+def _one(seen: _Seen, how: _Display) -> int:
     """One path: its document or its listing, and then why it is unsafe, if it is."""
     if how.as_json:
         _render.json_text(how.document(seen) or {})
@@ -161,7 +161,7 @@ def _one(seen: _Seen, how: _How) -> int:
     return seen.code
 
 
-def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _How) -> int:
+def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Display) -> int:
     """Every path in its turn, whatever became of those before it; the exit code is the highest of theirs."""
     codes: list[int] = []
     with _kept() if how.as_json else nullcontext() as kept:
@@ -201,7 +201,7 @@ def _looked(path: str, look: Callable[[str], _Seen]) -> _Seen:
         return _Seen(path, None, [], [], failed)
 
 
-def _item(seen: _Seen, how: _How) -> dict[str, Any]:
+def _item(seen: _Seen, how: _Display) -> dict[str, Any]:
     """One of `files` of the document of several paths."""
     return {
         "path": seen.path,
@@ -211,7 +211,7 @@ def _item(seen: _Seen, how: _How) -> dict[str, Any]:
     }
 
 
-def _listed(seen: _Seen, how: _How) -> None:
+def _listed(seen: _Seen, how: _Display) -> None:
     """The listing of one of several, with an empty line after it."""
     if seen.found is None and not how.quiet:
         _render.rows([("file", seen.path, f"not listed: error with exit code {seen.code}")])

@@ -12,9 +12,10 @@ from typing import Any
 
 from paramtool.commands import config_ties
 from paramtool.commands.compare import Looking, compare
+from paramtool.commands.config_model import ConfigModel, model_of
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
-from paramtool.commands.output.options import NOTHING_GIVEN, Given, ObjectOptions
+from paramtool.commands.output.options import ObjectOptions
 from paramtool.commands.output.report import WholeReport
 from paramtool.commands.output.sidecars import unseen_warnings
 from paramtool.commands.output.write import (
@@ -79,6 +80,8 @@ class Options(ObjectOptions):
     """Which name owns what several share: `first`, `last`, or a pattern of fnmatch's."""
     ties: Mapping[str, str] = field(default_factory=dict)
     """{name: the first of the names that are one tensor} of a model: those that the file lacks are recorded, too."""
+    ties_from_config: Path | None = None
+    """Such `ties` of the model of a config.json, a file or a folder; `""` takes the config beside the input."""
     equal: bool = True
     """Compare the bytes of tensors with different names."""
     min_equal_nbytes: int = MIN_EQUAL_NBYTES
@@ -98,6 +101,8 @@ class Options(ObjectOptions):
         ObjectOptions.__post_init__(self)
         if not self.keep:
             raise UsageError("keep is empty (--keep); expected first, last or a pattern of names")
+        if self.ties and self.ties_from_config is not None:
+            raise UsageError("ties and ties_from_config (--ties-from-config) both say which names are one; choose one")
         if self.memory_nbytes < 1:
             raise UsageError(f"memory_nbytes (--memory) is {self.memory_nbytes} bytes; expected 1 or more")
         if self.min_equal_nbytes < 0:
@@ -115,7 +120,6 @@ def dedup(
     output: Path | None = None,
     options: Options | None = None,
     *,
-    given: Given = NOTHING_GIVEN,
     progress: Progress = silent,
     **more: Any,
 ) -> Deduped:
@@ -125,17 +129,15 @@ def dedup(
     OutputError where it is not possible; nothing is left behind then.
     """
     options = replace(options or Options(), **more)
+    model = None if options.ties_from_config is None else model_of(options.ties_from_config, path)
     found = opened(path, options.weights, progress, options)
+    reads = (model.config,) if model else ()
 
     def where() -> Destination:
-        return place(
-            path, output, found, options.max_shard_nbytes, force=options.force, word="dedup", others=given.reads
-        )
+        return place(path, output, found, options.max_shard_nbytes, force=options.force, word="dedup", others=reads)
 
     began = time.monotonic()
-    report, work = _prepared(
-        path, found, where, output, options=options, progress=progress, saved_ties=given.saved_ties
-    )
+    report, work = _prepared(path, found, where, output, options=options, progress=progress, model=model)
     return replace(done(report, work, options, progress), seconds=time.monotonic() - began)
 
 
@@ -154,7 +156,7 @@ def dedup_each(
     diffusers.  What is beside them comes along.  Errors as of `dedup`; nothing is written where one set is refused.
     """
     options = replace(options or Options(), **more)
-    if options.ties:
+    if options.ties or options.ties_from_config is not None:
         raise UsageError("ties (--ties-from-config) is for one set of weights, and --each takes all")
     return each(
         path,
@@ -190,14 +192,15 @@ def _prepared(
     *,
     options: Options,
     progress: Progress,
-    saved_ties: Mapping[str, str] = NOTHING_GIVEN.saved_ties,
+    model: ConfigModel | None = None,
 ) -> tuple[Deduped, Work]:
     """The report of what will be written, and the work."""
     began = time.monotonic()
     whole = found.checkpoint
     asked = select.section(whole, options.only) if options.only is not None else whole
-    if options.ties:
-        asked = config_ties.with_ties(asked, options.ties, saved_ties)
+    ties = model.own.ties if model else options.ties
+    if ties:
+        asked = config_ties.with_ties(asked, ties, model.saved.ties if model and model.saved else None)
     warnings = allow(asked, output)
     if not asked.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")

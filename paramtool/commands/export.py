@@ -12,15 +12,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paramtool import formats
+from paramtool.commands.config_model import NamedShapes, Shapes, model_of
+from paramtool.commands.name_lists import STANDARD_INPUT, read_names
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
-from paramtool.commands.output.options import NOTHING_GIVEN, Given, WriteOptions
+from paramtool.commands.output.options import WriteOptions
 from paramtool.commands.output.report import CheckpointReport
 from paramtool.commands.output.write import Destination, Work, done, laid_out, name_warnings, place
 from paramtool.commands.output.writers import SAFETENSORS
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.errors import PlanError, UsageError, listed, plural, some
 from paramtool.formats.folder.weight_names import Weights
+from paramtool.formats.hf_config import NAME
 from paramtool.formats.object_tree import is_flat
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry
@@ -47,8 +50,10 @@ class Exported(CheckpointReport):
     """{name in the output: name in the input}, where they differ."""
 
 
-Shapes = Mapping[str, tuple[int, ...] | None]
-"""Names that are wanted, with their shapes where these are known."""
+AS_SAVED = (
+    "the names are those that save_pretrained gives them, as in the input: from_pretrained turns them into the model's "
+    "own, other loaders do not"
+)
 MAX_EXPANDED_NBYTES = 1 << 30
 
 
@@ -78,38 +83,29 @@ def export(
     path: Path,
     output: Path,
     *,
-    names: Collection[str] | None = None,
+    names: Collection[str] | os.PathLike[str] | None = None,
     like: Path | None = None,
+    keys_from_config: Path | None = None,
     all_names: bool = False,
     options: ExportOptions | None = None,
-    given: Given = NOTHING_GIVEN,
     progress: Progress = silent,
     **more: Any,
 ) -> Exported:
     """Write a plain file or folder with exactly the names that one variant wants, each stored for itself.
 
-    The names are one of: `names`, whose shapes are checked too if it maps them to shapes or to arrays; those of the
-    checkpoint `like`, whose shapes must agree: of its section `like_only`, else of its one model section if it has
-    optimizer or EMA sections, else all; or `all_names` of the input.  `more` are fields of `ExportOptions` by name.
+    The names are one of: `names`, whose shapes are checked too if it maps them to shapes or to arrays, or the path of
+    a text file with one name a line; those of the checkpoint `like`, whose shapes must agree: of its section
+    `like_only`, else of its one model section if it has optimizer or EMA sections, else all; `keys_from_config`, those
+    of the model of a config.json, a file or a folder, with its ties (`""` takes the config beside the input; of an
+    input that lacks them, those that save_pretrained gives such a model); or `all_names` of the input.  `more` are
+    fields of `ExportOptions` by name.
 
     UsageError where a name is missing or a rule does not fit, PlanError where a tensor has no plain form or another
     shape; nothing is written then.
     """
     options = replace(options or ExportOptions(), **more)
-    if (names is not None) + (like is not None) + all_names != 1:
-        raise UsageError(
-            "say which names, one way: names (--names NAMES.txt), like (--like OTHER_CKPT), the model of a config "
-            "(--keys-from-config), or all_names (--all-names)"
-        )
-    if like is None and options.like_only is not None:
-        raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
-    other = (
-        None
-        if like is None
-        else formats.read(like, allow_class=options.allow_class, allow_unknown=options.allow_unknown)
-    )
+    wanted = _wanted(path, options, names=names, like=like, keys_from_config=keys_from_config, all_names=all_names)
     found = opened(path, options.weights, progress, options)
-    others = (*given.reads, *(file.path for file in (other.files if other else ())))
 
     def where() -> Destination:
         return place(
@@ -119,14 +115,11 @@ def export(
             options.max_shard_nbytes,
             force=options.force,
             word="export",
-            brings=given.brings,
-            others=others,
+            brings=wanted.brings,
+            others=wanted.reads,
         )
 
-    wanted, like_section, more_advice = _wanted(names, other, options.like_only)
-    report, work = _prepared(
-        path, found, where, options, wanted=wanted, like_section=like_section, more_advice=more_advice
-    )
+    report, work = _prepared(path, found, where, options, wanted=wanted)
     return done(report, work, options, progress)
 
 
@@ -144,7 +137,7 @@ def export_each(
     return each(
         path,
         output,
-        lambda at, found, where: _prepared(at, found, lambda: where, options, wanted=None),
+        lambda at, found, where: _prepared(at, found, lambda: where, options, wanted=_Request()),
         word="export",
         options=options,
         progress=progress,
@@ -157,22 +150,19 @@ def _prepared(
     choose: Callable[[], Destination],
     options: ExportOptions,
     *,
-    wanted: Shapes | None,
-    like_section: str | None = None,
-    more_advice: str = "",
+    wanted: _Request,
 ) -> tuple[Exported, Work]:
-    """The report of what will be written, and the work; `wanted` is None for all names."""
-    whole = found.checkpoint
-    rules = [rule if isinstance(rule, RenamingRule) else renaming.parse(rule) for rule in options.rename]
-    only = options.only
-    if only is None and wanted is not None and not options.prefix and not rules:
-        only = select.section_for(whole, wanted)
-    checkpoint = whole if only is None else select.section(whole, only)
-    old = renaming.renamed(checkpoint.entries, options.prefix, rules)
-    shapes = dict.fromkeys(old) if wanted is None else wanted
-    entries = _chosen(os.fspath(path), checkpoint, old, shapes, ties=options.ties, more=more_advice)
-    chosen = replace(checkpoint, entries=entries)
-    _check_shapes(os.fspath(path), chosen, shapes, options.max_bytes)
+    """The report of what will be written, and the work."""
+    where_from = os.fspath(path)
+    parts = [_part(found.checkpoint, options, one) for one in wanted.lists or (None,)]
+    part = next((one for one in parts if not one.missing), parts[0])
+    if part.missing:
+        raise _missing(where_from, part.missing, len(part.wanted.shapes), part.old, more=wanted.advice)
+    if not part.wanted.shapes:
+        raise PlanError(f"{where_from}: holds no tensor; there is nothing to write")
+    entries = part.entries
+    chosen = replace(part.checkpoint, entries=entries)
+    _check_shapes(where_from, chosen, part.wanted.shapes, options.max_bytes)
     plan = _plan(chosen)
     where = choose()
     if where.writer is SAFETENSORS:  # saying which tensors train takes a record, which is not plain
@@ -184,15 +174,16 @@ def _prepared(
         names=plan.order,
         nbytes=sum(out.nbytes for out in outputs),
         files=where.files(outputs),
-        section=only,
-        like_section=like_section,
-        renamed={new: old[new] for new in plan.order if old.get(new, new) != new},
-        left_out=(*_objects_left(checkpoint), *where.sidecars.left),
+        section=part.section,
+        like_section=wanted.section,
+        renamed={new: part.old[new] for new in plan.order if part.old.get(new, new) != new},
+        left_out=(*_objects_left(part.checkpoint), *where.sidecars.left),
         sidecars=tuple(where.sidecars.files),
         warnings=(
-            *_apart(entries, options.ties),
+            *_apart(entries, part.wanted.ties),
             *name_warnings(where),
             *unsafe_sidecars.warnings(where.sidecars.files, options.allow_class),
+            *([AS_SAVED] if part is not parts[0] else []),
         ),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
@@ -213,17 +204,68 @@ def _objects_left(checkpoint: Checkpoint) -> Iterator[str]:
 MANY = 5
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The names that were asked for."""
+
+    lists: Sequence[NamedShapes] = ()
+    """None for all names; of several, the first is taken of which the input has every name, else the first."""
+    reads: Sequence[str] = ()
+    """The files that say so: no output takes their place."""
+    brings: Mapping[str, str] = field(default_factory=dict)
+    """{file of an output folder: what is copied there}, in place of the input folder's own."""
+    section: str | None = None
+    """The section of another checkpoint that the names are of."""
+    advice: str = ""
+    """More of it where names are missing."""
+
+
 def _wanted(
-    names: Collection[str] | None, other: Checkpoint | None, like_only: str | None
-) -> tuple[Shapes | None, str | None, str]:
-    """The names that are wanted, None for all; the section of `other` that they are of; and advice where some lack."""
-    if other is None:
-        return (None if names is None else _shapes(names)), None, ""
-    section, shapes = _names_like(other, like_only)
+    path: Path,
+    options: ExportOptions,
+    *,
+    names: Collection[str] | os.PathLike[str] | None,
+    like: Path | None,
+    keys_from_config: Path | None,
+    all_names: bool,
+) -> _Request:
+    """The names that were asked for in one of the ways; UsageError for none of them and for several."""
+    if (names is not None) + (like is not None) + (keys_from_config is not None) + all_names != 1:
+        raise UsageError(
+            "say which names, one way: names (--names NAMES.txt), like (--like OTHER_CKPT), the model of a config "
+            "(keys_from_config, --keys-from-config), or all_names (--all-names)"
+        )
+    if like is None and options.like_only is not None:
+        raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
+    if options.ties and keys_from_config is not None:
+        raise UsageError("ties are those of the config's model where keys_from_config is given; leave out ties")
+    if keys_from_config is not None:
+        model = model_of(keys_from_config, path)
+        brings = {NAME: model.config} if keys_from_config else {}  # a folder gets the config that its names are of
+        return _Request([model.own, *([model.saved] if model.saved else [])], [model.config], brings)
+    if like is not None:
+        return _wanted_like(like, options)
+    if names is None:
+        return _Request()
+    if isinstance(names, os.PathLike):
+        file = os.fspath(names)
+        reads = [] if file == STANDARD_INPUT else [file]
+        return _Request([NamedShapes(_shapes(read_names(file)), options.ties)], reads)
+    return _Request([NamedShapes(_shapes(names), options.ties)])
+
+
+def _wanted_like(like: Path, options: ExportOptions) -> _Request:
+    """The names of another checkpoint."""
+    other = formats.read(like, allow_class=options.allow_class, allow_unknown=options.allow_unknown)
+    section, shapes = _names_like(other, options.like_only)
     if not shapes:
         raise UsageError(f"{other.files[0].path}: holds no tensor, so it names none to export; expected a checkpoint")
-    more = "; --like-only SECTION takes the names of one section" if other.sections and section is None else ""
-    return shapes, section, more
+    return _Request(
+        [NamedShapes(shapes, options.ties)],
+        [file.path for file in other.files],
+        section=section,
+        advice="; --like-only SECTION takes the names of one section" if other.sections and section is None else "",
+    )
 
 
 def _shapes(names: Collection[str]) -> Shapes:
@@ -234,27 +276,43 @@ def _shapes(names: Collection[str]) -> Shapes:
     return {name: None if shape is None else tuple(map(int, shape)) for name, shape in shapes.items()}
 
 
-def _chosen(
-    where: str,
-    checkpoint: Checkpoint,
-    old: Mapping[str, str],
-    names: Collection[str],
-    *,
-    ties: Mapping[str, str],
-    more: str,
-) -> dict[str, Entry]:
-    """{wanted name: its entry}; a name that is missing takes one that it is tied to.  UsageError for the others."""
-    partners: dict[str, str] = {}
-    for name in names:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """The part of a checkpoint that has the names of one list."""
+
+    wanted: NamedShapes
+    section: str | None
+    checkpoint: Checkpoint
+    """The section, or the whole."""
+    old: Mapping[str, str]
+    """{name after the rules: name in `checkpoint`}."""
+    entries: Mapping[str, Entry]
+    """{wanted name: its entry}; a name that is missing takes one that it is tied to."""
+    missing: list[str]
+
+
+def _part(whole: Checkpoint, options: ExportOptions, wanted: NamedShapes | None) -> _Part:
+    """Where the names that are wanted stand; None for all names."""
+    rules = [rule if isinstance(rule, RenamingRule) else renaming.parse(rule) for rule in options.rename]
+    section = options.only
+    if section is None and wanted is not None and not options.prefix and not rules:
+        section = select.section_for(whole, wanted.shapes)
+    checkpoint = whole if section is None else select.section(whole, section)
+    old = renaming.renamed(checkpoint.entries, options.prefix, rules)
+    wanted = wanted or NamedShapes(dict.fromkeys(old), options.ties)
+    ties, partners = wanted.ties, dict[str, str]()
+    for name in wanted.shapes:
         if name in old:
             partners.setdefault(ties.get(name, name), name)
-    sources = {name: name if name in old else partners.get(ties.get(name, name)) for name in names}
-    missing = [name for name, source in sources.items() if source is None]
-    if missing:
-        raise _missing(where, missing, len(names), old, more=more)
-    if not names:
-        raise PlanError(f"{where}: holds no tensor; there is nothing to write")
-    return {name: checkpoint.entries[old[source]] for name, source in sources.items() if source is not None}
+    sources = {name: name if name in old else partners.get(ties.get(name, name)) for name in wanted.shapes}
+    return _Part(
+        wanted=wanted,
+        section=section,
+        checkpoint=checkpoint,
+        old=old,
+        entries={name: checkpoint.entries[old[source]] for name, source in sources.items() if source is not None},
+        missing=[name for name, source in sources.items() if source is None],
+    )
 
 
 def _apart(entries: Mapping[str, Entry], ties: Mapping[str, str]) -> Iterator[str]:

@@ -47,7 +47,7 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Compared:
     """What of two checkpoints is compared."""
 
     only: str | None = None
@@ -87,7 +87,7 @@ def verify(
     allowed = Allowed(allow_class, allow_unknown)
     found = opened(output, _same_choice(output, weights), progress, allowed)
     expected = opened(against, weights, progress, allowed)
-    asked = _Asked(only, subset, tensors_only)
+    asked = _Compared(only, subset, tensors_only)
     result = _compared(found.checkpoint, expected.checkpoint, output, against, asked=asked, progress=progress)
     return _with_files(result, {"": [found]}, {"": [expected]}, asked, progress=progress)
 
@@ -107,7 +107,7 @@ def verify_each(
     """The same of two folders, with every set of weights of the folder and of those inside, each by its own name."""
     allowed = Allowed(allow_class, allow_unknown)
     found, expected = (opened_each(path, progress, allowed) for path in (output, against))
-    asked = _Asked(None, subset, tensors_only)
+    asked = _Compared(None, subset, tensors_only)
     mine, theirs = _by_name(found), _by_name(expected)
     result = Verified(os.fspath(output), os.fspath(against), 0, ())
     for (place, name), other in theirs.items():
@@ -143,7 +143,7 @@ def _by_name(found: Sets) -> dict[tuple[str, str], Weights]:
     return {(place, one.name.file): one for place, sets in found.items() for one in with_names(sets)}
 
 
-def _with_files(result: Verified, found: Sets, expected: Sets, asked: _Asked, *, progress: Progress) -> Verified:
+def _with_files(result: Verified, found: Sets, expected: Sets, asked: _Compared, *, progress: Progress) -> Verified:
     """A result with what the files beside the weights say, where two folders are compared as a whole."""
     if not (asked.all and is_folder(result.output) and is_folder(result.against)):
         return result
@@ -159,7 +159,7 @@ def _with_files(result: Verified, found: Sets, expected: Sets, asked: _Asked, *,
 
 
 def _compared(
-    found: Checkpoint, expected: Checkpoint, output: Path, against: Path, *, asked: _Asked, progress: Progress
+    found: Checkpoint, expected: Checkpoint, output: Path, against: Path, *, asked: _Compared, progress: Progress
 ) -> Verified:
     """Two checkpoints, without what is beside them."""
     if asked.only is not None:
@@ -208,7 +208,7 @@ def _untied_from(made: Collection[str], expected: Checkpoint) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Converted:
+class _ConvertedNames:
     """What a conversion that the output's record names did to names."""
 
     found: Checkpoint
@@ -220,13 +220,13 @@ class _Converted:
     notes: tuple[str, ...] = ()
 
 
-def _converted(found: Checkpoint, expected: Checkpoint) -> _Converted:
+def _converted(found: Checkpoint, expected: Checkpoint) -> _ConvertedNames:
     """What of two checkpoints can be compared where networks were converted; what cannot is a note."""
     modules = [module for module in found.modules if module not in expected.modules]
     more = [name for name in found.entries if name not in expected.entries]
     made = {name for name in more if any(_is_of(name, module) for module in modules)}
     if not made:
-        return _Converted(found, expected)
+        return _ConvertedNames(found, expected)
     held = alias_sets(found)
     there = {held[name] for name in made if name in held}
     windows = frozenset(name for name, alias_set in held.items() if alias_set in there and name in expected.entries)
@@ -238,7 +238,7 @@ def _converted(found: Checkpoint, expected: Checkpoint) -> _Converted:
     gone = {name for name in lacking if name in old or any(_is_of(name, module) for module in modules)}
     places = ", ".join(sorted({f"{module.at or 'the top'} ({module.layout})" for module in modules}))
     counts = f"{plural(len(made), 'tensor')} of the output" + (f" and {len(gone)} of the source" if gone else "")
-    return _Converted(
+    return _ConvertedNames(
         _lacking(found, made), _lacking(expected, gone), windows, (f"converted: {places}: {counts}; not compared",)
     )
 

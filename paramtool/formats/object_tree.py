@@ -77,6 +77,17 @@ def left_out(objects: Node) -> Iterator[str]:
             yield f"NumPy array {node.dtype} {list(node.shape)} inside the pickle: {len(node.data)} bytes"
 
 
+def left_out_before(node: Opaque) -> str:
+    """What a node of LEFT_OUT stands for, for people: what no output of such a tree can hold."""
+    what = dict(node.parts).get("what")
+    return f"not in what was read: {str(what.value) if isinstance(what, Leaf) else 'an object'}"
+
+
+def all_left_out_before(objects: Node) -> Iterator[str]:
+    """The texts of all such nodes of a tree."""
+    return (left_out_before(node) for node in walk(objects) if isinstance(node, Opaque) and node.path == LEFT_OUT)
+
+
 class _Run:
     """The names in file order, taken one by one."""
 

@@ -94,7 +94,7 @@ class Hints:
     """The length of a vector beside it that holds all biases, where there is one."""
 
 
-class _Variant(NamedTuple):
+class _BiasForm(NamedTuple):
     """A way in which biases stand in a vector."""
 
     options: str
@@ -105,22 +105,22 @@ class _Variant(NamedTuple):
     reason: str
 
 
-BOTH = _Variant("", 2, True, 0.0, "")
+BOTH = _BiasForm("", 2, True, 0.0, "")
 VARIANTS = (
     BOTH,
-    _Variant("", 2, False, -2.5, "no biases, with unused room for both, as cuDNN leaves it under PyTorch"),
-    _Variant("tail=no", 0, False, -1.5, "no biases and no room for them"),
-    _Variant("bias_mode=input", 1, True, -3.0, "one bias, as in cuDNN's modes of a single one"),
+    _BiasForm("", 2, False, -2.5, "no biases, with unused room for both, as cuDNN leaves it under PyTorch"),
+    _BiasForm("tail=no", 0, False, -1.5, "no biases and no room for them"),
+    _BiasForm("bias_mode=input", 1, True, -3.0, "one bias, as in cuDNN's modes of a single one"),
 )
 """Of cuDNN's buffer; other layouts always have both biases."""
-ALONE = (_Variant("", 0, True, 0.0, "the biases are in the vector beside it"),)
+ALONE = (_BiasForm("", 0, True, 0.0, "the biases are in the vector beside it"),)
 
 
 class Reading(NamedTuple):
     """A spec whose vector has just the length that is asked for."""
 
     spec: Spec
-    variant: _Variant
+    variant: _BiasForm
 
 
 def readings(length: int, hints: Hints) -> Iterator[Reading]:
@@ -140,7 +140,7 @@ def readings(length: int, hints: Hints) -> Iterator[Reading]:
 
 
 def _stacks(
-    length: int, kind: str, hidden: int, directions: int, *, projection: int, variant: _Variant
+    length: int, kind: str, hidden: int, directions: int, *, projection: int, variant: _BiasForm
 ) -> Iterator[Reading]:  # fmt: skip
     """The readings of one width, by layers: each layer more leaves less for the input."""
     rows = len(GATES[kind]) * hidden

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from math import prod
 from typing import Any
 
-from paramtool.errors import LayoutError, ParamtoolError, UnknownSizesError, UsageError
+from paramtool.errors import LayoutError, UnknownSizesError, UsageError
 from paramtool.layouts import names, pattern
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, TensorRule, refusals, stored
 from paramtool.layouts.lengths import arithmetic, flat_lengths
@@ -124,7 +124,7 @@ def network_if_any(layout: Layout, at: str, shapes: Shapes) -> Network | None:
     """The network that a module is in a layout of which nothing else is said; None where it is none."""
     try:
         return network(layout, {}, at, shapes, facts={})
-    except ParamtoolError:
+    except LayoutError:
         return None
 
 

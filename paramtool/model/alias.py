@@ -209,7 +209,7 @@ _PART = Entry(NoData(DTYPES["uint8"], ()))
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _SpanIndex:
     """Where names stand whose windows could meet."""
 
     members: Mapping[str, Alias]
@@ -225,7 +225,7 @@ def _places(
     keep: str,
     *,
     split_content: bool,
-) -> _Places:
+) -> _SpanIndex:
     """The places of windows in file order that could meet; see `build`."""
     order: dict[str, int] = {}
     by_storage: dict[tuple[StorageId, str], Windows] = {}
@@ -249,7 +249,7 @@ def _places(
         if owner not in order:
             spans[owner] = view
         members.update((m.name, m) for m in _remember(placed, owner, entries))
-    return _Places(members, spans, tuple(fused))
+    return _SpanIndex(members, spans, tuple(fused))
 
 
 def _pending(checkpoint: Checkpoint, keep: str) -> dict[str, str]:

@@ -95,7 +95,10 @@ Node = Leaf | TensorRef | Array | Again | Sequence | Mapping | Opaque
 
 EMPTY = Mapping("dict", ())
 LEFT_OUT = "paramtool.left_out"
-"""The class of an object that a record had no room for."""
+"""The class of an object that is not there: a record had no room for it, or it is outside of the section.
+
+Its one part, "what", says what it was.
+"""
 
 
 def complex_number(value: complex) -> Opaque:
@@ -212,7 +215,9 @@ def rebased(node: Node, prefix: str) -> Node:
     if isinstance(node, Again):
         inside = f"{node.path}.".startswith(prefix)
         if not inside:
-            return Opaque(LEFT_OUT, (("what", Leaf(f"the object {node.path!r}")),))
+            return Opaque(
+                LEFT_OUT, (("what", Leaf(f"a reference to {node.path or 'the top'!r}, outside of the section")),)
+            )
         return Again(f"{node.path}.".removeprefix(prefix).removesuffix("."))
     return map_children(node, lambda child: rebased(child, prefix))
 

@@ -72,12 +72,6 @@ def _cut(prefix: str) -> Callable[[Module], Module | None]:
     return cut
 
 
-def for_names(checkpoint: Checkpoint, wanted: Collection[str], name: str | None = None) -> Checkpoint:
-    """The part of a checkpoint whose names a model wants: the section `name`, or what `section_for` finds."""
-    chosen = section_for(checkpoint, wanted) if name is None else name
-    return checkpoint if chosen is None else section(checkpoint, chosen)
-
-
 def section_for(checkpoint: Checkpoint, wanted: Collection[str]) -> str | None:
     """The section that holds the most of `wanted`, or None where the whole does.
 

@@ -19,7 +19,7 @@ from paramtool.commands import dedup_many
 from paramtool.engine.compare import equal
 from paramtool.engine.write import hardlinks
 from paramtool.errors import FormatError, OutputError, UsageError
-from paramtool.formats.safetensors import index as _index
+from paramtool.formats.safetensors import index as index_module
 from tests.cli.test_documents import DOCS, validate
 from tests.hostile.command import quick
 
@@ -168,7 +168,7 @@ def test_a_record_that_is_too_large_stands_beside_the_index(
     two: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """huggingface_hub refuses a large index; the index then names the file that has the record."""
-    monkeypatch.setattr(_index, "MAX_INDEX_NBYTES", 100)
+    monkeypatch.setattr(index_module, "MAX_INDEX_NBYTES", 100)
     dedup_many.dedup_family(two, tmp_path / "out")
     base = tmp_path / "out" / "base"
     schema = Draft202012Validator(json.loads((DOCS / "schema" / "alias-record-1.json").read_text()))

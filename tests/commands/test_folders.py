@@ -20,7 +20,6 @@ from paramtool.commands import export as export_command
 from paramtool.commands import relayout as relayout_command
 from paramtool.commands import verify as verify_command
 from paramtool.commands.asked import ask
-from paramtool.commands.output import options as options_command
 from paramtool.commands.output.sidecars import NOT_CHOSEN, Sidecars, check_names, sidecars_of
 from paramtool.errors import FormatError, OutputError, PlanError, UsageError
 from tests.hostile.command import contents, quick
@@ -360,19 +359,6 @@ def test_equal_names_stand_again_unless_asked(folder: Path, tmp_path: Path) -> N
     once = dedup_command.dedup(folder, tmp_path / "once", share_renamed=True)
     assert once.repeated_nbytes == 0 and list(load_file(tmp_path / "once" / "model.safetensors")) == ["a", "c"]
     assert verify_command.verify(once.output, plain.output).differences == ()
-
-
-def test_another_config_takes_the_place_of_the_folders_own(folder: Path, tmp_path: Path) -> None:
-    """Names that are those of another config come with that config."""
-    (tmp_path / "other.json").write_text('{"model_type": "gpt2", "tie_word_embeddings": false}')
-    export_command.export(
-        folder,
-        tmp_path / "out",
-        all_names=True,
-        given=options_command.Given(brings={"config.json": str(tmp_path / "other.json")}),
-    )
-    assert (tmp_path / "out" / "config.json").read_text() == (tmp_path / "other.json").read_text()
-    assert (tmp_path / "out" / "tokenizer.json").exists()
 
 
 def test_a_link_is_never_replaced(folder: Path, tmp_path: Path) -> None:

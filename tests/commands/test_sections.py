@@ -11,7 +11,7 @@ import paramtool
 from paramtool.errors import UsageError
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import Mapping, TensorRef, walk
-from paramtool.passes.select import for_names, section
+from paramtool.passes.select import section, section_for
 
 
 @pytest.fixture
@@ -54,12 +54,25 @@ def test_an_unknown_section_is_an_error_that_lists_them(trained: Checkpoint) -> 
 
 def test_the_section_with_most_of_the_names_is_taken(trained: Checkpoint) -> None:
     """A model that wants w and b is served from `model`, without being told."""
-    assert list(for_names(trained, ["w", "b"]).entries) == ["w", "b"]
-    assert for_names(trained, ["model.w", "ema.w"]) is trained
+    assert section_for(trained, ["w", "b"]) == "model"
+    assert section_for(trained, ["model.w", "ema.w"]) is None
 
 
 def test_a_draw_is_an_error(trained: Checkpoint) -> None:
     """Where two sections hold what is wanted, the choice is the user's."""
     with pytest.raises(UsageError, match="'model', 'ema'"):
-        for_names(trained, ["w"])
-    assert list(for_names(trained, ["w"], "ema").entries) == ["w"]
+        section_for(trained, ["w"])
+
+
+@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+def test_what_a_section_refers_to_outside_is_told(tmp_path: Path, suffix: str) -> None:
+    """An object around the section is not in the output, and the report says so."""
+    model: dict[str, object] = {"w": torch.ones(2)}
+    saved: dict[str, object] = {"model": model, "epoch": 1}
+    model["around"] = saved
+    torch.save(saved, tmp_path / "m.pt")
+    found = paramtool.dedup(tmp_path / "m.pt", tmp_path / f"out.{suffix}", only="model")
+    assert any("a reference to 'the top'" in text for text in found.left_out)
+    again = paramtool.dedup(tmp_path / f"out.{suffix}", tmp_path / "again.safetensors")
+    assert any("a reference to" in text for text in again.left_out) == (suffix == "safetensors")
+    assert not any("does not hold" in text for text in (*found.warnings, *again.warnings))

@@ -21,7 +21,7 @@ from paramtool.commands.guess import Guessed, guess
 from paramtool.engine.read import source
 from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError, LayoutError, UsageError
-from paramtool.guessing import values as plausible
+from paramtool.guessing import values as guessing_values
 from paramtool.guessing.candidates import MAX_HIDDEN, MAX_LAYERS, SURE, Hints, Width, flat, readings, spec_of
 from paramtool.guessing.cells import as_toml
 from paramtool.guessing.names import by_names
@@ -365,7 +365,7 @@ def test_a_type_without_a_rounding_is_not_surveyed() -> None:
     """The two tables of floats are one: each type that is looked for can be looked at."""
     from paramtool.commands.guess import FLOATS
 
-    assert set(FLOATS) == set(plausible.FLOATS) <= set(DTYPES)
+    assert set(FLOATS) == set(guessing_values.FLOATS) <= set(DTYPES)
 
 
 def test_no_candidates_to_judge() -> None:
@@ -375,7 +375,7 @@ def test_no_candidates_to_judge() -> None:
 
 def test_a_region_of_one_value() -> None:
     """A constant has no spread, and describing it costs nothing of what is infinite."""
-    constant = plausible.Survey([0, 5, 10], [0, 5, 10], [0, 5, 10], [0, 0, 0], 1.0, 1e-4, True)
+    constant = guessing_values.Survey([0, 5, 10], [0, 5, 10], [0, 5, 10], [0, 0, 0], 1.0, 1e-4, True)
     sketch = Sketch(2, (CandidateRegion("x", 0, 5, "W"), CandidateRegion("x", 5, 10, "bias")))
     assert judge([sketch, sketch], {"x": constant}) == [(0, ()), (0, ())]
 

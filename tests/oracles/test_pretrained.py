@@ -23,6 +23,7 @@ from paramtool.commands import dedup_many
 from paramtool.commands import export as export_command
 from paramtool.commands import verify as verify_command
 from paramtool.commands.output.sidecars import MAX_NAMED
+from paramtool.errors import OutputError, UsageError
 from tests.hostile.command import quick
 from tests.laws.sharing import raw
 
@@ -310,6 +311,7 @@ def test_the_names_that_save_pretrained_dropped(name: str, tmp_path: Path) -> No
     assert untied.get_output_embeddings().weight is not untied.get_input_embeddings().weight
     exported = quick("export", "out", "--keys-from-config", "untied", "-o", "plain", cwd=tmp_path)
     assert exported.code == 0, exported.err
+    assert (tmp_path / "plain/config.json").read_text() == (tmp_path / "untied/config.json").read_text()
     for folder, missing in (("out", None), ("plain", set())):
         model, told = kind.from_pretrained(tmp_path / folder, output_loading_info=True)
         assert missing is None or set(told["missing_keys"]) == missing
@@ -401,3 +403,23 @@ def test_names_that_no_config_ties_are_stored_twice(tmp_path: Path) -> None:
     assert ran.code == 0 and "stored again" in ran.out and "--share-renamed" in ran.out, ran
     stored = {name for path in (tmp_path / "out").glob("*.safetensors") for name in load_file(path)}
     assert {HEAD, "model.embed_tokens.weight"} <= stored
+
+
+def test_the_config_in_python(tmp_path: Path) -> None:
+    """`ties_from_config` and `keys_from_config` are the flags of these names; `names` takes a path, too."""
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2, **SPECIAL)).eval()
+    model.save_pretrained(tmp_path / "in")
+    for k, config in enumerate(("", tmp_path / "in", tmp_path / "in/config.json")):
+        found = paramtool.dedup(tmp_path / "in", tmp_path / f"out{k}", ties_from_config=config)
+        assert HEAD in found.plan.order
+        exported = paramtool.export(tmp_path / f"out{k}", tmp_path / f"plain{k}", keys_from_config=config)
+        assert set(exported.names) == set(model.state_dict())
+    with pytest.raises(UsageError, match="both say which names"):
+        paramtool.dedup(tmp_path / "in", tmp_path / "x", ties_from_config="", ties={HEAD: HEAD})
+    with pytest.raises(UsageError, match="leave out ties"):
+        paramtool.export(tmp_path / "in", tmp_path / "x", keys_from_config="", ties={HEAD: HEAD})
+    (tmp_path / "names.txt").write_text(f"{HEAD}\n")
+    paramtool.export(tmp_path / "out0", tmp_path / "head.safetensors", names=tmp_path / "names.txt")
+    assert list(load_file(tmp_path / "head.safetensors")) == [HEAD]
+    with pytest.raises(OutputError, match=r"names\.txt"):
+        paramtool.export(tmp_path / "out0", tmp_path / "names.txt", names=tmp_path / "names.txt", force=True)

@@ -17,7 +17,7 @@ from torch import nn
 from paramtool import layouts
 from paramtool.commands import relayout as relayout_command
 from paramtool.errors import FormatError
-from paramtool.layouts import evidence as verified
+from paramtool.layouts import evidence as evidence_module
 from paramtool.layouts.evidence import MAKE_ONE, NOT_ON_A_GPU, Record, evidence, on_gpu, speaking, table_digest
 from paramtool.layouts.layout import Layout, Option
 from paramtool.layouts.spec import Spec
@@ -73,13 +73,13 @@ def document(machine: dict[str, str] = GPU, quick: bool = False, **more: Any) ->
     parts = {name: whole() for name in parts} | more
     if parts.get("ran") is not None:
         parts["ran"].more.setdefault(
-            "errors", {"float32": dict(zip(verified.ERRORS, (1e-4, 1e-6, 1e-6, 0.1), strict=True))}
+            "errors", {"float32": dict(zip(evidence_module.ERRORS, (1e-4, 1e-6, 1e-6, 0.1), strict=True))}
         )
     return record.document(CUDNN, machine, quick, **parts)
 
 
 def parsed(found: object) -> Record:
-    return verified.parse("r.json", json.dumps(found))
+    return evidence_module.parse("r.json", json.dumps(found))
 
 
 @pytest.fixture
@@ -87,15 +87,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     """Puts a record among those that come with paramtool, where no other one is."""
     there = tmp_path / "records"
     there.mkdir()
-    monkeypatch.setattr(verified, "FOLDER", str(there))
+    monkeypatch.setattr(evidence_module, "FOLDER", str(there))
 
     def put(found: object, name: str = "r.json") -> None:
         (there / name).write_text(json.dumps(found))
-        verified._read.cache_clear()
+        evidence_module._read.cache_clear()
 
-    verified._read.cache_clear()
+    evidence_module._read.cache_clear()
     yield put
-    verified._read.cache_clear()
+    evidence_module._read.cache_clear()
 
 
 # --- verdicts --------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def test_a_document() -> None:
 def test_no_record(text: str | bytes) -> None:
     """The file is named, whatever stands in it."""
     with pytest.raises(FormatError, match=r"^r\.json: is no record of a layout: "):
-        verified.parse("r.json", text)
+        evidence_module.parse("r.json", text)
 
 
 @pytest.mark.parametrize("schema", ["paramtool.layout-record/2", "paramtool.relayout/1", None, 1])
@@ -311,7 +311,7 @@ def stale(records: Iterable[Record]) -> list[str]:
 
 def test_a_changed_table_needs_a_new_record() -> None:
     """Each record that comes with paramtool speaks for the table as it is, and there is one."""
-    found = stale(verified.records())
+    found = stale(evidence_module.records())
     assert not found, "\n".join(found)
 
 
@@ -330,7 +330,7 @@ def test_a_stale_record_is_seen() -> None:
 
 def test_records_that_come_along_prove_something() -> None:
     """Whatever stands among them agrees, and is of a layout that may have one."""
-    for one in verified.records():
+    for one in evidence_module.records():
         assert one.agrees and layouts.find(one.layout).gpu, one.name
 
 
@@ -344,7 +344,7 @@ def test_stale_records_are_silent(folder: Callable[..., None]) -> None:
     folder(document(ran=part(different())), "c.json")
     folder({**document(), "layout": "miopen"}, "d.json")
     folder({"not": "read"}, "e.txt")
-    assert [one.name for one in verified.records()] == ["a.json", "b.json", "c.json", "d.json"]
+    assert [one.name for one in evidence_module.records()] == ["a.json", "b.json", "c.json", "d.json"]
     assert list(speaking(CUDNN)) == [] and on_gpu(CUDNN) == NOT_ON_A_GPU
 
 
@@ -355,9 +355,9 @@ def test_a_broken_record_stops_nothing(folder: Callable[..., None], tmp_path: Pa
     folder(document(), "good.json")
     (tmp_path / "records" / "folder.json").mkdir()
     (tmp_path / "records" / "link.json").symlink_to("nowhere")
-    verified._read.cache_clear()
+    evidence_module._read.cache_clear()
     assert on_gpu(CUDNN) == ON_GPU
-    (said,) = verified.broken()
+    (said,) = evidence_module.broken()
     assert (
         said == f"{tmp_path / 'records' / 'broken.json'}: is no record of a layout: layout is missing; it is left out"
     )
@@ -393,9 +393,9 @@ def test_errors_over_the_tolerance() -> None:
 def test_no_records(folder: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With an empty folder, or none, nothing is claimed."""
     assert evidence(CUDNN) == (*CUDNN.proof, NOT_ON_A_GPU)
-    monkeypatch.setattr(verified, "FOLDER", str(tmp_path / "none"))
-    verified._read.cache_clear()
-    assert verified.records() == () and evidence(CUDNN) == (*CUDNN.proof, NOT_ON_A_GPU)
+    monkeypatch.setattr(evidence_module, "FOLDER", str(tmp_path / "none"))
+    evidence_module._read.cache_clear()
+    assert evidence_module.records() == () and evidence(CUDNN) == (*CUDNN.proof, NOT_ON_A_GPU)
 
 
 def test_a_library_that_was_asked_is_no_gpu(folder: Callable[..., None]) -> None:
@@ -409,7 +409,7 @@ def test_a_gpu_and_libraries(folder: Callable[..., None]) -> None:
     folder(document(), "a.json")
     folder(document({**GPU, "device": "another"}), "b.json")
     for version in ("9.28.0", "9.2.1", "8.9.7", "9.2.1"):
-        folder(document({"cudnn": version}), f"{version}-{len(verified.records())}.json")
+        folder(document({"cudnn": version}), f"{version}-{len(evidence_module.records())}.json")
     assert evidence(CUDNN)[len(CUDNN.proof) :] == (
         "asked: cuDNN 8.9.7 to 9.28.0 (3 versions), without a GPU", f"{ON_GPU}; verified on cuDNN 9.19.0, another"
     )  # fmt: skip

@@ -28,7 +28,7 @@ from paramtool.proof.cudnn import grid
 from paramtool.proof.cudnn.answers import Unsupported
 from paramtool.proof.cudnn.grid import Case
 from paramtool.proof.cudnn.record import QuestionVerdicts
-from paramtool.proof.gpu import device as _gpu
+from paramtool.proof.gpu import device as gpu_device
 from paramtool.proof.gpu import running
 from paramtool.proof.gpu import verify as verifying
 from paramtool.proof.gpu.flattened import Device, buffer, network, windows
@@ -375,14 +375,14 @@ def maps(*paths: str) -> str:
 ])  # fmt: skip
 def test_the_library_that_torch_loaded(paths: list[str], wanted: str) -> None:
     """libcudnn itself and none of its parts; else who contains it."""
-    assert _gpu.libcudnn(maps(*paths)) == wanted
+    assert gpu_device.libcudnn(maps(*paths)) == wanted
 
 
 @pytest.mark.parametrize("paths", [[], ["/opt/lib/libcudnn_ops.so.9"], ["/opt/lib/libtorch_cuda_linalg.so"]])
 def test_no_library_that_torch_loaded(paths: list[str]) -> None:
     """Is said."""
     with pytest.raises(UsageError, match="torch has loaded no libcudnn that can be found"):
-        _gpu.libcudnn(maps(*paths))
+        gpu_device.libcudnn(maps(*paths))
 
 
 @pytest.mark.parametrize("cuda, available, says", [
@@ -410,7 +410,7 @@ def test_without_tf32() -> None:
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
     assert any(before)
-    with pytest.raises(KeyError), _gpu.without_tf32():
+    with pytest.raises(KeyError), gpu_device.without_tf32():
         inside = matmul.allow_tf32, cudnn.allow_tf32
         raise KeyError
     assert inside == (False, False) and (matmul.allow_tf32, cudnn.allow_tf32) == before
@@ -430,9 +430,9 @@ def imitated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     specs = [LSTM, Spec("gru", 3, 5, reset="after")]
     monkeypatch.setattr(grid, "specs", lambda quick: iter(specs))
     monkeypatch.setattr(grid, "DTYPES", ("float32", "float64"))
-    monkeypatch.setattr(_gpu, "require_gpu", lambda: None)
-    monkeypatch.setattr(_gpu, "asked_library", asked)
-    monkeypatch.setattr(_gpu, "machine", lambda: {"device": "a CPU", "cudnn": "9.19.0"})
+    monkeypatch.setattr(gpu_device, "require_gpu", lambda: None)
+    monkeypatch.setattr(gpu_device, "asked_library", asked)
+    monkeypatch.setattr(gpu_device, "machine", lambda: {"device": "a CPU", "cudnn": "9.19.0"})
     monkeypatch.setattr(verifying, "Device", lambda: cpu())
     yield fake
     assert fake.alive == {}
@@ -496,7 +496,7 @@ def test_no_cudnn_to_ask(error: Exception, imitated: Fake, monkeypatch: pytest.M
         raise error
         yield
 
-    monkeypatch.setattr(_gpu, "asked_library", asked)
+    monkeypatch.setattr(gpu_device, "asked_library", asked)
     made = paramtool.proof.verify_layout("cudnn")
     assert made["findings_count"] == 1 and made["findings"][0]["found"] == str(error)
     assert made["asked"]["networks"] == {} and made["ran"]["counts"]["agrees"] == 8

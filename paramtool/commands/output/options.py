@@ -6,10 +6,9 @@ WriteOptions        what all of them take
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from paramtool.commands.progress import Path
 from paramtool.errors import UsageError
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.model import inflating
@@ -59,18 +58,3 @@ class ObjectOptions(WriteOptions):
     """Write the objects of a torch file as dicts, lists, numbers and strings."""
     strict: bool = False
     """Refuse to leave out objects that the output cannot hold."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """What a caller has read to choose its options, such as a config.json."""
-
-    reads: Sequence[Path] = ()
-    """These files: no output takes their place."""
-    brings: Mapping[str, str] = field(default_factory=dict)
-    """{file of an output folder: what is copied there}, in place of the input folder's own."""
-    saved_ties: Mapping[str, str] = field(default_factory=dict)
-    """The ties under the names that save_pretrained writes, where these are others and the file has more of them."""
-
-
-NOTHING_GIVEN = Given()

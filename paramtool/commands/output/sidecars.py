@@ -127,7 +127,7 @@ def sidecars_of(
     """
     settled = ((more, MORE), (others, NOT_CHOSEN), (twins, TWIN))
     known = {os.path.abspath(path): why for paths, why in settled for path in paths}
-    found = _Found(folder, list(read), output, known)
+    found = _FolderFiles(folder, list(read), output, known)
     waiting = [""]
     while waiting:
         place = waiting.pop()
@@ -155,7 +155,7 @@ def of_place(folder: str, place: str, sets: Sets, output: str) -> Sidecars:
     )
 
 
-class _Found:
+class _FolderFiles:
     """What is found in a folder, one item after the other."""
 
     def __init__(self, folder: str, read: list[str], output: str, known: Mapping[str, str]) -> None:

@@ -84,7 +84,7 @@ def _fit_safetensors(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fi
     if lost and keeping.strict:
         head = f"{plan.source}: no room in safetensors for what follows:"
         raise PlanError(listed(head, lost), hint="-o NAME.pt holds them; without --strict they are left out and named")
-    return Fitted(plan, lost, lost=lost)
+    return Fitted(plan, (*lost, *safetensors.objects_left_out_before(plan)), lost=lost)
 
 
 def _fit_torch(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:

@@ -201,7 +201,7 @@ class _Description:
         nbytes = held.get_space().get_simple_extent_npoints() * held.get_type().get_size()
         if nbytes > self.max_attribute_nbytes:
             raise ValueError(f"attribute {name!r} has {nbytes:,} bytes; expected at most {self.max_attribute_nbytes:,}")
-        value = h5py.AttributeManager(_Held(opened))[name]
+        value = h5py.AttributeManager(_GroupAttributes(opened))[name]
         row = value.ravel().tolist() if hasattr(value, "ravel") and not isinstance(value, bytes) else [value]
         if not all(isinstance(item, (str, bytes)) for item in row):
             return None
@@ -280,7 +280,7 @@ class _Description:
         return {}
 
 
-class _Held:
+class _GroupAttributes:
     """As much of a group as h5py's attributes ask for."""
 
     def __init__(self, opened: Any) -> None:

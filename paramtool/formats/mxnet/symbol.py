@@ -98,7 +98,7 @@ def _nodes(place: str) -> list[Any]:
     return nodes
 
 
-class _Network(NamedTuple):
+class _SymbolNetwork(NamedTuple):
     """What the attributes of an RNN node say."""
 
     kind: str
@@ -119,7 +119,7 @@ MODES = {"lstm": ("lstm", 4, "i", ""), "gru": ("gru", 3, "r", "reset=after"),
 """{mode: (kind, gates, the first gate, a word of the spec)}; the GRU resets after the product, as cuDNN's does."""
 
 
-def _network(node: Mapping[str, Any]) -> _Network:
+def _network(node: Mapping[str, Any]) -> _SymbolNetwork:
     """The attributes of an RNN node; ValueError where they say no network."""
     attrs: dict[str, str] = {}
     for key in ("param", "attr", "attrs"):
@@ -133,7 +133,7 @@ def _network(node: Mapping[str, Any]) -> _Network:
     projection = 0 if attrs.get("projection_size", "None") == "None" else _whole(attrs, "projection_size")
     directions = 2 if attrs.get("bidirectional", "").lower() in ("true", "1") else 1
     words = tuple(filter(None, (word, _clip(attrs))))
-    return _Network(kind, first, gates * hidden, hidden, layers, directions, projection, words)
+    return _SymbolNetwork(kind, first, gates * hidden, hidden, layers, directions, projection, words)
 
 
 def _whole(attrs: Mapping[str, str], name: str) -> int:
@@ -238,7 +238,7 @@ def _flat(variable: str, prefix: str, views: Mapping[str, View], gate: str) -> _
     return _SymbolPlace("mxnet.gates", base, found) if f"l0_i2h_{gate}_weight" in found else None
 
 
-def _input(network: _Network, place: _SymbolPlace, views: Mapping[str, View]) -> int:
+def _input(network: _SymbolNetwork, place: _SymbolPlace, views: Mapping[str, View]) -> int:
     """The width of the input, by the sizes of the first tensor; ValueError where these do not fit the network."""
     name, view = next((n, views[n]) for n in place.tensors.values())
     if place.layout in FLAT.values():

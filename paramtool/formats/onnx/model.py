@@ -56,7 +56,7 @@ def read(path: str) -> Checkpoint:
             raise FormatError(f"{path}: has no graph; it is cut short, or no ONNX model")
         if reader.number(model, "ir_version") >= 3 and "opset_import" not in model:
             raise FormatError(f"{path}: has no opset_import, which stands behind the graph; the file is cut short")
-        walk = _Walk(reader, Tensors(reader, source))
+        walk = _GraphWalk(reader, Tensors(reader, source))
         walk.model(model)
         metadata = _metadata(walk, model.get("metadata_props", ()))
         storages, entries = _windows(walk)
@@ -75,7 +75,7 @@ def read(path: str) -> Checkpoint:
 
 
 @dataclass
-class _Walk:
+class _GraphWalk:
     """Goes through a model's graphs and gathers what stands in them."""
 
     reader: Reader
@@ -260,7 +260,7 @@ class _Walk:
             raise Defects(self.reader.where, self.defects, more=self.more)
 
 
-def _metadata(walk: _Walk, spans: Sequence[Span]) -> dict[str, str]:
+def _metadata(walk: _GraphWalk, spans: Sequence[Span]) -> dict[str, str]:
     """The model's own texts."""
     found: dict[str, str] = {}
     for span in spans:
@@ -272,7 +272,7 @@ def _metadata(walk: _Walk, spans: Sequence[Span]) -> dict[str, str]:
     return found
 
 
-class _Storages:
+class _OnnxStorages:
     """Storages as tensors ask for them.  Ranges that overlap, as those of a file beside the model may, are one."""
 
     def __init__(self, parts: Sequence[Stored]) -> None:
@@ -307,9 +307,9 @@ def _blocks(ranges: Sequence[ByteRange]) -> dict[ByteRange, ByteRange]:
     return found
 
 
-def _windows(walk: _Walk) -> tuple[dict[int, Storage], dict[str, Entry]]:
+def _windows(walk: _GraphWalk) -> tuple[dict[int, Storage], dict[str, Entry]]:
     """Storages, and every name as a window on one."""
-    storages = _Storages([part for found in walk.found.values() for part in _parts(found).values()])
+    storages = _OnnxStorages([part for found in walk.found.values() for part in _parts(found).values()])
     entries: dict[str, Entry] = {}
     for name, found in walk.found.items():
         try:
@@ -325,7 +325,7 @@ def _parts(found: Found | Sparse) -> dict[str, Stored]:
     return {label: part for label, part in parts.items() if isinstance(part, Stored)}
 
 
-def _value(found: Found | Sparse, storages: _Storages) -> Value:
+def _value(found: Found | Sparse, storages: _OnnxStorages) -> Value:
     """What a name stands for."""
     if isinstance(found, Unreadable):
         return found

@@ -68,12 +68,12 @@ def dumps(value: object) -> bytes:
     >>> dumps([1, "w"])
     b'\x80\x02]q\x00(K\x01X\x01\x00\x00\x00wq\x01e.'
     """
-    writer = _Writer()
+    writer = _PickleWriter()
     writer.save(value)
     return b"\x80\x02" + bytes(writer.out) + b"."
 
 
-class _Writer:
+class _PickleWriter:
     """The pickle so far, and what is remembered of it."""
 
     def __init__(self) -> None:
@@ -191,18 +191,18 @@ class _Writer:
         self.out += b"Q"
 
 
-_FORMS: dict[type, Callable[[_Writer, Any], None]] = {
-    str: _Writer.text,
-    tuple: _Writer.tuple_of,
-    int: _Writer.integer,
-    bool: _Writer.constant,
-    type(None): _Writer.constant,
-    float: _Writer.number,
-    Call: _Writer.call,
-    Persistent: _Writer.persistent,
-    Name: _Writer.name,
-    list: _Writer.list_of,
-    Dict: _Writer.dict_of,
-    bytes: _Writer.data,
-    complex: _Writer.complex_number,
+_FORMS: dict[type, Callable[[_PickleWriter, Any], None]] = {
+    str: _PickleWriter.text,
+    tuple: _PickleWriter.tuple_of,
+    int: _PickleWriter.integer,
+    bool: _PickleWriter.constant,
+    type(None): _PickleWriter.constant,
+    float: _PickleWriter.number,
+    Call: _PickleWriter.call,
+    Persistent: _PickleWriter.persistent,
+    Name: _PickleWriter.name,
+    list: _PickleWriter.list_of,
+    Dict: _PickleWriter.dict_of,
+    bytes: _PickleWriter.data,
+    complex: _PickleWriter.complex_number,
 }

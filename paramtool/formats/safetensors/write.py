@@ -176,3 +176,8 @@ def check_align(align: int) -> None:
 def left_out_objects(plan: Plan) -> Iterable[str]:
     """What the record leaves out of the tree of objects."""
     return object_tree.left_out(plan.objects)
+
+
+def objects_left_out_before(plan: Plan) -> Iterable[str]:
+    """What was read without: objects that an earlier output left out, references out of a section."""
+    return object_tree.all_left_out_before(plan.objects)

@@ -77,7 +77,7 @@ UNHASHABLE = {"argparse.Namespace", "types.SimpleNamespace", "builtins.bytearray
 def check(pickle: bytes) -> None:
     """Wrong where `torch.load` would not open a pickle of protocol 2."""
     try:
-        _Machine(pickle).run()
+        _CheckMachine(pickle).run()
     except Wrong:
         raise
     except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -233,7 +233,7 @@ def _called(name: str, args: tuple[object, ...]) -> object:
 # --- the loop -----------------------------------------------------------------------------------------------------
 
 
-class _Machine:
+class _CheckMachine:
     """A pickle, how far it was read, and the stack."""
 
     def __init__(self, data: bytes) -> None:
@@ -361,7 +361,7 @@ def _is_array(state: tuple[Any, ...]) -> bool:
     )
 
 
-OPCODES: dict[int, Callable[[_Machine], None]] = {
+OPCODES: dict[int, Callable[[_CheckMachine], None]] = {
     ord("N"): lambda m: m.stack.append(None),
     0x88: lambda m: m.stack.append(True),
     0x89: lambda m: m.stack.append(False),
@@ -378,17 +378,17 @@ OPCODES: dict[int, Callable[[_Machine], None]] = {
     ord("j"): lambda m: m.stack.append(m.memo[m.take("<I", 4)]),
     ord("q"): lambda m: m.remember(m.take("<B", 1)),
     ord("r"): lambda m: m.remember(m.take("<I", 4)),
-    ord("("): _Machine.mark,
-    ord("t"): _Machine.tuple_to_mark,
+    ord("("): _CheckMachine.mark,
+    ord("t"): _CheckMachine.tuple_to_mark,
     0x85: lambda m: m.tuple_of(1),
     0x86: lambda m: m.tuple_of(2),
     0x87: lambda m: m.tuple_of(3),
-    ord("e"): _Machine.append,
-    ord("u"): _Machine.pairs,
-    ord("c"): _Machine.name,
-    ord("Q"): _Machine.persistent,
-    ord("R"): _Machine.reduce,
-    0x81: _Machine.new,
-    ord("b"): _Machine.build,
+    ord("e"): _CheckMachine.append,
+    ord("u"): _CheckMachine.pairs,
+    ord("c"): _CheckMachine.name,
+    ord("Q"): _CheckMachine.persistent,
+    ord("R"): _CheckMachine.reduce,
+    0x81: _CheckMachine.new,
+    ord("b"): _CheckMachine.build,
 }
 """Every opcode that the writer has; `torch.load(weights_only=True)` takes them all."""

@@ -164,7 +164,7 @@ def _identity(pickle: bytes) -> bytes:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Storage:
+class _WrittenStorage:
     """A storage of the output: names of one alias set look at it, and no others."""
 
     content: Target
@@ -176,7 +176,7 @@ class _Storage:
 class _StoragePlace:
     """A name's window on its alias set."""
 
-    storage: _Storage
+    storage: _WrittenStorage
     view: View
 
 
@@ -202,7 +202,7 @@ def _storages(plan: Plan, tree: Node) -> dict[str, _StoragePlace]:
             start = 0
         else:
             content, start = _part(targets[owner], views)
-        storage = _Storage(content, _storage_dtype(content, views))
+        storage = _WrittenStorage(content, _storage_dtype(content, views))
         for name, view in zip(names, views, strict=True):
             places[name] = _StoragePlace(storage, view.on(owner, view.byte_start - start) if view.numel else view)
     return places
@@ -318,7 +318,7 @@ class _Pickling:
     def __init__(self, places: Mapping[str, _StoragePlace], plan: Plan) -> None:
         self.places = places
         self.plan = plan
-        self.numbers: dict[_Storage, int] = {}
+        self.numbers: dict[_WrittenStorage, int] = {}
         self.open: dict[str, object] = {}
         """The containers around, by their places."""
         self.marked: dict[int, object] = {}

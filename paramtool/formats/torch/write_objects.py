@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from paramtool.formats.object_tree import left_out_before
 from paramtool.formats.pickle.write import MAX_INT_BITS
 from paramtool.formats.torch._classes import (
     ARRAYS,
@@ -304,7 +305,7 @@ class _Pruning:
         if node.path == ATTRIBUTED and "data" in parts:
             return self._attributed(node, path)
         if node.path == LEFT_OUT:
-            self._say(path, f"what the input had left out: {_text(parts)}")
+            self._say(path, left_out_before(node))
             return None
         if node.path in self.how.called:
             self._say(path, f"what a call of {node.path} would make")
@@ -457,8 +458,3 @@ def _spoken(node: Node) -> str:
             words = {str: "a string", int: "a number", float: "a number", bool: "a truth value"}
             return words.get(type(value), type(value).__name__)
     return "plain data"
-
-
-def _text(parts: dict[str, Node]) -> str:
-    what = parts.get("what")
-    return str(what.value) if isinstance(what, Leaf) else "something"

@@ -100,7 +100,7 @@ def read_directory(file: BinaryIO, where: str, *, case_matters: bool = False) ->
     """
     descriptor = file.fileno()
     directory = _locate(descriptor, where)
-    report = _Report(where)
+    report = _ArchiveDefects(where)
     entries = list(_entries(directory, report))
     for close in _close_together(entries):
         _read_locals(descriptor, close, report)
@@ -141,7 +141,7 @@ def inflatable(stored_nbytes: int) -> int:
 
 
 @dataclass(slots=True)
-class _Entry:
+class _DirectoryEntry:
     """A line of the central directory, checked by itself only."""
 
     raw: bytes
@@ -164,7 +164,7 @@ class _Directory(NamedTuple):
     byte_start: int
 
 
-class _Report:
+class _ArchiveDefects:
     """Gathers the defects of one archive; keeps the first few and counts the rest."""
 
     def __init__(self, where: str) -> None:
@@ -250,7 +250,7 @@ def _check_directory_place(byte_start: int, nbytes: int, byte_stop: int, where: 
         raise FormatError(f"{where}: found {found}; expected none")
 
 
-def _entries(directory: _Directory, report: _Report) -> Iterator[_Entry]:
+def _entries(directory: _Directory, report: _ArchiveDefects) -> Iterator[_DirectoryEntry]:
     """Each line of the directory; stops at the first that cannot be parsed, as nothing after it can be."""
     content, at, found = directory.content, 0, 0
     while at < len(content):
@@ -276,7 +276,7 @@ def _entries(directory: _Directory, report: _Report) -> Iterator[_Entry]:
         report.add("", f"found {more}{counted:,} directory entries; {expected}")
 
 
-def _entry(fields: tuple[int, ...], raw: bytes, extra: bytes, report: _Report) -> _Entry:
+def _entry(fields: tuple[int, ...], raw: bytes, extra: bytes, report: _ArchiveDefects) -> _DirectoryEntry:
     """One line of the directory, zip64 applied, with the checks that need no other line."""
     flags, method, crc32, stored_nbytes, nbytes = fields[3], fields[4], fields[7], fields[8], fields[9]
     disk, header_start = fields[13], fields[16]
@@ -294,10 +294,10 @@ def _entry(fields: tuple[int, ...], raw: bytes, extra: bytes, report: _Report) -
         report.add(name, f"found {stored_nbytes:,} bytes stored as {nbytes:,}; expected equal sizes")
     if nbytes and name[-1:] in ("", "/"):
         report.add(name or "(empty name)", f"found {nbytes:,} bytes in a folder; expected none")
-    return _Entry(raw, name, flags, method, crc32, stored_nbytes, nbytes, header_start)
+    return _DirectoryEntry(raw, name, flags, method, crc32, stored_nbytes, nbytes, header_start)
 
 
-def _decode(raw: bytes, report: _Report) -> str:
+def _decode(raw: bytes, report: _ArchiveDefects) -> str:
     """The name as text: UTF-8 whether or not flag 0x0800 says so, since torch compares bytes."""
     try:
         return raw.decode()
@@ -307,7 +307,7 @@ def _decode(raw: bytes, report: _Report) -> str:
         return name
 
 
-def _widen(narrow: tuple[int, int, int], extra: bytes, name: str, report: _Report) -> tuple[int, ...]:
+def _widen(narrow: tuple[int, int, int], extra: bytes, name: str, report: _ArchiveDefects) -> tuple[int, ...]:
     """Sizes and offset with those that are 0xFFFFFFFF taken from the zip64 extra field, in its order."""
     records = dict(_extra_records(extra, name, report))
     if UNICODE_PATH_EXTRA in records:
@@ -325,7 +325,7 @@ def _widen(narrow: tuple[int, int, int], extra: bytes, name: str, report: _Repor
     return tuple(values)
 
 
-def _extra_records(extra: bytes, name: str, report: _Report) -> Iterator[tuple[int, bytes]]:
+def _extra_records(extra: bytes, name: str, report: _ArchiveDefects) -> Iterator[tuple[int, bytes]]:
     """(id, data) of each record of an extra field; no id that matters may stand twice."""
     at, seen = 0, False
     while at + 4 <= len(extra):
@@ -345,9 +345,9 @@ TOGETHER_NBYTES = 1 << 20
 """Of one such read."""
 
 
-def _close_together(entries: list[_Entry]) -> Iterator[list[_Entry]]:
+def _close_together(entries: list[_DirectoryEntry]) -> Iterator[list[_DirectoryEntry]]:
     """Entries whose local headers follow each other closely, in the order of the directory."""
-    close: list[_Entry] = []
+    close: list[_DirectoryEntry] = []
     first = last = 0
     for entry in entries:
         start = entry.header_start
@@ -362,7 +362,7 @@ def _close_together(entries: list[_Entry]) -> Iterator[list[_Entry]]:
         yield close
 
 
-def _read_locals(descriptor: int, close: list[_Entry], report: _Report) -> None:
+def _read_locals(descriptor: int, close: list[_DirectoryEntry], report: _ArchiveDefects) -> None:
     """Read the local headers of entries that are close together."""
     first, last = close[0].header_start, close[-1]
     data = _read_head(descriptor, last.header_start + LOCAL.size + len(last.raw) - first, first)
@@ -383,7 +383,7 @@ def _read_head(descriptor: int, nbytes: int, start: int) -> bytes:
         return b""
 
 
-def _check_local(head: bytes, entry: _Entry, report: _Report) -> None:
+def _check_local(head: bytes, entry: _DirectoryEntry, report: _ArchiveDefects) -> None:
     """Find out where the payload of `entry` starts.
 
     The local header must name the same member, by the same method, and be plain too.
@@ -401,7 +401,7 @@ def _check_local(head: bytes, entry: _Entry, report: _Report) -> None:
     entry.byte_start = entry.header_start + LOCAL.size + fields[9] + fields[10]
 
 
-def _check_names(entries: list[_Entry], report: _Report, case_matters: bool) -> None:
+def _check_names(entries: list[_DirectoryEntry], report: _ArchiveDefects, case_matters: bool) -> None:
     """Names must be relative paths, and differ by more than the case of ASCII letters (miniz ignores it)."""
     seen: dict[bytes, bytes] = {}
     for entry in entries:
@@ -424,7 +424,7 @@ def _check_names(entries: list[_Entry], report: _Report, case_matters: bool) -> 
             report.add(entry.name, f"found also {twin!r}; expected names that differ in more than case")
 
 
-def _check_places(entries: list[_Entry], directory: _Directory, report: _Report) -> None:
+def _check_places(entries: list[_DirectoryEntry], directory: _Directory, report: _ArchiveDefects) -> None:
     """Members must lie between byte 0 and the directory and share no byte.
 
     A member reaches from its local header to its payload's end.  Gaps are fine: data descriptors lie there.
@@ -444,7 +444,7 @@ def _check_places(entries: list[_Entry], directory: _Directory, report: _Report)
             stop, last = next_stop, name
 
 
-def _members(entries: list[_Entry]) -> tuple[Member, ...]:
+def _members(entries: list[_DirectoryEntry]) -> tuple[Member, ...]:
     """The entries that are files; CRCs are None if every file that has bytes carries CRC 0."""
     files = [e for e in entries if e.name[-1:] not in ("", "/")]
     computed = any(e.crc32 for e in files) or not any(e.nbytes for e in files)

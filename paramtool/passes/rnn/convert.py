@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from paramtool import layouts
-from paramtool.errors import LayoutError, ParamtoolError, plural
+from paramtool.errors import LayoutError, plural
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, Option, Place, TensorRule, refusals, stored
 from paramtool.layouts.networks import Network, as_stored, squeezed
 from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec, usual, word
@@ -119,7 +119,7 @@ class Converted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _CellSource:
     """Where the value of a cell is: sign * window + shift."""
 
     sign: int
@@ -136,7 +136,7 @@ class _Cells:
     """The cells of a source, and what must hold for them to be what they are taken for."""
 
     where: str
-    found: dict[Cell, _Source] = field(default_factory=dict)
+    found: dict[Cell, _CellSource] = field(default_factory=dict)
     zero: set[Cell] = field(default_factory=set)
     """The other cells of a sum, which is taken to be all in the first."""
     requires: list[Requirement] = field(default_factory=list)
@@ -149,7 +149,7 @@ def convert_if_held(
     """`convert`; None where the layout cannot hold the network."""
     try:
         return convert(network, views, layout, options, at=at)
-    except ParamtoolError:
+    except LayoutError:
         return None
 
 
@@ -322,7 +322,7 @@ def _take(cells: _Cells, place: Place, name: str) -> None:
             cells.changes.append(Change("dropped", f"{what} of zeros dropped"))
         return
     (sign, cell), *others = place.terms
-    source = _Source(sign, place.view, place.shape, -sign * place.shift, name)
+    source = _CellSource(sign, place.view, place.shape, -sign * place.shift, name)
     twin = cells.found.get(cell)
     if twin is not None:
         message = f"{name!r}: {cell} differs from its twin, which has the same meaning"
@@ -361,15 +361,15 @@ def _kept_form(spec: Spec) -> Form:
     return next(form for form in KEPT.forms if (form.kind, form.reset) == (spec.kind, spec.reset))
 
 
-def _kept_cells(network: Network, views: Mapping[str, View]) -> dict[Cell, _Source]:
+def _kept_cells(network: Network, views: Mapping[str, View]) -> dict[Cell, _CellSource]:
     """Where an earlier conversion kept cells of the network."""
     form = _kept_form(network.spec)
-    kept: dict[Cell, _Source] = {}
+    kept: dict[Cell, _CellSource] = {}
     for off in {off for name in views if (off := kept_off(network.at, name)) is not None}:
         for tensor in stored(KEPT, form, network.spec, {"forget_bias": str(off)}):
             name = kept_name(network.at, tensor.name, off)
             for place in tensor.places(as_stored(views[name], tensor.shape)) if name in views else ():
-                kept[place.terms[0][1]] = _Source(1, place.view, place.shape, -place.shift, name)
+                kept[place.terms[0][1]] = _CellSource(1, place.view, place.shape, -place.shift, name)
     return kept
 
 
@@ -427,7 +427,7 @@ def _shaped(target: Target, shape: tuple[int, ...], where: str) -> Target:
 
 def _copies(place: Place, cells: _Cells) -> Iterator[Copy]:
     """Fill one place of the target from the cells that it names."""
-    sources: list[tuple[int, _Source]] = []
+    sources: list[tuple[int, _CellSource]] = []
     shift = place.shift
     for sign, cell in place.terms:
         source = cells.found.get(cell)
@@ -447,7 +447,7 @@ def _copies(place: Place, cells: _Cells) -> Iterator[Copy]:
         yield Copy(destination, terms, shift, names)
 
 
-def _remember(place: Place, sources: list[tuple[int, _Source]], shift: float, cells: _Cells) -> None:
+def _remember(place: Place, sources: list[tuple[int, _CellSource]], shift: float, cells: _Cells) -> None:
     """Note what a place does beside moving bytes."""
     if len(sources) > 1:
         cells.changes.append(Change("summed", "function kept, bytes not: two biases summed"))

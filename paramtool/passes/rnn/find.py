@@ -72,7 +72,7 @@ def find(checkpoint: Checkpoint, wanted: NetworkRequest) -> list[Found]:
     ]
 
 
-def _find(checkpoint: Checkpoint, wanted: NetworkRequest) -> tuple[list[Found], list[_Candidate]]:
+def _find(checkpoint: Checkpoint, wanted: NetworkRequest) -> tuple[list[Found], list[_PossibleNetwork]]:
     """The networks that are asked for, and every module that could be one."""
     where = checkpoint.files[0].path
     family, options = _family(wanted.layout)
@@ -97,7 +97,7 @@ def _find(checkpoint: Checkpoint, wanted: NetworkRequest) -> tuple[list[Found], 
     if not chosen:
         raise LayoutError(_nothing(checkpoint, wanted, family, candidates), hint=_how_to_say(checkpoint, candidates))
     found: dict[tuple[str, ...], Found] = {}
-    owner: dict[str, _Candidate] = {}
+    owner: dict[str, _PossibleNetwork] = {}
     for one in chosen:
         try:
             made = one.read(checkpoint, wanted.facts)
@@ -109,7 +109,9 @@ def _find(checkpoint: Checkpoint, wanted: NetworkRequest) -> tuple[list[Found], 
     return list(found.values()), candidates
 
 
-def _refuse_halves(where: str, checkpoint: Checkpoint, candidates: list[_Candidate], wanted: NetworkRequest) -> None:
+def _refuse_halves(
+    where: str, checkpoint: Checkpoint, candidates: list[_PossibleNetwork], wanted: NetworkRequest
+) -> None:
     """Where whole networks are, half of another is an error: it would be left behind unseen."""
     if not candidates or wanted.layout not in (None, PARTS):
         return
@@ -125,15 +127,15 @@ def _refuse_halves(where: str, checkpoint: Checkpoint, candidates: list[_Candida
                 raise LayoutError(message, hint="--at MODULE converts the others")
 
 
-def _in_buffers(checkpoint: Checkpoint, family: list[Layout]) -> list[_Candidate]:
+def _in_buffers(checkpoint: Checkpoint, family: list[Layout]) -> list[_PossibleNetwork]:
     """Networks whose parts are windows of one buffer in the layout that is asked for: they are separate already."""
     if not any(layout.name == BUFFER for layout in family):
         return []
     found = fused_networks(checkpoint, alias.build(checkpoint))
-    return [_Candidate(one.at, layouts.find(PARTS), {}) for one in found.values()]
+    return [_PossibleNetwork(one.at, layouts.find(PARTS), {}) for one in found.values()]
 
 
-def _separate(where: str, checkpoint: Checkpoint, family: list[Layout], unfusing: bool) -> list[_Candidate]:
+def _separate(where: str, checkpoint: Checkpoint, family: list[Layout], unfusing: bool) -> list[_PossibleNetwork]:
     """Networks that stand as separate tensors already, where a layout of flat vectors is asked for and no vector is."""
     layout = layouts.find(PARTS)
     shapes = {name: view.shape for name, view in checkpoint.views().items()}
@@ -147,12 +149,12 @@ def _separate(where: str, checkpoint: Checkpoint, family: list[Layout], unfusing
             f"{where}: no flat vector of layout {family[0].name} is there: {there} stands as separate tensors",
             hint=f"--from {PARTS}, or without --from",
         )
-    return [_Candidate(at, layout, {}) for at in found]
+    return [_PossibleNetwork(at, layout, {}) for at in found]
 
 
 def _vectors(
     where: str, checkpoint: Checkpoint, family: list[Layout], options: Mapping[str, str], *, facts: Facts
-) -> list[_Candidate]:
+) -> list[_PossibleNetwork]:
     """The one flat vector under a name of its own that a layout of flat vectors can mean."""
     flat = _of_one_tensor(family)
     lengths = {name: view.numel for name, view in checkpoint.views().items() if _is_vector(view)}
@@ -186,7 +188,7 @@ VECTORS = frozenset(
 attribute; the others are names that programs choose."""
 
 
-def _vector(name: str, layout: Layout, options: Mapping[str, str], checkpoint: Checkpoint) -> _Candidate:
+def _vector(name: str, layout: Layout, options: Mapping[str, str], checkpoint: Checkpoint) -> _PossibleNetwork:
     """A flat vector as a network of a layout that has one tensor."""
     own = layout.forms[0].tensors[0].name
     words = [word for word in (own, *VECTORS) if name == word or name.endswith((f".{word}", f"/{word}"))]
@@ -195,10 +197,10 @@ def _vector(name: str, layout: Layout, options: Mapping[str, str], checkpoint: C
     at = name.removesuffix(words[0])[:-1] if words else name
     if isinstance(checkpoint.objects, TensorRef):  # a file that is just this tensor has no name for it
         at = ""
-    return _Candidate(at, layout, options, None, {own: name})
+    return _PossibleNetwork(at, layout, options, None, {own: name})
 
 
-def _reads(one: _Candidate, checkpoint: Checkpoint, facts: Facts) -> bool:
+def _reads(one: _PossibleNetwork, checkpoint: Checkpoint, facts: Facts) -> bool:
     try:
         one.read(checkpoint, facts)
     except (FormatError, LayoutError, UsageError):
@@ -206,7 +208,7 @@ def _reads(one: _Candidate, checkpoint: Checkpoint, facts: Facts) -> bool:
     return True
 
 
-def _refuse_shared(where: str, one: _Candidate, made: Network, owner: dict[str, _Candidate]) -> None:
+def _refuse_shared(where: str, one: _PossibleNetwork, made: Network, owner: dict[str, _PossibleNetwork]) -> None:
     """A tensor is a part of one network, unless the file itself says that two use it."""
     for name in made.tensors.values():
         other = owner.setdefault(name, one)
@@ -226,7 +228,7 @@ def _family(layout: str | None) -> tuple[list[Layout], dict[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class _PossibleNetwork:
     """A module that could be a network of a layout."""
 
     at: str
@@ -310,11 +312,11 @@ def _refuse_others(at: str, layout: Layout, checkpoint: Checkpoint) -> None:
 
 def _candidates(
     checkpoint: Checkpoint, family: list[Layout], options: Mapping[str, str], wanted: NetworkRequest
-) -> list[_Candidate]:
+) -> list[_PossibleNetwork]:
     """What the file says, then what names look like."""
     known = {layout.name: layout for layout in (layouts.all_layouts() if wanted.layout is None else family)}
     said = [m for m in checkpoint.modules if m.layout in known]
-    found = [_Candidate(m.at, known[m.layout], options, m) for m in said]
+    found = [_PossibleNetwork(m.at, known[m.layout], options, m) for m in said]
     claimed = set() if wanted.at else set(_described(checkpoint, said, known))
     shapes = {name: () for name in checkpoint.entries if name not in claimed}  # what is no plain tensor is told of
     taken = {one.at for one in found}
@@ -323,7 +325,7 @@ def _candidates(
         mine = {k: v for k, v in options.items() if k in chosen}
         for at in modules(layout, chosen, shapes):
             if at not in taken or not layout.names_identify:
-                found.append(_Candidate(at, layout, mine))
+                found.append(_PossibleNetwork(at, layout, mine))
                 taken.add(at)
     _refuse_options(family, options)
     return found
@@ -348,9 +350,9 @@ def _refuse_options(family: list[Layout], options: Mapping[str, str]) -> None:
 
 
 def _match(
-    where: str, pattern: str, candidates: list[_Candidate], checkpoint: Checkpoint, *, family: list[Layout],
+    where: str, pattern: str, candidates: list[_PossibleNetwork], checkpoint: Checkpoint, *, family: list[Layout],
     options: Mapping[str, str],
-) -> _Candidate:  # fmt: skip
+) -> _PossibleNetwork:  # fmt: skip
     """The one candidate that a pattern means."""
     exact = [one for one in candidates if one.at == pattern]
     matched = exact or [one for one in candidates if fnmatchcase(one.at, pattern)]
@@ -363,7 +365,7 @@ def _match(
         return _vector(pattern, flat[0], options, checkpoint)
     for layout in family:  # a part of a network is there: what is missing can be said
         if any(pattern in named(layout, name) for name in checkpoint.entries):
-            return _Candidate(pattern, layout, {k: v for k, v in options.items() if k in layout.chosen({})})
+            return _PossibleNetwork(pattern, layout, {k: v for k, v in options.items() if k in layout.chosen({})})
     there = ", ".join(dict.fromkeys(repr(one.at) for one in candidates)) or "none"
     raise UsageError(
         f"{where}: --at {pattern!r} matches no module of layout {family[0].name}; found: {there}",
@@ -371,7 +373,9 @@ def _match(
     )
 
 
-def _nothing(checkpoint: Checkpoint, wanted: NetworkRequest, family: list[Layout], candidates: list[_Candidate]) -> str:
+def _nothing(
+    checkpoint: Checkpoint, wanted: NetworkRequest, family: list[Layout], candidates: list[_PossibleNetwork]
+) -> str:
     """What was looked for, and what is there instead."""
     where, layout = checkpoint.files[0].path, wanted.layout or PARTS
     if candidates:
@@ -395,7 +399,7 @@ _NOT_TORCH = {
 """Why nothing is found where nobody says a layout, by whether some of torch's names occur."""
 
 
-def _how_to_say(checkpoint: Checkpoint, candidates: list[_Candidate]) -> str:
+def _how_to_say(checkpoint: Checkpoint, candidates: list[_PossibleNetwork]) -> str:
     where = checkpoint.files[0].path
     if candidates:
         return "--at MODULE says which"

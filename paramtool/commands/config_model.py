@@ -1,0 +1,62 @@
+"""The names, shapes and ties of the model of a config.json, for the commands that ask for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+
+from paramtool.commands.progress import Path
+from paramtool.errors import UsageError
+from paramtool.formats.hf_config import NAME
+
+Shapes = Mapping[str, tuple[int, ...] | None]
+"""{name: shape}; None where any will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedShapes:
+    """The names of a model as its state dict or its files have them."""
+
+    shapes: Shapes
+    ties: Mapping[str, str]
+    """{name: the first of the names that are one tensor}."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigModel:
+    """What the model of a config.json holds."""
+
+    config: str
+    """The path of the config.json."""
+    own: NamedShapes
+    """As its state dict has them."""
+    saved: NamedShapes | None
+    """As save_pretrained writes them; None where that makes no difference."""
+
+
+def model_of(config: Path, checkpoint: Path) -> ConfigModel:
+    """The model of a config.json, a file's or a folder's; `""` takes the one beside the checkpoint.
+
+    transformers builds it on the meta device.  Only `paramtool.torch` knows torch and transformers: it is imported by
+    its name, when it is asked for.  UsageError where they are not installed; more errors as of
+    `paramtool.torch.names_from_config`.
+    """
+    path = os.fspath(config)
+    if not path:
+        path = os.fspath(checkpoint)
+        path = path if os.path.isdir(path) else os.path.dirname(path)
+    if not os.fspath(config) or os.path.isdir(path):
+        path = os.path.join(path, NAME)
+    try:
+        both = import_module("paramtool.torch.transformers_models").wanted_from_config(path)
+    except ImportError as error:
+        raise UsageError(f"{path}: a model is built by torch and transformers: {error}",
+                         hint="pip install 'paramtool[torch]' transformers") from None  # fmt: skip
+    own, saved = ({name: one for name, one in wanted.items() if one.view is not None} for wanted in both)
+    named = [
+        NamedShapes({n: one.view.shape for n, one in found.items()}, {n: one.alias_set for n, one in found.items()})
+        for found in (own, saved)
+    ]
+    return ConfigModel(path, named[0], named[1] if saved else None)
