@@ -77,9 +77,12 @@ class Comparison:
             case TensorRef(mine), TensorRef(theirs):
                 if mine != theirs:
                     self._differ(path, f"is the tensor {mine!r}; the source has {theirs!r}")
-            case (Array(), Array()) | (Again(), Again()):
+            case Array(), Array():
                 if found != expected:
                     self._differ(path, f"is another {_spoken(found)} than the source has")
+            case Again(mine), Again(theirs):
+                if mine != theirs:
+                    self._differ(path, f"is the object at {mine or 'the top'!r}; the source has that at {theirs!r}")
             case Sequence(), Sequence():
                 self._sequence(found, expected, path)
             case Mapping(), Mapping():

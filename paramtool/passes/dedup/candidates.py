@@ -7,7 +7,7 @@
     transpose_groups  the same lengths of axes, in whatever order
     cast_groups       one shape, a narrow and a wide type of number
 
-0-d and small tensors are nobody's partner: counters and scales are equal by chance.  Packed types are compared whole.
+Tensors below a least size are not compared: counters and scales are equal by chance.  Packed types are compared whole.
 """
 
 from __future__ import annotations
