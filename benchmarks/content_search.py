@@ -23,7 +23,7 @@ import numpy, blake3, ml_dtypes
 checkpoint = paramtool.read(sys.argv[1])
 graph = alias.build(checkpoint)
 began, busy = time.perf_counter(), time.process_time()
-found = compare(checkpoint, graph, Looking(memory_nbytes=int(sys.argv[2])))
+found = compare(checkpoint, graph, Looking(memory=int(sys.argv[2])))
 seconds, busy = time.perf_counter() - began, time.process_time() - busy
 print(json.dumps({
     "seconds": seconds, "busy": busy, "found": len(found.equal) + len(found.matches), "read": found.nbytes_read,

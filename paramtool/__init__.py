@@ -58,7 +58,7 @@ def variants(
     only: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
-    max_inflated_nbytes: int | None = None,
+    max_inflated: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Variant, ...]:
     """What variants of a model make of a checkpoint, before anyone loads it: loads, through aliases, or why not.
@@ -82,7 +82,7 @@ def variants(
         build=_wanted_from_config,
         allow_class=allow_class,
         allow_unknown=allow_unknown,
-        max_inflated_nbytes=max_inflated_nbytes,
+        max_inflated=max_inflated,
         progress=progress or silent,
     )
 

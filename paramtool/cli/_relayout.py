@@ -74,7 +74,7 @@ def options(flags: dict[str, Any]) -> dict[str, Any]:
         "layout_files": tuple(flags["layout_file"]),
         "weights": flags["weights"],
         "only": flags["only"],
-        "max_shard_nbytes": flags["max_shard_size"],
+        "max_shard_size": flags["max_shard_size"],
         "align": flags["align"],
         "skip_unsupported": flags["skip_unsupported"],
         "plain": flags["plain"],

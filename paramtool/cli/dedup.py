@@ -107,14 +107,14 @@ def command(
         ties_from_config=config,
         weights=weights,
         only=only,
-        max_shard_nbytes=max_shard_size,
+        max_shard_size=max_shard_size,
         align=align,
         equal=not no_equal,
-        min_equal_nbytes=min_equal_bytes,
+        min_equal_bytes=min_equal_bytes,
         across_roles=across_roles,
         derive_casts=derive_casts,
         fold_constants=fold_constants,
-        memory_nbytes=memory,
+        memory=memory,
         skip_unsupported=skip_unsupported,
         plain=plain,
         strict=strict,
@@ -183,7 +183,7 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         )
         yield ("equal", f"{size(found.repeated_nbytes)} stored again", why)
     if not (groups or found.repeated_nbytes or found.unused_nbytes or found.plan.derived):
-        least = f" in tensors of {size(found.min_equal_nbytes)} or more" if found.min_equal_nbytes > 1 else ""
+        least = f" in tensors of {size(found.min_equal_bytes)} or more" if found.min_equal_bytes > 1 else ""
         equal = "" if found.equal is None else f", no equal bytes were found{least}"
         yield ("note", f"Nothing to deduplicate: no names share bytes{equal}, and no byte is unused")
     if found.unused_nbytes:

@@ -59,7 +59,7 @@ def command(
     $ paramtool export PIPELINE --all-names --each -o OUTFOLDER
     $ paramtool export bert.pt --all-names --prefix bert. --rename '*.gamma=*.weight' -o encoder.safetensors
     """
-    options |= {"max_shard_nbytes": max_shard_size, "verify": not no_verify, "progress": _render.progress}
+    options |= {"max_shard_size": max_shard_size, "verify": not no_verify, "progress": _render.progress}
     if each:
         if not all_names or options["like_only"] is not None:
             raise click.BadParameter("writes every name of each set, so it goes with --all-names", param_hint="--each")

@@ -219,8 +219,8 @@ def planned(
     plans = [_plan(one.checkpoint, one.graph) for one in inputs]
     held = [one for k, plan in enumerate(plans) for one in inputs[k].held(k, plan, options.across_roles)]
     classes = _classes(family_pass.namesakes(held), lambda one: one, sources, progress)
-    units = family_pass.units(held, classes, options.min_equal_nbytes)
-    groups = family_pass.strangers(units, options.min_equal_nbytes)
+    units = family_pass.units(held, classes, options.min_equal_bytes)
+    groups = family_pass.strangers(units, options.min_equal_bytes)
     equal = _classes(groups, lambda unit: unit.held[0], sources, progress)
     linked: list[dict[str, Unit]] = [{} for _ in inputs]
     if share_renamed:
@@ -289,7 +289,7 @@ def _shards(inputs: Sequence[Input], parts: Iterable[UnitGroup], options: Option
         (part, targets)
         for part in parts
         for targets in safetensors.split(
-            (unit.held[0].target for unit in part.units), options.max_shard_nbytes or SHARD_NBYTES
+            (unit.held[0].target for unit in part.units), options.max_shard_size or SHARD_NBYTES
         )
     ]
     names: list[dict[int, str]] = [{} for _ in cut]

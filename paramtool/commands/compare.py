@@ -26,7 +26,7 @@ class Looking:
     """Smaller tensors are not compared."""
     across_roles: bool = False
     """Whether model weights may stand on the optimizer's state, or on an EMA copy."""
-    memory_nbytes: int = MEMORY_NBYTES
+    memory: int = MEMORY_NBYTES
     """What may be held in memory of what is compared."""
 
 
@@ -45,7 +45,7 @@ def compare(
     from paramtool.engine.read.streams import Pool
 
     total = sum(one.view.nbytes for one in found)
-    with Pool(checkpoint, looking.memory_nbytes) as pool, progress("compare", total) as advance:
+    with Pool(checkpoint, looking.memory) as pool, progress("compare", total) as advance:
         packed = quantised.groups(checkpoint.entries)
         scales = quantised.scales_of(checkpoint, packed, found)
         groups = questions.equal_groups([*found, *scales])

@@ -61,7 +61,7 @@ class Deduped(WholeReport):
     """Bytes that the input carried and no tensor uses."""
     repeated_nbytes: int
     """Equal bytes that stand more than once because the output's format would tie their names."""
-    min_equal_nbytes: int
+    min_equal_bytes: int
     """The size of the smallest tensors that were compared."""
     tied: tuple[tuple[str, ...], ...] = ()
     """Names with equal bytes that are stored once because the model of the folder's config ties them."""
@@ -84,7 +84,7 @@ class Options(ObjectOptions):
     """Such `ties` of the model of a config.json, a file or a folder; `""` takes the config beside the input."""
     equal: bool = True
     """Compare the bytes of tensors with different names."""
-    min_equal_nbytes: int = MIN_EQUAL_NBYTES
+    min_equal_bytes: int = MIN_EQUAL_NBYTES
     """Smaller tensors are not compared."""
     across_roles: bool = False
     """Whether content may join model weights with the optimizer's state or an EMA copy."""
@@ -94,7 +94,7 @@ class Options(ObjectOptions):
     """Store a tensor that repeats one value as that value."""
     share_renamed: bool = False
     """Let names of an output folder be views of equal bytes of others; programs without paramtool miss them then."""
-    memory_nbytes: int = MEMORY_NBYTES
+    memory: int = MEMORY_NBYTES
     """What comparing may hold in memory."""
 
     def __post_init__(self) -> None:
@@ -103,10 +103,10 @@ class Options(ObjectOptions):
             raise UsageError("keep is empty (--keep); expected first, last or a pattern of names")
         if self.ties and self.ties_from_config is not None:
             raise UsageError("ties and ties_from_config (--ties-from-config) both say which names are one; choose one")
-        if self.memory_nbytes < 1:
-            raise UsageError(f"memory_nbytes (--memory) is {self.memory_nbytes} bytes; expected 1 or more")
-        if self.min_equal_nbytes < 0:
-            raise UsageError(f"min_equal_nbytes (--min-equal-bytes) is {self.min_equal_nbytes}; expected 0 or more")
+        if self.memory < 1:
+            raise UsageError(f"memory (--memory) is {self.memory} bytes; expected 1 or more")
+        if self.min_equal_bytes < 0:
+            raise UsageError(f"min_equal_bytes (--min-equal-bytes) is {self.min_equal_bytes}; expected 0 or more")
         if not self.equal and (self.across_roles or self.derive_casts or self.fold_constants):
             raise UsageError(
                 "without comparing bytes (--no-equal) nothing is joined across roles, derived or folded",
@@ -134,7 +134,7 @@ def dedup(
     reads = (model.config,) if model else ()
 
     def where() -> Destination:
-        return place(path, output, found, options.max_shard_nbytes, force=options.force, word="dedup", others=reads)
+        return place(path, output, found, options.max_shard_size, force=options.force, word="dedup", others=reads)
 
     began = time.monotonic()
     report, work = _prepared(path, found, where, output, options=options, progress=progress, model=model)
@@ -222,7 +222,7 @@ def _prepared(
         nbytes_after=sum(out.nbytes for out in outputs),
         unused_nbytes=_unused_nbytes(joined),
         repeated_nbytes=joined.repeated_nbytes,
-        min_equal_nbytes=options.min_equal_nbytes,
+        min_equal_bytes=options.min_equal_bytes,
         left_out=(
             *other_sections(whole, options.only),
             *left_out(joined.checkpoint, fitted.plan),
@@ -261,7 +261,7 @@ def _settled(
         tie_warnings.append(config_ties.separated_warning(os.fspath(path), declared.untied))
         checkpoint, stored = (config_ties.separated(one, declared.untied) for one in (checkpoint, stored))
         graph = alias.build(stored, options.keep, parts=False, split_content=True)
-    looking = Looking(options.min_equal_nbytes, options.across_roles, options.memory_nbytes)
+    looking = Looking(options.min_equal_bytes, options.across_roles, options.memory)
     content = compare(stored, graph, looking, progress) if options.equal else None
     joined, repeated_nbytes = _joined_for(graph, content or Content(), options, where, tied=tied)
     return _Joined(

@@ -112,7 +112,7 @@ def export(
             path,
             output,
             found,
-            options.max_shard_nbytes,
+            options.max_shard_size,
             force=options.force,
             word="export",
             brings=wanted.brings,

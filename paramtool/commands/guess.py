@@ -104,7 +104,7 @@ def guess(
     values: bool = True,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
-    max_inflated_nbytes: int | None = None,
+    max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> Guessed:
     """Candidates for what the file does not say: flat vectors and sets of matrices, each with its reasons.

@@ -174,13 +174,13 @@ def inspect(
     *,
     digests: bool = False,
     equal: bool = False,
-    min_equal_nbytes: int = MIN_EQUAL_NBYTES,
+    min_equal_bytes: int = MIN_EQUAL_NBYTES,
     config: str | None = None,
     weights: str | None = None,
     only: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
-    max_inflated_nbytes: int | None = None,
+    max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> Inspection:
     """Describe a checkpoint.  Tensor bytes are read only for `digests` and `equal`, and for ties of a `config`.
@@ -210,7 +210,7 @@ def inspect(
     from paramtool.engine.compare.difference import digest
     from paramtool.engine.read.source import Source
 
-    content = compare(checkpoint, graph, Looking(min_equal_nbytes), progress)
+    content = compare(checkpoint, graph, Looking(min_equal_bytes), progress)
     made: dict[str, str] = {}
     if digests:
         windows = dict(checkpoint.windows())

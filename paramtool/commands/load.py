@@ -26,7 +26,7 @@ def load_file(
     section: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
-    max_inflated_nbytes: int | None = None,
+    max_inflated: int | None = None,
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Every name of a checkpoint as a writable NumPy array; names that share memory in the source share it here.
 

@@ -132,7 +132,7 @@ def each(
     """
     if options.weights is not None:
         raise UsageError("weights (--weights) is for one set of weights, and --each takes all")
-    max_shard_nbytes, force = options.max_shard_nbytes, options.force
+    max_shard_size, force = options.max_shard_size, options.force
     folder = os.fspath(path)
     target = os.fspath(output) if output is not None else default_output(path, True, word)
     check_name(target, True)
@@ -143,7 +143,7 @@ def each(
         Destination(
             target,
             True,
-            max_shard_nbytes or (SHARD_NBYTES if one.checkpoint.format.startswith("sharded") else None),
+            max_shard_size or (SHARD_NBYTES if one.checkpoint.format.startswith("sharded") else None),
             beside[place] if one is sets[0] else Sidecars(),
             folder,
             tuple(file.path for file in one.checkpoint.files),
@@ -160,7 +160,7 @@ def each(
     check_place(target, True, force, read, known=whole, weights=[where.name_inside for where in wheres])
     pairs = [(os.path.join(folder, place) if place else folder, one) for place, sets in found.items() for one in sets]
     for (at, one), where in zip(pairs, wheres, strict=True):
-        is_cut = where.max_shard_nbytes is not None and not one.checkpoint.format.startswith("sharded")
+        is_cut = where.max_shard_size is not None and not one.checkpoint.format.startswith("sharded")
         check_resumes(at, [file.path for file in one.checkpoint.files], beside[where.inside], is_cut)
         check_one_file(target, where.name.stem, is_cut)
     prepared = [prepare(at, one, where) for (at, one), where in zip(pairs, wheres, strict=True)]

@@ -114,7 +114,7 @@ def relayout(
 
     def where() -> Destination:
         more, called = options.layout_files, word or _word(options)
-        return place(path, output, found, options.max_shard_nbytes, force=options.force, word=called, others=more)
+        return place(path, output, found, options.max_shard_size, force=options.force, word=called, others=more)
 
     report, work = _prepared(path, found, where, output, options=options)
     return replace(done(report, work, options, progress), seconds=time.monotonic() - began)

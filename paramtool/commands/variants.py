@@ -47,7 +47,7 @@ def variants(
     build: Build | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
-    max_inflated_nbytes: int | None = None,
+    max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> tuple[Variant, ...]:
     """What each variant makes of a checkpoint; tensors are read only where a variant ties what the file holds twice.

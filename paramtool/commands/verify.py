@@ -71,7 +71,7 @@ def verify(
     weights: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
-    max_inflated_nbytes: int | None = None,
+    max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> Verified:
     """Compare two checkpoints of any formats: each tensor's dtype, shape and bytes, which share memory, all objects.
@@ -101,7 +101,7 @@ def verify_each(
     tensors_only: bool = False,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
-    max_inflated_nbytes: int | None = None,
+    max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> Verified:
     """The same of two folders, with every set of weights of the folder and of those inside, each by its own name."""

@@ -54,7 +54,7 @@ class WorkerLimits:
     """What a worker may take: time of its own on a processor, whatever else the machine does, and memory."""
 
     cpu_seconds: int
-    memory_nbytes: int
+    memory: int
     """Beyond what it has when it begins."""
 
 
@@ -188,7 +188,7 @@ class Keeper:
     def ask(self, file: BinaryIO, question: Question) -> tuple[socket.socket, int]:
         """Send a question; the channel on which its answer comes, and a file that says how the worker ended."""
         limits = question.limits
-        asked = [question.function, question.arguments, limits.cpu_seconds, limits.memory_nbytes]
+        asked = [question.function, question.arguments, limits.cpu_seconds, limits.memory]
         text = json.dumps(asked).encode()
         ours, theirs = socket.socketpair()
         ending, told = os.pipe()
@@ -293,10 +293,10 @@ def _work(works: Any, number: int, answer: int) -> NoReturn:
         _end_with_the_keeper()
         channel = socket.socket(fileno=answer)
         (nbytes,) = LENGTH.unpack(_exactly(channel, LENGTH.size))
-        function, arguments, cpu_seconds, memory_nbytes = json.loads(_exactly(channel, nbytes))
+        function, arguments, cpu_seconds, memory = json.loads(_exactly(channel, nbytes))
         work: WorkerTask = getattr(works, function)
         with open(number, "rb") as file:
-            _limit(cpu_seconds, memory_nbytes)
+            _limit(cpu_seconds, memory)
             try:
                 for data in work(file, **arguments):
                     channel.sendall(FRAME.pack(DATA, len(data)))
@@ -318,7 +318,7 @@ def _end_with_the_keeper() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
-def _limit(cpu_seconds: int, memory_nbytes: int) -> None:
+def _limit(cpu_seconds: int, memory: int) -> None:
     """Limits of the worker; none is raised beyond what the user set."""
     import resource
 
@@ -332,4 +332,4 @@ def _limit(cpu_seconds: int, memory_nbytes: int) -> None:
     with suppress(OSError):  # no /proc
         with open("/proc/self/statm", encoding="ascii") as text:
             pages = int(text.read().split()[0])
-        lower(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_nbytes)
+        lower(resource.RLIMIT_AS, pages * resource.getpagesize() + memory)

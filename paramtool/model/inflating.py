@@ -1,7 +1,7 @@
 """How many bytes may be inflated, put together or calculated: a few bytes of a file can stand for very many.
 
 A limit holds for each time that the bytes of a checkpoint are opened.  It is set by `--max-inflated`, or by the keyword
-`max_inflated_nbytes` of the library's functions, for all that is read meanwhile.
+`max_inflated` of the library's functions, for all that is read meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ USUAL_PER_FILE_BYTE = 16
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_asked: ContextVar[int | None] = ContextVar("max_inflated_nbytes", default=None)
+_asked: ContextVar[int | None] = ContextVar("max_inflated", default=None)
 
 
 def set_limit(nbytes: int | None) -> None:
@@ -31,7 +31,7 @@ def set_limit(nbytes: int | None) -> None:
 def check(nbytes: int | None) -> None:
     """UsageError where a limit is negative."""
     if nbytes is not None and nbytes < 0:
-        raise UsageError(f"max_inflated_nbytes is {nbytes}; expected a number of bytes")
+        raise UsageError(f"max_inflated is {nbytes}; expected a number of bytes")
 
 
 @contextmanager
@@ -46,12 +46,12 @@ def limited(nbytes: int | None) -> Iterator[None]:
 
 
 def limiting(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that keeps to its own keyword `max_inflated_nbytes`, or to that of its options."""
+    """A function that keeps to its own keyword `max_inflated`, or to that of its options."""
 
     @functools.wraps(function)
     def kept(*args: P.args, **kwargs: P.kwargs) -> R:
-        options = (getattr(one, "max_inflated_nbytes", None) for one in (*args, *kwargs.values()))
-        said = kwargs.get("max_inflated_nbytes")
+        options = (getattr(one, "max_inflated", None) for one in (*args, *kwargs.values()))
+        said = kwargs.get("max_inflated")
         found = said if isinstance(said, int) else next((one for one in options if one is not None), None)
         with limited(found):
             return function(*args, **kwargs)
@@ -73,5 +73,5 @@ class Budget:
         if self._spent > self._most:
             raise FormatError(
                 f"{where}: {self._spent} bytes would be inflated or calculated; the limit is {self._most}",
-                hint=f"--max-inflated {self._spent} allows it (max_inflated_nbytes in Python), if the file is trusted",
+                hint=f"--max-inflated {self._spent} allows it (max_inflated in Python), if the file is trusted",
             )

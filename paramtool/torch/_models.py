@@ -56,7 +56,7 @@ def load_model(
     dtype: torch.dtype | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
-    max_inflated_nbytes: int | None = None,
+    max_inflated: int | None = None,
 ) -> Loaded:
     """Fill a model from any readable checkpoint.
 

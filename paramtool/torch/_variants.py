@@ -28,7 +28,7 @@ def variants(
     only: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
-    max_inflated_nbytes: int | None = None,
+    max_inflated: int | None = None,
 ) -> tuple[Variant, ...]:
     """What each model makes of a checkpoint, before it is loaded; nothing in the models changes.
 

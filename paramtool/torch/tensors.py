@@ -28,7 +28,7 @@ def load_file(
     device: str | torch.device = "cpu",
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
-    max_inflated_nbytes: int | None = None,
+    max_inflated: int | None = None,
 ) -> dict[str, torch.Tensor]:
     """Every name of a checkpoint as a tensor; names that share memory in the source share it here, equal ones do not.
 

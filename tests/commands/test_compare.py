@@ -204,7 +204,7 @@ def test_masks_are_searched_in_bounded_memory(tmp_path):
     save_file({"large": large, "small": small, "other": other}, tmp_path / "a.safetensors")
     checkpoint = paramtool.read(tmp_path / "a.safetensors")
     tracemalloc.start()
-    content = compare(checkpoint, alias.build(checkpoint), Looking(memory_nbytes=1 << 20))
+    content = compare(checkpoint, alias.build(checkpoint), Looking(memory=1 << 20))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert [(m.name, m.owner, m.window.offset) for m in content.matches] == [("small", "large", 2_000_000)]
@@ -260,7 +260,7 @@ def test_parts_of_a_network_in_its_fused_vector(tmp_path, target):
         paramtool.convert(parts, named, target=target)
     flat = next(value for value in load_file(vector).values() if value.dim() == 1)
     save_file({"flat": flat} | {n: v for n, v in load_file(named).items() if v.dtype == torch.float32}, both)
-    content = inspect_command.inspect(both, equal=True, min_equal_nbytes=64).content
+    content = inspect_command.inspect(both, equal=True, min_equal_bytes=64).content
     matrices = [name for name, value in load_file(named).items() if value.dim() == 2 and "bias" not in name]
     inside = {match.name: match.relation for match in content.matches if match.owner == "flat"}
     assert set(matrices) <= inside.keys() and len(matrices) == 8
@@ -269,7 +269,7 @@ def test_parts_of_a_network_in_its_fused_vector(tmp_path, target):
     changed = load_file(both)
     changed["flat"][0] += 1
     save_file(changed, both)
-    again = inspect_command.inspect(both, equal=True, min_equal_nbytes=64).content
+    again = inspect_command.inspect(both, equal=True, min_equal_bytes=64).content
     assert len({m.name for m in again.matches if m.owner == "flat"} & set(matrices)) == 7
 
 
@@ -290,14 +290,14 @@ def test_what_stands_on_what_moves_is_found_again(tmp_path):
     turned = w.t().contiguous()
     state = {"w": w, "turned": turned, "rows": turned[10:50], "column": turned[:, 3], "flat": turned.view(-1)[7:2000]}
     torch.save(state, tmp_path / "a.pt")
-    report = paramtool.dedup(tmp_path / "a.pt", min_equal_nbytes=64)
+    report = paramtool.dedup(tmp_path / "a.pt", min_equal_bytes=64)
     arrays = paramtool.load_file(report.output)
     for name, tensor in state.items():
         assert np.array_equal(arrays[name], tensor.numpy()), name
     assert [target.name for target in report.plan.targets] == ["turned"]  # `flat` runs over the ends of its rows
     del state["flat"]
     torch.save(state, tmp_path / "b.pt")
-    report = paramtool.dedup(tmp_path / "b.pt", min_equal_nbytes=64)
+    report = paramtool.dedup(tmp_path / "b.pt", min_equal_bytes=64)
     assert [target.name for target in report.plan.targets] == ["turned"]  # `column` crosses it, so it stays
     arrays = paramtool.load_file(report.output)
     assert all(np.array_equal(arrays[name], tensor.numpy()) for name, tensor in state.items())

@@ -121,7 +121,7 @@ class TestResults:
 
     def test_equal_names_of_a_deduplicated_file_are_stored_once_and_not_tied(self, tmp_path: Path) -> None:
         path = folder(tmp_path / "in", {WTE: weight(), HEAD: weight()}, TIED, stored=True)
-        paramtool.dedup(path, tmp_path / "out.safetensors", min_equal_nbytes=1)
+        paramtool.dedup(path, tmp_path / "out.safetensors", min_equal_bytes=1)
         found = paramtool.inspect(tmp_path / "out.safetensors", config=str(path / "config.json"))
         (row,) = found.config.rows
         assert (row.result, row.detail) == ("equal-not-tied", "stored once")
@@ -344,7 +344,7 @@ class TestDedup:
     def test_a_config_never_joins(self, tmp_path: Path) -> None:
         """Declared and equal: stored once for being equal, and still two memories."""
         path = folder(tmp_path / "in", {WTE: weight(), HEAD: weight()}, TIED, stored=True)
-        found = paramtool.dedup(path, tmp_path / "out.safetensors", min_equal_nbytes=1)
+        found = paramtool.dedup(path, tmp_path / "out.safetensors", min_equal_bytes=1)
         assert not [text for text in found.warnings if "config.json" in text]
         loaded = paramtool.torch.load_file(tmp_path / "out.safetensors")
         assert loaded[WTE].data_ptr() != loaded[HEAD].data_ptr()

@@ -60,12 +60,12 @@ def test_a_family(two: list[Path], tmp_path: Path) -> None:
 
 
 def test_tiny_tensors_are_not_worth_a_shard(tmp_path: Path) -> None:
-    """What is equal in two of three inputs and tiny is stored in each; `min_equal_nbytes` says what is tiny."""
+    """What is equal in two of three inputs and tiny is stored in each; `min_equal_bytes` says what is tiny."""
     for k in range(3):
         save_file({"w": torch.ones(BIG), "b": torch.full((3,), float(k // 2))}, tmp_path / f"{k}.safetensors")
     paths = [tmp_path / f"{k}.safetensors" for k in range(3)]
     assert len(dedup_many.dedup_family(paths, tmp_path / "1").shards) == 4
-    assert len(dedup_many.dedup_family(paths, tmp_path / "2", min_equal_nbytes=1).shards) == 3
+    assert len(dedup_many.dedup_family(paths, tmp_path / "2", min_equal_bytes=1).shards) == 3
 
 
 def test_the_owner_is_the_name_that_most_inputs_have(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_second_run_keeps_what_other_programs_find(keep: str, tmp_path: Path) 
     torch.save({"a": weight}, tmp_path / "1.pt")
     paths = [tmp_path / "0.pt", tmp_path / "1.pt"]
     for out in ("once", "twice"):
-        dedup_many.dedup_family(paths, tmp_path / out, share_renamed=True, keep=keep, min_equal_nbytes=64)
+        dedup_many.dedup_family(paths, tmp_path / out, share_renamed=True, keep=keep, min_equal_bytes=64)
         paths = [tmp_path / out / name for name in "01"]
         indexes = [json.loads((path / INDEX).read_text())["weight_map"] for path in paths]
         assert [[*index] for index in indexes] == [["a"], ["a"]]

@@ -109,12 +109,12 @@ def test_a_list_with_spaces_around_its_names(tmp_path: Path) -> None:
 
 def test_shards(bert: Path, tmp_path: Path) -> None:
     """A folder with an index; a file with that size is refused."""
-    found = paramtool.export(bert, tmp_path / "out", all_names=True, only="model", max_shard_nbytes=5000)
+    found = paramtool.export(bert, tmp_path / "out", all_names=True, only="model", max_shard_size=5000)
     index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
     assert index["weight_map"].keys() == saved(bert).keys() and index["metadata"].keys() == {"total_size"}
     assert len(set(index["weight_map"].values())) > 3 and len(found.files) == len(contents(tmp_path / "out"))
     with pytest.raises(UsageError, match="shards need a folder"):
-        paramtool.export(bert, tmp_path / "x.safetensors", all_names=True, only="model", max_shard_nbytes=5000)
+        paramtool.export(bert, tmp_path / "x.safetensors", all_names=True, only="model", max_shard_size=5000)
 
 
 def test_metadata_comes_along(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_an_output_that_cannot_be_read_back_has_its_own_name(
 
     monkeypatch.setattr("paramtool.commands.output.write.write", cut)
     monkeypatch.chdir(tmp_path)
-    more = {"max_shard_nbytes": 1 << 20} if name == "plain" else {}
+    more = {"max_shard_size": 1 << 20} if name == "plain" else {}
     with pytest.raises(OutputError, match=f"^{name}: does not read back") as caught:
         paramtool.export(bert, name, all_names=True, **more)
     assert ".tmp" not in str(caught.value)

@@ -375,7 +375,7 @@ def test_a_file_out_of_a_folder_in(folder: Path, tmp_path: Path) -> None:
     """`-o` that ends in .safetensors is a file, and nothing comes along; nor does it for a file in."""
     found = dedup_command.dedup(folder, tmp_path / "one.safetensors")
     assert (tmp_path / "one.safetensors").is_file() and found.sidecars == ()
-    found = dedup_command.dedup(folder / "model.safetensors", tmp_path / "shards", max_shard_nbytes=1000)
+    found = dedup_command.dedup(folder / "model.safetensors", tmp_path / "shards", max_shard_size=1000)
     assert found.sidecars == () and sorted(contents(tmp_path / "shards")) == sorted(
         os.path.basename(file) for file in found.files
     )
@@ -384,12 +384,12 @@ def test_a_file_out_of_a_folder_in(folder: Path, tmp_path: Path) -> None:
 def test_a_sharded_folder(folder: Path, tmp_path: Path) -> None:
     """Shards and an index with the same files beside them; what is read is no companion."""
     sharded = tmp_path / "sharded"
-    dedup_command.dedup(folder, sharded, max_shard_nbytes=1000, equal=False)
+    dedup_command.dedup(folder, sharded, max_shard_size=1000, equal=False)
     assert (sharded / "model.safetensors.index.json").is_file() and (sharded / "config.json").is_file()
     found = dedup_command.dedup(sharded)
     assert found.left_out == () and found.sidecars == SMALL
     assert (Path(found.output) / "model-00001-of-00001.safetensors").is_file()
-    export = export_command.export(found.output, tmp_path / "plain", all_names=True, max_shard_nbytes=1000)
+    export = export_command.export(found.output, tmp_path / "plain", all_names=True, max_shard_size=1000)
     assert set(export.names) == {"a", "b", "c"} and contents(tmp_path / "plain").keys() == contents(sharded).keys()
     assert set(load_file(tmp_path / "plain" / "model-00001-of-00003.safetensors")) == {"a"}
 
@@ -521,7 +521,7 @@ def test_a_folder_of_which_nothing_is_stored(form: str, tmp_path: Path) -> None:
     save_file({"a": x, "b": x.clone()}, tmp_path / "in" / "model.safetensors")
     source = tmp_path / ("in" if form == "safetensors" else "c.pt")
     for _ in range(2):
-        found = dedup_command.dedup(source, tmp_path / "t", max_shard_nbytes=1 << 30, fold_constants=True, force=True)
+        found = dedup_command.dedup(source, tmp_path / "t", max_shard_size=1 << 30, fold_constants=True, force=True)
         assert not found.plan.targets and found.files == (str(tmp_path / "t" / "model.safetensors"),)
     assert verify_command.verify(tmp_path / "t", source).differences == ()
     loaded = paramtool.load_file(tmp_path / "t")

@@ -127,38 +127,36 @@ def test_zeros_take_no_space_in_a_temporary_file(tmp_path: Path) -> None:
 
 
 CALLS: dict[str, Callable[[Path, int | None], object]] = {
-    "inspect": lambda path, most: paramtool.inspect(path, digests=True, max_inflated_nbytes=most),
-    "dedup": lambda path, most: paramtool.dedup(path, path.with_name("made.npz.pt"), max_inflated_nbytes=most),
+    "inspect": lambda path, most: paramtool.inspect(path, digests=True, max_inflated=most),
+    "dedup": lambda path, most: paramtool.dedup(path, path.with_name("made.npz.pt"), max_inflated=most),
     "export": lambda path, most: paramtool.export(
-        path, path.with_name("made.safetensors"), all_names=True, max_inflated_nbytes=most
+        path, path.with_name("made.safetensors"), all_names=True, max_inflated=most
     ),
-    "verify": lambda path, most: paramtool.verify(path, path, max_inflated_nbytes=most),
-    "load_file": lambda path, most: paramtool.load_file(path, max_inflated_nbytes=most),
-    "torch.load_file": lambda path, most: paramtool.torch.load_file(path, max_inflated_nbytes=most),
-    "torch.load_model": lambda path, most: paramtool.torch.load_model(
-        torch.nn.LSTM(5, 7), path, max_inflated_nbytes=most
-    ),
+    "verify": lambda path, most: paramtool.verify(path, path, max_inflated=most),
+    "load_file": lambda path, most: paramtool.load_file(path, max_inflated=most),
+    "torch.load_file": lambda path, most: paramtool.torch.load_file(path, max_inflated=most),
+    "torch.load_model": lambda path, most: paramtool.torch.load_model(torch.nn.LSTM(5, 7), path, max_inflated=most),
     "convert": lambda path, most: paramtool.convert(
-        path, path.with_name("made.safetensors"), source="torch", target="keras", max_inflated_nbytes=most
+        path, path.with_name("made.safetensors"), source="torch", target="keras", max_inflated=most
     ),
     "fuse": lambda path, most: paramtool.fuse(
-        path, path.with_name("made.safetensors"), layout="cudnn", max_inflated_nbytes=most
+        path, path.with_name("made.safetensors"), layout="cudnn", max_inflated=most
     ),
     "unfuse": lambda path, most: paramtool.unfuse(
-        path, path.with_name("made.safetensors"), layout="torch", max_inflated_nbytes=most
+        path, path.with_name("made.safetensors"), layout="torch", max_inflated=most
     ),
     "dedup_family": lambda path, most: paramtool.dedup_family(
-        [path, path.parents[1] / "other.npz"], path.with_name("made"), max_inflated_nbytes=most
+        [path, path.parents[1] / "other.npz"], path.with_name("made"), max_inflated=most
     ),
-    "dry dedup": lambda path, most: paramtool.dedup(path, dry_run=True, equal=False, max_inflated_nbytes=most),
+    "dry dedup": lambda path, most: paramtool.dedup(path, dry_run=True, equal=False, max_inflated=most),
     "dry export": lambda path, most: paramtool.export(
-        path, path.with_name("x.safetensors"), all_names=True, dry_run=True, max_inflated_nbytes=most
+        path, path.with_name("x.safetensors"), all_names=True, dry_run=True, max_inflated=most
     ),
     "dry convert": lambda path, most: paramtool.convert(
-        path, path.with_name("x.safetensors"), target="keras", source="torch", dry_run=True, max_inflated_nbytes=most
+        path, path.with_name("x.safetensors"), target="keras", source="torch", dry_run=True, max_inflated=most
     ),
     "dry dedup_each": lambda path, most: dedup_command.dedup_each(
-        path.parent, dry_run=True, equal=False, max_inflated_nbytes=most
+        path.parent, dry_run=True, equal=False, max_inflated=most
     ),
 }
 
@@ -184,8 +182,8 @@ def test_guess_keeps_to_its_limit(tmp_path: Path) -> None:
     """It reads flat vectors alone."""
     np.savez_compressed(tmp_path / "model.npz", flat=np.ones(392, "f4"))
     with pytest.raises(FormatError, match="1568 bytes would be inflated or calculated; the limit is 1567"):
-        paramtool.guess(tmp_path / "model.npz", max_inflated_nbytes=1567)
-    paramtool.guess(tmp_path / "model.npz", max_inflated_nbytes=1568)
+        paramtool.guess(tmp_path / "model.npz", max_inflated=1567)
+    paramtool.guess(tmp_path / "model.npz", max_inflated=1568)
 
 
 def test_a_constant_is_not_written_out_unasked(tmp_path: Path) -> None:

@@ -263,7 +263,7 @@ def test_bytes_stored_once_are_no_tie(layout: str, keep_names: bool, tmp_path: P
     module = nn.LSTM(3, 4)
     tensors = {**state(module, "a"), **state(copy.deepcopy(module), "c")}
     tensors |= {name.replace("c.", "d."): tensor for name, tensor in tensors.items() if name.startswith("c.")}
-    dedup_command.dedup(save(tmp_path, tensors), tmp_path / A, min_equal_nbytes=1)
+    dedup_command.dedup(save(tmp_path, tensors), tmp_path / A, min_equal_bytes=1)
     if layout == "keras" and keep_names:
         with pytest.raises(PlanError, match="is no window on the tensors of layout keras"):
             relayout_command.convert(tmp_path / A, tmp_path / B, target=layout, keep_names=True)
@@ -288,7 +288,7 @@ def test_equal_biases_of_one_network_are_no_tie(tmp_path: Path) -> None:
     with torch.no_grad():
         module.bias_ih_l0.zero_()
         module.bias_hh_l0.zero_()
-    dedup_command.dedup(save(tmp_path, state(module, "rnn")), tmp_path / A, min_equal_nbytes=1)
+    dedup_command.dedup(save(tmp_path, state(module, "rnn")), tmp_path / A, min_equal_bytes=1)
     relayout_command.convert(tmp_path / A, tmp_path / B, target="mxnet")
     assert not shared(load(tmp_path / B))
 
@@ -575,7 +575,7 @@ def test_shards(keep_names: bool, tmp_path: Path) -> None:
     """Into a folder, back out of it, and into one file; the record is read from the shard that has it."""
     model = Tagger()
     path = save(tmp_path, model.state_dict())
-    found = relayout_command.fuse(path, tmp_path / "out", layout="cudnn", max_shard_nbytes=300, keep_names=keep_names)
+    found = relayout_command.fuse(path, tmp_path / "out", layout="cudnn", max_shard_size=300, keep_names=keep_names)
     assert len(found.files) > 3 and {*map(str, (tmp_path / "out").iterdir())} == {*found.files}
     back = relayout_command.unfuse(tmp_path / "out", tmp_path / "back")
     assert len(back.files) == 2 and (tmp_path / "back").is_dir()
@@ -583,7 +583,7 @@ def test_shards(keep_names: bool, tmp_path: Path) -> None:
     relayout_command.unfuse(tmp_path / "out", tmp_path / A)
     assert raw(load(tmp_path / A)) == raw(model.state_dict())
     with pytest.raises(UsageError, match="shards need a folder"):
-        relayout_command.unfuse(tmp_path / "out", tmp_path / B, max_shard_nbytes=300)
+        relayout_command.unfuse(tmp_path / "out", tmp_path / B, max_shard_size=300)
 
 
 def test_metadata_of_the_user_stays(tmp_path: Path) -> None:
@@ -603,7 +603,7 @@ def test_dedup_keeps_the_record(tmp_path: Path) -> None:
     path = save(tmp_path, model.state_dict())
     for keep_names in (False, True):
         relayout_command.fuse(path, tmp_path / A, layout="cudnn", keep_names=keep_names, force=True)
-        dedup_command.dedup(tmp_path / A, tmp_path / B, min_equal_nbytes=1, force=True)
+        dedup_command.dedup(tmp_path / A, tmp_path / B, min_equal_bytes=1, force=True)
         assert paramtool.read(tmp_path / B).modules == paramtool.read(tmp_path / A).modules != ()
         relayout_command.unfuse(tmp_path / B, tmp_path / C, force=True)
         assert raw(load(tmp_path / C)) == raw(model.state_dict())
@@ -626,7 +626,7 @@ def test_default_outputs(tmp_path: Path) -> None:
     fused = tmp_path / "m.fused.safetensors"
     assert relayout_command.unfuse(fused).output == str(tmp_path / "m.fused.unfused.safetensors")
     assert relayout_command.relayout(path, target="flax.linen").output == str(tmp_path / "m.to-flax-linen.safetensors")
-    relayout_command.fuse(path, tmp_path / "dir", layout="cudnn", max_shard_nbytes=10**6)
+    relayout_command.fuse(path, tmp_path / "dir", layout="cudnn", max_shard_size=10**6)
     assert relayout_command.unfuse(tmp_path / "dir").output == str(tmp_path / "dir.unfused")
     assert relayout_command.relayout(tmp_path / "dir", target="keras").output == str(tmp_path / "dir.to-keras")
 

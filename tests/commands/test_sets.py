@@ -66,15 +66,15 @@ def test_what_the_output_is_called(name: str, tmp_path: Path) -> None:
     if stem in ONE_FILE:
         source, many = tmp_path / "in", tmp_path / "many"
         for run in (
-            lambda: dedup_command.dedup(source, many, max_shard_nbytes=1000),
-            lambda: dedup_command.dedup_each(source, many, max_shard_nbytes=1000),
-            lambda: export_command.export(source, many, all_names=True, max_shard_nbytes=1000),
+            lambda: dedup_command.dedup(source, many, max_shard_size=1000),
+            lambda: dedup_command.dedup_each(source, many, max_shard_size=1000),
+            lambda: export_command.export(source, many, all_names=True, max_shard_size=1000),
             lambda: dedup_many.dedup_family([source, tmp_path / "other"], tmp_path / "both"),
         ):
             with pytest.raises(PlanError, match="alone, and no shards of it"):
                 run()
     else:
-        dedup_command.dedup(tmp_path / "in", tmp_path / "many", max_shard_nbytes=1000)
+        dedup_command.dedup(tmp_path / "in", tmp_path / "many", max_shard_size=1000)
         export_command.export(tmp_path / "many", tmp_path / "plain", all_names=True)
         dedup_many.dedup_family([tmp_path / "in", tmp_path / "other"], tmp_path / "both")
     assert (
@@ -105,7 +105,7 @@ def test_indexes_of_variants() -> None:
 def test_a_file_that_libraries_know_keeps_its_name_in_shards(tmp_path: Path) -> None:
     """Others are called as transformers calls its own."""
     for name, stem in (("diffusion_pytorch_model.bin", "diffusion_pytorch_model"), ("training.pt", "model")):
-        dedup_command.dedup(put(tmp_path, name, state()), tmp_path / f"out-{stem}", max_shard_nbytes=1000)
+        dedup_command.dedup(put(tmp_path, name, state()), tmp_path / f"out-{stem}", max_shard_size=1000)
         assert (tmp_path / f"out-{stem}" / f"{stem}.safetensors.index.json").is_file()
 
 

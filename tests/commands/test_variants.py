@@ -32,7 +32,7 @@ def names(folder: Path, *lines: str) -> Path:
 
 def deduped(state: Any, folder: Path) -> Path:
     output = folder / "m.dedup.safetensors"
-    paramtool.dedup(saved(state, folder), output, min_equal_nbytes=1)
+    paramtool.dedup(saved(state, folder), output, min_equal_bytes=1)
     return output
 
 
@@ -74,7 +74,7 @@ def test_what_is_calculated_comes_through_the_record(tmp_path: Path) -> None:
     fine = W / 3
     state = {"w": fine, "half": fine.bfloat16(), "zeros": torch.zeros(300)}
     path = tmp_path / "m.safetensors"
-    paramtool.dedup(saved(state, tmp_path), path, min_equal_nbytes=1, derive_casts=True, fold_constants=True)
+    paramtool.dedup(saved(state, tmp_path), path, min_equal_bytes=1, derive_casts=True, fold_constants=True)
     found = one(path, names(tmp_path, "w", "half", "zeros"))
     assert found.through == (Through("half", "w", "cast"), Through("zeros", "", "constant"))
     assert one(path, saved(state, tmp_path)).verdict == "loads through aliases"
@@ -215,7 +215,7 @@ def test_models(tmp_path: Path) -> None:
 def test_folders_and_plain_files(tmp_path: Path) -> None:
     """A sharded folder on either side; a plain file of somebody else."""
     state = {f"w{k}": torch.randn(100) for k in range(9)}
-    folder = paramtool.dedup(saved(state, tmp_path), tmp_path / "shards", max_shard_nbytes=1000).output
+    folder = paramtool.dedup(saved(state, tmp_path), tmp_path / "shards", max_shard_size=1000).output
     save_file(state, tmp_path / "plain.safetensors")
     for path, against in ((folder, "plain.safetensors"), ("plain.safetensors", "shards")):
         (found,) = paramtool.variants(tmp_path / path, [tmp_path / against])

@@ -167,11 +167,11 @@ def test_a_thousand_tensors_need_few_open_files(kind: str, tmp_path: Path) -> No
 def test_a_folder_is_only_replaced_where_it_is_an_earlier_output(tmp_path: Path) -> None:
     """--force never takes a stranger's weights with it, nor a snapshot of links that is being read."""
     path = saved({"w": torch.ones(2)}, tmp_path)
-    out = paramtool.dedup(path, tmp_path / "lib", max_shard_nbytes=1000).output
-    paramtool.dedup(path, out, max_shard_nbytes=1000, force=True)
+    out = paramtool.dedup(path, tmp_path / "lib", max_shard_size=1000).output
+    paramtool.dedup(path, out, max_shard_size=1000, force=True)
     (tmp_path / "lib" / "lora.safetensors").write_bytes(b"precious")
     with pytest.raises(OutputError, match=r"lora\.safetensors"):
-        paramtool.dedup(path, out, max_shard_nbytes=1000, force=True)
+        paramtool.dedup(path, out, max_shard_size=1000, force=True)
     snapshot = tmp_path / "snapshot"
     (tmp_path / "lib" / "lora.safetensors").unlink()
     snapshot.mkdir()
@@ -225,8 +225,8 @@ def test_two_hundred_shards_need_few_open_files(tmp_path: Path) -> None:
     """Sharded in and out under a limit of 64 open files; the second dedup gives the same bytes."""
     path = saved({f"w{k}": torch.randn(100, 20).t() if k % 3 else torch.randn(2000) for k in range(200)}, tmp_path)
     code = (
-        "import sys, paramtool; a = paramtool.dedup(sys.argv[1], 'a', max_shard_nbytes=8000); "
-        "b = paramtool.dedup('a', 'b', max_shard_nbytes=8000); assert len(b.files) == 201; "
+        "import sys, paramtool; a = paramtool.dedup(sys.argv[1], 'a', max_shard_size=8000); "
+        "b = paramtool.dedup('a', 'b', max_shard_size=8000); assert len(b.files) == 201; "
         "assert paramtool.verify('b', sys.argv[1]).differences == (); paramtool.inspect('b', digests=True); "
         "assert all(open(x, 'rb').read() == open(y, 'rb').read() for x, y in zip(a.files, b.files, strict=True))"
     )

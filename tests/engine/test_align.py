@@ -61,7 +61,7 @@ def test_whole_pages_stand_on_pages(shards: int | None, tmp_path: Path) -> None:
     """Every tensor of whole pages begins on one, every other at a multiple of its element; each shard alike."""
     torch.save(state(), tmp_path / "m.pt")
     output = tmp_path / ("out" if shards else "out.safetensors")
-    dedup_command.dedup(tmp_path / "m.pt", output, align=PAGE, max_shard_nbytes=shards)
+    dedup_command.dedup(tmp_path / "m.pt", output, align=PAGE, max_shard_size=shards)
     files = sorted(output.glob("*.safetensors")) if shards else [output]
     assert len(files) == (3 if shards else 1)
     sizes = {name: tensor.element_size() for name, tensor in state().items()}

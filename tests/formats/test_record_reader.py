@@ -71,7 +71,7 @@ def test_the_printed_reader_calculates_what_is_derived(source, tmp_path):
 def test_records_match_their_schema(source, tmp_path, shards):
     """Every record, of a file, of each shard and of the index, holds to the published schema."""
     torch.save(source, tmp_path / "m.pt")
-    found = dedup(tmp_path / "m.pt", max_shard_nbytes=shards)
+    found = dedup(tmp_path / "m.pt", max_shard_size=shards)
     schema = json.loads((DOCS / "schema" / "alias-record-1.json").read_text())
     records = []
     for path in found.files:
@@ -113,7 +113,7 @@ def with_record(path, change):
 def test_objects_of_shards_have_the_tensors_of_all(tmp_path):
     """A shard alone says so; objects with a tensor that no shard has are refused, with the file and the name."""
     torch.save({"m": {"w": torch.ones(50), "v": torch.zeros(50), "n": 1}}, tmp_path / "m.pt")
-    dedup(tmp_path / "m.pt", tmp_path / "shards", max_shard_nbytes=300)
+    dedup(tmp_path / "m.pt", tmp_path / "shards", max_shard_size=300)
     first, *others = sorted(tmp_path.glob("shards/*.safetensors"))
     assert others
     [note] = read(first).notes

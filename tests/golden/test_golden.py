@@ -166,13 +166,13 @@ class TestOwners:
     def test_equal_tensors_of_a_few_bytes(self, tmp_path: Path, count: int, dtype: torch.dtype) -> None:
         """Where the user asks for it, tensors shorter than a sample join too, first and last in their file."""
         w = torch.ones(count, dtype=dtype)
-        *_, output = deduplicated(tmp_path, {"a": w, "b": w.clone()}, min_equal_nbytes=1)
-        dedup_command.dedup(output, tmp_path / "again.safetensors", min_equal_nbytes=1)
+        *_, output = deduplicated(tmp_path, {"a": w, "b": w.clone()}, min_equal_bytes=1)
+        dedup_command.dedup(output, tmp_path / "again.safetensors", min_equal_bytes=1)
         assert self.owners(output) == ["a"]
         torch.save(
             {"a": w, "x": torch.zeros(5), "b": w.clone()}, tmp_path / "n.pt", _use_new_zipfile_serialization=False
         )
-        report = dedup_command.dedup(tmp_path / "n.pt", tmp_path / "n.safetensors", min_equal_nbytes=1)
+        report = dedup_command.dedup(tmp_path / "n.pt", tmp_path / "n.safetensors", min_equal_bytes=1)
         assert [equal.names for equal in report.equal or ()] == [("a", "b")]
 
 
@@ -290,7 +290,7 @@ class TestShards:
         """Each shard records its own aliases, the index their union; alias names never enter weight_map."""
         x = torch.full((1024,), 2.0)
         torch.save({**two_pairs, "x": x, "y": x}, tmp_path / "model.pt")
-        dedup_command.dedup(tmp_path / "model.pt", tmp_path / "out", max_shard_nbytes=4096)
+        dedup_command.dedup(tmp_path / "model.pt", tmp_path / "out", max_shard_size=4096)
         index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
         first, second = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
         assert index["weight_map"] == {"a": first, "x": second}

@@ -37,7 +37,7 @@ def found_in(arrays: Mapping[str, Any], memory: int = 1 << 20, least: int = 8) -
         checkpoint = paramtool.read(path)
         smallest = 64 if memory == 1 else streams.MIN_BLOCK_NBYTES  # so that small arrays have many blocks
         with mock.patch.object(streams, "MIN_BLOCK_NBYTES", smallest):
-            return compare(checkpoint, alias.build(checkpoint), Looking(min_nbytes=least, memory_nbytes=memory))
+            return compare(checkpoint, alias.build(checkpoint), Looking(min_nbytes=least, memory=memory))
 
 
 def seen(arrays: Arrays, match: Match) -> np.ndarray:
@@ -159,7 +159,7 @@ def test_what_was_planted_takes_no_room(case: tuple[Arrays, dict[str, str]]) -> 
     with tempfile.TemporaryDirectory() as folder:
         source = os.path.join(folder, "model.safetensors")
         save_file(arrays, source)
-        least: dict[str, Any] = {"min_equal_nbytes": 8, "derive_casts": True, "fold_constants": True}
+        least: dict[str, Any] = {"min_equal_bytes": 8, "derive_casts": True, "fold_constants": True}
         plan = dedup_command.dedup(source, dry_run=True, **least).plan
     given = {name for name in arrays if name not in kinds or arrays[name].nbytes < 8}
     given |= {name for name, what in kinds.items() if what == "cast" and arrays[name].dtype == "int32"}  # not exact
@@ -175,7 +175,7 @@ def test_nothing_found_is_tied(case: tuple[Arrays, dict[str, str]], derive: bool
     with tempfile.TemporaryDirectory() as folder:
         source, output, again = (os.path.join(folder, f"{k}.safetensors") for k in range(3))
         save_file(arrays, source)
-        options: dict[str, Any] = {"min_equal_nbytes": 8, "derive_casts": derive, "fold_constants": fold, "keep": keep}
+        options: dict[str, Any] = {"min_equal_bytes": 8, "derive_casts": derive, "fold_constants": fold, "keep": keep}
         done = dedup_command.dedup(source, output, **options)
         found = paramtool.load_file(output)
         assert verify_command.verify(output, source).differences == ()

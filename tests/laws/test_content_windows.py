@@ -75,10 +75,10 @@ def test_windows_and_their_copies(case: tuple[Tensors, dict[str, str]], derive: 
     with tempfile.TemporaryDirectory() as folder:
         source, output, again = (os.path.join(folder, name) for name in ("in.pt", "out.safetensors", "2.safetensors"))
         torch.save(tensors, source)
-        dedup_command.dedup(source, output, min_equal_nbytes=LEAST_NBYTES, **options)
+        dedup_command.dedup(source, output, min_equal_bytes=LEAST_NBYTES, **options)
         found = paramtool.load_file(output)
         assert verify_command.verify(output, source).differences == ()
-        dedup_command.dedup(output, again, min_equal_nbytes=LEAST_NBYTES, **options)
+        dedup_command.dedup(output, again, min_equal_bytes=LEAST_NBYTES, **options)
         with open(output, "rb") as one, open(again, "rb") as other:
             assert one.read() == other.read()
     assert same_values(tensors, found)
@@ -94,7 +94,7 @@ def test_copies_of_windows_take_no_room(case: tuple[Tensors, dict[str, str]]) ->
         source = os.path.join(folder, "in.pt")
         torch.save(tensors, source)
         report = dedup_command.dedup(
-            source, dry_run=True, min_equal_nbytes=LEAST_NBYTES, derive_casts=True, fold_constants=True
+            source, dry_run=True, min_equal_bytes=LEAST_NBYTES, derive_casts=True, fold_constants=True
         )
     members = report.graph.names
     for name, text in made.items():

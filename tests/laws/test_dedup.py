@@ -54,7 +54,7 @@ def test_what_is_deduplicated_is_what_was_saved(state: State, form: dict[str, bo
     """The values and the sharing of a deduplicated file are those of the tensors: equal is never shared."""
     with tempfile.TemporaryDirectory() as folder:
         path, output = saved(state[0], folder, **form), os.path.join(folder, "out.safetensors")
-        dedup_command.dedup(path, output, keep=keep, min_equal_nbytes=least)
+        dedup_command.dedup(path, output, keep=keep, min_equal_bytes=least)
         found = paramtool.load_file(output)
         assert verify_command.verify(output, path).differences == ()
     assert same_values(state[1], found)
@@ -67,7 +67,7 @@ def test_the_safetensors_library_reads_every_stored_tensor(state: State, least: 
     """Every stored tensor that is a name has its values, read by the reference library; nothing stands twice."""
     with tempfile.TemporaryDirectory() as folder:
         output = os.path.join(folder, "out.safetensors")
-        report = dedup_command.dedup(saved(state[0], folder), output, min_equal_nbytes=least)
+        report = dedup_command.dedup(saved(state[0], folder), output, min_equal_bytes=least)
         with safe_open(output, "pt") as file:
             stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     assert set(report.graph.owners) == set(stored)
@@ -83,8 +83,8 @@ def test_dedup_of_a_deduplicated_file_gives_the_same_bytes(state: State, least: 
     """Dedup is idempotent, byte for byte."""
     with tempfile.TemporaryDirectory() as folder:
         once, twice = (os.path.join(folder, name) for name in ("1.safetensors", "2.safetensors"))
-        dedup_command.dedup(saved(state[0], folder), once, min_equal_nbytes=least)
-        dedup_command.dedup(once, twice, min_equal_nbytes=least)
+        dedup_command.dedup(saved(state[0], folder), once, min_equal_bytes=least)
+        dedup_command.dedup(once, twice, min_equal_bytes=least)
         assert content(once) == content(twice)
 
 
@@ -94,8 +94,8 @@ def test_keep_is_idempotent(state: State, keep: str, least: int) -> None:
     """Whatever `keep` says, to say it again changes nothing."""
     with tempfile.TemporaryDirectory() as folder:
         once, twice = (os.path.join(folder, name) for name in ("1.safetensors", "2.safetensors"))
-        dedup_command.dedup(saved(state[0], folder), once, keep=keep, min_equal_nbytes=least)
-        dedup_command.dedup(once, twice, keep=keep, min_equal_nbytes=least)
+        dedup_command.dedup(saved(state[0], folder), once, keep=keep, min_equal_bytes=least)
+        dedup_command.dedup(once, twice, keep=keep, min_equal_bytes=least)
         assert content(once) == content(twice)
 
 
@@ -105,8 +105,8 @@ def test_keep_can_be_changed_later(state: State, keep: str, least: int) -> None:
     """A file that was written with one `keep` and again with another still holds every value and every tie."""
     with tempfile.TemporaryDirectory() as folder:
         once, twice = (os.path.join(folder, name) for name in ("1.safetensors", "2.safetensors"))
-        dedup_command.dedup(saved(state[0], folder), once, min_equal_nbytes=least)
-        dedup_command.dedup(once, twice, keep=keep, min_equal_nbytes=least)
+        dedup_command.dedup(saved(state[0], folder), once, min_equal_bytes=least)
+        dedup_command.dedup(once, twice, keep=keep, min_equal_bytes=least)
         found = paramtool.load_file(twice)
     assert same_values(state[1], found)
     assert partition(state[1]) == partition(found)
@@ -118,12 +118,12 @@ def test_shards_hold_the_same(state: State, max_nbytes: int, least: int) -> None
     """Split into shards of any size, values and sharing stay, and dedup of the folder gives the same files."""
     with tempfile.TemporaryDirectory() as folder:
         path, once, twice = saved(state[0], folder), os.path.join(folder, "1"), os.path.join(folder, "2")
-        dedup_command.dedup(path, once, max_shard_nbytes=max_nbytes, min_equal_nbytes=least)
+        dedup_command.dedup(path, once, max_shard_size=max_nbytes, min_equal_bytes=least)
         found = paramtool.load_file(once)
         assert same_values(state[1], found)
         assert partition(state[1]) == partition(found)
         assert verify_command.verify(once, path).differences == ()
-        dedup_command.dedup(once, twice, max_shard_nbytes=max_nbytes, min_equal_nbytes=least)
+        dedup_command.dedup(once, twice, max_shard_size=max_nbytes, min_equal_bytes=least)
         assert sorted(os.listdir(once)) == sorted(os.listdir(twice))
         for name in os.listdir(once):
             assert content(os.path.join(once, name)) == content(os.path.join(twice, name)), name
@@ -135,7 +135,7 @@ def test_shards_go_back_into_one_file(state: State) -> None:
     """A sharded output read as a source gives the shares and values on: shards and one file say the same."""
     with tempfile.TemporaryDirectory() as folder:
         path, shards = saved(state[0], folder), os.path.join(folder, "shards")
-        dedup_command.dedup(path, shards, max_shard_nbytes=16)
+        dedup_command.dedup(path, shards, max_shard_size=16)
         assert verify_command.verify(path, shards).differences == ()
 
 
@@ -156,7 +156,7 @@ def test_export_stores_every_name_for_itself(state: dict[str, torch.Tensor]) -> 
     """`export` of all names of a deduplicated file gives plain tensors that the library reads, each with its values."""
     with tempfile.TemporaryDirectory() as folder:
         once, plain = (os.path.join(folder, name) for name in ("1.safetensors", "2.safetensors"))
-        dedup_command.dedup(saved(state, folder), once, min_equal_nbytes=1)
+        dedup_command.dedup(saved(state, folder), once, min_equal_bytes=1)
         export_command.export(once, plain, names=list(state))
         with safe_open(plain, "pt") as file:
             found = {name: file.get_tensor(name) for name in state}

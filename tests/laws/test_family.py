@@ -77,7 +77,7 @@ def test_what_is_equal_under_one_name_is_one_file_and_nothing_else_is(family: li
     inputs = [made(state) for state in family]
     with tempfile.TemporaryDirectory() as folder:
         output = os.path.join(folder, "out")
-        report = dedup_many.dedup_family(save_all(inputs, folder), output, min_equal_nbytes=1, max_shard_nbytes=most)
+        report = dedup_many.dedup_family(save_all(inputs, folder), output, min_equal_bytes=1, max_shard_size=most)
         folders = [member.folder for member in report.members]
         places = [placed(one) for one in folders]
         for one, state, place in zip(folders, inputs, places, strict=True):
@@ -102,7 +102,7 @@ def test_with_renamed_ones_no_bytes_stand_twice(family: list[Any]) -> None:
     inputs = [made(state) for state in family]
     with tempfile.TemporaryDirectory() as folder:
         output = os.path.join(folder, "out")
-        report = dedup_many.dedup_family(save_all(inputs, folder), output, min_equal_nbytes=1, share_renamed=True)
+        report = dedup_many.dedup_family(save_all(inputs, folder), output, min_equal_bytes=1, share_renamed=True)
         for member, state in zip(report.members, inputs, strict=True):
             found = paramtool.load_file(member.folder)
             assert same_values(dict(sorted(state.items())), dict(sorted(found.items())))
@@ -129,7 +129,7 @@ def test_ties_and_windows_come_back(state: tuple[Any, State], data: st.DataObjec
         paths = [os.path.join(folder, f"m{k}.pt") for k in range(2)]
         for path, (tree, _) in zip(paths, (state, tuned), strict=True):
             torch.save(tree, path)
-        report = dedup_many.dedup_family(paths, os.path.join(folder, "out"), min_equal_nbytes=1, share_renamed=renamed)
+        report = dedup_many.dedup_family(paths, os.path.join(folder, "out"), min_equal_bytes=1, share_renamed=renamed)
         for path, member, (_, flat) in zip(paths, report.members, (state, tuned), strict=True):
             found = paramtool.load_file(member.folder)
             assert same_values(flat, found)
@@ -146,7 +146,7 @@ def test_the_objects_come_back(state: Any) -> None:
         paths = [os.path.join(folder, f"m{k}.pt") for k in range(2)]
         for path in paths:
             torch.save(tree, path)
-        report = dedup_many.dedup_family(paths, os.path.join(folder, "out"), min_equal_nbytes=1)
+        report = dedup_many.dedup_family(paths, os.path.join(folder, "out"), min_equal_bytes=1)
         for path, member in zip(paths, report.members, strict=True):
             assert paramtool.read(path).objects == paramtool.read(member.folder).objects
 
@@ -167,7 +167,7 @@ def test_a_family_of_the_folders_gives_the_same_bytes(
     for state, tie in zip(inputs, ties, strict=False):
         if tie:
             state[tie] = state[min(state)]
-    options: dict[str, Any] = {"keep": keep, "share_renamed": renamed, "min_equal_nbytes": least}
+    options: dict[str, Any] = {"keep": keep, "share_renamed": renamed, "min_equal_bytes": least}
     with tempfile.TemporaryDirectory() as folder:
         once, twice = os.path.join(folder, "1"), os.path.join(folder, "2")
         paths = [os.path.join(folder, f"m{k}.pt") for k in range(len(inputs))]
@@ -182,7 +182,7 @@ def test_a_family_of_the_folders_gives_the_same_bytes(
 @given(st.lists(states(), min_size=2, max_size=3), keeps, st.booleans())
 def test_a_second_run_loses_no_stored_name(trees: list[tuple[Any, State]], keep: str, renamed: bool) -> None:
     """Also with windows and nested states: what the index says of the first run's folders, that of the second says."""
-    options: dict[str, Any] = {"keep": keep, "share_renamed": renamed, "min_equal_nbytes": 1}
+    options: dict[str, Any] = {"keep": keep, "share_renamed": renamed, "min_equal_bytes": 1}
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, f"m{k}.pt") for k in range(len(trees))]
         for path, (tree, _) in zip(paths, trees, strict=True):
@@ -200,5 +200,5 @@ def test_bytes_decide(rows: list[list[int]]) -> None:
     """Rows that differ in any one element are kept apart, whatever they agree in."""
     inputs = [{"w": torch.from_numpy(np.array(row, "u1"))} for row in rows]
     with tempfile.TemporaryDirectory() as folder:
-        report = dedup_many.dedup_family(save_all(inputs, folder), os.path.join(folder, "out"), min_equal_nbytes=1)
+        report = dedup_many.dedup_family(save_all(inputs, folder), os.path.join(folder, "out"), min_equal_bytes=1)
     assert len(report.shards) == len({tuple(row) for row in rows})

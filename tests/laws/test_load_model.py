@@ -24,7 +24,7 @@ def written(model: nn.Module, folder: Path, dedup: bool) -> Path:
     torch.save(model.state_dict(), folder / "m.pt")
     if not dedup:
         return folder / "m.pt"
-    paramtool.dedup(folder / "m.pt", folder / "m.safetensors", min_equal_nbytes=1, force=True)
+    paramtool.dedup(folder / "m.pt", folder / "m.safetensors", min_equal_bytes=1, force=True)
     return folder / "m.safetensors"
 
 

@@ -54,7 +54,7 @@ def agree(state: Any, folder: str, least: int = 1, **form: bool) -> None:
     """Save, deduplicate to torch's form, and let torch compare both files."""
     path, output = os.path.join(folder, "model.pt"), os.path.join(folder, "out.pt")
     torch.save(state, path, **form)
-    dedup_command.dedup(path, output, min_equal_nbytes=least)
+    dedup_command.dedup(path, output, min_equal_bytes=least)
     # torch 2.13 cannot load untyped storages of the stacked form with weights_only
     expected = flat(torch.load(path, weights_only=True) if form.get("_use_new_zipfile_serialization", True) else state)
     with zipfile.ZipFile(output) as archive:
@@ -103,8 +103,8 @@ def test_by_way_of_safetensors(state: dict[str, torch.Tensor], least: int) -> No
     with tempfile.TemporaryDirectory() as folder:
         path, between, output = (os.path.join(folder, name) for name in ("m.pt", "m.safetensors", "o.pt"))
         torch.save(state, path)
-        dedup_command.dedup(path, between, min_equal_nbytes=least)
-        dedup_command.dedup(between, output, min_equal_nbytes=least)
+        dedup_command.dedup(path, between, min_equal_bytes=least)
+        dedup_command.dedup(between, output, min_equal_bytes=least)
         expected, found = torch.load(path, weights_only=True), torch.load(output, weights_only=True)
         assert same_values(expected, found)
         assert partition(expected) == partition(found)

@@ -69,9 +69,9 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("made")
     torch.save(model.state_dict(), folder / "m.pt")
     for output in ("small.safetensors", "small.pt"):
-        dedup_command.dedup(folder / "m.pt", folder / output, min_equal_nbytes=1)
+        dedup_command.dedup(folder / "m.pt", folder / output, min_equal_bytes=1)
     dedup_command.dedup(folder / "m.pt", folder / "tied.safetensors", equal=False)
     if spec.config is not None:
         model.save_pretrained(folder / "hf")  # type: ignore[operator]
-        dedup_command.dedup(folder / "hf", folder / "small", min_equal_nbytes=1, share_renamed=True)
+        dedup_command.dedup(folder / "hf", folder / "small", min_equal_bytes=1, share_renamed=True)
     return Made(request.param, spec, model, results(model), folder)

@@ -79,11 +79,11 @@ def test_diffusers_opens_its_models(name: str, tmp_path: Path) -> None:
 
 FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "shards": ({"max_shard_size": "40KB"}, {}),
-    "shards made here": ({}, {"max_shard_nbytes": 40_000}),
+    "shards made here": ({}, {"max_shard_size": 40_000}),
     "pickle": ({"safe_serialization": False}, {}),
-    "shards of pickle": ({"safe_serialization": False, "max_shard_size": "40KB"}, {"max_shard_nbytes": 40_000}),
+    "shards of pickle": ({"safe_serialization": False, "max_shard_size": "40KB"}, {"max_shard_size": 40_000}),
     "a variant": ({"variant": "fp16"}, {}),
-    "shards of a variant": ({"variant": "fp16", "max_shard_size": "40KB"}, {"max_shard_nbytes": 40_000}),
+    "shards of a variant": ({"variant": "fp16", "max_shard_size": "40KB"}, {"max_shard_size": 40_000}),
 }
 """{form: (options of save_pretrained, options of dedup)}"""
 

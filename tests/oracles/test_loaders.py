@@ -45,7 +45,7 @@ def file(model: Tied, tmp_path: Path) -> Path:
 def folder(model: Tied, tmp_path: Path) -> Path:
     """A folder of shards and their index."""
     torch.save(model.state_dict(), tmp_path / "m.pt")
-    dedup_command.dedup(tmp_path / "m.pt", tmp_path / "shards", max_shard_nbytes=9000)
+    dedup_command.dedup(tmp_path / "m.pt", tmp_path / "shards", max_shard_size=9000)
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
     return tmp_path / "shards"
 

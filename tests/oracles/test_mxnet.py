@@ -92,7 +92,7 @@ def test_a_gluon_lstm(samples: Path) -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_dedup(samples: Path, name: str, tmp_path: Path) -> None:
     """The output holds what the file holds, equal arrays once and in memories of their own."""
-    dedup_command.dedup(samples / name, tmp_path / "out.safetensors", min_equal_nbytes=1)
+    dedup_command.dedup(samples / name, tmp_path / "out.safetensors", min_equal_bytes=1)
     assert verify_command.verify(tmp_path / "out.safetensors", samples / name).differences == ()
     expected, found = paramtool.load_file(samples / name), paramtool.load_file(tmp_path / "out.safetensors")
     assert {n: raw(a) for n, a in expected.items()} == {n: raw(a) for n, a in found.items()}

@@ -245,7 +245,7 @@ def test_a_model_that_does_not_tie(tmp_path: Path) -> None:
     dedup_command.dedup(tmp_path / "all.pt", tmp_path / "small.safetensors")
     untied = transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2, **SPECIAL, tie_word_embeddings=False)).eval()
     paramtool.export(
-        tmp_path / "small.safetensors", tmp_path / "plain", names=untied.state_dict(), max_shard_nbytes=100_000
+        tmp_path / "small.safetensors", tmp_path / "plain", names=untied.state_dict(), max_shard_size=100_000
     )
     untied.config.save_pretrained(tmp_path / "plain")
     found, complaints = opened(untied, tmp_path / "plain")
@@ -272,8 +272,8 @@ def test_what_only_the_file_shares_is_stored_for_itself(said: dict[str, bool], t
         (tmp_path / name / "config.json").write_text(json.dumps(config | said))
     expected, missing = outcome(tmp_path / "one")
     assert missing == set()
-    report = dedup_command.dedup(tmp_path / "one", tmp_path / "out", min_equal_nbytes=1)
-    dedup_many.dedup_family([tmp_path / "one", tmp_path / "two"], tmp_path / "family", min_equal_nbytes=1)
+    report = dedup_command.dedup(tmp_path / "one", tmp_path / "out", min_equal_bytes=1)
+    dedup_many.dedup_family([tmp_path / "one", tmp_path / "two"], tmp_path / "family", min_equal_bytes=1)
     assert any(f"{HEAD!r}" in warning and "no longer shares memory" in warning for warning in report.warnings)
     for folder in ("out", "family/one", "family/two"):
         found, missing = outcome(tmp_path / folder)

@@ -52,7 +52,7 @@ def test_from_pretrained_of_the_keys_of_the_config(made: Made, source: str, tmp_
 def test_from_pretrained_of_torchs_own_format(made: Made, tmp_path: Path) -> None:
     """`dedup -o pytorch_model.bin` needs no export: every name is in it."""
     made.model.config.save_pretrained(tmp_path)  # type: ignore[union-attr, operator]
-    dedup_command.dedup(made.folder / "m.pt", tmp_path / "pytorch_model.bin", min_equal_nbytes=1)
+    dedup_command.dedup(made.folder / "m.pt", tmp_path / "pytorch_model.bin", min_equal_bytes=1)
     opened_as_saved(made, tmp_path)
 
 

@@ -79,7 +79,7 @@ def small(name: str, folder: Path, change: Callable[[nn.Module], None] = as_it_i
     model = examples.MODELS[name].build()
     change(model)
     torch.save(model.state_dict(), folder / "m.pt")
-    dedup_command.dedup(folder / "m.pt", folder / "small.safetensors", min_equal_nbytes=1)
+    dedup_command.dedup(folder / "m.pt", folder / "small.safetensors", min_equal_bytes=1)
     return model, folder / "small.safetensors"
 
 
@@ -226,7 +226,7 @@ def test_flattened_and_tied_recurrent_networks(kind: str, saved: bool, tmp_path:
     source = specs[saved].build()
     torch.save(source.state_dict(), tmp_path / "m.pt")
     for output in ("small.safetensors", "small.pt"):
-        dedup_command.dedup(tmp_path / "m.pt", tmp_path / output, min_equal_nbytes=1)
+        dedup_command.dedup(tmp_path / "m.pt", tmp_path / output, min_equal_bytes=1)
         for spec in (*specs.values(), loose):
             for assign in (False, True):
                 target = spec.build(1)

@@ -168,7 +168,7 @@ def test_a_trainer_goes_on_from_shards(tmp_path: Path) -> None:
     """An index and shards, which Trainer opens where there is no single file."""
     whole = trained(MODELS["gpt2 tied"](0), tmp_path / "whole")
     checkpoint = tmp_path / "whole" / f"checkpoint-{HALF}"
-    dedup_command.dedup(checkpoint, tmp_path / "ours", max_shard_nbytes=20_000)
+    dedup_command.dedup(checkpoint, tmp_path / "ours", max_shard_size=20_000)
     assert (tmp_path / "ours" / "model.safetensors.index.json").exists()
     again = dedup_command.dedup(tmp_path / "ours", tmp_path / "again")
     assert again.left_out == () and beside(tmp_path / "again") == beside(checkpoint)
@@ -318,13 +318,13 @@ def test_what_accelerate_would_not_open_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b" / "model.safetensors").unlink()
     before = contents(tmp_path)
     with pytest.raises(PlanError, match="load_state opens weights of one file, and no shards"):
-        dedup_command.dedup(tmp_path / "a", tmp_path / "out", max_shard_nbytes=1000)
+        dedup_command.dedup(tmp_path / "a", tmp_path / "out", max_shard_size=1000)
     with pytest.raises(PlanError, match="load_state opens weights of one file, and no shards"):
-        dedup_command.dedup_each(tmp_path / "a", tmp_path / "out", max_shard_nbytes=1000)
+        dedup_command.dedup_each(tmp_path / "a", tmp_path / "out", max_shard_size=1000)
     with pytest.raises(PlanError, match="load_state opens weights of one file, and no shards"):
         dedup_many.dedup_family([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
     assert contents(tmp_path) == before
-    dedup_command.dedup(tmp_path / "a" / "model.safetensors", tmp_path / "out", max_shard_nbytes=1000)
+    dedup_command.dedup(tmp_path / "a" / "model.safetensors", tmp_path / "out", max_shard_size=1000)
     for name, file in before.items():
         if name.startswith("a/") and name != "a/model.safetensors":
             (tmp_path / "out" / name.removeprefix("a/")).write_bytes(bytes(file))  # type: ignore[arg-type]

@@ -135,7 +135,7 @@ def test_equal_bytes_that_the_class_does_not_tie_stay_two_names(tmp_path: Path) 
     with torch.no_grad():
         model.lm_head.weight.copy_(model.get_input_embeddings().weight)  # type: ignore[union-attr, operator]
     model.save_pretrained(tmp_path / "in")  # type: ignore[operator]
-    paramtool.dedup(tmp_path / "in", tmp_path / "out", min_equal_nbytes=1)
+    paramtool.dedup(tmp_path / "in", tmp_path / "out", min_equal_bytes=1)
     again, told = type(model).from_pretrained(tmp_path / "out", output_loading_info=True)  # type: ignore[attr-defined]
     assert not told["missing_keys"] and values(again) == values(model)
 

@@ -454,11 +454,11 @@ def test_plain_safetensors_become_an_ordered_dict(tmp_path: Path) -> None:
 def test_shards_become_one_file(tmp_path: Path) -> None:
     """A folder of shards, written as one torch file; asking for shards of it is an error."""
     state = {"a": torch.arange(100.0), "b": torch.ones(50), "n": {"c": torch.ones(3)}}
-    dedup_command.dedup(saved(tmp_path, state), tmp_path / "shards", max_shard_nbytes=300)
+    dedup_command.dedup(saved(tmp_path, state), tmp_path / "shards", max_shard_size=300)
     dedup_command.dedup(tmp_path / "shards", tmp_path / "out.bin")
     assert same(state, torch.load(tmp_path / "out.bin", weights_only=True))
     with pytest.raises(UsageError, match="shards need a folder"):
-        dedup_command.dedup(tmp_path / "shards", tmp_path / "other.pt", max_shard_nbytes=300)
+        dedup_command.dedup(tmp_path / "shards", tmp_path / "other.pt", max_shard_size=300)
 
 
 def test_converted_networks(tmp_path: Path) -> None:

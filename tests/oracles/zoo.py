@@ -133,7 +133,7 @@ def same(
 
 def file(case: Case) -> str:
     torch.save(case.model.state_dict(), case.folder / "m.pt")
-    paramtool.dedup(case.folder / "m.pt", case.file, min_equal_nbytes=1)
+    paramtool.dedup(case.folder / "m.pt", case.file, min_equal_bytes=1)
     target = case.fresh(seed=1)
     paramtool.torch.load_model(target, case.file)
     same(case.model.state_dict(), target.state_dict(), "load_model")
@@ -141,7 +141,7 @@ def file(case: Case) -> str:
 
 
 def pt(case: Case) -> str:
-    paramtool.dedup(case.folder / "m.pt", case.folder / "small.pt", min_equal_nbytes=1)
+    paramtool.dedup(case.folder / "m.pt", case.folder / "small.pt", min_equal_bytes=1)
     state = torch.load(case.folder / "small.pt", weights_only=True)
     same(case.model.state_dict(), state, "torch.load")
     target = case.fresh(seed=1)
@@ -159,7 +159,7 @@ def opened(kind: Any, folder: Path) -> tuple[nn.Module, dict[str, list[str]]]:
 def folder(case: Case) -> str:
     kind: Any = type(case.model)
     case.model.save_pretrained(case.folder / "hf")  # type: ignore[operator]
-    report = paramtool.dedup(case.folder / "hf", case.folder / "small", min_equal_nbytes=1)
+    report = paramtool.dedup(case.folder / "hf", case.folder / "small", min_equal_bytes=1)
     try:
         before, told = opened(kind, case.folder / "hf")
     except Exception as error:
@@ -258,7 +258,7 @@ def flipped(case: Case) -> str:
         raise Wrong("load_model changed who shares memory in the untied model")
     if not case.opens:
         return f"{OK}: untied, from the file"
-    dedup_command.dedup(case.folder / "hf", case.folder / "with_ties", ties_from_config="", min_equal_nbytes=1)
+    dedup_command.dedup(case.folder / "hf", case.folder / "with_ties", ties_from_config="", min_equal_bytes=1)
     again = type(case.model)(other).eval()
     paramtool.torch.load_model(again, case.folder / "with_ties")
     same(case.model.state_dict(), again.state_dict(), "the untied model, from the folder", shared=False)
@@ -312,7 +312,7 @@ def timm_folder(case: Case) -> str:
     except RuntimeError:  # "Some tensors share memory"
         timm.models.save_for_hf(case.model, case.folder / "hf", safe_serialization=False)
         what = f"{OK}; timm saves it as a pickle alone, since its tensors share memory"
-    paramtool.dedup(case.folder / "hf", case.folder / "small", min_equal_nbytes=1)
+    paramtool.dedup(case.folder / "hf", case.folder / "small", min_equal_bytes=1)
     again = timm.create_model(f"local-dir:{case.folder / 'small'}", pretrained=True)
     same(case.model.state_dict(), again.state_dict(), "timm's create_model of the folder")
     return what

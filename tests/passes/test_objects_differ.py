@@ -137,7 +137,7 @@ PAIRS: dict[str, tuple[Node, Node, str]] = {
     "part": (Opaque("a.B", (("state", EMPTY),)), Opaque("a.B", ()), "has state in the output only"),
     "array": (Array("<f4", (1,), "C", b"abcd"), Array("<f4", (1,), "C", b"abce"), "is another array <f4"),
     "array_order": (Array("<f4", (1,), "C", b""), Array("<f4", (1,), "F", b""), "is another array <f4"),
-    "itself": (Again("a"), Again("b"), "a container that holds itself than the source has"),
+    "itself": (Again("a"), Again("b"), "is the object at 'a'; the source has that at 'b'"),
     "other": (row(), table(), "is a list; the source has a dict"),
     "set": (row(Leaf(1), kind="builtins.set"), row(Leaf(True), kind="builtins.set"), "has other members"),
 }

@@ -42,13 +42,13 @@ def legacy(state: object, folder: Path) -> Path:
 
 def deduped(state: object, folder: Path) -> Path:
     """What paramtool makes of a file of torch.save; small tensors are compared, too."""
-    paramtool.dedup(pt(state, folder), folder / "m.safetensors", min_equal_nbytes=1)
+    paramtool.dedup(pt(state, folder), folder / "m.safetensors", min_equal_bytes=1)
     return folder / "m.safetensors"
 
 
 def sharded(state: object, folder: Path) -> Path:
     """The same in a folder of shards of a few tensors each."""
-    paramtool.dedup(pt(state, folder), folder / "shards", min_equal_nbytes=1, max_shard_nbytes=300)
+    paramtool.dedup(pt(state, folder), folder / "shards", min_equal_bytes=1, max_shard_size=300)
     assert len(list((folder / "shards").glob("*.safetensors"))) > 1
     return folder / "shards"
 

@@ -22,7 +22,7 @@ class WriteOptions:
     """Of a folder with several sets of weights: the file or the index that is taken."""
     only: str | None = None
     """One section alone, its prefix stripped from the names."""
-    max_shard_nbytes: int | None = None
+    max_shard_size: int | None = None
     """The maximum size of a shard in bytes; None writes shards where the input has them."""
     align: int = safetensors.ALIGN
     """The alignment of the tensor data in a file, in bytes."""
@@ -30,7 +30,7 @@ class WriteOptions:
     """Classes that are allowed: exact names for calls, patterns for what only holds data."""
     allow_unknown: bool = False
     """Allow all unknown names; what they call is left out."""
-    max_inflated_nbytes: int | None = None
+    max_inflated: int | None = None
     """The most bytes that are inflated or calculated; None: 32 GB, or 16 times the bytes of the input's files."""
     verify: bool = True
     """Read the output back before it is moved to its place."""
@@ -40,11 +40,11 @@ class WriteOptions:
     """Overwrite an earlier output."""
 
     def __post_init__(self) -> None:
-        if self.max_shard_nbytes is not None and self.max_shard_nbytes < 1:
+        if self.max_shard_size is not None and self.max_shard_size < 1:
             raise UsageError(
-                f"max_shard_nbytes (--max-shard-size) is {self.max_shard_nbytes}: a shard needs at least one byte"
+                f"max_shard_size (--max-shard-size) is {self.max_shard_size}: a shard needs at least one byte"
             )
-        inflating.check(self.max_inflated_nbytes)
+        inflating.check(self.max_inflated)
         safetensors.check_align(self.align)
 
 

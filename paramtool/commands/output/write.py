@@ -67,7 +67,7 @@ class Destination(NamedTuple):
 
     path: str
     is_folder: bool
-    max_shard_nbytes: int | None
+    max_shard_size: int | None
     """Shards of at most so many bytes and their index; None for one file."""
     sidecars: Sidecars = Sidecars()
     """The other files of an input folder, which come along into a folder."""
@@ -124,7 +124,7 @@ def place(
     path: Path,
     output: Path | None,
     opened: Weights,
-    max_shard_nbytes: int | None,
+    max_shard_size: int | None,
     *,
     force: bool,
     word: str,
@@ -137,7 +137,7 @@ def place(
     with shards as it has itself, unless the output is named as a file.
     """
     whole = opened.checkpoint
-    asked = max_shard_nbytes is not None
+    asked = max_shard_size is not None
     given = is_folder(path)
     folder = asked or given or whole.format.startswith("sharded")
     target = os.fspath(output) if output is not None else default_output(path, folder, word)
@@ -147,7 +147,7 @@ def place(
         folder = False
     check_name(target, folder)
     if folder and not asked and whole.format.startswith("sharded"):
-        max_shard_nbytes = SHARD_NBYTES
+        max_shard_size = SHARD_NBYTES
     weights = [file.path for file in whole.files]
     read = (*weights, *(os.fspath(other) for other in others), *brings.values())
     if folder and given:
@@ -155,22 +155,22 @@ def place(
     beside = Sidecars()
     if folder and given:
         beside = sidecars_of(os.fspath(path), weights, target, opened.twins, others=opened.others, more=opened.more)
-        is_cut = max_shard_nbytes is not None and not whole.format.startswith("sharded")
+        is_cut = max_shard_size is not None and not whole.format.startswith("sharded")
         check_resumes(os.fspath(path), weights, beside, is_cut)
     if folder:
         beside = replace(beside, files={**beside.files, **brings})
     name = opened.name if given or opened.name.is_usual else WeightsName()
     if folder:
-        check_one_file(target, name.stem, max_shard_nbytes is not None and not whole.format.startswith("sharded"))
+        check_one_file(target, name.stem, max_shard_size is not None and not whole.format.startswith("sharded"))
     check_place(target, folder, force, read, known=beside.files, weights=(name,))
     of = os.fspath(path) if folder and given else ""
-    return Destination(target, folder, max_shard_nbytes, beside, of, read, name)
+    return Destination(target, folder, max_shard_size, beside, of, read, name)
 
 
 def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> tuple[OutputFile, ...]:
     """The files of an output; a folder of which nothing is stored has one file instead of shards."""
-    if where.max_shard_nbytes is not None and plan.targets:
-        outputs = safetensors.lay_out_sharded(plan, where.max_shard_nbytes, where.name, align)
+    if where.max_shard_size is not None and plan.targets:
+        outputs = safetensors.lay_out_sharded(plan, where.max_shard_size, where.name, align)
     else:
         outputs = where.writer.lay_out(plan, align)
         if where.is_folder:

@@ -49,7 +49,7 @@ def slices(pool: Pool, groups: Sequence[tuple[list[Rows], list[Rows]]], advance:
     """
     done: set[str] = set()
     for small, large in groups:
-        heads = Heads(pool.source, pool.memory_nbytes // 4)
+        heads = Heads(pool.source, pool.memory // 4)
         wanted = {rows.name: rows for rows in small if rows.name not in done}
         for owner in large:
             sought = [r for r in wanted.values() if r.view.nbytes < owner.view.nbytes <= MAX_RATIO * r.view.nbytes]
@@ -122,9 +122,9 @@ def looked_at(rows: Rows) -> tuple[int, int]:
 class Heads:
     """The beginnings of the first rows of tensors, each as one number, read once for as many as a budget allows."""
 
-    def __init__(self, source: Source, memory_nbytes: int) -> None:
+    def __init__(self, source: Source, memory: int) -> None:
         self._source = source
-        self._room = memory_nbytes
+        self._room = memory
         self._known: dict[str, Array] = {}
 
     def of(self, rows: Rows) -> Array:

@@ -26,9 +26,9 @@ THREADS = 2
 """Comparing waits for memory: more than two threads gain nothing on the machines that it was measured on."""
 
 
-def block_nbytes(memory_nbytes: int, streams: int) -> int:
+def block_nbytes(memory: int, streams: int) -> int:
     """How many bytes of each of so many streams are held at once, for all threads to stay within a budget."""
-    share = memory_nbytes // (2 * THREADS * max(streams, 1))
+    share = memory // (2 * THREADS * max(streams, 1))
     return max(MIN_BLOCK_NBYTES, min(MAX_BLOCK_NBYTES, share - share % MIN_BLOCK_NBYTES))
 
 
@@ -88,7 +88,7 @@ class Pool:
     """Sources of one checkpoint for several threads, each with open files of its own."""
 
     checkpoint: Checkpoint
-    memory_nbytes: int
+    memory: int
 
     def __post_init__(self) -> None:
         self._stack = ExitStack()
@@ -113,7 +113,7 @@ class Pool:
 
     def block_nbytes(self, streams: int) -> int:
         """Bytes of each of so many streams that one task may hold."""
-        return block_nbytes(self.memory_nbytes, streams)
+        return block_nbytes(self.memory, streams)
 
     def map(
         self, work: Callable[[Source, Task], Answer], tasks: Iterable[tuple[Task, Iterable[View]]]

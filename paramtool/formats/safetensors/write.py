@@ -53,13 +53,13 @@ def lay_out(plan: Plan, align: int = ALIGN) -> tuple[OutputFile, ...]:
     return (shard("", plan.targets, _metadata_for(plan, plan.targets, shard=None), align),)
 
 
-def lay_out_sharded(plan: Plan, max_shard_nbytes: int, name: WeightsName, align: int = ALIGN) -> tuple[OutputFile, ...]:
-    """Shards of at most `max_shard_nbytes` of tensor data (one tensor may be larger), and their index, last.
+def lay_out_sharded(plan: Plan, max_shard_size: int, name: WeightsName, align: int = ALIGN) -> tuple[OutputFile, ...]:
+    """Shards of at most `max_shard_size` of tensor data (one tensor may be larger), and their index, last.
 
     The names, `weight_map` and `total_size` are what transformers, accelerate and huggingface_hub read.
     """
     refuse(plan)
-    shards = list(split(plan.targets, max_shard_nbytes, _alias_cost(plan)))
+    shards = list(split(plan.targets, max_shard_size, _alias_cost(plan)))
     files = []
     weight_map: dict[str, str] = {}
     for k, targets in enumerate(shards):
