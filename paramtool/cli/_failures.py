@@ -6,13 +6,13 @@ import errno
 import io
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from paramtool.cli._streams import shown
 from paramtool.errors import ParamtoolError, bounded
+from paramtool.lazy_dataclass import dataclass
 
 INTERNAL_ERROR = 70
 """A defect of ours; EX_SOFTWARE of sysexits.h."""

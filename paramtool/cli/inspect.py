@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from paramtool.commands.inspect import Inspection
 from paramtool.commands.progress import MIN_EQUAL_NBYTES
 from paramtool.commands.rules import KINDS, Finding, Rule
 from paramtool.errors import MAX_LISTED, UnsafeError, UsageError
+from paramtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from paramtool.cli._json_text import Kept

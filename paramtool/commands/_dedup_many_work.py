@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from paramtool import formats
@@ -24,6 +24,7 @@ from paramtool.formats.output import OutputFile
 from paramtool.formats.safetensors import index
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.formats.safetensors.dtypes import CODE_OF
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan, Target, check

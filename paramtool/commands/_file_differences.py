@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from paramtool.commands.output.sidecars import Sets, Sidecars, of_place
 from paramtool.commands.progress import Advance, Progress
 from paramtool.formats.files import same_bytes, unreadable
+from paramtool.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

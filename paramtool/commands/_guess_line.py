@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, ParamtoolError
 from paramtool.guessing.candidates import Guess
 from paramtool.layouts.spec import parse
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn.find import NetworkRequest, find

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paramtool.commands._rule_names import quoted
 from paramtool.errors import FormatError
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Compound
 from paramtool.model.view import overlaps
 

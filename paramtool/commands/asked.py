@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from paramtool import formats
 from paramtool.commands.name_lists import STANDARD_INPUT, read_names
@@ -15,6 +15,7 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.folder.weight_names import is_index
 from paramtool.formats.sniff import INDEX_SUFFIX
+from paramtool.lazy_dataclass import dataclass
 from paramtool.passes import select
 from paramtool.passes.compat.wanted import Wanted, wanted_by
 

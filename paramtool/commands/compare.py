@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Advance, Progress, silent
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.match import Content, Equal, Match

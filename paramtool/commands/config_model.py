@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 
 from paramtool.commands.progress import Path
 from paramtool.errors import UsageError
 from paramtool.formats.hf_config import NAME
+from paramtool.lazy_dataclass import dataclass
 
 Shapes = Mapping[str, tuple[int, ...] | None]
 """{name: shape}; None where any will do."""

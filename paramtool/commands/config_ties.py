@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paramtool.commands import _class_ties
@@ -13,6 +13,7 @@ from paramtool.commands.progress import Path, Progress, silent
 from paramtool.errors import FormatError, UsageError, some
 from paramtool.formats import hf_config, object_tree
 from paramtool.formats.files import is_folder
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, objects
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Link

@@ -7,7 +7,7 @@ import time
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from shlex import quote
 from typing import Any
 
@@ -28,6 +28,7 @@ from paramtool.formats.files import is_folder
 from paramtool.formats.folder import weight_names
 from paramtool.formats.folder.weight_names import WeightsName
 from paramtool.formats.safetensors import write as safetensors
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint

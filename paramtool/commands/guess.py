@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paramtool import formats, layouts
@@ -23,6 +23,7 @@ from paramtool.layouts.homes import flat_layout, homes
 from paramtool.layouts.layout import LayoutTensor, stored
 from paramtool.layouts.networks import network, to_be_said
 from paramtool.layouts.spec import Facts, merged, parse, whole
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Module
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from paramtool import formats
 from paramtool.commands.progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.formats import policy
 from paramtool.formats.files import is_folder
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, pending

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Generic, Protocol
 
 from paramtool import formats
@@ -25,6 +25,7 @@ from paramtool.engine.write.places import check_apart, check_place
 from paramtool.errors import UsageError
 from paramtool.formats.folder import weight_sets
 from paramtool.formats.folder.weight_names import Weights, WeightsCopy, of_file
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Ordered
 
 Prepare = Callable[[str, Weights, Destination], tuple[R, Work]]

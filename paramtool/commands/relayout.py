@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed,
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import Facts, parse
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -18,6 +17,7 @@ from paramtool.commands._rule_names import MAX_QUOTED, absent, advice, quoted
 from paramtool.commands._rule_ties import MissingTie, alias_sets, elsewhere, is_one_tensor
 from paramtool.commands.sizes import parse_size, size
 from paramtool.errors import UsageError
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.dtype import DTYPES
 
 if TYPE_CHECKING:

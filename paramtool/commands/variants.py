@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from paramtool import formats
 from paramtool.commands.asked import Asked, Build, ask
@@ -11,6 +11,7 @@ from paramtool.commands.progress import Advance, Path, Progress, silent
 from paramtool.engine.compare.difference import agree, largest
 from paramtool.engine.read.source import Source
 from paramtool.errors import UsageError
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.inflating import limiting
 from paramtool.passes import select

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paramtool.commands._differences import (
     alias_set_differences,
@@ -23,6 +23,7 @@ from paramtool.errors import plural
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights, of_file
 from paramtool.formats.folder.weight_sets import with_names
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
 from paramtool.model.inflating import limiting

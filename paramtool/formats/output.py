@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.plan import Target
 
 

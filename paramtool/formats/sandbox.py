@@ -25,11 +25,11 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, BinaryIO, NoReturn
 
 from paramtool.errors import FormatError, plural
+from paramtool.lazy_dataclass import dataclass
 
 WorkerTask = Callable[..., Iterable[bytes]]
 """Does the work on an open file with the arguments of a question; ValueError and OSError say what is wrong with it."""

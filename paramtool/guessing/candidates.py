@@ -10,11 +10,12 @@ words in the name, and by the widths of the tensors around.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from paramtool.errors import plural
 from paramtool.layouts.spec import GATES, Spec, parse
+from paramtool.lazy_dataclass import dataclass
 
 SURE = ("said", "names and shapes", "shapes only", "possible")
 """How sure a candidate is, the surest first: the file says so; its names are those of the layout; its shapes are,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from paramtool import layouts
@@ -16,6 +15,7 @@ from paramtool.guessing.vectors import Shapes
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, refusals, stored
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import GATES, Spec
+from paramtool.lazy_dataclass import dataclass
 
 SHAPED = 10.0
 """The score of a network that is found by its shapes."""

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import log, sqrt
 
 from paramtool.engine.read.source import Source, number_type
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.view import View
 
 FLOATS = {"float16": 5e-3, "bfloat16": 5e-3, "float32": 1e-4, "float64": 1e-4}

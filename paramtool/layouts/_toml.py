@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts.layout import Form, Layout, Option, TensorRule
 from paramtool.layouts.proof import check_layout
+from paramtool.lazy_dataclass import dataclass
 
 MAX_TEXT = 1 << 20
 """Characters of a file; a layout has about a thousand."""

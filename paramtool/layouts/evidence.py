@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import isfinite
@@ -18,6 +18,7 @@ from typing import Any
 
 from paramtool.errors import FormatError
 from paramtool.layouts.layout import Form, Layout
+from paramtool.lazy_dataclass import dataclass
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "records")
 NOT_ON_A_GPU = "not verified on a GPU"
@@ -295,9 +296,11 @@ def _check_part(data: Mapping[str, Any], part: str) -> None:
             raise ValueError(f"{part}.columns.{axis} is no list of texts")
     if "dtype" not in columns:
         raise ValueError(f"{part}.columns.dtype is missing")
-    letters = ""
-    for network in _keys(_member(data, part, "networks"), f"{part}.networks"):
-        letters += _text(data, part, "networks", network)
+    networks = _member(data, part, "networks")
+    for network in _keys(networks, f"{part}.networks"):
+        if not isinstance(networks[network], str):
+            raise ValueError(f"{part}.networks.{network} cannot be {networks[network]!r:.80}")
+    letters = "".join(networks.values())
     counted = [letters.count(letter) for letter in VERDICTS.values()]
     if counted != [data[part]["counts"][key] for key in VERDICTS] or sum(counted) != len(letters):
         raise ValueError(f"{part}.counts are not the letters of {part}.networks")

@@ -13,7 +13,7 @@ a network, and the places of its cells in them; two tables make a conversion, an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from itertools import accumulate
 from math import isfinite, prod
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts import names, pattern
 from paramtool.layouts.pattern import Binding, Block
 from paramtool.layouts.spec import KINDS, ZEROABLE, Cell, Spec
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.view import View, contiguous_strides
 
 CAN_BE_SAID = ("gate_activation", "cell_clip", "clip", "coupled", "backward", "merge")

@@ -7,7 +7,7 @@ forget bias, the sizes behind a flat vector) has to be said by the file or by th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from math import prod
 from typing import Any
 
@@ -16,6 +16,7 @@ from paramtool.layouts import names, pattern
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, TensorRule, refusals, stored
 from paramtool.layouts.lengths import arithmetic, flat_lengths
 from paramtool.layouts.spec import MERGES, Facts, Spec, text, usual
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.view import View
 
 

@@ -16,7 +16,6 @@ paramtool does not have, or where all layouts are listed; one that is broken is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,6 +24,7 @@ from paramtool.errors import LayoutError, UsageError
 from paramtool.layouts._toml import from_toml
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.proof import check_layout
+from paramtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from math import prod
 
 from paramtool.errors import UsageError
 from paramtool.layouts.spec import KINDS
+from paramtool.lazy_dataclass import dataclass
 
 INDEXES = ("layer", "dir", "gate")
 """Axes that choose a cell; the others run inside one."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import NamedTuple
 
 from paramtool.errors import UsageError
 from paramtool.layouts import _spec_words
+from paramtool.lazy_dataclass import dataclass
 
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "h"}
 """Gates in torch's letters and order: input, forget, candidate, output; reset, update, candidate; the one of an RNN."""

@@ -19,11 +19,12 @@ keeps in one buffer, and are described as such.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from math import lcm
 from typing import NamedTuple
 
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry, Link, NoData, pending
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Cast, Constant, Ranges, Storage

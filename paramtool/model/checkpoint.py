@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import NamedTuple
 
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.dtype import DType
 from paramtool.model.objects import EMPTY, Node
 from paramtool.model.storage import ByteRange, SourceFile, Storage

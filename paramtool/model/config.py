@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from paramtool.lazy_dataclass import dataclass
 
 WORDS = "tie_word_embeddings"
 """The setting whether the output head is the input embeddings."""

@@ -8,7 +8,7 @@ The names are NumPy's and ml_dtypes' where those have the type, else torch's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from paramtool.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ to is another question, and content never answers it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.view import View
 
 

@@ -11,8 +11,10 @@ place; all copies carry the same `mark`, so that a writer makes one object of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
+
+from paramtool.lazy_dataclass import dataclass
 
 Scalar = None | bool | int | float | complex | str | bytes
 

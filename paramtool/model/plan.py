@@ -10,10 +10,11 @@ Passes make plans, formats lay them out, the engine carries them out; `check` pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 
 from paramtool.errors import PlanError
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, Derived, relation
 from paramtool.model.checkpoint import Module
 from paramtool.model.dtype import DType

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.dtype import DType
 from paramtool.model.view import View
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from struct import pack
 
 from paramtool.errors import plural
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.objects import (
     EMPTY,
     LEFT_OUT,

@@ -13,9 +13,9 @@ misspelt, and so are two names that become one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from paramtool.errors import UsageError, listed, plural
+from paramtool.lazy_dataclass import dataclass
 
 STAR = "*"
 

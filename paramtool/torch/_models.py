@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -15,6 +15,7 @@ from paramtool.commands.variants import answered
 from paramtool.engine.compare.difference import format_difference
 from paramtool.engine.read.source import Source
 from paramtool.errors import PlanError, TieError, listed, plural, some
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.inflating import limiting
 from paramtool.passes import select

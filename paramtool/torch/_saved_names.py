@@ -14,13 +14,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from paramtool.errors import PlanError
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import View

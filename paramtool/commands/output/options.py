@@ -7,10 +7,10 @@ WriteOptions        what all of them take
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from paramtool.errors import UsageError
 from paramtool.formats.safetensors import write as safetensors
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model import inflating
 
 

@@ -22,7 +22,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from shlex import quote
 
@@ -36,6 +36,7 @@ from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.folder.weight_sets import COPIES, is_index
 from paramtool.formats.table import SUFFIXES, suffixes
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.plan import Plan
 
 STEMS = (

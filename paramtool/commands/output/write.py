@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib import import_module
 from shlex import quote
 from typing import NamedTuple, Protocol, TypeVar
@@ -38,6 +38,7 @@ from paramtool.formats.object_tree import complete
 from paramtool.formats.output import OutputFile
 from paramtool.formats.policy import format_unknown
 from paramtool.formats.safetensors import write as safetensors
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
 from paramtool.model.plan import Plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from shlex import quote
 
 from paramtool.commands.progress import Path
@@ -17,6 +17,7 @@ from paramtool.formats.safetensors import write as safetensors
 from paramtool.formats.safetensors.dtypes import CODE_OF
 from paramtool.formats.torch import write as torch_write
 from paramtool.formats.torch.write_objects import How
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from paramtool.engine.read.source import Source
 from paramtool.errors import FormatError
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Compound, Value
 from paramtool.model.dtype import DType

@@ -26,9 +26,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 
 from paramtool.formats.table import SUFFIXES
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 
 SAFE_STEMS = (

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from shlex import quote
 
@@ -35,6 +35,7 @@ from paramtool.formats.folder.weight_names import (
     of_file,
 )
 from paramtool.formats.table import installed, suffixes
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 
 COPIES = ("onnx", "original", "openvino", "coreml", "gguf", "ggml", "tflite", "*.mlpackage")

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from paramtool.formats import strict_json
+from paramtool.lazy_dataclass import dataclass
 
 VERSION = "keras_version"
 SOURCES = ("config.json", "model_config")

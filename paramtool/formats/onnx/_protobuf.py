@@ -16,10 +16,10 @@ Source: protobuf.dev, "Encoding".
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from paramtool.errors import FormatError, UnsafeError
+from paramtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from paramtool.formats.files import Buffer

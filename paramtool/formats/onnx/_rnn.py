@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from paramtool.errors import plural
 from paramtool.formats.onnx._protobuf import Message, Reader
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Module
 
 INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")

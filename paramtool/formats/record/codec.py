@@ -16,12 +16,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from paramtool.errors import FormatError, PlanError, UnsafeError
 from paramtool.formats import object_tree, strict_json
 from paramtool.formats.record import checks as record_checks
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, Derived
 from paramtool.model.checkpoint import Entry, Link, Module
 from paramtool.model.dtype import DTYPES, is_widened

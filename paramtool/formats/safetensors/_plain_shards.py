@@ -7,7 +7,6 @@ weight_map: shards of other checkpoints, linked into the folder.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from paramtool.errors import Defects, FormatError, some
@@ -16,6 +15,7 @@ from paramtool.formats.record import checks as record_checks
 from paramtool.formats.record import codec as record
 from paramtool.formats.safetensors._shards import NAME, Renumber, merge_metadata, own_metadata
 from paramtool.formats.safetensors.index import plain_names
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import EMPTY
 from paramtool.model.storage import SourceFile, Storage

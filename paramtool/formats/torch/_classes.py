@@ -15,13 +15,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 from math import prod
 from struct import unpack_from
 from typing import Any
 
 from paramtool.formats.pickle.numpy_values import DTYPE, SPELLINGS
 from paramtool.formats.torch.globals import KNOWN, LAYOUT
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.objects import Array, Leaf, Mapping, Node, Opaque, Sequence, TensorRef, complex_number
 
 ARRAYS = frozenset(f"{spelling}._reconstruct" for spelling in SPELLINGS)

@@ -9,7 +9,7 @@ the tree that is written must give every name back; where it cannot, the tensors
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from paramtool.formats.object_tree import left_out_before
 from paramtool.formats.pickle.write import MAX_INT_BITS
@@ -24,6 +24,7 @@ from paramtool.formats.torch._classes import (
     unfit,
 )
 from paramtool.formats.torch.names import Path, names_of
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import unescaped_name
 from paramtool.model.objects import (
     LEFT_OUT,
@@ -88,7 +89,10 @@ class FittedTree:
     """Classes in it that `torch.load(weights_only=True)` refuses."""
 
 
-def fit(plan: Plan, dtypes: Collection[str], how: How = How()) -> FittedTree:
+AS_SAVED = How()
+
+
+def fit(plan: Plan, dtypes: Collection[str], how: How = AS_SAVED) -> FittedTree:
     """The tree for a plan, with just the plan's names in it; `dtypes` are torch's words for dtypes."""
     pruning = _Pruning(frozenset(plan.order), frozenset(dtypes), how)
     kept = pruning.node(plan.objects, ())

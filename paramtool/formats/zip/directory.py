@@ -19,12 +19,12 @@ import errno
 import os
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from struct import Struct
 from typing import BinaryIO, NamedTuple
 
 from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
 from paramtool.formats.files import pread
+from paramtool.lazy_dataclass import dataclass
 
 STORED, DEFLATED = 0, 8
 

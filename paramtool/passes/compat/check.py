@@ -13,8 +13,8 @@ they will hold one value, so the checkpoint must not hold two.  Whether it does,
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Entry, NoData, Unreadable

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Entry
 from paramtool.model.view import View, overlaps
 from paramtool.passes.compat.wanted import Wanted, covers, plain_window

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, NoData, Unreadable, Value
 from paramtool.model.dtype import DTYPES

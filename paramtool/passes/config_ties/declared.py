@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Ordered
 from paramtool.model.config import SHARE, SIDES, TEXT, WORDS, Config

@@ -18,9 +18,9 @@ compares.  Ties of layers (Zamba's shared blocks, the box heads of detectors, Ba
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from paramtool.errors import some
+from paramtool.lazy_dataclass import dataclass
 
 EMBEDDINGS = (
     "shared.weight", "embed_tokens.weight", "wte.weight", "word_embeddings.weight", "word_embedding.weight",

@@ -7,8 +7,9 @@ once.  Whether it is one alias set when loaded is what the source says of the na
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.plan import Target
 from paramtool.model.view import View, contiguous, overlaps

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from shlex import quote
 
@@ -18,6 +18,7 @@ from paramtool.layouts.extras import EXTRAS, HARMLESS, TAKEN, Extra
 from paramtool.layouts.homes import homes, is_at_home
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network, named, network_if_any
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
 from paramtool.model.view import View, overlaps
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import pairwise
 
 from paramtool import layouts
@@ -18,6 +18,7 @@ from paramtool.errors import LayoutError, plural
 from paramtool.layouts.layout import Form, Layout, LayoutTensor, Option, Place, TensorRule, refusals, stored
 from paramtool.layouts.networks import Network, as_stored, squeezed
 from paramtool.layouts.spec import GATES, WORDS, ZEROABLE, Cell, Spec, usual, word
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.dtype import DType
 from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import View, contiguous, reshaped

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 
 from paramtool import layouts
@@ -12,6 +12,7 @@ from paramtool.layouts.layout import Layout
 from paramtool.layouts.lengths import arithmetic
 from paramtool.layouts.networks import Network, modules, named, network, refuse_unsaid, squeezed
 from paramtool.layouts.spec import Facts, merged, parse, whole
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Module, NoData, Unreadable
 from paramtool.model.objects import TensorRef

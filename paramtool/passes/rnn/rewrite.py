@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paramtool.errors import LayoutError, PlanError, listed, plural, some
 from paramtool.layouts import evidence as layout_evidence
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import MERGES, text
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias, objects
 from paramtool.model.alias import Alias, AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Entry, Module

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from paramtool.errors import LayoutError, UsageError, plural
 from paramtool.layouts.layout import LayoutTensor, stored
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import Spec
+from paramtool.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

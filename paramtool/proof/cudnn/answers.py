@@ -8,10 +8,10 @@ bias has the ID of the product that it is added to (cuDNN API reference, cudnnGe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from paramtool.layouts.spec import Cell, Spec
+from paramtool.lazy_dataclass import dataclass
 
 PROJECTION = 8
 """The linLayerID of the projection."""

@@ -13,10 +13,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NoReturn
 
 from paramtool.errors import FormatError, UsageError
+from paramtool.lazy_dataclass import dataclass
 from paramtool.proof.cudnn import grid
 from paramtool.proof.cudnn.answers import Answer, Unsupported, as_json, from_json
 from paramtool.proof.cudnn.grid import Case

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from paramtool.layouts.layout import Layout, stored
+from paramtool.lazy_dataclass import dataclass
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View
 from paramtool.proof.cudnn.answers import Answer, Key, Region

@@ -7,11 +7,12 @@ torch chooses itself; `run` those of them that are small enough to be computed o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from paramtool.layouts.spec import Spec
+from paramtool.lazy_dataclass import dataclass
 
 BIAS_MODES = ("none", "input", "double", "recurrent")
 """cudnnRNNBiasMode_t, in cuDNN's order."""

@@ -7,13 +7,14 @@ each way in which it was asked.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import date
 from typing import Any
 
 from paramtool.layouts.evidence import MACHINE, SCHEMA, VERDICTS, table_digest
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.spec import Spec
+from paramtool.lazy_dataclass import dataclass
 from paramtool.proof.cudnn.answers import Answer, Unsupported
 from paramtool.proof.cudnn.compare import Disagreement, differences
 from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case

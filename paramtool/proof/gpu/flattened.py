@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from paramtool.layouts.spec import Spec
+from paramtool.lazy_dataclass import dataclass
 from paramtool.proof.cudnn.answers import Unsupported
 from paramtool.proof.cudnn.compare import Windows
 from paramtool.proof.cudnn.grid import Case

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from zlib import crc32
 
 import torch
@@ -18,6 +17,7 @@ from torch import nn
 from paramtool.commands import relayout as relayout_command
 from paramtool.layouts.evidence import GRADIENTS
 from paramtool.layouts.spec import Spec
+from paramtool.lazy_dataclass import dataclass
 from paramtool.proof.cudnn.answers import Unsupported
 from paramtool.proof.cudnn.compare import Disagreement
 from paramtool.proof.cudnn.grid import Case
