@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple
 
 from paramtool import layouts
 from paramtool.layouts.evidence import evidence
-from paramtool.layouts.networks import Network, modules, network_if_any
+from paramtool.layouts.networks import modules, network_if_any
 from paramtool.layouts.spec import Spec
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import AliasGraph
-from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.view import View
+from paramtool.model.checkpoint import Checkpoint, Ordered
+from paramtool.model.view import StorageId, View
 from paramtool.passes.rnn.convert import convert_if_held
 
 BUFFER = "cudnn"
@@ -34,21 +35,43 @@ def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, Fused
     """{storage: the network whose buffer it is}, of the graph's fused blocks."""
     parts = layouts.find(PARTS)
     blocks = {block.storage for block in graph.fused}
-    views = checkpoint.views()
-    shapes = {name: view.shape for name, view in views.items() if view.storage in blocks}
-    buffers: dict[int, Network] = {}
+    views = {name: view for name, view in checkpoint.views().items() if view.storage in blocks}
+    shapes = {name: view.shape for name, view in views.items()}
+    names = Ordered(views)
+    known: dict[Hashable, _Buffer | None] = {}
+    buffers: dict[int, tuple[str, Spec]] = {}
     for at in modules(parts, {}, shapes):
-        one = network_if_any(parts, at, shapes)
-        storage = _buffer(views, one) if one else None
-        if one and storage is not None:  # else the block is shown as windows
-            buffers.setdefault(storage, one)
+        inside = {name: views[name] for name in names.under(f"{at}." if at else "")}
+        storages = list(dict.fromkeys(view.storage for view in inside.values()))
+        geometry = _geometry(at, inside, storages)
+        if geometry not in known:
+            known[geometry] = _buffer(at, inside, storages)
+        if (found := known[geometry]) is not None:  # else the block is shown as windows
+            buffers.setdefault(int(storages[found.storage]), (at, found.spec))
     proof = evidence(layouts.find(BUFFER)) if buffers else ()
-    return {storage: FusedNetwork(one.at, BUFFER, one.spec, proof) for storage, one in buffers.items()}
+    return {storage: FusedNetwork(at, BUFFER, spec, proof) for storage, (at, spec) in buffers.items()}
 
 
-def _buffer(views: Mapping[str, View], one: Network) -> int | None:
+class _Buffer(NamedTuple):
+    """The buffer of a network, by its place among the storages of its module."""
+
+    storage: int
+    spec: Spec
+
+
+def _geometry(at: str, views: Mapping[str, View], storages: list[StorageId]) -> Hashable:
+    """Where the tensors of a module are, without the module's name and the numbers of its storages."""
+    number = {storage: k for k, storage in enumerate(storages)}
+    return tuple(
+        (name[len(at) :], view.dtype.name, view.shape, view.strides, view.offset, number[view.storage])
+        for name, view in views.items()
+    )
+
+
+def _buffer(at: str, views: Mapping[str, View], storages: list[StorageId]) -> _Buffer | None:
     """The storage that a network's tensors fill in the buffer's order, from its first byte on; None otherwise."""
-    made = convert_if_held(one, views, layouts.find(BUFFER), {}, at=one.at)
-    if made is None or made.parent is None or made.parent.offset:
+    one = network_if_any(layouts.find(PARTS), at, {name: view.shape for name, view in views.items()})
+    made = convert_if_held(one, views, layouts.find(BUFFER), {}, at=at) if one else None
+    if one is None or made is None or made.parent is None or made.parent.offset:
         return None
-    return int(made.parent.storage)
+    return _Buffer(storages.index(made.parent.storage), one.spec)
