@@ -9,8 +9,6 @@ mxnet.gluon.rnn.LSTM and mx.sym.RNN, tf.nn.rnn_cell.LSTMCell, the ONNX operators
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 KINDS = {
     "lstm": ("lstm", ""), "lstmcell": ("lstm", ""), "gru": ("gru", ""), "grucell": ("gru", ""), "rnn": ("rnn", ""),
     "rnncell": ("rnn", ""), "simplernn": ("rnn", ""), "elman": ("rnn", ""), "vanillarnn": ("rnn", ""),
@@ -68,6 +66,8 @@ def near(word: str, fields: dict[str, str]) -> str:
     >>> near("hiden=4", {"hidden": "hidden=...", "layers": "layers=..."})
     'do you mean hidden=...?'
     """
+    from difflib import get_close_matches
+
     name = _bare(word.partition("=")[0])
     if name in NO_WEIGHTS:
         return f"leave it out: {name} does not change which weights there are"
