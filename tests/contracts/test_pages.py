@@ -28,7 +28,7 @@ WORDS = (
     "sidecar file",
     "storage",
     "view",
-)  # noqa: E501
+)
 EXAMPLES = [ROOT / "README.md", DOCS / "recurrent-networks.md"]
 EVERYWHERE = ("commands.md", "dedup.md", "terminal.md")
 """Pages that have flags of every command, or of every command that reads a checkpoint."""
@@ -119,7 +119,7 @@ def test_the_glossary_has_every_word() -> None:
     assert all(
         word in row
         for word in ("storage", "view", "alias set", "owner", "evidence", "layout", "section", "sidecar file")
-    )  # noqa: E501
+    )
 
 
 @pytest.mark.parametrize("of", COMMANDS)
