@@ -169,3 +169,22 @@ def test_the_examples_print_what_is_shown(page: Path, tmp_path: Path) -> None:
         printed = re.sub(r"\d+\.\d s$", "TIME", ran.out, flags=re.M).splitlines()
         expected = [re.sub(r"\d+\.\d s$", "TIME", text) for text in lines]
         assert [text for text in expected if text not in printed] == [], ran.out
+
+
+RIDDLES = (
+    r"\bwindows?\b", r"\bstands? (?:on|for itself|beside|in the way)\b", r"\b(?:is|are|be) had\b", r"\bso many\b",
+    r"\bturned round\b", r"\bnobody's\b", r"\bby halves\b", r"\btaken off\b", r"\bstarting up\b", r"\bassumed aloud\b",
+    r"\bcome(?:s)? along\b", r"\bgo on where\b", r"\blikewise\b", r"\bside files?\b",
+)  # fmt: skip
+"""Words that the glossary or plain English replaces."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_the_words_are_those_of_the_glossary(page: Path) -> None:
+    """Outside of code: a view is no "window", a sidecar file no "side file", and no sentence is a riddle.
+
+    The glossary says that a sidecar file is also called side file; systems called Windows may be named.
+    """
+    text = re.sub(r"`[^`]*`|\*[\w ]+\*|\bWindows\b", "", prose(page))
+    found = [match for riddle in RIDDLES for match in re.findall(riddle, text, re.I)]
+    assert not found
