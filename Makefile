@@ -1,27 +1,30 @@
 # On a fresh machine with Python 3.10 or later and nothing else:
 #
 #   make demo     inspect and dedup a small checkpoint, then load it into three variants of its model
-#   make test     every test; those of reflinks only where mkfs.xfs (xfsprogs) is and a loop may be mounted
-#   make hard     every fault instead of a sample: each call of each command fails, each boundary is met by each signal,
-#                 2,000 kills at any moment, and the heavy tests of hostile files
-#   make fuzz     files of every format, damaged with knowledge of their structure, for MINUTES=30 in PROCESSES=1; exit
-#                 status 2 and build/fuzz/ have what was found
-#   make oracles  other libraries' verdicts: each framework runs what was converted for it, in an environment of its own
-#                 (10 of them, 14 GB), and docs/proofs.md tells of it; cuDNN is asked too, see `make cudnn`; the
-#                 zoo of transformers and timm (one more, 6 GB, at most an hour; it goes on where it was cut short)
-#   make cudnn    the table of the layout `cudnn` beside what 5 versions of cuDNN say without a GPU (4 GB)
+#   make test     run every test; the tests of reflinks only if mkfs.xfs (xfsprogs) exists and loop devices can be mounted
+#   make check    run the linter, the formatter, the type checker and the import contracts
+#   make hard     test every fault instead of a sample: each system call of each command fails, each boundary gets each
+#                 signal, 2,000 kills at any moment, and the heavy tests of hostile files
+#   make fuzz     damage files of every format with knowledge of their structure, for MINUTES=30 in PROCESSES=1; with
+#                 findings, the exit status is 2 and build/fuzz/ has them
+#   make oracles  check against other libraries: each framework runs what was converted for it, in its own environment
+#                 (10 environments, 14 GB), and docs/proofs.md reports it; cuDNN is asked too, see `make cudnn`; so is the
+#                 zoo of transformers and timm (one more environment, 6 GB, at most an hour; it resumes after an interruption)
+#   make cudnn    compare the table of the layout `cudnn` with the answers of 5 versions of cuDNN without a GPU (4 GB)
 #   make gpu      on a machine with a CUDA GPU whose Python has torch, click, numpy, ml_dtypes, safetensors and
-#                 matplotlib: the proof of that layout on the GPU (gpu-proof), and what fusing is worth there (gpu-bench);
+#                 matplotlib: prove that layout on the GPU (gpu-proof), and measure what fusing is worth there (gpu-bench);
 #                 nothing is installed (docs/gpu.md)
+#   make bench    measure time and memory beside other tools (20 GB in TMPDIR at GB=4)
+#   make scale    measure very large checkpoints, into docs/performance.md
 #
-# PYTHON=python3.12 chooses another interpreter, which gets an environment of its own.  The frameworks' environments are
-# made by ORACLE_PYTHON, python3.11 where there is one: MXNet and Chainer need 3.11 or older, others 3.11 or later.
+# PYTHON=python3.12 chooses another interpreter, which gets its own environment.  ORACLE_PYTHON makes the environments of
+# the frameworks, by default python3.11 if it exists: MXNet and Chainer need 3.11 or older, others 3.11 or later.
 
 PYTHON ?= python3
 VENV ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
 BIN = $(VENV)/bin
-# One exact version, so that every run tests the same; a build for CPUs alone is enough, where pip is set up to find
-# one. Installed before all else, so that nothing else that wants torch chooses another.
+# One exact version, so that every run tests the same.  A CPU build is enough, if pip is set up to find one.  It is
+# installed first, so that no other package chooses another version.
 TORCH = torch==2.13.0
 ORACLE_PYTHON ?= $(if $(shell python3.11 --version 2>&1 | grep '^Python 3.11'),python3.11,$(PYTHON))
 ORACLES = jax tf keras mxnet1 mxnet2 paddle chainer coreml oldest lightning
@@ -31,7 +34,7 @@ BENCHMARKS = inspect_startup dedup_copy content_reads content_search many_tensor
 GB ?= 4
 MINUTES ?= 30
 PROCESSES ?= 1
-# Another text gives other cases, the same one the same.
+# The seed: another string gives other cases, the same string the same cases.
 START ?= $(shell date +%Y-%m-%d-%H-%M-%S)
 # The last of cuDNN 8, some of cuDNN 9 (torch 2.11 came with 9.19.0), and the newest when this was written: the end of
 # the package's name, and its version.
@@ -86,8 +89,8 @@ check: $(VENV)/stamp-check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# A line `# pip: ...` of the requirements has options for pip. Without build isolation, what a package is built with has
-# to be there before.
+# A line `# pip: ...` of the requirements has options for pip.  Without build isolation, the build dependencies of a
+# package must be installed first.
 define environment
 	$(ORACLE_PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' \
@@ -116,8 +119,8 @@ cudnn: $(CUDNN:%=$(ENVIRONMENTS)/cudnn-%/stamp)
 	        $(BIN)/python -m pytest tests/oracles/test_cudnn_headers.py; \
 	done
 
-# No environment: the interpreter that PYTHON names has the torch that knows the GPU.  Both parts run, whatever the first
-# one finds; each has its own time (docs/gpu.md).
+# No environment: the interpreter of PYTHON has the torch for the GPU.  Both parts run, even if the first has findings;
+# each has its own time limit (docs/gpu.md).
 gpu:
 	@status=0; $(MAKE) gpu-proof || status=1; $(MAKE) gpu-bench || status=1; exit $$status
 
@@ -129,8 +132,9 @@ gpu-bench:
 	@mkdir -p $(GPU_OUT)
 	$(PYTHON) benchmarks/gpu_fused.py -o $(GPU_OUT)/fused.json --plot $(GPU_OUT)/fused.png --force
 
-# The real libraries, run on what paramtool read and wrote. `make test` runs the first of these too; here they are alone,
-# all models of diffusers and PEFT included, each named with its verdict, and the tables of savers are made again (shown, not written). Then the frameworks.
+# The real libraries run on what paramtool read and wrote.  `make test` runs the first of these tests, too; here they run
+# with all models of diffusers and PEFT, and print each verdict.  The tables of savers are made again and printed, not
+# written.  Then the frameworks run.
 oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)/zoo/stamp cudnn
 	PARAMTOOL_EVERY_MODEL=1 $(BIN)/python -m pytest -v tests/oracles tests/contracts
 	$(BIN)/python docs/examples/savers_table.py
@@ -139,11 +143,11 @@ oracles: $(VENV)/stamp-test $(ORACLES:%=$(ENVIRONMENTS)/%/stamp) $(ENVIRONMENTS)
 	    -o docs/proofs.md --json build/proofs.json
 	$(ENVIRONMENTS)/zoo/bin/python tests/oracles/zoo.py -o docs/proofs-models.md --json build/zoo.json
 
-# Needs about 20 GB of free space in TMPDIR at the usual GB=4.
+# Needs about 20 GB of free space in TMPDIR with the default GB=4.
 bench: $(VENV)/stamp-test
 	@set -e; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py --gb $(GB); done
 
-# Times and memory of very large checkpoints, into docs/performance.md: up to 20 GB in TMPDIR, and half an hour.
+# Time and memory of very large checkpoints, written to docs/performance.md: up to 20 GB in TMPDIR, and half an hour.
 scale: $(VENV)/stamp-test
 	$(BIN)/python benchmarks/scale.py -o docs/performance.md
 

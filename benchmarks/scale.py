@@ -54,6 +54,7 @@ with open(sys.argv[1], "rb", buffering=0) as file:
 digest.hexdigest()
 """
 Words = list[str]
+BESIDE = "## Beside other tools\n"
 
 
 def safetensors(path: str, tensors: dict[str, Sequence[int]], data: Callable[[int], bytes] | None = None) -> str:
@@ -234,24 +235,32 @@ def head() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return f"""# Performance at scale
 
-Made by `python benchmarks/scale.py -o docs/performance.md`, which makes its inputs in a temporary folder, runs each
-command and its peer in turn, and measures whole processes, from their start to their end: the time that they took of
-processors, user and system, and the most that was resident (`ru_maxrss`, mapped pages of files included). Times are
-medians, with the fastest and the slowest round. *Each* is the peak memory of the whole process divided by the size.
-Exponents compare a tenth of the size with the whole, above what starting Python and importing click takes: 1 is
-linear, 0 is constant. A ratio is the median of the rounds' ratios to the peer, which ran beside it in the same minutes.
-The load below each table says how busy the machine was: more programs than cores make each other's processor time
-longer too, so that ratios and exponents say more than seconds. One round is no median, and says so.
+Made by `python benchmarks/scale.py -o docs/performance.md`, which makes its inputs in a temporary folder and runs each
+command and its peer in turn. It measures whole processes, from start to end: their processor time, user and system,
+and their peak resident memory (`ru_maxrss`, mapped pages of files included).
+
+Times are medians, with the fastest and the slowest round; a table says of how many. *Each* is the peak memory of the
+whole process divided by the size. Exponents compare a tenth of the size with the whole, above the cost of starting
+Python and importing click: 1 is linear, 0 is constant. A ratio is the median of the rounds' ratios to the peer, which
+ran beside it in the same minutes.
+
+The load below each table says how busy the machine was. More programs than cores lengthen each other's processor time,
+too, so ratios and exponents say more than seconds.
 
 Machine: {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, {platform.system()}.
 """
 
 
 def merged(old: str, sections: dict[str, str]) -> str:
-    """A document with new sections in place of the old ones of the same title, in the order of the cases."""
-    known = {part.partition("\n")[0]: f"## {part}" for part in old.split("\n## ")[1:]}
+    """A document with new sections in place of the old ones of the same title, in the order of the cases.
+
+    The section `BESIDE` stays, at the end: other scripts measured it.
+    """
+    measured, mark, beside = old.partition(BESIDE)
+    known = {part.partition("\n")[0]: f"## {part}" for part in measured.split("\n## ")[1:]}
     found = known | {text.removeprefix("## ").partition("\n")[0]: text for text in sections.values()}
-    return "\n".join([head(), *(found[case.title].rstrip() + "\n" for case in CASES if case.title in found)])
+    parts = [head(), *(found[case.title].rstrip() + "\n" for case in CASES if case.title in found)]
+    return "\n".join([*parts, mark + beside] if mark else parts)
 
 
 def main() -> None:

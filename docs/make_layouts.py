@@ -25,72 +25,71 @@ INTRO = """# Layouts
 
 Written by `docs/make_layouts.py` from the tables in `paramtool/layouts`; `paramtool layouts NAME` shows the same.
 
-A layout says in which tensors, and where in them, each cell of a recurrent network stands.  A cell is one gate of one
-kind of parameter, in one direction of one layer:
+A layout says in which tensors a library keeps each cell of a recurrent network, and where in them.  A cell is one gate
+of one kind of parameter, in one direction of one layer:
 
 | cell | shape | meaning |
 |---|---|---|
 | `W` | hidden × in | weights of the input: y = W x |
-| `R` | hidden × rec | recurrent weights; rec is the width of h: hidden, or proj where h is projected |
-| `bW`, `bR` | hidden | the biases beside `W x` and beside `R h` |
+| `R` | hidden × rec | recurrent weights; rec is the width of h: hidden, or proj if h is projected |
+| `bW`, `bR` | hidden | the biases added to `W x` and to `R h` |
 | `P` | proj × hidden | the projection of h |
 | `p` (`peep`) | hidden | peepholes, gates i, f and o |
 | `h0`, `c0` | rec, hidden | trained initial states |
 
-Gates are in torch's letters: `i f g o` (input, forget, candidate, output), `r z n` (reset, update, candidate), `h`.
+Gates have torch's letters: `i f g o` (input, forget, candidate, output), `r z n` (reset, update, candidate), `h`.
 
-A pattern reads as in einops: `W[(gate hidden) in]` has gates one below the other, `W[in (gate hidden)]` is the same
-transposed.  Blocks follow each other along the first axis, or along the one that is named.  `{layer dir: ...}` repeats,
-`bW+bR` is a sum, `-W` a negative, `bW+bR-forget_bias` a number taken off, `0` filler.  `bW!` stands there even if the
-network has no biases, as zeros.  `W~` are the bytes of W's own order in another shape.  `paramtool/layouts/pattern.py`
-has the whole language.
+A pattern reads as in einops.  `W[(gate hidden) in]` has the gates below each other, and `W[in (gate hidden)]` is its
+transpose.  Blocks follow each other along the first axis, or along the axis that is named.  `{layer dir: ...}` repeats,
+`bW+bR` is a sum, `-W` a negative, `bW+bR-forget_bias` a sum from which a number is subtracted, and `0` padding.  `bW!`
+is present, as zeros, even if the network has no biases.  `W~` are the bytes of W in W's own order, in another shape.
+`paramtool/layouts/pattern.py` has the whole language.
 
-A picture shows one layer and one direction with hidden = 2 and in = 3, each name over the elements that it fills;
-`ᵀ` marks a transposed cell.
+A picture shows one layer and one direction with hidden = 2 and in = 3, each name over the elements that it fills; `ᵀ`
+marks a transposed cell.
 
-**Reset gates.**  `reset=after`: n = tanh(W x + bW + r * (R h + bR)), which is cuDNN's; where a layout has no place for
-that inner bR, it must be zero, and the tool proves it before it writes.  `reset=before`: n = tanh(W x + R (r * h) + b).
-Neither becomes the other.
+**Reset gates.**  `reset=after` is n = tanh(W x + bW + r * (R h + bR)), as in cuDNN.  If a layout has no place for the
+inner bR, that bias must be zero, and paramtool checks this before it writes.  `reset=before` is n = tanh(W x + R (r *
+h) + b).  Neither can be converted to the other.
 
-**What no tensor shows** is said by the file or by `--spec`.  Some of it is assumed aloud, each fact by name: the
-activations of a Keras layer, a forget bias.  Some is never assumed, since another value is another function: in Keras'
-layouts, of one direction, which way it runs in time (`backward=no`, or `backward`), and, of two, what becomes of
-their outputs (`merge=concat`, `sum`, `ave`, `mul`, `none`).  A merge mode other than concat is outside of the last
-layer: layouts without a word for it hold such a layer, with a warning, and the record keeps the mode for the way back.
-Between the layers of a stack it is inside, and only Keras' layouts hold that.
+**Facts that no tensor shows** come from the file or from `--spec`.  Some have a default, which a warning names: the
+activations of a Keras layer, a forget bias.  Others have none, because another value is another function.  In Keras'
+layouts, a unidirectional network needs its direction in time (`backward=no`, or `backward`), and a bidirectional
+network needs its merge mode (`merge=concat`, `sum`, `ave`, `mul`, `none`).  The merge mode of the last layer is outside
+the network: layouts that cannot express it hold such a layer, with a warning, and the record keeps the mode for the way
+back.  Between the layers of a stack it is inside the network, and only Keras' layouts can hold it.
 
-**Evidence.**  `oracle` means that the framework itself ran converted weights (`docs/proofs.md` has versions and
-errors); `equations` that its equations, written down from its source, ran in NumPy; `files` that real files agree;
-`source only` that its source says so; `asked` that a library itself answered where it keeps what, without a GPU.
-Layouts whose buffers are made on GPUs say whether one has verified them ([gpu.md](gpu.md)); no record, no claim: "not
-verified on a GPU".
+**Evidence.**  `oracle`: the framework itself ran converted weights (`docs/proofs.md` has versions and errors).
+`equations`: its equations, taken from its source, ran in NumPy.  `files`: real files agree.  `source only`: its source
+says so.  `asked`: a library itself reported the place of each cell, without a GPU.  Layouts whose buffers are made on
+GPUs say whether a GPU has verified them ([gpu.md](gpu.md)).  Without a record they are "not verified on a GPU".
 
-**The record.**  What is known of networks in a file that paramtool wrote stands in the safetensors metadata under
+**The record.**  A file that paramtool wrote describes its networks in the safetensors metadata under
 `paramtool.layouts`: `{"version": 1, "modules": [{"at": "encoder", "layout": "cudnn", "spec": "lstm input=18
-hidden=128", "options": {}, "source": "converted from torch"}]}`.
-Reading it needs nothing but JSON; `paramtool unfuse` needs no flags then.  `evidence` stands there for layouts of GPUs:
-`verified on cuDNN ..., ...` or `not verified on a GPU`, as it was known when the file was written.  `unsure` lists what
-a fact can be that the source leaves open and that has to be said; a network with `refused` is one of which the source
-says what no spec can, and the text says why it is not converted.
+hidden=128", "options": {}, "source": "converted from torch"}]}`.  Reading it needs only JSON, and with it `paramtool
+unfuse` needs no flags.  For layouts of GPUs, `evidence` is `verified on cuDNN ..., ...` or `not verified on a GPU`, as
+known when the file was written.  `unsure` lists the possible values of a fact that the source leaves open and that you
+must give.  `refused` gives the reason why a network is not converted: its source says something that no spec can
+express.
 
-**What is lost, and how not to lose it.**  Permutations, transposes and signs are exact.  A sum of two biases and a
-forget bias that was taken off are not: the function is kept, the bytes are not, and the report says so.
-`--keep-split` writes the biases as they were beside the others (`paramtool.kept/MODULE/bias_ih_l0`), so that the way
-back gives the same bytes; it is refused where the sums do not fit any more.
+**What is lost, and how to keep it.**  Permutations, transposes and signs are exact.  A sum of two biases and a
+subtracted forget bias are not: the function is kept, the bytes are not, and the report says so.  `--keep-split` also
+writes the original biases (`paramtool.kept/MODULE/bias_ih_l0`), so that the way back gives the same bytes.  It is
+refused if the sums no longer match.
 
-**What stands beside a network.**  A network is converted only if every tensor under its module is accounted for: it is
-one of the layout's, it belongs to a network further inside, or it is in the table below.  Anything else (a layer norm
-inside the cell, a trained initial state, one bias more) is exit code 5, which names the tensor and the layouts that
-would have a place for it; `--ignore 'rnn.ln_*'` converts the network without it and leaves the tensor as it is.  At the
-top of a file, where a name could belong to any module, only names that extend the network's own, initial states, what
-another layout takes, and in PyTorch's names weights, biases and norms count.
+**Tensors beside a network.**  A network is converted only if every tensor under its module is accounted for: it belongs
+to the layout, to a network inside the module, or to the table below.  Any other tensor (a layer norm inside the cell, a
+trained initial state, one bias more) is exit code 5.  The error names the tensor and the layouts that have a place for
+it.  `--ignore 'rnn.ln_*'` converts the network without it and leaves the tensor unchanged.  At the top of a file, where
+a name could belong to any module, only some names count: those that extend the network's own, initial states, tensors
+of other layouts and, among PyTorch's names, weights, biases and norms.
 
 EXTRAS
 
-**Stacks.**  Keras and ONNX have a module for each layer where PyTorch has one for all.  `--stack enc0,enc1=enc` puts
-modules together as the layers of one network, `--stack enc=enc0,enc1` takes one apart.  Layers have to be alike, and
-the input of each as wide as the output of the one before; what a program does between them is not in the tensors
-and is not looked for.
+**Stacks.**  Keras and ONNX have a module for each layer, PyTorch one module for all.  `--stack enc0,enc1=enc` joins
+modules as the layers of one network, and `--stack enc=enc0,enc1` splits one.  The layers must have the same form, and
+the input of each must be as wide as the output of the previous one.  Operations that a program runs between them are
+not in the tensors and are not checked.
 """
 
 

@@ -1,7 +1,7 @@
 """What today's savers do with models that share memory: each cell is really run, and judged bit for bit.
 
     python docs/examples/savers_table.py                     prints the table
-    python docs/examples/savers_table.py --write README.md   replaces what stands between its two markers there
+    python docs/examples/savers_table.py --write docs/savers.md   replaces the text between its two markers
 
 The cases are those of mxnet issue 18717 in torch: a decoder tied to the embedding, loaded with it, without it and
 untied; weights flattened by a GPU; a transposed tie; layers that are equal and not tied; and a file that must not be
@@ -86,7 +86,7 @@ CASES = (
     Case("decoder tied to the embedding", lambda: model("decoder"), lambda: model("decoder")),
     Case("the same file, a model without the decoder", lambda: model("decoder"), lambda: model(decoder=False)),
     Case("the same file, a model with an untied decoder", lambda: model("decoder"), lambda: model()),
-    Case("LSTM as windows on one buffer, as flattening on a GPU leaves it", lambda: lstm(True), lambda: lstm(False)),
+    Case("LSTM with views of one buffer, as flattening on a GPU leaves it", lambda: lstm(True), lambda: lstm(False)),
     Case("tie to the transpose", lambda: model("reduce"), lambda: model("reduce")),
     Case("two equal layers, not tied", lambda: layers(True), lambda: layers(False)),
     Case("untied file, a model that ties", lambda: model(), lambda: model("decoder"), "refuses to load: "),
@@ -275,7 +275,7 @@ def main() -> None:
     """Print the table, or write it into a file."""
     logging.disable(logging.WARNING)  # what the tools say of themselves would stand between the lines
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--write", type=Path, metavar="README.md")
+    arguments.add_argument("--write", type=Path, metavar="docs/savers.md")
     asked = arguments.parse_args()
     text = markdown()
     if asked.write:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -157,7 +158,10 @@ def test_errors_of_the_system(
 
 
 def test_the_codes_are_documented(tmp_path: Path) -> None:
-    """In the README and in --help."""
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    assert "| 70 |" in readme and "| 141 |" in readme
+    """In docs/exit-codes.md, to which the README links, and in --help."""
+    root = Path(__file__).resolve().parents[2]
+    page = (root / "docs" / "exit-codes.md").read_text(encoding="utf-8")
+    rows = {code for row in re.findall(r"^\| ([\d, ]+) \|", page, re.M) for code in row.split(", ")}
+    assert {*rows} == {"0", "1", "2", "3", "4", "5", "6", "7", "70", "129", "130", "143", "141"}
+    assert "(docs/exit-codes.md)" in (root / "README.md").read_text(encoding="utf-8")
     assert "70 internal error" in " ".join(command("--help", cwd=tmp_path).out.split())

@@ -1,4 +1,4 @@
-"""The README's table of savers: every cell is run here, and ours says what is right."""
+"""The table of docs/savers.md: every cell is run here, and ours says what is right."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_judge_can_find_fault(script: ModuleType) -> None:
 
 def test_the_table_is_written_between_its_markers(script: ModuleType, tmp_path: Path) -> None:
     """What stood between the markers goes, everything else stays, and again gives the same."""
-    page = tmp_path / "README.md"
+    page = tmp_path / "savers.md"
     page.write_text(f"above\n{script.BEGIN}\nold\n{script.END}\nbelow\n")
     for _ in range(2):
         script.write(page, "| new |\n")
@@ -93,8 +93,18 @@ def test_the_table_is_written_between_its_markers(script: ModuleType, tmp_path: 
 
 def test_a_page_without_markers_is_refused(script: ModuleType, tmp_path: Path) -> None:
     """Nothing is written where the markers are missing."""
-    page = tmp_path / "README.md"
+    page = tmp_path / "savers.md"
     page.write_text("above\n")
     with pytest.raises(SystemExit, match="lacks"):
         script.write(page, "| new |\n")
     assert page.read_text() == "above\n"
+
+
+def test_the_page_has_the_table(script: ModuleType) -> None:
+    """docs/savers.md has the markers, one row for each case and one column for each saver."""
+    page = SCRIPT.parents[1] / "savers.md"
+    _, _, rest = page.read_text(encoding="utf-8").partition(script.BEGIN)
+    table, closed, _ = rest.partition(script.END)
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    assert closed and [row[0].removeprefix("| ") for row in rows[2:]] == [case.what for case in script.CASES]
+    assert {len(row) for row in rows} == {len(script.SAVERS) + 1}

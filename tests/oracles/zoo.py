@@ -60,7 +60,7 @@ LEGS = {
     "folder": "`save_pretrained`, `dedup` of the folder, `from_pretrained`: as it opens the folder that was saved",
     "`load_model`": "the same folder by `load_model`, into a model on the meta device: as it was saved",
     "config": "`variants` and `inspect --fail-on config-ties` of the folder find nothing",
-    "flipped": "`tie_word_embeddings` turned round: the untied model takes the file of the tied one, and the folder "
+    "flipped": "`tie_word_embeddings` inverted: the untied model takes the file of the tied one, and the folder "
     "after `dedup --ties-from-config`; the tied model refuses the untied file with `TieError`",
     "base": "the base model alone, from the file of the whole and from the folder",
 }
@@ -497,8 +497,8 @@ def page(lines: list[dict[str, Any]], versions: str, unasked: int) -> str:
         "",
         *(f"- **{leg}**: {text}" for leg, text in LEGS.items()),
         "",
-        "The numbers count verdicts that are `ok`.  `-` says that there is nothing to ask, `no tie` that the setting",
-        "changes no tie of that class.",
+        "The numbers count verdicts that are `ok`.  `-` means that the question does not apply,",
+        "`no tie` that the setting changes no tie of that class.",
         "",
         *table(["model", "class", "parameters", *LEGS], verdicts),
         "",

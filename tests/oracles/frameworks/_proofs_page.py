@@ -19,21 +19,21 @@ HEAD = """\
 
 Written by `tests/oracles/frameworks/prove.py` on {date}; `make oracles` writes it again. Do not edit.
 
-Every row below is a framework that ran what paramtool wrote, with random inputs and random initial states, in float32.
+In every row below, a framework ran what paramtool wrote, with random inputs and random initial states, in float32.
 
-- **to**: random weights in another layout (PyTorch's, where PyTorch has such a network), a file, `paramtool convert`,
-  the file that it wrote, the framework. Compared with PyTorch, or with the equations in float64 where PyTorch has no
-  such network; where it has, the two agree.
-- **from**: random numbers in the framework's own layout, the framework. Compared with PyTorch, or the equations, on
-  what `paramtool convert` makes of the file.
+- **to**: random weights are saved in another layout (PyTorch's, if PyTorch has such a network), `paramtool convert`
+  converts the file, and the framework runs the result. It is compared with PyTorch, or with the equations in float64 if
+  PyTorch has no such network; if it has, the two agree.
+- **from**: the framework runs random weights in its own layout. It is compared with PyTorch, or the equations, on the
+  output of `paramtool convert`.
 - The error is max |a - b| / max(1, max |b|) over the outputs of all steps and the last states. It must be under
   {bound}.
 - **controls**: conversions that are wrong on purpose. Two gates exchanged, b_hn dropped, a forget bias not subtracted,
-  an update gate not turned over, kernels transposed and not reshaped, a GRU run with its reset gate on the other side
+  an update gate not inverted, kernels transposed and not reshaped, a GRU run with its reset gate on the other side
   of the product. Each must be off by more than {far}; the column has their number and the smallest error.
 
-The networks have one or two layers, one or two directions, biases or none, and inputs as wide as the hidden state or
-not.
+The networks have one or two layers, one or two directions, biases or none, and inputs of the hidden size or of
+another.
 """
 
 
@@ -56,7 +56,7 @@ GPUS = """\
 ## On GPUs
 
 Records of `paramtool verify-layout` (`paramtool/layouts/records`); [gpu.md](gpu.md) says how they are made.  A library
-that was asked without a GPU says where it keeps weights, and computes nothing: what it says is no proof on a GPU.
+that was asked without a GPU reports where it keeps weights and computes nothing: its answer is not a proof on a GPU.
 
 """
 RECORDED = ("layout", "cuDNN", "GPU", "torch, CUDA, driver", "asked", "flattened", "run", "date")
@@ -103,18 +103,18 @@ RAN = ("layout", "run by", "networks", "to: cases", "error", "from: cases", "err
 CALLED = ("layout", "in the library's words", "versions")
 LACKS = ("layout", "run by", "paramtool refuses", "written, but not run here")
 REFUSED = """\
-What paramtool refuses to write in a layout, since the library has no such network or the layout no place for a part of
-it; and what it writes although the framework of this row has nothing to run it with.
+What paramtool refuses to write in a layout, because the library has no such network or the layout no place for a part
+of it; and what it writes although the framework of this row cannot run it.
 
 """
 OWN_WORDS = ("layout", "what it is", "how it is known")
 EQUATIONS = """\
-These layouts, or these parts of them, are of systems that were not run. `tests/oracles/test_equations.py` compares
+The systems of these layouts, or of these parts of them, were not run. `tests/oracles/test_equations.py` compares
 those that say "equations" with the equations of their sources; "source only" was read and not computed.
 
 """
 FILES = """\
-Real checkpoints are not a part of the repository; where they are at hand, these tests read them:
+Real checkpoints are not part of the repository. If they are available, these tests read them:
 
 """
 

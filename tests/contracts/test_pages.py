@@ -1,0 +1,190 @@
+"""README.md and docs: short, linked, in the words of the glossary, and with examples that print what they show."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import click
+import pytest
+
+from paramtool.cli.main import COMMANDS, cli
+from tests.hostile.command import quick
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+WORDS = (
+    "alias record",
+    "alias set",
+    "checkpoint",
+    "evidence",
+    "layout",
+    "owner",
+    "section",
+    "sidecar file",
+    "storage",
+    "view",
+)
+EXAMPLES = [ROOT / "README.md", DOCS / "recurrent-networks.md"]
+EVERYWHERE = ("commands.md", "dedup.md", "terminal.md")
+"""Pages that have flags of every command, or of every command that reads a checkpoint."""
+FLAGS = {
+    "dedup": ("dedup.md", "terminal.md"), "guess": (*EVERYWHERE, "recurrent-networks.md"),
+    "convert": ("recurrent-networks.md", "terminal.md"), "fuse": ("recurrent-networks.md", "terminal.md"),
+    "unfuse": ("recurrent-networks.md", "terminal.md"), "layouts": (*EVERYWHERE, "recurrent-networks.md"),
+}  # fmt: skip
+"""The pages that have the flags of a command."""
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def prose(path: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", read(path), flags=re.M | re.S)
+
+
+def anchors(path: Path) -> set[str]:
+    """What a link to a heading may say, as GitHub makes it."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.*)$", prose(path), re.M):
+        plain = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", heading.lower())
+        name = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        found.add(next(text for n in range(1000) if (text := name if n == 0 else f"{name}-{n}") not in found))
+    return found
+
+
+def unresolved(page: Path) -> list[str]:
+    """The relative links of a page that lead nowhere."""
+    missing = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", prose(page))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            missing.append(link)
+    return missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every relative link has its file, and every anchor its heading."""
+    assert not unresolved(page)
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    """The test above can fail: a file and a heading that do not exist."""
+    (tmp_path / "a.md").write_text("# A b\n## A b\n[x](b.md) [y](#a-b-1) [z](#no) [w](a.md#a-b) [v](https://a.b)\n")
+    assert unresolved(tmp_path / "a.md") == ["b.md", "#no"]
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    """By links alone."""
+    seen, queue = set(), [ROOT / "README.md"]
+    while queue:
+        page = queue.pop()
+        if page in seen or not page.exists():
+            continue
+        seen.add(page)
+        links = re.findall(r"\]\(([^)\s#]+\.md)[)#]", prose(page))
+        queue += [(page.parent / link).resolve() for link in links if ":" not in link]
+    assert not {*PAGES} - seen
+
+
+def test_the_readme_is_short() -> None:
+    """At most 150 lines: the problem, a picture, an install line, three commands, and how to try it."""
+    text = read(ROOT / "README.md")
+    assert len(text.splitlines()) <= 150
+    order = ["# paramtool", "![", "pip install", "$ paramtool inspect", "$ paramtool dedup", "$ paramtool variants"]
+    places = [text.index(word) for word in order]
+    assert places == sorted(places)
+    assert "On a machine with Python 3.10 or later and nothing else" in text
+    assert "\nmake demo " in text and "\nmake test " in text
+
+
+def test_the_glossary_has_every_word() -> None:
+    """In alphabetical order, each with a few sentences and an example; the README names those of its list."""
+    sections = re.split(r"^## ", read(DOCS / "glossary.md"), flags=re.M)[1:]
+    found = {section.partition("\n")[0]: section.partition("\n")[2] for section in sections}
+    assert tuple(found) == WORDS
+    for word, text in found.items():
+        assert re.search(r"Example:\s", text) and 2 <= len(re.findall(r"\.(?:\s|$)", text)) <= 12, word
+    row = next(line for line in read(ROOT / "README.md").splitlines() if "docs/glossary.md" in line)
+    assert all(
+        word in row
+        for word in ("storage", "view", "alias set", "owner", "evidence", "layout", "section", "sidecar file")
+    )
+
+
+@pytest.mark.parametrize("of", COMMANDS)
+def test_every_flag_is_on_the_page_of_its_command(of: str) -> None:
+    """By its whole name, in backticks or in a line to type."""
+    text = " ".join(read(DOCS / name) for name in FLAGS.get(of, EVERYWHERE) if (DOCS / name).exists())
+    command = cli.get_command(click.Context(cli), of)
+    assert command is not None and f"`paramtool {of} " in read(DOCS / "commands.md")
+    flags = [flag for found in command.params for flag in found.opts if flag.startswith("--")]
+    assert not [flag for flag in flags if flag != "--help" and not re.search(rf"{flag}(?![\w-])", text)]
+
+
+def test_the_picture_is_what_its_script_draws() -> None:
+    """`python docs/make_pictures.py` would change nothing, and the picture is XML."""
+    sys.path.insert(0, str(DOCS))
+    try:
+        from make_pictures import picture
+    finally:
+        sys.path.remove(str(DOCS))
+    page = read(DOCS / "pictures" / "one-file.svg")
+    assert page == picture(), "run: python docs/make_pictures.py"
+    assert ElementTree.fromstring(page).tag.endswith("svg")
+
+
+def shown(page: Path) -> list[tuple[str, list[str]]]:
+    """The commands on files of this repository that a page shows, each with the lines that it prints there."""
+    found: list[tuple[str, list[str]]] = []
+    for block in re.findall(r"^```\n(.*?)^```", read(page), re.M | re.S):
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                found.append((line[2:], []))
+            elif found and block.startswith("$ ") and line not in ("", "..."):
+                found[-1][1].append(line)
+    return [(line, lines) for line, lines in found if re.search(r" (fixtures|build)/", line)]
+
+
+@pytest.mark.parametrize("page", EXAMPLES, ids=lambda path: path.name)
+def test_the_examples_print_what_is_shown(page: Path, tmp_path: Path) -> None:
+    """Each command of a page in turn, in a folder that has the fixtures; the time that it took may differ."""
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
+    (tmp_path / "build").mkdir()
+    examples = shown(page)
+    assert examples
+    for line, lines in examples:
+        ran = quick(*shlex.split(line)[1:], cwd=tmp_path)
+        assert ran.code == 0, ran
+        printed = re.sub(r"\d+\.\d s$", "TIME", ran.out, flags=re.M).splitlines()
+        expected = [re.sub(r"\d+\.\d s$", "TIME", text) for text in lines]
+        assert [text for text in expected if text not in printed] == [], ran.out
+
+
+RIDDLES = (
+    r"\bwindows?\b", r"\bstands? (?:on|for itself|beside|in the way)\b", r"\b(?:is|are|be) had\b", r"\bso many\b",
+    r"\bturned round\b", r"\bnobody's\b", r"\bby halves\b", r"\btaken off\b", r"\bstarting up\b", r"\bassumed aloud\b",
+    r"\bcome(?:s)? along\b", r"\bgo on where\b", r"\blikewise\b", r"\bside files?\b",
+)  # fmt: skip
+"""Words that the glossary or plain English replaces."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_the_words_are_those_of_the_glossary(page: Path) -> None:
+    """Outside of code: a view is no "window", a sidecar file no "side file", and no sentence is a riddle.
+
+    The glossary says that a sidecar file is also called side file; systems called Windows may be named.
+    """
+    text = re.sub(r"`[^`]*`|\*[\w ]+\*|\bWindows\b", "", prose(page))
+    found = [match for riddle in RIDDLES for match in re.findall(riddle, text, re.I)]
+    assert not found
