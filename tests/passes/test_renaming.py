@@ -71,7 +71,7 @@ def test_a_prefix() -> None:
     with pytest.raises(UsageError, match="begin with a dot") as error:
         renamed(names, "bert")
     assert error.value.hint == "use --prefix bert."
-    with pytest.raises(UsageError, match=r"'head\.w': nothing is left"):
+    with pytest.raises(UsageError, match=r"'head\.w': its new name is empty"):
         renamed(names, "head.w")
 
 
