@@ -148,7 +148,7 @@ def test_the_second_time(model: Path, tmp_path: Path) -> None:
     """It says that there is nothing to do, and writes the same."""
     run("fuse", "m.pt", "--layout", "cudnn", cwd=tmp_path)
     ran = run("fuse", "m.fused.safetensors", "--layout", "cudnn", cwd=tmp_path)
-    assert ran.err == "warning: in the wanted layout already, and left as it is: 'enc', 'gru'\n"
+    assert ran.err == "warning: already in the wanted layout, and left unchanged: 'enc', 'gru'\n"
     once, twice = (tmp_path / f"m.{word}.safetensors" for word in ("fused", "fused.fused"))
     assert once.read_bytes() == twice.read_bytes()
 

@@ -102,4 +102,4 @@ def test_words_that_say_no_stack(text: str) -> None:
 def test_a_module_that_is_no_network(tmp_path: Path) -> None:
     ran = command("convert", two(tmp_path), "-o", "o.safetensors", "--to", "onnx", "--stack", "a,b=c", cwd=tmp_path)
     assert ran.code == 2
-    assert "'a' is no network that is converted; these are: 'enc'" in ran.err
+    assert "'a' is not a converted network; expected one of 'enc'" in ran.err

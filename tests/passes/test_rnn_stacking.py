@@ -99,7 +99,9 @@ def test_short_names_and_places() -> None:
     assert [one.at for one in made] == ["x.before", "y.z", "enc"]
     assert [one.at for one in put([FIRST, between, SECOND], "a,b=enc")] == ["enc", "y.z"]
     twice = replace(FIRST, at="d.a")
-    with pytest.raises(UsageError, match=r"FILE: --stack a,b=enc: 'a' is no network.*; these are: 'b', 'e\.a', 'd\.a'"):
+    with pytest.raises(
+        UsageError, match=r"FILE: --stack a,b=enc: 'a' is not a converted network; expected one of 'b', 'e\.a', 'd\.a'"
+    ):
         put([FIRST, twice, replace(SECOND, at="b")], "a,b=enc")
     three = network("c", "lstm input=2 hidden=2")
     (all_,) = put([FIRST, SECOND, three], "a,b=ab", "ab,c=all")
@@ -130,7 +132,7 @@ def test_what_cannot_be_stacked() -> None:
         put(backward, "a,b=c")
     with pytest.raises(LayoutError, match="'w' runs backward"):
         put([network("w", "lstm input=2 hidden=2 layers=2 backward")], "w=a,b")
-    with pytest.raises(LayoutError, match="layout cudnn has all layers of a network in the same tensors") as no:
+    with pytest.raises(LayoutError, match="layout cudnn stores all layers of a network in the same tensors") as no:
         put([network(at, "lstm input=2 hidden=2", "cudnn") for at in "ab"], "a,b=c")
     assert "unfuse" in no.value.hint
     with pytest.raises(LayoutError, match="same tensors"):

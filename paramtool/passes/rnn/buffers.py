@@ -1,4 +1,4 @@
-"""Which fused blocks are the buffer of a recurrent network: separate windows that lie in cuDNN's order already."""
+"""Which fused blocks are the buffer of a recurrent network: windows of one storage, in cuDNN's order already."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from paramtool.model.checkpoint import Checkpoint
 from paramtool.passes.rnn.convert import convert_if_held
 
 BUFFER = "cudnn"
-"""The layout that is looked for, and the one that parts have before PyTorch flattens them."""
+"""The layout of the buffer, and the layout that the parts have before PyTorch flattens them."""
 PARTS = "torch"
 
 
 @dataclass(frozen=True, slots=True)
 class FusedNetwork:
-    """A recurrent network whose tensors lie in one storage as a layout wants them."""
+    """A recurrent network whose tensors are in one storage in the order of a layout."""
 
     at: str
     layout: str
     spec: Spec
     proof: tuple[str, ...]
-    """What is known of the layout."""
+    """The evidence for the layout."""
 
 
 def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, FusedNetwork]:
@@ -37,7 +37,7 @@ def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, Fused
     for at in modules(parts, {}, shapes):
         one = network_if_any(parts, at, shapes)
         made = _buffer(checkpoint, one) if one else None
-        if made is not None:  # else the block is shown as windows
+        if made is not None:  # otherwise the block is shown as windows
             storage, spec = made
             layout = layouts.find(BUFFER)
             found.setdefault(storage, FusedNetwork(at, layout.name, spec, evidence(layout)))
@@ -45,7 +45,7 @@ def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, Fused
 
 
 def _buffer(checkpoint: Checkpoint, one: Network) -> tuple[int, Spec] | None:
-    """The storage that a network's tensors fill in the buffer's order, from its first byte on; None otherwise."""
+    """The storage that a network's tensors fill in the buffer's order, from its first byte on, or None."""
     made = convert_if_held(one, checkpoint.views(), layouts.find(BUFFER), {}, at=one.at)
     if made is None or made.parent is None or made.parent.offset:
         return None
