@@ -415,7 +415,9 @@ RECORDS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "a module that is a text": (record("rnn"), 3, ("is damaged",)),
     "a layout that is a number": (record({**MODULE, "layout": 5}), 3, ("is damaged",)),
     "an option that is a number": (record({**MODULE, "options": {"tail": 5}}), 3, ("is damaged",)),
-    "another program's layout": (record({**MODULE, "layout": "mine"}), 5, ("the file says that 'rnn' is of layout mine",)),
+    "another program's layout": (
+        record({**MODULE, "layout": "mine"}), 5, ("the file says that 'rnn' is of layout mine",)
+    ),
     "another module": (record({**MODULE, "at": "ghost"}), 5, ("'ghost'", "layout cudnn")),
     "no spec": (
         record({**MODULE, "spec": "what is this"}), 3, ("'rnn': the file describes it by an invalid spec: 'what'",)

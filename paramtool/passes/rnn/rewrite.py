@@ -198,12 +198,9 @@ def _windows(checkpoint: Checkpoint, converted: list[Converted], new: StoredOnce
             assert isinstance(entry.value, View)
             view = _one_window(by_tensor[own], entry.value)
             if view is None or name in seen:
-                two = "is a part of two networks, so it cannot be a window on both"
-                why = (
-                    two
-                    if view
-                    else f"is not a window on the tensors of layout {one.layout.name}: order or values differ"
-                )
+                why = "is a part of two networks, so it cannot be a window on both"
+                if view is None:
+                    why = f"is not a window on the tensors of layout {one.layout.name}: order or values differ"
                 raise PlanError(
                     f"{checkpoint.files[0].path}: {name!r} {why}",
                     hint="drop --keep-names to leave the old names out; to keep both, dedup a file that has both",
