@@ -242,7 +242,7 @@ def test_layouts_of_ones_own(tmp_path: Path) -> None:
     assert ran.code == 0 and {"rnn.l0_x", "rnn.l0_h", "rnn.l0_b"} < load(tmp_path / "a.safetensors").keys(), ran
     ran = command("convert", "a.safetensors", "-o", "b.safetensors", "--to", "torch", *mine, cwd=tmp_path)
     assert ran.code == 0 and raw(load(tmp_path / "b.safetensors")) == raw(state(module, "rnn")), ran
-    says = ("a.safetensors", "the file says that 'rnn' is mine")
+    says = ("a.safetensors", "the file says that 'rnn' is of layout mine")
     refused(command, "unfuse", "a.safetensors", cwd=tmp_path, code=5, says=says)
     ran = command("layouts", "mine", *mine, cwd=tmp_path)
     assert ran.code == 0 and "W[(gate hidden) in]" in ran.out, ran

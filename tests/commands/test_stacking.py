@@ -64,7 +64,7 @@ def refused(folder: Path, stack: str, match: str, source: Path | None = None, **
 def test_layers_that_do_not_fit(tmp_path: Path) -> None:
     save(tmp_path, {**state(nn.LSTM(3, 5), "a"), **state(nn.LSTM(4, 5), "b"), **state(nn.GRU(5, 5), "c")})
     refused(tmp_path, "a,b=enc", "'b' takes 4 values; 'a' gives 5")
-    refused(tmp_path, "a,c=enc", "'c' is gru .*; the layers of one network are alike")
+    refused(tmp_path, "a,c=enc", "'c' is gru .*; the layers of one network must be alike")
     refused(tmp_path, "a=x,y", "'a' is lstm input=3 hidden=5; expected 2 layers")
 
 

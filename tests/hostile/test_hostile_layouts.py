@@ -337,7 +337,7 @@ def test_fake_biases_that_are_none(tmp_path: Path) -> None:
     tensors = {"v": torch.frombuffer(bytearray(flat(module)), dtype=torch.float32)}
     save(tmp_path, tensors)
     args = ("unfuse", "m.pt", "--layout", "mxnet.flat", "--at", "v", "--spec", "lstm hidden=2 input=3 bias=no", *OUT)
-    refused(quick, *args, cwd=tmp_path, code=5, says=("m.pt: 'v': is not zero", "no biases", "hint: say bias=yes"))
+    refused(quick, *args, cwd=tmp_path, code=5, says=("m.pt: 'v': is not zero", "no biases", "hint: add bias=yes"))
 
 
 # --- places and files ------------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def test_with_other_names() -> None:
     marked = Unit((held(0, "d", mark=("ema", "pt")),))
     signed = Unit((Held(0, resolved("n", "neg", view(0, 4)), MARK),))
     assert many.with_other_names([a, small, b, marked, signed, a2], 16) == [[a, b, a2]]
-    assert many.with_other_names([a, a2, small], 16) == [] == many.strangers([a, b], 17)
+    assert many.with_other_names([a, a2, small], 16) == [] == many.with_other_names([a, b], 17)
     empty = [Unit((held(0, name, 0),)) for name in "ab"]
     assert many.with_other_names(empty, 0) == []
 

@@ -113,9 +113,12 @@ def test_short_names_and_places() -> None:
     [
         (network("b", "lstm input=3 hidden=2"), r"'b' takes 3 values; 'e\.a' gives 2"),
         (network("b", "rnn input=2 hidden=2"), r"'b' is rnn .*'e\.a' is lstm"),
-        (network("b", "lstm input=2 hidden=4"), r"'b' is lstm input=2 hidden=4; the layers of one network are alike"),
-        (network("b", "lstm input=2 hidden=2 bidirectional"), ".*are alike"),
-        (network("b", "lstm input=2 hidden=2 gate_activation=hard_sigmoid(0.2,0.5)"), ".*are alike"),
+        (
+            network("b", "lstm input=2 hidden=4"),
+            r"'b' is lstm input=2 hidden=4; the layers of one network must be alike",
+        ),
+        (network("b", "lstm input=2 hidden=2 bidirectional"), ".*must be alike"),
+        (network("b", "lstm input=2 hidden=2 gate_activation=hard_sigmoid(0.2,0.5)"), ".*must be alike"),
         (network("b", "lstm input=2 hidden=2", "torch"), r"'e\.a' is keras, 'b' is torch; expected one layout"),
     ],
 )

@@ -92,10 +92,10 @@ def _sample(source: Source, view: View) -> Array:
     """Numbers from the beginning, the middle and the end."""
     import numpy as np
 
-    line, size = RowMajorBytes(source, view), view.dtype.block_bytes
+    row_major, size = RowMajorBytes(source, view), view.dtype.block_bytes
     count = min(SAMPLE, view.numel)
     starts = [0, (view.numel - count) // 2, view.numel - count]
-    raw = b"".join(line.part(start * size, (start + count) * size) for start in starts)
+    raw = b"".join(row_major.part(start * size, (start + count) * size) for start in starts)
     return np.frombuffer(raw, number_type(view.dtype))
 
 

@@ -174,9 +174,13 @@ def _by_distinctive_bytes(source: Source, owner: Rows, rows: Rows) -> Array:
     at = _first_different(source, rows.view)
     key = RowMajorBytes(source, rows.view).part(at, min(at + DISTINCTIVE_NBYTES, rows.view.nbytes))
     found: list[int] = []
-    reach, line, more = owner.view.nbytes, RowMajorBytes(source, owner.view), len(key) - rows.view.dtype.block_bytes
+    reach, row_major, more = (
+        owner.view.nbytes,
+        RowMajorBytes(source, owner.view),
+        len(key) - rows.view.dtype.block_bytes,
+    )
     for start in range(0, reach, CHUNK_NBYTES):
-        block = line.part(start, min(start + CHUNK_NBYTES + more, reach))
+        block = row_major.part(start, min(start + CHUNK_NBYTES + more, reach))
         place = block.find(key)
         while place >= 0 and len(found) < MANY_STARTS:
             begin, rest = divmod(start + place - at, owner.pitch)
@@ -190,10 +194,10 @@ def _first_different(source: Source, view: View) -> int:
     """The byte position of the first element that differs from element 0; constants, which have none, are left out."""
     import numpy as np
 
-    width, line = view.dtype.block_bytes, RowMajorBytes(source, view)
-    first = np.frombuffer(line.part(0, width), "u1")
+    width, row_major = view.dtype.block_bytes, RowMajorBytes(source, view)
+    first = np.frombuffer(row_major.part(0, width), "u1")
     for start in range(0, view.nbytes, CHUNK_NBYTES):
-        data = line.part(start, min(start + CHUNK_NBYTES, view.nbytes))
+        data = row_major.part(start, min(start + CHUNK_NBYTES, view.nbytes))
         unlike = (np.frombuffer(data, "u1").reshape(-1, width) != first).any(axis=1)
         if unlike.any():
             return start + int(unlike.argmax()) * width
@@ -204,12 +208,12 @@ def _keys(source: Source, rows: Rows, count: int, step: int, *, width: int) -> A
     """The beginnings of every `step`-th row, each as one number; equal bytes give equal numbers."""
     import numpy as np
 
-    line = RowMajorBytes(source, rows.view)
+    row_major = RowMajorBytes(source, rows.view)
     key = np.zeros(count, "u8")
     for at in range(0, count, KEYS_AT_ONCE):
         places = np.arange(at, min(at + KEYS_AT_ONCE, count)) * (step * rows.pitch)
         lanes = np.zeros((len(places), -(-width // 8) * 8), "u1")
-        lanes[:, :width] = line.take(places, width)
+        lanes[:, :width] = row_major.take(places, width)
         part = key[at : at + len(places)]
         for lane in lanes.view("u8").T:
             part[:] = (part ^ lane) * np.uint64(0x9E3779B97F4A7C15)
