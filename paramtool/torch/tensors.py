@@ -9,7 +9,7 @@ import torch
 from paramtool import formats
 from paramtool.commands.load import refuse_dataless
 from paramtool.commands.progress import Path
-from paramtool.engine.read.load import fill, load_buffers, cannot_allocate
+from paramtool.engine.read.load import cannot_allocate, fill, load_buffers
 from paramtool.engine.read.source import Source
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry

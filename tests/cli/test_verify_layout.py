@@ -144,7 +144,7 @@ def test_a_record_over_the_library(force: tuple[str, ...], tmp_path: Path) -> No
     os.symlink(LIBRARY, tmp_path / "r.json")
     for output in (LIBRARY, f"./{LIBRARY}", "r.json"):
         args = ("cudnn", "--library", LIBRARY, "-o", output, *force)
-        refuse(*args, cwd=tmp_path, code=7, says=("is what is read",))
+        refuse(*args, cwd=tmp_path, code=7, says=("is an input",))
 
 
 @pytest.mark.parametrize("output, says", [("none/r.json", "the folder none does not exist"), (".", "is"), ("", "")])

@@ -299,7 +299,7 @@ def test_a_wrong_link_is_noticed(two: list[Path], tmp_path: Path, monkeypatch: p
         return [list(range(len(windows)))]
 
     monkeypatch.setattr("paramtool.commands._dedup_many_work.partition", wrong)
-    refused(two, tmp_path / "out", OutputError, "tuned: 'head': has other bytes than the source")
+    refused(two, tmp_path / "out", OutputError, "tuned: 'head': its bytes differ from the source")
 
 
 def test_each_window_is_read_once(tmp_path: Path) -> None:

@@ -344,12 +344,12 @@ def test_fake_biases_that_are_none(tmp_path: Path) -> None:
 
 
 def test_outputs(tmp_path: Path) -> None:
-    """What exists stays, also with --force where it is what is read; there is no such folder, shards need one."""
+    """What exists stays, also with --force where it is an input; there is no such folder, shards need one."""
     save(tmp_path, lstm())
     assert quick("fuse", "m.pt", "--layout", "cudnn", cwd=tmp_path).code == 0
     args = ("fuse", "m.pt", "--layout", "cudnn")
     refused(quick, *args, cwd=tmp_path, code=7, says=("m.fused.safetensors: exists", "--force"))
-    refused(quick, *args, "--force", "-o", "m.pt", cwd=tmp_path, code=7, says=("m.pt: is what is read",))
+    refused(quick, *args, "--force", "-o", "m.pt", cwd=tmp_path, code=7, says=("m.pt: is an input",))
     refused(quick, *args, "-o", "ghost/x.safetensors", cwd=tmp_path, code=7, says=("ghost",))
     refused(quick, *args, *OUT, "--max-shard-size", "1GB", cwd=tmp_path, code=2, says=("shards need a folder",))
     refused(quick, *args, *OUT, "--only", "ghost", cwd=tmp_path, code=2, says=("no section 'ghost'",))
