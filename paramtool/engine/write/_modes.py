@@ -146,7 +146,7 @@ def settle_folder(
 
 
 def _inside(folder: str, held: int | None) -> Iterator[tuple[str, list[str], list[str], int | None]]:
-    """For each folder of an output: its relative path with a final `/`, its folders, its files, and it as an open file."""
+    """For each folder of an output: its relative path with a final `/`, its folders, its files, and an open folder."""
 
     def fail(error: OSError) -> None:
         raise error
