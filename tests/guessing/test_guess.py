@@ -469,9 +469,9 @@ def test_square_matrices_alone_are_no_networks() -> None:
 def test_two_matrices_of_one_shape_are_told_by_their_names() -> None:
     """`hh` is the recurrent one wherever it stands; without a word the first is taken, and that is said."""
     said = by_shapes({"m.cell_hh": (80, 20), "m.cell_ih": (80, 20), "m.b": (80,)})
-    assert said[0].tensors["weight_hh"] == "m.cell_hh" and not any("one shape" in r for r in said[0].reasons)
+    assert said[0].tensors["weight_hh"] == "m.cell_hh" and not any("the same shape" in r for r in said[0].reasons)
     silent = by_shapes({"m.p": (80, 20), "m.q": (80, 20), "m.b": (80,)})
-    assert silent[0].tensors["weight_ih"] == "m.p" and any("one shape" in reason for reason in silent[0].reasons)
+    assert silent[0].tensors["weight_ih"] == "m.p" and any("the same shape" in reason for reason in silent[0].reasons)
 
 
 def test_orders_of_gates_that_fit_alike_are_each_listed() -> None:
