@@ -264,7 +264,7 @@ def _bytes(path: str) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a FIFO would wait for a writer
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UsageError(f"{path}: is no regular file")
+                raise UsageError(f"{path}: is not a regular file")
             data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None

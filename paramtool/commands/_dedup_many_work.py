@@ -221,7 +221,7 @@ def planned(
     held = [one for k, plan in enumerate(plans) for one in inputs[k].held(k, plan, options.across_roles)]
     classes = _classes(family_pass.namesakes(held), lambda one: one, sources, progress)
     units = family_pass.units(held, classes, options.min_equal_bytes)
-    groups = family_pass.strangers(units, options.min_equal_bytes)
+    groups = family_pass.with_other_names(units, options.min_equal_bytes)
     equal = _classes(groups, lambda unit: unit.held[0], sources, progress)
     linked: list[dict[str, Unit]] = [{} for _ in inputs]
     if share_renamed:
@@ -279,7 +279,7 @@ def _renamed(
                 while key in one.checkpoint.entries:
                     key += "/"
                 moved[owner], elsewhere[key] = key, unit
-        plans.append(_plan(one.checkpoint, family_pass.standing_on(one.graph, moved)))
+        plans.append(_plan(one.checkpoint, family_pass.with_owners(one.graph, moved)))
         linked.append(elsewhere)
     return found.units, linked, plans
 

@@ -139,7 +139,7 @@ def _decide(found: Sequence[Guess], format: str) -> tuple[str, ...]:
     facts = decide.deciding(found)
     if found:
         facts += found[0].unshown
-        facts += filter(None, [decide.stranger(found[0], format)])
+        facts += filter(None, [decide.foreign_names(found[0], format)])
     if len(found) == 1 and not found[0].tensors:
         facts.append("where its tensors are: the file tells of the network, and not of them")
     return tuple(dict.fromkeys(facts))

@@ -1,1 +1,1 @@
-"""What unnamed tensors could be: networks of just that length or shape, each with its reasons."""
+"""What unnamed tensors could be: networks of exactly that length or shape, each with its reasons."""

@@ -1,8 +1,8 @@
-"""Which networks a flat vector could be: every spec of just that length, each with its reasons.
+"""Which networks a flat vector could be: every spec of exactly that length, each with its reasons.
 
-A length is a poor witness.  52000 elements are an LSTM of 28 inputs and 100 cells, and some hundred other networks;
-nothing here decides.  All readings are found by arithmetic, then put in an order by what people choose for sizes, by
-words in the name, and by the widths of the tensors around.
+A length alone decides little: 52000 elements are an LSTM of 28 inputs and 100 cells, and some hundred other networks.
+All readings are found by arithmetic.  They are then ranked by the sizes that people usually choose, by words in the
+name, and by the widths of the tensors around it.  Nothing here decides.
 
     length = sum over layers and directions of gates * hidden * (in + rec + biases) + projection * hidden
 """
@@ -18,10 +18,11 @@ from paramtool.layouts.spec import GATES, Spec, parse
 from paramtool.lazy_dataclass import dataclass
 
 SURE = ("said", "names and shapes", "shapes only", "possible")
-"""How sure a candidate is, the surest first: the file says so; its names are those of the layout; its shapes are,
-whatever the names; it is one of several that fit as well."""
+"""How certain a candidate is, the most certain first: the file says so; names and shapes are those of the layout; only
+its shapes are; it is one of several that fit equally well."""
 MAX_HIDDEN, MAX_LAYERS, MAX_INPUT = 8192, 8, 1 << 17
-"""Of the readings of a flat vector; these bound the work, too.  Vocabularies of 10**5 words are inputs, one-hot."""
+"""Limits for the readings of a flat vector, which also limit the work.  A one-hot vocabulary of 10**5 words is a
+possible input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +30,28 @@ class Guess:
     """A network that some tensors could be."""
 
     at: str
-    """The module or the tensor, as `--at` takes it."""
+    """The module or the tensor, as written for `--at`."""
     layout: str
-    """With options: `cudnn:tail=no`."""
+    """The layout, with options: `cudnn:tail=no`."""
     spec: str
-    """As `--spec` takes it."""
+    """The spec, as written for `--spec`."""
     reasons: tuple[str, ...]
     sure: str
-    """One of `SURE`."""
+    """How certain it is: one of `SURE`."""
     score: float
-    """For the order among candidates of one place; means nothing else."""
+    """Ranks the candidates of one place; it has no other meaning."""
     alike: tuple[str, ...] = ()
     """Other layouts that the same tensors fit."""
     tensors: Mapping[str, str] = field(default_factory=dict)
     """{the layout's name of a tensor: its name in the file}."""
     cell: int = 0
-    """Where names are those of no layout: which network of the module it is, from 1."""
+    """If the names belong to no layout: the number of the network in its module, from 1."""
     unshown: tuple[str, ...] = ()
-    """What it takes for granted and no tensor shows, each with how to say it: none where it is known."""
+    """Assumptions that no tensor shows, each with the option that sets it; empty if everything is known."""
 
 
 def spec_of(text: str) -> Spec:
-    """The network that a whole text says; UsageError or TypeError where it says too little.
+    """The network of a complete spec string; UsageError or TypeError if the spec is incomplete.
 
     >>> spec_of("gru input=3 hidden=4").hidden
     4
@@ -60,7 +61,7 @@ def spec_of(text: str) -> Spec:
 
 
 def own_name(cell: int) -> str:
-    """What the layout of the nth cell of a module is called in a file that is made for it.
+    """The name of the layout for the nth cell of a module, in the layout file that is made for it.
 
     >>> own_name(1), own_name(2)
     ('guessed', 'guessed2')
@@ -77,30 +78,30 @@ class Width(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What is known of a vector beside its length."""
+    """What is known about a vector besides its length."""
 
     kind: str = ""
     bidirectional: bool = False
     layers: int = 0
     inputs: tuple[Width, ...] = ()
-    """Widths that its input may have."""
+    """Possible widths of its input."""
     outputs: tuple[Width, ...] = ()
-    """Widths that hidden (or projection) times directions may have."""
+    """Possible values of hidden (or projection) times directions."""
     projections: tuple[int, ...] = ()
-    """Projections to look for; without any, none is looked for."""
+    """Projections to search for; empty for none."""
     layout: str = "cudnn"
-    """A layout of one flat vector in order P."""
+    """A layout that stores a network as one flat vector in order P."""
     at: str = ""
     biases: int | None = None
-    """The length of a vector beside it that holds all biases, where there is one."""
+    """The length of a vector beside it that holds all biases; None if there is none."""
 
 
 class _BiasForm(NamedTuple):
-    """A way in which biases stand in a vector."""
+    """A way in which biases are stored in a vector."""
 
     options: str
     biases: int
-    """For each row of gates."""
+    """The number of biases for each row of gates."""
     bias: bool
     score: float
     reason: str
@@ -109,16 +110,16 @@ class _BiasForm(NamedTuple):
 BOTH = _BiasForm("", 2, True, 0.0, "")
 VARIANTS = (
     BOTH,
-    _BiasForm("", 2, False, -2.5, "no biases, with unused room for both, as cuDNN leaves it under PyTorch"),
-    _BiasForm("tail=no", 0, False, -1.5, "no biases and no room for them"),
-    _BiasForm("bias_mode=input", 1, True, -3.0, "one bias, as in cuDNN's modes of a single one"),
+    _BiasForm("", 2, False, -2.5, "no biases, with unused space for both, as PyTorch's cuDNN buffers have it"),
+    _BiasForm("tail=no", 0, False, -1.5, "no biases and no space for them"),
+    _BiasForm("bias_mode=input", 1, True, -3.0, "one bias, as in cuDNN's single-bias modes"),
 )
-"""Of cuDNN's buffer; other layouts always have both biases."""
+"""The bias forms of cuDNN's buffer; other layouts always have both biases."""
 ALONE = (_BiasForm("", 0, True, 0.0, "the biases are in the vector beside it"),)
 
 
 class Reading(NamedTuple):
-    """A spec whose vector has just the length that is asked for."""
+    """A spec whose vector has exactly the given length."""
 
     spec: Spec
     variant: _BiasForm
@@ -127,7 +128,7 @@ class Reading(NamedTuple):
 def readings(length: int, hints: Hints) -> Iterator[Reading]:
     """Every spec within the bounds whose flat vector has `length` elements.
 
-    Hidden divides the length, so each divisor is tried; what is left then says the input.
+    Hidden divides the length, so each divisor is tried; the rest of the length then gives the input.
     """
     variants = ALONE if hints.biases else VARIANTS if hints.layout == "cudnn" else (BOTH,)
     for hidden in [size for size in range(1, min(MAX_HIDDEN, length) + 1) if length % size == 0]:
@@ -143,7 +144,7 @@ def readings(length: int, hints: Hints) -> Iterator[Reading]:
 def _stacks(
     length: int, kind: str, hidden: int, directions: int, *, projection: int, variant: _BiasForm
 ) -> Iterator[Reading]:  # fmt: skip
-    """The readings of one width, by layers: each layer more leaves less for the input."""
+    """The readings of one hidden width, by layers: each further layer leaves less for the input."""
     rows = len(GATES[kind]) * hidden
     recurrent = projection or hidden
     around = recurrent + variant.biases
@@ -163,7 +164,7 @@ def _stacks(
 
 
 def flat(length: int, hints: Hints | None = None) -> list[Guess]:
-    """Every network that a flat vector of `length` elements can be, the most plausible first.
+    """Every network that a flat vector of `length` elements could be, the most plausible first.
 
     >>> [c.spec for c in flat(52000, Hints(kind="lstm"))][0]
     'lstm input=28 hidden=100'
@@ -175,7 +176,7 @@ def flat(length: int, hints: Hints | None = None) -> list[Guess]:
 
 
 def _fits_beside(spec: Spec, hints: Hints) -> bool:
-    """Whether the vector of biases beside it is as long as this network's."""
+    """Whether the vector of biases beside it has the length of this network's biases."""
     rows = len(spec.gates) * spec.hidden
     return not hints.biases or hints.biases == 2 * rows * spec.layers * spec.directions
 
@@ -183,7 +184,7 @@ def _fits_beside(spec: Spec, hints: Hints) -> bool:
 def _candidate(one: Reading, length: int, hints: Hints, count: int) -> Guess:
     score, reasons = plausibility(one.spec, hints)
     layout = f"{hints.layout}:{one.variant.options}" if one.variant.options else hints.layout
-    only = "" if count > 1 else f"no other network that was looked for has {plural(length, 'element')}"
+    only = "" if count > 1 else f"no other network within the limits has {plural(length, 'element')}"
     return Guess(
         at=hints.at,
         layout=layout,
@@ -199,13 +200,13 @@ def _candidate(one: Reading, length: int, hints: Hints, count: int) -> Guess:
 LAYERS = {1: 1.5, 2: 1.2, 3: 0.6, 4: 0.2, 5: -0.6, 6: -0.6, 7: -1.2, 8: -1.0}
 KINDS = {"lstm": 0.6, "gru": 0.3, "rnn": -0.8}
 SAID = 4.0
-"""What a word in a name is worth."""
+"""The score of a word in a name."""
 BESIDE = 2.5
-"""What a tensor of a fitting width is worth."""
+"""The score of a tensor with a matching width."""
 
 
 def plausibility(spec: Spec, hints: Hints) -> tuple[float, list[str]]:
-    """How likely somebody chose these sizes, and why."""
+    """A score for how likely these sizes are, and the reasons."""
     score = LAYERS.get(spec.layers, -1.5) + KINDS[spec.kind] - (0.2 if spec.bidirectional else 0.0)
     reasons: list[str] = []
     for worth, reason in (*_sizes(spec), *_words(spec, hints), *_neighbours(spec, hints)):
@@ -216,7 +217,7 @@ def plausibility(spec: Spec, hints: Hints) -> tuple[float, list[str]]:
 
 
 def roundness(size: int) -> tuple[float, str]:
-    """How round a size is, from 0 to 3, and in what way.
+    """How round a size is, from 0 to 3, and why.
 
     >>> roundness(128), roundness(300), roundness(37)
     ((3.0, 'a power of two'), (2.5, 'a multiple of 100'), (0.0, ''))
@@ -237,9 +238,9 @@ def _sizes(spec: Spec) -> Iterator[tuple[float, str]]:
     yield worth / 3, f"input {spec.input} is {how}" if worth > 1 else ""
     ratio = spec.input / spec.hidden
     if ratio > 16 or spec.input > 16384:
-        yield (-3.0 if ratio > 64 else -1.5), f"but input {spec.input} is large beside hidden {spec.hidden}"
+        yield (-3.0 if ratio > 64 else -1.5), f"but input {spec.input} is large compared to hidden {spec.hidden}"
     elif spec.input == spec.hidden:
-        yield 0.8, "input is as wide as hidden"
+        yield 0.8, "input equals hidden"
     elif spec.input <= 128:
         yield 0.5, ""
     if spec.projection:

@@ -1,4 +1,4 @@
-"""From the shapes of one cell to the layouts that have such, and to a layout of one's own with the file's names."""
+"""From the shapes of one cell to the layouts with such shapes, and to a custom layout with the file's names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paramtool.layouts.spec import GATES, Spec
 from paramtool.lazy_dataclass import dataclass
 
 SHAPED = 10.0
-"""The score of a network that is found by its shapes."""
+"""The score of a network that was found by its shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +29,26 @@ class CellTensors:
     kind: str
     W: str
     R: str
-    """The same as W where both stand in one matrix."""
+    """The same as W if one matrix holds both."""
     biases: tuple[str, ...]
     input: int
     hidden: int
     number: int = 1
-    """Among the cells of the module."""
+    """Its number among the cells of the module."""
     is_open: bool = False
-    """Whether the two matrices could as well be the other way round."""
+    """Whether the two matrices could also be swapped."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shaped:
-    """A cell without its names."""
+    """The shapes of a cell, without its names."""
 
     kind: str
     input: int
     hidden: int
     W: tuple[int, ...]
     R: tuple[int, ...] | None
-    """None where W holds both."""
+    """None if W holds both."""
     biases: tuple[tuple[int, ...], ...]
 
     @classmethod
@@ -66,11 +66,11 @@ class Fit(NamedTuple):
     form: Form
     spec: Spec
     tensors: dict[str, int]
-    """{the layout's name: which tensor of the cell it is, W, R and the biases counted from 0}."""
+    """{a tensor's name in the layout: its number among W, R and the biases of the cell, from 0}."""
 
 
 def candidates(cell: CellTensors, found: Sequence[Fit], shapes: Shapes) -> Iterator[Guess]:
-    """A candidate for each order of gates that a layout of these shapes has, the commonest first."""
+    """A candidate for each order of gates among the layouts with these shapes, the most common first."""
     orders = {fit.layout.name: fit.form.gates for fit in found}
     names = (cell.W, cell.R, *cell.biases)
     alike: dict[object, list[Fit]] = {}
@@ -89,15 +89,15 @@ def candidates(cell: CellTensors, found: Sequence[Fit], shapes: Shapes) -> Itera
             alike=tuple(dict.fromkeys(fit.layout.name for fit in others if fit.layout != first.layout)),
             tensors={own: names[n] for own, n in first.tensors.items()},
             cell=cell.number,
-            unshown=("whose gates the names stand for, which no shape shows: the network's code says",),
+            unshown=("the order of its gates, which no shape shows: the network's code says which",),
         )
 
 
 def _one_order(form: Form, found: Sequence[Fit]) -> list[str]:
-    """That another order of gates would have the same shapes; an RNN has one gate."""
+    """The reason that shapes do not show the order of gates; empty for an RNN, which has one gate."""
     known = ", ".join(dict.fromkeys(fit.layout.name for fit in found))
     order = " ".join(form.gates)
-    return [f"shapes cannot tell the order of gates: {order} is that of {known}"] if len(form.gates) > 1 else []
+    return [f"shapes do not show the order of gates: {order} is the order of {known}"] if len(form.gates) > 1 else []
 
 
 def _why(cell: CellTensors, shapes: Shapes) -> Iterator[str]:
@@ -109,14 +109,15 @@ def _why(cell: CellTensors, shapes: Shapes) -> Iterator[str]:
         pair = (f"{name!r} {list(shapes[name])}" for name in (cell.W, cell.R))
         yield f"{' and '.join(pair)} have {blocks} for {plural(cell.input, 'input')} and {cell.hidden} of h"
     if cell.biases:
-        yield f"{' and '.join(map(repr, cell.biases))} {'are' if len(cell.biases) > 1 else 'is'} as long as its biases"
+        have = "have" if len(cell.biases) > 1 else "has"
+        yield f"{' and '.join(map(repr, cell.biases))} {have} the length of its biases"
     if cell.is_open:
-        yield "both matrices are of one shape: the first in the file is taken for that of the input"
-    yield "names are those of no layout"
+        yield "both matrices have the same shape: assumed that the first in the file is the input's"
+    yield "no layout has these names"
 
 
 def fits(named: CellTensors, shapes: Shapes) -> Iterator[Fit]:
-    """Layouts whose tensors of such a cell have these shapes."""
+    """Layouts whose tensors have the shapes of such a cell."""
     cell = _Shaped.of(named, shapes)
     for layout in layouts.all_layouts():
         for form in layout.forms:
@@ -137,7 +138,7 @@ def fits(named: CellTensors, shapes: Shapes) -> Iterator[Fit]:
 
 
 def _assigned(cell: _Shaped, wanted: list[LayoutTensor]) -> dict[str, int] | None:
-    """Which tensor of the cell each of a layout's would be; None where one is missing or left over."""
+    """Which tensor of the cell each tensor of a layout would be; None if one is missing or left over."""
     shapes = (cell.W, cell.R, *cell.biases)
     left = [n for n, shape in enumerate(shapes) if shape is not None]
     biases = list(range(2, len(shapes)))
@@ -156,7 +157,7 @@ def _assigned(cell: _Shaped, wanted: list[LayoutTensor]) -> dict[str, int] | Non
 
 
 def _number(tensor: LayoutTensor, joined: bool, biases: list[int]) -> int:
-    """Which tensor of a cell holds the kinds of a layout's tensor, or -1; biases are taken in their order."""
+    """The number of the tensor of a cell that holds the kinds of a layout's tensor, or -1; biases go in order."""
     kinds = {kind for piece in tensor.pieces for kind in piece.block.kinds}
     if kinds == {"W"} or (kinds == {"W", "R"} and joined):
         return 0
@@ -165,13 +166,13 @@ def _number(tensor: LayoutTensor, joined: bool, biases: list[int]) -> int:
     return biases.pop(0) if kinds and kinds <= {"bW", "bR"} and biases else -1
 
 
-# --- a layout file for names of one's own -----------------------------------------------------------------------------
+# --- a layout file for the file's own names ---------------------------------------------------------------------------
 
 
 def as_toml(found: Sequence[Guess]) -> str:
-    """The layouts of cells whose names are of no layout, as a file for `--layout-file`.
+    """Layouts for cells whose names belong to no layout, as a file for `--layout-file`.
 
-    Each is the layout of its candidate with the file's own names in it; LayoutError where a name cannot stand there.
+    Each is the layout of its candidate with the file's own names; LayoutError if a layout file cannot hold a name.
     """
     return "\n".join("\n".join(_toml(one)) + "\n" for one in found)
 
@@ -201,14 +202,14 @@ def _toml(one: Guess) -> Iterator[str]:
 
 
 def _template(name: str) -> str:
-    """A name as a template of one layer; LayoutError where its letters mean something in templates."""
+    """A name as a template of one layer; LayoutError if it has characters with a meaning in templates."""
     if re.search(r"[\[\]{}]", name) or not name.isprintable():
-        raise LayoutError(f"{name!r} cannot stand in a layout file: it has brackets, or letters that nobody sees")
+        raise LayoutError(f"{name!r} cannot be written in a layout file: it has brackets or unprintable characters")
     return _text(f"[{{layer}}.]{name}")
 
 
 def _text(text: str) -> str:
-    """A text as TOML writes it: as JSON does, but for what lies beyond 16 bits."""
+    """A string in TOML: the same as in JSON, except for characters beyond 16 bits."""
     import json
 
     return json.dumps(text, ensure_ascii=False)

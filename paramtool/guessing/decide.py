@@ -1,7 +1,7 @@
-"""What would decide between candidates of one place.
+"""Which facts would decide between the candidates of one place.
 
-A line to type is printed only where one candidate is left and nothing is taken for granted.  Everywhere else the fact
-is named that would decide: a size, a direction, an option that no tensor shows, or whose order of gates it is.
+A command is printed only if one candidate is left and nothing is assumed.  Otherwise the fact that would decide is
+named: a size, a direction, an option that no tensor shows, or the order of gates.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from paramtool.model.dtype import DTYPES
 from paramtool.model.view import contiguous
 
 FEW = 4
-"""So many candidates are told apart one by one."""
+"""Up to this many candidates are listed one by one."""
 FACTS = ("kind", "hidden", "input", "layers", "bidirectional", "bias", "projection", "reset", "activation",
          "gate_activation", "cell_clip", "clip", "peephole", "initial_state", "coupled", "backward")  # fmt: skip
-"""Fields of a spec, those first that a network's code says first."""
+"""Fields of a spec, in the order in which a network's code usually gives them."""
 
 
 UNSHOWN = {"activation", "gate_activation", "cell_clip", "clip", "coupled", "backward"}
 """Facts that no shape shows."""
 
 
-def stranger(one: Guess, format: str) -> str:
-    """What speaks against a candidate whose layout is not of the library that wrote the file; else nothing."""
+def foreign_names(one: Guess, format: str) -> str:
+    """The doubt about a candidate whose layout is not of the library that wrote the file; else an empty string."""
     if one.sure == "said" or is_at_home(one.layout, homes(format)):
         return ""
     library = next(title for begin, _, title in HOMES if format.startswith(begin))
@@ -40,7 +40,7 @@ def stranger(one: Guess, format: str) -> str:
 def meaning(
     layout: Layout, form: Form, spec: Spec, options: Mapping[str, str], *, tensors: Mapping[str, str]
 ) -> object:
-    """Where each cell stands in the tensors of a file; equal for layouts that read the same network from them."""
+    """Where each cell is in the tensors of a file; equal for layouts that read the same network from them."""
     found = []
     for tensor in tables.stored(layout, form, spec, layout.chosen(options)):
         if tensor.name in tensors:
@@ -51,7 +51,7 @@ def meaning(
 
 
 def deciding(found: Sequence[Guess]) -> list[str]:
-    """What would decide between several candidates of one place; nothing for one.
+    """The facts that would decide between several candidates of one place; empty for a single candidate.
 
     >>> one = Guess("x", "cudnn", "lstm input=8 hidden=8 layers=2", (), "possible", 0.0)
     >>> two = Guess("x", "cudnn", "lstm input=8 hidden=8 bidirectional", (), "possible", 0.0)
@@ -65,14 +65,14 @@ def deciding(found: Sequence[Guess]) -> list[str]:
     where = "the program that wrote the file" if names == ["layout"] else "the network's code"
     if len(found) <= FEW:
         return [f"{' or '.join(_apart(facts, names) for facts in said)}: {where} says which"]
-    chosen = _telling([name for name in names if name != "layout"], said)
+    chosen = _distinguishing([name for name in names if name != "layout"], said)
     return [
         f"{plural(len(found), 'network fits', 'networks fit')}: {', '.join(chosen)} would decide, which {where} says"
     ]
 
 
 def _facts(one: Guess) -> dict[str, str]:
-    """The facts of a candidate as words, those that are defaults, too."""
+    """The facts of a candidate as words, including defaults."""
     try:
         spec = Spec(**parse(one.spec))  # type: ignore[arg-type]
     except (UsageError, TypeError):
@@ -84,17 +84,17 @@ _DEFAULTS = {name: getattr(Spec("lstm", 1, 1), name) for name in FACTS[2:]}
 
 
 OTHERS = {"gate_activation": "gate_activation=sigmoid or gate_activation=hard_sigmoid(0.2,0.5)"}
-"""Of facts that no tensor shows, what they usually are; none is the likelier one."""
+"""The usual values of facts that no tensor shows, where neither is more likely."""
 
 
 def unshown(fact: str, how: str) -> str:
-    """A fact that was taken for granted, as a question, with how to say it.
+    """An assumed fact as a question, with the option that sets it.
 
     >>> unshown("forget_bias=1.0", "--from tf1.basic:forget_bias=...")
-    "forget_bias=1.0 or another: the network's code says which; --from tf1.basic:forget_bias=... says it"
+    "forget_bias=1.0 or another: the network's code says which; set it with --from tf1.basic:forget_bias=..."
     """
     either = OTHERS.get(fact.partition("=")[0], f"{fact} or another")
-    return f"{either}: the network's code says which; {how} says it"
+    return f"{either}: the network's code says which; set it with {how}"
 
 
 def _word(value: object) -> str:
@@ -102,13 +102,13 @@ def _word(value: object) -> str:
 
 
 def _apart(facts: Mapping[str, str], names: Sequence[str]) -> str:
-    """What one candidate says of the facts that differ; defaults only where it says nothing else."""
+    """The values of the differing facts in one candidate; defaults only if it has no other values."""
     said = [name for name in names if name not in _DEFAULTS or facts.get(name) != _word(_DEFAULTS[name])]
     return " and ".join(f"{name}={facts[name] or 'not said'}" for name in said or names[:1] if name in facts)
 
 
-def _telling(names: Sequence[str], said: Sequence[Mapping[str, str]]) -> Sequence[str]:
-    """Facts that tell the candidates apart, each of which tells more apart than those before it."""
+def _distinguishing(names: Sequence[str], said: Sequence[Mapping[str, str]]) -> Sequence[str]:
+    """Facts that distinguish the candidates, each of which distinguishes more than those before it."""
     chosen: list[str] = []
     apart = 1
     for name in names:
@@ -119,7 +119,7 @@ def _telling(names: Sequence[str], said: Sequence[Mapping[str, str]]) -> Sequenc
 
 
 def narrowed(found: Sequence[Guess], facts: Facts) -> Iterator[Guess]:
-    """The candidates that agree with what is said; of facts that no tensor shows they say it from then on."""
+    """The candidates that agree with the given facts; facts that no tensor shows are added to their specs."""
     for one in found:
         try:
             own = parse(one.spec)
@@ -129,8 +129,8 @@ def narrowed(found: Sequence[Guess], facts: Facts) -> Iterator[Guess]:
             continue
         hidden = {name: facts[name] for name in UNSHOWN & facts.keys() if getattr(spec, name) == _DEFAULTS[name]}
         try:
-            told = replace(spec, **hidden)  # type: ignore[arg-type]
+            stated = replace(spec, **hidden)  # type: ignore[arg-type]
         except UsageError:
             continue
-        if all(getattr(told, name) == value for name, value in facts.items()):
-            yield replace(one, spec=str(told))
+        if all(getattr(stated, name) == value for name, value in facts.items()):
+            yield replace(one, spec=str(stated))

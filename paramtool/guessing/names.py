@@ -1,4 +1,4 @@
-"""Which modules have the names and shapes of a layout's networks: every layout is asked."""
+"""Which modules have the names and shapes of a layout's networks; every layout is tried."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import Facts, Spec
 
 RECURRENT = re.compile(r"lstm|gru|rnn|cell|recurrent|h2h|hh(?![a-z])", re.IGNORECASE)
-"""Words of recurrent modules; where the names of a layout say little, one of them is asked for."""
+"""Words in the names of recurrent modules; a layout with everyday names needs one of them."""
 HAIKU_GRU = re.compile(r"(?:^|[./])w_[ih](?![a-z])")
-"""Haiku's GRU has names of its own, whatever the module is called."""
+"""The names of Haiku's GRU are its own, whatever the module is called."""
 JOINED = {
     "haiku": re.compile(r"(?:^|[./])(?:lstm|vanilla_rnn)(?:_\d+)?[./]linear(?:_1)?[./][wb]"),
     "tf1": re.compile(
@@ -27,14 +27,14 @@ JOINED = {
         r"|cudnn_compatible_\w+_cell)(?:_\d+)?[./]"
     ),
 }
-"""{library: names of its cells whose matrices are those of dense layers}: the names that its classes give to modules.
-Under any other name a kernel and a bias are a dense layer, unless somebody asks."""
+"""{library: names that it gives to modules of cells whose matrices look like dense layers}.  Under any other name, a
+kernel and a bias are taken for a dense layer, unless the user asks for the module."""
 UNSAID = {"cell_clip": 3.0}
-"""The usual value of what a layout does not let anybody assume (TensorFlow's BlockLSTM)."""
+"""The usual values of facts that a layout requires the user to give (TensorFlow's BlockLSTM)."""
 TAIL = 6
-"""So many last parts of a name say whether it is of a layout."""
+"""How many last parts of a name decide whether it belongs to a layout."""
 NAMED = 20.0
-"""The score of a network that is found by its names."""
+"""The score of a network that was found by its names."""
 
 Key = tuple[frozenset[str], str, Spec]
 """The tensors of a network, its module and its spec."""
@@ -43,9 +43,9 @@ Key = tuple[frozenset[str], str, Spec]
 def by_names(shapes: Shapes, asked: bool = False, homes: Sequence[str] = (), said: Facts | None = None) -> list[Guess]:
     """Networks whose names and shapes are those of a layout, in the order of the file.
 
-    Layouts with everyday names (`kernel`, `W`) count only where a name says that it is recurrent, or where the module
-    was `asked` for.  Of layouts that mean other things by the same names, those at `homes` in the file are taken; what
-    is `said` of the networks is not assumed.
+    Layouts with everyday names (`kernel`, `W`) count only if a name says that it is recurrent, or if the user `asked`
+    for the module.  If layouts give different meanings to the same names, those in `homes`, of the file's library,
+    count.  Facts in `said` are not assumed.
     """
     found: dict[Key, list[Network]] = {}
     everything = _by_end(shapes)
@@ -69,15 +69,15 @@ def by_names(shapes: Shapes, asked: bool = False, homes: Sequence[str] = (), sai
 
 
 def _hinted(shapes: Shapes) -> list[str]:
-    """Names of modules in which one says that it is recurrent."""
+    """The names in modules of which some name says that it is recurrent."""
     homes = {home_of(name) for name in shapes if RECURRENT.search(name) or HAIKU_GRU.search(name)}
     return [name for name in shapes if home_of(name) in homes or RECURRENT.search(name)]
 
 
 def _could_be_dense(network: Network, shapes: Shapes) -> bool:
-    """Whether its matrices are those of dense layers, and nothing else says that they are a cell's.
+    """Whether its matrices look like dense layers, and nothing else shows that they are a cell.
 
-    A cell of Haiku is all that its module has; a dense layer beside other things is the module's output.
+    A Haiku cell is the only content of its module; a dense layer beside other tensors is the module's output.
     """
     rows = {network.tensors[one.name]: one.row.kinds() for one in network.stored() if len(one.shape) > 1}
     joined = [name for name, kinds in rows.items() if {"W", "R"} <= kinds]
@@ -92,7 +92,7 @@ def _could_be_dense(network: Network, shapes: Shapes) -> bool:
 
 
 def _apart(alike: list[Network], homes: Sequence[str]) -> list[list[Network]]:
-    """Networks of the same tensors by what they mean; only those at home in the file, where there are any."""
+    """Networks of the same tensors, grouped by meaning; only those of the file's library, if there are any."""
     own = [one for one in alike if homes and is_at_home(one.layout.name, homes)]
     if len(own or alike) == 1:
         return [own or alike]
@@ -104,7 +104,7 @@ def _apart(alike: list[Network], homes: Sequence[str]) -> list[list[Network]]:
 
 
 def _by_end(names: Iterable[str]) -> dict[str, list[str]]:
-    """Names by their ends, in which one number stands for all of its length: each end is looked at once."""
+    """Names grouped by their ends, in which numbers of equal length count as equal, so that each end is tried once."""
     found: dict[str, list[str]] = {}
     for name in names:
         end = _NUMBER.sub(lambda number: "0" * len(number[0]), "".join(_PARTS.split(name)[-TAIL:]))
@@ -113,7 +113,7 @@ def _by_end(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _of_layout(layout: Layout, by_end: Mapping[str, list[str]]) -> list[str]:
-    """Names of modules that have both kinds of matrices, as the layout's rows read them."""
+    """The modules that have both kinds of matrices according to the layout's rows."""
     readings: dict[str, list[str]] = {}
     kinds: dict[str, frozenset[str]] = {}
     for end, members in by_end.items():
@@ -127,11 +127,11 @@ def _of_layout(layout: Layout, by_end: Mapping[str, list[str]]) -> list[str]:
 
 _PARTS = re.compile(r"(?<=[./])")
 _NUMBER = re.compile(r"(?<!\d)\d{2,}(?=[./])")
-"""Of a layer or a cell; the last part of a name keeps its numbers, and so does `linear_1` of Haiku."""
+"""The number of a layer or a cell; the last part of a name keeps its numbers, and so does Haiku's `linear_1`."""
 
 
 def _ends(layout: Layout, tail: str) -> Iterator[tuple[int, frozenset[str]]]:
-    """How many letters behind the module's name each reading of a name takes, and the kinds of cells there."""
+    """(length of the part after the module's name, kinds of cells there) for each reading of a name."""
     for row, gates in {(row, form.gates) for form in layout.forms for row in form.tensors}:
         said = names.found(row, row.directions or layout.directions, gates, layout.separator, name=tail)
         if said is not None:
@@ -140,7 +140,7 @@ def _ends(layout: Layout, tail: str) -> Iterator[tuple[int, frozenset[str]]]:
 
 
 def _networks(layout: Layout, at: str, shapes: Shapes, said: Facts) -> Iterator[Network]:
-    """The networks that a module can be in a layout: one, or, where names and shapes leave it open, each of them."""
+    """The networks that a module can be in a layout; several if names and shapes do not decide."""
     for options in dict.fromkeys(tuple(form.when.items()) for form in layout.forms):
         try:
             network = networks.network(layout, dict(options), at, shapes, facts=said)
@@ -158,7 +158,7 @@ def _networks(layout: Layout, at: str, shapes: Shapes, said: Facts) -> Iterator[
 
 
 def _facts(layout: Layout) -> Iterator[Facts]:
-    """What could be said to make one network of several."""
+    """The facts that a user could give to decide between networks of a layout."""
     for form in layout.forms:
         facts: dict[str, object] = {"kind": form.kind}
         facts |= {fact: UNSAID[fact] for fact in layout.required if fact in UNSAID and form.kind == "lstm"}
@@ -170,9 +170,9 @@ def _facts(layout: Layout) -> Iterator[Facts]:
 
 
 def _largest(found: Mapping[Key, list[Network]]) -> list[Key]:
-    """Without the networks that leave out tensors which another reading has a place for.
+    """The networks, without those that leave out tensors for which another reading has a place.
 
-    Of readings of the same tensors that one is kept whose names explain more: its module has the shorter name.
+    Of readings of the same tensors, the reading whose names explain more is kept: its module has the shorter name.
     """
     by_tensor: dict[str, list[Key]] = {}
     for key in found:
@@ -186,22 +186,22 @@ def _largest(found: Mapping[Key, list[Network]]) -> list[Key]:
 
 
 def _candidate(alike: list[Network], every: list[Network], specs: int, shapes: Shapes) -> Guess:
-    """One candidate of the layouts that read the same network from the same tensors.
+    """One candidate for all layouts that read the same network from the same tensors.
 
-    `every` has those of other layouts that read others from them; `specs` networks fit in all.
+    `every` also has the networks that other layouts read from them; `specs` is how many networks fit in all.
     """
     first = min(alike, key=lambda network: not network.layout.names_identify)
     others = list(dict.fromkeys(n.layout.name for n in alike if n.layout.name != first.layout.name))
-    strange = list(dict.fromkeys(n.layout.name for n in every if n not in alike))
+    different = list(dict.fromkeys(n.layout.name for n in every if n not in alike))
     reasons = [
         f"{plural(len(first.tensors), 'tensor has', 'tensors have')} the names and shapes of layout {first.layout.name}"
     ]
-    if others or strange:
-        reasons.append(f"{' and '.join([*others, *strange])} would have the same names and shapes")
+    if others or different:
+        reasons.append(f"{' and '.join([*others, *different])} would have the same names and shapes")
     reasons += gate_orders({n.layout.name: n.form.gates for n in every})
     if specs > 1:
-        reasons.append(f"names and shapes leave {specs} networks open")
-    reasons += [f"assumed {fact}, which no tensor shows; {other} says otherwise" for fact, other in first.assumed]
+        reasons.append(f"{specs} networks have these names and shapes")
+    reasons += [f"assumed {fact}, which no tensor shows; use {other} if that is wrong" for fact, other in first.assumed]
     granted = [unshown(fact, other) for fact, other in (*first.assumed, *networks.to_be_said(first))]
     if _could_be_dense(first, shapes):
         granted.append("a cell or a dense layer, which has the same shapes: the network's code says which")
@@ -219,22 +219,22 @@ def _candidate(alike: list[Network], every: list[Network], specs: int, shapes: S
 
 
 def _said(network: Network) -> str:
-    """The options of a layout that its form is for, where they are not its defaults."""
+    """The options that the form of a layout needs, if they are not its defaults."""
     defaults = network.layout.chosen({})
     words = [f"{k}={v}" for k, v in network.options.items() if k in network.form.when and defaults[k] != v]
     return ":" + ",".join(words) if words else ""
 
 
 def gate_orders(orders: Mapping[str, str]) -> list[str]:
-    """The reason that names the orders of gates which fit alike, where there are several.
+    """The reason that lists the possible orders of gates; empty if there is only one.
 
     >>> gate_orders({"torch": "ifgo", "onnx": "iofg", "mxnet": "ifgo"})
-    ['shapes cannot tell the order of gates: i f g o (torch, mxnet) and i o f g (onnx) fit alike']
+    ['shapes do not show the order of gates: i f g o (torch, mxnet) or i o f g (onnx)']
     """
     by_order: dict[str, list[str]] = {}
     for name, gates in orders.items():
         by_order.setdefault(" ".join(gates), []).append(name)
     if len(by_order) < 2:
         return []
-    listed = " and ".join(f"{order} ({', '.join(known)})" for order, known in by_order.items())
-    return [f"shapes cannot tell the order of gates: {listed} fit alike"]
+    listed = " or ".join(f"{order} ({', '.join(known)})" for order, known in by_order.items())
+    return [f"shapes do not show the order of gates: {listed}"]

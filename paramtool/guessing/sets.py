@@ -1,12 +1,12 @@
-"""Which matrices of a module could be cells of recurrent networks by their shapes, whatever they are called.
+"""Which matrices of a module could be cells of recurrent networks, by their shapes alone.
 
-A cell is two matrices, one for the input and one that is square but for its gates, and the biases beside them:
+A cell is two matrices, one for the input and one that is square apart from its gates, and the biases beside them:
 
     rows       W (gates * hidden, in)   R (gates * hidden, hidden)       torch, MXNet, ONNX, ...
     columns    W (in, gates * hidden)   R (hidden, gates * hidden)       Keras, Flax, ...
     joined     (in + hidden, gates * hidden)                             TensorFlow 1, Haiku
 
-Which layouts have tensors of such shapes is read off their tables.  No shape shows the order of the gates.
+The tables of the layouts show which have tensors of such shapes.  No shape shows the order of the gates.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from paramtool.guessing.vectors import Shapes, home_of
 from paramtool.layouts.spec import GATES
 
 HIDDEN_SIDE = re.compile(r"hh(?![a-z])|h2h|h_to_h|rec|hid|(?:^|[._/])(?:u|wh|w_h|r)(?![a-z])", re.IGNORECASE)
-"""Words for the matrix that takes h."""
+"""Words for the recurrent matrix, which is multiplied with h."""
 PART = re.compile(r"(?:weight|bias|kernel|w|b)(?::0)?", re.IGNORECASE)
-"""Last words of names that say nothing by themselves: the cell is one level further up."""
+"""Last words of names that have no meaning by themselves: the cell is one level up."""
 LSTM = re.compile(r"lstm", re.IGNORECASE)
 DENSE = re.compile(
     r"dense|linear|fc|proj|head|out|logit|softmax|classif|decode|embed|attn|query|key|value", re.IGNORECASE
@@ -35,9 +35,9 @@ MIN_HIDDEN = 2
 
 
 def by_shapes(shapes: Shapes, asked: bool = False) -> list[Guess]:
-    """Cells that the shapes allow, whatever their names.
+    """Cells that are possible by their shapes, whatever their names.
 
-    Square matrices, and those without biases, count only where a name says that they are recurrent or it was `asked`.
+    Square matrices, and cells without biases, count only if a name says that they are recurrent, or if `asked`.
     """
     used: set[str] = set()
     found: list[Guess] = []
@@ -47,7 +47,7 @@ def by_shapes(shapes: Shapes, asked: bool = False) -> list[Guess]:
         free = [name for name in members if name not in used]
         for cell in _cells(at, free, shapes, asked):
             if cell.is_open and k >= len(inner) and not (asked or RECURRENT.search(_inside(at, cell.W))):
-                continue  # two like layers of a perceptron, called up and gate
+                continue  # two equal layers of a perceptron, called up and gate
             used |= {cell.W, cell.R, *cell.biases}
             key = (cell.kind, cell.W == cell.R, *(shapes[name] for name in (cell.W, cell.R, *cell.biases)))
             if key not in known:
@@ -57,12 +57,12 @@ def by_shapes(shapes: Shapes, asked: bool = False) -> list[Guess]:
 
 
 def _inside(at: str, name: str) -> str:
-    """A name without what stands before its module's own name."""
+    """A name without the path before its module's own name."""
     return name[len(home_of(at)) :]
 
 
 def _modules(shapes: Shapes) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Modules and their tensors, and modules one level up of tensors that are called weight or bias."""
+    """({module: its tensors}, {module one level up: its tensors that are called weight or bias})."""
     inner: dict[str, list[str]] = {}
     outer: dict[str, list[str]] = {}
     for name in shapes:
@@ -74,14 +74,14 @@ def _modules(shapes: Shapes) -> tuple[dict[str, list[str]], dict[str, list[str]]
 
 
 def _matrix(shape: tuple[int, ...]) -> tuple[int, int] | None:
-    """The two axes of a matrix; ONNX has one of length 1 before them."""
+    """The two axes of a matrix; in ONNX an axis of length 1 precedes them."""
     if len(shape) == 3 and shape[0] == 1:
         shape = shape[1:]
     return (shape[0], shape[1]) if len(shape) == 2 else None
 
 
 def _length(shape: tuple[int, ...]) -> int:
-    """The length of a vector, with axes of length 1 or without; 0 where it is none."""
+    """The length of a vector, not counting axes of length 1; 0 if it is not a vector."""
     return prod(shape) if sum(size > 1 for size in shape) == 1 else 0
 
 
@@ -93,7 +93,7 @@ def _cells(at: str, members: Sequence[str], shapes: Shapes, asked: bool) -> list
     free = list(members)
     found: list[CellTensors] = []
     for kind, gates in GATES.items():
-        plain = len(gates) == 1 and not asked  # every square matrix would do
+        plain = len(gates) == 1 and not asked  # every square matrix would fit
         for side in (0, 1):
             for cell in _paired(at, kind, side, free, shapes=shapes, bare=asked or (hinted and not plain)):
                 if plain and (not hinted or not HIDDEN_SIDE.search(_last(cell.R)) or HIDDEN_SIDE.search(_last(cell.W))):
@@ -108,7 +108,7 @@ def _cells(at: str, members: Sequence[str], shapes: Shapes, asked: bool) -> list
 
 
 def _is_lstm(at: str, members: Sequence[str]) -> bool:
-    """Whether a module says that it is an LSTM and holds one matrix and one bias: more is a cell and other things."""
+    """Whether a module is called an LSTM and holds exactly one matrix and one bias."""
     last = re.split(r"[./]", at)[-1]
     words = [last, *(name[len(at) :] for name in members)]
     return bool(LSTM.search(last)) and len(members) == 2 and not any(map(DENSE.search, words))
@@ -132,7 +132,7 @@ def _paired(at: str, kind: str, side: int, free: Sequence[str], *, shapes: Shape
 
 
 def _without_biases(found: list[str], wide: int, shapes: Shapes) -> list[str]:
-    """Without Keras' biases (2, gates * hidden), which are matrices, too, where enough others are left."""
+    """The matrices without Keras' biases (2, gates * hidden), which look like matrices, if enough others are left."""
     matrices = [name for name in found if shapes[name] != (2, wide)]
     return matrices if len(matrices) > 1 else found
 
@@ -162,7 +162,7 @@ def _pairs(alike: Sequence[str], other: dict[str, int], hidden: int) -> list[tup
 
 
 def _last(name: str) -> str:
-    """The words of a name that tell the tensors of one cell apart."""
+    """The words of a name that distinguish the tensors of one cell."""
     home = home_of(name)
     last = name[len(home) :].lstrip("./")
     return _inside(home, name).lstrip("./") if PART.fullmatch(last) else last
@@ -171,7 +171,7 @@ def _last(name: str) -> str:
 def _biases(
     free: Sequence[str], shapes: Shapes, wide: int, gates: int, *, cells: int
 ) -> list[tuple[str, ...]]:  # fmt: skip
-    """The biases of each cell, dealt out in the order of the file; empty where they do not come out even."""
+    """The biases of each cell, distributed in the order of the file; empty if they cannot be divided evenly."""
     if not cells:
         return []
     single = [name for name in free if _length(shapes[name]) == wide]
@@ -186,7 +186,7 @@ def _biases(
 
 
 def _joined(at: str, free: Sequence[str], shapes: Shapes) -> Iterator[CellTensors]:
-    """LSTM cells of one matrix, the rows of the input above those of h, and a bias."""
+    """LSTM cells of one matrix, with the rows of the input above those of h, and a bias."""
     for name in free:
         axes = _matrix(shapes[name])
         hidden, rest = divmod(axes[1], 4) if axes else (0, 0)

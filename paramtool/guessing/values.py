@@ -1,11 +1,11 @@
-"""What values say of candidates: it puts them in another order and proves nothing.
+"""Ranks candidates by the values of their tensors, which proves nothing.
 
-A vector is read once, in blocks.  Sums between all the places where any candidate cuts it are kept; the mean and the
-spread of every region of every candidate are differences of these.  Then each candidate is asked:
+A vector is read once, in blocks.  Sums between all the positions where any candidate cuts it are kept; the mean and the
+spread of every region of every candidate are differences of these.  Then the questions for each candidate are:
 
-    is the largest value 1/sqrt(hidden)?               how PyTorch begins an LSTM, a GRU, an RNN
-    are its biases zero, and nothing else?             how most libraries begin
-    are the forget gate's biases near 1?               a common way to begin, and often so after training
+    is the largest value 1/sqrt(hidden)?               how PyTorch initialises an LSTM, a GRU, an RNN
+    are its biases zero, and nothing else?             how most libraries initialise
+    are the forget gate's biases near 1?               a common initial value, often kept in training
     do its regions differ in spread where it has them?
 """
 
@@ -20,26 +20,26 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.view import View
 
 FLOATS = {"float16": 5e-3, "bfloat16": 5e-3, "float32": 1e-4, "float64": 1e-4}
-"""Types whose values are looked at, and how much rounding may lift a largest value."""
+"""{dtype whose values are read: how much rounding may raise the largest value}."""
 BOUND, ZERO, FORGET, SPREAD, ROOM = 5.0, 3.0, 4.0, 3.0, -2.0
-"""What each answer is worth; a word in a name is worth 4."""
+"""The score of each answer; a word in a name has 4."""
 MAX_GAIN = 3.0
-"""Of one element, in nats: a region of zeros would outweigh everything else."""
+"""The limit for one element, in nats: a region of zeros would otherwise outweigh everything else."""
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateRegion:
-    """Elements of one tensor, row by row, that one candidate takes for one part of its network."""
+    """Elements of one tensor, row by row, that are one part of a candidate's network."""
 
     tensor: str
     start: int
     stop: int
     kind: str
-    """`W`, `R`, `P`, `bias`, or `room` for what is not used."""
+    """`W`, `R`, `P`, `bias`, or `room` for unused space."""
     cell: int = 0
-    """Counts layers and directions."""
+    """The number of the layer and direction."""
     gate: str = ""
-    """Of a bias."""
+    """The gate of a bias."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Stats:
 
     @property
     def variance(self) -> float:
-        """Of its values."""
+        """The variance of the values."""
         return max(0.0, self.squares / self.count - (self.total / self.count) ** 2)
 
     def __add__(self, other: Stats) -> Stats:
@@ -92,7 +92,7 @@ class Survey:
 
 
 def survey(source: Source, view: View, inner: Sequence[int], advance: Callable[[int], None]) -> Survey:
-    """Read a tensor once; `inner` are the cuts beside its ends."""
+    """Read a tensor once; `inner` are the cuts between its ends."""
     import numpy as np
 
     kind = np.dtype(number_type(view.dtype))
@@ -128,14 +128,14 @@ Mark = tuple[float, str]
 
 
 def judge(sketches: Sequence[Sketch], surveys: Mapping[str, Survey]) -> list[tuple[float, tuple[str, ...]]]:
-    """For each candidate of one place, what the values add to its score, and why."""
+    """For each candidate of one place: (what the values add to its score, the reasons)."""
     marks = [[*_marks(sketch, surveys)] if _is_readable(sketch, surveys) else [] for sketch in sketches]
     gains = [_gain(sketch, surveys) if _is_readable(sketch, surveys) else 0.0 for sketch in sketches]
     best = max(gains, default=0.0)
     count = sum(surveys[name].cuts[-1] for name in surveys)
     if len(sketches) > 1 and best > 20 + count / 1000:
         for mark, gain in zip(marks, gains, strict=True):
-            near = "its weights and biases differ in spread, just where it has them" if gain > 0.97 * best else ""
+            near = "the spread of values changes where its weights and biases meet" if gain > 0.97 * best else ""
             mark.append((SPREAD * max(0.0, gain / best), near))
     return [(sum(worth for worth, _ in mark), tuple(text for _, text in mark if text)) for mark in marks]
 
@@ -165,13 +165,13 @@ def _bound(sketch: Sketch, surveys: Mapping[str, Survey]) -> Iterator[Mark]:
     ratio = max(one.largest for one in used) * sqrt(sketch.hidden)
     below = min(0.05, max(0.002, 20 / count))
     if 1 - below <= ratio <= 1 + max(one.rounding for one in used):
-        yield BOUND, f"its largest value is 1/sqrt({sketch.hidden}), as PyTorch begins"
+        yield BOUND, f"its largest value is 1/sqrt({sketch.hidden}), as PyTorch initialises"
 
 
 def _zeros(sketch: Sketch, surveys: Mapping[str, Survey]) -> Iterator[Mark]:
     room = _sum([region for region in sketch.regions if region.kind == "room"], surveys)
     if room.count:
-        yield (ZERO, "its unused room is all zeros") if room.zeros == room.count else (ROOM, "")
+        yield (ZERO, "its unused space is all zeros") if room.zeros == room.count else (ROOM, "")
         return
     biases = _sum([region for region in sketch.regions if region.kind == "bias"], surveys)
     rest = _sum([region for region in sketch.regions if region.kind != "bias"], surveys)
@@ -183,7 +183,7 @@ def _zeros(sketch: Sketch, surveys: Mapping[str, Survey]) -> Iterator[Mark]:
 
 
 def _forget(sketch: Sketch, surveys: Mapping[str, Survey]) -> Iterator[Mark]:
-    """Gates of a bias are told apart by their means: summed over both biases, averaged over cells."""
+    """Compare the gates of a bias by their means: summed over both biases, averaged over cells."""
     gated = [region for region in sketch.regions if region.kind == "bias" and region.gate]
     forget = [region for region in gated if region.gate == "f"]
     if not forget:
@@ -196,9 +196,9 @@ def _forget(sketch: Sketch, surveys: Mapping[str, Survey]) -> Iterator[Mark]:
 
 
 def _gain(sketch: Sketch, surveys: Mapping[str, Survey]) -> float:
-    """How much better its regions, each with a spread of its own, describe the values than one spread does.
+    """How much better regions with a spread of their own describe the values than a single spread does.
 
-    In nats, less what each region costs to be told.
+    The result is in nats, minus the cost of describing each region.
     """
     parts: dict[tuple[str, int], Stats] = {}
     for region in sketch.regions:

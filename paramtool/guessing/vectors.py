@@ -1,4 +1,4 @@
-"""Which vectors of a checkpoint could be whole networks, and what their names and neighbours say of them."""
+"""Which vectors of a checkpoint could be whole networks, and what their names and neighbours show."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NO_VECTOR = re.compile(
 )
 """Last words of names that are never flat networks."""
 NORM = re.compile(r"\w*norm\w*|bn\w*|\w*_bn|ln\w*", re.IGNORECASE)
-"""Modules whose vectors are none."""
+"""Modules whose vectors are never flat networks."""
 EMBEDDING = re.compile(r"embed|emb\b|wte|lut|lookup", re.IGNORECASE)
 NEAR = 2
-"""So many matrices before and behind a vector are looked at for its widths."""
+"""How many matrices before and after a vector are used for its widths."""
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -35,7 +35,7 @@ def home_of(name: str) -> str:
 
 
 def flat_layout(name: str) -> tuple[str, str] | None:
-    """(layout, module) where a name is that of a flat layout's one tensor, else None.
+    """(layout, module) if a name is that of the single tensor of a flat layout; else None.
 
     >>> flat_layout("arg:enc_parameters"), flat_layout("a.b")
     (('mxnet.flat', 'arg:enc'), None)
@@ -51,14 +51,14 @@ def flat_layout(name: str) -> tuple[str, str] | None:
 
 
 ORDER_P = ("cudnn", "mxnet.flat", "mxnet.v2", "tf1.opaque", "cntk")
-"""Layouts of one vector in order P, with torch's order of gates."""
+"""Layouts that store a network as one vector in order P, with torch's order of gates."""
 
 
 def vectors(shapes: Shapes, everything: Shapes, asked: bool = False) -> list[str]:
     """Tensors of one axis that could be whole networks.
 
-    Those whose name or length is that of a bias or a norm (as long as an axis of another tensor) are not, unless they
-    were asked for.
+    Vectors with the name or length of a bias or a norm (as long as an axis of another tensor) are left out, unless the
+    user asks for them.
     """
     axes = {size for shape in everything.values() if len(shape) > 1 for size in shape}
     found = []
@@ -74,9 +74,9 @@ def vectors(shapes: Shapes, everything: Shapes, asked: bool = False) -> list[str
 
 
 def hints(name: str, shapes: Shapes, own: str = "") -> Hints:
-    """What the name of a vector, and the tensors around it, say of it; `shapes` are in the order of the file.
+    """What the name of a vector, and the tensors around it, show about it; `shapes` are in the order of the file.
 
-    `own` is the layout of vectors under names that are those of no layout: that of the file's library, or what is said.
+    `own` is the layout of vectors whose names belong to no layout: that of the file's library, or the given layout.
     """
     layout, at = flat_layout(name) or (own if own in ORDER_P else "cudnn", name)
     order = list(shapes)
@@ -101,7 +101,7 @@ def hints(name: str, shapes: Shapes, own: str = "") -> Hints:
 
 
 def kind_in(name: str) -> str:
-    """The kind of network that a name says; `rnn` is said of all kinds.
+    """The kind of network in a name; `rnn` can mean any kind.
 
     >>> kind_in("encoder.biLSTM.w"), kind_in("rnn_param")
     ('lstm', '')
@@ -116,7 +116,7 @@ def _layers_in(name: str) -> int:
 
 
 def _biases_beside(name: str, shapes: Shapes) -> int | None:
-    """The length of TensorRT's second vector, where the names are its two."""
+    """The length of TensorRT's second vector, if the names are those of its two vectors."""
     if name != "weights" and not name.endswith(".weights"):
         return None
     other = shapes.get(f"{name.removesuffix('weights')}biases", ())
@@ -124,7 +124,7 @@ def _biases_beside(name: str, shapes: Shapes) -> int | None:
 
 
 def _inputs(all_matrices: Iterable[str], near: Iterable[str], shapes: Shapes) -> Iterator[Width]:
-    """Widths of embeddings anywhere, and of what comes just before."""
+    """Widths of embeddings anywhere, and of the matrices just before a vector."""
     for name in all_matrices:
         if EMBEDDING.search(name):
             yield Width(shapes[name][1], f"embedding {name} {list(shapes[name])} gives {shapes[name][1]}")
@@ -134,7 +134,7 @@ def _inputs(all_matrices: Iterable[str], near: Iterable[str], shapes: Shapes) ->
 
 
 def _outputs(near: Iterable[str], shapes: Shapes) -> Iterator[Width]:
-    """What the matrices behind a vector take: `[out, in]` as torch and MXNet store a dense layer."""
+    """The input widths of the matrices after a vector: `[out, in]` as torch and MXNet store a dense layer."""
     for name in near:
         if not EMBEDDING.search(name):
             yield Width(shapes[name][1], f"{name} {list(shapes[name])} takes {shapes[name][1]}")

@@ -1,9 +1,9 @@
-"""The alias graph: which names share which bytes, and which alias set each name belongs to.
+"""The alias graph: which names share bytes, and which alias set each name belongs to.
 
 Two independent facts about every name:
 
   *where its bytes are*         an owner, and a window on what the owner stores
-  *which alias set it is in*    names of one alias set share memory when they are loaded, and train as one
+  *which alias set it is in*    names of one alias set share memory when they are loaded, and train as one tensor
 
 Alias sets come from storages (the source file shares the bytes) or from a declaration (an alias record).  Content can
 move a name to another owner and never to another alias set: equal is not tied.
@@ -12,7 +12,7 @@ move a name to another owner and never to another alias set: equal is not tied.
         owner a     a b c d        one stored tensor
         alias sets  {a, b} {c, d}  two when loaded
 
-Disjoint windows on one storage are no aliases.  They are a fused block, such as the weights of an RNN that cuDNN
+Disjoint windows on one storage are not aliases.  They are a fused block, such as the weights of an RNN that cuDNN
 keeps in one buffer, and are described as such.
 """
 
@@ -31,10 +31,10 @@ from paramtool.model.storage import Cast, Constant, Ranges, Storage
 from paramtool.model.view import StorageId, View, contiguous, overlaps, reshaped
 
 SPAN_PREFIX = "paramtool.span/"
-"""Names of stored spans that belong to no single tensor begin with this."""
+"""The prefix of the names of stored spans that do not belong to a single tensor."""
 
 _MANY_WINDOWS = 512
-"""More different windows than this that span each other are taken as one alias set without looking at each pair."""
+"""If more different windows than this have overlapping spans, they count as one alias set; pairs are not compared."""
 
 
 class Alias(NamedTuple):
@@ -53,11 +53,11 @@ class Alias(NamedTuple):
     set_evidence: str
     """Why it belongs to its alias set: `storage` or `declared`; never `content`."""
     source: View
-    """Its window on the storage of the file that it was read from, or on what it is made of."""
+    """Its window on the storage of the file that it was read from, or on the tensor that it is made of."""
     requires_grad: bool = False
-    """Whether the file says that it asks for gradients."""
+    """Whether the file says that it requires gradients."""
     kind: str = ""
-    """As of `Entry`."""
+    """As in `Entry`."""
 
     @property
     def owner(self) -> str:
@@ -79,40 +79,41 @@ class FusedBlock:
     parts: tuple[tuple[str, int, int], ...]
     """(name, byte_start, byte_stop) of each window."""
     gaps: tuple[tuple[int, int], ...]
-    """(byte_start, byte_stop) of what lies before and between the windows and belongs to none."""
+    """(byte_start, byte_stop) of each gap before and between the windows."""
     tail: int
-    """Bytes behind the last window, as cuDNN leaves for biases that a network does not have."""
+    """Bytes after the last window; cuDNN leaves them for biases that a network does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """How the elements of an owner are had without storing them: by a cast of another's, or from one value."""
+    """How the elements of an owner are derived without storing them: by casting another owner, or from one value."""
 
     window: View | None
-    """A window on another owner, of that owner's type and of this one's shape; None for a constant."""
+    """A window on another owner, with that owner's dtype and this owner's shape; None for a constant."""
     element: bytes = b""
     """The element that a constant repeats."""
     lossless: bool = True
-    """Whether casting back gives the other's bytes."""
+    """Whether casting back gives the bytes of the other owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class AliasGraph:
-    """Owners, and every name's place."""
+    """The owners, and where every name's bytes are."""
 
     owners: Mapping[str, View]
-    """{owner: its window on the source}, each to be stored row by row.  In file order."""
+    """{owner: its window on the source}, in file order; each is stored row by row."""
     names: Mapping[str, Alias]
     """{name: Alias}, in file order; the name of a stored tensor is its own owner."""
     anonymous: frozenset[str]
-    """Owners that are spans and no tensor's name."""
+    """Owners that are spans and not the name of a tensor."""
     fused: tuple[FusedBlock, ...]
     unused: Mapping[int, int]
-    """{storage: bytes of it that no name looks at}, where there are any."""
+    """{storage: how many of its bytes no name uses}, where there are any."""
     derived: Mapping[str, Derived] = field(default_factory=dict)
     """Owners that need not be stored."""
     pending: Mapping[str, str] = field(default_factory=dict)
-    """{conjugated or negated tensor: the owner of the copy that carries it out}: one copy for one window and sign."""
+    """{conjugated or negated tensor: the owner of the copy in which that is carried out}; one copy for each window and
+    sign."""
 
     @property
     def stored_nbytes(self) -> int:
@@ -120,7 +121,7 @@ class AliasGraph:
         return sum(view.nbytes for owner, view in self.owners.items() if owner not in self.derived)
 
     def groups(self) -> Iterator[tuple[str, tuple[Alias, ...]]]:
-        """(owner, its members), for owners that more than one name or an anonymous span makes interesting."""
+        """(owner, its members), for owners that have more than one name or are anonymous spans."""
         shared = {member.owner for name, member in self.names.items() if member.owner != name}
         by_owner: dict[str, list[Alias]] = {}
         for member in self.names.values():
@@ -129,7 +130,7 @@ class AliasGraph:
         yield from ((owner, tuple(members)) for owner, members in by_owner.items())
 
     def relation(self, member: Alias) -> str:
-        """How a name's window lies on its owner; see `relation`."""
+        """How a name's window relates to its owner; see the function `relation`."""
         if member.owner in self.anonymous:
             return "overlap"
         return relation(member.window, self.owners[member.owner])
@@ -158,9 +159,9 @@ def relation(window: View, owner: View) -> str:
 def build(checkpoint: Checkpoint, keep: str = "first", parts: bool = True, split_content: bool = False) -> AliasGraph:
     """The alias graph of a checkpoint, by storage and by the file's own record.
 
-    `keep` says which name owns what several share: `first` or `last` in file order, or a pattern of fnmatch's.
-    `parts` includes the windows of compound tensors, as `name/part`.  `split_content` gives each recorded alias set
-    owners of its own that are stored, as for a format that ties all names of the same bytes.
+    `keep` says which name owns the bytes that several names share: `first` or `last` in file order, or an fnmatch
+    pattern.  `parts` includes the windows of compound tensors, as `name/part`.  `split_content` gives each recorded
+    alias set stored owners of its own, for formats in which all names of the same bytes are tied.
     """
     links = {name: entry.link for name, entry in checkpoint.entries.items() if entry.link}
     shared = _shared_storages(checkpoint)
@@ -185,7 +186,7 @@ def _windows(checkpoint: Checkpoint, parts: bool) -> Iterator[tuple[str, View]]:
 
 
 def _shared_storages(checkpoint: Checkpoint) -> set[StorageId]:
-    """Storages that more than one window looks at."""
+    """Storages with more than one window."""
     seen: set[StorageId] = set()
     shared: set[StorageId] = set()
     for _, view in checkpoint.windows():
@@ -194,28 +195,28 @@ def _shared_storages(checkpoint: Checkpoint) -> set[StorageId]:
 
 
 def _may_meet(view: View, shared: Container[StorageId]) -> bool:
-    """Whether a window has to be looked at beside others, or meets elements of its own twice."""
+    """Whether a window has to be compared with others, or contains an element twice."""
     return view.storage in shared or not (view.is_contiguous or view.is_injective)
 
 
 def _alone(name: str, view: View, entry: Entry) -> Alias:
-    """A name whose storage no other window looks at: it owns its bytes."""
+    """A name whose storage has no other window: it owns its bytes."""
     why = entry.link.evidence if entry.link else "storage"
     own = contiguous(name, view.dtype, view.shape)
     return Alias(name, own, name, why, why, view, bool(entry.requires_grad), entry.kind)
 
 
 _PART = Entry(NoData(DTYPES["uint8"], ()))
-"""What a part of a compound tensor is, apart from its window."""
+"""The entry of a part of a compound tensor, apart from its window."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SpanIndex:
-    """Where names stand whose windows could meet."""
+    """The places of names whose windows could overlap."""
 
     members: Mapping[str, Alias]
     spans: Mapping[str, View]
-    """Owners that are no tensor's name."""
+    """Owners that are not the name of a tensor."""
     fused: tuple[FusedBlock, ...]
 
 
@@ -227,7 +228,7 @@ def _places(
     *,
     split_content: bool,
 ) -> _SpanIndex:
-    """The places of windows in file order that could meet; see `build`."""
+    """The places of windows that could overlap, in file order; see `build`."""
     order: dict[str, int] = {}
     by_storage: dict[tuple[StorageId, str], Windows] = {}
     for name, view in windows:
@@ -254,7 +255,7 @@ def _places(
 
 
 def _pending(checkpoint: Checkpoint, keep: str) -> dict[str, str]:
-    """{pending tensor: which of those with its window and its sign owns what they become}, in file order."""
+    """{pending tensor: the pending tensor with the same window and sign that owns the result}, in file order."""
     alike: dict[tuple[str, View], list[str]] = {}
     for name, entry in checkpoint.entries.items():
         if sign := pending(entry.value):
@@ -266,9 +267,9 @@ def _pending(checkpoint: Checkpoint, keep: str) -> dict[str, str]:
 
 
 def parted(checkpoint: Checkpoint) -> dict[str, str]:
-    """{pending tensor: a name that shares bytes with it and not its sign}: carried out, they stand apart.
+    """{pending tensor: a name that shares its bytes but not its sign}; once carried out, the two no longer share.
 
-    That name is the first plain one of the alias set, or the first at all.
+    That name is the first plain tensor of the alias set, or the first name if there is none.
     """
     signs = {f"{name}/data": sign for name, entry in checkpoint.entries.items() if (sign := pending(entry.value))}
     alias_sets: dict[str, list[str]] = {}
@@ -284,7 +285,7 @@ def parted(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def with_declared(checkpoint: Checkpoint, names: Mapping[str, str], behind: str) -> dict[str, Entry]:
-    """The entries of a checkpoint with more names behind one of its own, each tied to the name that holds its data."""
+    """The entries of a checkpoint, with more names inserted after `behind`, each tied to the name that has its data."""
     graph = build(checkpoint, parts=False)
     alias_set = {holder: graph.names[holder].alias_set for holder in names.values()}
     linked = {m.name: Link(m.alias_set, "storage") for m in graph.names.values() if m.alias_set in alias_set.values()}
@@ -298,7 +299,7 @@ def with_declared(checkpoint: Checkpoint, names: Mapping[str, str], behind: str)
 
 
 def _derived(storages: Mapping[int, Storage], owners: Mapping[str, View]) -> Iterator[tuple[str, Derived]]:
-    """Owners that the file itself derives from others; where those are not there, they are stored like any."""
+    """Owners that the file itself derives from others; where those are missing, they are stored like any tensor."""
     if isinstance(storages, Ranges):
         return
     bases: dict[StorageId, list[tuple[str, View]]] = {}
@@ -318,7 +319,7 @@ def _derived(storages: Mapping[int, Storage], owners: Mapping[str, View]) -> Ite
 
 
 def _place_on(view: View, owner: str, base: View) -> View | None:
-    """Where a window stands on an owner of its storage; None where it is not in it."""
+    """A window of the owner's storage as a window on the owner; None where it is not inside the owner."""
     if not base.is_contiguous:
         return None
     if view.byte_start < base.byte_start or view.byte_stop > base.byte_stop:
@@ -327,14 +328,14 @@ def _place_on(view: View, owner: str, base: View) -> View | None:
 
 
 def fills(member: Alias, graph: AliasGraph) -> bool:
-    """Whether a window is the whole of its owner, so that its equal can take the owner's place."""
+    """Whether a window is all of its owner, so that an equal tensor can replace the owner."""
     return member.window.byte_start == 0 and member.window.nbytes == graph.owners[member.owner].nbytes
 
 
 def unused(checkpoint: Checkpoint, shared: Container[StorageId] | None = None) -> dict[int, int]:
-    """{storage: bytes of it that no window looks at}, parts of compounds included, in the order of the storages.
+    """{storage: how many of its bytes no window uses}, in the order of the storages; parts of compounds count.
 
-    `shared` has the storages that more than one window looks at, where these are known.
+    `shared` has the storages with more than one window, where these are known.
     """
     shared = _shared_storages(checkpoint) if shared is None else shared
     used: dict[StorageId, int] = {}
@@ -350,7 +351,7 @@ def unused(checkpoint: Checkpoint, shared: Container[StorageId] | None = None) -
 
 
 def choose(names: Iterable[str], keep: str) -> str:
-    """The name that owns, of names in file order: the first, the last, or the first that a pattern matches.
+    """Which of some names, in file order, is the owner: the first, the last, or the first that matches a pattern.
 
     >>> choose(["enc.w", "dec.w"], "dec.*"), choose(["enc.w", "dec.w"], "x*")
     ('dec.w', 'enc.w')
@@ -377,7 +378,7 @@ Windows = list[tuple[str, View]]
 def _components(windows: Windows) -> Iterator[Windows]:
     """Split the windows on one storage into sets of names that share bytes, each in file order.
 
-    A sweep over the spans with a running maximum finds what could touch; `overlaps` decides inside such a cluster.
+    A sweep over the spans with a running maximum finds clusters that could overlap; `overlaps` decides inside each.
     """
     if len(windows) == 1:
         yield windows
@@ -399,12 +400,12 @@ def _components(windows: Windows) -> Iterator[Windows]:
 
 
 def _split_cluster(cluster: Windows, rank: Mapping[str, int]) -> Iterator[Windows]:
-    """Split windows whose spans overlap into sets that really share bytes."""
+    """Split windows with overlapping spans into sets that share bytes."""
     cluster.sort(key=lambda window: rank[window[0]])
     start = min(view.byte_start for _, view in cluster)
     stop = max(view.byte_stop for _, view in cluster)
     distinct = list(dict.fromkeys(view for _, view in cluster))
-    dense = [view for view in distinct if view.is_contiguous]  # their spans overlap just where they do
+    dense = [view for view in distinct if view.is_contiguous]  # these overlap exactly where their spans do
     covered = any(view.byte_start == start and view.byte_stop == stop for view in dense)
     if len(dense) == len(distinct) or len(distinct) == 1 or covered or len(distinct) > _MANY_WINDOWS:
         yield cluster
@@ -417,13 +418,13 @@ def _split_cluster(cluster: Windows, rank: Mapping[str, int]) -> Iterator[Window
 
 
 def _labels(views: list[View]) -> list[int]:
-    """A number for each of different windows: the same for those that a chain of common bytes links."""
+    """A number for each window: the same number where a chain of common bytes links windows."""
     numbers: dict[object, int] = {}
     geometry = [numbers.setdefault((view.dtype, view.shape, view.strides), len(numbers)) for view in views]
     starts = [view.byte_start for view in views]
     label = list(range(len(views)))
     alike = [[k] for k in label]
-    known: dict[tuple[int, int, int], bool] = {}  # windows of one geometry meet or not by their distance alone
+    known: dict[tuple[int, int, int], bool] = {}  # of one geometry, distance alone decides overlap
     for k, view in enumerate(views):
         mine, start = geometry[k], starts[k]
         for j in range(k):
@@ -441,7 +442,7 @@ def _labels(views: list[View]) -> list[int]:
 
 
 def _place(component: Windows, keep: str, spans: Iterator[str]) -> tuple[str, View, list[tuple[str, View, View]]]:
-    """Choose what is stored for one component: (owner, its source window, [(name, source, window on the owner)])."""
+    """Choose what to store for one component: (owner, its source window, [(name, source, window on the owner)])."""
     views = {view for _, view in component}
     if len(views) == 1:
         view = component[0][1]
@@ -468,7 +469,7 @@ def _place(component: Windows, keep: str, spans: Iterator[str]) -> tuple[str, Vi
 
 
 def _span(views: Iterable[View], start: int, stop: int) -> View:
-    """The dense window over everything: of the common dtype, else bytes from a start that suits every dtype."""
+    """The dense window over all views: in their common dtype, else in bytes from a start that is aligned for each."""
     dtypes = {view.dtype for view in views}
     storage = next(iter(views)).storage
     if len(dtypes) == 1:
@@ -483,8 +484,8 @@ def _span(views: Iterable[View], start: int, stop: int) -> View:
 def _remember(placed: list[tuple[str, View, View]], owner: str, entries: Mapping[str, Entry]) -> Iterator[Alias]:
     """Give each name of a component its alias set and the evidence for its place.
 
-    Without a record a component is one set.  With one, the names of each recorded set stay together; the bytes of a
-    span that bears no name are those of the first set that is not there for its content alone.
+    Without a record a component is one set.  With one, the names of each recorded set stay together; the bytes of an
+    anonymous span belong to the first set that is not there for its content alone.
     """
     known = {name: entries.get(name, _PART) for name, _, _ in placed}
     marks = {name: entry.link.alias_set if entry.link else "" for name, entry in known.items()}
@@ -501,7 +502,7 @@ def _remember(placed: list[tuple[str, View, View]], owner: str, entries: Mapping
 
 
 def _used_nbytes(views: list[View]) -> int:
-    """Bytes that windows on one storage look at: of each stretch at most its length, and at most what they hold."""
+    """Bytes of one storage that its windows use: for each stretch at most its length, and at most what they hold."""
     used = start = reach = held = 0
     for view in sorted(set(views), key=lambda view: view.byte_start):
         if view.byte_start >= reach:

@@ -1,11 +1,11 @@
-"""A checkpoint: files, storages, and the names that look into them.
+"""A checkpoint: files, storages, and the names that view them.
 
 Checkpoint
-  files      the files it was read from, as they were
-  storages   {id: Storage}            flat buffers, somewhere in a file
+  files      the files it was read from, as they were then
+  storages   {id: Storage}            flat buffers in a file
   entries    {name: Entry}            in file order; an Entry is mostly a View on a storage
   objects    the tree of everything else
-  unknown    names of classes and functions that the file asks for and that were not run
+  unknown    names of classes and functions that the file asks for; none of them was run
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Compound:
     parts: Mapping[str, View]
     """Listed as `name/part`."""
     facts: Mapping[str, object] = field(default_factory=dict)
-    """What the parts do not say: the dense shape, scales, the axis."""
+    """Facts that the parts do not show: the dense shape, scales, the axis."""
 
 
 PENDING = {"conj", "neg", "conj+neg"}
-"""Kinds of compounds that are one window, `data`, and a sign that was not carried out yet."""
+"""Kinds of compounds that are one window, `data`, and a pending sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,17 @@ class NoData:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A tensor whose making asks for something unknown; it is listed and cannot be written."""
+    """A tensor that only an unknown function or class could make; it is listed and cannot be written."""
 
     needs: str
-    """What would have to be called."""
+    """The function or class that would have to be called."""
 
 
 Value = View | Compound | NoData | Unreadable
 
 
 def pending(value: Value) -> tuple[str, View] | None:
-    """The sign that was not carried out yet, and the window that it is for; None where nothing is pending."""
+    """The pending sign and its window; None where nothing is pending."""
     if isinstance(value, Compound) and value.kind in PENDING:
         return value.kind, value.parts["data"]
     return None
@@ -67,47 +67,47 @@ def pending(value: Value) -> tuple[str, View] | None:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What an alias record says of a name: the alias set it belongs to, and why."""
+    """What an alias record says about a name: the alias set it belongs to, and why."""
 
     alias_set: str
-    """The first name in it."""
+    """The first name in the alias set."""
     evidence: str
     """`storage` or `declared`."""
     position: int = -1
-    """Where an alias stands among all names of the source; -1 for a stored tensor."""
+    """The position of an alias among all names of the source; -1 for a stored tensor."""
     owner: str = ""
-    """The stored tensor whose bytes an alias looks at, as the file calls it; empty for a stored tensor."""
+    """The stored tensor that an alias is a view of, by its name in the file; empty for a stored tensor."""
     by_content: bool = False
-    """Whether the alias stands there because its bytes are equal."""
+    """Whether the alias is a view of it only because the bytes are equal."""
 
 
 class Entry(NamedTuple):
-    """What a name stands for."""
+    """A name: its value, and what the file says about it."""
 
     value: Value
     role: str = "model"
     """`model`, `optimizer`, `ema`, `buffer` or `other`: content never joins names of different roles.
 
-    `other` is an array of NumPy's inside a torch file: a tensor of the file and no weight of a model.
+    `other` is a NumPy array inside a torch file: a tensor of the file and not a weight of a model.
     """
     requires_grad: bool | None = None
-    """As the file says; None where it does not."""
+    """As the file says; None where it does not say."""
     link: Link | None = None
-    """Set where the file has an alias record; otherwise memory follows from the storages."""
+    """Set where the file has an alias record; otherwise alias sets follow from the storages."""
     kind: str = ""
     """`parameter` (torch.nn.Parameter), `storage` or `untyped storage` (pickled by itself), else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A class or function that the file names and that is not known; nothing was imported or run."""
+    """An unknown class or function that the file names; nothing was imported or run."""
 
     path: str
     called: bool
     """Whether the file wants it called (True), or only holds data of that class."""
     arguments: str = ""
     needed_by: tuple[str, ...] = ()
-    """Tensors that cannot be had without it."""
+    """Tensors that cannot be read without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,38 +116,39 @@ class Section:
 
     name: str
     prefix: str
-    """What the names of its tensors begin with."""
+    """The prefix of the names of its tensors."""
     role: str
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What a file says of one recurrent network in it: its layout, and facts that no tensor shows."""
+    """What a file says about one recurrent network in it: its layout, and facts that no tensor shows."""
 
     at: str
-    """What the names of its tensors begin with, without the separator; the name of the node where they have none."""
+    """The prefix of the names of its tensors, without the separator; the name of the node where they have none."""
     layout: str
-    """As `paramtool layouts` lists it: `torch`, `onnx`, `keras`."""
+    """Its name in `paramtool layouts`: `torch`, `onnx`, `keras`."""
     spec: str = ""
-    """`lstm layers=2 hidden=128 input=18 bidirectional`; what the file does not say is not in it."""
+    """`lstm layers=2 hidden=128 input=18 bidirectional`, without the facts that the file does not say."""
     tensors: Mapping[str, str] = field(default_factory=dict)
-    """The layout's own name of a tensor -> its name in the file, where the names do not follow the layout."""
+    """{a tensor's name in the layout: its name in the file}, where the names do not follow the layout."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """How the layout was used, such as `forget_bias`: `1.0`."""
+    """The options of the layout, such as `forget_bias`: `1.0`."""
     source: str = ""
     """Where the file says so, for people: `LSTM node 'rnn1'`, `model_config`."""
     unsure: tuple[str, ...] = ()
-    """What a fact can be that the file leaves open and that has to be said: words of a spec, `gate_activation=...`."""
+    """The possible values of a fact that the file leaves open and the user has to give: words of a spec, such as
+    `gate_activation=...`."""
     refused: str = ""
-    """Why no spec can say what the file says of it: it is not converted."""
+    """Why no spec can express what the file says about it; such a network is not converted."""
     parts: str = ""
     """The layout of the parts that it was fused from, where that is known."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """{the name of a part: its shape}, of those that had axes of length 1 more or less than that layout has."""
+    """{the name of a part: its shape}, for parts that had more or fewer axes of length 1 than the layout has."""
     stacked: tuple[str, ...] = ()
-    """The modules that it was put together from, or that it is a layer of, before a conversion."""
+    """The modules that a conversion stacked into it, or the module that it was a layer of."""
     evidence: str = ""
-    """Of a layout of GPUs, whether it was verified on one, as it was known when the file was written."""
+    """For a GPU layout: whether it was verified on a GPU, as known when the file was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,18 +162,18 @@ class Checkpoint:
     objects: Node = EMPTY
     sections: tuple[Section, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """The file's own texts (safetensors' metadata); never what paramtool records."""
+    """The file's own strings (the metadata of safetensors), without paramtool's record."""
     index_metadata: Mapping[str, object] = field(default_factory=dict)
-    """What else stands in the `metadata` of an index of shards."""
+    """Everything else in the `metadata` of a shard index."""
     producer: str = ""
-    """Who wrote the file, as far as it shows."""
+    """The program that wrote the file, where the file shows it."""
     unknown: tuple[Unknown, ...] = ()
     notes: tuple[str, ...] = ()
-    """What was noticed and is no error."""
+    """Observations that are not errors."""
     modules: tuple[Module, ...] = ()
     """Recurrent networks that the file itself describes."""
     sealed: tuple[ByteRange, ...] = ()
-    """Ranges that hold several storages, and of which a container says the CRC: a file inside a zip."""
+    """Ranges that hold several storages and have one CRC in the container, such as a file inside a zip."""
 
     def windows(self) -> Iterator[tuple[str, View]]:
         """Every window in file order: `(name, view)`, and `(name/part, view)` for compounds."""
@@ -184,12 +185,12 @@ class Checkpoint:
                     yield f"{name}/{part}", view
 
     def views(self) -> dict[str, View]:
-        """{name: window} of the tensors that are plain ones."""
+        """{name: window} of the plain tensors."""
         return {name: entry.value for name, entry in self.entries.items() if isinstance(entry.value, View)}
 
 
 class Ordered:
-    """Names in alphabetical order, so that those under a prefix are found without looking at each.
+    """Names in alphabetical order, so that the names under a prefix are found without a scan of all.
 
     >>> names = Ordered(["b.w", "a.b.w", "a.w", "ab"])
     >>> list(names.under("a.")), names.count("b."), names.count("c.")

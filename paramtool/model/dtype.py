@@ -3,7 +3,7 @@
 Most types are one element in `block_bytes` bytes.  Sub-byte types pack several elements into a block (float4: two in
 one byte, float6: four in three), and a window on them must begin and end on a block.
 
-The names are NumPy's and ml_dtypes' where those have the type, else torch's.
+Names are those of NumPy and ml_dtypes where they have the type, else torch's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DType:
 
     @property
     def component(self) -> DType | None:
-        """The real type of which a complex type holds two, or None."""
+        """The real type of the two parts of a complex type; None for any other."""
         half = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}.get(self.name)
         return DTYPES[half] if half else None
 
@@ -68,11 +68,11 @@ DTYPES: dict[str, DType] = {
 
 
 def can_hold(wanted: DType, found: DType) -> bool:
-    """Whether numbers of one type keep their kind in another: float32 in bfloat16 yes, float32 in int64 no.
+    """Whether numbers of type `found` keep their kind in `wanted`: float32 in bfloat16 yes, float32 in int64 no.
 
-    Floats may lose digits; integers must not lose their highest bits, which no copy would tell.
+    Floats may lose digits; integers must not lose their highest bits, since a copy would not report that.
 
-    Packed types, several elements of which fill a block, are held by themselves alone.
+    A packed type, several elements of which fill a block, can be held only by itself.
 
     >>> [can_hold(DTYPES[name], DTYPES["int32"]) for name in ("int8", "float16", "bool")]
     [False, True, False]
@@ -97,11 +97,11 @@ NARROWER = {
     "int64": ("int32", "int16"),
     "int32": ("int16",),
 }
-"""Types whose numbers all are numbers of the wider type.  One-byte types come with scales and are left alone."""
+"""Types whose numbers are all numbers of the wider type.  One-byte types come with scales and are left out."""
 
 
 def is_widened(stored: DType, derived: DType) -> bool | None:
-    """Whether numbers of one type become those of another without loss; False where they are rounded, else None.
+    """True where a cast between two types loses nothing, False where it rounds, None for any other pair of types.
 
     >>> wide, narrow = DTYPES["float32"], DTYPES["bfloat16"]
     >>> is_widened(narrow, wide), is_widened(wide, narrow), is_widened(wide, DTYPES["int8"])

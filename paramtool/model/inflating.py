@@ -1,7 +1,7 @@
-"""How many bytes may be inflated, put together or calculated: a few bytes of a file can stand for very many.
+"""How many bytes may be inflated, assembled or calculated: a few bytes of a file can expand to a huge number.
 
-A limit holds for each time that the bytes of a checkpoint are opened.  It is set by `--max-inflated`, or by the keyword
-`max_inflated` of the library's functions, for all that is read meanwhile.
+The limit applies to each opening of a checkpoint's bytes.  `--max-inflated`, or the keyword `max_inflated` of the
+library's functions, sets it for everything that the call reads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from paramtool.errors import FormatError, UsageError
 
 USUAL_NBYTES = 32 * 10**9
 USUAL_PER_FILE_BYTE = 16
-"""Without a limit that was asked for it is 32 GB, or 16 times the bytes of the files where that is more."""
+"""The default limit is 32 GB, or 16 times the bytes of the files where that is more."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,19 +24,19 @@ _asked: ContextVar[int | None] = ContextVar("max_inflated", default=None)
 
 
 def set_limit(nbytes: int | None) -> None:
-    """The limit for everything that this process reads from now on; None is the usual one."""
+    """Set the limit for everything that this process reads from now on; None is the default limit."""
     _asked.set(nbytes)
 
 
 def check(nbytes: int | None) -> None:
-    """UsageError where a limit is negative."""
+    """Raise UsageError if a limit is negative."""
     if nbytes is not None and nbytes < 0:
         raise UsageError(f"max_inflated is {nbytes}; expected a number of bytes")
 
 
 @contextmanager
 def limited(nbytes: int | None) -> Iterator[None]:
-    """The limit for what is opened inside; None leaves it as it is.  UsageError where it is negative."""
+    """Set the limit for what is opened inside the block; None changes nothing.  UsageError where it is negative."""
     check(nbytes)
     token = _asked.set(_asked.get() if nbytes is None else nbytes)
     try:
@@ -46,7 +46,7 @@ def limited(nbytes: int | None) -> Iterator[None]:
 
 
 def limiting(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that keeps to its own keyword `max_inflated`, or to that of its options."""
+    """Apply the keyword `max_inflated` of a function, or of its options, while the function runs."""
 
     @functools.wraps(function)
     def kept(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -60,7 +60,7 @@ def limiting(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class Budget:
-    """What may still be made of the bytes of some files."""
+    """How many bytes may still be made from some files."""
 
     def __init__(self, files_nbytes: int) -> None:
         asked = _asked.get()
@@ -68,7 +68,7 @@ class Budget:
         self._spent = 0
 
     def spend(self, where: str, nbytes: int) -> None:
-        """Count bytes before they are made; FormatError where they are too many."""
+        """Count bytes before they are made; FormatError where they exceed the limit."""
         self._spent += nbytes
         if self._spent > self._most:
             raise FormatError(

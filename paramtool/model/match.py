@@ -1,7 +1,7 @@
-"""What a comparison of bytes found: tensors that repeat, wholly or in part, what others hold.
+"""What a comparison of bytes found: tensors whose elements another tensor already holds, all or in part.
 
-Nothing here is a tie.  A match says where the bytes of a tensor could be taken from; which alias set the tensor belongs
-to is another question, and content never answers it.
+Nothing here is a tie.  A match says where the bytes of a tensor could be taken from.  It does not say which alias set
+the tensor belongs to; content never decides that.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class Equal:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A tensor whose elements can be had from another one."""
+    """A tensor whose elements can be derived from another tensor."""
 
     name: str
     """The tensor that need not be stored."""
     owner: str
     """The name of the tensor that holds its elements."""
     window: View
-    """Where: a window, of the shape of `name`, on the row-major elements of `owner`; `window.storage` is that name."""
+    """A window with the shape of `name` on the row-major elements of `owner`; `window.storage` is that name."""
     relation: str
     """`view` (the same elements in another shape), `slice`, `transpose` or `cast`."""
     lossless: bool = True
-    """For a cast: whether the way back gives the same bytes; if not, `name` is `owner` rounded to nearest even."""
+    """For a cast: whether casting back gives the same bytes; if not, `name` is `owner` rounded to nearest even."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,16 @@ class Content:
 
     equal: tuple[Equal, ...] = ()
     constants: Mapping[str, bytes] = field(default_factory=dict)
-    """{name: the bytes of the one element} for tensors that repeat one value; of equal ones, all of them."""
+    """{name: the bytes of the one element} for each tensor that repeats one value."""
     matches: tuple[Match, ...] = ()
-    """Between tensors that are not equal; of equal ones, the first stands for all."""
+    """Matches between tensors that are not equal; the first of an equal class represents it."""
     nbytes_read: int = 0
-    """Bytes that were read to find all this."""
+    """How many bytes were read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A window, its row-major bytes seen as rows of `pitch`: what slices are looked for in, and what is looked for."""
+    """A window whose row-major bytes are read as rows of `pitch` bytes: a tensor that may hold slices, or a slice."""
 
     name: str
     view: View

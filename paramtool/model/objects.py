@@ -4,8 +4,8 @@ A checkpoint such as `{"model": {...}, "optimizer": {"state": {0: ...}}, "epoch"
 writer can give back key `0` as 0 and not as "0".  The tree refers to tensors by name.  A foreign object is kept as the
 name of its class and the plain data it was made from; it is never built.
 
-An object that is referenced from several places is expanded at each of them, since its tensors have a name for each
-place; all copies carry the same `mark`, so that a writer makes one object of them again.
+An object that several places refer to is expanded at each place, since its tensors have a name for each.  All copies
+carry the same `mark`, so that a writer can restore one object.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class TensorRef:
-    """The place of a tensor, by the name it has in the checkpoint."""
+    """A reference to a tensor, by its name in the checkpoint."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array or scalar of NumPy's that is not a tensor (strings, dates): its bytes are kept, not its meaning."""
+    """A NumPy array or scalar that is not a tensor (strings, dates): its bytes are kept and not interpreted."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -46,7 +46,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A container that holds itself: the path of the place where it stands first."""
+    """A container that contains itself: the path of its first place."""
 
     path: str
 
@@ -58,62 +58,63 @@ class Sequence:
     kind: str
     items: tuple[Node, ...]
     args: tuple[Node, ...] = ()
-    """What the container was made from beside its items: the (iterable, maxlen) of a deque."""
+    """Further constructor arguments: the (iterable, maxlen) of a deque."""
     mark: int = 0
-    """The same number elsewhere: the same object.  0 where only one place refers to it."""
+    """Nodes with the same number are the same object.  0 where only one place refers to it."""
 
 
 Key: TypeAlias = "Scalar | tuple[Scalar, ...] | TensorRef | Sequence | Opaque"
-"""A key of a mapping; a Sequence is a tuple of more than scalars, an Opaque a scalar of NumPy's, a path, an enum."""
+"""A key of a mapping.  A Sequence is a tuple with items that are not scalars; an Opaque is a NumPy scalar, a path or an
+enum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """A dict or a class of the same manner; `kind` says which."""
+    """A dict, or another class of mapping; `kind` says which."""
 
     kind: str
     items: tuple[tuple[Key, Node], ...]
     attributes: Node | None = None
-    """What a pickle sets on the container itself, such as `_metadata` of a state dict."""
+    """Attributes that a pickle sets on the container itself, such as `_metadata` of a state dict."""
     args: tuple[Node, ...] = ()
-    """What the container was made from beside its items: the factory of a defaultdict."""
+    """Further constructor arguments: the factory of a defaultdict."""
     mark: int = 0
-    """As of a Sequence."""
+    """As in `Sequence`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """An object of a class that is not known: its name and the data it would have been made from."""
+    """An object of an unknown class: the name of the class and the data that the object would be made from."""
 
     path: str
     """Module and name, such as `argparse.Namespace`."""
     parts: tuple[tuple[str, Node], ...]
     """`args`, `state`, `items`, ... as far as the object has them."""
     mark: int = 0
-    """As of a Sequence."""
+    """As in `Sequence`."""
 
 
 Node = Leaf | TensorRef | Array | Again | Sequence | Mapping | Opaque
 
 EMPTY = Mapping("dict", ())
 LEFT_OUT = "paramtool.left_out"
-"""The class of an object that is not there: a record had no room for it, or it is outside of the section.
+"""The class of an object that was left out: a record had no room for it, or it is outside the section.
 
-Its one part, "what", says what it was.
+Its only part, "what", describes the object.
 """
 
 
 def complex_number(value: complex) -> Opaque:
-    """A complex number as pickles have it: a call with its two parts."""
+    """A complex number as pickles store it: a call with its two parts."""
     return Opaque("builtins.complex", (("args", Sequence("tuple", (Leaf(value.real), Leaf(value.imag)))),))
 
 
 MAX_DEPTH = 200
-"""Levels of nesting that are read; a whole module nests three levels for each of its own."""
+"""The deepest nesting that is read; a pickled module takes three levels for each of its own."""
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """What a node holds, in order; keys of mappings are not nodes."""
+    """The nodes directly inside a node, in order; keys of mappings are not nodes."""
     match node:
         case TensorRef() | Leaf():  # most of them
             return ()
@@ -146,7 +147,7 @@ def tensor_names(node: Node) -> Iterator[str]:
 
 
 def word(key: Key) -> str:
-    """A key as a part of the names of tensors below it; whole numbers of NumPy's are numbers.
+    """A key as a part of the names of the tensors below it; NumPy integers are written as numbers.
 
     >>> word("a"), word(0), word((1, "b")), word(Opaque("enum.Color", ()))
     ('a', '0', "(1, 'b')", '<enum.Color>')
@@ -172,7 +173,7 @@ def _word_of(item: Node) -> str:
 
 
 def subtree(node: Node, path: str) -> Node:
-    """What stands under a section's name: a key, or keys joined by dots; an empty dict where nothing does."""
+    """The node under a section's name (a key, or keys joined by dots); an empty dict where there is none."""
     if isinstance(node, Mapping):
         for key, child in node.items:
             part = word(key)
@@ -184,7 +185,7 @@ def subtree(node: Node, path: str) -> Node:
 
 
 def map_children(node: Node, change: Callable[[Node], Node]) -> Node:
-    """The same node with everything that it holds changed; keys of mappings stay."""
+    """The same node with `change` applied to each child; keys of mappings stay."""
     match node:
         case Sequence(_, items, args):
             return replace(node, items=tuple(map(change, items)), args=tuple(map(change, args)))
@@ -198,7 +199,7 @@ def map_children(node: Node, change: Callable[[Node], Node]) -> Node:
 
 
 def map_tensors(node: Node, change: Callable[[str], str]) -> Node:
-    """The same tree with every tensor's name changed."""
+    """The same tree with `change` applied to the name of every tensor."""
     if isinstance(node, TensorRef):
         return TensorRef(change(node.name))
     node = map_children(node, lambda child: map_tensors(child, change))
@@ -209,10 +210,10 @@ def map_tensors(node: Node, change: Callable[[str], str]) -> Node:
 
 
 def rebased(node: Node, prefix: str) -> Node:
-    """The tree of what was below a place, with the places that it refers to counted from there.
+    """A subtree whose references (`Again`) are made relative to its own root.
 
-    `prefix` is that place and a dot: `Again("model.a")` below `model.` becomes `Again("a")`.  An object that is around
-    that place, or elsewhere, is left out.
+    `prefix` is the old path of the subtree and a dot: `Again("model.a")` below `model.` becomes `Again("a")`.  A
+    reference to an object outside the subtree is left out.
     """
     if isinstance(node, Again):
         inside = f"{node.path}.".startswith(prefix)
@@ -225,11 +226,11 @@ def rebased(node: Node, prefix: str) -> Node:
 
 
 def swap(node: Node, swaps: dict[str, tuple[str, ...]]) -> Node:
-    """The same tree with tensors taken out and others put where they stood: {old name: new names}.
+    """The same tree with some tensors replaced by others at the same place: {old name: new names}.
 
-    In a mapping the new keys are the new names without what the old name has before its own key; a new name that does
-    not begin so comes to the top, where that is a mapping, as readers find it there.  A tensor that is all of the tree
-    becomes a mapping of the new ones.
+    In a mapping, a new key is the new name without the prefix that the old name has before its own key.  A new name
+    with another prefix becomes a key at the top, where that is a mapping, so that readers find it there.  A tensor that
+    is the whole tree becomes a mapping of the new tensors.
     """
     if isinstance(node, TensorRef) and swaps.get(node.name, (node.name,)) != (node.name,):
         return Mapping("dict", tuple((name, TensorRef(name)) for name in swaps[node.name]))
@@ -243,7 +244,7 @@ def swap(node: Node, swaps: dict[str, tuple[str, ...]]) -> Node:
 
 
 def _swap(node: Node, swaps: dict[str, tuple[str, ...]], inside: bool) -> Node:
-    """`swap`; with `inside` names that belong elsewhere stand nowhere in the result."""
+    """`swap`; with `inside`, names that belong elsewhere are left out of the result."""
     match node:
         case Sequence(_, items):
             found: list[Node] = []

@@ -2,9 +2,9 @@
 
     targets   Target("w", float32, (2, 3), copies=(Copy(window on "w", terms=((+1, window on storage 0),)),))
     names     {"w": Alias("w", window on "w", ...), "tied": Alias("tied", window on "w", ...)}
-    metadata  texts for the output
+    metadata  strings for the output
 
-Passes make plans, formats lay them out, the engine carries them out; `check` proves one without running it.
+Passes make plans, formats lay them out, the engine carries them out; `check` proves a plan without running it.
 """
 
 from __future__ import annotations
@@ -27,39 +27,40 @@ from paramtool.model.view import View, contiguous, overlaps
 class Copy:
     """Fill one window of a target with the signed sum of windows of the source, plus a number.
 
-    One term of the target's dtype with sign +1 and no shift moves bytes untouched; no term at all writes the shift,
-    which is mostly zero; anything else is arithmetic.
+    A single term of the target's dtype with sign +1 and no shift copies bytes unchanged.  Without terms the shift is
+    written, which is mostly zero.  Anything else is arithmetic.
     """
 
     destination: View
     terms: tuple[tuple[int, View], ...]
     shift: float = 0.0
     names: tuple[str, ...] = field(default=(), compare=False)
-    """The tensors of a converted network that the terms are of: two with equal bytes can be one window."""
+    """The tensors of a converted network that the terms come from.  A window does not say: tensors can share it."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether bytes move untouched."""
+        """Whether bytes are copied unchanged."""
         return self.is_exact and self.terms[0][0] == 1 and self.terms[0][1].dtype == self.destination.dtype
 
     @property
     def is_exact(self) -> bool:
-        """Whether the way back gives the same bytes: one term and no shift; a sign is a bit."""
+        """Whether converting back gives the same bytes: one term and no shift (a sign only flips a bit)."""
         return len(self.terms) == 1 and not self.shift
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What must hold of the source's bytes before the first byte is written; a pure pass cannot see it.
+    """A condition on the source's bytes, checked before the first byte is written; a pure pass cannot check it.
 
-    The window equals the signed sum of `terms` plus `shift`: no terms for a window that must be zero, one for twins.
+    The window must equal the signed sum of `terms` plus `shift`.  Without terms it must be zero; with one term the two
+    windows must be equal.
     """
 
     view: View
     terms: tuple[tuple[int, View], ...]
     shift: float
     message: str
-    """What is wrong where it does not hold; where, found and expected."""
+    """The error text if the condition does not hold: where, found and expected."""
     hint: str = ""
 
 
@@ -90,7 +91,7 @@ def whole(name: str, view: View) -> Target:
 
 
 def resolved(name: str, kind: str, view: View) -> Target:
-    """Carry out a pending conjugation or negation: signs on the real and the imaginary parts."""
+    """Carry out a pending conjugation or negation by signs on the real and the imaginary parts."""
     target = whole(name, view)
     part = view.dtype.component
     if part is None:
@@ -109,25 +110,25 @@ def resolved(name: str, kind: str, view: View) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to write."""
+    """The contents of an output."""
 
     targets: tuple[Target, ...]
     source: str = ""
-    """What it was made from, for messages."""
+    """The file or folder that it was made from, for messages."""
     names: Mapping[str, Alias] = field(default_factory=dict)
     """Every name that a reader will see, in the order of the source, as a window on a target or a derived name."""
     derived: Mapping[str, Derived] = field(default_factory=dict)
-    """{name: how it is calculated}, of names that are not stored; others may be windows on them.  In order."""
+    """{name: how it is calculated} for names that are not stored, in order; other names may be windows on them."""
     anonymous: frozenset[str] = frozenset()
-    """Targets that are no tensor's name: spans that several names look into."""
+    """Targets that are spans and not the name of a tensor; several names are windows on each."""
     inline: Mapping[str, bytes] = field(default_factory=dict)
-    """{name: bytes} of arrays that a torch file holds inside its pickle, in the order that the tree says."""
+    """{name: bytes} of arrays that a torch file holds inside its pickle, in the order of the tree."""
     objects: Node = EMPTY
     metadata: Mapping[str, str] = field(default_factory=dict)
     index_metadata: Mapping[str, object] = field(default_factory=dict)
-    """For the index, where the output has one."""
+    """Metadata for the index, where the output has one."""
     modules: tuple[Module, ...] = ()
-    """What is known of the recurrent networks in it, for its record."""
+    """What is known about the recurrent networks in it, for its record."""
     requires: tuple[Requirement, ...] = ()
 
     @property
@@ -142,7 +143,7 @@ class Plan:
 
     @property
     def aliases(self) -> tuple[Alias, ...]:
-        """The names whose bytes another name stores, or a span."""
+        """The names whose bytes are stored under another name or as a span."""
         return tuple(one for one in self.names.values() if not one.is_owner)
 
     def dtypes(self) -> dict[str, str]:
@@ -151,7 +152,7 @@ class Plan:
         return stored | {name: one.window.dtype.name for name, one in self.names.items()}
 
     def relations(self) -> dict[str, str]:
-        """{alias: how its window lies on its owner}, for people: `overlap` on a span, else as `alias.relation` says."""
+        """{alias: how its window relates to its owner}, for people: `overlap` on a span, else see `alias.relation`."""
         wholes = {target.name: target.view for target in self.targets}
         wholes |= {name: self.names[name].window for name in self.derived}
         return {
@@ -160,17 +161,17 @@ class Plan:
         }
 
     def unmarked(self) -> Plan:
-        """The plan without what only torch knows of tensors: parameters, and which of them ask for gradients."""
+        """The plan without facts that only torch files hold: which tensors are parameters and require gradients."""
         plain = {name: one._replace(requires_grad=False, kind="") for name, one in self.names.items()}
         return replace(self, names=plain)
 
     def sources(self) -> set[int]:
-        """The storages of the source that are read for it."""
+        """The storages of the source that it reads."""
         return {int(v.storage) for target in self.targets for copy in target.copies for _, v in copy.terms}
 
 
 def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> None:
-    """Prove a plan before any byte moves; PlanError names the first thing that does not hold.
+    """Prove a plan before any byte moves; PlanError names the first condition that fails.
 
     Shapes agree, every target is tiled exactly once, every source window lies in its storage, and every one of
     `names` is a target or an alias.
@@ -183,12 +184,12 @@ def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> 
     for name, how in plan.derived.items():
         owner = how.window and targets.get(str(how.window.storage))
         if how.window and (owner is None or how.window.byte_stop > owner.nbytes):
-            raise PlanError(f"{name!r}: what it is calculated from is not in {how.window.storage!r}")
+            raise PlanError(f"{name!r}: its source window is not inside {how.window.storage!r}")
     for name, one in plan.names.items():
         place = targets[one.owner].view if one.owner in targets else None
         place = plan.names[one.owner].window if one.owner in plan.derived else place
         if place is None or one.window.byte_stop > place.nbytes:
-            raise PlanError(f"{name!r}: its window does not lie in {one.owner!r}")
+            raise PlanError(f"{name!r}: its window is not inside {one.owner!r}")
     missing = set(names) - targets.keys() - plan.names.keys()
     if missing:
         raise PlanError(f"{min(missing)!r} would be lost")
@@ -214,11 +215,11 @@ def _check_target(target: Target, storages: Mapping[int, Storage]) -> None:
 
 
 _MANY_COPIES = 64
-"""More copies than this are proved disjoint by marking elements, not pair by pair."""
+"""With more copies than this, marking each element proves that they are disjoint; with fewer, pairs are compared."""
 
 
 def _marked_twice(target: Target) -> str:
-    """What is wrong with the tiling of a target, by marking every element; empty where nothing is."""
+    """What is wrong with the tiling of a target, found by marking every element; empty if it is correct."""
     marks = bytearray(prod(target.shape))
     for copy in target.copies:
         view = copy.destination
@@ -234,7 +235,7 @@ def _marked_twice(target: Target) -> str:
 
 
 def _starts(view: View) -> list[int]:
-    """Where each row along the last axis begins."""
+    """The start of each row along the last axis."""
     found = [view.offset] if view.numel else []
     for size, stride in zip(view.shape[:-1], view.strides[:-1], strict=True):
         found = [base + k * stride for base in found for k in range(size)]

@@ -1,4 +1,4 @@
-"""Storages: the flat byte buffers that windows look into, and where their bytes stand."""
+"""Storages: the flat byte buffers that windows view, and where their bytes are."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class SourceFile:
     nbytes: int
     mtime_ns: int
     inode: int = 0
-    """0 where it is not known: size and time are compared alone."""
+    """0 where it is not known: then only size and time are compared."""
     mode: int = 0o600
-    """Who might read it then: the permissions of st_mode."""
+    """Its permissions then (of st_mode)."""
 
 
 class ByteRange(NamedTuple):
@@ -32,7 +32,7 @@ class ByteRange(NamedTuple):
     start: int
     stop: int
     crc32: int | None = None
-    """What the container says of these bytes, to be proved when all of them are read; None if it says nothing."""
+    """The CRC that the container states, proved when all bytes are read; None if it states none."""
 
     @property
     def nbytes(self) -> int:
@@ -44,31 +44,31 @@ class ByteRange(NamedTuple):
 class Encoded:
     """Bytes of a file that have to be decoded first, step by step.
 
-    Steps: `inflate` (raw deflate, as in a zip), `skip128` (leave out so many first bytes, a header), `swap2` `swap4`
-    `swap8` (turn the bytes of each unit round: big-endian files).  Decoded into a temporary file, where any window
-    can be read.
-    One step stands alone: `hdf5:PATH` is a dataset of the HDF5 file in that range, its chunks put together by h5py.
+    Steps: `inflate` (raw deflate, as in a zip), `skip128` (skip that many bytes, a header), `swap2` `swap4` `swap8`
+    (byte-swap units of that size, for big-endian files).  The result goes to a temporary file, where any window can be
+    read.
+    `hdf5:PATH` is always the only step: a dataset of the HDF5 file in that range, whose chunks h5py assembles.
     """
 
     source: ByteRange
     steps: tuple[str, ...]
     crc32: int | None = None
-    """Of the bytes after inflating, before anything is left out or turned round."""
+    """The CRC of the bytes after inflating, before any are skipped or byte-swapped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """A few bytes that are not a range of the file, such as an array that is pickled as text."""
+    """Bytes that are not a range of the file, such as an array that is pickled as text."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """The row-major elements of a window on another storage, each converted to another type, to nearest even."""
+    """The row-major elements of a window on another storage, each cast to another dtype, rounded to nearest even."""
 
     view: View
-    """On a storage of the same checkpoint."""
+    """A window on a storage of the same checkpoint."""
     dtype: DType
     lossless: bool = True
     """Whether casting back gives the same bytes, as the record says."""
@@ -76,7 +76,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One element again and again."""
+    """One element, repeated."""
 
     element: bytes
 
@@ -93,9 +93,9 @@ class Storage(NamedTuple):
 
 
 class Ranges(Mapping[int, Storage]):
-    """The storages of a file that stand there as they are, numbered from 0: a few numbers each, made when asked for.
+    """The storages that are plain byte ranges of one file, numbered from 0.  Each `Storage` is made when asked for.
 
-    `crc32s` has what the container says of each; nothing where it says nothing.
+    `crc32s` has the CRC that the container states for each; it is empty where the container states none.
 
     >>> Ranges("model.safetensors", [8, 24], [24, 32])[1].backing
     ByteRange(file='model.safetensors', start=24, stop=32, crc32=None)
@@ -111,7 +111,7 @@ class Ranges(Mapping[int, Storage]):
 
     @classmethod
     def of(cls, ranges: Sequence[ByteRange]) -> Ranges | None:
-        """The storages that ranges of one file are; None where they are of several, or CRCs are known of some only."""
+        """The storages in ranges of one file; None for ranges of several files, or if only some CRCs are known."""
         files = {one.file for one in ranges}
         known = {one.crc32 is not None for one in ranges if one.nbytes}  # the CRC of nothing is 0
         if len(files) != 1 or len(known) > 1:
@@ -132,5 +132,5 @@ class Ranges(Mapping[int, Storage]):
         return iter(range(len(self._starts)))
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of storages."""
         return len(self._starts)

@@ -22,20 +22,20 @@ from operator import index
 from paramtool.model.dtype import DType
 
 StorageId = int | str
-"""A storage of the source is a number; a tensor that a plan will store is its name."""
+"""A storage of the source is given by a number, a tensor that a plan will store by its name."""
 
 MAX_AXES = 64
 """As NumPy 2 and torch allow."""
 MAX_EXTENT = 2**63 - 1
-"""Sizes, strides and offsets are signed 64-bit numbers in every format we know."""
+"""Sizes, strides and offsets are signed 64-bit numbers in every format read here."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class View:
     """A strided window on a storage, in elements of `dtype`.
 
-    In normal form: the stride of an axis of length 1 says nothing and is set to what contiguity would ask for; a
-    window without elements is contiguous at offset 0.  So equal meaning is equal value.
+    It is in normal form: the stride of an axis of length 1 has no meaning and is set to the contiguous stride; a window
+    without elements is contiguous at offset 0.  So views of the same elements compare equal.
 
     >>> from paramtool.model.dtype import DTYPES
     >>> View(0, DTYPES["float32"], 0, (1, 3), (99, 1)) == View(0, DTYPES["float32"], 0, (1, 3), (3, 1))
@@ -51,7 +51,7 @@ class View:
     def __init__(
         self, storage: StorageId, dtype: DType, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
     ) -> None:
-        """Check the numbers and bring the strides into normal form; ValueError says what is wrong."""
+        """Check the numbers and bring the strides into normal form; ValueError if a number is out of range."""
         try:
             shape, strides = _geometry(shape, strides)
             if not 0 <= offset <= MAX_EXTENT:
@@ -76,12 +76,12 @@ class View:
 
     @property
     def numel(self) -> int:
-        """Elements, counted by the shape."""
+        """The number of elements, by the shape."""
         return prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements written out; for a window with stride 0, more than it spans."""
+        """Bytes of all elements when stored row by row; with stride 0, more than the window spans."""
         return self.dtype.nbytes(self.numel)
 
     @property
@@ -96,21 +96,21 @@ class View:
 
     @property
     def byte_stop(self) -> int:
-        """Where the window ends in its storage: behind the last byte that it can touch."""
+        """Where the window ends in its storage: after the last byte that it can touch."""
         if self.dtype.block_elements != 1:
             return self.dtype.nbytes(self.offset + self.numel)
         return (self.offset + self.extent) * self.dtype.block_bytes
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the elements stand row by row without a gap."""
+        """Whether the elements are stored row by row without a gap."""
         return self.strides == contiguous_strides(self.shape)
 
     @property
     def dense_axes(self) -> tuple[int, ...] | None:
         """The axes from the outermost in memory to the innermost, those of length 1 first; None where there are gaps.
 
-        `(0, 2, 3, 1)` of a tensor of PyTorch's that is channels_last.
+        `(0, 2, 3, 1)` for a PyTorch tensor in channels_last format.
         """
         if self.dtype.block_elements > 1:
             return tuple(range(len(self.shape))) if self.is_contiguous else None
@@ -122,10 +122,10 @@ class View:
 
     @property
     def is_injective(self) -> bool:
-        """Whether no element is met twice, as far as that can be seen from nested strides.
+        """Whether no element occurs twice, as far as nested strides show it.
 
-        True is certain.  False is certain for stride 0 and for sliding windows; for strides that interleave in odd
-        ways it may be wrong, and callers only lose compactness by that.
+        True is certain.  False is certain for stride 0 and for sliding windows.  For strides that interleave in unusual
+        ways False may be wrong, which only costs callers compactness.
         """
         reach = 0
         for stride, size in sorted((t, s) for s, t in zip(self.shape, self.strides, strict=True) if s > 1):
@@ -135,31 +135,32 @@ class View:
         return True
 
     def on(self, storage: StorageId, byte_start: int) -> View:
-        """The same window on another storage, beginning at `byte_start` there.
+        """The same window on another storage, from `byte_start` on.
 
-        ValueError where that is not a whole number of elements.
+        ValueError if that is not a whole number of elements.
         """
         blocks, rest = divmod(byte_start, self.dtype.block_bytes)
         if rest:
-            raise ValueError(f"byte {byte_start} is not a multiple of {self.dtype.name}'s {self.dtype.block_bytes}")
+            size = self.dtype.block_bytes
+            raise ValueError(f"byte {byte_start} is not a multiple of {size}, the size of {self.dtype.name}")
         return View(storage, self.dtype, blocks * self.dtype.block_elements, self.shape, self.strides)
 
 
-# A checkpoint has a window or two for each of a million names.  The slots' own setters take half of the time of those
-# that a frozen dataclass calls by name.
+# A checkpoint may have a million names with a window or two each.  Setting the slots directly takes half the time of
+# the setters of a frozen dataclass.
 _set_storage, _set_dtype, _set_offset, _set_shape, _set_strides = (
     getattr(View, field).__set__ for field in ("storage", "dtype", "offset", "shape", "strides")
 )
 
 
 def inverse(window: View, shape: Sequence[int]) -> View | None:
-    """Where the row-major elements of `shape` are, seen from a window that has all of them with its axes reordered.
+    """The inverse of a transpose: a tensor of `shape` as a window on the row-major elements of `window`.
 
-    `window` lies on those elements, the answer on the window's own in row-major order; None where it is no such window.
+    `window` is a view of the row-major elements of that tensor; None unless it has all of them with its axes reordered.
 
     >>> from paramtool.model.dtype import DTYPES
-    >>> turned = View("w", DTYPES["float32"], 0, (4, 2, 3), (1, 12, 4))  # of a w of shape (2, 3, 4)
-    >>> inverse(turned, (2, 3, 4)).strides
+    >>> transposed = View("w", DTYPES["float32"], 0, (4, 2, 3), (1, 12, 4))  # of a w of shape (2, 3, 4)
+    >>> inverse(transposed, (2, 3, 4)).strides
     (3, 1, 6)
     """
     own = contiguous_strides(window.shape)
@@ -171,7 +172,7 @@ def inverse(window: View, shape: Sequence[int]) -> View | None:
 
 
 def reshaped(view: View, shape: Sequence[int]) -> View | None:
-    """The window in another shape, its elements in the same row-major order; None where no strides say it.
+    """The window in another shape, its elements in the same row-major order; None where no strides can express it.
 
     >>> from paramtool.model.dtype import DTYPES
     >>> columns = View(0, DTYPES["float32"], 0, (3, 4), (1, 3))
@@ -182,7 +183,7 @@ def reshaped(view: View, shape: Sequence[int]) -> View | None:
         return None
     if view.is_contiguous:
         return contiguous(view.storage, view.dtype, shape, view.offset)
-    # Axes that run on into each other count as one; each must be a product of axes of the new shape.
+    # Axes that continue each other count as one; each must be a product of axes of the new shape.
     runs: list[list[int]] = []
     for size, stride in zip(view.shape, view.strides, strict=True):
         if size == 1:
@@ -206,9 +207,9 @@ def reshaped(view: View, shape: Sequence[int]) -> View | None:
 
 
 def seen_through(window: View, place: View) -> View | None:
-    """A window on the row-major elements of a tensor, where that tensor is itself a window, `place`, on another one.
+    """A view of a view: `window` on the row-major elements of a tensor that is itself the window `place` on another.
 
-    None where no strides say it: a row that runs on into the next cannot be followed through a transpose.
+    None where no strides can express it: a row that continues into the next cannot be followed through a transpose.
 
     >>> from paramtool.model.dtype import DTYPES
     >>> columns = View("w", DTYPES["float32"], 0, (3, 4), (1, 3))
@@ -245,7 +246,7 @@ def seen_through(window: View, place: View) -> View | None:
 
 
 def contiguous(storage: StorageId, dtype: DType, shape: Sequence[int], offset: int = 0) -> View:
-    """The row-major window of that shape."""
+    """The row-major window with that shape."""
     shape = tuple(shape)
     return View(storage, dtype, offset, shape, contiguous_strides(shape))
 
@@ -273,7 +274,7 @@ def _steps(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Set the strides of axes of length 1 to what contiguity with the axes behind them would ask for."""
+    """Set the strides of axes of length 1 to what they would be if the axes after them were contiguous."""
     normal: list[int] = []
     step = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
@@ -283,8 +284,8 @@ def _normal_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[i
     return tuple(reversed(normal))
 
 
-# Most tensors of a checkpoint have one of a few shapes.  What follows from a shape alone is calculated once for all of
-# them, and their windows hold the same tuples.  Absurd numbers are an OverflowError, so that they are not kept.
+# Most tensors of a checkpoint have one of a few shapes.  What follows from a shape alone is calculated once, and all
+# windows of that shape hold the same tuples.  Numbers out of range are an OverflowError, so that they are not cached.
 _MANY_SHAPES = 4096
 
 
@@ -300,13 +301,13 @@ def _dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _geometry(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shape and strides in normal form; OverflowError where a number is out of range, ValueError for the rest."""
     if len(shape) != len(strides) or len(shape) > MAX_AXES:
-        raise ValueError(f"shape {_short(shape)} and strides {_short(strides)} do not go together")
+        raise ValueError(f"shape {_short(shape)}, strides {_short(strides)}: expected equally many, at most {MAX_AXES}")
     if not all(0 <= number <= MAX_EXTENT for number in (*shape, *strides)):
         raise OverflowError
-    shape, strides = tuple(map(index, shape)), tuple(map(index, strides))  # True becomes 1: the two are one key
+    shape, strides = tuple(map(index, shape)), tuple(map(index, strides))  # True becomes 1: the two are the same key
     if 0 in shape:
         if prod(size for size in shape if size) > MAX_EXTENT:
-            raise ValueError(f"shape {_short(shape)}: without its zeros it has more than 2**63-1 elements")
+            raise ValueError(f"shape {_short(shape)}: apart from axes of length 0 it has more than 2**63-1 elements")
         return shape, contiguous_strides(shape)
     return shape, _normal_strides(shape, strides) if 1 in shape else strides
 
@@ -319,22 +320,22 @@ def _extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 
 def _short(numbers: tuple[int, ...]) -> str:
-    """The first numbers of a tuple that may be absurdly long."""
+    """The first numbers of a tuple that may be very long."""
     text = ", ".join(str(number) if abs(number) < 1 << 256 else "a huge number" for number in numbers[:8])
     return f"[{text}{', ...' if len(numbers) > 8 else ''}]"
 
 
 _OVERLAP_STEPS = 2_000
-"""How many partial sums `overlaps` tries before it gives the safe answer."""
+"""How many partial sums `overlaps` tries before it gives up and answers True."""
 
 
 def overlaps(a: View, b: View) -> bool:
     """Whether two windows on one storage have a byte in common.
 
-    Interleaved columns of one matrix span each other and share nothing; so the spans do not decide.  The question
-    is whether `sum(i_k * stride_k) = d` has a solution within bounds, in bytes.  It is answered by a search that
-    prunes by range and by greatest common divisor; where it would take too long the answer is True, which only
-    keeps names together that could be apart.
+    Interleaved columns of one matrix have overlapping spans and share nothing, so the spans do not decide.  The
+    question is whether `sum(i_k * stride_k) = d` has a solution within bounds, in bytes.  A search answers it, which
+    prunes by range and by greatest common divisor.  Where it would take too long the answer is True, which only keeps
+    names together that could be separate.
 
     >>> from paramtool.model.dtype import DTYPES
     >>> left = View(0, DTYPES["float32"], 0, (10, 4), (8, 1))
@@ -348,15 +349,15 @@ def overlaps(a: View, b: View) -> bool:
         return False
     if a.is_contiguous and b.is_contiguous:
         return True
-    # a's byte equals b's byte:  sum(i*s) + x - sum(j*t) - y = b.start - a.start; the subtracted terms are turned
-    # round (j -> size-1-j), so that every coefficient is positive.
+    # a's byte equals b's byte:  sum(i*s) + x - sum(j*t) - y = b.start - a.start; the subtracted terms are
+    # reversed (j -> size-1-j), so that every coefficient is positive.
     axes = _byte_axes(a) + _byte_axes(b)
     target = b.byte_start - a.byte_start + sum(step * (size - 1) for step, size in _byte_axes(b))
     return _has_sum(_merge(axes), target)
 
 
 def _byte_axes(view: View) -> list[tuple[int, int]]:
-    """(step in bytes, length) of each axis that moves, and of the bytes inside one element."""
+    """(step in bytes, length) of each axis with more than one position, and of the bytes inside one element."""
     if view.dtype.block_elements != 1:
         return [(1, view.nbytes)]
     size = view.dtype.block_bytes

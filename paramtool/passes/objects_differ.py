@@ -31,17 +31,17 @@ from paramtool.model.objects import (
 SAME = {
     "numpy.core.": "numpy._core.",  # NumPy 1 and 2
     "pathlib._local.": "pathlib.",  # Python 3.13 and others
-    "builtins.xrange": "builtins.range",  # protocol 2 and later ones
+    "builtins.xrange": "builtins.range",  # pickle protocol 2 and later
     "builtins.long": "builtins.int",  # in records of versions 1 and 2
     "builtins.unicode": "builtins.str",
 }
-"""Spellings of one class, the second of which stands for both."""
+"""Two spellings of one class, of which the second is used."""
 MAX_SHOWN = 60
 
 
 @dataclass(slots=True)
 class Comparison:
-    """Two trees side by side.  `differences` is filled by `run`; so are `notes`, of what a record had no room for."""
+    """Two trees side by side.  `run` fills `differences`, and `notes` with objects that a record had no room for."""
 
     differences: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Comparison:
     _places: dict[int, str] = field(default_factory=dict)
 
     def run(self, found: Node, expected: Node) -> Comparison:
-        """Compare; marks that only one place has, since the others are elsewhere, count for nothing."""
+        """Compare the trees; a mark that has only one place in its tree is ignored."""
         self._node(_without_lone_marks(found), _without_lone_marks(expected), "")
         return self
 
@@ -66,7 +66,7 @@ class Comparison:
             self.notes.append(f"object {path!r} is not in the source, whose record had no room for it")
             return
         if isinstance(found, Array) != isinstance(expected, Array):
-            found, expected = _told(found), _told(expected)
+            found, expected = _as_object(found), _as_object(expected)
         found, expected = _spelled(found), _spelled(expected)
         if type(found) is not type(expected):
             self._differ(path, f"is {_spoken(found)}; the source has {_spoken(expected)}")
@@ -80,10 +80,13 @@ class Comparison:
                     self._differ(path, f"is the tensor {mine!r}; the source has {theirs!r}")
             case Array(), Array():
                 if found != expected:
-                    self._differ(path, f"is another {_spoken(found)} than the source has")
+                    self._differ(path, f"is {_spoken(found)}; the source has another value there")
             case Again(mine), Again(theirs):
                 if mine != theirs:
-                    self._differ(path, f"is the object at {mine or 'the top'!r}; the source has that at {theirs!r}")
+                    there = mine or "the top"
+                    self._differ(
+                        path, f"refers to the object at {there!r}; the source refers to {theirs or 'the top'!r}"
+                    )
             case Sequence(), Sequence():
                 self._sequence(found, expected, path)
             case Mapping(), Mapping():
@@ -92,19 +95,19 @@ class Comparison:
                 self._opaque(found, expected, path)
 
     def _marks(self, found: int, expected: int, path: str) -> None:
-        """Places that refer to one object have to do so in both."""
+        """Check that places refer to the same object in both trees, or in neither."""
         if not found and not expected:
             return
         first = self._places.setdefault(expected or -found, path)
         if not found or not expected:
             if expected:
-                self._pairs.setdefault(expected, 0)  # the other places must stand alone, too
+                self._pairs.setdefault(expected, 0)  # the other places must not share it either
             if first != path or not expected:
                 where = "the source" if expected else "the output"
-                self._differ(path, f"is one object with others in {where} only")
+                self._differ(path, f"is the same object as at other places in {where} only")
             return
         if self._pairs.setdefault(expected, found) != found or self._back.setdefault(found, expected) != expected:
-            self._differ(path, f"is one object with {first!r} in one of them and with others in the other")
+            self._differ(path, f"is the same object as {first!r} in only one of output and source")
 
     def _sequence(self, found: Sequence, expected: Sequence, path: str) -> None:
         self._marks(found.mark, expected.mark, path)
@@ -116,7 +119,7 @@ class Comparison:
             return
         if found.kind in ("builtins.set", "builtins.frozenset"):
             if Counter(map(_text, found.items)) != Counter(map(_text, expected.items)):
-                self._differ(path, "has other members than the source")
+                self._differ(path, "has members that differ from the source")
             return
         self._all(found.args, expected.args, f"{path}.args")
         for k, (mine, theirs) in enumerate(zip(found.items, expected.items, strict=True)):
@@ -164,7 +167,7 @@ class Comparison:
 
 
 def without(node: Node, names: Collection[str]) -> Node:
-    """A tree without the tensors of some names; nothing is left where it is just one of them."""
+    """A tree without the tensors of some names; an empty tree if it is just one of these tensors."""
 
     def is_kept(child: Node) -> bool:
         return not (isinstance(child, TensorRef) and child.name in names)
@@ -191,7 +194,7 @@ def _unmarked(node: Node, marks: set[int]) -> Node:
 
 
 def _text(node: Node) -> str:
-    """A member of a set, or a key, as a text that is equal for equal ones: spelled alike, and without marks."""
+    """A member of a set, or a key, as a string that is the same for equal members: in one spelling, without marks."""
     return repr(_plain(node))
 
 
@@ -201,7 +204,7 @@ def _plain(node: Node) -> Node:
 
 
 def _spelled(node: Node) -> Node:
-    """An object under the spelling of its class that stands for all; a complex number as pickles have it."""
+    """An object with its class in the one spelling that is used; a complex number as pickles store it."""
     if isinstance(node, Leaf) and isinstance(node.value, complex):
         return complex_number(node.value)
     if not isinstance(node, Opaque):
@@ -212,7 +215,7 @@ def _spelled(node: Node) -> Node:
     return node
 
 
-def _told(node: Node) -> Node:
+def _as_object(node: Node) -> Node:
     """An array as records of version 3 have it; versions 1 and 2 do not tell a scalar from an array without axes."""
     if not isinstance(node, Array):
         return node
@@ -232,7 +235,7 @@ def _same(a: Scalar, b: Scalar) -> bool:
 
 
 def _identity(key: Key) -> object:
-    """A key with its type, which Python's equality forgets; tensors are told by their names."""
+    """A key with its type, which Python's equality ignores; tensors are compared by name."""
     if isinstance(key, tuple):
         return tuple(map(_identity, key))
     if isinstance(key, (Opaque, Sequence)):
@@ -266,4 +269,4 @@ def _spoken(node: Node) -> str:
             return f"an object of {path}"
         case Array(dtype, shape):
             return f"array {dtype} {list(shape)}"
-    return "a container that holds itself"
+    return "a container that contains itself"

@@ -1,13 +1,13 @@
-"""New names for old ones: a prefix that is taken off, and rules `FROM=TO`, in order.
+"""Renaming tensors: strip a prefix, then apply rules `FROM=TO` in order.
 
     bert.*=*            bert.encoder.w     -> encoder.w
     *.gamma=*.weight    encoder.ln.gamma   -> encoder.ln.weight
     *=model.*           encoder.w          -> model.encoder.w
     lm_head.w=head      lm_head.w          -> head
 
-Every rule looks at what the rules before it made of a name, so that the first two of these together turn
-`bert.encoder.ln.gamma` into `encoder.ln.weight`.  A rule that meets no name is an error, since most often it is
-misspelt, and so are two names that become one.
+Each rule sees the names that the rules before it produced, so the first two of these together turn
+`bert.encoder.ln.gamma` into `encoder.ln.weight`.  A rule that matches no name is an error, since it is most often
+misspelt.  It is also an error if two names become the same.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ STAR = "*"
 
 @dataclass(frozen=True, slots=True)
 class RenamingRule:
-    """One rule: names of the form `old` get the form `new`.
+    """One rule: names that match `old` become `new`.
 
-    A `*` stands for any text, also an empty one, of which each but the last takes as little as it can; the stars of
-    `new` are filled with those of `old`, in order.  Without a star a rule is about one name.
+    A `*` matches any string, including an empty one; each but the last matches as little as possible.  The stars of
+    `new` are replaced by what the stars of `old` matched, in order.  Without a star a rule renames one name.
     """
 
     old: str
@@ -33,19 +33,19 @@ class RenamingRule:
 
     def __post_init__(self) -> None:
         if not self.old or not self.new:
-            raise UsageError(f"rename {str(self)!r}: a name is empty", hint="FROM=TO, as in 'bert.*=*'")
+            raise UsageError(f"rename {str(self)!r}: a name is empty", hint="write FROM=TO, as in 'bert.*=*'")
         before, behind = self.old.count(STAR), self.new.count(STAR)
         if before != behind:
             raise UsageError(
-                f"rename {str(self)!r}: has {before} stars before the = and {behind} behind",
-                hint="each * of TO is filled with one of FROM, as in 'bert.*=*'",
+                f"rename {str(self)!r}: {before} stars before the = and {behind} after it; expected the same number",
+                hint="each * of TO is replaced by what a * of FROM matches, as in 'bert.*=*'",
             )
 
     def __str__(self) -> str:
         return f"{self.old}={self.new}"
 
     def apply(self, name: str) -> str | None:
-        """The new name of a name of the old form; None for any other.
+        """The new name of a name that matches; None for any other.
 
         >>> RenamingRule("*.gamma", "*.weight").apply("ln.gamma"), RenamingRule("*.gamma", "*.weight").apply("ln.beta")
         ('ln.weight', None)
@@ -58,9 +58,9 @@ class RenamingRule:
 
 
 def _texts(pieces: Sequence[str], name: str) -> list[str] | None:
-    """What stands between pieces that follow each other in a name, from its start to its end; None where they do not.
+    """The strings between consecutive pieces of a name; None where the name does not consist of these pieces in order.
 
-    Taking each piece at its first place finds a way where there is one, in one pass over the name.
+    Taking each piece at its first place finds a match wherever there is one, in one pass over the name.
     """
     first, *inner = pieces
     if not inner:
@@ -80,23 +80,24 @@ def _texts(pieces: Sequence[str], name: str) -> list[str] | None:
 
 
 def parse(text: str) -> RenamingRule:
-    """The rule that `FROM=TO` says; UsageError where it says none.
+    """Parse a rule `FROM=TO`; UsageError if it is not one.
 
     >>> parse("bert.*=*")
     RenamingRule(old='bert.*', new='*')
     """
     if text.count("=") != 1:
         raise UsageError(
-            f"rename {text!r}: has {text.count('=')} of the sign =; expected one",
-            hint="FROM=TO, as in 'bert.*=*'; a name that itself has a = can be renamed in Python: Rule(old, new)",
+            f"rename {text!r}: has {text.count('=')} equals signs; expected one",
+            hint="write FROM=TO, as in 'bert.*=*'; to rename a name that has a = in it, use "
+            "RenamingRule(old, new) in Python",
         )
     return RenamingRule(*text.split("="))
 
 
 def renamed(names: Iterable[str], prefix: str = "", rules: Sequence[RenamingRule] = ()) -> dict[str, str]:
-    """{new name: old name}, in the order of `names`: those that begin with `prefix`, without it, then by the rules.
+    """{new name: old name}, in the order of `names`: names under `prefix`, with it stripped and the rules applied.
 
-    UsageError where the prefix or a rule meets no name, where a name would be empty, and where two would be one.
+    UsageError if the prefix or a rule matches no name, if a name would be empty, or if two names would be the same.
 
     >>> renamed(["bert.w", "bert.ln.gamma", "head.w"], "bert.", [parse("*.gamma=*.weight")])
     {'w': 'bert.w', 'ln.weight': 'bert.ln.gamma'}
@@ -109,9 +110,9 @@ def renamed(names: Iterable[str], prefix: str = "", rules: Sequence[RenamingRule
         made = [rule.apply(name) for name in new]
         if all(name is None for name in made):
             raise UsageError(
-                f"rename {str(rule)!r}: meets none of {plural(len(new), 'name')}, "
+                f"rename {str(rule)!r}: matches none of {plural(len(new), 'name')}, "
                 f"such as {', '.join(map(repr, new[:3]))}",
-                hint="rules see names without the prefix, and as the rules before them made them",
+                hint="a rule sees names without the prefix, after the rules before it",
             )
         new = [before if after is None else after for before, after in zip(new, made, strict=True)]
     _check_distinct(kept, new)
@@ -122,11 +123,11 @@ def _check_prefix(prefix: str, kept: list[str], names: list[str]) -> None:
     if prefix and not kept:
         heads = dict.fromkeys(name[: name.find(".") + 1] for name in names if "." in name)
         raise UsageError(
-            f"prefix {prefix!r}: begins none of {plural(len(names), 'name')}",
-            hint=f"they begin with {', '.join(map(repr, list(heads)[:8]))}" if heads else "",
+            f"prefix {prefix!r}: matches none of {plural(len(names), 'name')}",
+            hint=f"the names begin with {', '.join(map(repr, list(heads)[:8]))}" if heads else "",
         )
     if prefix and not prefix.endswith(".") and all(name.startswith(f"{prefix}.") for name in kept):
-        raise UsageError(f"prefix {prefix!r}: leaves names that begin with a dot", hint=f"--prefix {prefix}.")
+        raise UsageError(f"prefix {prefix!r}: leaves names that begin with a dot", hint=f"use --prefix {prefix}.")
 
 
 def _check_distinct(old: list[str], new: list[str]) -> None:
@@ -134,9 +135,8 @@ def _check_distinct(old: list[str], new: list[str]) -> None:
     clashes = []
     for before, after in zip(old, new, strict=True):
         if before and not after:
-            raise UsageError(f"{before!r}: nothing is left of its name", hint="keep some of it: --rename FROM=TO")
+            raise UsageError(f"{before!r}: its new name is empty", hint="keep a part of the name: --rename FROM=TO")
         if first.setdefault(after, before) != before:
             clashes.append(f"{first[after]!r} and {before!r} would both be {after!r}")
     if clashes:
-        that = "that of another" if len(clashes) == 1 else "those of others"
-        raise UsageError(listed(f"{plural(len(clashes), 'name')} would be {that}:", clashes))
+        raise UsageError(listed(f"{plural(len(clashes), 'name')} would clash with another:", clashes))

@@ -12,13 +12,13 @@ from paramtool.model.storage import Cast
 from paramtool.passes.compat.wanted import plain_window
 
 WRAPPERS = ("module.", "_orig_mod.")
-"""Modules around a model: DataParallel, DistributedDataParallel and AveragedModel; torch.compile."""
+"""Prefixes that wrappers add: DataParallel, DistributedDataParallel and AveragedModel; torch.compile."""
 OF_WRAPPERS = "n_averaged"
-"""A buffer of AveragedModel's own (torch/optim/swa_utils.py)."""
+"""A buffer that AveragedModel adds (torch/optim/swa_utils.py)."""
 
 
 def wrapper(names: Collection[str]) -> str:
-    """What all names of a model begin with because it was saved with a wrapper around it; empty without one.
+    """The prefix that all names of a model have because it was saved inside a wrapper; empty without a wrapper.
 
     >>> wrapper(["module._orig_mod.a.weight", "module._orig_mod.module.bias"]), wrapper(["module.a", "head.a"])
     ('module._orig_mod.', '')
@@ -31,7 +31,7 @@ def wrapper(names: Collection[str]) -> str:
 
 
 def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
-    """One section alone, its prefix stripped from every name; UsageError where there is none of that name."""
+    """Only one section, with its prefix stripped from every name; UsageError if no section has that name."""
     found = next((s for s in checkpoint.sections if s.name == name), None)
     if found is None:
         known = ", ".join(repr(s.name) for s in checkpoint.sections) or "none"
@@ -60,7 +60,7 @@ def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
 
 
 def _cut(prefix: str) -> Callable[[Module], Module | None]:
-    """What a section makes of a module's names: they lose their prefix; None for a module of another section."""
+    """A function that strips the prefix of a section from a module; it gives None for a module of another section."""
 
     def cut(module: Module) -> Module | None:
         names = (module.at, *module.tensors.values())
@@ -73,9 +73,9 @@ def _cut(prefix: str) -> Callable[[Module], Module | None]:
 
 
 def section_for(checkpoint: Checkpoint, wanted: Collection[str]) -> str | None:
-    """The section that holds the most of `wanted`, or None where the whole does.
+    """The section that holds most of the names in `wanted`, or None if the whole checkpoint holds as many.
 
-    A draw between sections is a UsageError that lists them.
+    If several sections hold equally many, UsageError lists them.
     """
     asked, names = set(wanted), Ordered(checkpoint.entries if checkpoint.sections else ())
     scores = {s.name: sum(n[len(s.prefix) :] in asked for n in names.under(s.prefix)) for s in checkpoint.sections}
@@ -86,17 +86,17 @@ def section_for(checkpoint: Checkpoint, wanted: Collection[str]) -> str | None:
     winners = [part for part, score in scores.items() if score == best]
     if len(winners) > 1:
         raise UsageError(
-            f"{checkpoint.files[0].path}: {len(winners)} sections hold the names that are wanted: "
+            f"{checkpoint.files[0].path}: {len(winners)} sections hold the wanted names: "
             + ", ".join(repr(winner) for winner in winners),
-            hint="name one of them: section=... in Python, --only on the command line",
+            hint="choose a section: section=... in Python, --only on the command line",
         )
     return winners[0]
 
 
 def model_section(checkpoint: Checkpoint, hint: str) -> str | None:
-    """The section that holds the model of a training checkpoint; None where all of it is one.
+    """The section that holds the model of a training checkpoint; None if the whole checkpoint is the model.
 
-    UsageError with the `hint` where the sections do not show it.
+    UsageError with the `hint` if the sections do not show which.
     """
     if not any(section.role in ("optimizer", "ema") for section in checkpoint.sections):
         return None
@@ -108,12 +108,12 @@ def model_section(checkpoint: Checkpoint, hint: str) -> str | None:
         return models[0].name
     sections = ", ".join(f"{section.name!r} ({section.role})" for section in checkpoint.sections)
     raise UsageError(
-        f"{checkpoint.files[0].path}: it does not show which of its names are meant; its sections: {sections}", hint
+        f"{checkpoint.files[0].path}: cannot tell which section is the model; its sections: {sections}", hint
     )
 
 
 def under(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
-    """The names that begin with a prefix, without it, and nothing else; UsageError where there is none."""
+    """Only the names under a prefix, with the prefix stripped; UsageError if there are none."""
     entries = {n[len(prefix) :]: e for n, e in checkpoint.entries.items() if n.startswith(prefix) and n != prefix}
     if not entries:
         tops = ", ".join(dict.fromkeys(repr(name.split(".")[0]) for name in checkpoint.entries))
@@ -124,7 +124,7 @@ def under(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
 
 
 def storable(checkpoint: Checkpoint, refusals: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Checkpoint:
-    """The tensors of a checkpoint that are one window and that a format has a form for, by their names and dtypes."""
+    """The tensors of a checkpoint that are one window and that a format can hold, judged by name and dtype."""
     views = {name: view for name, entry in checkpoint.entries.items() if (view := plain_window(entry.value))}
     refused = refusals({name: view.dtype.name for name, view in views.items()})
     kept = {n: entry for n, entry in checkpoint.entries.items() if n in views and n not in refused}

@@ -1,4 +1,4 @@
-"""What a name that is missing could have meant: names like it, and the prefix that would make it match."""
+"""What a missing name could have meant: similar names, and the prefix that would make it match."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 
 MAX_COMPARED = 2_000
-"""Names like a name are looked for among so many: comparing takes the product of their lengths."""
+"""At most this many names are searched for similar ones: comparing two takes the product of their lengths."""
 MAX_LOOKED_UP = 50
 LIKENESS = 0.75
 
 
 def alike(name: str, names: Collection[str]) -> list[str]:
-    """At most two of `names` that look like `name`, the most alike first.
+    """At most two of `names` that are similar to `name`, the most similar first.
 
     >>> alike("wte.wieght", ["wpe.weight", "wte.weight", "ln.bias"])
     ['wte.weight', 'wpe.weight']
@@ -25,32 +25,38 @@ def alike(name: str, names: Collection[str]) -> list[str]:
 
 
 def advice(missing: Collection[str], names: Collection[str]) -> str:
-    """The flag that would give most of `missing` names, or nothing.
+    """The flag that would make most of the `missing` names match, or an empty string.
 
     >>> advice(["w", "b"], ["bert.w", "bert.b", "head.w"])
-    '--prefix bert. would give 2 of them'
+    'with --prefix bert. 2 of them match'
     >>> advice(["model.w"], ["w"])
-    "--rename '*=model.*' would give 1 of them"
+    "with --rename '*=model.*' 1 of them matches"
     """
     prefix, count = prefix_before(missing, names)
     if count:
-        return f"--prefix {prefix} would give {count} of them"
+        return f"with --prefix {prefix} {_match(count)}"
     head, count = head_of(missing, names)
-    return f"--rename '*={head}*' would give {count} of them" if count else ""
+    return f"with --rename '*={head}*' {_match(count)}" if count else ""
+
+
+def _match(count: int) -> str:
+    return f"{count} of them {'matches' if count == 1 else 'match'}"
 
 
 def padded(missing: Collection[str], names: Collection[str]) -> str:
-    """What is wrong with names that are there without the spaces around them, or nothing.
+    """A hint for a missing name that would be found without the spaces around it, or an empty string.
 
     >>> padded(["  w ", "b"], ["w", "x"])
-    "'  w ' has spaces around it, which count: write 'w'"
+    "'  w ' has spaces around it, which are part of the name: write 'w'"
     """
     found = next((name for name in missing if name != name.strip() in names), None)
-    return "" if found is None else f"{found!r} has spaces around it, which count: write {found.strip()!r}"
+    return (
+        "" if found is None else f"{found!r} has spaces around it, which are part of the name: write {found.strip()!r}"
+    )
 
 
 def prefix_before(missing: Collection[str], names: Collection[str]) -> tuple[str, int]:
-    """What stands before most of `missing` among `names`, up to a dot, and before how many.
+    """The prefix, up to a dot, that most of `missing` have in `names`, and how many have it.
 
     >>> prefix_before(["w", "b", "g"], ["bert.w", "bert.b", "head.w"])
     ('bert.', 2)
@@ -63,7 +69,7 @@ def prefix_before(missing: Collection[str], names: Collection[str]) -> tuple[str
 
 
 def head_of(missing: Collection[str], names: Collection[str]) -> tuple[str, int]:
-    """What most of `missing` begin with, up to a dot, and would be `names` without; and how many would.
+    """The prefix, up to a dot, without which most of `missing` are among `names`, and how many are.
 
     >>> head_of(["model.w", "model.x"], ["w"])
     ('model.', 1)
@@ -76,7 +82,7 @@ def head_of(missing: Collection[str], names: Collection[str]) -> tuple[str, int]
 
 
 def _before(name: str, names: Collection[str]) -> Iterator[str]:
-    """What stands before `name` in names that end with it, at a dot."""
+    """The prefixes, up to a dot, of the names that end with `name`."""
     end = f".{name}"
     return (other[: len(other) - len(name)] for other in names if other.endswith(end))
 

@@ -1,8 +1,8 @@
 """The proof of layouts by the libraries that define them.
 
 paramtool.proof.verify_layout("cudnn")    the proof of a layout on a GPU, as a record
-paramtool.proof.cudnn                     cuDNN asked where it keeps weights; needs no torch and no GPU
-paramtool.proof.gpu                       torch asked, and networks run on a GPU
+paramtool.proof.cudnn                     asks cuDNN where it keeps weights; needs no torch and no GPU
+paramtool.proof.gpu                       asks torch, and runs networks on a GPU
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["verify_layout"]
 
 
 def __getattr__(name: str) -> object:
-    """Import torch when the proof is asked for."""
+    """Import torch only when `verify_layout` is used."""
     if name == "verify_layout":
         from paramtool.proof.gpu.verify import verify_layout
 

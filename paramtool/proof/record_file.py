@@ -1,4 +1,4 @@
-"""Asking a library where it keeps the weights of networks, and writing down what it answered."""
+"""Asks a library where it keeps the weights of networks, and writes the record of its answers."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ ASKED = ("cudnn",)
 
 
 def to_verify(name: str) -> Layout:
-    """The layout of that name; UsageError where no library can be asked about it."""
+    """The layout with that name; UsageError if no library can be asked about it."""
     layout = layouts.find(name)
     if name not in ASKED:
-        raise UsageError(f"layout {name} is asked of no library; these are: {', '.join(ASKED)}")
+        raise UsageError(f"layout {name} cannot be verified by a library; expected one of {', '.join(ASKED)}")
     return layout
 
 
 def ask_library(
     library: Path, layout: str = "cudnn", *, quick: bool = False, progress: Progress = silent
 ) -> dict[str, Any]:
-    """Ask a libcudnn, without a GPU, about the whole grid; a record of what it answered beside the layout's table.
+    """Ask a libcudnn, without a GPU, about the whole grid; a record that compares its answers with the layout's table.
 
-    UsageError where the file is no libcudnn, FormatError where it cannot be asked without a GPU.
+    UsageError if the file is not a libcudnn, FormatError if it cannot be asked without a GPU.
     """
     table, path = to_verify(layout), os.fspath(library)
     asked = asking.ask(path, quick)
@@ -49,17 +49,17 @@ def ask_library(
 
 
 def check_record_place(output: Path, *, force: bool = False, inputs: Iterable[Path] = ()) -> None:
-    """OutputError where a record could not be put there: asked before the work, which takes minutes on a GPU."""
+    """OutputError if a record cannot be written there; checked before the work, which takes minutes on a GPU."""
     path = os.fspath(output)
     if not os.path.basename(path):
-        raise OutputError(f"{path!r} is no name for a file", hint="-o RECORD.json")
+        raise OutputError(f"{path!r} is not a file name", hint="-o RECORD.json")
     check_place(path, False, force, [os.fspath(source) for source in inputs])
     if os.path.isdir(path):
-        raise OutputError(f"{path}: is a folder; a record is one file", hint="-o RECORD.json")
+        raise OutputError(f"{path}: is a folder; expected a file", hint="-o RECORD.json")
 
 
 def write_record(document: Mapping[str, Any], output: Path, *, force: bool = False) -> None:
-    """Write a record whole or not at all; OutputError where something is there already."""
+    """Write a complete record or nothing; OutputError if the file exists already."""
     path = os.fspath(output)
     with Staged(path, False, force) as staged:
         with Sink(staged, "", lambda nbytes: None) as sink:

@@ -9,7 +9,7 @@ import torch
 from paramtool import formats
 from paramtool.commands.load import refuse_dataless
 from paramtool.commands.progress import Path
-from paramtool.engine.read.load import fill, load_buffers, unallocated
+from paramtool.engine.read.load import cannot_allocate, fill, load_buffers
 from paramtool.engine.read.source import Source
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry
@@ -54,7 +54,7 @@ def batches(source: Source, checkpoint: Checkpoint, device: str | torch.device) 
         try:
             buffer = torch.empty(part.nbytes, dtype=torch.uint8)
         except (MemoryError, RuntimeError):
-            raise unallocated(source, part) from None
+            raise cannot_allocate(source, part) from None
         fill(source, part, buffer.numpy().data)
         buffer = buffer.to(device)
         batch = {name: window(buffer, view) for name, view in part.windows}

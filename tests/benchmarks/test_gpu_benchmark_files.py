@@ -44,7 +44,7 @@ class TestPlaces:
     def test_refused(
         self, kind: str, flag: str, force: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said
     ) -> None:
-        """What is no regular file stays, and is told of before anything is measured."""
+        """What is not a regular file stays, and is told of before anything is measured."""
         if flag == "--plot":
             pytest.importorskip("matplotlib", reason="matplotlib, which draws the picture, is not installed")
         place, other = tmp_path / "place", tmp_path / "other"
@@ -116,7 +116,7 @@ class TestPlaces:
         source = earlier(tmp_path)
         before = source.read_text()
         assert gpu_fused.main(["--from", str(source), "--plot", str(source), "--force"]) == 7
-        assert "is what is read" in capsys.readouterr().err
+        assert "is an input" in capsys.readouterr().err
         assert source.read_text() == before
 
 
@@ -180,8 +180,8 @@ class TestReading:
     def test_no_file(self, tmp_path: Path, capsys: Said) -> None:
         """A FIFO is not waited for, a device not read to its end."""
         os.mkfifo(tmp_path / "fifo")
-        self.refused(tmp_path / "fifo", "is no regular file", capsys)
-        self.refused(Path("/dev/zero"), "is no regular file", capsys)
+        self.refused(tmp_path / "fifo", "is not a regular file", capsys)
+        self.refused(Path("/dev/zero"), "is not a regular file", capsys)
         self.refused(tmp_path, "directory", capsys)
         self.refused(tmp_path / "none", "No such file", capsys)
 

@@ -148,7 +148,7 @@ def test_the_second_time(model: Path, tmp_path: Path) -> None:
     """It says that there is nothing to do, and writes the same."""
     run("fuse", "m.pt", "--layout", "cudnn", cwd=tmp_path)
     ran = run("fuse", "m.fused.safetensors", "--layout", "cudnn", cwd=tmp_path)
-    assert ran.err == "warning: in the wanted layout already, and left as it is: 'enc', 'gru'\n"
+    assert ran.err == "warning: already in the wanted layout, and left unchanged: 'enc', 'gru'\n"
     once, twice = (tmp_path / f"m.{word}.safetensors" for word in ("fused", "fused.fused"))
     assert once.read_bytes() == twice.read_bytes()
 
@@ -242,7 +242,7 @@ def test_layouts_of_ones_own(tmp_path: Path) -> None:
     assert ran.code == 0 and {"rnn.l0_x", "rnn.l0_h", "rnn.l0_b"} < load(tmp_path / "a.safetensors").keys(), ran
     ran = command("convert", "a.safetensors", "-o", "b.safetensors", "--to", "torch", *mine, cwd=tmp_path)
     assert ran.code == 0 and raw(load(tmp_path / "b.safetensors")) == raw(state(module, "rnn")), ran
-    says = ("a.safetensors", "the file says that 'rnn' is mine")
+    says = ("a.safetensors", "the file says that 'rnn' is of layout mine")
     refused(command, "unfuse", "a.safetensors", cwd=tmp_path, code=5, says=says)
     ran = command("layouts", "mine", *mine, cwd=tmp_path)
     assert ran.code == 0 and "W[(gate hidden) in]" in ran.out, ran

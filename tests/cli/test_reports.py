@@ -39,7 +39,7 @@ def test_one_more_is_one_more(tmp_path: Path) -> None:
     ran = quick("inspect", "m.pt", "--digest", cwd=tmp_path)
     assert ran.code == 0 and "and 1 more of these" in ran.out
     ran = quick("export", "m.pt", "--rename", "e0=e1", "--all-names", "-o", "x.pt", cwd=tmp_path)
-    assert ran.code == 2 and "1 name would be that of another" in ran.err
+    assert ran.code == 2 and "1 name would clash with another" in ran.err
 
 
 def labels(ran: Ran) -> list[str]:

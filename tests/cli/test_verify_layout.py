@@ -134,7 +134,7 @@ def test_a_record_that_exists(tmp_path: Path) -> None:
     (tmp_path / LIBRARY).write_text("no library")
     args = ("cudnn", "--library", LIBRARY, "-o", "r.json")
     refuse(*args, cwd=tmp_path, code=7, says=("r.json: exists", "--force"))
-    refuse(*args, "--force", cwd=tmp_path, code=2, says=("is no libcudnn",))
+    refuse(*args, "--force", cwd=tmp_path, code=2, says=("cannot be loaded as a libcudnn",))
 
 
 @pytest.mark.parametrize("force", [(), ("--force",)])
@@ -144,7 +144,7 @@ def test_a_record_over_the_library(force: tuple[str, ...], tmp_path: Path) -> No
     os.symlink(LIBRARY, tmp_path / "r.json")
     for output in (LIBRARY, f"./{LIBRARY}", "r.json"):
         args = ("cudnn", "--library", LIBRARY, "-o", output, *force)
-        refuse(*args, cwd=tmp_path, code=7, says=("is what is read",))
+        refuse(*args, cwd=tmp_path, code=7, says=("is an input",))
 
 
 @pytest.mark.parametrize("output, says", [("none/r.json", "the folder none does not exist"), (".", "is"), ("", "")])
@@ -157,7 +157,7 @@ def test_no_place_for_a_record(output: str, says: str, tmp_path: Path) -> None:
 def test_no_library(tmp_path: Path) -> None:
     """A file that is not there, a folder, a text, and a name beyond ASCII."""
     (tmp_path / "text").write_text("no library")
-    for name, says in (("lib.so", "is no file"), (".", "is no file"), ("text", "is no libcudnn that can be loaded")):
+    for name, says in (("lib.so", "is not a file"), (".", "is not a file"), ("text", "cannot be loaded as a libcudnn")):
         refuse("cudnn", "--library", name, cwd=tmp_path, code=2, says=(name, says))
 
 
@@ -169,8 +169,9 @@ def test_a_library_that_cannot_be_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name, says", [
-    ("cudn", "there is no layout 'cudn'"), ("torch", "layout torch is asked of no library; these are: cudnn"),
-    ("miopen", "layout miopen is asked of no library"),
+    ("cudn", "there is no layout 'cudn'"),
+    ("torch", "layout torch cannot be verified by a library; expected one of cudnn"),
+    ("miopen", "layout miopen cannot be verified by a library"),
 ])  # fmt: skip
 def test_other_layouts(name: str, says: str, tmp_path: Path) -> None:
     """Exit 2, with and without a library."""

@@ -237,9 +237,9 @@ def test_outputs_and_inputs_are_apart(two: list[Path], tmp_path: Path) -> None:
     """An output over an input, around one, or inside one."""
     dedup_many.dedup_family(two, tmp_path / "out")
     inside = [tmp_path / "out" / "base", tmp_path / "out" / "tuned"]
-    refused(inside, tmp_path / "out", OutputError, "is read", force=True)
+    refused(inside, tmp_path / "out", OutputError, "an input", force=True)
     refused(inside, tmp_path / "out" / "base" / "new", OutputError, "inside")
-    refused(inside, tmp_path / "out" / "base", OutputError, "is read", force=True)
+    refused(inside, tmp_path / "out" / "base", OutputError, "an input", force=True)
     (tmp_path / "linked").symlink_to(tmp_path / "out")
     refused(inside, tmp_path / "linked" / "base" / "new", OutputError, "inside")
 
@@ -299,7 +299,7 @@ def test_a_wrong_link_is_noticed(two: list[Path], tmp_path: Path, monkeypatch: p
         return [list(range(len(windows)))]
 
     monkeypatch.setattr("paramtool.commands._dedup_many_work.partition", wrong)
-    refused(two, tmp_path / "out", OutputError, "tuned: 'head': has other bytes than the source")
+    refused(two, tmp_path / "out", OutputError, "tuned: 'head': its bytes differ from the source")
 
 
 def test_each_window_is_read_once(tmp_path: Path) -> None:

@@ -103,7 +103,10 @@ def test_a_list_with_spaces_around_its_names(tmp_path: Path) -> None:
     """Names may have spaces, so that they count; the hint says where they are."""
     torch.save({"emb.weight": torch.ones(3)}, tmp_path / "m.pt")
     (tmp_path / "names.txt").write_bytes(b"  emb.weight \r\n")
-    says = ("lacks 1 of 1 name:", "'  emb.weight ' has spaces around it, which count: write 'emb.weight'")
+    says = (
+        "lacks 1 of 1 name:",
+        "'  emb.weight ' has spaces around it, which are part of the name: write 'emb.weight'",
+    )
     refused(quick, "export", "m.pt", "--names", "names.txt", "-o", "x.pt", cwd=tmp_path, code=2, says=says)
 
 
@@ -223,8 +226,8 @@ def test_what_does_not_fit(bert: Path, more: tuple[str, ...], code: int, says: t
 @pytest.mark.parametrize(
     "names, says",
     [
-        (("words.weight", "ln.gamma"), "--prefix bert. would give 2 of them"),
-        (("model.model.bert.row", "x.bert.row"), "would give 1 of them"),
+        (("words.weight", "ln.gamma"), "with --prefix bert. 2 of them match"),
+        (("model.model.bert.row", "x.bert.row"), "1 of them matches"),
         (("bert.layer.0.v", "bert.rows"), "'bert.row'"),
         (("zzz",), "paramtool inspect --tensors"),
     ],

@@ -64,7 +64,7 @@ def refused(folder: Path, stack: str, match: str, source: Path | None = None, **
 def test_layers_that_do_not_fit(tmp_path: Path) -> None:
     save(tmp_path, {**state(nn.LSTM(3, 5), "a"), **state(nn.LSTM(4, 5), "b"), **state(nn.GRU(5, 5), "c")})
     refused(tmp_path, "a,b=enc", "'b' takes 4 values; 'a' gives 5")
-    refused(tmp_path, "a,c=enc", "'c' is gru .*; the layers of one network are alike")
+    refused(tmp_path, "a,c=enc", "'c' is gru .*; the layers of one network must be alike")
     refused(tmp_path, "a=x,y", "'a' is lstm input=3 hidden=5; expected 2 layers")
 
 
@@ -102,4 +102,4 @@ def test_words_that_say_no_stack(text: str) -> None:
 def test_a_module_that_is_no_network(tmp_path: Path) -> None:
     ran = command("convert", two(tmp_path), "-o", "o.safetensors", "--to", "onnx", "--stack", "a,b=c", cwd=tmp_path)
     assert ran.code == 2
-    assert "'a' is no network that is converted; these are: 'enc'" in ran.err
+    assert "'a' is not a converted network; expected one of 'enc'" in ran.err

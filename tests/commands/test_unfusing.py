@@ -81,9 +81,9 @@ def test_tensors_that_are_separate_already(module: nn.LSTM, tmp_path: Path) -> N
     save(tmp_path, state(module, "rnn"))
     ran = command("unfuse", "m.pt", "-o", "o.safetensors", "--layout", "cudnn", cwd=tmp_path)
     assert ran.code == 0, ran
-    assert "in the wanted layout already, and left as it is: 'rnn'" in ran.err
+    assert "already in the wanted layout, and left unchanged: 'rnn'" in ran.err
     assert raw(paramtool.load_file(tmp_path / "o.safetensors")) == raw(state(module, "rnn"))
-    with pytest.raises(LayoutError, match="'rnn' stands as separate tensors"):
+    with pytest.raises(LayoutError, match="'rnn' has separate tensors"):
         relayout_command.convert(tmp_path / "m.pt", tmp_path / "p.safetensors", source="cudnn", target="onnx")
 
 
@@ -115,7 +115,7 @@ def test_biases_of_a_buffer(tmp_path: Path) -> None:
     """Windows of one buffer are separate tensors for torch: nothing is made of them."""
     save(tmp_path, flattened(nn.LSTM(3, 5), "rnn"))
     ran = command("unfuse", "m.pt", "-o", "o.safetensors", "--layout", "cudnn", cwd=tmp_path)
-    assert ran.code == 0 and "left as it is" in ran.err
+    assert ran.code == 0 and "left unchanged" in ran.err
 
 
 def test_nobody_said_torch(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_a_prefix_is_advice(tmp_path: Path) -> None:
     longer = {f"model.{name}": tensor for name, tensor in state.items()} | {"head.weight": W + 1}
     path, whole = saved(state, tmp_path), saved(longer, tmp_path, "whole.pt")
     assert "load_model(..., prefix='model.')" in one(whole, path).advice
-    assert "'model.' in the model alone" in one(path, whole).advice
+    assert "'model.' only in the model" in one(path, whole).advice
     assert one(path, path).advice == ""
 
 

@@ -177,7 +177,7 @@ def test_a_folder_is_only_replaced_where_it_is_an_earlier_output(tmp_path: Path)
     snapshot.mkdir()
     for name in sorted(p.name for p in (tmp_path / "lib").iterdir()):
         (snapshot / name).symlink_to(tmp_path / "lib" / name)
-    with pytest.raises(OutputError, match="is what is read"):
+    with pytest.raises(OutputError, match="is an input"):
         paramtool.dedup(snapshot, snapshot, force=True)
 
 

@@ -101,7 +101,7 @@ def test_a_slice_proves_its_whole_member(tmp_path):
 
 
 def test_a_file_that_changed_is_refused(large):
-    """What was described is what is read, or nothing is."""
+    """What was described is an input, or nothing is."""
     checkpoint = paramtool.read(large)
     os.utime(large, (1, 1))
     with pytest.raises(FormatError, match="changed"), Source(checkpoint):

@@ -425,10 +425,10 @@ class TestRecurrentLayers:
                     tmp_path / path, tmp_path / "o.safetensors", target="onnx", spec=FORWARD, force=True
                 )
                 continue
-            with pytest.raises(LayoutError, match="nothing in the file says its gate_activation") as error:
+            with pytest.raises(LayoutError, match="the file does not say its gate_activation") as error:
                 relayout_command.convert(tmp_path / path, tmp_path / "o.safetensors", target="onnx", spec=FORWARD)
             assert all(f'--spec "{word}"' in error.value.hint for word in open_)
-            assert ("if it was not chosen" in error.value.hint) == (len(open_) == 1)
+            assert ("if the network uses the default" in error.value.hint) == (len(open_) == 1)
 
     @pytest.mark.parametrize(
         ("homes", "at", "own"),

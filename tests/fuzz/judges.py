@@ -339,7 +339,7 @@ def read_output(case: Case, output: Path) -> Tensors | Finding:
         try:
             return paramtool.load_file(output, allow_unknown=True)
         except Exception as error:
-            if "NumPy has no array of [" in str(error):  # safetensors has them, of no elements and a huge axis
+            if "NumPy cannot make an array of [" in str(error):  # safetensors has them, of no elements and a huge axis
                 raise Silent from None
             return Finding("output", f"{type(error).__name__}: {plain(str(error))}", str(error)[:1000])
     try:

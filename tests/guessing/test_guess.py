@@ -231,7 +231,7 @@ def guessed(folder: Path, limit: int = 10**6, values: bool = True, **tensors: to
 def test_ordinary_networks_are_among_the_first_five(
     make: Any, inputs: int, hidden: int, layers: int, both: bool, tmp_path: Path
 ) -> None:
-    """A vector called x, as PyTorch begins: its values show hidden, and sizes do the rest."""
+    """A vector called x, as PyTorch initialises: its values show hidden, and sizes do the rest."""
     torch.manual_seed(hidden)
     rnn = make(inputs, hidden, layers, bidirectional=both)
     found = guessed(tmp_path, 5, x=in_order_p(rnn))
@@ -328,7 +328,7 @@ def test_other_types_of_floats(kind: torch.dtype, tmp_path: Path) -> None:
     lstm = torch.nn.LSTM(28, 100)
     found = guessed(tmp_path, 1, x=in_order_p(lstm).to(kind))
     assert found.candidates[0].spec == text_of(lstm)
-    assert any("as PyTorch begins" in reason for reason in found.candidates[0].reasons)
+    assert any("as PyTorch initialises" in reason for reason in found.candidates[0].reasons)
 
 
 @pytest.mark.parametrize("chunk", [1 << 20, 64, 40])
@@ -392,7 +392,7 @@ def test_odd_names_are_found_by_shapes(tmp_path: Path, monkeypatch: pytest.Monke
     assert (one.at, one.spec, one.sure) == ("a", "lstm input=10 hidden=20", "shapes only")
     assert found.commands == () and "no shape shows" in found.considered[0].decide[0]
     assert one.layout == "torch" and "mxnet" in one.alike
-    assert any("shapes cannot tell the order of gates" in reason for reason in one.reasons)
+    assert any("shapes do not show the order of gates" in reason for reason in one.reasons)
     (tmp_path / "own.toml").write_text(found.toml("torch"))
     paramtool.unfuse(
         tmp_path / "m.pt", tmp_path / "out.safetensors", layout="guessed", at=("a",), spec=one.spec,
@@ -469,9 +469,9 @@ def test_square_matrices_alone_are_no_networks() -> None:
 def test_two_matrices_of_one_shape_are_told_by_their_names() -> None:
     """`hh` is the recurrent one wherever it stands; without a word the first is taken, and that is said."""
     said = by_shapes({"m.cell_hh": (80, 20), "m.cell_ih": (80, 20), "m.b": (80,)})
-    assert said[0].tensors["weight_hh"] == "m.cell_hh" and not any("one shape" in r for r in said[0].reasons)
+    assert said[0].tensors["weight_hh"] == "m.cell_hh" and not any("the same shape" in r for r in said[0].reasons)
     silent = by_shapes({"m.p": (80, 20), "m.q": (80, 20), "m.b": (80,)})
-    assert silent[0].tensors["weight_ih"] == "m.p" and any("one shape" in reason for reason in silent[0].reasons)
+    assert silent[0].tensors["weight_ih"] == "m.p" and any("the same shape" in reason for reason in silent[0].reasons)
 
 
 def test_orders_of_gates_that_fit_alike_are_each_listed() -> None:
@@ -514,7 +514,7 @@ def test_several_cells_of_one_module() -> None:
 def test_a_name_that_no_template_can_hold() -> None:
     """Brackets mean something in templates."""
     found = by_shapes({"m.w[0]": (80, 10), "m.u": (80, 20), "m.b": (80,)})
-    with pytest.raises(LayoutError, match="cannot stand in a layout file"):
+    with pytest.raises(LayoutError, match="cannot be written in a layout file"):
         as_toml(found)
 
 

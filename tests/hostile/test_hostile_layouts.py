@@ -223,7 +223,7 @@ def test_names_that_are_taken(tmp_path: Path) -> None:
     """By another tensor, or by another network: exit 6, and how to put them elsewhere."""
     save(tmp_path, {**lstm(at="a"), **lstm(at="b"), "a.flat_weights": torch.ones(3)})
     args = ("fuse", "m.pt", "--layout", "cudnn", "--ignore", "*.flat_weights", *OUT)
-    says = ("m.pt: has 1 name of the new layout already", "'a.flat_weights'", "--rename")
+    says = ("m.pt: already has 1 name of the new layout", "'a.flat_weights'", "--rename")
     refused(quick, *args, cwd=tmp_path, code=6, says=says)
     refused(quick, *args, "--keep-names", cwd=tmp_path, code=6, says=says)
     refused(quick, *args, "--at", "b", "--rename", "b=a", cwd=tmp_path, code=6, says=says)
@@ -337,19 +337,19 @@ def test_fake_biases_that_are_none(tmp_path: Path) -> None:
     tensors = {"v": torch.frombuffer(bytearray(flat(module)), dtype=torch.float32)}
     save(tmp_path, tensors)
     args = ("unfuse", "m.pt", "--layout", "mxnet.flat", "--at", "v", "--spec", "lstm hidden=2 input=3 bias=no", *OUT)
-    refused(quick, *args, cwd=tmp_path, code=5, says=("m.pt: 'v': is not zero", "no biases", "hint: say bias=yes"))
+    refused(quick, *args, cwd=tmp_path, code=5, says=("m.pt: 'v': is not zero", "no biases", "hint: add bias=yes"))
 
 
 # --- places and files ------------------------------------------------------------------------------------------------
 
 
 def test_outputs(tmp_path: Path) -> None:
-    """What exists stays, also with --force where it is what is read; there is no such folder, shards need one."""
+    """What exists stays, also with --force where it is an input; there is no such folder, shards need one."""
     save(tmp_path, lstm())
     assert quick("fuse", "m.pt", "--layout", "cudnn", cwd=tmp_path).code == 0
     args = ("fuse", "m.pt", "--layout", "cudnn")
     refused(quick, *args, cwd=tmp_path, code=7, says=("m.fused.safetensors: exists", "--force"))
-    refused(quick, *args, "--force", "-o", "m.pt", cwd=tmp_path, code=7, says=("m.pt: is what is read",))
+    refused(quick, *args, "--force", "-o", "m.pt", cwd=tmp_path, code=7, says=("m.pt: is an input",))
     refused(quick, *args, "-o", "ghost/x.safetensors", cwd=tmp_path, code=7, says=("ghost",))
     refused(quick, *args, *OUT, "--max-shard-size", "1GB", cwd=tmp_path, code=2, says=("shards need a folder",))
     refused(quick, *args, *OUT, "--only", "ghost", cwd=tmp_path, code=2, says=("no section 'ghost'",))
@@ -415,9 +415,13 @@ RECORDS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "a module that is a text": (record("rnn"), 3, ("is damaged",)),
     "a layout that is a number": (record({**MODULE, "layout": 5}), 3, ("is damaged",)),
     "an option that is a number": (record({**MODULE, "options": {"tail": 5}}), 3, ("is damaged",)),
-    "another program's layout": (record({**MODULE, "layout": "mine"}), 5, ("the file says that 'rnn' is mine",)),
+    "another program's layout": (
+        record({**MODULE, "layout": "mine"}), 5, ("the file says that 'rnn' is of layout mine",)
+    ),
     "another module": (record({**MODULE, "at": "ghost"}), 5, ("'ghost'", "layout cudnn")),
-    "no spec": (record({**MODULE, "spec": "what is this"}), 3, ("'rnn': what the file says of it is no spec: 'what'",)),
+    "no spec": (
+        record({**MODULE, "spec": "what is this"}), 3, ("'rnn': the file describes it by an invalid spec: 'what'",)
+    ),
     "a spec of another length": (
         record({**MODULE, "spec": "lstm input=3 hidden=5"}), 5, ("has 144 elements, expected 200",)
     ),
@@ -427,7 +431,7 @@ RECORDS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     ),
     "a tensor that is not there": (
         record({**MODULE, "tensors": {"flat_weights": "ghost"}}), 5,
-        ("'flat_weights' is 'ghost', which is no plain tensor",),
+        ("'flat_weights' is 'ghost', which is not a plain tensor",),
     ),
     "another tensor": (record({**MODULE, "tensors": {"flat_weights": "w"}}), 5, ("'w' has 2 elements, expected 144",)),
 }  # fmt: skip

@@ -207,7 +207,7 @@ def test_outputs_that_are_no_names_of_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for place in ("/dev/null", "pipe"):
         for more in ([], ["--force"], [other]):
-            says = (place, "is no regular file", "choose another -o")
+            says = (place, "is not a regular file", "choose another -o")
             refused(quick, "dedup", "model.safetensors", *more, "-o", place, cwd=tmp_path, code=7, says=says)
     empty = "the name of the output is empty"
     refused(quick, "dedup", "model.safetensors", "-o", "", cwd=tmp_path, code=7, says=(empty,))
@@ -260,7 +260,7 @@ def test_the_output_is_never_the_input(how: str, tmp_path: Path) -> None:
         output = f"here/{path.name}"
     before = path.read_bytes()
     for run in (quick, command):
-        refused(run, "dedup", path.name, "-o", output, "--force", cwd=tmp_path, code=7, says=("is what is read",))
+        refused(run, "dedup", path.name, "-o", output, "--force", cwd=tmp_path, code=7, says=("is an input",))
     assert path.read_bytes() == before
 
 
@@ -306,7 +306,7 @@ def test_what_is_read_beside_the_input_is_not_overwritten(how: str, tmp_path: Pa
         )
         line = (name, path.name, *args, "-o", output, "--force")
         done = subprocess.run([sys.executable, "-c", script, *line], cwd=tmp_path, capture_output=True, text=True)
-        refusal = (2, "ends in .json") if victim.endswith(".json") else (7, "is what is read")
+        refusal = (2, "ends in .json") if victim.endswith(".json") else (7, "is an input")
         assert done.returncode == refusal[0] and refusal[1] in done.stderr, done
     assert {place: file.read_bytes() for place, file in files(tmp_path)} == before
 
@@ -321,10 +321,8 @@ def test_a_folder_that_is_read_is_not_written(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     makers_sharded.index(folder, makers_sharded.MAP)
-    refused(quick, "dedup", "in", "-o", "in", "--force", cwd=tmp_path, code=7, says=("is what is read",))
-    refused(
-        quick, "dedup", "in", "-o", "in/one.safetensors", "--force", cwd=tmp_path, code=7, says=("is what is read",)
-    )
+    refused(quick, "dedup", "in", "-o", "in", "--force", cwd=tmp_path, code=7, says=("is an input",))
+    refused(quick, "dedup", "in", "-o", "in/one.safetensors", "--force", cwd=tmp_path, code=7, says=("is an input",))
 
 
 def test_an_input_that_changes_while_it_is_read(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class TestFixtures:
             assert (described(weight), raw(weight)) == (described(array), raw(array))
 
     def test_modules(self, name: str) -> None:
-        """What the makers know of their recurrent layers is what is read."""
+        """What the makers know of their recurrent layers is an input."""
         expected = json.loads((FIXTURES / name / "expected.json").read_text())["modules"]
         modules = paramtool.read(FIXTURES / name / FILES[name]).modules
         assert [[m.at, m.layout, m.spec, dict(m.tensors)] for m in modules] == expected

@@ -218,7 +218,7 @@ class TestBidirectional:
 
     def test_its_gates(self, samples: Path, tmp_path: Path) -> None:
         """The version's usual gates are hard sigmoids: it has to be said; with them, it goes to no torch."""
-        with pytest.raises(LayoutError, match="nothing in the file says its gate_activation") as error:
+        with pytest.raises(LayoutError, match="the file does not say its gate_activation") as error:
             relayout_command.convert(
                 samples / BIDIRECTIONAL, tmp_path / "t.safetensors", target="torch", spec="merge=concat"
             )

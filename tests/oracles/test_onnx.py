@@ -81,7 +81,7 @@ def test_modules_of_samples(samples: Path) -> None:
 
 @pytest.mark.parametrize("name", ["exported_rnn", "shared_external"])
 def test_modules_of_fixtures(name: str) -> None:
-    """What the makers know of their recurrent nodes is what is read."""
+    """What the makers know of their recurrent nodes is an input."""
     folder = FIXTURES / name
     found = [[m.at, m.layout, m.spec, dict(m.tensors)] for m in paramtool.read(folder / f"{name}.onnx").modules]
     assert found == json.loads((folder / "expected.json").read_text())["modules"]

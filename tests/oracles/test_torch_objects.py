@@ -96,7 +96,7 @@ def test_arrays_are_tensors_of_the_checkpoint(tmp_path: Path) -> None:
     assert {name: entry.role for name, entry in checkpoint.entries.items()} == {"w": "model", "rng.1": "other"}
     torch.save({**state, "rng": ("MT19937", np.zeros(624, "u4"), 3)}, tmp_path / "other.pt")
     found = verify_command.verify(tmp_path / "other.pt", tmp_path / "in.pt").differences
-    assert found == ("'rng.1': has other bytes than the source",)
+    assert found == ("'rng.1': its bytes differ from the source",)
     (variant,) = paramtool.variants(tmp_path / "in.pt", [_names(tmp_path, "w")])
     assert variant.loads
     assert not variant.unused

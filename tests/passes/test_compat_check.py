@@ -202,10 +202,10 @@ def test_what_is_calculated_comes_through_the_record_of_the_whole() -> None:
 @pytest.mark.parametrize(
     "wants, has, words",
     [
-        (["w", "b"], ["bert.w", "bert.b"], ["what is lacking has the prefix 'bert.' in the file", "prefix='bert.'"]),
-        (["w", "b", "c"], ["bert.w", "bert.b"], ["2 of 3 lacking names have the prefix 'bert.'"]),
+        (["w", "b"], ["bert.w", "bert.b"], ["all missing names have the prefix 'bert.' in the file", "prefix='bert.'"]),
+        (["w", "b", "c"], ["bert.w", "bert.b"], ["2 of 3 missing names have the prefix 'bert.'"]),
         (["w", "b"], ["bert.w"], []),
-        (["m.w", "m.b", "c.x"], ["w", "b"], ["2 of 3 lacking names have the prefix 'm.' in the model alone"]),
+        (["m.w", "m.b", "c.x"], ["w", "b"], ["2 of 3 missing names have the prefix 'm.' only in the model"]),
         (["m.w", "c.x"], ["w"], []),
         (["wte.weight", "lm_head.weight"], ["wte.weight"], ["'lm_head.weight'", "--ties-from-config"]),
         (["w"], ["w"], []),

@@ -55,7 +55,7 @@ def test_what_the_file_says_without_reading(said: bool | None) -> None:
         (once, ("equal bytes", "stored once", equal)),
         ((8, 4), ("different shapes", "[6, 4] and [8, 4]", "diverged" if said else "apart")),
         ((6, 4), ("not compared", "", "not-compared")),
-        (Entry(SPARSE), ("not compared", f"{HEAD} is no plain tensor but Compound", "not-compared")),
+        (Entry(SPARSE), ("not compared", f"{HEAD} is Compound, not a plain tensor", "not-compared")),
     ):
         first = Entry(view(0, 6, 4), link=Link(WTE, "storage")) if other is once else (6, 4)
         (row,) = rows(config(said), {WTE: first, HEAD: other})

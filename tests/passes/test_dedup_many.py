@@ -114,15 +114,15 @@ def test_small_ones_need_larger_ones_of_the_same_users() -> None:
     assert [(one.name, one.users) for one in found] == [("w", (0, 1)), ("b", (0, 1)), ("c", (0,)), ("c", (2,))]
 
 
-def test_strangers() -> None:
+def test_with_other_names() -> None:
     """Units of one dtype, shape and mark under two names; not calculated, not small, not of one name alone."""
     a, a2, b, small = unit("a", 0, 1), unit("a", 2), unit("b", 2), unit("c", 2, size=3)
     marked = Unit((held(0, "d", mark=("ema", "pt")),))
     signed = Unit((Held(0, resolved("n", "neg", view(0, 4)), MARK),))
-    assert many.strangers([a, small, b, marked, signed, a2], 16) == [[a, b, a2]]
-    assert many.strangers([a, a2, small], 16) == [] == many.strangers([a, b], 17)
+    assert many.with_other_names([a, small, b, marked, signed, a2], 16) == [[a, b, a2]]
+    assert many.with_other_names([a, a2, small], 16) == [] == many.with_other_names([a, b], 17)
     empty = [Unit((held(0, name, 0),)) for name in "ab"]
-    assert many.strangers(empty, 0) == []
+    assert many.with_other_names(empty, 0) == []
 
 
 @law
@@ -145,11 +145,11 @@ def test_renamed(rows: list[tuple[list[int], int]]) -> None:
 
 
 @pytest.mark.parametrize("other", ["elsewhere", "v"])
-def test_standing_on(other: str) -> None:
+def test_with_owners(other: str) -> None:
     """Every name of an owner goes with it, by content; its alias set is what it was."""
     made = checkpoint({"w": (4,), "part": view(0, 2, offset=1), "v": (4,)})
     graph = alias.build(made)
-    found = many.standing_on(graph, {"w": other})
+    found = many.with_owners(graph, {"w": other})
     assert {n: m.window for n, m in found.names.items()} == {
         "w": contiguous(other, FLOAT, (4,)),
         "part": contiguous(other, FLOAT, (2,), 1),

@@ -113,7 +113,10 @@ def test_signs_are_carried_out_once_for_each_window(keep: str, owner: str) -> No
 
 NO_FORM: dict[str, tuple[Value, str]] = {
     "meta": (NoData(FLOAT, (4,)), r"'x': meta tensor, the file holds no data"),
-    "unknown": (Unreadable("my.rebuild"), r"'x': needs my\.rebuild, which is never run"),
+    "unknown": (
+        Unreadable("my.rebuild"),
+        r"'x': cannot be read without running my\.rebuild, which paramtool never does",
+    ),
     "sparse": (
         Compound("sparse_coo", {"indices": view(0, 2), "values": view(0, 2)}),
         "'x': sparse_coo .*indices, values",
@@ -126,7 +129,7 @@ def test_what_has_no_form(key: str) -> None:
     """Refused by name with all its fellows; left out where that is asked for, and nothing else is."""
     value, words = NO_FORM[key]
     made = checkpoint({"w": (4,), "x": Entry(value), "v": (4,), "y": Entry(NoData(FLOAT, (1,)))})
-    with pytest.raises(PlanError, match=f"2 tensors have no form(.|\n)*{words}(.|\n)*'y'") as caught:
+    with pytest.raises(PlanError, match=f"2 tensors cannot be stored in the output(.|\n)*{words}(.|\n)*'y'") as caught:
         planned(made)
     assert "--skip-unsupported" in caught.value.hint and "'w'" not in str(caught.value)
     plan = planned(made, skip_unsupported=True)

@@ -135,11 +135,23 @@ PAIRS: dict[str, tuple[Node, Node, str]] = {
     "tensor": (TensorRef("a"), TensorRef("b"), "is the tensor 'a'; the source has 'b'"),
     "object": (Opaque("a.B", ()), Opaque("a.C", ()), "is an object of a.B; the source has an object of a.C"),
     "part": (Opaque("a.B", (("state", EMPTY),)), Opaque("a.B", ()), "has state in the output only"),
-    "array": (Array("<f4", (1,), "C", b"abcd"), Array("<f4", (1,), "C", b"abce"), "is another array <f4"),
-    "array_order": (Array("<f4", (1,), "C", b""), Array("<f4", (1,), "F", b""), "is another array <f4"),
-    "itself": (Again("a"), Again("b"), "is the object at 'a'; the source has that at 'b'"),
+    "array": (
+        Array("<f4", (1,), "C", b"abcd"),
+        Array("<f4", (1,), "C", b"abce"),
+        "is array <f4 [1]; the source has another",
+    ),
+    "array_order": (
+        Array("<f4", (1,), "C", b""),
+        Array("<f4", (1,), "F", b""),
+        "is array <f4 [1]; the source has another",
+    ),
+    "itself": (Again("a"), Again("b"), "refers to the object at 'a'; the source refers to 'b'"),
     "other": (row(), table(), "is a list; the source has a dict"),
-    "set": (row(Leaf(1), kind="builtins.set"), row(Leaf(True), kind="builtins.set"), "has other members"),
+    "set": (
+        row(Leaf(1), kind="builtins.set"),
+        row(Leaf(True), kind="builtins.set"),
+        "has members that differ from the source",
+    ),
 }
 
 

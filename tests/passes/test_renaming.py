@@ -54,9 +54,9 @@ def test_rules_see_what_those_before_them_made() -> None:
     assert list(renamed(names, "", steps)) == ["ln.weight", "ln.beta", "cls.w"]
     swapped = renamed(["a", "b"], "", [parse("a=t"), parse("b=a"), parse("t=b")])
     assert swapped == {"b": "a", "a": "b"}
-    with pytest.raises(UsageError, match=r"'a=b'.*meets none"):
+    with pytest.raises(UsageError, match=r"'a=b'.*matches none"):
         renamed(["c"], "", [parse("a=b")])
-    with pytest.raises(UsageError, match=r"'bert\.\*=\*'.*meets none of 1 name, such as 'w'"):
+    with pytest.raises(UsageError, match=r"'bert\.\*=\*'.*matches none of 1 name, such as 'w'"):
         renamed(["bert.w"], "bert.", [parse("bert.*=*")])
 
 
@@ -70,8 +70,8 @@ def test_a_prefix() -> None:
     assert "'bert.', 'head.'" in error.value.hint
     with pytest.raises(UsageError, match="begin with a dot") as error:
         renamed(names, "bert")
-    assert error.value.hint == "--prefix bert."
-    with pytest.raises(UsageError, match=r"'head\.w': nothing is left"):
+    assert error.value.hint == "use --prefix bert."
+    with pytest.raises(UsageError, match=r"'head\.w': its new name is empty"):
         renamed(names, "head.w")
 
 
@@ -95,6 +95,6 @@ def test_near_misses() -> None:
 
 def test_advice() -> None:
     """The flag that gives most names; nothing where none would."""
-    assert advice(["w", "b", "c"], {"bert.w": 1, "bert.b": 1, "x.c": 1}) == "--prefix bert. would give 2 of them"
-    assert advice(["m.w", "m.b"], {"w": 1, "b": 1}) == "--rename '*=m.*' would give 2 of them"
+    assert advice(["w", "b", "c"], {"bert.w": 1, "bert.b": 1, "x.c": 1}) == "with --prefix bert. 2 of them match"
+    assert advice(["m.w", "m.b"], {"w": 1, "b": 1}) == "with --rename '*=m.*' 2 of them match"
     assert advice(["w"], {"v": 1}) == ""

@@ -104,7 +104,7 @@ def test_which_of_two() -> None:
         (without(TWO, "b.bias_hh_l0"), r"'bias_hh_l0' \[8\] is missing"),
         (TWO | {"b.weight_hh_l0": (8, 4)}, r"'b\.weight_hh_l0' is \[8, 4\], expected \[8, 2\]"),
         (TWO | {"b.bias_hh_l0": Entry(NoData(DTYPES["float32"], (8,)))}, r"'b\.bias_hh_l0': is a meta tensor"),
-        ({"w": (2, 2)}, r"no recurrent network was found: .* no names are those of PyTorch's layers"),
+        ({"w": (2, 2)}, r"no recurrent network was found: .* it has no names of PyTorch's layers"),
         ({"b.weight_ih_l0": (8, 3)}, r"no module has both.*'b' has some of its names"),
     ],
 )
@@ -147,7 +147,7 @@ def test_one_vector() -> None:
         ask(checkpoint({"x": (144,)}), "cudnn", "input=2 hidden=2")
     assert '--spec "lstm input=2 hidden=2 layers=3"' in no.value.hint
     assert asked(checkpoint({"x": (144,)}), "cudnn", "gru input=2 hidden=2")[0][2].endswith("layers=4 reset=after")
-    with pytest.raises(LayoutError, match=r"no flat vector .*'a', 'b' stands as separate tensors"):
+    with pytest.raises(LayoutError, match=r"no flat vector .*'a', 'b' have separate tensors"):
         ask(checkpoint(TWO), "cudnn")
     assert asked(checkpoint(TWO), "cudnn", described=True) == [A, B]
     run = {name: view(0, *LSTM[name], offset=at) for name, at in zip(LSTM, (0, 24, 40, 48), strict=True)}
@@ -172,10 +172,10 @@ def test_what_the_file_says() -> None:
         ask(said(file, relu), spec="activation=tanh")
     for wrong, error, words in (
         (replace(relu, refused="two inputs"), LayoutError, "'node': two inputs"),
-        (replace(relu, spec="cnn"), FormatError, "is no spec"),
+        (replace(relu, spec="cnn"), FormatError, "an invalid spec"),
         (replace(relu, options={"zz": "1"}), FormatError, "'zz'"),
         (replace(relu, tensors=own | {"bias_ih_l0": "B"}), LayoutError, "'bias_ih_l0' is 'B'"),
-        (open_, LayoutError, "nothing in the file says its activation"),
+        (open_, LayoutError, "the file does not say its activation"),
     ):
         with pytest.raises(error, match=re.escape(words)):
             ask(said(file, wrong))

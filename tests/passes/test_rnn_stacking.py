@@ -99,7 +99,9 @@ def test_short_names_and_places() -> None:
     assert [one.at for one in made] == ["x.before", "y.z", "enc"]
     assert [one.at for one in put([FIRST, between, SECOND], "a,b=enc")] == ["enc", "y.z"]
     twice = replace(FIRST, at="d.a")
-    with pytest.raises(UsageError, match=r"FILE: --stack a,b=enc: 'a' is no network.*; these are: 'b', 'e\.a', 'd\.a'"):
+    with pytest.raises(
+        UsageError, match=r"FILE: --stack a,b=enc: 'a' is not a converted network; expected one of 'b', 'e\.a', 'd\.a'"
+    ):
         put([FIRST, twice, replace(SECOND, at="b")], "a,b=enc")
     three = network("c", "lstm input=2 hidden=2")
     (all_,) = put([FIRST, SECOND, three], "a,b=ab", "ab,c=all")
@@ -111,9 +113,12 @@ def test_short_names_and_places() -> None:
     [
         (network("b", "lstm input=3 hidden=2"), r"'b' takes 3 values; 'e\.a' gives 2"),
         (network("b", "rnn input=2 hidden=2"), r"'b' is rnn .*'e\.a' is lstm"),
-        (network("b", "lstm input=2 hidden=4"), r"'b' is lstm input=2 hidden=4; the layers of one network are alike"),
-        (network("b", "lstm input=2 hidden=2 bidirectional"), ".*are alike"),
-        (network("b", "lstm input=2 hidden=2 gate_activation=hard_sigmoid(0.2,0.5)"), ".*are alike"),
+        (
+            network("b", "lstm input=2 hidden=4"),
+            r"'b' is lstm input=2 hidden=4; the layers of one network must be alike",
+        ),
+        (network("b", "lstm input=2 hidden=2 bidirectional"), ".*must be alike"),
+        (network("b", "lstm input=2 hidden=2 gate_activation=hard_sigmoid(0.2,0.5)"), ".*must be alike"),
         (network("b", "lstm input=2 hidden=2", "torch"), r"'e\.a' is keras, 'b' is torch; expected one layout"),
     ],
 )
@@ -130,7 +135,7 @@ def test_what_cannot_be_stacked() -> None:
         put(backward, "a,b=c")
     with pytest.raises(LayoutError, match="'w' runs backward"):
         put([network("w", "lstm input=2 hidden=2 layers=2 backward")], "w=a,b")
-    with pytest.raises(LayoutError, match="layout cudnn has all layers of a network in the same tensors") as no:
+    with pytest.raises(LayoutError, match="layout cudnn stores all layers of a network in the same tensors") as no:
         put([network(at, "lstm input=2 hidden=2", "cudnn") for at in "ab"], "a,b=c")
     assert "unfuse" in no.value.hint
     with pytest.raises(LayoutError, match="same tensors"):

@@ -100,14 +100,15 @@ def test_the_best_prefix(missing: list[str], names: list[str]) -> None:
 
 def test_advice() -> None:
     """The flag for names that stand behind a prefix; else the rule for those that begin with one; else nothing."""
-    assert suggest.advice(["w", "b"], ["bert.w", "bert.b"]) == "--prefix bert. would give 2 of them"
-    assert suggest.advice(["m.w", "m.b", "c"], ["w", "b"]) == "--rename '*=m.*' would give 2 of them"
-    assert suggest.advice(["m.w"], ["w", "x.m.w"]) == "--prefix x. would give 1 of them"
+    assert suggest.advice(["w", "b"], ["bert.w", "bert.b"]) == "with --prefix bert. 2 of them match"
+    assert suggest.advice(["m.w", "m.b", "c"], ["w", "b"]) == "with --rename '*=m.*' 2 of them match"
+    assert suggest.advice(["m.w"], ["w", "x.m.w"]) == "with --prefix x. 1 of them matches"
     assert suggest.advice(["w"], ["v"]) == suggest.advice([], ["v"]) == suggest.advice(["w"], []) == ""
 
 
 def test_spaces() -> None:
     """Said of the first name that is there without the spaces around it, and of no other."""
-    assert suggest.padded(["x ", "\tw", " b "], {"w", "b"}) == "'\\tw' has spaces around it, which count: write 'w'"
+    expected = "'\\tw' has spaces around it, which are part of the name: write 'w'"
+    assert suggest.padded(["x ", "\tw", " b "], {"w", "b"}) == expected
     assert suggest.padded(["w", " w x "], ["w", "x"]) == suggest.padded([" w"], [" w"]) == ""
     assert suggest.padded([], ["w"]) == ""

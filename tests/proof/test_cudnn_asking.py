@@ -55,7 +55,7 @@ def test_a_library_that_refuses(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """Nor is a folder a library."""
     for path in (tmp_path / "libcudnn.so.9", tmp_path):
-        with pytest.raises(UsageError, match="is no file") as caught:
+        with pytest.raises(UsageError, match="is not a file") as caught:
             asking.ask(str(path), quick=True)
         assert "libcudnn.so.9" in caught.value.hint
 
@@ -64,7 +64,7 @@ def test_a_file_that_is_no_library(tmp_path: Path) -> None:
     """It is named, in the words of who would load it."""
     path = tmp_path / "libcudnn.so.9"
     path.write_text("no library")
-    with pytest.raises(UsageError, match=r"libcudnn\.so\.9: is no libcudnn that can be loaded: ") as caught:
+    with pytest.raises(UsageError, match=r"libcudnn\.so\.9: cannot be loaded as a libcudnn: ") as caught:
         asking.ask(str(path), quick=True)
     assert "Traceback" not in str(caught.value)
 
@@ -101,7 +101,8 @@ def test_a_library_that_talks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code, says", [
-    ("pass", "ended without a word"), ("print('{\"version\": \"9\"}')", "the answers end before lstm input=3 hidden=5"),
+    ("pass", "ended without an answer"),
+    ("print('{\"version\": \"9\"}')", "the answers end before lstm input=3 hidden=5"),
     ("import os; os.write(1, b'{\"version\": \"9\"}\\n{\"nbytes\"'); os._exit(3)", "ended with exit code 3"),
     ("print('{\"version\": \"9\"}\\n' + '{\"unsupported\": \"\"}\\n' * 3)", "has more answers than questions"),
 ])  # fmt: skip
@@ -160,7 +161,7 @@ def test_progress(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["torch", "miopen", "keras"])
 def test_layouts_that_no_library_is_asked_about(name: str, tmp_path: Path) -> None:
     """Before anything is looked at."""
-    with pytest.raises(UsageError, match=f"layout {name} is asked of no library; these are: cudnn"):
+    with pytest.raises(UsageError, match=f"layout {name} cannot be verified by a library; expected one of cudnn"):
         record_file.ask_library(tmp_path / "nothing", name)
 
 

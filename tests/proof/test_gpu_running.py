@@ -289,7 +289,7 @@ def test_parameters_that_stay_apart() -> None:
     """torch does not flatten some types: that is no agreement and no difference."""
     for part in (computed([case(LSTM)], APART), flattened(CUDNN, [case(LSTM)], APART)):
         assert part.counts == {"agrees": 0, "unsupported": 1, "differs": 0}
-        assert list(part.unsupported) == ["torch leaves the parameters in buffers of their own (float64, standard)"]
+        assert list(part.unsupported) == ["torch keeps the parameters in separate buffers (float64, standard)"]
     assert computed([case(LSTM)], APART).more["errors"] == {}
 
 
@@ -298,7 +298,7 @@ def test_another_kernel() -> None:
     part = computed([case(LSTM)], Device("cpu", gpu))
     assert part.counts == {"agrees": 0, "unsupported": 1, "differs": 0} and part.more["errors"] == {}
     (why,) = part.unsupported
-    assert re.fullmatch(r"torch runs it by \w+Backward0, not by cuDNN \(float64, standard\)", why)
+    assert re.fullmatch(r"torch runs it with \w+Backward0, not with cuDNN \(float64, standard\)", why)
     assert computed([case(LSTM)], Device("cpu", gpu, kernel="Backward0")).counts["agrees"] == 1
 
 
@@ -401,7 +401,7 @@ def test_no_gpu(cuda: str | None, available: bool, says: str, monkeypatch: pytes
 
 def test_unknown_layouts_come_first() -> None:
     """Whether there is a GPU or not."""
-    with pytest.raises(UsageError, match="layout torch is asked of no library"):
+    with pytest.raises(UsageError, match="layout torch cannot be verified by a library"):
         paramtool.proof.verify_layout("torch")
 
 

@@ -1,9 +1,9 @@
-"""Which tensors are others in a smaller or a larger type of number.
+"""Which tensors are casts of others to a narrower or a wider type of number.
 
-Two questions are asked of a narrow tensor and a wide one of the same shape, and the bytes answer both:
+The bytes of a narrow tensor and a wide tensor of the same shape decide two questions:
 
-    exact     the wide one is the narrow one, number for number: nothing was lost, either can be had from the other
-    rounded   the narrow one is the wide one, rounded to nearest even: it can be had from the wide one
+    exact     the wide tensor equals the narrow one, number for number: either can be derived from the other
+    rounded   the narrow tensor is the wide one, rounded to nearest even: it can be derived from the wide one
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Advance = Callable[[int], None]
 SAMPLE = 32
-"""Elements that are looked at before all are."""
+"""How many elements are compared before all are."""
 
 
 def casts(
@@ -36,10 +36,10 @@ def casts(
     done: Collection[str],
     advance: Advance,
 ) -> Iterator[Match]:
-    """Tensors that can be had from another by a cast: of each group, narrow windows and wide ones of one shape.
+    """Tensors that can be derived from another by a cast; each group has the narrow and the wide windows of one shape.
 
-    Where nothing was lost the narrow one is kept; otherwise, or where the narrow one is in `done` and had from yet
-    another tensor, the wide one.
+    If the cast is exact, the narrow tensor is stored.  The wide tensor is stored if the cast rounds, or if the narrow
+    tensor is in `done`, since it is derived from a third tensor.
     """
     taken = _Taken(set(done))
     for narrow, wide in groups:
@@ -65,14 +65,14 @@ def casts(
 
 @dataclass
 class _Taken:
-    """What is had from others already; what is calculated must not be what others are calculated from."""
+    """Which tensors are derived already: no tensor may be derived from a derived tensor."""
 
     done: set[str]
     calculated: set[str] = field(default_factory=set)
     needed: set[str] = field(default_factory=set)
 
     def may(self, name: str, owner: str) -> bool:
-        """Whether `name` may be calculated from `owner`; if so, it is noted."""
+        """Whether `name` may be derived from `owner`; if so, that is noted."""
         if name in self.done | self.calculated | self.needed or owner in self.calculated:
             return False
         self.calculated.add(name)
@@ -81,7 +81,7 @@ class _Taken:
 
 
 def converted(numbers: Array, dtype: DType) -> Array:
-    """Numbers in another type, rounded to nearest even where it is narrower."""
+    """Numbers cast to another type, rounded to nearest even if it is narrower."""
     import numpy as np
 
     with np.errstate(all="ignore"):
@@ -92,15 +92,15 @@ def _sample(source: Source, view: View) -> Array:
     """Numbers from the beginning, the middle and the end."""
     import numpy as np
 
-    line, size = RowMajorBytes(source, view), view.dtype.block_bytes
+    row_major, size = RowMajorBytes(source, view), view.dtype.block_bytes
     count = min(SAMPLE, view.numel)
     starts = [0, (view.numel - count) // 2, view.numel - count]
-    raw = b"".join(line.part(start * size, (start + count) * size) for start in starts)
+    raw = b"".join(row_major.part(start * size, (start + count) * size) for start in starts)
     return np.frombuffer(raw, number_type(view.dtype))
 
 
 def _compared(source: Source, task: tuple[View, View, int]) -> tuple[bool, bool]:
-    """Whether the wide window is the narrow one exactly, and whether the narrow one is the wide one rounded."""
+    """(whether the wide window equals the narrow one exactly, whether the narrow window is the wide one rounded)."""
     import numpy as np
 
     narrow, wide, size = task

@@ -1,4 +1,4 @@
-"""How far two windows are apart: the largest difference of their numbers, block by block."""
+"""How far two windows differ: the largest difference of their numbers, block by block; and digests of windows."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 def format_difference(difference: float | None) -> str:
-    """The largest difference of two tensors whose bytes differ, in words; nothing where it was not measured.
+    """The largest difference of two tensors whose bytes differ, in words; an empty string if it was not measured.
 
     >>> print(format_difference(0.25), format_difference(0.0), sep="\\n")
     largest difference 0.25
-    largest difference 0: equal numbers in different bits, as 0.0 and -0.0 are
+    largest difference 0: equal numbers with different bits, such as 0.0 and -0.0
     """
     if difference is None:
         return ""
-    alike = "" if difference else ": equal numbers in different bits, as 0.0 and -0.0 are"
+    alike = "" if difference else ": equal numbers with different bits, such as 0.0 and -0.0"
     return f"largest difference {difference:.3g}{alike}"
 
 
 def largest(source_a: Source, a: View, source_b: Source, b: View) -> float | None:
-    """The largest absolute difference of two windows, element by element; 0.0 where there are no elements.
+    """The largest absolute difference of two windows, element by element; 0.0 if there are no elements.
 
     Numbers of two types are compared as float64, integers of one type exactly.  Elements that are equal, both NaN, or
-    infinities of one sign, do not differ.  `inf` where one is NaN or infinite and the other is not.
-    None where that is no question: the shapes differ, or a type has no numbers (packed, quantised).
+    infinities of one sign, do not differ.  `inf` if one element is NaN or infinite and the other is not.
+    None if the windows cannot be compared: the shapes differ, or a type has no numbers (packed, quantised).
     """
     import numpy as np
 
@@ -57,7 +57,7 @@ def largest(source_a: Source, a: View, source_b: Source, b: View) -> float | Non
 
 
 def _whole(stream: Iterator[Buffer], size: int) -> Iterator[Buffer]:
-    """The same bytes in blocks that end with an element."""
+    """The same bytes in blocks of whole elements."""
     left = b""
     for block in stream:
         data = left + bytes(block) if left else block
@@ -72,10 +72,10 @@ def _largest(x: Any, y: Any) -> float:
     import numpy as np
 
     if x.dtype == y.dtype and x.dtype.kind in "iub":
-        unsigned = f"u{x.dtype.itemsize}"  # what is above 2**63 apart still fits
+        unsigned = f"u{x.dtype.itemsize}"  # a difference above 2**63 still fits
         return float((np.maximum(x, y).view(unsigned) - np.minimum(x, y).view(unsigned)).max())
     wide = "c16" if "c" in (x.dtype.kind, y.dtype.kind) else "f8"
-    with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN is invalid in a cast, too
+    with np.errstate(over="ignore", invalid="ignore"):  # casting a signalling NaN is invalid, too
         x, y = x.astype(wide), y.astype(wide)
         apart = np.abs(x - y)
     apart[(x == y) | (np.isnan(x) & np.isnan(y))] = 0
@@ -87,18 +87,18 @@ Pair = tuple[View, View]
 
 
 def agree(source: Source, found: Pair, places: Pair) -> bool:
-    """Whether two windows of a file hold one value wherever their places in a memory meet.
+    """Whether two windows of a file have equal values wherever their places in an alias set overlap.
 
-    `places` are windows on that memory, of the shapes of `found`.  Values are compared as bytes, where the memory has
-    another dtype than the file as bytes of that dtype.  Of places that are one, blocks are compared; else the memory's
-    span is filled once with each window.
+    `places` are windows on that alias set, with the shapes of `found`.  Values are compared as bytes: if the alias set
+    has another dtype than the file, as bytes of that dtype.  If the two places are equal, blocks are compared;
+    otherwise the span of the alias set is filled with each window in turn.
     """
     for view in found:
         source.prove_later(int(view.storage))
     source.settle()
     if places[0] == places[1]:
         return _same(source, found, places[0])
-    return _fits(source, found, places)
+    return _both_fit(source, found, places)
 
 
 def _same(source: Source, found: Pair, place: View) -> bool:
@@ -116,15 +116,15 @@ def _same(source: Source, found: Pair, place: View) -> bool:
         return False
 
 
-def _fits(source: Source, found: Pair, places: Pair) -> bool:
-    """Fill the span of a memory with one window, then with the other; both must still be there."""
+def _both_fit(source: Source, found: Pair, places: Pair) -> bool:
+    """Fill the span of an alias set with one window, then with the other; both must be unchanged afterwards."""
     import numpy as np
 
     start = min(place.byte_start for place in places)
-    memory = np.zeros(max(place.byte_stop for place in places) - start, "u1")
+    span = np.zeros(max(place.byte_stop for place in places) - start, "u1")
     try:
         values = [_cast(_numbers(source, view).all(), place) for view, place in zip(found, places, strict=True)]
-        windows = [_window(memory, place, start) for place in places]
+        windows = [_window(span, place, start) for place in places]
     except (TypeError, ValueError):
         return False
     for window, value in zip(windows, values, strict=True):
@@ -137,12 +137,12 @@ def _numbers(source: Source, view: View) -> Elements:
     return source.array(view).view(number_type(view.dtype))
 
 
-def _window(memory: Array, place: View, start: int) -> Array:
+def _window(span: Array, place: View, start: int) -> Array:
     import numpy as np
 
     size = place.dtype.block_bytes
     strides = [stride * size for stride in place.strides]
-    return np.ndarray(place.shape, number_type(place.dtype), memory.data, place.byte_start - start, strides)
+    return np.ndarray(place.shape, number_type(place.dtype), span.data, place.byte_start - start, strides)
 
 
 def _cast(array: Array, place: View) -> Array:
@@ -160,10 +160,10 @@ Advance = Callable[[int], None]
 
 
 def digest(source: Source, view: View, advance: Advance = lambda nbytes: None) -> str:
-    """blake3 of a window's elements in row-major order, as hexadecimal text.
+    """blake3 of a window's elements in row-major order, in hexadecimal.
 
-    A window that repeats itself (stride 0) may go on for ever: its digest is that of its span, after the word `span`
-    and its shape and strides, and is marked so.
+    A window that repeats elements (stride 0) may be endless.  Its digest is that of the word `span`, its shape and
+    strides, and the bytes of its span; the result is marked as such.
     """
     from blake3 import blake3
 
@@ -190,7 +190,7 @@ def same_bytes(a_source: Source, a: View, b_source: Source, b: View) -> bool:
 
 
 def squeezed(a: View, b: View) -> tuple[View, View]:
-    """Two windows without the axes along which both repeat themselves; otherwise such could go on for ever."""
+    """Two windows without the axes along which both repeat their elements, since these may be endless."""
     axes = zip(a.shape, a.strides, b.strides, strict=True)
     keep = [k for k, (size, s, t) in enumerate(axes) if size > 1 and (s or t)]
     if 0 in a.shape:
@@ -205,9 +205,9 @@ def squeezed(a: View, b: View) -> tuple[View, View]:
 def aligned(
     a: Iterator[Buffer], b: Iterator[Buffer], a_size: int = 1, b_size: int = 1
 ) -> Iterator[tuple[Buffer, Buffer]]:
-    """Two streams of blocks, cut to equal numbers of elements of so many bytes each.
+    """Two streams of blocks, cut to equal numbers of elements; `a_size` and `b_size` are bytes per element.
 
-    An empty piece stands for a stream that ends early.
+    If a stream ends early, its remaining pieces are empty.
     """
     x: Buffer = b""
     y: Buffer = b""

@@ -1,7 +1,7 @@
-"""Which windows hold equal bytes, in whatever shape, and which repeat one value.
+"""Which windows hold equal bytes, in any shape, and which repeat one value.
 
-Samples first, then the bytes, each read once: block after block, a set of windows falls apart into those that are still
-alike.
+Samples are compared first, then all bytes, each read once: block by block, a set of windows is split into the windows
+that are still equal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Thing = TypeVar("Thing")
 def equal_classes(pool: Pool, groups: Sequence[Sequence[Named]], advance: Advance) -> Iterator[Equal]:
     """Classes of two or more equal windows among groups of one dtype and size each.
 
-    A window without a partner of the same samples is never read further.
+    A window whose samples equal those of no other window is not read further.
     """
     sets = [part for group in groups for part in sampled(pool.source, group)]
     tasks = [((part, pool.block_nbytes(len(part) + 1)), [view for _, view in part]) for part in sets]
@@ -42,9 +42,9 @@ def equal_classes(pool: Pool, groups: Sequence[Sequence[Named]], advance: Advanc
 
 
 def reshaped(pool: Pool, groups: Sequence[Sequence[tuple[Named, bool]]], advance: Advance) -> Iterator[Match]:
-    """Tensors that hold the row-major elements of another in another shape; no two of one shape are equal.
+    """Tensors that hold the row-major elements of another tensor in another shape; no two of one shape are equal.
 
-    Groups have one dtype and size each; with every window, whether it may stand on others.
+    Each group has one dtype and size; with every window comes whether it may become a view of another.
     """
     moves = {name: may for group in groups for (name, _), may in group}
     views = {name: view for group in groups for (name, view), _ in group}
@@ -57,7 +57,7 @@ def reshaped(pool: Pool, groups: Sequence[Sequence[tuple[Named, bool]]], advance
 
 
 def split(group: Sequence[Thing], key: Callable[[Thing], Hashable]) -> list[list[Thing]]:
-    """The subsets of two or more that have one key."""
+    """The subsets of two or more with the same key."""
     found: dict[Hashable, list[Thing]] = {}
     for one in group:
         found.setdefault(key(one), []).append(one)
@@ -65,14 +65,14 @@ def split(group: Sequence[Thing], key: Callable[[Thing], Hashable]) -> list[list
 
 
 SAMPLE_NBYTES = 512
-"""At most so much of a window is looked at in each place."""
+"""The most bytes of a window that are sampled at one place."""
 SAMPLED = (1, 0, 2)
-"""Where samples are taken, one place after the other: in the middle (1), where weights part first, at the beginning (0)
-and at the end (2).  What parts at one is not read at the next."""
+"""Where samples are taken, one place after the other: in the middle (1), where weights usually differ, at the beginning
+(0) and at the end (2).  Windows that differ at one place are not read at the next."""
 
 
 def sampled(source: Source, group: Sequence[Named]) -> list[list[Named]]:
-    """The subsets that agree in a few bytes of each place."""
+    """The subsets that have equal samples at every place."""
     subsets = [list(group)]
     for place in SAMPLED:
         for view in (view for one in subsets for _, view in one if view.is_contiguous):
@@ -86,7 +86,7 @@ def _sample(source: Source, place: int, named: Named) -> bytes:
 
 
 def sample(source: Source, view: View, place: int) -> bytes:
-    """A few bytes of a window, from a whole element on."""
+    """A few bytes of a window, starting with a whole element."""
     start, count = _sampled_at(view, place)
     return RowMajorBytes(source, view).part(start, start + count)
 
@@ -111,7 +111,7 @@ def _compared(source: Source, task: tuple[Sequence[Named], int]) -> list[Equal]:
 
 
 def constants(pool: Pool, windows: Sequence[Named], advance: Advance) -> dict[str, bytes]:
-    """{name: its one element} of the windows that repeat one value; only those that look so are read."""
+    """{name: its one element} of the windows that repeat one value; others are only sampled."""
     tasks = [((view, pool.block_nbytes(1)), [view]) for _, view in windows]
     found = {}
     for (name, view), element in zip(windows, pool.map(_constant, tasks), strict=True):
@@ -122,7 +122,7 @@ def constants(pool: Pool, windows: Sequence[Named], advance: Advance) -> dict[st
 
 
 def _constant(source: Source, task: tuple[View, int]) -> bytes:
-    """The one element of a window, or nothing."""
+    """The element that a window repeats; empty if its elements differ."""
     import numpy as np
 
     view, size = task
@@ -148,21 +148,21 @@ def _constant(source: Source, task: tuple[View, int]) -> bytes:
 
 K = TypeVar("K")
 MANY = 8
-"""So many different blocks are compared with each other; of more, only those whose CRCs agree."""
+"""Up to this many different blocks are compared pairwise; beyond it, only blocks with equal CRCs are."""
 
 
 class Alike(Generic[K]):
-    """Streams whose bytes agree so far."""
+    """Streams whose bytes are equal so far."""
 
     def __init__(self, keys: list[K], made: Any, element: int, first: Array | None = None) -> None:
         self.keys = keys
         self.made = made
-        """The digest of what was read; None where nobody asks for it."""
+        """The digest of the bytes read so far; None if it is not wanted."""
         self.element = element
         self.first = first
-        """The first element; None before the first block."""
+        """The first element; None before the first block is read."""
         self.is_constant = element > 0
-        """Whether all elements so far are like the first."""
+        """Whether all elements so far equal the first."""
 
     @property
     def digest(self) -> str:
@@ -170,7 +170,7 @@ class Alike(Generic[K]):
         return str(self.made.hexdigest())
 
     def part(self, keys: list[K], block: Array) -> Alike[K]:
-        """Those that also have one more block in common."""
+        """The streams of `keys`, which have the next block in common, too."""
         found = Alike(keys, self.made and self.made.copy(), self.element, self.first)
         if found.made is not None:
             found.made.update(block.data)
@@ -186,10 +186,10 @@ class Alike(Generic[K]):
 def refined(
     streams: Mapping[K, Stream], nbytes: int, size: int, *, marks: bool = False, element: int = 0
 ) -> list[Alike[K]]:
-    """The sets of two or more streams of `nbytes` bytes that are equal, in the order of their first ones.
+    """The sets of two or more equal streams of `nbytes` bytes, in the order of their first members.
 
-    Blocks have `size` bytes.  `marks` also makes the digest of each set, and says whether its elements, of `element`
-    bytes each, are all alike.
+    Blocks have `size` bytes.  With `marks`, each set has a digest, and whether all of its elements, of `element` bytes
+    each, are equal.
     """
     import numpy as np
 
@@ -208,13 +208,13 @@ def refined(
 
 
 def _parts(one: Alike[K], streams: Mapping[K, Stream], buffers: list[Array], count: int) -> Iterator[Alike[K]]:
-    """What a set falls apart into at the next block: those of two or more.
+    """The sets of two or more into which the next block splits a set.
 
-    A block that is like one before it is read over by the next; so as many are held as there are different ones.
+    The buffer of a block that equals an earlier one is used again, so only different blocks are held.
     """
     kinds: list[tuple[Array, list[K]]] = []
     marked: dict[int, list[tuple[Array, list[K]]]] = {}
-    """The kinds by their CRC, once there are many."""
+    """The different blocks by CRC, once there are many."""
     for key in one.keys:
         if len(buffers) <= len(kinds):
             buffers.append(buffers[0].copy())
@@ -235,7 +235,7 @@ def _parts(one: Alike[K], streams: Mapping[K, Stream], buffers: list[Array], cou
 
 
 HELD_NBYTES = 64 << 20
-"""What the blocks of one group may take together."""
+"""The most bytes that the blocks of one group may take together."""
 
 
 class Window(NamedTuple):
@@ -273,7 +273,7 @@ def _sample_of(windows: Sequence[Window], place: int, number: int) -> bytes:
 
 
 def _places(windows: Sequence[Window]) -> list[list[int]]:
-    """Positions by where the bytes stand: a file that has two names is not compared with itself."""
+    """Positions grouped by where the bytes are: a file with two names is not compared with itself."""
     found: dict[object, list[int]] = {}
     for position, (source, view) in enumerate(windows):
         storage = source.checkpoint.storages[int(view.storage)]
@@ -287,6 +287,6 @@ def _places(windows: Sequence[Window]) -> list[list[int]]:
 
 
 def _prove(windows: Sequence[Window], groups: list[list[int]]) -> None:
-    """Begin to compare what the containers say of the bytes that are now read in full."""
+    """Begin to check the containers' CRCs of the bytes that are now read in full."""
     for position in (position for group in groups if len(group) > 1 for position in group):
         windows[position].source.prove_later(int(windows[position].view.storage))

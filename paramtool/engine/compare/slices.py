@@ -1,9 +1,9 @@
-"""Which tensors stand, row after row, somewhere in a larger one.
+"""Which tensors are slices of a larger tensor: contained in it row by row, at an unknown place.
 
-Nothing is known of where.  Of a tensor of r rows, the beginnings of its first k rows are looked at, and of the larger
-one the beginnings of every k-th row: wherever the small one stands, one of its first k rows falls on a row that was
-looked at.  With k near the square root of r, little is read where nothing matches.  What meets is looked at in a few
-more places, and at last all bytes are compared.
+Of a tensor of r rows, the beginnings of the first k rows are read, and of the larger tensor the beginnings of every
+k-th row: wherever the slice is, one of its first k rows is a row that was read.  With k near the square root of r,
+little is read if nothing matches.  Possible places are checked at a few more positions, and finally all bytes are
+compared.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 Advance = Callable[[int], None]
 KEY_NBYTES = 32
-"""What is looked at of a row, at most; all but rows of zeros differ in so much."""
+"""The most bytes of a row that are read; all rows but rows of zeros differ in these."""
 MAX_RATIO = 1024
-"""Tensors are looked for in others of at most so many times their size: more rows would have to be looked at than
-the find could save."""
+"""A slice is searched for in tensors of at most this many times its size: reading more rows would cost more than a
+match could save."""
 PROBES = 6
-"""Further places that are looked at before all bytes are."""
+"""How many further positions are compared before all bytes are."""
 MANY_STARTS = 1 << 16
-"""Of more places than this where a tensor could begin, its rows say nothing; see `_by_telling_bytes`."""
+"""If a slice could begin at more places than this, its rows are not distinctive; see `_by_distinctive_bytes`."""
 MAX_STARTS = 256
-"""So many places are compared in full; content that repeats itself more often is not followed further."""
-TELLING_NBYTES = 512
+"""How many places are compared in full; content that repeats more often is not searched further."""
+DISTINCTIVE_NBYTES = 512
 CHUNK_NBYTES = 1 << 20
 KEYS_AT_ONCE = 1 << 16
 MAX_FEW = 1 << 14
-"""At most so many first elements of a vector are looked at."""
+"""The most first elements of a vector that are read."""
 
 
 def slices(pool: Pool, groups: Sequence[tuple[list[Rows], list[Rows]]], advance: Advance) -> Iterator[Match]:
-    """Tensors that stand in larger ones: of each group, the small ones that may stand in the large ones.
+    """Tensors that are slices of larger tensors; each group is (possible slices, tensors that may hold them).
 
-    All rows of a group have one pitch and one dtype.  Each small one is found once, in the first large one that has it.
+    All rows of a group have one pitch and one dtype.  Each slice is found once, in the first tensor that holds it.
     """
     done: set[str] = set()
     for small, large in groups:
@@ -62,7 +62,7 @@ def slices(pool: Pool, groups: Sequence[tuple[list[Rows], list[Rows]]], advance:
 
 
 def proved(pool: Pool, views: Mapping[str, View], guesses: Iterable[Match], advance: Advance) -> Iterator[Match]:
-    """Those of some matches that the bytes bear out, one for each name; `views` are the windows on the source."""
+    """The matches that the bytes prove, one for each name; `views` are the windows on the source."""
     size = pool.block_nbytes(2)
     listed = [guess for guess in guesses if views[guess.owner].is_contiguous]
     places = [guess.window.on(views[guess.owner].storage, _start(guess, views)) for guess in listed]
@@ -90,7 +90,7 @@ def _alike(source: Source, a: View, b: View, size: int) -> bool:
 def _found(
     pool: Pool, owner: Rows, sought: list[Rows], heads: Heads, *, advance: Advance
 ) -> Iterator[tuple[Rows, int]]:
-    """(tensor, first row) of those of `sought` that stand in `owner`."""
+    """(tensor, first row) for each of `sought` that is a slice of `owner`."""
     kinds: dict[tuple[int, int], list[Rows]] = {}
     for rows in sought:
         kinds.setdefault(looked_at(rows), []).append(rows)
@@ -112,15 +112,15 @@ def _found(
 
 
 def looked_at(rows: Rows) -> tuple[int, int]:
-    """How many first rows of a tensor are looked at, a power of two, and so every which row of the larger one; and how
-    many bytes of each."""
+    """(number of first rows of a tensor to read, a power of two, which is also the step in the larger tensor; bytes of
+    each row)."""
     few = int(rows.count**0.5) if rows.pitch >= 64 else min(rows.count // 64, MAX_FEW)
     step = 1 << max(few, 1).bit_length() - 1
     return step, min(KEY_NBYTES, rows.view.nbytes - (step - 1) * rows.pitch)
 
 
 class Heads:
-    """The beginnings of the first rows of tensors, each as one number, read once for as many as a budget allows."""
+    """The beginnings of the first rows of tensors, each as one number; read once, for as many as the budget allows."""
 
     def __init__(self, source: Source, memory: int) -> None:
         self._source = source
@@ -128,7 +128,7 @@ class Heads:
         self._known: dict[str, Array] = {}
 
     def of(self, rows: Rows) -> Array:
-        """A number for each row that is looked at."""
+        """A number for each row that is read."""
         if rows.name in self._known:
             return self._known[rows.name]
         step, width = looked_at(rows)
@@ -142,7 +142,7 @@ class Heads:
 def _candidates(
     source: Source, owner: Rows, some: list[Rows], kind: tuple[int, int], *, heads: Heads
 ) -> Iterator[tuple[Rows, list[int]]]:
-    """Where in `owner` each of some tensors could begin, as far as samples say; at most MAX_STARTS places."""
+    """The places in `owner` where each of some tensors could begin, by samples; at most MAX_STARTS places."""
     import numpy as np
 
     step, width = kind
@@ -154,8 +154,8 @@ def _candidates(
     for rows in some:
         here = heads.of(rows)
         low, high = np.searchsorted(there, here, "left"), np.searchsorted(there, here, "right")
-        if int((high - low).sum()) > MANY_STARTS:  # rows that say nothing, such as zeros
-            begin = _by_telling_bytes(source, owner, rows)
+        if int((high - low).sum()) > MANY_STARTS:  # rows that are not distinctive, such as zeros
+            begin = _by_distinctive_bytes(source, owner, rows)
         else:
             parts = [probed[a:b] - k for k, (a, b) in enumerate(zip(low, high, strict=True)) if a < b]
             begin = np.unique(np.concatenate([np.empty(0, np.int64), *parts]))
@@ -163,19 +163,24 @@ def _candidates(
         yield rows, [int(row) for row in _probed(source, owner, rows, begin)[:MAX_STARTS]]
 
 
-def _by_telling_bytes(source: Source, owner: Rows, rows: Rows) -> Array:
-    """Rows where a tensor could begin, by a stretch of it that is not like its beginning, looked for in all of `owner`.
+def _by_distinctive_bytes(source: Source, owner: Rows, rows: Rows) -> Array:
+    """Rows where a tensor could begin, found by searching all of `owner` for bytes that differ from its beginning.
 
-    Of a mask or a pruned matrix most rows are alike; what is not is rare, and found by reading the larger one once.
+    In a mask or a pruned matrix most rows are equal; bytes that differ are rare, so reading the larger tensor once
+    finds them.
     """
     import numpy as np
 
-    at = _telling(source, rows.view)
-    key = RowMajorBytes(source, rows.view).part(at, min(at + TELLING_NBYTES, rows.view.nbytes))
+    at = _first_different(source, rows.view)
+    key = RowMajorBytes(source, rows.view).part(at, min(at + DISTINCTIVE_NBYTES, rows.view.nbytes))
     found: list[int] = []
-    reach, line, more = owner.view.nbytes, RowMajorBytes(source, owner.view), len(key) - rows.view.dtype.block_bytes
+    reach, row_major, more = (
+        owner.view.nbytes,
+        RowMajorBytes(source, owner.view),
+        len(key) - rows.view.dtype.block_bytes,
+    )
     for start in range(0, reach, CHUNK_NBYTES):
-        block = line.part(start, min(start + CHUNK_NBYTES + more, reach))
+        block = row_major.part(start, min(start + CHUNK_NBYTES + more, reach))
         place = block.find(key)
         while place >= 0 and len(found) < MANY_STARTS:
             begin, rest = divmod(start + place - at, owner.pitch)
@@ -185,14 +190,14 @@ def _by_telling_bytes(source: Source, owner: Rows, rows: Rows) -> Array:
     return np.unique(np.array(found, np.int64))
 
 
-def _telling(source: Source, view: View) -> int:
-    """Where the first element stands that is not like the first one; there is one, for constants are left out."""
+def _first_different(source: Source, view: View) -> int:
+    """The byte position of the first element that differs from element 0; constants, which have none, are left out."""
     import numpy as np
 
-    width, line = view.dtype.block_bytes, RowMajorBytes(source, view)
-    first = np.frombuffer(line.part(0, width), "u1")
+    width, row_major = view.dtype.block_bytes, RowMajorBytes(source, view)
+    first = np.frombuffer(row_major.part(0, width), "u1")
     for start in range(0, view.nbytes, CHUNK_NBYTES):
-        data = line.part(start, min(start + CHUNK_NBYTES, view.nbytes))
+        data = row_major.part(start, min(start + CHUNK_NBYTES, view.nbytes))
         unlike = (np.frombuffer(data, "u1").reshape(-1, width) != first).any(axis=1)
         if unlike.any():
             return start + int(unlike.argmax()) * width
@@ -203,12 +208,12 @@ def _keys(source: Source, rows: Rows, count: int, step: int, *, width: int) -> A
     """The beginnings of every `step`-th row, each as one number; equal bytes give equal numbers."""
     import numpy as np
 
-    line = RowMajorBytes(source, rows.view)
+    row_major = RowMajorBytes(source, rows.view)
     key = np.zeros(count, "u8")
     for at in range(0, count, KEYS_AT_ONCE):
         places = np.arange(at, min(at + KEYS_AT_ONCE, count)) * (step * rows.pitch)
         lanes = np.zeros((len(places), -(-width // 8) * 8), "u1")
-        lanes[:, :width] = line.take(places, width)
+        lanes[:, :width] = row_major.take(places, width)
         part = key[at : at + len(places)]
         for lane in lanes.view("u8").T:
             part[:] = (part ^ lane) * np.uint64(0x9E3779B97F4A7C15)
@@ -217,7 +222,7 @@ def _keys(source: Source, rows: Rows, count: int, step: int, *, width: int) -> A
 
 
 def _probed(source: Source, owner: Rows, rows: Rows, begin: Array) -> Array:
-    """Those of the first rows where some more places agree."""
+    """The first rows in `begin` at which some more positions agree."""
     element = rows.view.dtype.block_bytes
     width = min(max(8, element), rows.view.nbytes)
     elements = (rows.view.nbytes - width) // element
@@ -226,13 +231,13 @@ def _probed(source: Source, owner: Rows, rows: Rows, begin: Array) -> Array:
             source, owner, rows, begin, at=elements * (k * 5 % PROBES) // (PROBES - 1) * element, width=width
         )
     if len(begin) > MAX_STARTS:
-        at = _telling(source, rows.view)
-        begin = _agreeing(source, owner, rows, begin, at=at, width=min(TELLING_NBYTES, rows.view.nbytes - at))
+        at = _first_different(source, rows.view)
+        begin = _agreeing(source, owner, rows, begin, at=at, width=min(DISTINCTIVE_NBYTES, rows.view.nbytes - at))
     return begin
 
 
 def _agreeing(source: Source, owner: Rows, rows: Rows, begin: Array, *, at: int, width: int) -> Array:
-    """Those of the first rows from which on `owner` has the bytes that a tensor has at byte `at`."""
+    """The first rows in `begin` from which `owner` has the same bytes as the tensor at byte `at`."""
     import numpy as np
 
     if not len(begin):
@@ -243,29 +248,29 @@ def _agreeing(source: Source, owner: Rows, rows: Rows, begin: Array, *, at: int,
 
 
 def _first(source: Source, owner: Rows, rows: Rows, starts: list[int], *, size: int) -> int | None:
-    """The first of some rows of `owner` from which on all bytes of a tensor stand."""
+    """The first of some rows of `owner` at which all bytes of a tensor begin."""
     return next(
-        (row for row in starts if _stands(source, owner, rows, row, start=0, stop=rows.view.nbytes, size=size)), None
+        (row for row in starts if _contains(source, owner, rows, row, start=0, stop=rows.view.nbytes, size=size)), None
     )
 
 
 def _first_of_all(pool: Pool, owner: Rows, rows: Rows, starts: list[int], *, size: int) -> int | None:
-    """The same, each thread comparing a part of the bytes."""
+    """The same as `_first`; each thread compares a part of the bytes."""
     share = -(-rows.view.nbytes // (THREADS * size)) * size
     parts = [(at, min(at + share, rows.view.nbytes)) for at in range(0, rows.view.nbytes, share)]
     for row in starts:
         tasks = [((row, start, stop), [owner.view, rows.view]) for start, stop in parts]
 
-        def stands(source: Source, part: tuple[int, int, int]) -> bool:
-            return _stands(source, owner, rows, part[0], start=part[1], stop=part[2], size=size)
+        def contains(source: Source, part: tuple[int, int, int]) -> bool:
+            return _contains(source, owner, rows, part[0], start=part[1], stop=part[2], size=size)
 
-        if all([*pool.map(stands, tasks)]):
+        if all([*pool.map(contains, tasks)]):
             return row
     return None
 
 
-def _stands(source: Source, owner: Rows, rows: Rows, row: int, *, start: int, stop: int, size: int) -> bool:
-    """Whether bytes `start` to `stop` of a tensor stand in `owner`, where it would begin at a row."""
+def _contains(source: Source, owner: Rows, rows: Rows, row: int, *, start: int, stop: int, size: int) -> bool:
+    """Whether `owner` contains bytes `start` to `stop` of a tensor, if the tensor begins at a row."""
     at = row * owner.pitch
     if owner.view.is_contiguous and rows.view.is_contiguous:
         mine, there = _bytes(rows.view, start, stop), _bytes(owner.view, at + start, at + stop)
@@ -278,5 +283,5 @@ def _stands(source: Source, owner: Rows, rows: Rows, row: int, *, start: int, st
 
 
 def _bytes(view: View, start: int, stop: int) -> View:
-    """A stretch of a contiguous window, as bytes."""
+    """A part of a contiguous window, as bytes."""
     return contiguous(view.storage, DTYPES["uint8"], (stop - start,), view.byte_start + start)

@@ -1,7 +1,7 @@
 """Which tensors are others with their axes in another order.
 
-However the axes are ordered, the first element stays the first, the last the last, and so does every element whose
-indices are all the same: such elements say which tensors could be one another.
+In any order of the axes the first element stays first, the last stays last, and every element whose indices are all
+equal keeps its indices: such elements show which tensors could be transposes of each other.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 Advance = Callable[[int], None]
 DIAGONAL = 6
-"""Elements of equal indices that are looked at."""
+"""How many elements of equal indices are compared."""
 PROBES = 24
-"""Elements anywhere that are looked at before all are."""
+"""How many elements at other places are compared before all are."""
 TILE = 128
-"""Edge of the squares that are compared at once: both sides stay in a processor's cache, and NumPy is asked so rarely
-that threads run side by side."""
+"""Edge of the squares that are compared at once: both sides stay in a processor's cache, and NumPy is called so rarely
+that threads run in parallel."""
 READ = 512
-"""Edge of the squares that are read at once: a row of one is worth a call."""
+"""Edge of the squares that are read at once: a row is long enough for a read call."""
 BOX = 1 << 16
-"""Elements that are compared at once where the last axis stays the last."""
+"""Elements that are compared at once if the last axis stays last."""
 MAX_AXES = 5
 """Axes longer than 1 that are tried in every order: 120 orders."""
 
@@ -44,10 +44,10 @@ Order = tuple[int, ...]
 def transposes(
     pool: Pool, groups: Sequence[Sequence[Named]], done: Collection[str], advance: Advance
 ) -> Iterator[Match]:
-    """Tensors whose axes, in another order, give a tensor before them.
+    """Tensors that are transposes of an earlier tensor in their group.
 
-    The windows of a group have one dtype and the same lengths of axes, in whatever order.  Those in `done` may give
-    others and are not looked for.
+    The windows of a group have one dtype and the same lengths of axes, in any order.  Tensors in `done` may hold
+    transposes and are not searched for.
     """
     for group in groups:
         for some in split(group, lambda named: _invariant(pool.source, named[1])):
@@ -55,7 +55,7 @@ def transposes(
 
 
 def _among(pool: Pool, some: Sequence[Named], done: Collection[str], advance: Advance) -> Iterator[Match]:
-    """The transposes among windows whose elements of equal indices agree, each of the first that has it."""
+    """The transposes among windows whose elements of equal indices agree; each is matched to the first that fits."""
     stay = [(name, view) for name, view in some if name in done]
     for name, view in some:
         if name in done:
@@ -73,14 +73,14 @@ def _among(pool: Pool, some: Sequence[Named], done: Collection[str], advance: Ad
 
 
 def _window(owner: Named, order: Order) -> View:
-    """The row-major elements of a tensor with its axes in another order."""
+    """A window on the row-major elements of a tensor, with the axes in another order."""
     name, view = owner
     strides = contiguous_strides(view.shape)
     return View(name, view.dtype, 0, tuple(view.shape[k] for k in order), tuple(strides[k] for k in order))
 
 
 def _invariant(source: Source, view: View) -> bytes:
-    """Elements that stay where they are, however the axes are ordered."""
+    """Elements that stay where they are in any order of the axes."""
     array = source.array(view)
     long = [size for size in view.shape if size > 1]
     least = min(long, default=1)
@@ -92,7 +92,7 @@ def _invariant(source: Source, view: View) -> bytes:
 
 
 def _orders(source: Source, a: View, b: View) -> Iterator[Order]:
-    """The orders of a's axes that give b's shape, and b's elements in the places that were looked at."""
+    """The orders of a's axes that give b's shape, and b's elements at the sampled places."""
     if sum(size > 1 for size in a.shape) > MAX_AXES:
         return
     one, other = source.array(a), source.array(b)
@@ -107,19 +107,19 @@ def _orders(source: Source, a: View, b: View) -> Iterator[Order]:
 
 
 def _is_first(order: Order, shape: Sequence[int]) -> bool:
-    """Whether, of orders that differ in axes of length 1 alone, this is the one that counts."""
+    """Whether an order is the first of those that differ only in axes of length 1."""
     short = [k for k in order if shape[k] == 1]
     return short == sorted(short)
 
 
 def _places(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Indices all over a shape, always the same ones."""
+    """Indices spread over a shape; always the same for one shape."""
     for k in range(1, PROBES + 1):
         yield tuple((k * (2654435761 + 40503 * axis) >> 7) % size for axis, size in enumerate(shape))
 
 
 def _is_transpose(source: Source, task: tuple[View, View, Order, int]) -> bool:
-    """Whether elements of b are those of a with its axes in that order: those of a thread's share of all boxes."""
+    """Whether b equals a with its axes in that order, in one thread's share of the boxes."""
     a, b, order, part = task
     one, other = source.array(a).transpose(order), source.array(b)
     source.nbytes_read += 2 * b.nbytes // THREADS
@@ -132,7 +132,7 @@ def _is_equal(one: Array, other: Array, order: Order) -> bool:
 
 
 def _boxes(shape: tuple[int, ...], order: Order, tile: int) -> Iterator[tuple[slice, ...]]:
-    """Boxes that tile a shape and are squares in the two axes that are the fastest on either side."""
+    """Boxes that tile a shape and are squares in the two axes that are fastest in source and target."""
     long = [k for k, size in enumerate(shape) if size > 1]
     if not long:
         yield tuple(slice(0, 1) for _ in shape)

@@ -1,1 +1,1 @@
-"""Windows of a described checkpoint, read block by block, as streams, as arrays, or here and there."""
+"""Windows of a described checkpoint, read block by block, as streams, as arrays, or as samples."""

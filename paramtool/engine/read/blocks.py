@@ -9,11 +9,11 @@ from math import prod
 from paramtool.model.view import View
 
 BLOCK_NBYTES = 8 << 20
-"""What is held in memory of one tensor at a time."""
+"""How many bytes of a tensor are held in memory at a time."""
 
 
 def blocks(shape: tuple[int, ...], max_elements: int) -> Iterator[tuple[slice, ...]]:
-    """Boxes of at most `max_elements` elements that tile a shape; read one after the other they are row-major.
+    """Boxes of at most `max_elements` elements that tile a shape; read in sequence they give row-major order.
 
     >>> list(blocks((2, 3), 3))
     [(slice(0, 1, None), slice(0, 3, None)), (slice(1, 2, None), slice(0, 3, None))]
@@ -39,9 +39,9 @@ def blocks(shape: tuple[int, ...], max_elements: int) -> Iterator[tuple[slice, .
 
 
 def within(view: View, low: int, high: int) -> Iterator[tuple[slice, ...]]:
-    """Boxes of the elements of a window that lie in bytes `low` to `high` of its storage, and of no others.
+    """Boxes of exactly those elements of a window that are in bytes `low` to `high` of its storage.
 
-    No element may stand across one of these bounds, no two at one place, and the type is not a packed one.
+    No element may cross one of these bounds, no two may overlap, and the type must not be packed.
 
     >>> from paramtool.model.dtype import DTYPES
     >>> list(within(View(0, DTYPES["uint8"], 0, (4, 2), (10, 1)), 10, 31))
@@ -63,9 +63,9 @@ def within(view: View, low: int, high: int) -> Iterator[tuple[slice, ...]]:
             return
         axis, inner = order[depth], spans[depth + 1]
         step, count = max(steps[axis], 1), view.shape[axis]
-        first = min(max(0, -((start - low) // step)), count)  # the first and the last that stand wholly inside
+        first = min(max(0, -((start - low) // step)), count)  # the first and the last that are wholly inside
         last = max(min(count, (high - inner - start) // step + 1), first)
-        begin = max(0, (low - start - inner) // step + 1)  # those of which a part stands inside
+        begin = max(0, (low - start - inner) // step + 1)  # those that are partly inside
         end = min(count, -((start - high) // step))
         for few in (range(begin, first), [slice(first, last)], range(last, end)):
             for one in few:

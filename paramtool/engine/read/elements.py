@@ -1,7 +1,8 @@
-"""The elements of a window on a storage, read from the file when they are asked for, and only these.
+"""The elements of a window on a storage, each read from the file only when it is indexed.
 
-Nothing is mapped: a file that somebody truncates while it is mapped ends the process by SIGBUS, and no program can turn
-that into an error.  What lies near is read in one piece, with what lies between; what lies farther apart, by pieces.
+Nothing is memory-mapped: if another process truncates a mapped file, SIGBUS ends this process, and Python cannot turn
+that into an error.  Elements near each other are read in one piece, with the bytes between them; others are read piece
+by piece.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 Read = Callable[[int, memoryview], None]
-"""Fills a buffer with the bytes of a storage from a place on."""
+"""Fills a buffer with the bytes of a storage, starting at a position."""
 Index = int | slice
 PAGE_NBYTES = 4096
-"""Bytes that are nearer to each other than this are read together with what lies between them."""
+"""Bytes that are nearer to each other than this are read together with the bytes between them."""
 GAP_NBYTES = 32 << 10
-"""So much between long pieces is read, too, where it is at most GAP_PIECES times a piece: another call takes longer."""
+"""A gap of this many bytes between long pieces is read, too, if it is at most GAP_PIECES times a piece: another call
+takes longer."""
 GAP_PIECES = 8
 SPAN_NBYTES = 4 << 20
-"""So much is read in one piece, at most, where only a part of it is wanted."""
+"""The most bytes that are read in one piece if only a part of them is wanted."""
 
 
 class Elements:
-    """A window that is indexed like an array, by numbers and slices of step 1; each answer is an array of its own."""
+    """A window that is indexed like an array, by numbers and slices of step 1; each result is a new array."""
 
     __slots__ = ("_kind", "_read", "_start", "_strides", "shape")
 
@@ -71,7 +73,7 @@ class Elements:
 
         once = [1 if not stride and size else size for size, stride in zip(shape, strides, strict=True)]
         order = sorted(range(len(once)), key=lambda k: (once[k] > 1, -strides[k]))
-        out = np.empty([once[k] for k in order], self._kind)  # as the storage has them, so that rows are read in place
+        out = np.empty([once[k] for k in order], self._kind)  # in the storage's order: rows are read in place
         long = [k for k in order if once[k] > 1]
         if out.size:
             _fill(self._read, out.reshape([once[k] for k in long]), start, [strides[k] for k in long])
@@ -94,7 +96,7 @@ def _fill(read: Read, out: Array, start: int, strides: Sequence[int]) -> None:
     nbytes = [out.itemsize * prod(out.shape[k + 1 :]) for k in range(out.ndim)]
     most = [max(PAGE_NBYTES, min(GAP_NBYTES, GAP_PIECES * piece)) for piece in nbytes]
     near = [stride - span < gap for stride, span, gap in zip(strides, spans[1:], most, strict=True)]
-    # Axes that stand end to end; windows that overlap can have as many bytes as their span, too.
+    # Axes that are contiguous; overlapping windows can have as many bytes as their span, too.
     whole = [stride == span for stride, span in zip(strides, spans[1:], strict=True)]
 
     if out.size == 1:
@@ -121,7 +123,7 @@ def _fill(read: Read, out: Array, start: int, strides: Sequence[int]) -> None:
 
 
 def _window(read: Read, out: Array, start: int, strides: Sequence[int], *, span: int) -> None:
-    """Read a span whole, and take what is wanted."""
+    """Read a whole span, and copy the wanted elements."""
     import numpy as np
 
     whole = np.empty(span, "u1")
@@ -130,7 +132,7 @@ def _window(read: Read, out: Array, start: int, strides: Sequence[int], *, span:
 
 
 def take(read: Read, starts: Array, nbytes: int) -> Array:
-    """`nbytes` bytes of a storage from each place in `starts`: one row for each, in their order."""
+    """`nbytes` bytes of a storage from each position in `starts`: one row for each, in their order."""
     import numpy as np
 
     out = np.empty((len(starts), nbytes), "u1")

@@ -24,7 +24,7 @@ ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class LoadBuffer:
-    """What names of one alias set look at: `nbytes` bytes, and their windows on them."""
+    """The buffer of one alias set: `nbytes` bytes, and the windows of the names on them."""
 
     nbytes: int
     windows: tuple[tuple[str, View], ...]
@@ -34,13 +34,13 @@ class LoadBuffer:
 
 
 def load_buffers(graph: AliasGraph) -> Iterator[LoadBuffer]:
-    """Every alias set of a graph; names that are only equal are in different ones."""
+    """A buffer for every alias set of a graph; names that are only equal are in different alias sets."""
     found: dict[tuple[str, str], list[Alias]] = {}
     for member in graph.names.values():
         found.setdefault((member.owner, member.alias_set), []).append(member)
     for (owner, _), members in found.items():
-        if len(members) == 1 and _is_turned(members[0]):
-            yield _alone(members[0])
+        if len(members) == 1 and _is_transposed(members[0]):
+            yield _row_major(members[0])
             continue
         start = min(member.window.byte_start for member in members)
         start -= start % ALIGNMENT
@@ -49,22 +49,22 @@ def load_buffers(graph: AliasGraph) -> Iterator[LoadBuffer]:
         yield LoadBuffer(stop - start, windows, graph.owners[owner], start)
 
 
-def _is_turned(member: Alias) -> bool:
-    """Whether a name only has the bytes of others in another order; one that repeats them stays a window."""
+def _is_transposed(member: Alias) -> bool:
+    """Whether a name has the bytes of others in another order by content; a name that repeats elements is not."""
     window = member.window
     repeats = window.nbytes > window.byte_stop - window.byte_start
     return member.evidence == "content" and not window.is_contiguous and not repeats
 
 
-def _alone(member: Alias) -> LoadBuffer:
-    """What a name looks at that is only stored as a transpose of others' bytes: row by row, as it was saved."""
+def _row_major(member: Alias) -> LoadBuffer:
+    """The buffer of a name that is stored only as a transpose of others' bytes: row by row, as it was saved."""
     view = member.source
     window = contiguous(member.name, view.dtype, view.shape)
     return LoadBuffer(view.nbytes, ((member.name, window),), view, 0)
 
 
 def fill(source: Source, part: LoadBuffer, buffer: memoryview) -> None:
-    """Read an alias set's bytes into a buffer of its size."""
+    """Read the bytes of an alias set into a buffer of its size."""
     owner = part.owner
     start, stop = part.byte_start, part.byte_start + part.nbytes
     if owner.is_contiguous:
@@ -85,7 +85,7 @@ def fill(source: Source, part: LoadBuffer, buffer: memoryview) -> None:
 def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
     """Every name as a writable array; names of one alias set are windows on one buffer.
 
-    Conjugations and negations that were pending are carried out, under the tensor's own name: once for each window.
+    Pending conjugations and negations are carried out under the tensor's own name, once for each window.
     """
     import ml_dtypes  # noqa: F401 - registers bfloat16 and the float8 types with NumPy
     import numpy as np
@@ -95,22 +95,22 @@ def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
         try:
             buffer = np.empty(part.nbytes, "u1")
         except (MemoryError, ValueError):
-            raise unallocated(source, part) from None
+            raise cannot_allocate(source, part) from None
         fill(source, part, buffer.data)
         for name, window in part.windows:
             dtype, view = numpy_form(window)
             strides = [stride * view.dtype.block_bytes for stride in view.strides]
             if view.nbytes > MAX_EXTENT:
                 raise FormatError(
-                    f"{source.checkpoint.files[0].path}: {name!r:.200}: NumPy has no arrays of {view.nbytes} bytes, "
-                    "though it is expanded from few",
-                    hint="paramtool.torch.load_file loads it",
+                    f"{source.checkpoint.files[0].path}: {name!r:.200}: NumPy cannot make an array of "
+                    f"{view.nbytes} bytes, even as a view of fewer bytes",
+                    hint="paramtool.torch.load_file loads it as a view",
                 )
             try:
                 found[name] = np.ndarray(view.shape, dtype, buffer.data, view.byte_start, strides)
-            except ValueError as error:  # [0, 2**63 - 1] has no bytes, and is too large all the same
-                path = source.checkpoint.files[0].path
-                raise FormatError(f"{path}: {name!r:.200}: NumPy has no array of {list(view.shape)}: {error}") from None
+            except ValueError as error:  # [0, 2**63 - 1] has no bytes, and is still too large
+                where = f"{source.checkpoint.files[0].path}: {name!r:.200}"
+                raise FormatError(f"{where}: NumPy cannot make an array of {list(view.shape)}: {error}") from None
     entries = source.checkpoint.entries
     pending = {name: found.pop(f"{name}/data") for name in graph.pending}
     resolved = {owner: _resolved(pending[owner], entries[owner].value) for owner in {*graph.pending.values()}}
@@ -119,18 +119,18 @@ def arrays(source: Source, graph: AliasGraph) -> dict[str, Array]:
     return {name: found[name] for name in order if name in found}
 
 
-def unallocated(source: Source, part: LoadBuffer) -> FormatError:
-    """The error for an alias set that the machine has no room for."""
+def cannot_allocate(source: Source, part: LoadBuffer) -> FormatError:
+    """The error for an alias set that does not fit in memory."""
     names = [name for name, _ in part.windows]
     what = f"{names[0]!r:.200}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
     return FormatError(
-        f"{source.checkpoint.files[0].path}: {what}: {part.nbytes} bytes of memory are not to be had",
-        hint="the file may be a bomb, or the machine's memory is limited; section=... loads a part",
+        f"{source.checkpoint.files[0].path}: {what}: cannot allocate {part.nbytes} bytes",
+        hint="the file may be a decompression bomb, or memory is limited; section=... loads a part",
     )
 
 
 def _resolved(array: Array, value: Value) -> Array:
-    """A copy of what was pending, its signs carried out."""
+    """A copy of a pending tensor with its signs carried out."""
     import numpy as np
 
     assert isinstance(value, Compound)
@@ -148,14 +148,14 @@ NUMPY_STAND_INS = {
     **dict.fromkeys(("quint4x2", "quint2x4", "bits1x8", "bits2x4", "bits4x2"), "uint8"),
     **{f"{sign}int{bits}": f"{sign}int8" for sign in ("", "u") for bits in range(1, 8)},
 }  # fmt: skip
-"""Types that neither NumPy nor ml_dtypes has as torch stores them, and the integers that hold their bytes."""
+"""Types of torch that neither NumPy nor ml_dtypes has, and the integer types that hold their bytes."""
 
 
 def numpy_form(view: View) -> tuple[str, View]:
     """The NumPy dtype for a window, and the window in elements of that type.
 
-    Packed types (float4, float6) become uint8, their last axis counted in bytes where whole blocks fill it, else one
-    row of bytes.  complex32 becomes float16 pairs on a new last axis.
+    Packed types (float4, float6) become uint8: their last axis is counted in bytes if whole blocks fill it, else the
+    result is one row of bytes.  complex32 becomes pairs of float16 on a new last axis.
     """
     dtype = view.dtype
     if dtype.block_elements != 1:

@@ -1,4 +1,4 @@
-"""A window as one line of its row-major elements, looked at here and there, wherever they stand in the source."""
+"""A window as its row-major bytes, read at any positions, wherever they are in the source."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class RowMajorBytes:
-    """The row-major bytes of a window, of a type whose elements are whole bytes; nothing is read unasked.
+    """The row-major bytes of a window whose elements are whole bytes; only what is asked for is read.
 
-    Places and lengths are in bytes, and multiples of an element.
+    Positions and lengths are in bytes, and multiples of the element size.
     """
 
     def __init__(self, source: Source, view: View) -> None:
@@ -25,7 +25,7 @@ class RowMajorBytes:
         self._view = view
 
     def take(self, starts: Array, nbytes: int) -> Array:
-        """So many bytes from each start on, one row a start; starts ascend."""
+        """`nbytes` bytes from each start on, one row for each; starts must ascend."""
         view, storage = self._view, int(self._view.storage)
         if view.is_contiguous:
             places = view.byte_start + starts
@@ -41,7 +41,7 @@ class RowMajorBytes:
         return self._source.take(storage, np.asarray(index_of) * width, width).reshape(len(starts), nbytes)
 
     def part(self, start: int, stop: int) -> bytes:
-        """The bytes from one place to another."""
+        """The bytes from one position to another."""
         view = self._view
         if view.is_contiguous:
             return self._source.read(int(view.storage), view.byte_start + start, stop - start)

@@ -1,7 +1,7 @@
-"""Reading windows of a described checkpoint: in order, block by block, with what the container says of them proved.
+"""Reading windows of a described checkpoint in order, block by block; CRCs that the container states are checked.
 
-Encoded storages are decoded as they are read where all of one is read in order, else into a temporary file, once, in
-which zeros take no space.  Constants are never made.  Everything else is read where it stands.
+An encoded storage is decoded while it is read if all of it is read in order.  Otherwise it is decoded once into a
+temporary file, in which zeros take no space.  Constants are never stored.  Everything else is read in place.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 
 Buffer = memoryview | bytes
 MAX_OPEN_FILES = 16
-"""Of one checkpoint; two are open while they are compared, and some systems allow 256 for a process."""
+"""The limit for one checkpoint; comparing opens two, and some systems allow 256 open files for a process."""
 CHUNK_NBYTES = 1 << 20
-"""Read at once; small enough to stay in a processor's cache between reading and writing."""
+"""How many bytes are read at once; they should stay in a processor's cache between reading and writing."""
 THREAD_NBYTES = 4 << 20
 """A CRC of more bytes is computed in a thread of its own."""
 ELEMENTS = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "V16"}
-"""NumPy types that carry elements of so many bytes untouched."""
+"""{element size in bytes: a NumPy type that copies elements unchanged}."""
 
 
 def number_type(dtype: DType) -> str:
-    """The NumPy type to calculate with; ValueError for types that NumPy has no numbers for."""
+    """The NumPy type to calculate with; ValueError for types that NumPy cannot calculate with."""
     import ml_dtypes
     import numpy as np
 
     if dtype.block_bytes not in ELEMENTS:
-        raise ValueError(f"{dtype.name} cannot be calculated with")
+        raise ValueError(f"NumPy cannot calculate with {dtype.name}")
     return np.dtype(dtype.name).str if not hasattr(ml_dtypes, dtype.name) else dtype.name
 
 
@@ -65,7 +65,7 @@ class Source:
         self._spool: BinaryIO | None = None
         self._spooled: dict[int, int] = {}
         self._streamed: set[int] = set()
-        """Storages that were decoded as they were read; a second time would be one too many."""
+        """Storages that were decoded while they were read; a second read decodes them into the temporary file."""
         self._charged: set[int] = set()
         self._budget = Budget(sum(file.nbytes for file in checkpoint.files))
         self._proved: set[ByteRange] = set()
@@ -82,12 +82,12 @@ class Source:
         return self
 
     def _open(self) -> None:
-        """Look at every file once, so that one that is gone or has changed is known before anything is written."""
+        """Open every file once, so that a missing or changed file is an error before anything is written."""
         for source in self.checkpoint.files:
             self._file(source.path)
 
     def _file(self, path: str) -> BinaryIO:
-        """An open file; of very many, the one that was opened first is closed for it."""
+        """An open file; if too many are open, the file that was opened first is closed."""
         if path in self._files:
             return self._files[path]
         if len(self._files) >= self._max_files:
@@ -108,18 +108,18 @@ class Source:
             self.check_unchanged()
 
     def hand_over(self) -> tuple[SourceFile, ...]:
-        """The files, for whoever looks at the end whether they are unchanged; then that is not done here."""
+        """The files, for a caller that checks at the end whether they are unchanged; `Source` then does not."""
         self._checked = True
         return self.checkpoint.files
 
     def check_unchanged(self) -> None:
-        """FormatError where a file is no longer the one that was described, or was written to since."""
+        """FormatError if a file was replaced or written to since it was described."""
         for file in self.checkpoint.files:
             check_unchanged(file)
         self._checked = True
 
     def close(self) -> None:
-        """Close every file; what is under way in the thread ends first."""
+        """Close every file, after the thread has finished its work."""
         if self._worker is not None:
             self._worker.shutdown(wait=True, cancel_futures=True)
         for file in [*self._files.values(), *([self._spool] if self._spool else [])]:
@@ -127,7 +127,7 @@ class Source:
         self._files.clear()
 
     def place(self, storage_id: int) -> tuple[BinaryIO, int]:
-        """The file in which a storage's bytes stand as they are, and where they begin."""
+        """The file that has a storage's decoded bytes, and where they begin."""
         return self._place(self.checkpoint.storages[storage_id])
 
     def _place(self, storage: Storage) -> tuple[BinaryIO, int]:
@@ -140,7 +140,7 @@ class Source:
         return self._spool, self._spooled[storage.id]
 
     def read(self, storage_id: int, start: int, nbytes: int) -> bytes:
-        """Bytes of a storage; FormatError where the file ends before."""
+        """Bytes of a storage; FormatError if the file is too short."""
         storage = self.checkpoint.storages[storage_id]
         if (element := self._constant(storage)) is not None:
             return bytes(_repeated(element, start, nbytes))
@@ -148,26 +148,26 @@ class Source:
         return self._pread(file, base + start, nbytes)
 
     def _constant(self, storage: Storage) -> bytes | None:
-        """The element that a storage repeats; None where it does not."""
+        """The element that a storage repeats; None if it is not a constant."""
         if not isinstance(storage.backing, Constant):
             return None
         self._charge(storage)
         return storage.backing.element
 
     def _charge(self, storage: Storage) -> None:
-        """Count what a storage comes to against what may be inflated or calculated, once."""
+        """Count the size of a storage once against the limit of bytes that may be inflated or calculated."""
         if storage.id in self._charged or not _is_made(storage.backing):
             return
         self._charged.add(storage.id)
         self._budget.spend(self.checkpoint.files[0].path, storage.nbytes)
 
     def check_inflated(self, storage_ids: Iterable[int]) -> None:
-        """FormatError where reading some storages would inflate or calculate more than is allowed; reads nothing."""
+        """FormatError if reading some storages would inflate or calculate more than is allowed; reads nothing."""
         for storage_id in storage_ids:
             self._charge(self.checkpoint.storages[storage_id])
 
     def read_into(self, storage_id: int, start: int, buffer: memoryview) -> None:
-        """Fill a buffer with bytes of a storage; FormatError where the file ends before.  No CRC is looked at."""
+        """Fill a buffer with bytes of a storage; FormatError if the file is too short.  No CRC is checked."""
         self.nbytes_read += len(buffer)
         self._fill(storage_id, start, buffer)
 
@@ -186,9 +186,9 @@ class Source:
         return read_bytes(file, start, nbytes)
 
     def chunks(self, storage_id: int, start: int, stop: int) -> Iterator[memoryview]:
-        """Bytes `start` to `stop` of a storage in blocks; its CRC, if it has one, is proved by the end.
+        """Bytes `start` to `stop` of a storage in blocks; its CRC, if it has one, is checked by the end.
 
-        A block is only good until the next one is asked for: all of them stand in one buffer.
+        A block is valid only until the next one is asked for: all blocks share one buffer.
         """
         storage = self.checkpoint.storages[storage_id]
         if (element := self._constant(storage)) is not None:
@@ -207,18 +207,18 @@ class Source:
         self.settle()
 
     def _is_streamed(self, storage: Storage, start: int, stop: int) -> bool:
-        """Whether bytes are decoded as they are read: all of a storage, for the first time."""
+        """Whether bytes are decoded while they are read: all of a storage, for the first time."""
         if isinstance(storage.backing, ByteRange) or (start, stop) != (0, storage.nbytes):
             return False
         return storage.id not in self._spooled and storage.id not in self._streamed
 
     def prove(self, storage_id: int) -> None:
-        """Compare a whole storage with its CRC, unless that has been done; FormatError where they differ."""
+        """Compare a whole storage with its CRC, unless that was done before; FormatError if they differ."""
         self.prove_later(storage_id)
         self.settle()
 
     def prove_later(self, storage_id: int) -> None:
-        """Begin to compare a storage with its CRC, in a thread where it is large; `settle` says how it went."""
+        """Begin to compare a storage with its CRC, in a thread if it is large; `settle` gives the result."""
         backing = self.checkpoint.storages[storage_id].backing
         if not isinstance(backing, ByteRange):
             return
@@ -239,11 +239,11 @@ class Source:
         self._pending[sealed] = self._worker.submit(crc32_of, self._file(sealed.file), sealed.start, sealed.stop)
 
     def _sealed(self, part: ByteRange) -> ByteRange | None:
-        """The range with a CRC that a part of a file stands in, if there is one."""
+        """The range with a CRC that contains a part of a file, or None."""
         return next((one for one in self.checkpoint.sealed if _is_within(part, one)), None)
 
     def settle(self) -> None:
-        """Wait for the comparisons that were begun; FormatError where a CRC is wrong."""
+        """Wait for the comparisons that were begun; FormatError if a CRC is wrong."""
         while self._pending:
             sealed, pending = self._pending.popitem()
             self._compare(sealed, pending.result())
@@ -253,7 +253,7 @@ class Source:
             raise self._damaged(sealed, found)
 
     def _damaged(self, sealed: ByteRange, found: int) -> FormatError:
-        """The error for a range whose bytes do not have its CRC: which range, and which tensors are on it."""
+        """The error for a range whose bytes do not have its CRC; it names the range and its tensors."""
         inside = {key for key, storage in self.checkpoint.storages.items() if _is_within(storage.backing, sealed)}
         names = [name for name, view in self.checkpoint.windows() if view.storage in inside]
         what = f"storage {min(inside)}" if len(inside) == 1 else f"bytes {sealed.start}-{sealed.stop}"
@@ -264,7 +264,7 @@ class Source:
         )
 
     def will_read(self, storage_id: int, starts: Iterable[int], nbytes: int) -> None:
-        """Tell the kernel which bytes of a storage will be read, so that a disk fetches them side by side."""
+        """Tell the kernel which bytes of a storage will be read, so that a disk fetches them in parallel."""
         if not hasattr(os, "posix_fadvise"):  # macOS, Windows
             return
         file, base = self.place(storage_id)
@@ -273,9 +273,9 @@ class Source:
                 os.posix_fadvise(file.fileno(), base + start, nbytes, os.POSIX_FADV_WILLNEED)
 
     def array(self, view: View) -> Elements:
-        """A window, of raw elements that are read when they are asked for; packed types come as bytes, one row.
+        """A window of raw elements that are read when they are indexed; packed types are one row of bytes.
 
-        What is read so is not counted in `nbytes_read`, and no CRC is looked at.
+        These reads are not counted in `nbytes_read`, and no CRC is checked.
         """
         fill = partial(self._fill, int(view.storage))
         if view.dtype.block_elements != 1:
@@ -286,7 +286,7 @@ class Source:
         )
 
     def take(self, storage_id: int, starts: Array, nbytes: int) -> Array:
-        """So many bytes of a storage from each place on, one row a place; counted, and no CRC is looked at."""
+        """`nbytes` bytes of a storage from each position on, one row for each; counted, and no CRC is checked."""
         self.nbytes_read += len(starts) * nbytes
         return take(partial(self._fill, storage_id), starts, nbytes)
 
@@ -307,7 +307,7 @@ class Source:
             yield block.reshape(-1).view("u1").data
 
     def _decode_into(self, spool: BinaryIO, storage: Storage) -> int:
-        """Decode a storage behind what a temporary file without a name holds; where it begins there."""
+        """Decode a storage to the end of the nameless temporary file; returns where it begins there."""
         start = spool.seek(0, os.SEEK_END)
         try:
             for part in self._decoded(storage):
@@ -318,15 +318,15 @@ class Source:
             spool.flush()
             os.ftruncate(spool.fileno(), spool.tell())
         except OSError as error:
-            what = f"a decoded storage of {storage.nbytes} bytes cannot be kept"
+            what = f"cannot store a decoded storage of {storage.nbytes} bytes"
             raise OutputError(
                 f"{tempfile.gettempdir()}: {what}: {error.strerror}",
-                hint="TMPDIR=... names a folder with more space",
+                hint="set TMPDIR to a folder with more space",
             ) from None
         return start
 
     def _decoded(self, storage: Storage) -> Iterator[Buffer]:
-        """All bytes of a storage that does not stand in a file as it is; FormatError where they are too few or many."""
+        """All bytes of a storage that has to be decoded or calculated; FormatError if their number is wrong."""
         self._charge(storage)
         made = 0
         if isinstance(storage.backing, Encoded):
@@ -368,7 +368,7 @@ class Source:
             raise self._damaged(backing.source._replace(crc32=backing.crc32), crc)
 
     def _inflated(self, storage: Storage, backing: Encoded, nbytes: int) -> Iterator[bytes]:
-        """The bytes of an encoded storage, inflated where that is a step; never more than `nbytes`."""
+        """The bytes of an encoded storage, inflated if that is a step; never more than `nbytes`."""
         file = self._file(backing.source.file)
         if path := next((step[5:] for step in backing.steps if step.startswith("hdf5:")), ""):
             from paramtool.formats.hdf5 import datasets
@@ -403,7 +403,7 @@ class Source:
 
 
 def _is_within(backing: Backing, around: ByteRange) -> bool:
-    """Whether a storage is read from a range of a file."""
+    """Whether a storage is read from inside a range of a file."""
     part = backing.source if isinstance(backing, Encoded) else backing
     return (
         isinstance(part, ByteRange)
@@ -414,21 +414,21 @@ def _is_within(backing: Backing, around: ByteRange) -> bool:
 
 
 def _spool() -> BinaryIO:
-    """A temporary file without a name, in the folder that TMPDIR names or the system's; OutputError where it has none.
+    """A nameless temporary file in the folder of TMPDIR, or the system's; OutputError if it cannot be made there.
 
-    Python itself would go on to other folders, and at last to the current one.
+    Python itself would try other folders, and finally the current one.
     """
     folder = os.environ.get("TMPDIR") or "/tmp" if os.name == "posix" else tempfile.gettempdir()
     try:
         return tempfile.TemporaryFile(dir=folder)
     except OSError as error:
         raise OutputError(
-            f"{folder}: no temporary file can be made: {error.strerror}", hint="TMPDIR=... names another folder"
+            f"{folder}: cannot make a temporary file: {error.strerror}", hint="set TMPDIR to another folder"
         ) from None
 
 
 def read_blocks(file: BinaryIO, start: int, stop: int) -> Iterator[memoryview]:
-    """Bytes of a file, in one buffer that is filled again and again; FormatError where they cannot be read."""
+    """Bytes of a file in blocks that share one buffer; FormatError if they cannot be read."""
     buffer = memoryview(bytearray(min(CHUNK_NBYTES, stop - start)))
     while start < stop:
         part = buffer[: min(len(buffer), stop - start)]
@@ -446,14 +446,14 @@ def crc32_of(file: BinaryIO, start: int, stop: int) -> int:
 
 
 def _is_made(backing: Backing) -> bool:
-    """Whether a storage has bytes that its file does not have as many of, or may not have."""
+    """Whether a storage can have more bytes than its file has for it."""
     if isinstance(backing, Encoded):
         return any(step == "inflate" or step.startswith("hdf5:") for step in backing.steps)
     return not isinstance(backing, ByteRange)
 
 
 def _repeated(element: bytes, start: int, nbytes: int) -> bytes:
-    """Some bytes of an element again and again.
+    """`nbytes` bytes of a repeated element, from byte `start` on.
 
     >>> _repeated(b"abc", 4, 5)
     b'bcabc'
@@ -463,7 +463,7 @@ def _repeated(element: bytes, start: int, nbytes: int) -> bytes:
 
 
 def _repetitions(element: bytes, start: int, stop: int) -> Iterator[memoryview]:
-    """The same in blocks, which are parts of one."""
+    """The same in blocks, which are parts of one buffer."""
     step = max(BLOCK_NBYTES // len(element), 1) * len(element)
     block = memoryview(_repeated(element, start, min(step, stop - start)))
     for at in range(start, stop, step):
@@ -471,12 +471,12 @@ def _repetitions(element: bytes, start: int, stop: int) -> Iterator[memoryview]:
 
 
 def _is_zero(part: Buffer) -> bool:
-    """Whether all bytes of a block are zero; looks no further where the first or last is not."""
+    """Whether all bytes of a block are zero; checks only the first and the last if these are not."""
     return bool(part) and not part[0] and not part[-1] and not bytes(part).strip(b"\0")
 
 
 def _argument(backing: Encoded, step: str, otherwise: int) -> int:
-    """The number that a step says, such as 4 of `swap4`."""
+    """The number in a step, such as 4 in `swap4`; `otherwise` if there is no such step."""
     return next((int(word[len(step) :]) for word in backing.steps if word.startswith(step)), otherwise)
 
 

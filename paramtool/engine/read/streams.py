@@ -1,4 +1,4 @@
-"""Windows as streams of blocks, for comparing many of them side by side in bounded memory and on every core."""
+"""Windows as streams of blocks, to compare many of them in parallel and in bounded memory."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MAX_BLOCK_NBYTES = 1 << 20
 """Blocks that fit a processor's cache are compared fastest."""
 MIN_BLOCK_NBYTES = 1 << 12
 THREADS = 2
-"""Comparing waits for memory: more than two threads gain nothing on the machines that it was measured on."""
+"""Comparing is limited by memory speed: more than two threads gained nothing on the machines it was measured on."""
 
 
 def block_nbytes(memory: int, streams: int) -> int:
-    """How many bytes of each of so many streams are held at once, for all threads to stay within a budget."""
+    """How many bytes of each stream may be held at once, so that all threads together stay within a budget."""
     share = memory // (2 * THREADS * max(streams, 1))
     return max(MIN_BLOCK_NBYTES, min(MAX_BLOCK_NBYTES, share - share % MIN_BLOCK_NBYTES))
 
@@ -43,7 +43,7 @@ class Stream:
         self._rest = memoryview(b"")
 
     def into(self, buffer: Array) -> None:
-        """Fill a buffer of bytes with the next block; there must be as many bytes left."""
+        """Fill a buffer of bytes with the next block; the stream must have that many bytes left."""
         if self._blocks is None:
             self._source.read_into(int(self._view.storage), self._at, buffer.data)
             self._at += buffer.nbytes
@@ -97,7 +97,7 @@ class Pool:
 
     def __enter__(self) -> Pool:
         self.source = self._stack.enter_context(Source(self.checkpoint))
-        """For what has to be done by one thread: decoded storages are kept once."""
+        """For work that one thread has to do: decoded storages are stored once."""
         for _ in range(min(THREADS, os.cpu_count() or 1)):
             self._all.append(self._stack.enter_context(Source(self.checkpoint)))
             self._free.put(self._all[-1])
@@ -112,13 +112,13 @@ class Pool:
         return sum(source.nbytes_read for source in [self.source, *self._all])
 
     def block_nbytes(self, streams: int) -> int:
-        """Bytes of each of so many streams that one task may hold."""
+        """How many bytes of each stream one task may hold."""
         return block_nbytes(self.memory, streams)
 
     def map(
         self, work: Callable[[Source, Task], Answer], tasks: Iterable[tuple[Task, Iterable[View]]]
     ) -> Iterator[Answer]:
-        """The answers of `work` in the order of the tasks, each with the windows that it looks at."""
+        """The results of `work` in the order of the tasks; each task comes with the windows that it reads."""
         from concurrent.futures import ThreadPoolExecutor
 
         listed = [(task, self._is_plain(views)) for task, views in tasks]
@@ -139,6 +139,6 @@ class Pool:
             self._free.put(source)
 
     def _is_plain(self, views: Iterable[View]) -> bool:
-        """Whether the bytes stand in the file as they are."""
+        """Whether the bytes are in the file unencoded."""
         storages = self.checkpoint.storages
         return all(isinstance(storages[int(view.storage)].backing, ByteRange) for view in views)

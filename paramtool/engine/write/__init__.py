@@ -1,1 +1,1 @@
-"""Outputs in the making: beside their place, copied or calculated, proved, and moved there."""
+"""Writing outputs: under a temporary name, by copying or calculating, then verified and moved to their place."""

@@ -1,8 +1,9 @@
-"""CRCs of what is being written, computed beside the writing.
+"""CRCs of an output, computed while it is written.
 
-A container such as a zip says the CRC of each member, and the kernel may copy a member without showing its bytes.  So
-each target is read back from the output, in a thread, while the next one is written; its pages are still in memory.
-A storage whose CRC the source's container says is not computed twice: `Source` proves it before the output is kept.
+A container such as a zip states the CRC of each member, but the kernel may copy a member without this process seeing
+its bytes.  So a thread reads each target back from the output while the next target is written; its pages are still in
+memory.  If the source's container states the CRC of a storage, it is not computed again: `Source` checks it before the
+output is kept.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Checksums:
             self._worker.shutdown(wait=True, cancel_futures=True)
 
     def add(self, target: Target, source: Source, start: int) -> None:
-        """A target that was written whole, from byte `start` of the file."""
+        """Add a target that was written as a whole from byte `start` of the file."""
         known = proved_crc32(target, source)
         if known is not None:
             self._found.append(known)
@@ -58,12 +59,12 @@ class Checksums:
             raise OutputError(f"{self._name}: cannot be read back: {error}") from None
 
     def all(self) -> list[int]:
-        """The CRC of every target so far, once all are known."""
+        """The CRC of every target so far; waits until all are known."""
         return [found if isinstance(found, int) else found.result() for found in self._found]
 
 
 def proved_crc32(target: Target, source: Source) -> int | None:
-    """The CRC of a target that is one whole storage as it stands in a container that says its CRC, else None."""
+    """The CRC of a target that is one whole storage of a container that states its CRC; else None."""
     if len(target.copies) != 1 or not target.copies[0].is_plain or not target.copies[0].destination.is_contiguous:
         return None
     view = target.copies[0].terms[0][1]

@@ -1,8 +1,8 @@
-"""Renaming on Linux with a promise: never over something, or two names exchanged in one step.
+"""Renaming on Linux with a guarantee: never replace a file, or exchange two names in one step.
 
     int renameat2(int olddirfd, const char *oldpath, int newdirfd, const char *newpath, unsigned int flags)
-    RENAME_NOREPLACE  1       fails with EEXIST where the new name is taken
-    RENAME_EXCHANGE   2       both names stay, each with what the other one had; they are never without
+    RENAME_NOREPLACE  1       fails with EEXIST if the new name is taken
+    RENAME_EXCHANGE   2       swaps what two names refer to; at every moment both names exist
     AT_FDCWD          -100
 
 Source: rename(2) of the Linux man-pages, linux/fs.h, linux/fcntl.h.  glibc has it since 2.28, musl since 1.2.6; a file
@@ -24,7 +24,7 @@ CANNOT = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 @cache
 def _renameat2() -> Any:
-    """The function of the C library, or None."""
+    """The function `renameat2` of the C library, or None."""
     import ctypes
 
     try:
@@ -36,9 +36,9 @@ def _renameat2() -> Any:
 
 
 def rename(source: str, target: str, flag: int) -> bool:
-    """Rename, with one of the flags; False where this system or this file system cannot, and nothing was done.
+    """Rename with one of the flags; False, and no change, if the system or the file system does not support it.
 
-    OSError says what else went wrong.
+    OSError for any other failure.
     """
     from ctypes import get_errno
 

@@ -1,11 +1,11 @@
-"""Temporary names beside an output, and what runs that were killed have left under them.
+"""Temporary names beside an output, and the leftovers of killed runs under these names.
 
-    .NAME.1f2e3d4c.tmp        an output in the making, or what it has replaced; locked by the run that writes it
-    .NAME.1f2e3d4c.tmp.old    what is being replaced, where the file system cannot exchange two names in one step
+    .NAME.1f2e3d4c.tmp        an unfinished output, or what it has replaced; locked by the run that writes it
+    .NAME.1f2e3d4c.tmp.old    what is being replaced, if the file system cannot exchange two names in one step
     .NAME.1f2e3d4c.tmp.kept   what was replaced and could not be put back; no run touches it
 
-A lock (flock) says whether the run that made a name still lives: the kernel gives it up when a process ends, however it
-ends.  Where a file system has no locks, nothing is ever removed.
+A lock (flock) shows whether the run that made a name is still alive: the kernel releases it when a process ends, in
+whatever way.  On a file system without locks, nothing is ever removed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ MAX_STEM_BYTES = 150
 
 
 def temporary_name(path: str) -> str:
-    """A new name beside an output, that no other run has."""
+    """A new temporary name beside an output that no other run has."""
     return os.path.join(os.path.dirname(path) or ".", f".{_stem(path)}.{secrets.token_hex(4)}.tmp")
 
 
 def kept_name(temporary: str) -> str:
-    """The name for what could not be put back."""
+    """The name for a replaced output that could not be put back."""
     return f"{temporary}{KEPT}"
 
 
 def _stem(path: str) -> str:
-    """The output's name; of a long one its beginning, and what tells it from others that begin so."""
+    """The output's name; a long name is shortened to its beginning and a digest of the whole name."""
     whole = name = os.path.basename(path)
     while len(os.fsencode(name)) > MAX_STEM_BYTES:
         name = name[:-1]
@@ -45,11 +45,11 @@ def _stem(path: str) -> str:
 
 
 def create(path: str, is_folder: bool) -> tuple[str, int | None]:
-    """Make an empty file or folder for an output, which nobody else may look into: its name, and it as an open file.
+    """Make an empty file or folder for an output, readable by its owner only: (its name, an open file of it).
 
-    That is its lock, where there are locks, and None where the system opens no folders.
+    The open file is its lock, if the file system has locks; it is None if the system cannot open folders.
 
-    OSError where that is not possible.
+    OSError if that is not possible.
     """
     while True:
         name = temporary_name(path)
@@ -68,11 +68,11 @@ def create(path: str, is_folder: bool) -> tuple[str, int | None]:
                 os.close(file)
             remove(name)
             raise
-        os.close(file)  # another run took it for a dead one's before it was locked
+        os.close(file)  # another run removed it before it was locked
 
 
 def opened(name: str) -> int | None:
-    """A file or folder, opened without following a link or waiting; None where that is not possible."""
+    """A file or folder, opened without following a link or waiting; None if that is not possible."""
     try:
         return os.open(name, LOOKING)
     except OSError:
@@ -80,7 +80,7 @@ def opened(name: str) -> int | None:
 
 
 def _locked(file: int) -> bool | None:
-    """Lock an open file: whether that was possible, or None where there are no locks."""
+    """Lock an open file; returns whether that was possible, or None if the file system has no locks."""
     try:
         import fcntl
 
@@ -93,7 +93,7 @@ def _locked(file: int) -> bool | None:
 
 
 def lock_of(name: str) -> int | None:
-    """A lock on a file or folder, as an open file; None where a run that lives has it, or nobody can say."""
+    """A lock on a file or folder, as an open file; None if a live run holds it, or there are no locks."""
     file = opened(name)
     if file is None or _locked(file):
         return file
@@ -102,7 +102,7 @@ def lock_of(name: str) -> int | None:
 
 
 def is_still(name: str, file: int) -> bool:
-    """Whether a name still leads to an open file."""
+    """Whether a name still refers to an open file."""
     try:
         return os.path.samestat(os.lstat(name), os.fstat(file))
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def is_still(name: str, file: int) -> bool:
 
 
 def remove(path: str) -> bool:
-    """Remove a file or a folder with all in it, if it is there; whether nothing is left."""
+    """Remove a file, or a folder with everything in it, if it exists; returns whether nothing is left."""
     if not os.path.isdir(path) or os.path.islink(path):
         with suppress(OSError):
             os.unlink(path)
@@ -118,14 +118,17 @@ def remove(path: str) -> bool:
     shutil.rmtree(path, ignore_errors=True)
     if os.path.lexists(path):  # a folder that may not be written to keeps what is in it
         with suppress(OSError, AttributeError):  # Windows has no fwalk
-            for _, _, _, place in os.fwalk(path):  # never through a link that was put in its place
+            for _, _, _, place in os.fwalk(path):  # does not follow a link that was put in its place
                 os.chmod(place, PRIVATE_FOLDER)
         shutil.rmtree(path, ignore_errors=True)
     return not os.path.lexists(path)
 
 
 def clear(path: str) -> list[str]:
-    """Remove what dead runs have left of an output, and put back what one had taken away; says what was done."""
+    """Remove what killed runs left of an output, and put back an output that one had moved away.
+
+    Returns notes on what was done.
+    """
     folder = os.path.dirname(path) or "."
     ours = re.compile(rf"\.{re.escape(_stem(path))}\.[0-9a-f]{{8}}\.tmp")
     try:
@@ -140,23 +143,23 @@ def clear(path: str) -> list[str]:
 
 
 def _clear(path: str, name: str) -> list[str]:
-    """What is done with one name."""
+    """Handle one temporary name; returns notes on what was done."""
     made = name.removesuffix(OLD)
     if made != name:
         if os.path.lexists(made):
             if (alive := lock_of(made)) is None:
-                return []  # a run that lives is about to put its output there
+                return []  # a live run is about to put its output there
             os.close(alive)
         if not os.path.lexists(path):
             os.rename(name, path)
-            return [f"{path}: was put back; a run that was killed while it replaced it had left it as {name}"]
+            return [f"{path}: put back from {name}, where a killed run had moved it"]
     if (lock := lock_of(name)) is None:
         return []
     nbytes = _nbytes(name)
     gone = remove(name)
     os.close(lock)
-    what = "removed; a run" if gone else "cannot be removed; a run"
-    return [f"{name} ({nbytes} bytes): {what} that was killed had left it"]
+    what = "removed; it was" if gone else "cannot be removed; it was"
+    return [f"{name} ({nbytes} bytes): {what} left by a killed run"]
 
 
 def _nbytes(path: str) -> int:

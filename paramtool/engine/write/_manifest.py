@@ -1,8 +1,9 @@
-"""What an output of several folders was written with, so that it is known later what may be replaced.
+"""The manifest of an output of several folders: the files that were written, so that a later run knows what it may
+replace.
 
 DIR/paramtool.family.json     {"version": 2, "files": {"a/config.json": {"size": 612, "blake3": "06be..."}, ...}}
 
-A size alone does not say that a file is as it was written: a shard that was changed in place keeps it.
+The size alone does not show that a file is unchanged: a shard that was changed in place keeps its size.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ VERSION = 2
 
 
 def manifest(folder: str) -> bytes:
-    """The manifest of what is in a folder now, in JSON; every byte is read once, however many names a file has."""
+    """The manifest of a folder as it is now, in JSON; a file with several names is read once."""
     known: dict[int, dict[str, int | str]] = {}
     found = {}
     for name in _files(folder):
@@ -28,18 +29,18 @@ def manifest(folder: str) -> bytes:
             path = os.path.join(folder, name)
             inode = os.lstat(path).st_ino
             if inode not in known:
-                known[inode] = _told(path)
+                known[inode] = _size_and_digest(path)
             found[name] = known[inode]
     return (json.dumps({"version": VERSION, "files": found}, indent=2) + "\n").encode()
 
 
 def unexpected_files(folder: str) -> Iterator[str]:
-    """What a folder holds that is not as its manifest says: files that came later, or were changed."""
+    """The files of a folder that do not agree with its manifest: they were added or changed later."""
     try:
         with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
             document = json.load(file)
         known = {
-            str(name): {"size": told["size"], "blake3": told["blake3"]} for name, told in document["files"].items()
+            str(name): {"size": facts["size"], "blake3": facts["blake3"]} for name, facts in document["files"].items()
         }
     except (OSError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
         yield MANIFEST
@@ -57,7 +58,7 @@ def unexpected_files(folder: str) -> Iterator[str]:
         else:
             try:
                 if status.st_ino not in same:
-                    same[status.st_ino] = _told(path)
+                    same[status.st_ino] = _size_and_digest(path)
             except (OSError, FormatError):
                 yield f"{name} (cannot be read)"
                 continue
@@ -65,7 +66,7 @@ def unexpected_files(folder: str) -> Iterator[str]:
                 yield f"{name} (changed)"
 
 
-def _told(path: str) -> dict[str, int | str]:
+def _size_and_digest(path: str) -> dict[str, int | str]:
     """The size and the digest of a file."""
     from blake3 import blake3
 
@@ -78,7 +79,7 @@ def _told(path: str) -> dict[str, int | str]:
 
 
 def _files(folder: str) -> Iterator[str]:
-    """Everything in a folder and in those inside that is no folder, by its name from there, with `/`; sorted."""
+    """The relative paths, with `/`, of everything under a folder that is not a folder; sorted."""
     for place, folders, files in walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(place, name))]
         folders[:] = sorted(set(folders) - set(links))

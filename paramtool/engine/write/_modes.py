@@ -1,13 +1,13 @@
-"""Who may read an output: as cp(1) would have it, so that writing never opens a file to more people than its source.
+"""Who may read an output: the same as with cp(1), so that no output can be read by more people than its source.
 
 | | mode |
 |---|---|
-| a file | of the input, less the umask; of several inputs what all of them allow |
-| a folder | of the input folder, less the umask; else as the files, with `x` wherever there is `r` |
-| a file that came along | of the file that it is a copy of, less the umask |
-| what replaces something | of what it replaces, with its owner and group where the system allows that |
+| a file | that of the input, minus the umask; of several inputs what all of them allow |
+| a folder | that of the input folder, minus the umask; else that of the files, with `x` wherever there is `r` |
+| a sidecar file | that of the file that it is a copy of, minus the umask |
+| a replacement | that of what it replaces, with its owner and group if the system allows that |
 
-Until it is whole, an output can be read by its owner alone.
+Until it is complete, only its owner can read an output.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 PERMISSIONS = 0o777
 LOOKING = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""How a file or folder is opened to look at it: without following a link, and without waiting."""
+"""The flags to open a file or folder for inspection: without following a link, and without waiting."""
 
 
 def umask() -> int:
-    """The umask of the process, which can only be read by setting it; for that moment nobody else may read anything."""
+    """The umask of the process.  It can only be read by setting it; for that moment it is set to deny everything."""
     found = os.umask(0o077)
     os.umask(found)
     return found
 
 
 def allowed_by_all(modes: Iterable[int], otherwise: int = 0o666) -> int:
-    """The permissions that every one of some modes gives, less the umask; `otherwise` where there are none.
+    """The permissions that all of some modes give, minus the umask; `otherwise` if there are no modes.
 
     >>> old = os.umask(0o022)
     >>> oct(allowed_by_all([0o664, 0o640])), oct(allowed_by_all([]))
@@ -50,7 +50,7 @@ def allowed_by_all(modes: Iterable[int], otherwise: int = 0o666) -> int:
 
 
 def of_place(path: str) -> int:
-    """The permissions of a file or a folder; of one that cannot be looked at, those that nobody else has."""
+    """The permissions of a file or a folder; those of its owner only if they cannot be read."""
     try:
         return os.stat(path).st_mode & PERMISSIONS
     except OSError:
@@ -58,7 +58,7 @@ def of_place(path: str) -> int:
 
 
 def of_folder(mode: int) -> int:
-    """The permissions of a folder whose files have such permissions: whoever may read may look into it.
+    """The permissions of a folder whose files have the permissions `mode`: whoever may read may enter it.
 
     >>> oct(of_folder(0o640))
     '0o750'
@@ -71,7 +71,7 @@ Place = TypeVar("Place", int, str)
 
 
 def private(place: Place, mode: int = PRIVATE_FILE) -> Place:
-    """What was just made, with its owner's permissions whatever the umask took."""
+    """Give a new file or folder its owner's permissions, whatever the umask removed; returns it."""
     now = (os.lstat(place) if isinstance(place, str) else os.fstat(place)).st_mode
     if now & mode != mode:
         with suppress(OSError):  # FAT and the like have no permissions
@@ -80,22 +80,22 @@ def private(place: Place, mode: int = PRIVATE_FILE) -> Place:
 
 
 def settle(path: str, mode: int, replaced: str, folder: int | None = None) -> None:
-    """Give a file or a folder its permissions: those of what it replaces where that is there, else `mode`.
+    """Give a file or a folder its permissions: those of what it replaces if that exists, else `mode`.
 
     `replaced` may be empty.  `folder` is the open folder in which `path` is looked up.  A link at `path` is not
-    followed.  OSError where the system refuses.
+    followed.  OSError if the system refuses.
     """
     file = os.open(path, LOOKING, dir_fd=folder)
     try:
         now, old = os.fstat(file), _status(replaced) if replaced else None
-        kept = stat.S_ISGID if stat.S_ISDIR(now.st_mode) else 0  # what is made in such a folder gets its group
+        kept = stat.S_ISGID if stat.S_ISDIR(now.st_mode) else 0  # what is made in a setgid folder gets its group
         group = now.st_mode & kept
         if old is not None and stat.S_IFMT(old.st_mode) == stat.S_IFMT(now.st_mode):
             mode, group = old.st_mode & PERMISSIONS, old.st_mode & kept
             if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
                 try:
                     os.fchown(file, old.st_uid, old.st_gid)
-                except OSError:  # another's file or group: this group may do no more than anybody
+                except OSError:  # owned by another user or group: our group gets no more than others
                     mode &= ~0o070 | (mode & 0o007) << 3
         try:
             os.chmod(file if os.chmod in os.supports_fd else path, mode | group)
@@ -107,7 +107,7 @@ def settle(path: str, mode: int, replaced: str, folder: int | None = None) -> No
 
 
 def _status(path: str) -> os.stat_result | None:
-    """What stands at a path, None where nothing does."""
+    """The status of a path; None if nothing is there."""
     try:
         return os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -124,10 +124,11 @@ def settle_folder(
     source: Callable[[str], str],
     replaced: str,
 ) -> None:
-    """Give a folder and all in it their permissions: `files` to its files, those in `side` to those that came along.
+    """Give a folder and everything in it their permissions: `files` to its files, those in `side` to sidecar files.
 
-    `held` is the open folder: whatever somebody puts in its place meanwhile is not touched.  `side` has the modes of
-    the sources of files, by their names; `source` is the folder that one inside comes from, or empty.
+    `held` is the open folder: anything that was put in its place meanwhile is not touched.  `side` maps the names of
+    sidecar files to the modes of their sources; `source` gives the input folder for a folder inside, or an empty
+    string.
     """
     masked = umask()
 
@@ -145,7 +146,7 @@ def settle_folder(
 
 
 def _inside(folder: str, held: int | None) -> Iterator[tuple[str, list[str], list[str], int | None]]:
-    """Each folder of an output: its name in it with `/` behind, its folders, its files, and it as an open folder."""
+    """For each folder of an output: its relative path with a final `/`, its folders, its files, and an open folder."""
 
     def fail(error: OSError) -> None:
         raise error

@@ -1,4 +1,4 @@
-"""Whether a folder is an earlier output, so that `--force` may replace it and nothing is lost that nobody named."""
+"""Whether a folder is an earlier output, so that `--force` may replace it without losing other files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from paramtool.formats.folder.weight_names import WeightsName
 
 
 def foreign(folder: str, known: Mapping[str, str], weights: Iterable[WeightsName] = ()) -> Iterator[str]:
-    """What a folder holds beside weights that are called as in the output, and exact copies of `known` files.
+    """The files of a folder that are neither weights under the output's names nor exact copies of `known` files.
 
-    `known` maps names, with `/`, to the files that would be copied there: an equal copy is replaced by itself.  A copy
-    that was changed since is somebody's work.
+    `known` maps names, with `/`, to the files that would be copied there: an equal copy may be replaced.  A copy that
+    was changed since is kept, since it may be a user's work.
     """
     if os.path.isfile(os.path.join(folder, MANIFEST)):
         yield from unexpected_files(folder)
@@ -38,7 +38,7 @@ def foreign(folder: str, known: Mapping[str, str], weights: Iterable[WeightsName
 
 
 def _same(path: str, other: str) -> bool:
-    """Whether a file is a copy of the one that would be put there.  UnreadableError where that cannot be read."""
+    """Whether a file equals the file that would be copied there.  UnreadableError if that cannot be read."""
     if os.path.islink(path):
         return False
     try:
@@ -50,7 +50,7 @@ def _same(path: str, other: str) -> bool:
 
 
 def _own_names(folder: str, weights: WeightsName) -> set[str]:
-    """The weights of an output of this program: an index and the shards that it lists, or the one file."""
+    """The weights of an output of paramtool: an index and the shards that it lists, or a single file."""
     from paramtool.formats.safetensors.index import is_plain_name
 
     prefix = weights.stem[: weights.stem.rfind("/") + 1]

@@ -1,4 +1,4 @@
-"""Signals held back for a moment, so that a few system calls that belong together are not torn apart."""
+"""Delays signals, so that a few system calls that belong together are not interrupted."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from threading import current_thread, main_thread
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-"""What asks a program to end, and can be held back; Windows has no SIGHUP."""
+"""Signals that ask a program to end and can be delayed; Windows has no SIGHUP."""
 
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Hold SIGINT, SIGTERM and SIGHUP back until the block is left; each is then delivered as usual.
+    """Delay SIGINT, SIGTERM and SIGHUP until the block is left; each is then delivered as usual.
 
-    Only the main thread of Python handles signals; in another one there is nothing to hold back.
+    Only the main thread of Python handles signals; in another thread there is nothing to delay.
     """
     if current_thread() is not main_thread():
         yield
@@ -25,7 +25,7 @@ def held() -> Iterator[None]:
     try:
         for number in SIGNALS:
             handler = signal.getsignal(number)
-            if handler is not None and handler != signal.SIG_IGN:  # None: not set by Python, which cannot set it again
+            if handler is not None and handler != signal.SIG_IGN:  # None: not set from Python, which cannot restore it
                 handlers[number] = handler
                 signal.signal(number, lambda number, frame: came.append(number))
         yield
@@ -39,7 +39,7 @@ def held() -> Iterator[None]:
 
 @contextmanager
 def _blocked() -> Iterator[None]:
-    """Let no signal come between the calls that give all handlers back."""
+    """Block signals while all handlers are restored."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return

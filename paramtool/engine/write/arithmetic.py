@@ -1,7 +1,7 @@
-"""Calculating what a copy writes: signed sums of windows plus a number, block by block.
+"""Calculates what a copy writes: signed sums of windows plus a number, block by block.
 
-Numbers are calculated in their own type, as the program that will read them would.  A single term moves bits: a sign
-is flipped as a bit, so that NaNs and zeros survive both ways.
+Numbers are calculated in their own type, as the program that reads them would.  A single term moves bits: its sign is
+flipped as a bit, so that NaNs and zeros survive both conversions.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from paramtool.model.plan import Copy, Requirement
 from paramtool.model.view import View
 
 TILE = 1 << 20
-"""Elements of which a transposed copy is made at once."""
+"""How many elements of a transposed copy are made at once."""
 ROW = 256
-"""The least that is written in one run then, where the source has long rows: so much is read by each call."""
+"""The fewest elements of such a copy that are written in one run if the source has long rows."""
 
 Box = tuple[slice, ...]
 
 
 def moves_bits(copy: Copy) -> bool:
-    """Whether a copy is bytes as they are, or zeros."""
+    """Whether a copy writes unchanged bytes or zeros."""
     return copy.is_plain or (not copy.terms and not copy.shift)
 
 
 def element_type(copy: Copy) -> str:
-    """The NumPy type in which a copy is made: raw elements where bits move, numbers otherwise."""
+    """The NumPy type in which a copy is made: raw elements if only bits move, numbers otherwise."""
     return ELEMENTS[copy.destination.dtype.block_bytes] if moves_bits(copy) else number_type(copy.destination.dtype)
 
 
@@ -50,7 +50,7 @@ def value(copy: Copy, box: Box, source: Source) -> Any:
 
 
 def _refuse_overflow(copy: Copy, box: Box, source: Source) -> None:
-    """LayoutError where finite numbers have a sum that is not; a NaN or an infinity that was there before may stay."""
+    """LayoutError if a sum of finite numbers overflows; NaNs and infinities of the source may stay."""
     import numpy as np
 
     whole = [source.array(term).view(number_type(term.dtype))[box].astype("f8") for _, term in copy.terms]
@@ -58,13 +58,13 @@ def _refuse_overflow(copy: Copy, box: Box, source: Source) -> None:
         found = total(copy.terms, copy.shift, box, source).astype("f8")
     if (np.isfinite(sum(whole)) & ~np.isfinite(found)).any():
         raise LayoutError(
-            f"{copy.destination.storage!r}: a sum in it is beyond what {copy.destination.dtype.name} holds",
-            hint="convert a copy of the checkpoint in float32",
+            f"{copy.destination.storage!r}: a sum in it overflows {copy.destination.dtype.name}",
+            hint="convert a float32 copy of the checkpoint",
         )
 
 
 def total(terms: Sequence[tuple[int, View]], shift: float, box: Box, source: Source) -> Any:
-    """The signed sum of one box of several windows, plus a number."""
+    """The signed sum of a box of several windows, plus a number."""
     import numpy as np
 
     found: Any = None
@@ -78,10 +78,10 @@ def total(terms: Sequence[tuple[int, View]], shift: float, box: Box, source: Sou
 
 
 def boxes(copy: Copy, shape: tuple[int, ...] | None = None) -> Iterable[Box]:
-    """Boxes that tile a copy, or a part of that shape of it.
+    """Boxes that tile a copy, or a part of it with the given shape.
 
-    Where source and target have the same fastest axis, the boxes are rows.  Where one is transposed, they are tiles,
-    long along the source's fastest axis, and at least ROW elements along the target's.
+    If source and target have the same fastest axis, the boxes are rows.  If one is transposed, they are tiles, long
+    along the source's fastest axis, and at least ROW elements long along the target's.
     """
     view = copy.destination
     shape = view.shape if shape is None else shape
@@ -91,7 +91,7 @@ def boxes(copy: Copy, shape: tuple[int, ...] | None = None) -> Iterable[Box]:
     if len(shape) < 2 or len(fastest) < 2:
         yield from blocks(shape, max(1, BLOCK_NBYTES // size))
         return
-    # Tiles of the two axes that run fastest on either side; the others go one by one.
+    # Tiles of the two axes that are fastest in source and target; the other axes go one by one.
     steps = [1] * len(shape)
     here, there = fastest[:2]
     steps[there] = min(shape[there], TILE // min(shape[here], ROW))
@@ -102,13 +102,13 @@ def boxes(copy: Copy, shape: tuple[int, ...] | None = None) -> Iterable[Box]:
 
 
 def _fastest(view: View) -> int:
-    """The axis along which neighbours stand nearest."""
+    """The axis along which neighbours are nearest."""
     steps = [(stride, -k) for k, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)) if size > 1]
     return -min(steps)[1] if steps else 0
 
 
 def prove(requires: Iterable[Requirement], source: Source) -> None:
-    """Prove what a plan requires of the source's bytes; LayoutError lists what does not hold."""
+    """Check a plan's conditions on the source's bytes; LayoutError lists those that do not hold."""
     failed = [one for one in requires if not _holds(one, source)]
     if failed:
         lines = list(dict.fromkeys(one.message for one in failed))
@@ -117,7 +117,7 @@ def prove(requires: Iterable[Requirement], source: Source) -> None:
 
 
 def _holds(one: Requirement, source: Source) -> bool:
-    """Whether a window is what it has to be."""
+    """Whether the condition holds."""
     import numpy as np
 
     view = one.view
@@ -133,7 +133,7 @@ def _holds(one: Requirement, source: Source) -> bool:
             wanted = total(one.terms, one.shift, box, source) if one.terms else found.dtype.type(one.shift)
         same = found == wanted
         if not exact:
-            same |= np.isnan(found) & np.isnan(wanted)  # what is calculated of a NaN is one
+            same |= np.isnan(found) & np.isnan(wanted)  # a NaN gives a NaN
         if not same.all():
             return False
     return True

@@ -1,8 +1,8 @@
-"""An output that is several folders, with files that stand in more than one of them.
+"""An output of several folders, with files that are in more than one of them.
 
 DIR/a/model-00001-of-00002.safetensors      one file ...
 DIR/b/model-00001-of-00003.safetensors      ... with two names: a hard link
-DIR/paramtool.family.json                   what this program wrote, so that it knows what it may replace
+DIR/paramtool.family.json                   the files that were written, so that a later run knows what it may replace
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from paramtool.engine.write.staging import Staged, sync_folder
 from paramtool.errors import OutputError, UnreadableError
 
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL}
-"""How file systems say that they have no hard links, or no more of one file."""
+"""The errors of file systems that have no hard links, or allow no more of them for one file."""
 
 
 def link(staged: Staged, name: str, other: str, advance: Advance = lambda nbytes: None) -> bool:
-    """Give a file of the output a second name; where the file system has no hard links copy it, and return False."""
+    """Give a file of the output a second name; if the file system has no hard links, copy it and return False."""
     if hasattr(os, "link"):
         with writing(staged.path):
             try:
@@ -37,7 +37,7 @@ def link(staged: Staged, name: str, other: str, advance: Advance = lambda nbytes
 
 
 def finish(staged: Staged, folders: Iterable[str]) -> None:
-    """Write down what the output holds, and flush its folders to the disk."""
+    """Write the manifest of the output, and flush its folders to the disk."""
     try:
         with writing(staged.path):
             with Sink(staged, MANIFEST, lambda nbytes: None) as sink:
@@ -46,5 +46,5 @@ def finish(staged: Staged, folders: Iterable[str]) -> None:
                 sync_folder(staged.file(folder))
             sync_folder(staged.temporary)
     except UnreadableError as error:
-        told = str(error).replace(staged.temporary, staged.path)
-        raise OutputError(f"{told}: it was written, and not kept, since it cannot be read back") from None
+        where = str(error).replace(staged.temporary, staged.path)
+        raise OutputError(f"{where}: cannot be read back after writing, so the output was not kept") from None

@@ -1,4 +1,4 @@
-"""Where an output may go: never over what is read, and over nothing that `--force` does not name."""
+"""Where an output may go: never over an input, and over another file only with `--force`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING: Mapping[str, str] = {}
 
 
 def settled(path: str) -> str:
-    """A path in its shortest form; `.` and `..` by their own names, since an output is made beside its place.
+    """A path in its shortest form; `.` and `..` by their real names, since an output is first written beside its place.
 
     >>> settled("a//b/.") , settled("/a/..")
     ('a/b', '/')
@@ -35,34 +35,34 @@ def check_place(
     known: Mapping[str, str] = NOTHING,
     weights: Iterable[WeightsName] = (),
 ) -> None:
-    """Whether an output may be put at `path`; OutputError says why not, also where it cannot be looked at.
+    """Check that an output may be written to `path`; OutputError says why not, also if `path` cannot be inspected.
 
-    It never replaces what is read, nor a folder that holds anything but an earlier output of this program: `weights` of
-    these names, and unchanged copies of `known` files (see `_overwrite.foreign`).
+    An output never replaces an input, nor a folder that holds anything but an earlier output of paramtool: `weights`
+    with these names, and unchanged copies of `known` files (see `_overwrite.foreign`).
     """
     with writing(path):
         if not path:
             raise OutputError("the name of the output is empty", hint="-o FILE.safetensors")
         if path.endswith(os.sep) and not is_folder:
-            raise OutputError(f"{path!r}: is no name for a file", hint="-o FILE.safetensors")
+            raise OutputError(f"{path!r}: is not a file name", hint="-o FILE.safetensors")
         path = settled(path)
         parent = os.path.dirname(path) or "."
         if not os.path.isdir(parent):
             raise OutputError(f"{path}: the folder {parent} does not exist", hint=f"mkdir -p {parent}")
         with suppress(OSError, AttributeError):  # Windows has no pathconf
             if (nbytes := len(os.fsencode(os.path.basename(path)))) > (most := os.pathconf(parent, "PC_NAME_MAX")):
-                raise OutputError(f"{path}: the name has {nbytes} bytes; {parent} takes {most}", hint="a shorter -o")
+                raise OutputError(f"{path}: the name has {nbytes} bytes; {parent} allows {most}", hint="shorten -o")
         if not os.path.lexists(path):
             return
         mine = os.path.realpath(path)
         for source in inputs:
             folders = {os.path.realpath(os.path.dirname(source) or "."), os.path.dirname(os.path.realpath(source))}
             if os.path.realpath(source) == mine or (os.path.isdir(mine) and mine in folders):
-                raise OutputError(f"{path}: is what is read; it is never overwritten", hint="choose another -o")
+                raise OutputError(f"{path}: is an input, which is never overwritten", hint="choose another -o")
         if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-            raise OutputError(f"{path}: is no regular file; outputs are files and folders", hint="choose another -o")
+            raise OutputError(f"{path}: is not a regular file; outputs are files or folders", hint="choose another -o")
         if not force:
-            raise OutputError(f"{path}: exists", hint="--force overwrites it, -o writes elsewhere")
+            raise OutputError(f"{path}: exists", hint="overwrite it with --force, or choose another -o")
         if os.path.islink(path):
             raise OutputError(f"{path}: is a link to {mine}; --force would replace the link itself", hint=f"-o {mine}")
         if not (os.path.isdir(path) if is_folder else os.path.isfile(path)):
@@ -81,15 +81,15 @@ def check_apart(output: str, inputs: Iterable[str]) -> None:
     for path in inputs:
         real = os.path.realpath(path)
         if os.path.join(real, "") == mine:
-            raise OutputError(f"{output}: is what is read; it is never overwritten", hint="choose another -o")
+            raise OutputError(f"{output}: is an input, which is never overwritten", hint="choose another -o")
         if os.path.join(real, "").startswith(mine):
-            raise OutputError(f"{output}: holds {path}, which is read; it is never overwritten", hint="another -o")
+            raise OutputError(f"{output}: holds {path}, an input, which is never overwritten", hint="choose another -o")
         if os.path.isdir(real) and mine.startswith(os.path.join(real, "")):
-            raise OutputError(f"{output}: would be inside {path}, which is read", hint="choose another -o")
+            raise OutputError(f"{output}: would be inside {path}, an input", hint="choose another -o")
 
 
 class writing:
-    """`with writing(path):` turns an OSError inside into the OutputError for that output."""
+    """`with writing(path):` turns an OSError in the block into an OutputError for that output."""
 
     __slots__ = ("path",)
 
@@ -108,10 +108,10 @@ class writing:
 
 
 HINTS = {
-    errno.ENOSPC: "free some space, or -o on another disk",
-    errno.EDQUOT: "free some space, or -o on another disk",
-    errno.EROFS: "-o names a place that can be written to",
-    errno.EFBIG: "the file system, or `ulimit -f`, allows no file of that size",
+    errno.ENOSPC: "free some space, or choose -o on another disk",
+    errno.EDQUOT: "free some space, or choose -o on another disk",
+    errno.EROFS: "choose -o in a place that can be written to",
+    errno.EFBIG: "the file system, or `ulimit -f`, does not allow a file of that size",
     errno.EMFILE: "`ulimit -n 1024` allows more open files",
-    errno.EPERM: "its folder may keep others from replacing it (the sticky bit), or it may not be changed",
+    errno.EPERM: "its folder may protect it from other users (the sticky bit), or the file is immutable",
 }

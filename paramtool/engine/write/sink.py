@@ -1,4 +1,4 @@
-"""One file being written: by the kernel where it can, told to the disk now and then, flushed at the end."""
+"""Writes one file: copied by the kernel if possible, sent to the disk now and then, flushed at the end."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from paramtool.engine.write.staging import Staged
 
 Advance = Callable[[int], None]
 FLUSH_NBYTES = 64 << 20
-"""After so many bytes the disk is told to begin."""
+"""After this many bytes the disk is told to begin writing."""
 KERNEL_STEP_NBYTES = 16 << 20
 COPY: Callable[..., int] = getattr(os, "copy_file_range", lambda *places: 0)
-"""Linux has it; elsewhere nothing is ever copied so."""
+"""Only Linux has it; elsewhere the kernel copies nothing."""
 ADVISE: Callable[..., None] = getattr(os, "posix_fadvise", lambda *advice: None)
 DONTNEED: int = getattr(os, "POSIX_FADV_DONTNEED", 0)
 CANNOT_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM, errno.EIO}
-"""How kernels and file systems say that they cannot copy between these two files, or do not say which of them fails:
-copying by hand then tells."""
+"""Errors of kernels and file systems that cannot copy between two files, or that do not tell which file failed: copying
+in Python then shows which."""
 
 
 class Sink:
-    """One file being written; its errors are the output's."""
+    """A file that is being written; its errors are OutputErrors of the output."""
 
     def __init__(self, staged: Staged, inside: str, advance: Advance) -> None:
-        """`inside` is the name in the output; empty for an output that is one file."""
+        """`inside` is the name in the output; empty for an output that is a single file."""
         self.name = staged.path
         self._writing = writing(staged.path)
         self.advance = advance
         self.position = 0
         self.cloned = 0
-        """Bytes that stand in blocks of another file."""
+        """How many bytes share their blocks with another file."""
         self._create = partial(staged.create, inside)
         self._flushed = 0
 
@@ -63,14 +63,14 @@ class Sink:
         self._wrote(len(data))
 
     def copy(self, file: BinaryIO, start: int, nbytes: int) -> None:
-        """Append bytes of another file: blocks are shared where the file system can, the rest is copied."""
+        """Append bytes of another file: blocks are shared if the file system can, the rest is copied."""
         before, inside = whole_blocks(start, nbytes, self.position, block_nbytes(self.file))
         self._copy(file, start, before)
         cloned = self._clone(file, start + before, inside)
         self._copy(file, start + before + cloned, nbytes - before - cloned)
 
     def _clone(self, file: BinaryIO, start: int, nbytes: int) -> int:
-        """Append whole blocks of another file by sharing them; how many bytes of them are shared."""
+        """Append whole blocks of another file by sharing them; returns how many bytes are shared."""
         if not nbytes or not clone(file, start, nbytes, self.file, position=self.position):
             return 0
         self.cloned += nbytes
@@ -79,7 +79,7 @@ class Sink:
         return nbytes
 
     def _copy(self, file: BinaryIO, start: int, nbytes: int) -> None:
-        """Append bytes of another file, by the kernel where it can."""
+        """Append bytes of another file, copied by the kernel if it can."""
         stop = start + nbytes
         while start < stop:
             wanted = min(stop - start, KERNEL_STEP_NBYTES)
@@ -90,7 +90,7 @@ class Sink:
                     if error.errno not in CANNOT_COPY:
                         raise
                     count = 0
-            if not count:  # another file system, an old kernel, the end of the source, or one of both fails to be used
+            if not count:  # another file system, an old kernel, the end of the source, or one file failed
                 self._copy_by_hand(file, start, stop)
                 return
             start += count
@@ -103,16 +103,16 @@ class Sink:
             self.write(block)
 
     def _wrote(self, nbytes: int) -> None:
-        """Count, and let the disk begin now and then: the last flush is short then."""
+        """Count bytes, and tell the disk to begin now and then, so that the last flush is short."""
         self.position += nbytes
         self.advance(nbytes)
         if self.position - self._flushed >= FLUSH_NBYTES:
-            with suppress(OSError):  # only advice: dirty pages are sent to the disk and not waited for
+            with suppress(OSError):  # only advice: dirty pages are sent to the disk without waiting
                 ADVISE(self.file.fileno(), self._flushed, self.position - self._flushed, DONTNEED)
             self._flushed = self.position
 
     def fill(self, data: bytes, start: int) -> None:
-        """Write `data` into room that was made at byte `start`."""
+        """Write `data` at byte `start`, into room that `extend` made."""
         rest = memoryview(data)
         with self._writing:
             while rest:
@@ -124,7 +124,7 @@ class Sink:
         """Make room for `nbytes` bytes, to be filled in any order."""
         self.position += nbytes
         with self._writing:
-            os.ftruncate(self.file.fileno(), self.position)  # which is repeated after a signal; the file's own is not
+            os.ftruncate(self.file.fileno(), self.position)  # repeated after a signal, unlike the file's own method
             self.file.seek(self.position)
 
 
@@ -133,7 +133,7 @@ RANGE = Struct("=qQQQ")
 
 
 def whole_blocks(start: int, nbytes: int, position: int, block: int) -> tuple[int, int]:
-    """(bytes before it, bytes) of the part of a run that is whole blocks of both files; (0, 0) where none is.
+    """(bytes before it, its bytes) for the part of a run that is whole blocks of both files; (0, 0) if there is none.
 
     >>> whole_blocks(100, 10_000, 4196, 4096)
     (3996, 4096)
@@ -148,7 +148,7 @@ def whole_blocks(start: int, nbytes: int, position: int, block: int) -> tuple[in
 
 
 def block_nbytes(file: BinaryIO) -> int:
-    """The block size of the file system that a file is on; that of most where it is not said."""
+    """The block size of the file system that a file is on; the most common size if it is not known."""
     try:
         return os.fstatvfs(file.fileno()).f_bsize
     except (OSError, AttributeError):  # Windows has none
@@ -162,9 +162,9 @@ def _ioctl() -> Callable[[int, int, bytes], object]:
 
 
 def clone(source: BinaryIO, start: int, nbytes: int, into: BinaryIO, *, position: int) -> bool:
-    """Let a file share whole blocks of another; False where the file system cannot, and nothing was changed."""
+    """Let a file share whole blocks of another; False, and no change, if the file system cannot."""
     try:
         _ioctl()(into.fileno(), CLONE_RANGE, RANGE.pack(source.fileno(), start, nbytes, position))
-    except (OSError, ImportError):  # not there, not between these two, not on this system: bytes are copied then
+    except (OSError, ImportError):  # not supported here or between these two files: bytes are copied then
         return False
     return True

@@ -1,9 +1,8 @@
-"""Outputs in the making: beside their place first, and moved there only when everything is right.
+"""Staging of outputs: they are written beside their place, and moved there only when everything is right.
 
-Nothing that exists is overwritten without `force`, nothing half-written is left behind, and what is read can never be
-what is written.  At every moment there is the old output at its place or the new one, whole: two names are exchanged in
-one step where the file system can do that (`_exchange.py`), and what a killed run left is found by the next one
-(`_leftovers.py`).
+Nothing that exists is overwritten without `force`, no partial output is left behind, and an input is never overwritten.
+At every moment either the complete old output or the complete new one is at its place: two names are exchanged in one
+step if the file system can do that (`_exchange.py`), and the next run finds what a killed run left (`_leftovers.py`).
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from paramtool.model.storage import SourceFile
 
 
 class Staged:
-    """An output in the making: a file, or a folder of files, under a temporary name beside its place.
+    """An unfinished output: a file, or a folder of files, under a temporary name beside its place.
 
-    Used as a context manager; without `commit` everything is removed.
+    Use it as a context manager; without `commit` everything is removed.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class Staged:
         weights: Iterable[WeightsName] = (),
         folders: Mapping[str, str] = NOTHING,
     ) -> None:
-        """`folders` are the input folders, whose permissions folders get: {name in the output: input folder}.
+        """`folders` are the input folders, whose permissions the folders get: {name in the output: input folder}.
 
         The name is empty for the output itself.  See `check_place` for the rest.
         """
@@ -51,9 +50,9 @@ class Staged:
         self.is_folder = is_folder
         self.force = force
         self.cloned = 0
-        """Bytes of the output that share their blocks with the source."""
+        """How many bytes of the output share their blocks with the source."""
         self.notes: list[str] = []
-        """What was done about the leftovers of runs that were killed."""
+        """Notes on what was done about the leftovers of killed runs."""
         self.temporary = ""
         self._given = path
         self._inputs, self._known, self._weights = list(inputs), known, list(weights)
@@ -83,15 +82,15 @@ class Staged:
             self._noted(error)
 
     def _noted(self, error: BaseException) -> None:
-        """Say in an error what was done about leftovers: no report says it then."""
+        """Add notes about leftovers to an error, since there will be no report."""
         if isinstance(error, ParamtoolError):
             error.hint = "; ".join(filter(None, (error.hint, *self.notes)))
 
     def _clean(self) -> None:
-        """Remove what stands under the temporary name; a signal waits until that is done."""
+        """Remove everything under the temporary name; signals wait until that is done."""
         with held():
             if self.temporary and not _leftovers.remove(self.temporary):
-                self.notes.append(f"{self.temporary}: cannot be removed; nothing needs it any more")
+                self.notes.append(f"{self.temporary}: cannot be removed; it is not needed any more")
             if self._held is not None:
                 os.close(self._held)
             self.temporary, self._held = "", None
@@ -101,13 +100,13 @@ class Staged:
         check_place(self._given, self.is_folder, self.force, self._inputs, known=self._known, weights=self._weights)
 
     def file(self, name: str) -> str:
-        """Where a file of the output is written for now."""
+        """The temporary path of a file of the output."""
         return os.path.join(self.temporary, name) if self.is_folder else self.temporary
 
     def create(self, name: str) -> BinaryIO:
-        """Make a file of the output, for writing, which its owner alone may look into; OSError as of open.
+        """Make a file of the output, open for writing and readable by its owner only; OSError as from open.
 
-        It is made in the very folder that was made, also where somebody has put another one in its place since.
+        It is made in the folder that this run made, even if another folder was put in its place since.
         """
         return open(self.file(name), "w+b", buffering=0, opener=partial(self._opened, name))
 
@@ -120,14 +119,14 @@ class Staged:
         file = os.open(path, flags & ~(os.O_TRUNC | os.O_CREAT))
         if not os.path.samestat(os.fstat(file), os.fstat(self._held)):
             os.close(file)
-            raise FileExistsError(errno.EEXIST, "somebody put another file in the place of the temporary one", path)
+            raise FileExistsError(errno.EEXIST, "the temporary file was replaced by another file", path)
         os.ftruncate(file, 0)
         return file
 
     def make_folders(self, name: str) -> None:
-        """Make a folder inside the output, with those around it; nothing for the empty name.  OSError as of mkdir.
+        """Make a folder inside the output, with its parents; nothing for the empty name.  OSError as from mkdir.
 
-        The output's own folder is never made again: who removed it has a reason.
+        The output's own folder is never made again: somebody removed it for a reason.
         """
         parts = list(filter(None, name.split("/")))
         for count in range(1, len(parts) + 1):
@@ -140,15 +139,15 @@ class Staged:
                     os.close(_modes.private(os.open(made, os.O_RDONLY, dir_fd=self._held), _modes.PRIVATE_FOLDER))
 
     def watch(self, files: Iterable[SourceFile]) -> None:
-        """Files that the weights are made from: `commit` is a FormatError where one of them has changed by then."""
+        """Watch files that the weights are made from: `commit` is a FormatError if one of them has changed by then."""
         self._watched += files
 
     def watch_side(self, name: str, file: SourceFile) -> None:
-        """The file that one of the output is a copy of; the same."""
+        """Watch the source of a sidecar file in the same way."""
         self._side[name] = file
 
     def commit(self) -> None:
-        """Move the output to its place, with its permissions; OutputError where that is not possible any more."""
+        """Move the output to its place and set its permissions; OutputError if that is not possible any more."""
         with writing(self.path), held():
             for file in (*self._watched, *self._side.values()):
                 check_unchanged(file)
@@ -171,15 +170,15 @@ class Staged:
             self._sync()
 
     def _sync(self) -> None:
-        """Wait until the disk has the output's name."""
+        """Wait until the output's name is on the disk."""
         folder = os.path.dirname(self.path) or "."
         try:
             sync_folder(folder)
         except OSError as error:
-            what = "is in its place, but the disk does not confirm that it has it"
+            what = "is in its place, but the disk does not confirm that it was written"
             raise OutputError(
                 f"{self.path}: {what}: {folder}: {error.strerror}",
-                hint="the disk may fail; verify the output once it is mounted again",
+                hint="the disk may be failing; verify the output after mounting it again",
             ) from None
 
     def _settle(self) -> None:
@@ -195,7 +194,7 @@ class Staged:
         )
 
     def _folder_of(self, name: str) -> str:
-        """The input folder that a folder inside the output comes from; empty where there is none."""
+        """The input folder that a folder inside the output comes from; empty if there is none."""
         for mine, theirs in self._folders.items():
             if not mine or name == mine or name.startswith(f"{mine}/"):
                 found = os.path.join(theirs, *name[len(mine) :].split("/"))
@@ -203,7 +202,7 @@ class Staged:
         return ""
 
     def _put(self) -> None:
-        """Move it where nothing is, and over nothing that comes there meanwhile."""
+        """Move the output to an empty place, without replacing anything that appears there meanwhile."""
         try:
             if _exchange.rename(self.temporary, self.path, _exchange.NOREPLACE):
                 return
@@ -221,14 +220,14 @@ class Staged:
         os.rename(self.temporary, self.path)
 
     def _is_taken(self) -> OutputError:
-        return OutputError(f"{self.path}: was made by somebody else meanwhile", hint="--force overwrites it")
+        return OutputError(f"{self.path}: was made by another program meanwhile", hint="--force overwrites it")
 
     def _replace_folder(self, listing: Mapping[str, object]) -> None:
-        """Put the folder in the place of one that was judged before, unless that has changed since.
+        """Replace a folder that was checked before, unless it has changed since.
 
         The old folder is removed only after the new one is in its place and no file has been added meanwhile.
         """
-        lock = _leftovers.lock_of(self.path)  # under its next name it must not look like a dead run's
+        lock = _leftovers.lock_of(self.path)  # under its next name it must not look like a leftover
         try:
             old, kept = f"{self.temporary}{_leftovers.OLD}", _leftovers.kept_name(self.temporary)
             if _exchange.rename(self.temporary, self.path, _exchange.EXCHANGE):
@@ -253,7 +252,7 @@ class Staged:
                 os.close(lock)
 
     def _put_back(self, name: str, kept: str) -> None:
-        """Give the folder that was replaced its place again; where that fails, keep it under a name that says so."""
+        """Put back the folder that was replaced; if that fails, keep it under a name that shows it."""
         try:
             if name != self.temporary:
                 os.rename(name, self.path)
@@ -266,13 +265,13 @@ class Staged:
             if where == self.temporary:
                 self.temporary = ""  # not ours to remove
             raise OutputError(
-                f"{self.path}: could not be replaced, nor put back ({error.strerror}); what it held is {where}",
+                f"{self.path}: could not be replaced, nor put back ({error.strerror}); its files are in {where}",
                 hint=f"mv {where} {self.path}",
             ) from None
 
 
 def _listing(folder: str) -> dict[str, object]:
-    """What tells every file and folder inside a folder from another one, and from itself after it was written to."""
+    """{path: the identity and state of each file and folder inside a folder}; it differs after any write."""
     paths = (os.path.join(place, name) for place, folders, files in walk(folder) for name in [*folders, *files])
     found: dict[str, object] = {}
     for path in paths:
@@ -286,29 +285,29 @@ def _listing(folder: str) -> dict[str, object]:
 
 
 def _came(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """The names of what is there now and was not, or was otherwise."""
+    """The names that were added or changed."""
     return sorted(name for name, status in after.items() if before.get(name) != status)
 
 
 def _arrived(path: str, names: list[str]) -> OutputError:
     return OutputError(
-        f"{path}: was written to while it was being replaced: {some(names, 3)}; it stays as it is",
-        hint="wait until whatever writes there is done, or choose another -o",
+        f"{path}: was written to while it was being replaced: {some(names, 3)}; it was left unchanged",
+        hint="wait until the program that writes there is done, or choose another -o",
     )
 
 
 def sync_folder(path: str) -> None:
-    """Wait until the disk has the names in a folder; OSError where it fails."""
+    """Wait until the names in a folder are on the disk; OSError if that fails."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EISDIR):  # a folder that may not be listed; Windows opens none
+        if error.errno in (errno.EACCES, errno.EISDIR):  # a folder that may not be listed; Windows cannot open folders
             return
         raise
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # a file system that cannot do that
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # not supported by the file system
             raise
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Proving an output: by the safetensors library, and name by name against the source."""
+"""Verifies an output: with the safetensors library, and name by name against the source."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def by_safetensors(
     *,
     advance: Advance = lambda n: None,
 ) -> Iterator[str]:
-    """What the safetensors library finds different in a file from what was planned; nothing where all is well.
+    """What differs between a file, as the safetensors library reads it, and the plan; empty if nothing does.
 
-    Names, dtypes and shapes always; values in bounded pieces wherever NumPy (or ml_dtypes) has the dtype, and by raw
-    bytes of the file otherwise.  `codes` maps dtype names to safetensors' own.
+    Names, dtypes and shapes are always compared.  Values are compared in bounded pieces if NumPy (or ml_dtypes) has the
+    dtype, and otherwise by the raw bytes of the file.  `codes` maps dtype names to those of safetensors.
     """
-    import ml_dtypes  # noqa: F401 - lets the library hand out bfloat16
+    import ml_dtypes  # noqa: F401 - so that the library can return bfloat16
     from safetensors import SafetensorError, safe_open
 
     from paramtool.formats import read_file
@@ -41,7 +41,7 @@ def by_safetensors(
     try:
         opened = safe_open(path, framework="numpy")
     except SafetensorError as error:
-        yield f"the safetensors library does not open it: {error}"
+        yield f"the safetensors library cannot open it: {error}"
         return
     with opened as file, Source(written) as raw:
         names = set(file.keys())
@@ -56,7 +56,7 @@ def by_safetensors(
                 continue
             try:
                 same = (_same_values if _is_whole(target) else _same_copies)(file, piece, target, source)
-            except (TypeError, AttributeError, SafetensorError):  # a dtype that NumPy has no form for
+            except (TypeError, AttributeError, SafetensorError):  # a dtype that NumPy does not have
                 same = _same_raw(raw, numbers[name], target, source)
             advance(target.nbytes)
             if not same:
@@ -64,7 +64,7 @@ def by_safetensors(
 
 
 def by_zipfile(path: str, advance: Advance = lambda n: None) -> Iterator[str]:
-    """What Python's zipfile finds wrong in an archive: its structure, names, and the CRC of every member."""
+    """What Python's zipfile finds wrong with an archive: its structure, names, and the CRC of every member."""
     import zipfile
 
     try:
@@ -78,7 +78,7 @@ def by_zipfile(path: str, advance: Advance = lambda n: None) -> Iterator[str]:
 
 
 def _same_values(file: Any, piece: Any, target: Target, source: Source) -> bool:
-    """Compare a tensor that the library hands out, in pieces, with the windows it was made from."""
+    """Compare a tensor that the library returns, in pieces, with the windows it was made from."""
     import numpy as np
 
     view = _whole_source(target)
@@ -94,29 +94,29 @@ def _same_values(file: Any, piece: Any, target: Target, source: Source) -> bool:
 
 
 def _whole_source(target: Target) -> View:
-    """The window that a target is, which is one plain copy of it; see `_is_whole`."""
+    """The window that a target is one plain copy of; see `_is_whole`."""
     return target.copies[0].terms[0][1]
 
 
 def _is_whole(target: Target) -> bool:
-    """Whether a target is one window as it is, in its own shape."""
+    """Whether a target is a plain copy of one window with the same shape."""
     copies = target.copies
     return len(copies) == 1 and copies[0].is_plain and copies[0].destination == target.view
 
 
 def _same_copies(file: Any, piece: Any, target: Target, source: Source) -> bool:
-    """Compare a tensor that the library hands out with what its copies calculate, copy by copy."""
+    """Compare a tensor that the library returns with what its copies calculate, copy by copy."""
     return _same_parts(file.get_tensor(target.name).reshape(-1), target, source)
 
 
 def _same_raw(raw: Source, number: int, target: Target, source: Source) -> bool:
-    """Compare the bytes that stand in the file with those of the source."""
+    """Compare the bytes in the file with those of the source."""
     found = View(number, target.dtype, 0, target.shape, target.view.strides)
     return _same_target(raw, found, source, target)
 
 
 def _same_parts(flat: Any, target: Target, source: Source) -> bool:
-    """Compare a whole target, row by row in one dimension, with its copies, each block by block."""
+    """Compare a whole target, flattened, with its copies, each block by block."""
     import numpy as np
 
     flat = flat.view(ELEMENTS[target.dtype.block_bytes])
@@ -136,7 +136,7 @@ def by_name(
 ) -> Iterator[str]:
     """What differs between two checkpoints, name by name: presence, dtype, shape, bytes.
 
-    `skip` are names whose bytes are known to be equal.  Windows that were compared once are not compared again.
+    `skip` has names whose bytes are known to be equal.  A pair of windows is compared only once.
     """
     known = set(skip)
     with Source(found) as a, Source(expected) as b:
@@ -157,14 +157,14 @@ def by_name(
                 continue
             source = target.copies[0].terms[0][1]
             if name not in known and (value, source) not in seen and not _same_target(a, value, b, target):
-                yield f"{name!r}: has other bytes than the source"
+                yield f"{name!r}: its bytes differ from the source"
             seen.add((value, source))
             advance(source.nbytes)
         yield from (f"{name!r}: is not in the source" for name in found.entries if name not in expected.entries)
 
 
 def _compound_differences(name: str, found: Value, expected: Value, a: Source, *, b: Source) -> Iterator[str]:
-    """What differs between two values that are no plain tensors: their kind, their parts, or that they have no data."""
+    """What differs between two values that are not plain tensors: their kind, their parts, or the lack of data."""
     if isinstance(found, Compound) and isinstance(expected, Compound):
         if (found.kind, found.parts.keys()) != (expected.kind, expected.parts.keys()):
             yield f"{name!r}: is {found.kind} of {', '.join(found.parts)}; the source has {expected.kind}"
@@ -185,7 +185,7 @@ def _kind(value: Value) -> str:
 
 
 def as_target(name: str, entry: Entry) -> Target | None:
-    """What a plain output of an entry holds; None where it has no plain form."""
+    """An entry as a target of a plain output; None if it cannot be stored as a plain tensor."""
     if isinstance(entry.value, View):
         return whole(name, entry.value)
     if isinstance(entry.value, Compound) and entry.value.kind in PENDING:
@@ -194,7 +194,7 @@ def as_target(name: str, entry: Entry) -> Target | None:
 
 
 def _same_target(a: Source, found: View, b: Source, target: Target) -> bool:
-    """Compare a window with what a target is made from."""
+    """Compare a window with the windows that a target is made from."""
     if _is_whole(target):
         return same_bytes(a, found, b, _whole_source(target))
     import numpy as np

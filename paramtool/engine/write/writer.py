@@ -1,4 +1,4 @@
-"""Writing the files of a plan into their temporary place: literal bytes, runs of the source, and what is calculated."""
+"""Writes the files of a plan to their temporary place: literal bytes, runs of the source, and calculated tensors."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 KERNEL_NBYTES = 1 << 20
 """Longer runs of bytes are copied by the kernel."""
 BAND_NBYTES = 64 << 20
-"""So much of a target that is no run of bytes is put together in memory at once."""
+"""How many bytes of a target that is not a run of the source are assembled in memory at once."""
 
 
 def write(
     staged: Staged, outputs: Iterable[OutputFile], source: Source, advance: Advance = lambda nbytes: None
 ) -> None:
-    """Write every file of an output to its temporary place, one pass over the source, flushed to the disk.
+    """Write every file of an output to its temporary place, in one pass over the source, flushed to the disk.
 
-    OutputError where the disk refuses; FormatError where the source turns out damaged.
+    OutputError if writing fails; FormatError if the source is damaged.
     """
     outputs = list(outputs)
     staged.watch(source.hand_over())
@@ -52,7 +52,7 @@ def write(
 
 
 def _write_segments(output: OutputFile, source: Source, sink: Sink) -> None:
-    """Write a file from its first byte to its last, and then what only the CRCs of its targets say."""
+    """Write a file from its first byte to its last, and then the segments that need the CRCs of its targets."""
     late = [segment for segment in output.segments if isinstance(segment, Late)]
     places: list[int] = []
     with Checksums(sink.file, sink.name) as checksums:
@@ -73,9 +73,9 @@ def _write_segments(output: OutputFile, source: Source, sink: Sink) -> None:
 
 
 def copy_whole(staged: Staged, files: Mapping[str, str], advance: Advance) -> None:
-    """Copy whole regular files into an output folder: {name in it, with `/`: file}; `advance` hears of every byte.
+    """Copy whole regular files into an output folder: {name in it, with `/`: file}; `advance` gets each byte count.
 
-    FormatError where a file cannot be read, OutputError where the disk refuses.
+    FormatError if a file cannot be read, OutputError if writing fails.
     """
     for name, source in files.items():
         file, status = open_source(source)
@@ -93,7 +93,7 @@ def copy_whole(staged: Staged, files: Mapping[str, str], advance: Advance) -> No
 
 
 def make_folder(staged: Staged, name: str) -> None:
-    """Make a folder inside an output folder, with those around it; nothing for the empty name."""
+    """Make a folder inside an output folder, with its parents; nothing for the empty name."""
     with writing(staged.path):
         staged.make_folders(name)
 
@@ -101,19 +101,19 @@ def make_folder(staged: Staged, name: str) -> None:
 def _check_space(staged: Staged, nbytes: int) -> None:
     try:
         status = os.statvfs(os.path.dirname(staged.temporary) or ".")
-    except (OSError, AttributeError):  # nobody says; Windows has none
+    except (OSError, AttributeError):  # not known; Windows has no statvfs
         return
     free = status.f_bavail * status.f_frsize
     if nbytes > free:
         raise OutputError(
-            f"{staged.path}: needs {nbytes} bytes and the disk has {free} left",
-            hint="free some space, or -o on another disk",
+            f"{staged.path}: needs {nbytes} bytes; the disk has {free} left",
+            hint="free some space, or choose -o on another disk",
         )
 
 
 def _write_target(target: Target, source: Source, sink: Sink) -> None:
     copies = sorted(target.copies, key=lambda copy: copy.destination.offset)
-    if all(copy.is_plain and copy.destination.is_contiguous for copy in copies):  # runs, one behind the other
+    if all(copy.is_plain and copy.destination.is_contiguous for copy in copies):  # runs, one after the other
         for copy in copies:
             _write_run(copy.terms[0][1], source, sink)
         return
@@ -129,7 +129,7 @@ def _write_target(target: Target, source: Source, sink: Sink) -> None:
 
 
 def _write_run(view: View, source: Source, sink: Sink) -> None:
-    """Append a window row by row, by the kernel where it is one long run."""
+    """Append a window row by row; the kernel copies it if it is one long run."""
     stands = isinstance(source.checkpoint.storages[int(view.storage)].backing, ByteRange)
     if stands and view.is_contiguous and view.nbytes >= KERNEL_NBYTES:
         source.prove_later(int(view.storage))
@@ -142,9 +142,10 @@ def _write_run(view: View, source: Source, sink: Sink) -> None:
 
 
 def _band(copies: Sequence[Copy], source: Source, low: int, data: Array) -> memoryview:
-    """The bytes of a target from `low` on, as many as there is room for: what its copies write there.
+    """The bytes of a target from `low` on, as many as fit into `data`: what its copies write there.
 
-    They are put together in memory, and the file is never mapped: where the disk is full, a mapping ends the process.
+    They are assembled in memory.  The file is never memory-mapped: on a full disk, writing to a mapping ends the
+    process.
     """
     import numpy as np
 

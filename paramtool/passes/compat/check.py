@@ -1,13 +1,14 @@
 """Which variants of a model can load a checkpoint: decided from names, shapes, dtypes and ties, before anyone loads.
 
-A variant is a mapping of names to `Wanted`: windows on the variant's own memory.  Names whose windows overlap are tied:
-they will hold one value, so the checkpoint must not hold two.  Whether it does, only bytes can say; `judge` asks.
+A variant is a mapping of names to `Wanted`: an alias set of the variant, and a window on it.  Names whose windows
+overlap are tied: they will hold one value, so the checkpoint must not hold two.  Only the bytes show whether it does;
+`judge` returns these questions.
 
     variant                checkpoint
     emb    [10, 4]         emb    [10, 4]      there
     head   emb transposed  head   [4, 10]      there, and tied to emb: Question(is emb's transpose equal to head?)
     out    emb             -                   filled by emb
-    norm   [4]             -                   lacks
+    norm   [4]             -                   missing
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from paramtool.passes.dedup import quantised
 
 @dataclass(frozen=True, slots=True)
 class Through:
-    """A name that comes only through the file's record: its bytes are stored under another."""
+    """A name that only the file's alias record provides: its bytes are stored under another name."""
 
     name: str
     owner: str
     """The stored tensor; empty for a constant, which is stored as its value."""
     relation: str
-    """How it lies on the owner: `same`, `slice`, `transpose`, `view`, `overlap`; calculated: `cast`, `constant`."""
+    """Its relation to the owner: `same`, `slice`, `transpose`, `view`, `overlap`; calculated: `cast`, `constant`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A name that the file lacks and that is filled all the same: the variant ties it to one that is there."""
+    """A name that the file lacks but that gets a value: the variant ties it to a name that the file has."""
 
     name: str
     by: str
@@ -58,7 +59,7 @@ class ShapeClash:
 
 @dataclass(frozen=True, slots=True)
 class TypeClash:
-    """A name that is of a dtype, or of a kind, in the file that what the variant has cannot hold."""
+    """A name whose dtype or kind in the file does not fit the dtype or kind that the variant has."""
 
     name: str
     found: str
@@ -67,20 +68,20 @@ class TypeClash:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Two names that the variant ties and the file holds with different values."""
+    """Two names that the variant ties and that have different values in the file."""
 
     name: str
     other: str
     difference: float | None
-    """The largest absolute difference of two of their numbers; None where that was not measured."""
+    """The largest absolute difference of their elements; None where it was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What keeps a variant from loading a checkpoint, and what it takes along or leaves behind."""
+    """What keeps a variant from loading a checkpoint, and which names are filled or unused."""
 
     names: int
-    """So many names are wanted."""
+    """How many names the variant wants."""
     through: tuple[Through, ...] = ()
     filled: tuple[Filled, ...] = ()
     lacks: tuple[str, ...] = ()
@@ -89,22 +90,23 @@ class Verdict:
     types: tuple[TypeClash, ...] = ()
     apart: tuple[Apart, ...] = ()
     unused: tuple[str, ...] = ()
-    """Names of the file that the variant does not want, and whose memory no wanted name brings in."""
+    """Names of the file that the variant does not want and that are in no alias set of a wanted name."""
     advice: str = ""
-    """What may help where names do not meet."""
+    """A hint where names are missing, or an empty string."""
 
     @property
     def loads(self) -> bool:
-        """Whether every name of the variant gets its value, and only one."""
+        """Whether every name of the variant gets exactly one value."""
         return not (self.lacks or self.shapes or self.types or self.apart)
 
 
 def judge(
     wanted: Mapping[str, Wanted], part: Checkpoint, whole: Checkpoint | None = None
 ) -> tuple[Verdict, tuple[TieQuestion, ...]]:
-    """What a variant makes of a checkpoint, and what bytes have to be asked; an answer of no is an `Apart`.
+    """Whether a variant can load a checkpoint, without reading bytes, and the questions that bytes have to decide.
 
-    `part` has the names as the variant calls them; `whole` is the checkpoint that it is a part of.
+    A question whose answer is no becomes an `Apart`.  `part` has the names as the variant calls them; `whole` is the
+    checkpoint that it is a part of.
     """
     graph = alias.build(part, parts=False)
     present = {name: entry for name, entry in part.entries.items() if name in wanted}
@@ -134,7 +136,7 @@ def _through(present: Mapping[str, Entry], whole: Checkpoint) -> Iterator[Throug
 
 
 def _relation(view: View, owner: str, whole: Checkpoint) -> str:
-    """How a name lies on its owner: by what is calculated, by geometry, or as a window on bytes that have no name."""
+    """How a name relates to its owner: calculated, by geometry, or as a window on an anonymous span."""
     storage = whole.storages[int(view.storage)]
     match storage.backing:
         case Cast():
@@ -150,7 +152,7 @@ def _relation(view: View, owner: str, whole: Checkpoint) -> str:
 def _clashes(
     wanted: Mapping[str, Wanted], present: Mapping[str, Entry], packed: Collection[str]
 ) -> tuple[tuple[ShapeClash, ...], tuple[TypeClash, ...]]:
-    """Names whose shape or type is not what the variant has a place for; `packed` ones need their scales."""
+    """Names whose shape or type does not fit the variant; `packed` weights need their scales."""
     shapes: list[ShapeClash] = []
     types: list[TypeClash] = []
     for name, entry in present.items():
@@ -179,7 +181,7 @@ def _wants(want: Wanted) -> str:
 
 
 def _signs(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterator[TypeClash]:
-    """Names with a pending conjugation or negation that the variant ties to one without: bytes cannot be compared."""
+    """Names with a pending conjugation or negation that the variant ties to a name without: bytes do not compare."""
     first: dict[str, str] = {}
     for name, entry in present.items():
         other = first.setdefault(wanted[name].alias_set, name)
@@ -190,18 +192,18 @@ def _signs(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterat
 
 def _fillers(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterator[tuple[str, str | None]]:
     """(name that the file lacks, the name that fills all of it, None if none does)."""
-    by_memory: dict[str, list[str]] = {}
+    by_alias_set: dict[str, list[str]] = {}
     for name in present:
-        by_memory.setdefault(wanted[name].alias_set, []).append(name)
+        by_alias_set.setdefault(wanted[name].alias_set, []).append(name)
     for name, want in wanted.items():
         if name in present or (want.view is not None and not want.view.numel):
             continue
-        partners = by_memory.get(want.alias_set, ())
+        partners = by_alias_set.get(want.alias_set, ())
         yield name, next((n for n in partners if covers(wanted[n].view, want.view)), None)
 
 
 def _unused(part: Checkpoint, present: Mapping[str, Entry], graph: AliasGraph) -> Iterator[str]:
-    """Weights that the variant lacks and that share no memory with one that it takes."""
+    """Weights that the variant lacks and that share no alias set with a weight that it takes."""
     taken = {graph.names[name].alias_set for name in present if name in graph.names}
     for name, entry in part.entries.items():
         if entry.role == "other":
@@ -211,16 +213,18 @@ def _unused(part: Checkpoint, present: Mapping[str, Entry], graph: AliasGraph) -
 
 
 def _advice(lacks: Sequence[str], part: Checkpoint) -> str:
-    """What to do where most names differ by a prefix, as DistributedDataParallel and headless models make them."""
+    """What to do if most names differ by a prefix, as with DistributedDataParallel and models without a head."""
     prefix, count = suggest.prefix_before(lacks, part.entries)
     if 2 * count > len(lacks):
-        return f"{_of(count, lacks)} the prefix {prefix!r} in the file: load_model(..., prefix={prefix!r}) takes those"
+        return f"{_of(count, lacks)} the prefix {prefix!r} in the file: load_model(..., prefix={prefix!r}) strips it"
     head, count = suggest.head_of(lacks, part.entries)
     if 2 * count > len(lacks):
-        return f"{_of(count, lacks)} the prefix {head!r} in the model alone: load the file into that part of it"
+        return f"{_of(count, lacks)} the prefix {head!r} only in the model: load the file into that part of it"
     return tied_advice(lacks)
 
 
 def _of(count: int, lacks: Sequence[str]) -> str:
     have = "has" if count == 1 else "have"
-    return "what is lacking has" if count == len(lacks) else f"{count} of {len(lacks)} lacking names {have}"
+    if count == len(lacks):
+        return "the missing name has" if count == 1 else "all missing names have"
+    return f"{count} of {len(lacks)} missing names {have}"

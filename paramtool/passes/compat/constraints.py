@@ -1,4 +1,4 @@
-"""Which windows of a file would meet on one memory of a variant, and so have to hold one value there."""
+"""Which windows of a file a variant ties, so that they would have to hold one value."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class TieQuestion:
     name: str
     other: str
     found: tuple[View, View]
-    """Windows on the file's storages that would be one."""
+    """Their windows on the file's storages."""
     places: tuple[View, View]
-    """Their windows on the variant's memory; where these are equal, each element of one meets that of the other."""
+    """Their windows on the variant's alias set; where these are equal, elements at equal indices are tied."""
 
 
 def questions(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Iterator[TieQuestion]:
-    """Every pair of names that the variant ties and the file could hold apart."""
+    """Every pair of names that the variant ties and that could have different values in the file."""
     alias_sets: dict[str, dict[View, list[str]]] = {}
     for name in present:
         view = wanted[name].view
@@ -38,7 +38,7 @@ def questions(wanted: Mapping[str, Wanted], present: Mapping[str, Entry]) -> Ite
 
 
 def _overlapping(places: Mapping[str, View]) -> Iterator[tuple[str, str]]:
-    """Pairs of names whose different windows share elements: each with the one that covers all, if one does."""
+    """Pairs of names with different windows that share elements; if one window covers all, each name with that one."""
     names = list(places)
     cover = next((n for n in names if all(covers(places[n], places[m]) for m in names)), None)
     for k, name in enumerate(names):
@@ -60,7 +60,7 @@ def _asked(
 
 
 def _aligned(question: TieQuestion) -> TieQuestion:
-    """The same question of windows that meet element by element, where one covers the other in plain rows."""
+    """The same question for windows that compare element by element, where one contains the other as a view."""
     (a, b), (at_a, at_b) = question.found, question.places
     if part := _inside(a, at_a, at_b):
         return replace(question, found=(part, b), places=(at_b, at_b))
@@ -70,7 +70,7 @@ def _aligned(question: TieQuestion) -> TieQuestion:
 
 
 def _inside(found: View, place: View, inner: View) -> View | None:
-    """The window on what fills `place` that fills `inner`; None where no strides say it.
+    """The part of `found`, which fills `place`, that fills `inner`; None where no strides can express it.
 
     >>> from paramtool.model.dtype import DTYPES
     >>> from paramtool.model.view import contiguous

@@ -1,4 +1,4 @@
-"""What a variant of a model wants: names, with their windows on the variant's own memory as far as these are known."""
+"""What a variant of a model wants: names, with their alias sets and windows as far as these are known."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Wanted:
     """One name that a variant wants."""
 
     alias_set: str
-    """The first name of its memory: names of one memory whose windows overlap are tied."""
+    """The first name of its alias set; names of one alias set whose windows overlap are tied."""
     view: View | None = None
-    """Its dtype and shape, and where it lies in the variant's own memory; None where only its name is known."""
+    """Its dtype and shape, and its window on the alias set; None where only its name is known."""
     kind: str = ""
     """The kind of a compound tensor, such as `quantized`; empty for a plain one."""
 
 
 def wanted_by(checkpoint: Checkpoint) -> Mapping[str, Wanted]:
-    """What a checkpoint holds, taken as what somebody wants; arrays beside the weights are not asked for."""
+    """The tensors of a checkpoint as what a variant wants; arrays beside the weights are left out."""
     members = alias.build(checkpoint, parts=False).names
     found = {}
     for name, entry in checkpoint.entries.items():
@@ -38,7 +38,7 @@ def wanted_by(checkpoint: Checkpoint) -> Mapping[str, Wanted]:
 
 
 def _without_window(name: str, value: Value) -> Wanted:
-    """A name that is no plain window: its dtype and shape where it has one of each, else its kind."""
+    """A name that is not a plain window: its dtype and shape where it has a single one, else its kind."""
     match value:
         case NoData(dtype, shape):
             return Wanted(name, contiguous(name, dtype, shape))
@@ -50,14 +50,14 @@ def _without_window(name: str, value: Value) -> Wanted:
 
 
 def plain_window(value: Value) -> View | None:
-    """The window of a tensor that has a plain form: its own, or the one whose sign is still pending."""
+    """The window of a plain tensor, or of a tensor whose sign is still pending; None for any other."""
     if isinstance(value, Compound):
         return value.parts["data"] if value.kind in PENDING else None
     return value if isinstance(value, View) else None
 
 
 def kind_of(value: Value) -> str:
-    """What a tensor is that has no plain form."""
+    """The kind of a tensor that is not a plain window, for people."""
     match value:
         case Compound(kind=kind):
             return kind
@@ -72,7 +72,7 @@ PAIRS = "float4_e2m1fn_x2"
 
 
 def as_pairs(view: View) -> View:
-    """float4 as torch counts it: two elements in one, along the last axis."""
+    """float4 as torch counts it: two elements as one, along the last axis."""
     if view.dtype.name != "float4_e2m1fn" or not view.shape or view.shape[-1] % 2:
         return view
     shape = (*view.shape[:-1], view.shape[-1] // 2)

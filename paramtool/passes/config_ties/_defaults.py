@@ -1,11 +1,11 @@
-"""`tie_word_embeddings` of each model type where its config does not say it, in transformers 5.23.
+"""The default of `tie_word_embeddings` for each model type, in transformers 5.23.
 
-Made by docs/make_tie_defaults.py: the value in a config of each class of `CONFIG_MAPPING` that is made without
-arguments.  Model types whose configs have no such setting, or cannot be made so, are in neither set.
+Made by docs/make_tie_defaults.py: the value in a config of each class of `CONFIG_MAPPING`, made without arguments.
+Model types whose configs have no such setting, or cannot be made without arguments, are in neither set.
 """
 
 VERSION = "5.23"
-"""Of transformers."""
+"""The version of transformers."""
 _TIED = """
     albert aya_vision bart bert bert-generation big_bird bigbird_pegasus biogpt blenderbot blenderbot-small blip
     blip_text_model bloom camembert canary cohere cohere2 cohere2_moe cohere2_vision cohere_compass_text convbert

@@ -1,13 +1,13 @@
-"""What a config declares of ties, beside what a file stores: the table that says where the two differ.
+"""Compares the ties that a config declares with the ties that a file stores, as a table.
 
-    config says    tied, apart, or nothing (then the default of its model type counts, where it is known)
+    config says    tied, not tied, or nothing (then the default of its model type counts, where it is known)
     file says      one alias set, one name, equal bytes, different bytes, different shapes
     result         see RESULTS
 
-A declaration never joins names: what a file stores apart is only reported.
+A declaration never joins names: what a file stores separately is only reported.
 
-What a config means depends on the class of the model.  Where the library that has the class says which names it ties,
-that counts (`ClassTies`); else names are recognised by their words, and a row says that it is by name.
+What a config means depends on the class of the model.  If the library that has the class says which names it ties, that
+counts (`ClassTies`).  Otherwise ties are recognised by name, and the row says so.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEADLESS = {"csm", "luke", "pop2piano"}
 MEMORY, NAME, EQUAL, DIFFERENT, SHAPES, DTYPES, UNKNOWN = (
     "one memory", "one name", "equal bytes", "different bytes", "different shapes", "different dtypes", "not compared",
 )  # fmt: skip
-"""What a file says of names that a model may tie."""
+"""How a file stores names that a model may tie."""
 RESULTS: Mapping[tuple[bool | None, str], str] = {
     (True, MEMORY): "tied", (True, EQUAL): "equal-not-tied",
     **{(True, state): "diverged" for state in (DIFFERENT, SHAPES, DTYPES)},
@@ -41,56 +41,56 @@ RESULTS: Mapping[tuple[bool | None, str], str] = {
     **{(says, NAME): "one-name" for says in (True, False, None)},
     **{(says, UNKNOWN): "not-compared" for says in (True, False, None)},
 }  # fmt: skip
-"""{(what the config says, what the file says): what comes of it}."""
+"""{(what the config says, how the file stores it): the result}."""
 BROKEN = {"diverged", "shared-though-denied"}
-"""Results in which the file is not what its config says."""
+"""Results in which the file contradicts its config."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassTies:
-    """Which names of a model are one tensor, as the library that has its class says."""
+    """Which names of a model share one tensor, according to the library that has its class."""
 
     of: str
     """The class and its library: `GPT2LMHeadModel of transformers 5.23.0`."""
     names: tuple[Mapping[str, str], ...]
-    """{name: the first name of its tensor}: of the model, and of its files where these have other names."""
+    """{name: the first name of its tensor}, for the names in the model and, if they differ, for those in its files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """One tie: what the config says of it, and what the file does."""
+    """One tie: what the config says about it, and how the file stores it."""
 
     tie: NamedTie
     says: bool | None
-    """Tied, apart, or None where nothing is known."""
+    """Whether they are tied; None where nothing is known."""
     because: str
-    """Where the config says so: `tie_word_embeddings is true`, `not said`."""
+    """The reason: `tie_word_embeddings is true`, `not said`."""
     file: str = UNKNOWN
-    """See MEMORY and those beside it."""
+    """How the file stores them: MEMORY or one of the constants beside it."""
     apart: tuple[str, str] | None = None
     """Two names that the file stores differently."""
     largest: float | None = None
-    """Their largest difference, where that is a question."""
+    """Their largest difference, where their numbers can be compared."""
     detail: str = ""
     """The two shapes or dtypes that differ, or why nothing was compared."""
     by_name: bool = True
-    """Whether names alone say that the model has such a tie; else its class does."""
+    """Whether the tie was recognised by name only; otherwise the model's class says it."""
 
     @property
     def why(self) -> str:
-        """Where it is said, and that it is by name where it is."""
+        """The reason, with `by name` where the tie was recognised by name."""
         return f"{self.because}, by name" if self.by_name and self.says is not None else self.because
 
     @property
     def result(self) -> str:
-        """What comes of it; see RESULTS."""
+        """The result, from RESULTS."""
         return RESULTS[self.says, self.file]
 
 
 def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: ClassTies | None = None) -> list[Declared]:
-    """Every tie that the names or the alias sets of a checkpoint know of, as far as no bytes have to be read for it.
+    """Every tie that follows from the names or the alias sets of a checkpoint, without reading bytes.
 
-    Rows with different names in different alias sets are left at `not compared`, without a detail.
+    Rows whose names are in different alias sets stay at `not compared`, without a detail.
     """
     rows = [
         _placed(row, checkpoint, graph)
@@ -107,7 +107,7 @@ def table(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: Clas
 
 
 def untied(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: ClassTies | None = None) -> set[str]:
-    """Names that share the whole of an alias set in the file, and that the config does not tie."""
+    """Names that share a whole tensor in the file and that the config does not tie."""
     rows = [row for row in table(config, checkpoint, graph, model) if row.file == MEMORY]
     tied = {name for row in rows if row.says for name in row.tie.names}
     loose = {name for row in rows if not row.says for name in row.tie.names[1:]} - tied
@@ -115,10 +115,10 @@ def untied(config: Config, checkpoint: Checkpoint, graph: AliasGraph, model: Cla
 
 
 def between(config: Config, checkpoint: Checkpoint, a: str, b: str) -> tuple[Declared, ...]:
-    """The ties that lead from one name to another, in a model that has both, whichever of them the file lacks.
+    """The ties that lead from one name to another in a model that has both, even if the file lacks one of them.
 
-    The config declares the two tied where each of these `says` so; empty where no table of names ties them.  Names of
-    two sections are never tied.  `file` and what follows from it is not looked at.
+    The config declares the two tied if each of these `says` so.  The result is empty if no table of names ties them.
+    Names of two sections are never tied.  `file`, and what follows from it, is not set.
     """
     parts = list(_parts(checkpoint))
     places = {name: next(prefix for prefix, _ in parts if name.startswith(prefix)) for name in (a, b)}
@@ -134,7 +134,7 @@ def between(config: Config, checkpoint: Checkpoint, a: str, b: str) -> tuple[Dec
 
 
 def _chains(found: Iterable[NamedTie]) -> list[set[str]]:
-    """The names of ties, those of ties with a name in common together."""
+    """Sets of names, one for each chain of ties that have names in common."""
     chains: list[set[str]] = []
     for tie in found:
         mine = [chain for chain in chains if not chain.isdisjoint(tie.names)]
@@ -144,7 +144,7 @@ def _chains(found: Iterable[NamedTie]) -> list[set[str]]:
 
 
 def _parts(checkpoint: Checkpoint) -> Iterator[tuple[str, list[str]]]:
-    """What the names of each part begin with that could be one model, and its names; those of an optimizer are none."""
+    """(prefix, names) of each part that could be one model; an optimizer is not one."""
     place = {n: k for k, n in enumerate(n for n, entry in checkpoint.entries.items() if entry.role != "optimizer")}
     ordered = Ordered(place)
     inside: set[str] = set()
@@ -156,10 +156,10 @@ def _parts(checkpoint: Checkpoint) -> Iterator[tuple[str, list[str]]]:
 
 
 def _outermost(prefixes: Sequence[str]) -> list[str]:
-    """Those of the prefixes that begin with no other one, in their order."""
+    """The prefixes that do not begin with another of them, in their order."""
     found: dict[str, None] = {}
     last = None
-    for prefix in sorted(prefixes):  # what begins with a prefix comes right behind it
+    for prefix in sorted(prefixes):  # a longer prefix comes right after its beginning
         if last is None or not prefix.startswith(last):
             found[prefix] = None
             last = prefix
@@ -167,9 +167,9 @@ def _outermost(prefixes: Sequence[str]) -> list[str]:
 
 
 def expected(config: Config, names: Iterable[str], prefix: str = "", model: ClassTies | None = None) -> list[Declared]:
-    """What a config says of the ties among some names, which begin with a prefix that is not the model's.
+    """What a config says about the ties among some names, whose `prefix` is not part of the model's names.
 
-    The ties of `model` count where most of the names are its.
+    The ties of `model` count if most of the names are the model's.
 
     >>> config = Config("config.json", {"tie_word_embeddings": False}, {"": "llama"})
     >>> [(row.says, row.because) for row in expected(config, ["model.embed_tokens.weight", "lm_head.weight"])]
@@ -197,9 +197,9 @@ def expected(config: Config, names: Iterable[str], prefix: str = "", model: Clas
 def _of_class(
     rows: Iterable[Declared], of: str, known: Mapping[str, str], prefix: str, *, inner: Iterable[str]
 ) -> Iterator[Declared]:
-    """The ties of a class, as far as the file has their names, and of the rows by name those that it says nothing of.
+    """The ties of a class whose names the file has, and the rows by name about which the class says nothing.
 
-    Rows of names that the class knows and does not tie are denied.
+    A row by name whose names the class knows and does not tie becomes `not tied`.
     """
     groups: dict[str, list[str]] = {}
     sizes = Counter(known.values())
@@ -225,7 +225,7 @@ def _with_prefix(tie: NamedTie, prefix: str) -> NamedTie:
 
 
 def _says(config: Config, tie: NamedTie) -> tuple[bool | None, str]:
-    """What a config says of one tie of words, and where."""
+    """What a config says about one tie that was recognised by name, and where it says so."""
     scope = _scope(config, tie)
     shared = config.said.get(SHARE)
     if tie.kind == "sides" and shared is not None:
@@ -234,13 +234,13 @@ def _says(config: Config, tie: NamedTie) -> tuple[bool | None, str]:
         return None, f"not said; {config.model_types['']} ties no output head in transformers {VERSION}"
     says, because = _words(config, scope)
     if says is False and tie.kind in ("sides", "bias"):
-        # transformers 4 ties these whatever the setting says, transformers 5 with the words
-        return None, f"not said; {because}, which is about the output head"
+        # transformers 4 always ties these, transformers 5 as the setting says
+        return None, f"not said; {because}, which is about the output head only"
     return says, because
 
 
 def _scope(config: Config, tie: NamedTie) -> str:
-    """The nested config that a tie's own module has: `decoder` for `decoder.lm_head.weight`; else the outermost."""
+    """The nested config of a tie's module: `decoder` for `decoder.lm_head.weight`; else the outermost config."""
     words = tie.names[-1].split(".")[:-2]
     for prefix in reversed(config.prefixes()):
         steps = [step.removesuffix("_config") for step in prefix.split(".")] if prefix else []
@@ -250,7 +250,7 @@ def _scope(config: Config, tie: NamedTie) -> str:
 
 
 def _words(config: Config, scope: str) -> tuple[bool | None, str]:
-    """What is said of the words' tie at one config: there, in its text config, above it, or by default."""
+    """What one config says about tied word embeddings: itself, its text config, a config around it, or a default."""
     key = f"{scope}.{WORDS}" if scope else WORDS
     places = [key, *(one for one in config.said if _is_text(one, scope))]
     said = [place for place in places if place in config.said]
@@ -266,7 +266,7 @@ def _words(config: Config, scope: str) -> tuple[bool | None, str]:
 
 
 def _is_text(place: str, scope: str) -> bool:
-    """Whether a setting stands in the text config of a scope, however deep."""
+    """Whether a setting is in the text config of a scope, at any depth."""
     *steps, last = place.removeprefix(f"{scope}." if scope else "").split(".")
     return last == WORDS and bool(steps) and all(step in TEXT for step in steps)
 
@@ -276,13 +276,13 @@ def _text(key: str, value: bool) -> str:
 
 
 def _placed(row: Declared, checkpoint: Checkpoint, graph: AliasGraph) -> Declared:
-    """A row with what the names and their alias sets say without reading."""
+    """A row completed from names and alias sets, without reading bytes."""
     names = row.tie.names
     if len(names) == 1:
         return replace(row, file=NAME)
     if odd := [name for name in names if name not in graph.names]:
         kind = type(checkpoint.entries[odd[0]].value).__name__
-        return replace(row, detail=f"{odd[0]} is no plain tensor but {kind}")
+        return replace(row, detail=f"{odd[0]} is {kind}, not a plain tensor")
     members = [graph.names[name] for name in names]
     if len({member.alias_set for member in members}) == 1:
         relation = {graph.relation(member) for member in members} - {"same"}
@@ -298,9 +298,9 @@ def _placed(row: Declared, checkpoint: Checkpoint, graph: AliasGraph) -> Declare
 
 
 def unread(row: Declared, graph: AliasGraph) -> list[str]:
-    """One name of each alias set of a row that only its bytes can decide; the first is the tie's first.
+    """One name of each alias set of a row that only bytes can decide; the first is the tie's first name.
 
-    Empty where nothing has to be read.
+    Empty if nothing has to be read.
     """
     if row.file != UNKNOWN or row.detail:
         return []
@@ -311,7 +311,7 @@ def unread(row: Declared, graph: AliasGraph) -> list[str]:
 
 
 def compared(row: Declared, pair: tuple[str, str] | None, dtypes: tuple[str, str], largest: float | None) -> Declared:
-    """A row after reading: `pair` holds different bytes, or None does."""
+    """A row after reading: `pair` are two names with different bytes; None if all bytes are equal."""
     if pair is None:
         return replace(row, file=EQUAL, detail="stored twice")
     if dtypes[0] != dtypes[1]:

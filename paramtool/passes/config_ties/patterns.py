@@ -1,11 +1,11 @@
-"""Names that models tie: which tensors of a checkpoint are the input embeddings, and which are output heads over them.
+"""Names that models tie: which tensors of a checkpoint are the input embeddings, and which are their output heads.
 
-A table of the endings of names, so that nothing of a model has to be imported; `a.b` ends `x.a.b` and not `xa.b`:
+It is a table of the ends of names, so that no model has to be imported; `a.b` is an end of `x.a.b` and not of `xa.b`:
 
     transformer.wte.weight                  input embeddings         GPT-2
-    lm_head.weight                          the head over them
+    lm_head.weight                          the head tied to them
     model.shared.weight                     input embeddings         BART
-    model.encoder.embed_tokens.weight       the same ones, seen from either side
+    model.encoder.embed_tokens.weight       the same embeddings, under the names of encoder and decoder
     model.decoder.embed_tokens.weight
     cls.predictions.decoder.weight          a head                   BERT
     cls.predictions.decoder.bias            and the head's bias, which has two names
@@ -37,9 +37,9 @@ TOP_HEADS = (
     "output.weight", "head.weight", "decoder.weight", "proj_out.weight", "predictions.decoder.weight",
     "head.decoder.weight",
 )  # fmt: skip
-"""Heads only where nothing stands before these words: inside a layer they are other things."""
+"""Heads only if these words begin the name: inside a layer they mean something else."""
 SIDES = ("encoder", "decoder", "text_encoder", "text_decoder")
-"""The sides of an encoder-decoder model that look at embeddings above them."""
+"""The sides of an encoder-decoder model that share embeddings of the module around them."""
 BIASES = ("predictions", "lm_head", "mlm_head", "mim_head", "mmm_image_head", "mmm_text_head")
 """Heads whose bias is also the bias of their last layer: `predictions.bias` is `predictions.decoder.bias`."""
 ENTITIES = ("entity_predictions.decoder.weight", "entity_embeddings.entity_embeddings.weight")
@@ -50,9 +50,9 @@ OTHER_SENSES = ("vision", "vision_model", "visual", "image", "audio", "audio_mod
 
 @dataclass(frozen=True, slots=True)
 class NamedTie:
-    """Names that a model can tie, as far as a file has them; the first is the one that the others follow.
+    """Names of a file that a model can tie; the first is the one that the others are tied to.
 
-    A tie of one name has no other end in the file.
+    If there is only one name, the file lacks the others.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class NamedTie:
 
 
 def ties(names: Iterable[str]) -> list[NamedTie]:
-    """The ties that names are known for, in the order of their first names.
+    """The ties that are recognised by these names, in the order of their first names.
 
     >>> ties(["transformer.wte.weight", "transformer.h.0.ln_1.weight", "lm_head.weight"])
     [NamedTie(kind='head', names=('transformer.wte.weight', 'lm_head.weight'))]
@@ -76,25 +76,25 @@ def ties(names: Iterable[str]) -> list[NamedTie]:
 
 
 def tied_advice(lacks: Iterable[str]) -> str:
-    """What to do about names that a file lacks, where its own model may tie all of them, or nothing."""
+    """A hint for names that a file lacks, if its model may tie all of them; else an empty string."""
     lacks = list(lacks)
     ends = [n for n in lacks if _ending(n, (*HEADS, *EMBEDDINGS)) is not None or n in TOP_HEADS]
     modules = {name.removesuffix(".weight") for name in ends}
     if not lacks or any(name.rpartition(".")[0] not in modules for name in lacks):
         return ""
     return (
-        f"{some(lacks, 3)}: where the file's own model ties embeddings and head, "
+        f"{some(lacks, 3)}: if the file's model ties embeddings and head, "
         "paramtool dedup --ties-from-config records such names"
     )
 
 
 def layers(names: Iterable[str]) -> list[NamedTie]:
-    """The ties of a decoder that is its encoder (`tie_encoder_decoder`), tensor by tensor."""
+    """The ties of a decoder to its encoder (`tie_encoder_decoder`), tensor by tensor."""
     return list(_layers(list(names)))
 
 
 def _ending(name: str, endings: Iterable[str]) -> str | None:
-    """What stands before the ending that a name has, or None where it has none of them."""
+    """What precedes the ending of a name; None if the name has none of the endings."""
     for ending in endings:
         if name == ending or name.endswith(f".{ending}"):
             return name[: len(name) - len(ending)]
@@ -102,7 +102,7 @@ def _ending(name: str, endings: Iterable[str]) -> str | None:
 
 
 def _heads(names: list[str]) -> Iterator[NamedTie]:
-    """Each head with the embeddings below the module that holds it; embeddings without a head alone."""
+    """Each head with the embeddings in the module that holds it; embeddings without a head by themselves."""
     embeddings = [name for name in names if _ending(name, EMBEDDINGS) is not None and not _is_other(name)]
     scopes = {n: s for n in names if (s := _ending(n, HEADS)) is not None}
     scopes |= {n: "" for n in names if n in TOP_HEADS and n not in embeddings}
@@ -122,7 +122,7 @@ def _heads(names: list[str]) -> Iterator[NamedTie]:
 
 
 def _around(name: str) -> Iterator[str]:
-    """What stands before each dot of a name, dot included, the longest first; at last nothing."""
+    """The prefixes of a name up to and including each dot, the longest first; the empty prefix last."""
     dot = name.rfind(".")
     while dot >= 0:
         yield name[: dot + 1]
@@ -131,25 +131,25 @@ def _around(name: str) -> Iterator[str]:
 
 
 def _entities(names: list[str]) -> Iterator[NamedTie]:
-    """LUKE's head over its entities."""
+    """LUKE's entity embeddings and their head."""
     heads, embeddings = ([name for name in names if _ending(name, (end,)) is not None] for end in ENTITIES)
     yield from (NamedTie("entities", (below, head)) for head in heads[:1] for below in embeddings[:1])
 
 
 def _is_other(name: str) -> bool:
-    """Whether embeddings are of something other than text."""
+    """Whether embeddings are for something other than text."""
     return any(word in OTHER_SENSES for word in name.split("."))
 
 
 def _rank(name: str) -> tuple[bool, bool, bool, int]:
-    """What a head looks at first: shared embeddings, then a decoder's, then those that stand highest."""
+    """The order in which a head looks for embeddings: shared ones, then a decoder's, then those nearest to the top."""
     words = name.split(".")
     decoder = "decoder" in words or "text_decoder" in words
     return (words[-2] != "shared", "encoder" in words and not decoder, not decoder, len(words))
 
 
 def _sides(names: list[str]) -> Iterator[NamedTie]:
-    """Embeddings above an encoder and a decoder, with the names by which each side knows them."""
+    """Embeddings that an encoder and a decoder share, with the names that each side has for them."""
     present = set(names)
     for top, below in (("shared.weight", "embed_tokens.weight"), ("word_embeddings.weight",) * 2):
         for name in names:
@@ -159,7 +159,7 @@ def _sides(names: list[str]) -> Iterator[NamedTie]:
 
 
 def _layers(names: list[str]) -> Iterator[NamedTie]:
-    """Each tensor of an encoder with the one that stands in the same place of the decoder beside it.
+    """Each tensor of an encoder with the tensor at the same place in the decoder beside it.
 
     The decoder may be wrapped once, as `decoder.bert.` is beside `encoder.`.  T5's layers are left out: its decoder
     counts them differently.

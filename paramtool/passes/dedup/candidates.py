@@ -1,13 +1,14 @@
-"""What could be equal to what: questions for the engine, from names, types and shapes alone.
+"""Which windows could be equal: questions for the engine, from names, dtypes and shapes alone.
 
-    candidates        every window that counts, once
+    candidates        every window that is compared, once
     equal_groups      same role, dtype and shape
     shape_groups      same role, dtype and size, in different shapes
-    row_groups        rows of one length: could the small ones stand in the large ones?
-    transpose_groups  the same lengths of axes, in whatever order
+    row_groups        rows of one length: could the small tensors be slices of the large ones?
+    transpose_groups  the same lengths of axes, in any order
     cast_groups       one shape, a narrow and a wide type of number
 
-Tensors below a least size are not compared: counters and scales are equal by chance.  Packed types are compared whole.
+Tensors below a minimum size are not compared: counters and scales are equal by chance.  Packed types are compared
+whole.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from paramtool.model.view import View
 
 
 class Candidate(NamedTuple):
-    """A window that could equal another: the first name that stands for it, and where it is in the source."""
+    """A window that could equal another: its first name, and where it is in the source."""
 
     name: str
     view: View
     role: str
     is_whole: bool
-    """Whether it is all of its owner, so that it need not be stored where another has its bytes."""
+    """Whether it is all of its owner, so that it need not be stored if another tensor has its bytes."""
     is_crossed: bool = False
-    """Whether other names look at its owner in another order, or at parts of its rows: better that it stays."""
+    """Whether other names are transposes of its owner or views of parts of its rows: then it should stay."""
 
 
 def candidates(
     checkpoint: Checkpoint, graph: AliasGraph, min_nbytes: int, across_roles: bool = False
 ) -> list[Candidate]:
-    """Windows that could equal others: contiguous in what will be stored, of at least `min_nbytes` bytes.
+    """Windows that could equal others: contiguous in the stored tensor, with at least `min_nbytes` bytes.
 
     Content never joins different roles (model, optimizer, EMA, buffer), unless `across_roles` says so.
     """
@@ -56,15 +57,15 @@ def candidates(
 
 
 def equal_groups(found: Iterable[Candidate]) -> list[list[tuple[str, View]]]:
-    """Windows of one role, dtype and shape; groups of two or more."""
+    """Groups of two or more windows of one role, dtype and shape."""
     groups = _grouped(found, lambda one: (one.role, one.view.dtype, one.view.shape))
     return [[(one.name, one.view) for one in group] for group in groups if len(group) > 1]
 
 
 def distinct(found: Iterable[Candidate], equal: Iterable[Equal], without: Collection[str] = ()) -> list[Candidate]:
-    """One candidate for each class of equal ones, and all that equal nothing; none of those in `without`.
+    """One candidate for each class of equal windows, and all that equal no other; none of those in `without`.
 
-    Of equal ones that is one which stays where it is, inside a larger tensor, if there is one.
+    For a class that is a window inside a larger tensor, which stays there, if it has one.
     """
     found = list(found)
     inner = {one.name for one in found if not one.is_whole}
@@ -76,7 +77,7 @@ def distinct(found: Iterable[Candidate], equal: Iterable[Equal], without: Collec
 
 
 def shape_groups(found: Iterable[Candidate]) -> list[list[tuple[tuple[str, View], bool]]]:
-    """Windows of one role, dtype and size in more than one shape, each with whether it may stand on others."""
+    """Groups of windows of one role, dtype and size in several shapes, each with whether it may become a view."""
     plain = [one for one in found if one.view.dtype.block_elements == 1]
     groups = _grouped(plain, lambda one: (one.role, one.view.dtype, one.view.nbytes))
     return [
@@ -87,11 +88,11 @@ def shape_groups(found: Iterable[Candidate]) -> list[list[tuple[tuple[str, View]
 
 
 def row_groups(found: Iterable[Candidate], done: Collection[str] = ()) -> list[tuple[list[Rows], list[Rows]]]:
-    """(tensors that may be slices, tensors that may hold them), each pair seen as rows of one length.
+    """(tensors that may be slices, tensors that may hold them), each pair read as rows of one length.
 
-    A matrix stands in another as whole rows; a vector in a stack of vectors as one row; anything in a vector, which a
-    fused network may be, from any element on.  Ascending by size, so that the nearest owner is found first.  Those in
-    `done` are not looked for and may still hold others.
+    A matrix is a slice of another as whole rows, and a vector is a slice of a stack of vectors as one row.  Any tensor
+    can be a slice of a vector, such as a fused network, from any element on.  Tensors ascend by size, so that the
+    smallest owner is found first.  Tensors in `done` are not searched for and may still hold others.
     """
     plain = [one for one in found if one.view.dtype.block_elements == 1 and one.view.shape]
     plain.sort(key=lambda one: one.view.nbytes)
@@ -116,9 +117,9 @@ def _rows(
 
 
 def transpose_groups(found: Iterable[Candidate]) -> list[list[tuple[str, View]]]:
-    """Windows of one role and dtype with two or more axes longer than 1, of the same lengths in some order.
+    """Groups of windows of one role and dtype with two or more axes longer than 1, of the same lengths in some order.
 
-    Each may give those behind it; first those that should stay.
+    Each may hold the windows after it as transposes; those that should stay come first.
     """
     some = [
         one
@@ -130,7 +131,7 @@ def transpose_groups(found: Iterable[Candidate]) -> list[list[tuple[str, View]]]
 
 
 def cast_groups(found: Iterable[Candidate]) -> list[tuple[list[tuple[str, View]], list[tuple[str, View]]]]:
-    """(narrow, wide) windows of one role and shape."""
+    """Pairs of lists (narrow, wide) of windows of one role and shape."""
     some = [one for one in found if one.is_whole]
     groups = []
     for group in _grouped(some, lambda one: (one.role, one.view.shape)):

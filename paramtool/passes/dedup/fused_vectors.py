@@ -1,8 +1,8 @@
-"""Where the tensors of a recurrent network would stand in a fused vector, as the tables of the layouts say.
+"""Where the tensors of a recurrent network would be in a fused vector, according to the tables of the layouts.
 
-A checkpoint may hold a network twice: as named tensors, and as the one vector that cuDNN or MXNet runs.  Tables know
-where each tensor stands in such a vector, transposed or not, so that nothing has to be searched for; whether its bytes
-are there only the bytes can say.
+A checkpoint may hold a network twice: as named tensors, and as the fused vector that cuDNN or MXNet runs.  The tables
+say where each tensor is in such a vector, transposed or not, so that no search is needed.  Comparing the bytes proves
+it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paramtool.passes.rnn.convert import convert_if_held
 
 
 def windows(found: Iterable[Candidate]) -> list[Match]:
-    """Matches that the tables allow, to be proved: a tensor of a network, and its window in a vector of its size."""
+    """Possible matches, still to be proved: a tensor of a network, and its window in a vector of the right length."""
     parts = {one.name: one for one in found if one.is_whole}
     views = {name: one.view for name, one in parts.items()}
     least = min((view.numel for view in views.values() if len(view.shape) > 1), default=0)
@@ -40,7 +40,7 @@ def windows(found: Iterable[Candidate]) -> list[Match]:
 
 
 def _networks(views: Mapping[str, View]) -> Iterator[Network]:
-    """Every network whose named tensors are all there."""
+    """Every network of which all named tensors are present."""
     shapes = {name: view.shape for name, view in views.items()}
     for layout in layouts.all_layouts():
         if layout in _flat():
@@ -51,12 +51,12 @@ def _networks(views: Mapping[str, View]) -> Iterator[Network]:
 
 
 def _flat() -> list[Layout]:
-    """Layouts that keep a whole network in one tensor."""
+    """Layouts that store a whole network in one tensor."""
     return [one for one in layouts.all_layouts() if len({row.name for form in one.forms for row in form.tensors}) == 1]
 
 
 def _both_ways(made: Network, views: Mapping[str, View], flat: Layout) -> Iterator[tuple[Target, Network]]:
-    """The vector of a network, and the network that such a vector is; nothing where a layout packs it as a matrix."""
+    """The vector of a network, and that vector read as a network; nothing if the layout packs it as a matrix."""
     there = convert_if_held(made, views, flat, {}, at="")
     if there and len(there.targets) == 1 and len(there.targets[0].view.shape) == 1:
         own = next(iter(there.tensors))
@@ -64,7 +64,7 @@ def _both_ways(made: Network, views: Mapping[str, View], flat: Layout) -> Iterat
 
 
 def _matches(made: Network, parts: Mapping[str, Candidate], vector: Candidate, back: Network) -> Iterator[Match]:
-    """The parts of a network, each as the window of a vector that should hold it."""
+    """The parts of a network, each with the window of the vector that should hold it."""
     own = next(iter(back.tensors))
     view = contiguous(vector.name, vector.view.dtype, vector.view.shape)
     again = convert_if_held(back, {own: view}, made.layout, made.options, at="")
@@ -85,7 +85,7 @@ def _matches(made: Network, parts: Mapping[str, Candidate], vector: Candidate, b
 
 
 def _one_window(target: Target) -> View | None:
-    """The window that a target is, row by row; None where it is put together from several, or calculated."""
+    """The one window that a target copies row by row; None if it is assembled from several, or calculated."""
     if len(target.copies) != 1 or not target.copies[0].is_plain:
         return None
     destination, source = target.copies[0].destination, target.copies[0].terms[0][1]

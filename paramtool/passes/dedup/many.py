@@ -1,14 +1,14 @@
-"""Several checkpoints at once: which tensors are stored once for all that hold them, and in which shards.
+"""Several checkpoints at once: which tensors are stored once for all of them, and in which shards.
 
-Four steps, pure but for the reading between them:
+There are four pure steps, with reading in between:
 
-    agreed      the same owner in every input, where a tied tensor has several names
+    agreed      the same owner in every input, for a tied tensor with several names
     namesakes   tensors of one name, dtype and shape, which the engine compares
     units       a stored tensor and the inputs that use it, from the classes of equal ones
-    parts       units by the set of their users: a shard for each, linked into the folder of each
+    parts       units by the set of their users: a shard for each set, linked into the folder of each user
 
-A unit has one name in all of its users.  Equal bytes under *different* names can be shared only through the record of
-those that look at them (`renamed`): programs that do not read it would miss their names.
+A unit has the same name in all of its users.  Equal bytes under *different* names can be shared only through the alias
+record of the inputs that use another name (`renamed`): programs that do not read the record would miss those names.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from paramtool.passes.dedup.owners import owned
 
 
 class Held(NamedTuple):
-    """A tensor that one input would store."""
+    """A tensor that an input would store."""
 
     input: int
     target: Target
     mark: tuple[str, ...]
-    """What has to agree beside name, dtype, shape and bytes: the role, and the `format` that its file says."""
+    """What else has to agree besides name, dtype, shape and bytes: the role, and the `format` in its file."""
 
     @property
     def window(self) -> View | None:
-        """Its bytes in the source; None where they have to be calculated."""
+        """Its window on the source; None where it has to be calculated."""
         copies = self.target.copies
         if len(copies) == 1 and copies[0].is_plain and copies[0].destination == self.target.view:
             return copies[0].terms[0][1]
@@ -44,26 +44,26 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A tensor that is written once."""
+    """A tensor that is written once for several inputs."""
 
     held: tuple[Held, ...]
-    """As each of its users would store it, in the order of the inputs; the first is what is written."""
+    """The tensor as each of its users would store it, in the order of the inputs; the first is written."""
     lookers: tuple[int, ...] = ()
-    """Inputs that look at it under other names, by their records alone."""
+    """Inputs that use it under other names, through their alias records alone."""
 
     @property
     def name(self) -> str:
-        """Its name in every user."""
+        """Its name, the same in every user."""
         return self.held[0].target.name
 
     @property
     def users(self) -> tuple[int, ...]:
-        """The inputs that have it under its name."""
+        """The inputs that use it under its name."""
         return tuple(one.input for one in self.held)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes, once."""
+        """Its size in bytes, counted once."""
         return self.held[0].target.nbytes
 
 
@@ -71,7 +71,7 @@ class Unit:
 
 
 def agreed(graphs: Sequence[AliasGraph]) -> list[AliasGraph]:
-    """The graphs with owners that as many inputs as possible have: of equal names, the one that most of them know."""
+    """The graphs with the owners that most inputs have: of tied names, the one that occurs in most inputs."""
     known = Counter(name for graph in graphs for name in graph.names)
     rank: dict[str, int] = {}
     for graph in graphs:
@@ -81,7 +81,7 @@ def agreed(graphs: Sequence[AliasGraph]) -> list[AliasGraph]:
 
 
 def namesakes(held: Iterable[Held]) -> list[list[Held]]:
-    """Tensors of one name, dtype, shape and mark in two or more inputs; what is calculated is nobody's namesake."""
+    """Tensors of one name, dtype, shape and mark in two or more inputs; calculated tensors are never matched."""
     groups: dict[object, list[Held]] = {}
     for one in held:
         if one.window is not None:
@@ -93,9 +93,9 @@ def namesakes(held: Iterable[Held]) -> list[list[Held]]:
 
 
 def units(held: Iterable[Held], classes: Iterable[Sequence[Held]], min_nbytes: int) -> list[Unit]:
-    """Every tensor that is written, from the classes of equal namesakes; in the order of the inputs.
+    """Every tensor that is written, from the classes of equal namesakes, in the order of the inputs.
 
-    One below `min_nbytes` is shared only where a larger one has the same users: it is not worth a shard of its own.
+    A tensor below `min_nbytes` is shared only if a larger one has the same users: it is not worth a shard of its own.
     """
     found = [Unit(tuple(members)) for members in classes]
     large = {unit.users for unit in found if unit.nbytes >= min_nbytes}
@@ -110,8 +110,8 @@ def units(held: Iterable[Held], classes: Iterable[Sequence[Held]], min_nbytes: i
     return list(made.values())
 
 
-def strangers(found: Iterable[Unit], min_nbytes: int) -> list[list[Unit]]:
-    """Units of one dtype, shape and mark that have different names, or one name and different bytes."""
+def with_other_names(found: Iterable[Unit], min_nbytes: int) -> list[list[Unit]]:
+    """Groups of units of one dtype, shape and mark that differ in name, or have one name and different bytes."""
     groups: dict[object, list[Unit]] = {}
     for unit in found:
         target, mark = unit.held[0].target, unit.held[0].mark
@@ -122,16 +122,16 @@ def strangers(found: Iterable[Unit], min_nbytes: int) -> list[list[Unit]]:
 
 @dataclass(frozen=True, slots=True)
 class SharedByRecord:
-    """What is shared through records alone."""
+    """The units that are shared through alias records alone."""
 
     units: list[Unit]
-    """What is still written, with those that look at it."""
+    """The units that are still written, with the inputs that use them."""
     moved: Mapping[tuple[int, str], Unit]
-    """{(input, owner): the unit whose bytes it now stands on}"""
+    """{(input, owner): the unit that it is now a view of}"""
 
 
 def renamed(found: Sequence[Unit], classes: Iterable[Sequence[Unit]]) -> SharedByRecord:
-    """Let every class of equal units stand on the one that most inputs use, the first of these."""
+    """Store every class of equal units as the unit with the most users, or the first of these."""
     keeper: dict[int, Unit] = {}
     lookers: dict[int, set[int]] = {}
     for members in classes:
@@ -151,8 +151,8 @@ def renamed(found: Sequence[Unit], classes: Iterable[Sequence[Unit]]) -> SharedB
     return SharedByRecord(list(kept.values()), moved)
 
 
-def standing_on(graph: AliasGraph, moved: Mapping[str, str]) -> AliasGraph:
-    """A graph whose owners stand on others of their dtype and shape: {owner: a name of this graph, or of none}."""
+def with_owners(graph: AliasGraph, moved: Mapping[str, str]) -> AliasGraph:
+    """A graph in which owners become views of others with their dtype and shape: {owner: a name, here or elsewhere}."""
     gone = {
         name: m._replace(window=m.window.on(moved[m.owner], m.window.byte_start), evidence="content")
         for name, m in graph.names.items()
@@ -168,7 +168,7 @@ def standing_on(graph: AliasGraph, moved: Mapping[str, str]) -> AliasGraph:
 
 @dataclass(frozen=True, slots=True)
 class UnitGroup:
-    """Units of one set of users, and of one set of those that look at them."""
+    """Units with the same users and the same inputs that use them under other names."""
 
     users: tuple[int, ...]
     lookers: tuple[int, ...]
@@ -176,17 +176,17 @@ class UnitGroup:
 
     @property
     def using(self) -> tuple[int, ...]:
-        """Every input whose folder needs it."""
+        """Every input whose folder needs the group."""
         return (*self.users, *self.lookers)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its tensors."""
+        """The size of its tensors in bytes."""
         return sum(unit.nbytes for unit in self.units)
 
 
 def parts(found: Iterable[Unit]) -> list[UnitGroup]:
-    """Units by the set of their users, those of most users first."""
+    """Groups of units by the set of their users, the largest sets first."""
     groups: dict[tuple[tuple[int, ...], tuple[int, ...]], list[Unit]] = {}
     for unit in found:
         groups.setdefault((unit.users, unit.lookers), []).append(unit)

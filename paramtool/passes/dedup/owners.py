@@ -1,4 +1,4 @@
-"""Which name owns what several names are the whole of, once it is known who stands on what."""
+"""Which name owns a stored tensor that is several names' whole window, once it is known which tensors are stored."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Choice = Callable[[Sequence[str]], str]
 
 
 def owned(graph: AliasGraph, choice: Choice) -> AliasGraph:
-    """The graph with owners that `choice` makes, of names in file order; spans are numbered in file order, too.
+    """The graph with the owners that `choice` picks from names in file order; spans are numbered in file order, too.
 
     `choice` applies the rule of `--keep`, which is `alias.choose`.
 
-    Names that have come from elsewhere may be better ones; reading what was written has to give the same choice.
+    Names that were moved to an owner may be preferred over it.  Reading the output has to give the same choice.
     """
     new = {owner: owner for owner in graph.owners} | _chosen(graph, choice) | _numbered(graph)
     changed = {owner: name for owner, name in new.items() if owner != name}
@@ -37,7 +37,7 @@ def owned(graph: AliasGraph, choice: Choice) -> AliasGraph:
 
 
 def _chosen(graph: AliasGraph, choice: Choice) -> dict[str, str]:
-    """{owner: the name that is to own it}, of those that are the whole of it, row by row."""
+    """{owner: the name that should own it}, chosen from the names that are all of it, row by row."""
     covers: dict[str, list[str]] = {}
     for name, member in graph.names.items():
         if member.window.is_contiguous and fills(member, graph) and _can_own(member, graph):
@@ -46,7 +46,7 @@ def _chosen(graph: AliasGraph, choice: Choice) -> dict[str, str]:
 
 
 def _can_own(member: Alias, graph: AliasGraph) -> bool:
-    """Whether what is calculated for the owner is calculated for this name as well, in its shape."""
+    """Whether the owner, if it is calculated, can also be calculated for this name, in its shape."""
     how, window = graph.derived.get(member.owner), member.window
     if how is None:
         return True
@@ -55,7 +55,7 @@ def _can_own(member: Alias, graph: AliasGraph) -> bool:
 
 
 def _first(graph: AliasGraph) -> dict[str, int]:
-    """{owner: the position of the first name that stands on it}"""
+    """{owner: the position of the first name that is a view of it}"""
     first: dict[str, int] = {}
     for k, member in enumerate(graph.names.values()):
         first.setdefault(member.owner, k)
@@ -63,13 +63,13 @@ def _first(graph: AliasGraph) -> dict[str, int]:
 
 
 def _numbered(graph: AliasGraph) -> dict[str, str]:
-    """{span: the name that it has in file order}"""
+    """{span: its name when spans are numbered in file order}"""
     spans = [owner for owner in graph.owners if owner in graph.anonymous]
     return dict(zip(sorted(spans, key=_first(graph).__getitem__), spans, strict=True))
 
 
 def _renamed(member: Alias, changed: Mapping[str, str], moved: Mapping[str, Alias]) -> Alias:
-    """A member whose owner has another name; its evidence is relative to the alias set of the owner."""
+    """A member whose owner was renamed; its evidence is relative to the alias set of the owner."""
     if member.owner not in changed:
         return member
     window = member.window.on(changed[member.owner], member.window.byte_start)
@@ -80,7 +80,7 @@ def _renamed(member: Alias, changed: Mapping[str, str], moved: Mapping[str, Alia
 
 
 def _seen(one: Derived, view: View, new: Mapping[str, str]) -> Derived:
-    """How an owner of that shape is calculated, now that what it needs may have another name."""
+    """How an owner of that shape is calculated, now that the owner it needs may have another name."""
     if one.window is None:
         return one
     window = reshaped(one.window.on(new[str(one.window.storage)], one.window.byte_start), view.shape)

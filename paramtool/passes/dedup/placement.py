@@ -1,7 +1,7 @@
-"""Letting names stand on the bytes of others: owners move, alias sets stay.
+"""Making names views of other owners: owners move, alias sets stay.
 
 `join` takes classes of equal windows, `settle` slices, transposes, casts and constants.  An owner moves as a whole,
-with every name that stands on it; where one of these could not be found again as a window, the owner stays.
+with every name that is a view of it; if one of these could not be expressed as a window, the owner stays.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class _Moves:
         self._came: dict[str, list[str]] = {}
 
     def seen(self, window: View) -> View | None:
-        """Where a window on an owner stands, now that owners have moved."""
+        """A window on an owner, expressed on the owner that now holds its bytes."""
         found: View | None = window
         while found is not None and found.storage in self.places:
             found = seen_through(found, self.places[str(found.storage)])
         return found
 
     def move(self, owner: str, place: View) -> bool:
-        """Let an owner stand on a window; False, and nothing done, where that cannot be."""
+        """Make an owner a view of a window; False, and no change, if that is not possible."""
         end = self.seen(place)
         if end is None or end.storage in self.derived or owner in self.places or owner in self.derived:
             return False
@@ -52,20 +52,20 @@ class _Moves:
         return True
 
     def _on(self, owner: str) -> Iterator[View]:
-        """Every window that stands on an owner, those that came with others included."""
+        """Every window on an owner, including those of owners that moved onto it."""
         yield from self._standing.get(owner, ())
         for moved in self._came.get(owner, ()):
             place = self.places[moved]
             yield from (w for window in self._on(moved) if (w := seen_through(window, place)) is not None)
 
     def derive(self, owner: str, how: Derived) -> None:
-        """Let an owner be had by calculating; not where it stands elsewhere, or what it needs does."""
+        """Make an owner calculated, unless it has moved, or the owner that it needs has."""
         needed = any(one.window is not None and one.window.storage == owner for one in self.derived.values())
         if owner not in self.places and owner not in self.derived and not needed:
             self.derived[owner] = how
 
     def done(self) -> AliasGraph:
-        """The graph with all moves made; the evidence of everything that moved is content."""
+        """The graph after all moves; the evidence of everything that moved is `content`."""
         members = {}
         for name, member in self.graph.names.items():
             window = self.seen(member.window)
@@ -82,10 +82,10 @@ class _Moves:
 
 
 def join(graph: AliasGraph, classes: Iterable[Iterable[str]], keep: str) -> AliasGraph:
-    """Let every class of equal windows stand on one owner.
+    """Make every class of equal windows views of one owner.
 
-    Largest first, so that a window that provides bytes never moves any more.  A window inside a larger tensor is
-    stored anyway and therefore provides; otherwise `keep` chooses among the owners.
+    The largest go first, so that a window that others view does not move later.  A window inside a larger tensor is
+    stored in any case, so it becomes the owner; otherwise `keep` chooses among the owners.
     """
     dependents: dict[str, list[Alias]] = {}
     for member in graph.names.values():
@@ -107,9 +107,9 @@ def join(graph: AliasGraph, classes: Iterable[Iterable[str]], keep: str) -> Alia
 
 
 def _alike(graph: AliasGraph, classes: Iterable[Iterable[str]]) -> list[tuple[list[str], list[Alias]]]:
-    """Sets of owners that hold the same bytes, by way of any of their windows, with the inner windows that do.
+    """(owners that hold the same bytes through any of their windows, windows inside other owners that hold them, too).
 
-    Classes are of one shape each; a tensor that is seen in two shapes connects theirs.
+    Each class has one shape; a tensor with windows of two shapes connects two classes.
     """
     sets: dict[str, tuple[list[str], list[Alias]]] = {}
     for names in classes:
@@ -126,12 +126,12 @@ def _alike(graph: AliasGraph, classes: Iterable[Iterable[str]]) -> list[tuple[li
 
 
 def settle(graph: AliasGraph, content: Content, casts: bool, constants: bool) -> AliasGraph:
-    """Let slices and transposes stand on what holds them; where asked for, derive casts and constants.
+    """Make slices and transposes views of the tensors that hold them; on request, derive casts and constants.
 
-    `graph` has been through `join` with the classes of equal windows.
+    `graph` is the result of `join` with the classes of equal windows.
     """
     moves = _Moves(graph)
-    for match in sorted(content.matches, key=lambda match: match.relation == "cast"):  # what is moved is not derived
+    for match in sorted(content.matches, key=lambda match: match.relation == "cast"):  # casts last
         member, place = graph.names[match.name], _on_owner(graph, match)
         if place is None or not fills(member, graph):
             continue
@@ -152,7 +152,7 @@ def settle(graph: AliasGraph, content: Content, casts: bool, constants: bool) ->
 
 
 def _reverse(moves: _Moves, match: Match) -> bool:
-    """Let the owner of a match stand on its name, where the name cannot move and has all of the owner's elements."""
+    """Make the owner of a match a view of its name, if that name cannot move and has all elements of the owner."""
     member, other = moves.graph.names[match.name], moves.graph.names[match.owner]
     window, shape = match.window, other.window.shape
     back = contiguous(match.name, window.dtype, shape) if window.is_contiguous else inverse(window, shape)
@@ -165,6 +165,6 @@ def _reverse(moves: _Moves, match: Match) -> bool:
 
 
 def _on_owner(graph: AliasGraph, match: Match) -> View | None:
-    """The window of a match on what stores its owner's bytes."""
+    """The window of a match on the tensor that stores its owner's bytes."""
     provider = graph.names[match.owner].window
     return seen_through(match.window, provider) if provider.is_contiguous else None

@@ -1,7 +1,7 @@
-"""Deduplication: which bytes are stored, and where every name finds its own.
+"""Deduplication: which bytes are stored, and where the bytes of every name are.
 
-By storage, the alias graph says it all.  By content, `candidates.py` says which windows could be equal, the engine
-reads them, and `placement.py` moves owners onto others.  Here the graph becomes targets and aliases.
+By storage, the alias graph has the answer.  By content, `candidates.py` lists which windows could be equal, the engine
+compares them, and `placement.py` makes owners views of others.  This module turns the graph into targets and aliases.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from paramtool.passes.compat.wanted import plain_window
 def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = False) -> Plan:
     """Store every owner once and record every other name as a window on it.
 
-    `graph` is built without the parts of compounds.  A tensor that cannot be stored as one window is resolved where
-    that is exact (conjugated and negated views, once for each window and sign), else refused by name, or left out with
+    `graph` is built without the parts of compounds.  A tensor that is not one window is resolved if that is exact
+    (conjugated and negated views, once for each window and sign).  Otherwise PlanError lists it, or it is left out with
     `skip_unsupported`.
     """
     refused = [reason for name, entry in checkpoint.entries.items() if (reason := _refusal(name, entry.value))]
     if refused and not skip_unsupported:
-        count = plural(len(refused), "tensor has", "tensors have")
+        count = plural(len(refused), "tensor")
         raise PlanError(
-            listed(f"{checkpoint.files[0].path}: {count} no form in the output:", refused),
+            listed(f"{checkpoint.files[0].path}: {count} cannot be stored in the output:", refused),
             hint="dedup --skip-unsupported leaves them out",
         )
     stored = {owner: whole(owner, view) for owner, view in graph.owners.items() if owner not in graph.derived}
@@ -52,14 +52,14 @@ def plan(checkpoint: Checkpoint, graph: AliasGraph, skip_unsupported: bool = Fal
 
 
 def _carried_out(checkpoint: Checkpoint, graph: AliasGraph) -> Iterator[tuple[str, Alias]]:
-    """The names of conjugated and negated tensors, each on the copy that carries out its window and sign."""
+    """The names of conjugated and negated tensors, each with the copy in which its sign is carried out."""
     first: dict[str, str] = {}
     for name, owner in graph.pending.items():
         yield name, _made(name, checkpoint.entries[name], owner, first.setdefault(owner, name))
 
 
 def _made(name: str, entry: Entry, owner: str, alias_set: str) -> Alias:
-    """A name that is the whole of a tensor which the output stores."""
+    """A name that is all of a tensor that the output stores."""
     view = plain_window(entry.value)
     assert view is not None
     window = contiguous(owner, view.dtype, view.shape)
@@ -67,14 +67,14 @@ def _made(name: str, entry: Entry, owner: str, alias_set: str) -> Alias:
 
 
 def plain(checkpoint: Checkpoint, names: Collection[str]) -> Plan:
-    """Store each of `names` as a tensor of its own, with no alias: what programs without paramtool read.
+    """Store each of `names` as a tensor of its own, without aliases, for programs without paramtool.
 
-    PlanError names those that have no plain form.
+    PlanError lists the names that cannot be stored as plain tensors.
     """
     refused = [reason for name in names if (reason := _refusal(name, checkpoint.entries[name].value))]
     if refused:
-        count = plural(len(refused), "tensor has", "tensors have")
-        raise PlanError(listed(f"{checkpoint.files[0].path}: {count} no plain form:", refused))
+        count = plural(len(refused), "tensor")
+        raise PlanError(listed(f"{checkpoint.files[0].path}: {count} cannot be stored as plain tensors:", refused))
     entries = {name: checkpoint.entries[name] for name in names}
     return Plan(
         tuple(_plain_target(name, entry) for name, entry in entries.items()),
@@ -92,11 +92,11 @@ def _plain_target(name: str, entry: Entry) -> Target:
 
 
 def _refusal(name: str, value: Value) -> str:
-    """Why a value cannot be stored, or nothing."""
+    """Why a value cannot be stored; an empty string if it can."""
     if isinstance(value, View) or pending(value):
         return ""
     if isinstance(value, NoData):
         return f"{name!r}: {value.why} tensor, the file holds no data for it"
     if isinstance(value, Unreadable):
-        return f"{name!r}: needs {value.needs}, which is never run"
+        return f"{name!r}: cannot be read without running {value.needs}, which paramtool never does"
     return f"{name!r}: {value.kind} tensor of {', '.join(value.parts)}"

@@ -1,18 +1,18 @@
-"""Quantised tensors: packed weights mean nothing without their scales, so they are compared together with them.
+"""Quantised tensors: packed weights have no meaning without their scales, so both are compared together.
 
-Equal packed weights with other scales are other weights.  So packed weights count as equal only where everything that
-goes with the one equals what goes with the other.
+Equal packed weights with different scales are different weights.  So packed weights count as equal only if everything
+that belongs to them is equal, too.
 
-What goes with what follows from structure, since every quantiser has words of its own.  Packed are integers of up to
-four bytes, floats of one byte and types of a few bits, but no indexes, masks or truth values.  With them go tensors
-whose last word tells of a scale (`scale`, `zero`, `absmax`, ...) and that stand
+What belongs together follows from structure, since every quantiser uses words of its own.  Packed weights are integers
+of up to four bytes, floats of one byte and types of a few bits, but not indexes, masks or booleans.  Tensors whose last
+word names a scale (`scale`, `zero`, `absmax`, ...) belong to them if they are
 
     beside them           m.weight   m.weight_scale, m.w_scale, m.scale_weight     m.weight._data   m.weight._scale
     below them            m.weight   m.weight.absmax, and then everything else there
     in a module of theirs m.weight   m.weight_quantizer._scale
 
-Where several packed tensors stand in one module, a scale goes with those that its name has most in common with:
-`w1_scale` with `w1`, `layer1_scale` with `layer1_weight`, `scale_ih_l0` with `weight_ih_l0`; else with all of them.
+If one module has several packed tensors, a scale belongs to those that its name has most in common with: `w1_scale` to
+`w1`, `layer1_scale` to `layer1_weight`, `scale_ih_l0` to `weight_ih_l0`; otherwise to all of them.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from paramtool.model.view import View
 from paramtool.passes.dedup.candidates import Candidate
 
 SCALES = ("scale", "zero", "absmax", "amax", "quant_map", "codebook")
-"""What the last word of a scale's name contains."""
+"""The last word of a scale's name contains one of these."""
 SCALE_ENDS = ("scb", "s", "zp", "lut")
-"""Shorter words for a scale, which stand alone or behind a `_`: bitsandbytes' SCB, Marlin's `s`."""
+"""Shorter words for a scale, which are the whole word or follow a `_`: bitsandbytes' SCB, Marlin's `s`."""
 FURTHER = ("biases", "g_idx", "shape", "qbias")
-"""Also with packed weights that have scales, as such words or behind a `_`: MLX, GPTQ, compressed-tensors."""
+"""Further words that belong to packed weights with scales, whole or after a `_`: MLX, GPTQ, compressed-tensors."""
 PACKED = ("qweight", "weight_packed", "W_q")
-"""Packed weights whatever their type is: HQQ may write them as floats."""
+"""Names of packed weights of any type: HQQ may write them as floats."""
 WEIGHTS = ("weight", "kernel")
-"""Packed weights where they are integers of any size."""
+"""Names of packed weights if they are integers of any size."""
 INDEXES = {"id", "ids", "idx", "index", "indices", "indexes", "mask", "masks", "position", "positions"}
 INDEXES |= {"length", "lengths", "count", "counts", "step"}
-"""Parts of names of integers that are no weights."""
+"""Parts of the names of integers that are not weights."""
 MOST = 16
-"""A scale that has as much in common with more packed tensors than this goes with none of them."""
+"""If a scale has equally much in common with more packed tensors than this, it belongs to none of them."""
 
 Label = tuple[str, ...]
 Groups = Mapping[str, Mapping[str, Label]]
-"""{packed weights: {what goes with them: what that is called beside them}}"""
+"""{packed weights: {a tensor that belongs to them: its name relative to theirs}}"""
 
 
 def groups(entries: Mapping[str, Entry]) -> dict[str, dict[str, Label]]:
-    """{packed weights: {what goes with them: what that is called beside them}}, of those that have scales."""
+    """{packed weights: {a tensor that belongs to them: its name relative to theirs}}, for those that have scales."""
     found: dict[str, dict[str, Label]] = {}
     beside = _Packed(name for name, entry in entries.items() if _is_packed(name, entry))
     if not beside.names:
@@ -76,7 +76,7 @@ def groups(entries: Mapping[str, Entry]) -> dict[str, dict[str, Label]]:
 
 
 class _Packed:
-    """Packed weights by their modules, and by how the last words of their names begin and end."""
+    """Packed weights by module, and by how the last words of their names begin and end."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = set(names)
@@ -91,7 +91,7 @@ class _Packed:
                 self._alike.setdefault((module, "ends", words[-k:]), []).append(name)
 
     def above(self, name: str) -> str | None:
-        """The packed weights that a name stands below."""
+        """The packed weights whose name is a parent of this name."""
         module = _split(name)[0]
         while module:
             if module in self.names:
@@ -100,7 +100,7 @@ class _Packed:
         return None
 
     def nearest(self, name: str) -> Sequence[str]:
-        """The packed weights that something beside them goes with, or in a module that is called after them."""
+        """The packed weights that a tensor beside them, or in a module named after them, belongs to."""
         module, word = _split(name)
         if module not in self._in:
             start = len(module) - len(_split(module)[1])
@@ -128,7 +128,7 @@ def _words(text: str) -> Label:
 
 
 def _label(name: str, packed: str) -> Label:
-    """What a name says beyond that of the packed weights, so that modules of other names can be compared."""
+    """A name relative to that of its packed weights, so that modules with different names can be compared."""
     known = _words(_split(packed)[1])
     return tuple(word for word in _words(_split(name)[1]) if word not in known)
 
@@ -144,7 +144,7 @@ def _ends(word: str, ends: Iterable[str]) -> bool:
 
 
 def _is_packed(name: str, entry: Entry) -> bool:
-    """Whether a tensor could be packed weights, by its type and what its name does not say."""
+    """Whether a tensor could be packed weights: by its type, unless its name says otherwise."""
     word = _split(name)[1]
     if not isinstance(entry.value, View) or _is_scale(word) or _ends(word.lower(), FURTHER):
         return False
@@ -160,18 +160,18 @@ def _has_few_bits(dtype: DType) -> bool:
 
 
 def parts(found: Groups) -> set[str]:
-    """The names of packed weights with scales, and of everything that goes with them."""
+    """The names of packed weights with scales, and of everything that belongs to them."""
     return {*found, *(name for others in found.values() for name in others)}
 
 
 def packed(entries: Mapping[str, Entry]) -> set[str]:
-    """The names of packed weights: integers and one-byte floats that mean nothing without the scales beside them."""
+    """The names of packed weights: integers and one-byte floats that have no meaning without the scales beside them."""
     found = {name: entries[name].value for name in parts(groups(entries))}
     return {n for n, v in found.items() if isinstance(v, View) and ("int" in v.dtype.name or v.dtype.block_bytes == 1)}
 
 
 def scales_of(checkpoint: Checkpoint, packed: Groups, found: Collection[Candidate]) -> list[Candidate]:
-    """What goes with packed weights and is too small to be a candidate by itself."""
+    """The tensors that belong to packed weights and are too small to be candidates by themselves."""
     known = {one.name for one in found}
     small = []
     for name in parts(packed) - known:
@@ -185,7 +185,7 @@ def scales_of(checkpoint: Checkpoint, packed: Groups, found: Collection[Candidat
 def whole(
     entries: Mapping[str, Entry], packed: Groups, equal: Iterable[Equal], small: Iterable[Candidate]
 ) -> list[Equal]:
-    """Classes of equal names without pairs of packed weights of which anything differs, and without `small` ones."""
+    """The classes of equal names, split where scales of packed weights differ, and without those in `small`."""
     classes = list(equal)
     class_of = {_window(entries[name]): k for k, one in enumerate(classes) for name in one.names}
 
@@ -203,7 +203,7 @@ def whole(
 
 
 def _window(entry: Entry) -> str:
-    """What two names of one window have in common and no others have."""
+    """A string that is the same for two names exactly if they have the same window."""
     return repr(entry.value)
 
 

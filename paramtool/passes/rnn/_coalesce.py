@@ -1,7 +1,7 @@
-"""Copies put together: neighbours that continue each other become one, so that gates of one order are one matrix again.
+"""Merging copies: neighbours that continue each other become one, so that gates in the same order are copied at once.
 
 4 copies of (hidden, in), each a gate further on both sides     1 copy of (4 * hidden, in)
-2 contiguous runs, the second behind the first on both sides    1 run
+2 contiguous runs, the second after the first on both sides     1 run
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from paramtool.model.view import View
 
 
 def coalesced(copies: list[Copy]) -> list[Copy]:
-    """The same copies, put together where neighbours continue each other: gates of one order become one matrix."""
+    """The same copies, merged where neighbours continue each other: gates in the same order become one matrix."""
     found = [_collapsed(copy) for copy in _stacked(copies)]
     return [_collapsed(copy) for copy in _joined(found)]
 
@@ -33,7 +33,7 @@ def _alike(a: Copy, b: Copy) -> bool:
 
 
 def _stacked(copies: list[Copy]) -> Iterator[Copy]:
-    """Runs of copies whose windows move on by equal steps, as one copy with an axis more."""
+    """Runs of copies whose windows are equal steps apart, each run as one copy with one more axis."""
     k = 0
     while k < len(copies):
         first = copies[k]
@@ -67,7 +67,7 @@ def _with_windows(copy: Copy, windows: list[View], joined: Iterable[Copy] = ()) 
 
 
 def _collapsed(copy: Copy) -> Copy:
-    """Axes that run on into each other in every window, as one."""
+    """Merge axes that continue each other in every window."""
     windows = _windows(copy)
     axes: list[tuple[int, list[int]]] = []
     for k, size in enumerate(copy.destination.shape):
@@ -89,7 +89,7 @@ def _collapsed(copy: Copy) -> Copy:
 
 
 def _joined(copies: list[Copy]) -> Iterator[Copy]:
-    """Contiguous runs that continue each other, as one: adjacent windows of one storage are one copy."""
+    """Merge contiguous runs that continue each other: adjacent windows of one storage are one copy."""
     last: Copy | None = None
     for copy in copies:
         if last is not None and _continues(last, copy):

@@ -1,7 +1,7 @@
-"""Memory of converted tensors: what the source ties stays tied, and what only has equal bytes stays apart.
+"""Alias sets of converted tensors: names that the source ties stay tied, and equal bytes alone tie nothing.
 
 Two networks that share their tensors give pairs of new tensors that are made of the same windows.  Each pair is stored
-once.  Whether it is one alias set when loaded is what the source says of the names that the pair is made of.
+once.  It is one alias set when loaded only if the source ties the names that the pair is made of.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from paramtool.passes.rnn.convert import Converted
 
 @dataclass(slots=True)
 class StoredOnce:
-    """New tensors, each stored once, and what became of the source's ties."""
+    """New tensors, each stored once, and which ties of the source were kept or lost."""
 
     targets: list[Target] = field(default_factory=list)
     names: dict[str, Alias] = field(default_factory=dict)
-    """Every new name; the owner is itself, unless another is made of the same windows."""
+    """Every new name; it is its own owner unless another tensor is made of the same windows."""
     lost: list[str] = field(default_factory=list)
-    """Old names that shared an alias set with others, and whose values now stand in tensors of their own."""
+    """Old names that shared an alias set with others and whose values are now in separate tensors."""
 
 
 def shared(converted: Iterable[Converted], whole: AliasGraph) -> StoredOnce:
-    """The targets of all conversions; `whole` says which names of the source share memory."""
+    """The targets of all conversions; `whole` has the alias sets of the source."""
     found = StoredOnce()
     owners: dict[object, str] = {}
     alias_sets: dict[object, str] = {}
@@ -68,9 +68,9 @@ def _reads_twice(target: Target) -> bool:
 
 
 def _parted(went: Mapping[tuple[str, str], set[str]], whole: AliasGraph) -> Iterator[str]:
-    """Names that shared bytes and an alias set, and whose values went to different ones.
+    """Names that shared bytes and an alias set, and whose values are now in different alias sets.
 
-    `went` is {(network, name): the alias sets of the new tensors}; the file may say that two networks use one name.
+    `went` is {(network, name): the alias sets of the new tensors}; two networks may use one name if the file says so.
     """
     by_memory: dict[str, list[tuple[str, str]]] = {}
     for one in went:
@@ -83,7 +83,7 @@ def _parted(went: Mapping[tuple[str, str], set[str]], whole: AliasGraph) -> Iter
 
 
 def _sources(one: Converted, whole: AliasGraph) -> dict[str, tuple[str, ...]]:
-    """{new tensor: the names that it is made of}; all of the network's where it is a number everywhere."""
+    """{new tensor: the names that it is made of}; for a tensor of one constant, all names of the network."""
     read = {
         target.name: {name for copy in target.copies for name in copy.names} for target in (*one.targets, *one.kept)
     }
@@ -98,7 +98,7 @@ def _meet(a: View, b: View) -> bool:
 
 
 def _key(target: Target, own: str, theirs: tuple[str, ...]) -> object:
-    """What two targets have in common that are one; zeros are, where they are the same part of tied networks."""
+    """A key that is equal for targets that are one tensor; zeros are if they are the same part of tied networks."""
     copies = tuple((replace(copy.destination, storage=0), copy.terms, copy.shift) for copy in target.copies)
     constant = not any(copy.terms for copy in target.copies)
     return (target.dtype, target.shape, copies, (own, theirs) if constant else None)

@@ -1,7 +1,7 @@
-"""What stands beside a network: every name under its module belongs to it, is known, or is an error.
+"""Tensors beside a network: every name in its module belongs to it, is known, or is an error.
 
 A network that was recognised by some of its names has the right shapes and can still compute something else: layer
-norm, a trained initial state or a bias of its own would be left behind in silence.
+norm, a trained initial state or an extra bias would be lost without a message.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from paramtool.model.view import View, overlaps
 WRAPPED = ("torch", "torch.cell")
 """The layouts whose weights the wrappers of `EXTRAS` replace."""
 STATES = frozenset(("h0", "c0", "h_0", "c_0", "hx", "cx", "init_h", "init_c", "initial_h", "initial_c"))
-"""At the top of a file, where a name could belong to anything, these still belong to a recurrent network."""
+"""Names at the top of a file could belong to anything; these belong to a recurrent network even there."""
 STEMS = "(?:weight|bias)_[a-z0-9_]+|(?:weight|bias)|(?:ln|layer_?norm|norm|batch_?norm|bn)(?:_?[a-z0-9]+)*"
-"""And so do these, in PyTorch's files: its cells' stems, and norms, at whatever depth below."""
+"""So do these in PyTorch files: the stems of its cells, and norms, at any depth below them."""
 TOPS = ("", "single_stored_object", "params")
-"""What names of the top begin with: nothing, the one object of a JLD2 file (`save_object`), Flax's collection."""
+"""Prefixes that count as the top: none, the single object of a JLD2 file (`save_object`), Flax's collection."""
 SHOWN = 8
-"""So many names are listed in an error."""
+"""How many names an error lists."""
 
 
 # --- weights under other names ----------------------------------------------------------------------------------------
@@ -39,20 +39,20 @@ SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class Unwrapped:
-    """A checkpoint whose raw weights stand under the names that a network reads them by."""
+    """A checkpoint whose raw weights have the names under which a network reads them."""
 
     checkpoint: Checkpoint
     names: Mapping[str, str]
-    """{the name that the network reads: the name in the file}."""
+    """{name that the network reads: name in the file}."""
 
     def in_file(self, one: Network) -> Network:
-        """A network of it with the names of the file."""
+        """A network of this checkpoint with the names of the file."""
         raw = {self.names[name]: name for name in one.tensors.values() if name in self.names}
         return replace(one, tensors={own: self.names.get(n, n) for own, n in one.tensors.items()}, raw=raw)
 
 
 def unwrapped(checkpoint: Checkpoint) -> Unwrapped:
-    """The checkpoint with the weights from before weight dropout in the place of what dropout last left of them."""
+    """The checkpoint with the weights from before weight dropout instead of those that dropout last produced."""
     names: dict[str, str] = {}
     for name in checkpoint.entries:
         for at, own, extra in _wrappers(name):
@@ -67,14 +67,14 @@ def unwrapped(checkpoint: Checkpoint) -> Unwrapped:
 
 
 def _has_partner(checkpoint: Checkpoint, at: str, own: str) -> bool:
-    """Whether the other matrix of a tensor's layer stands in a module."""
+    """Whether a module has the other matrix of a tensor's layer."""
     here, there = ("_hh", "_ih") if "_hh" in own else ("_ih", "_hh")
     partner = f"{at}.{own.replace(here, there)}".lstrip(".")
     return partner in checkpoint.entries or f"{partner}_raw" in checkpoint.entries
 
 
 def _wrappers(name: str) -> Iterator[tuple[str, str, Extra]]:
-    """(module, own name of a tensor, row) of each wrapper of a recurrent network's weights that could have made it."""
+    """(module, own name of a tensor, row) of each wrapper of a network's weights that could have made a name."""
     for extra in EXTRAS:
         at, own = extra.read(name) or ("", "")
         if own and any("" in named(layouts.find(layout), own) for layout in WRAPPED):
@@ -82,7 +82,7 @@ def _wrappers(name: str) -> Iterator[tuple[str, str, Extra]]:
 
 
 def wrapped(checkpoint: Checkpoint, ignore: Sequence[str] = ()) -> dict[tuple[str, str], list[str]]:
-    """{(module, own name of a weight): the tensors that a wrapper computes it from}, of weights that are not there."""
+    """{(module, own name of a weight): the tensors that a wrapper computes it from}, for weights that are missing."""
     found: dict[tuple[str, str], list[str]] = {}
     for name in checkpoint.entries:
         for at, own, _ in _wrappers(name):
@@ -93,14 +93,14 @@ def wrapped(checkpoint: Checkpoint, ignore: Sequence[str] = ()) -> dict[tuple[st
 
 
 def computed(checkpoint: Checkpoint, at: str, own: str, names: list[str]) -> LayoutError:
-    """What to say of a weight that a wrapper computes."""
+    """The error for a weight that a wrapper computes."""
     return _unaccounted(checkpoint, at, f"{own!r} is computed when the network runs, from", names, ignore=False)
 
 
 def refuse_wrapped(checkpoint: Checkpoint, wants: Sequence[str], ignore: Sequence[str]) -> None:
-    """LayoutError where the weights of a network are not there, but what a wrapper computes them from.
+    """LayoutError if the file lacks the weights of a network but has the tensors that a wrapper computes them from.
 
-    `wants` are patterns of modules, or nothing for all.
+    `wants` are patterns of modules; empty for all modules.
     """
     for (at, own), names in wrapped(checkpoint, ignore).items():
         if not wants or any(fnmatchcase(at, pattern) for pattern in wants):
@@ -118,9 +118,9 @@ def ignored(
     *,
     ignore: Sequence[str],
 ) -> Iterator[str]:
-    """The names beside a network that `ignore` has patterns for; LayoutError for those that nothing accounts for.
+    """The names beside a network that match `ignore`; LayoutError for names that nothing accounts for.
 
-    `taken` are the tensors of all networks that are converted, `others` (layout, module) of all that could be networks.
+    `taken` are the tensors of all networks that are converted, `others` the (layout, module) of every possible network.
     """
     inside = [(layout, at) for layout, at in others if _is_inside(at, one)]
     left: list[str] = []
@@ -141,17 +141,17 @@ def _ignored(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _is_inside(at: str, one: Network) -> bool:
-    """Whether a module is another one, below this network's."""
+    """Whether a module is inside this network's module."""
     return at != one.at and at.startswith(tuple(_begins(one)))
 
 
 def _begins(one: Network) -> list[str]:
-    """What the names below a network's module begin with."""
+    """The prefixes of the names in a network's module."""
     return [one.at + separator for separator in {".", "/", one.layout.separator}] if one.at else [""]
 
 
 def _beside(checkpoint: Checkpoint, one: Network) -> Iterator[str]:
-    """The names that could belong to a network and are none of its tensors."""
+    """The names that could belong to a network and are not its tensors."""
     views = checkpoint.views()
     own = {name: views[name] for name in one.tensors.values()}
     begins, extends = tuple(_begins(one)), _extending(one)
@@ -167,7 +167,7 @@ def _beside(checkpoint: Checkpoint, one: Network) -> Iterator[str]:
 
 
 def _extending(one: Network) -> re.Pattern[str]:
-    """Names in the module, or in the one that it stands in, that begin with the name of one of its tensors."""
+    """Matches names in the module, or in its parent, that begin with the name of one of its tensors."""
     parents = {one.at, *(one.at[: max(one.at.rfind(c), 0)] for c in "./")}
     begins = [f"{re.escape(parent)}[./]" if parent else "" for parent in parents]
     own = "|".join(map(re.escape, one.tensors))
@@ -175,13 +175,13 @@ def _extending(one: Network) -> re.Pattern[str]:
 
 
 def _is_harmless(name: str, at: str) -> bool:
-    """Whether a name is one that the network's function does not need."""
+    """Whether the network's function does not depend on a name."""
     below = name[len(at) + 1 :] if at else name
     return any(extra.then == HARMLESS and extra.read(below) is not None for extra in EXTRAS)
 
 
 def _other_readings(checkpoint: Checkpoint, one: Network) -> Iterator[Network]:
-    """The module in each other layout of several tensors that has a network there."""
+    """The module as a network of each other layout, of several tensors, that finds one there."""
     shapes = {name: view.shape for name, view in checkpoint.views().items()}
     for layout in layouts.all_layouts():
         is_other = layout.name != one.layout.name and any(len(form.tensors) > 1 for form in layout.forms)
@@ -190,7 +190,7 @@ def _other_readings(checkpoint: Checkpoint, one: Network) -> Iterator[Network]:
 
 
 def _at_the_top(checkpoint: Checkpoint, one: Network) -> set[str]:
-    """At the top, only what another layout takes as well as all of the network's tensors, and states."""
+    """Names at the top that belong to the network: those that another layout reads together with it, and states."""
     mine = set(one.tensors.values())
     found = [set(other.tensors.values()) for other in _other_readings(checkpoint, one)]
     states = {begin + name for begin in _begins(one) for name in STATES}
@@ -212,7 +212,7 @@ def _unaccounted(
     lines, hints = [], []
     if explained:
         have = "has" if len(explained) == 1 else "have"
-        hints.append(f"{' and '.join(explained)} {have} a place for each: --from (of unfuse: --layout) says so")
+        hints.append(f"{' and '.join(explained)} {have} a place for each: choose it with --from (unfuse: --layout)")
     for name in names[:SHOWN]:
         known = _known(checkpoint, name)
         lines.append(f"{name!r}{_shape(checkpoint.entries[name])}" + (f": {known.what}" if known else ""))
@@ -227,7 +227,7 @@ def _unaccounted(
 
 
 def _patterns(at: str, names: Sequence[str]) -> list[str]:
-    """Names, or what those in one module have in common, for --ignore."""
+    """Patterns for --ignore: names, or the common part of names in one module."""
     found: list[str] = []
     for name in names:
         module = name[len(at) + 1 :] if at and name.startswith(at) else name
@@ -237,7 +237,7 @@ def _patterns(at: str, names: Sequence[str]) -> list[str]:
 
 
 def _known(checkpoint: Checkpoint, name: str) -> Extra | None:
-    """The wrapper that made a name: of several, the one of whose names most are there."""
+    """The wrapper that made a name: of several, the wrapper of which most names are present."""
     found = [(at, own, extra) for at, own, extra in _wrappers(name)]
 
     def there(at: str, own: str, extra: Extra) -> int:

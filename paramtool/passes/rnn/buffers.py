@@ -1,4 +1,4 @@
-"""Which fused blocks are the buffer of a recurrent network: separate windows that lie in cuDNN's order already."""
+"""Which fused blocks are the buffer of a recurrent network: windows of one storage, in cuDNN's order already."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from paramtool.model.view import StorageId, View
 from paramtool.passes.rnn.convert import convert_if_held
 
 BUFFER = "cudnn"
-"""The layout that is looked for, and the one that parts have before PyTorch flattens them."""
+"""The layout of the buffer, and the layout that the parts have before PyTorch flattens them."""
 PARTS = "torch"
 
 
 @dataclass(frozen=True, slots=True)
 class FusedNetwork:
-    """A recurrent network whose tensors lie in one storage as a layout wants them."""
+    """A recurrent network whose tensors are in one storage in the order of a layout."""
 
     at: str
     layout: str
     spec: Spec
     proof: tuple[str, ...]
-    """What is known of the layout."""
+    """The evidence for the layout."""
 
 
 def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, FusedNetwork]:
@@ -46,7 +46,7 @@ def fused_networks(checkpoint: Checkpoint, graph: AliasGraph) -> dict[int, Fused
         geometry = _geometry(at, inside, storages)
         if geometry not in known:
             known[geometry] = _buffer(at, inside, storages)
-        if (found := known[geometry]) is not None:  # else the block is shown as windows
+        if (found := known[geometry]) is not None:  # otherwise the block is shown as windows
             buffers.setdefault(int(storages[found.storage]), (at, found.spec))
     proof = evidence(layouts.find(BUFFER)) if buffers else ()
     return {storage: FusedNetwork(at, BUFFER, spec, proof) for storage, (at, spec) in buffers.items()}
@@ -69,7 +69,7 @@ def _geometry(at: str, views: Mapping[str, View], storages: list[StorageId]) -> 
 
 
 def _buffer(at: str, views: Mapping[str, View], storages: list[StorageId]) -> _Buffer | None:
-    """The storage that a network's tensors fill in the buffer's order, from its first byte on; None otherwise."""
+    """The storage that a network's tensors fill in the buffer's order, from its first byte on, or None."""
     one = network_if_any(layouts.find(PARTS), at, {name: view.shape for name, view in views.items()})
     made = convert_if_held(one, views, layouts.find(BUFFER), {}, at=at) if one else None
     if one is None or made is None or made.parent is None or made.parent.offset:

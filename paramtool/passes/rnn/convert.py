@@ -1,8 +1,8 @@
-"""Relayout: the cells of a network from where one layout has them to where another wants them.
+"""Conversion between layouts: copies each cell of a network from its place in one layout to its place in another.
 
-The places of the source say which window holds each cell, those of the target say which cells each window wants; joined
-by cell, they are the copies of a plan.  No pair of layouts has code of its own, and the way back is the same function.
-What cannot be seen without the bytes becomes a requirement of the plan: a bias that is dropped must be zero, twins must
+The places of the source say which window holds each cell, and those of the target say which cells each window needs.
+Joined by cell, they are the copies of a plan.  There is no code for a pair of layouts, and converting back is the same
+function.  What depends on the bytes becomes a requirement of the plan: a bias that is dropped must be zero, twins must
 be equal.
 """
 
@@ -25,9 +25,9 @@ from paramtool.model.view import View, contiguous, reshaped
 from paramtool.passes.rnn._coalesce import coalesced
 
 KEPT_PREFIX = "paramtool.kept/"
-"""Names of tensors that hold what a conversion would lose begin with this."""
+"""The prefix of tensors that hold what a conversion would otherwise lose."""
 _KEPT_BIAS = {"lstm": "KIND.i[hidden] KIND-forget_bias.f[hidden] KIND.go[(gate hidden)]"}
-"""What a kept bias holds: the numbers as they stood, so that none is rounded twice."""
+"""A kept bias holds the numbers as they were, so that none is rounded twice."""
 KEPT = Layout(
     "kept",
     "biases as they were before a conversion summed or shifted them",
@@ -44,18 +44,18 @@ KEPT = Layout(
         for kind, reset in (("lstm", ""), ("gru", "after"), ("gru", "before"), ("rnn", ""))
     ),
     separator="/",
-    options=(Option("forget_bias", "0.0", "what had been taken off the forget gate's bias where it stood"),),
+    options=(Option("forget_bias", "0.0", "what had been subtracted from the forget gate's bias in the source"),),
 )
 _KEPT_NAME = re.compile(r"(?:minus_(?P<off>[^/]+)/)?bias_(?:ih|hh)_l\d+(?:_reverse)?")
 
 
 def kept_name(at: str, tensor: str, off: float = 0.0) -> str:
-    """The name of a kept tensor of a module; `off` is the forget bias that had been taken off."""
+    """The name of a kept tensor of a module; `off` is the forget bias that had been subtracted."""
     return f"{KEPT_PREFIX}{at}{'/' if at else ''}{f'minus_{off}/' if off else ''}{tensor}"
 
 
 def kept_off(at: str, name: str) -> float | None:
-    """The forget bias that had been taken off a kept tensor of a module; None where it is no such tensor.
+    """The forget bias that had been subtracted from a kept tensor of a module; None for any other tensor.
 
     >>> kept_off("enc", "paramtool.kept/enc/minus_1.0/bias_ih_l0"), kept_off("enc", "enc.bias_ih_l0")
     (1.0, None)
@@ -71,11 +71,11 @@ def kept_off(at: str, name: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a conversion does beside moving bytes, for people and for the record."""
+    """What a conversion does besides moving bytes, for people and for the record."""
 
     kind: str
     """`summed`, `shifted`, `negated`, `split`, `made`, `dropped`, `kept`, `taken`, `stacked`, `shaped`; `needs` and
-    `unproved` for what to know."""
+    `unproved` for facts that the user has to know."""
     what: str
 
 
@@ -98,14 +98,14 @@ class Converted:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the way back gives the same bytes."""
+        """Whether converting back gives the same bytes."""
         return not any(change.kind in ("summed", "shifted") for change in self.changes)
 
     @property
     def parent(self) -> View | None:
-        """The run of the source that is the one new tensor already, tail apart; None where parts have to be moved.
+        """The run of the source that already is the new tensor, except for its tail; None if parts have to be moved.
 
-        Parts that are adjacent windows of one storage need no copy: this window on it is their fused tensor.
+        Parts that are adjacent windows of one storage need no copy: this window on the storage is their fused tensor.
         """
         live = [copy for target in self.targets for copy in target.copies if copy.terms]
         if len(self.targets) != 1 or len(live) != 1 or not live[0].is_plain or live[0].destination.offset:
@@ -115,31 +115,31 @@ class Converted:
 
     @property
     def is_run(self) -> bool:
-        """Whether the parts stand in the source as one run of bytes, just as the one new tensor wants them."""
+        """Whether the parts are one run of bytes in the source, exactly as in the one new tensor."""
         return self.parent is not None
 
 
 @dataclass(frozen=True, slots=True)
 class _CellSource:
-    """Where the value of a cell is: sign * window + shift."""
+    """The value of a cell: sign * window + shift."""
 
     sign: int
     view: View
     shape: tuple[int, ...]
-    """The cell's own buffer, row by row, in this shape."""
+    """The shape of the cell, row by row."""
     shift: float
     name: str
-    """The tensor that it is a part of."""
+    """The tensor that the cell is a part of."""
 
 
 @dataclass(slots=True)
 class _Cells:
-    """The cells of a source, and what must hold for them to be what they are taken for."""
+    """The cells of a source, and the conditions under which they may be read so."""
 
     where: str
     found: dict[Cell, _CellSource] = field(default_factory=dict)
     zero: set[Cell] = field(default_factory=set)
-    """The other cells of a sum, which is taken to be all in the first."""
+    """The other cells of a sum; the whole sum counts as the first cell."""
     requires: list[Requirement] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
 
@@ -147,7 +147,7 @@ class _Cells:
 def convert_if_held(
     network: Network, views: Mapping[str, View], layout: Layout, options: Mapping[str, str], *, at: str
 ) -> Converted | None:
-    """`convert`; None where the layout cannot hold the network."""
+    """Like `convert`, but None if the layout cannot hold the network."""
     try:
         return convert(network, views, layout, options, at=at)
     except LayoutError:
@@ -167,9 +167,9 @@ def convert(
     """A network in another layout.
 
     `views` holds the windows of the network's tensors, and of those that an earlier conversion kept, by their names in
-    the checkpoint; `shapes` those of tensors that shall have axes of length 1 more or less than the layout has, by
-    their names in the layout.  LayoutError where the layout cannot hold the network; what depends on the bytes is in
-    `requires`.
+    the checkpoint.  `shapes` holds the shapes of tensors that should have more or fewer axes of length 1 than the
+    layout, by their names in the layout.  LayoutError if the layout cannot hold the network; conditions on the bytes
+    are in `requires`.
     """
     options = layout.chosen(options)
     form = _form(layout, network, options)
@@ -187,9 +187,9 @@ def convert(
         target, lost = _target(name, tensor, cells, dtype)
         targets.append(_shaped(target, (shapes or {}).get(tensor.name, tensor.shape), cells.where))
         lossy |= lost
-    cells.changes += [*_put_together(network), *_told(layout, options, network.spec)]
+    cells.changes += [*_put_together(network), *_notes(layout, options, network.spec)]
     cells.changes += (
-        Change("taken", f"{raw!r} is read as {name!r}, which weight dropout makes of it")
+        Change("taken", f"{raw!r} is read as {name!r}, which weight dropout makes from it")
         for raw, name in network.raw.items()
     )
     cells.changes += _reshaped(network, views, layout, targets)
@@ -214,10 +214,11 @@ def convert(
 
 
 def _put_together(network: Network) -> Iterator[Change]:
-    """What a network's layers come from, where that is not the module alone."""
+    """Which modules a network's layers come from, if not from one module."""
     if len(network.stacked) > 1:
         yield Change(
-            "stacked", f"its layers are {', '.join(map(repr, network.stacked))}; what stood between them is not"
+            "stacked",
+            f"its layers are {', '.join(map(repr, network.stacked))}; what the model does between them is not included",
         )
     elif network.stacked:
         yield Change("stacked", f"a layer of {network.stacked[0]!r}")
@@ -226,33 +227,29 @@ def _put_together(network: Network) -> Iterator[Change]:
 def _reshaped(
     network: Network, views: Mapping[str, View], layout: Layout, targets: Iterable[Target]
 ) -> Iterator[Change]:
-    """Tensors that stay in their layout and lose, or get, axes of length 1."""
+    """Tensors that stay in their layout and lose or gain axes of length 1."""
     if layout == network.layout:
         for old, new in zip((network.tensors[tensor.name] for tensor in network.stored()), targets, strict=False):
             if views[old].shape != new.shape:
-                yield Change(
-                    "shaped", f"{old!r} {list(views[old].shape)} is {list(new.shape)} now, as the layout has it"
-                )
+                yield Change("shaped", f"{old!r} {list(views[old].shape)} now has the layout's shape {list(new.shape)}")
 
 
-def _told(layout: Layout, options: Mapping[str, str], spec: Spec) -> Iterator[Change]:
-    """What whoever runs the network has to know, and what is not sure."""
+def _notes(layout: Layout, options: Mapping[str, str], spec: Spec) -> Iterator[Change]:
+    """What a program that runs the network has to know, and what is not proved."""
     for option in layout.options:
         if not option.shown and spec.kind == "lstm":
             yield Change("needs", f"{option.name}={options[option.name]}: {option.what}")
     for fact in layout.required:
         said = word(fact, getattr(spec, fact))
-        if spec.has(fact) and (
-            fact == "cell_clip" or said != usual(fact)
-        ):  # BlockLSTM clips where nobody says otherwise
-            yield Change("needs", f"{said}: no tensor says it to the program that runs it")
+        if spec.has(fact) and (fact == "cell_clip" or said != usual(fact)):  # BlockLSTM clips unless told otherwise
+            yield Change("needs", f"{said}: no tensor shows it, so the program that runs the network has to set it")
     for known, doubt in layout.caveats.items():
         if known in spec.kinds() or getattr(spec, known, False):
             yield Change("unproved", doubt)
 
 
 def _form(layout: Layout, network: Network, options: Mapping[str, str]) -> Form:
-    """The form that holds a network; LayoutError says why there is none, and which layouts could."""
+    """The form that holds a network; LayoutError says why there is none, and names layouts that can hold it."""
     try:
         return layout.form(network.spec, options)
     except LayoutError as error:
@@ -263,7 +260,7 @@ def _form(layout: Layout, network: Network, options: Mapping[str, str]) -> Form:
 def _holders(spec: Spec) -> str:
     """The layouts that can hold a network."""
     names = [one.name for one in layouts.all_layouts() if _forms_for(one, spec)]
-    return f"layouts that hold it: {', '.join(names)}" if names else "no layout here holds it"
+    return f"layouts that hold it: {', '.join(names)}" if names else "no layout that paramtool knows holds it"
 
 
 def _forms_for(layout: Layout, spec: Spec) -> list[Form]:
@@ -275,7 +272,7 @@ def _forms_for(layout: Layout, spec: Spec) -> list[Form]:
 
 
 def _cells(network: Network, views: Mapping[str, View]) -> _Cells:
-    """Where each cell of a network stands."""
+    """Where each cell of a network is."""
     cells = _Cells(repr(network.at) if network.at else "the network")
     _check_dtypes(network, views, cells.where)
     for tensor in network.stored():
@@ -286,7 +283,7 @@ def _cells(network: Network, views: Mapping[str, View]) -> _Cells:
 
 
 def _check_dtypes(network: Network, views: Mapping[str, View], where: str) -> None:
-    """Cells of one kind have one dtype: LayoutError names the tensors that differ."""
+    """Check that the tensors have one dtype; LayoutError names tensors that differ."""
     first: dict[str, tuple[str, str]] = {}
     for tensor in network.stored():
         name = network.tensors[tensor.name]
@@ -310,16 +307,16 @@ _ABSENT = {
     "h0": ("initial state", "initial_state"),
     "c0": ("initial state", "initial_state"),
 }
-"""Kinds of cells that a network may be without: what they are, and the word of a spec for them."""
+"""Kinds of cells that a network may lack: what they are called, and the word of a spec for them."""
 
 
 def _take(cells: _Cells, place: Place, name: str) -> None:
-    """One place of a source: its cells stand there, or must be zero."""
+    """Read one place of a source: it holds its cells, or must be zero."""
     if not place.terms:
         if place.must_be_zero:
             what, fact = _ABSENT[place.must_be_zero]
-            message = f"{name!r}: is not zero, and the network is said to have no {what}"
-            cells.requires.append(Requirement(place.view, (), place.shift, message, f'say {fact}=yes in --spec "..."'))
+            message = f"{name!r}: is not zero, but the spec says that the network has no {what}"
+            cells.requires.append(Requirement(place.view, (), place.shift, message, f'add {fact}=yes to --spec "..."'))
             cells.changes.append(Change("dropped", f"{what} of zeros dropped"))
         return
     (sign, cell), *others = place.terms
@@ -329,14 +326,14 @@ def _take(cells: _Cells, place: Place, name: str) -> None:
         message = f"{name!r}: {cell} differs from its twin, which has the same meaning"
         for here, there in _aligned([(place.view, place.shape), (twin.view, twin.shape)]):
             terms, shift = ((sign * twin.sign, there),), sign * twin.shift + place.shift
-            cells.requires.append(Requirement(here, terms, shift, message, "the file was changed by halves"))
+            cells.requires.append(Requirement(here, terms, shift, message, "only one of the two was changed"))
         return
     cells.found[cell] = source
     cells.zero.update(other for _, other in others)
 
 
 def _take_kept(cells: _Cells, network: Network, views: Mapping[str, View]) -> None:
-    """Take biases from where an earlier conversion kept them, provided that they still give what is stored."""
+    """Take biases from where an earlier conversion kept them, provided that they still give the stored biases."""
     kept = _kept_cells(network, views)
     if not kept:
         return
@@ -347,8 +344,8 @@ def _take_kept(cells: _Cells, network: Network, views: Mapping[str, View]) -> No
         for place in tensor.places(as_stored(views[name], tensor.shape)):
             known = [(sign, kept[cell]) for sign, cell in place.terms if cell in kept]
             if known or any(cell in gone for _, cell in place.terms):
-                message = f"{name!r}: is not what {KEPT_PREFIX}... gives: {place.terms[0][1]}"
-                hint = "it was trained on since: --drop-kept goes on without the kept biases"
+                message = f"{name!r}: differs from what {KEPT_PREFIX}... gives: {place.terms[0][1]}"
+                hint = "it was trained further since: --drop-kept continues without the kept biases"
                 terms = tuple((sign * source.sign, source.view) for sign, source in known)
                 shift = place.shift + sum(sign * source.shift for sign, source in known)
                 cells.requires.append(Requirement(place.view, terms, shift, message, hint))
@@ -358,12 +355,12 @@ def _take_kept(cells: _Cells, network: Network, views: Mapping[str, View]) -> No
 
 
 def _kept_form(spec: Spec) -> Form:
-    """How biases of such a network are kept; what else it has does not matter."""
+    """The form in which biases of such a network are kept; nothing else about the network matters."""
     return next(form for form in KEPT.forms if (form.kind, form.reset) == (spec.kind, spec.reset))
 
 
 def _kept_cells(network: Network, views: Mapping[str, View]) -> dict[Cell, _CellSource]:
-    """Where an earlier conversion kept cells of the network."""
+    """The cells of the network that an earlier conversion kept."""
     form = _kept_form(network.spec)
     kept: dict[Cell, _CellSource] = {}
     for off in {off for name in views if (off := kept_off(network.at, name)) is not None}:
@@ -375,7 +372,7 @@ def _kept_cells(network: Network, views: Mapping[str, View]) -> dict[Cell, _Cell
 
 
 def _check_placed(cells: _Cells, network: Network, layout: Layout, form: Form) -> None:
-    """Every cell has a place in the target, or may be dropped because it is zero; LayoutError names the cell."""
+    """Check that every cell has a place in the target or may be dropped if it is zero; LayoutError names the cell."""
     for cell, source in cells.found.items():
         if form.has_place(cell):
             continue
@@ -396,16 +393,16 @@ def _check_placed(cells: _Cells, network: Network, layout: Layout, form: Form) -
 
 
 def _target(name: str, tensor: LayoutTensor, cells: _Cells, default: DType) -> tuple[Target, set[Cell]]:
-    """One tensor of the target, and the cells that the way back could not tell apart."""
+    """One tensor of the target, and the cells that converting back could not separate."""
     places = list(tensor.places(contiguous(name, default, tensor.shape)))
     dtypes = {cells.found[cell].view.dtype for place in places for _, cell in place.terms if cell in cells.found}
     if len(dtypes) > 1:
         found = ", ".join(sorted(dtype.name for dtype in dtypes))
-        raise LayoutError(f"{cells.where}: {name!r} would be put together from tensors of {found}; expected one dtype")
+        raise LayoutError(f"{cells.where}: {name!r} would be assembled from tensors of {found}; expected one dtype")
     dtype = dtypes.pop() if dtypes else default
     if dtype.block_elements != 1:
         raise LayoutError(
-            f"{cells.where}: its tensors are {dtype.name}: packed and quantised networks are not converted"
+            f"{cells.where}: its tensors are {dtype.name}; packed and quantised networks are not converted"
         )
     copies: list[Copy] = []
     lost: set[Cell] = set()
@@ -418,10 +415,10 @@ def _target(name: str, tensor: LayoutTensor, cells: _Cells, default: DType) -> t
 
 
 def _shaped(target: Target, shape: tuple[int, ...], where: str) -> Target:
-    """A target with axes of length 1 put in or left out."""
+    """A target with axes of length 1 inserted or removed."""
     if squeezed(shape) != squeezed(target.shape):
         raise LayoutError(
-            f"{where}: {target.name!r}: {list(shape)} is not the shape {list(target.shape)} of its layout"
+            f"{where}: {target.name!r}: shape {list(shape)} does not fit {list(target.shape)}, the shape in its layout"
         )
     return replace(target, shape=shape)
 
@@ -436,7 +433,7 @@ def _copies(place: Place, cells: _Cells) -> Iterator[Copy]:
             sources.append((sign * source.sign, source))
             shift += sign * source.shift
         elif cell.kind not in ZEROABLE:
-            raise LayoutError(f"{cells.where}: its {cell} is nowhere")
+            raise LayoutError(f"{cells.where}: its {cell} is missing")
     _remember(place, sources, shift, cells)
     if not sources:
         yield Copy(place.view, (), shift)
@@ -449,7 +446,7 @@ def _copies(place: Place, cells: _Cells) -> Iterator[Copy]:
 
 
 def _remember(place: Place, sources: list[tuple[int, _CellSource]], shift: float, cells: _Cells) -> None:
-    """Note what a place does beside moving bytes."""
+    """Note what filling a place does besides moving bytes."""
     if len(sources) > 1:
         cells.changes.append(Change("summed", "function kept, bytes not: two biases summed"))
     if shift and sources:
@@ -470,13 +467,13 @@ Window = tuple[View, tuple[int, ...]]
 
 
 def _aligned(windows: list[Window]) -> Iterator[list[View]]:
-    """Windows on buffers that are cut into different shapes, cut alike: the elements in the same order."""
+    """The same windows, cut into windows of equal shapes with their elements in the same order."""
     for _, shape in windows:
         same = [view if cut == shape else reshaped(view, shape) for view, cut in windows]
         if all(view is not None for view in same):
             yield [view for view in same if view is not None]
             return
-    # The legacy Keras kernels against a transposed one: rows of the one wrap round in the other.
+    # Legacy Keras kernels against a transposed kernel: a row of one continues in the next row of the other.
     total = windows[0][0].numel
     cuts = sorted({k for view, _ in windows for k in range(0, total, view.shape[-1])} | {total})
     for start, stop in pairwise(cuts):
@@ -484,7 +481,7 @@ def _aligned(windows: list[Window]) -> Iterator[list[View]]:
 
 
 def _run(view: View, start: int, stop: int) -> View:
-    """Elements `start` to `stop`, in row-major order, of one row of a window."""
+    """Elements `start` to `stop` in row-major order, all in one row of a window."""
     offset, rest = view.offset, start
     for size, stride in zip(reversed(view.shape), reversed(view.strides), strict=True):
         rest, k = divmod(rest, size)
@@ -493,7 +490,7 @@ def _run(view: View, start: int, stop: int) -> View:
 
 
 def _kept(network: Network, at: str, lossy: set[Cell], cells: _Cells, *, dtype: DType) -> Iterator[Target]:
-    """Tensors that hold biases as they stood, for each vector of which a gate is lost."""
+    """Tensors that hold biases as they were, for each vector of which a gate would be lost."""
     form = _kept_form(network.spec)
     quiet = _Cells(cells.where, cells.found, cells.zero)
     off = max((source.shift for cell, source in cells.found.items() if cell.gate == "f"), default=0.0)

@@ -1,4 +1,4 @@
-"""Networks within a checkpoint: which there are, by what the file says, and by names and shapes."""
+"""Finds the recurrent networks of a checkpoint: by what the file says, and by names and shapes."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from paramtool.passes.rnn.convert import kept_off
 
 @dataclass(frozen=True, slots=True)
 class NetworkRequest:
-    """Which networks are asked for."""
+    """Which networks the user asks for."""
 
     layout: str | None
-    """With options; None for what the file says, else torch's names."""
+    """The layout, with options; None for what the file says, else torch's names."""
     facts: Facts
-    """What the user says of them."""
+    """What the user says about them (--spec)."""
     at: tuple[str, ...]
-    """Modules, or patterns that match one each; empty for all."""
+    """Modules, or patterns that each match one module; empty for all."""
     described: bool = False
-    """Where the file describes networks itself, only these."""
+    """If the file itself describes networks, find only these."""
     ignore: tuple[str, ...] = ()
-    """Patterns of names that may stand beside a network and belong to nothing that is known."""
+    """Patterns of names in a network's module that may be ignored although nothing accounts for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Found:
     parts: str = ""
     """The layout of the parts that it was fused from, as the file says."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """As `Module.shapes`."""
+    """As in `Module.shapes`."""
     ignored: tuple[str, ...] = ()
-    """Names beside it that it is converted without, since that was asked for."""
+    """Names in its module that are not converted, on request."""
 
     def is_kept(self, name: str) -> bool:
         """Whether a tensor holds what an earlier conversion of this network kept."""
@@ -56,9 +56,10 @@ class Found:
 
 
 def find(checkpoint: Checkpoint, wanted: NetworkRequest) -> list[Found]:
-    """The networks that are asked for; LayoutError or UsageError says what was not found, or fits several times.
+    """The networks that the user asks for.
 
-    So it does of a tensor beside a network that nothing accounts for.
+    LayoutError or UsageError says what was not found, what matches several networks, and which tensor in a network's
+    module nothing accounts for.
     """
     seen = beside.unwrapped(checkpoint)
     found, candidates = _find(seen.checkpoint, wanted)
@@ -74,7 +75,7 @@ def find(checkpoint: Checkpoint, wanted: NetworkRequest) -> list[Found]:
 
 
 def _find(checkpoint: Checkpoint, wanted: NetworkRequest) -> tuple[list[Found], list[_PossibleNetwork]]:
-    """The networks that are asked for, and every module that could be one."""
+    """The networks that the user asks for, and every module that could be a network."""
     where = checkpoint.files[0].path
     family, options = _family(wanted.layout)
     candidates = _candidates(checkpoint, family, options, wanted)
@@ -113,7 +114,7 @@ def _find(checkpoint: Checkpoint, wanted: NetworkRequest) -> tuple[list[Found], 
 def _refuse_halves(
     where: str, checkpoint: Checkpoint, candidates: list[_PossibleNetwork], wanted: NetworkRequest
 ) -> None:
-    """Where whole networks are, half of another is an error: it would be left behind unseen."""
+    """Beside whole networks, half of another network is an error: it would be skipped without a message."""
     if not candidates or wanted.layout not in (None, PARTS):
         return
     layout, taken = layouts.find(PARTS), {one.at for one in candidates}
@@ -129,7 +130,7 @@ def _refuse_halves(
 
 
 def _in_buffers(checkpoint: Checkpoint, family: list[Layout]) -> list[_PossibleNetwork]:
-    """Networks whose parts are windows of one buffer in the layout that is asked for: they are separate already."""
+    """Networks whose parts are windows of one buffer in the wanted layout: they are separate tensors already."""
     if not any(layout.name == BUFFER for layout in family):
         return []
     found = fused_networks(checkpoint, alias.build(checkpoint))
@@ -137,7 +138,7 @@ def _in_buffers(checkpoint: Checkpoint, family: list[Layout]) -> list[_PossibleN
 
 
 def _separate(where: str, checkpoint: Checkpoint, family: list[Layout], unfusing: bool) -> list[_PossibleNetwork]:
-    """Networks that stand as separate tensors already, where a layout of flat vectors is asked for and no vector is."""
+    """Networks that are separate tensors already, if a layout of flat vectors is wanted and there is no such vector."""
     layout = layouts.find(PARTS)
     shapes = {name: view.shape for name, view in checkpoint.views().items()}
     found = modules(layout, {}, shapes) if _of_one_tensor(family) else []
@@ -146,9 +147,10 @@ def _separate(where: str, checkpoint: Checkpoint, family: list[Layout], unfusing
         return []
     if not unfusing:
         there = ", ".join(repr(at) if at else "the network at the top" for at in found[:8])
+        have = "has" if len(found) == 1 else "have"
         raise LayoutError(
-            f"{where}: no flat vector of layout {family[0].name} is there: {there} stands as separate tensors",
-            hint=f"--from {PARTS}, or without --from",
+            f"{where}: no flat vector of layout {family[0].name}: {there} {have} separate tensors",
+            hint=f"use --from {PARTS}, or no --from",
         )
     return [_PossibleNetwork(at, layout, {}) for at in found]
 
@@ -156,7 +158,7 @@ def _separate(where: str, checkpoint: Checkpoint, family: list[Layout], unfusing
 def _vectors(
     where: str, checkpoint: Checkpoint, family: list[Layout], options: Mapping[str, str], *, facts: Facts
 ) -> list[_PossibleNetwork]:
-    """The one flat vector under a name of its own that a layout of flat vectors can mean."""
+    """The only tensor that can be the flat vector of a layout, under any name."""
     flat = _of_one_tensor(family)
     lengths = {name: view.numel for name, view in checkpoint.views().items() if _is_vector(view)}
     if not flat or not lengths:
@@ -168,35 +170,35 @@ def _vectors(
         what = plural(len(fit), "vector fits", "vectors fit") if fit else "no vector fits"
         counted = f": {words}" if (words := arithmetic(flat[0], options, facts)) else ""
         message = f"{where}: {what} as a network of layout {flat[0].name}{counted}; vectors: {there}"
-        raise LayoutError(message, "--at says which")
+        raise LayoutError(message, "choose one with --at")
     return fit
 
 
 def _of_one_tensor(family: list[Layout]) -> list[Layout]:
-    """The layouts that keep a whole network, or layer, in one tensor."""
+    """The layouts that store a whole network, or layer, in one tensor."""
     return [layout for layout in family if len({row.name for form in layout.forms for row in form.tensors}) == 1]
 
 
 def _is_vector(view: View) -> bool:
-    """Whether a tensor has one axis, axes of length 1 apart."""
+    """Whether a tensor has one axis, not counting axes of length 1."""
     return bool(view.shape) and len(squeezed(view.shape)) <= 1
 
 
 VECTORS = frozenset(
     ("weights", "weight", "flat_weights", "_flat_weights", "flat_weight", "flat", "params", "param", "parameters")
 )
-"""What a network's one flat vector is called inside its module.  The last of these is MXNet's, `_flat_weights` torch's
-attribute; the others are names that programs choose."""
+"""Names of a network's flat vector inside its module.  The last is MXNet's name, `_flat_weights` is torch's attribute;
+the others are names that programs choose."""
 
 
 def _vector(name: str, layout: Layout, options: Mapping[str, str], checkpoint: Checkpoint) -> _PossibleNetwork:
-    """A flat vector as a network of a layout that has one tensor."""
+    """A flat vector as a network of a layout with a single tensor."""
     own = layout.forms[0].tensors[0].name
     words = [word for word in (own, *VECTORS) if name == word or name.endswith((f".{word}", f"/{word}"))]
     if name.endswith(layout.separator + own):
         words.insert(0, own)
     at = name.removesuffix(words[0])[:-1] if words else name
-    if isinstance(checkpoint.objects, TensorRef):  # a file that is just this tensor has no name for it
+    if isinstance(checkpoint.objects, TensorRef):  # a file that holds only this tensor has no name for it
         at = ""
     return _PossibleNetwork(at, layout, options, None, {own: name})
 
@@ -210,18 +212,18 @@ def _reads(one: _PossibleNetwork, checkpoint: Checkpoint, facts: Facts) -> bool:
 
 
 def _refuse_shared(where: str, one: _PossibleNetwork, made: Network, owner: dict[str, _PossibleNetwork]) -> None:
-    """A tensor is a part of one network, unless the file itself says that two use it."""
+    """LayoutError if two networks would have the same tensor, unless the file itself says so."""
     for name in made.tensors.values():
         other = owner.setdefault(name, one)
         if other.at != one.at and not (other.module and one.module):
             raise LayoutError(
                 f"{where}: {name!r} would be a part of two networks, {other.at!r} and {one.at!r}",
-                hint="--at says which",
+                hint="choose one with --at",
             )
 
 
 def _family(layout: str | None) -> tuple[list[Layout], dict[str, str]]:
-    """The layouts that are looked for: one and its schemes, or torch's own where nobody says."""
+    """The layouts to search for: the given layout and its variants, or torch's own if none is given."""
     if layout is None:
         return [layouts.find("torch"), layouts.find("torch.cell")], {}
     name, options = layouts.parse(layout)
@@ -239,7 +241,7 @@ class _PossibleNetwork:
     tensors: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, checkpoint: Checkpoint, facts: Facts) -> Found:
-        """The network; LayoutError where it is none."""
+        """The network; LayoutError if the module is not a network."""
         if self.module and self.module.refused:
             raise LayoutError(f"{self.at!r}: {self.module.refused}", hint="--at MODULE converts others")
         everything = merged(("the file", self._said()), ("--spec", facts))
@@ -249,12 +251,12 @@ class _PossibleNetwork:
         _refuse_others(self.at, self.layout, checkpoint)
         tensors = (self.module.tensors if self.module else {}) or self.tensors
         if missing := [f"{own!r} is {name!r}" for own, name in tensors.items() if name not in shapes]:
-            raise LayoutError(f"{self.at!r}: the file says that {missing[0]}, which is no plain tensor in it")
+            raise LayoutError(f"{self.at!r}: the file says that {missing[0]}, which is not a plain tensor in it")
         known = {option.name for option in self.layout.options}
         if self.module and (unknown := self.module.options.keys() - known):
             raise FormatError(
-                f"{self.at!r}: the file says that its layout {self.layout.name} has the option {min(unknown)!r}",
-                hint="--from LAYOUT:OPTION=VALUE says it rightly" if self.layout.options else "",
+                f"{self.at!r}: the file gives the option {min(unknown)!r}, which layout {self.layout.name} lacks",
+                hint="give the right options with --from LAYOUT:OPTION=VALUE" if self.layout.options else "",
             )
         made = network(self.layout, options, self.at, shapes, facts=everything, tensors=tensors)
         _refuse_parts_of_refused(checkpoint, made)
@@ -262,32 +264,33 @@ class _PossibleNetwork:
         return Found(made, self.module.parts, self.module.shapes) if self.module else Found(made)
 
     def _said(self) -> Facts:
-        """What the file says of it; FormatError where that is no spec."""
+        """What the file says about the network; FormatError if that is not a spec."""
         if self.module is None:
             return {}
         try:
             return whole(parse(self.module.spec))
         except UsageError as error:
-            raise FormatError(f"{self.at!r}: what the file says of it is no spec: {error}", error.hint) from None
+            raise FormatError(f"{self.at!r}: the file describes it by an invalid spec: {error}", error.hint) from None
 
     def notes(self, checkpoint: Checkpoint) -> str:
-        """What the reader noticed about this module, to put behind an error: why it has no tensors, for one."""
+        """The reader's notes about this module, to append to an error, such as why it has no tensors."""
         source = self.module.source if self.module and not self.module.refused else ""
         return "".join(f"; {note}" for note in checkpoint.notes if source and note.startswith(f"{source}: "))
 
 
 def _refuse_unsure(at: str, module: Module | None, said: Facts) -> None:
-    """LayoutError where a fact that the file leaves open was not said."""
+    """LayoutError if the user did not give a fact that the file leaves open."""
     words = [word for word in module.unsure if word.partition("=")[0] not in said] if module else []
     if words:
-        hint = f'--spec "{words[0]}" if it was not chosen'
+        hint = f'add --spec "{words[0]}" if the network uses the default'
         if len(words) > 1:
-            hint = " or ".join(f'--spec "{word}"' for word in words) + ", as it was when the network was trained"
-        raise LayoutError(f"{at!r}: nothing in the file says its {words[0].partition('=')[0]}", hint=hint)
+            choices = " or ".join(f'--spec "{word}"' for word in words)
+            hint = f"add {choices}, as the network was trained"
+        raise LayoutError(f"{at!r}: the file does not say its {words[0].partition('=')[0]}", hint=hint)
 
 
 def _refuse_parts_of_refused(checkpoint: Checkpoint, made: Network) -> None:
-    """LayoutError where names look like a network of which the file itself says what no spec can."""
+    """LayoutError if names look like a network that the file itself describes in a way that no spec can express."""
     names = set(made.tensors.values())
     for module in checkpoint.modules:
         if module.refused and names & set(module.tensors.values()):
@@ -295,7 +298,7 @@ def _refuse_parts_of_refused(checkpoint: Checkpoint, made: Network) -> None:
 
 
 def _refuse_others(at: str, layout: Layout, checkpoint: Checkpoint) -> None:
-    """Quantised tensors, and those without data, cannot be moved."""
+    """LayoutError for quantised tensors and tensors without data, which cannot be converted."""
     for name, entry in checkpoint.entries.items():
         match entry.value:
             case Compound(kind=kind):
@@ -303,7 +306,7 @@ def _refuse_others(at: str, layout: Layout, checkpoint: Checkpoint) -> None:
             case NoData(why=why):
                 what = f"is a {why} tensor: the file holds no data for it"
             case Unreadable(needs=needs):
-                what = f"needs {needs}, which is never called"
+                what = f"cannot be read without calling {needs}, which paramtool never does"
             case _:
                 continue
         if at in named(layout, name):
@@ -314,12 +317,12 @@ def _refuse_others(at: str, layout: Layout, checkpoint: Checkpoint) -> None:
 def _candidates(
     checkpoint: Checkpoint, family: list[Layout], options: Mapping[str, str], wanted: NetworkRequest
 ) -> list[_PossibleNetwork]:
-    """What the file says, then what names look like."""
+    """The networks that the file describes, then those that names look like."""
     known = {layout.name: layout for layout in (layouts.all_layouts() if wanted.layout is None else family)}
     said = [m for m in checkpoint.modules if m.layout in known]
     found = [_PossibleNetwork(m.at, known[m.layout], options, m) for m in said]
     claimed = set() if wanted.at else set(_described(checkpoint, said, known))
-    shapes = {name: () for name in checkpoint.entries if name not in claimed}  # what is no plain tensor is told of
+    shapes = {name: () for name in checkpoint.entries if name not in claimed}  # others are reported
     taken = {one.at for one in found}
     for layout in family:
         chosen = layout.chosen({k: v for k, v in options.items() if k in {o.name for o in layout.options}})
@@ -354,7 +357,7 @@ def _match(
     where: str, pattern: str, candidates: list[_PossibleNetwork], checkpoint: Checkpoint, *, family: list[Layout],
     options: Mapping[str, str],
 ) -> _PossibleNetwork:  # fmt: skip
-    """The one candidate that a pattern means."""
+    """The only candidate that a pattern matches."""
     exact = [one for one in candidates if one.at == pattern]
     matched = exact or [one for one in candidates if fnmatchcase(one.at, pattern)]
     ats = list(dict.fromkeys(one.at for one in matched))
@@ -364,7 +367,7 @@ def _match(
         return min(matched, key=lambda one: (one.module is None, not one.layout.names_identify))
     if pattern in checkpoint.entries and (flat := _of_one_tensor(family)):  # a flat vector under a name of its own
         return _vector(pattern, flat[0], options, checkpoint)
-    for layout in family:  # a part of a network is there: what is missing can be said
+    for layout in family:  # with a part of a network, an error can name what is missing
         if any(pattern in named(layout, name) for name in checkpoint.entries):
             return _PossibleNetwork(pattern, layout, {k: v for k, v in options.items() if k in layout.chosen({})})
     there = ", ".join(dict.fromkeys(repr(one.at) for one in candidates)) or "none"
@@ -377,7 +380,7 @@ def _match(
 def _nothing(
     checkpoint: Checkpoint, wanted: NetworkRequest, family: list[Layout], candidates: list[_PossibleNetwork]
 ) -> str:
-    """What was looked for, and what is there instead."""
+    """The error if no network was found: what was searched for, and what the file has instead."""
     where, layout = checkpoint.files[0].path, wanted.layout or PARTS
     if candidates:
         ats = ", ".join(dict.fromkeys(repr(one.at) for one in candidates))
@@ -385,7 +388,7 @@ def _nothing(
     parts = dict.fromkeys(at for name in checkpoint.entries for one in family for at in sorted(named(one, name)))
     why = "no module has both its input and its recurrent weights" if parts else "its names do not occur"
     there = [f"{at!r} has some of its names" for at in parts]
-    there += [f"the file says that {module.at!r} is {module.layout}" for module in checkpoint.modules]
+    there += [f"the file says that {module.at!r} is of layout {module.layout}" for module in checkpoint.modules]
     there += [f"{n!r} is {e.value.kind}" for n, e in checkpoint.entries.items() if isinstance(e.value, Compound)]
     more = "".join(f"; {text}" for text in there[:3])
     if wanted.layout is None:
@@ -394,20 +397,21 @@ def _nothing(
 
 
 _NOT_TORCH = {
-    False: "no names are those of PyTorch's layers",
+    False: "it has no names of PyTorch's layers",
     True: "no module has both the input and the recurrent weights of PyTorch's layers",
 }
-"""Why nothing is found where nobody says a layout, by whether some of torch's names occur."""
+"""Why nothing was found if no layout was given, by whether some of torch's names occur."""
 
 
 def _how_to_say(checkpoint: Checkpoint, candidates: list[_PossibleNetwork]) -> str:
     where = checkpoint.files[0].path
     if candidates:
-        return "--at MODULE says which"
+        return "choose one with --at MODULE"
     shapes = {name: view.shape for name, view in checkpoint.views().items()}
     known = [one.name for one in layouts.all_layouts() if one.names_identify and modules(one, one.chosen({}), shapes)]
     if known:
-        return f"its names occur in layout {' or '.join(known)}: --from (of unfuse: --layout) says which"
+        return f"its names occur in layout {' or '.join(known)}: choose it with --from (unfuse: --layout)"
     return (
-        f"paramtool guess {where} looks for others; --layout or --from says the layout, --at the module or the tensor"
+        f"paramtool guess {where} searches other layouts; or give the layout with --from (unfuse: --layout) and the "
+        "module or tensor with --at"
     )

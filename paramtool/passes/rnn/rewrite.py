@@ -23,12 +23,12 @@ from paramtool.passes.rnn.convert import Converted, convert, kept_off
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a plan makes of the names of the source."""
+    """What happens to the names of the source in a plan."""
 
     rest: Checkpoint
-    """Everything but the converted networks."""
+    """Warnings about everything except the converted networks."""
     untouched: Mapping[str, Entry]
-    """What is written as it is."""
+    """Names that are written unchanged."""
     windows: Mapping[str, Entry]
     """Old names that are windows on new tensors."""
     made: frozenset[str]
@@ -44,10 +44,9 @@ def together(
     *,
     split_content: bool = False,
 ) -> tuple[Plan, Outcome]:
-    """The plan that writes converted networks in the place of the old ones, and the rest as it is.
+    """The plan that writes converted networks in place of the old ones, and everything else unchanged.
 
-    Networks that are one in the source, because they share their memory, are one in the output.
-    `split_content` is as for `alias.build`.
+    Networks that share their tensors in the source share them in the output.  `split_content` is as for `alias.build`.
     """
     everything = list(converted)
     _refuse_integers(checkpoint, everything)
@@ -96,7 +95,7 @@ def together(
 
 
 def _marked(checkpoint: Checkpoint, converted: Iterable[Converted], made: StoredOnce) -> dict[str, Alias]:
-    """The new names; parameters, and asking for gradients, where every tensor of their network is and does."""
+    """The new names; they are parameters, or require gradients, if every tensor of their network does."""
     found = dict(made.names)
     for one in converted:
         entries = [checkpoint.entries[name] for name in one.source.tensors.values()]
@@ -108,7 +107,7 @@ def _marked(checkpoint: Checkpoint, converted: Iterable[Converted], made: Stored
 
 
 def _refuse_integers(checkpoint: Checkpoint, converted: list[Converted]) -> None:
-    """Integers may be moved: sums and shifts of them can leave their range."""
+    """LayoutError if a conversion would sum or shift integers, which can leave their range; moving them is fine."""
     for one in converted:
         for target in (*one.targets, *one.kept):
             calculated = any(copy.terms and not copy.is_plain for copy in target.copies)
@@ -121,7 +120,7 @@ def _refuse_integers(checkpoint: Checkpoint, converted: list[Converted]) -> None
 
 
 def _is_there(checkpoint: Checkpoint, one: Converted) -> bool:
-    """Whether a network has its new layout already, under the names that it shall have: it stays as it is."""
+    """Whether a network has its new layout and its new names already: then it is left unchanged."""
     if one.kept or one.tensors != one.source.tensors or _kept(checkpoint, [one]):
         return False
     views = checkpoint.views()
@@ -134,7 +133,7 @@ def _is_there(checkpoint: Checkpoint, one: Converted) -> bool:
 
 
 def _replaced(converted: list[Converted], whole: AliasGraph) -> set[str]:
-    """Names that stand for new tensors already: windows on a fused one, as `--keep-names` records them."""
+    """Names that are windows on new tensors already, as `--keep-names` records them."""
     found: set[str] = set()
     for one in converted:
         alias_sets = {whole.names[name].alias_set for name in one.source.tensors.values()}
@@ -151,7 +150,7 @@ def _new(converted: Converted) -> list[str]:
 
 
 def _kept(checkpoint: Checkpoint, converted: list[Converted]) -> set[str]:
-    """What earlier conversions kept for these networks."""
+    """The tensors that earlier conversions kept for these networks."""
     ats = {at for one in converted for at in (one.source.at, *one.source.stacked)}
     return {name for name in checkpoint.entries if any(kept_off(at, name) is not None for at in ats)}
 
@@ -167,28 +166,28 @@ def _firsts(checkpoint: Checkpoint, converted: list[Converted]) -> dict[str, lis
 
 
 def _swaps(firsts: Mapping[str, list[str]], consumed: set[str], windows: Container[str]) -> dict[str, tuple[str, ...]]:
-    """What stands in the tree of objects for each old name."""
+    """{old name: the names that replace it in the tree of objects}."""
     swaps = {name: (name,) if name in windows else () for name in consumed}
     return swaps | {first: (*new, *swaps[first]) for first, new in firsts.items()}
 
 
 def _refuse_clashes(checkpoint: Checkpoint, converted: list[Converted], gone: set[str]) -> None:
-    """A new name that stands for another tensor already is an error before anything is written."""
+    """PlanError if another tensor already has a new name."""
     taken = checkpoint.entries.keys() - gone
     clashes: list[str] = []
     for one in converted:
         clashes += [name for name in _new(one) if name in taken]
         taken = taken | set(_new(one))
     if clashes:
-        lines = [f"{name!r} stands for another tensor already" for name in clashes]
+        lines = [f"{name!r} is another tensor" for name in clashes]
         raise PlanError(
-            listed(f"{checkpoint.files[0].path}: has {plural(len(clashes), 'name')} of the new layout already:", lines),
-            hint="--rename MODULE=OTHER puts the new tensors elsewhere",
+            listed(f"{checkpoint.files[0].path}: already has {plural(len(clashes), 'name')} of the new layout:", lines),
+            hint="--rename MODULE=OTHER gives the new tensors other names",
         )
 
 
 def _windows(checkpoint: Checkpoint, converted: list[Converted], new: StoredOnce) -> Iterator[tuple[str, Alias]]:
-    """The old names as windows on the new tensors; PlanError where one is none, or belongs to two networks."""
+    """The old names as windows on the new tensors; PlanError if a name is not a window or belongs to two networks."""
     seen: set[str] = set()
     for one in converted:
         views = {t.name: contiguous(t.name, t.dtype, t.shape) for t in one.targets}
@@ -200,13 +199,12 @@ def _windows(checkpoint: Checkpoint, converted: list[Converted], new: StoredOnce
             assert isinstance(entry.value, View)
             view = _one_window(by_tensor[own], entry.value)
             if view is None or name in seen:
-                two = "is a part of two networks: it cannot be a window on both"
-                why = (
-                    two if view else f"is no window on the tensors of layout {one.layout.name}: order or values differ"
-                )
+                why = "is a part of two networks, so it cannot be a window on both"
+                if view is None:
+                    why = f"is not a window on the tensors of layout {one.layout.name}: order or values differ"
                 raise PlanError(
                     f"{checkpoint.files[0].path}: {name!r} {why}",
-                    hint="without --keep-names the old names are left out; dedup a file of both to keep both",
+                    hint="drop --keep-names to leave the old names out; to keep both, dedup a file that has both",
                 )
             seen.add(name)
             at = new.names[str(view.storage)]
@@ -217,7 +215,7 @@ def _windows(checkpoint: Checkpoint, converted: list[Converted], new: StoredOnce
 
 
 def _one_window(target: Target, wanted: View) -> View | None:
-    """The window that a target is a copy of, in the shape that is wanted; None where it is not just one."""
+    """The window that a target is a copy of, in the wanted shape; None if it is not a copy of a single window."""
     copies = target.copies
     if len(copies) != 1 or not copies[0].is_plain or not copies[0].destination.is_contiguous:
         return None
@@ -228,7 +226,7 @@ def _one_window(target: Target, wanted: View) -> View | None:
 def _order(
     checkpoint: Checkpoint, base: Plan, firsts: Mapping[str, list[str]], windows: Mapping[str, Entry]
 ) -> Iterator[str]:
-    """Every name of the output: new ones where the first old one stood."""
+    """Every name of the output; new names are at the place of the first old name of their network."""
     kept = {*base.order, *windows}
     for name in checkpoint.entries:
         yield from firsts.get(name, ())
@@ -237,7 +235,7 @@ def _order(
 
 
 def _sorted(targets: list[Target], names: Iterable[Alias]) -> tuple[Target, ...]:
-    """Targets in the order of the names; a span comes where the first name on it does."""
+    """Targets in the order of the names; a span has the place of the first name on it."""
     position: dict[str, int] = {}
     first: dict[str, int] = {}
     for k, one in enumerate(names):
@@ -247,17 +245,17 @@ def _sorted(targets: list[Target], names: Iterable[Alias]) -> tuple[Target, ...]
 
 
 def _other_modules(checkpoint: Checkpoint, converted: list[Converted]) -> Iterator[Module]:
-    """What the file says of networks that stay as they are."""
+    """What the file says about networks that are left unchanged."""
     gone = {at for one in converted for at in (one.source.at, *one.source.stacked)}
     yield from (module for module in checkpoint.modules if module.at not in gone)
 
 
 PARTS = ("torch", "torch.cell")
-"""Layouts whose networks come back as they were when they are unfused."""
+"""Layouts to which `unfuse` restores networks exactly as they were."""
 
 
 def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
-    """What the output's record says of a network; of one that stays as it is, where it once came from."""
+    """What the output's record says about a network; for an unchanged network, where it originally came from."""
     changes = "; ".join(dict.fromkeys(change.what for change in one.changes))
     source = f"converted from {one.source.layout.name}" + (f": {changes}" if changes else "")
     unseen = [fact for fact in (*one.layout.assumed, *one.layout.required) if one.spec.has(fact)]
@@ -282,7 +280,7 @@ def _module(one: Converted, checkpoint: Checkpoint, stays: bool) -> Module:
 
 
 def _own_shapes(one: Network, checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
-    """The shapes of a network's tensors that are not just their layout's."""
+    """The shapes of a network's tensors that differ from those of its layout."""
     views = checkpoint.views()
     found = {tensor.name: (views[one.tensors[tensor.name]].shape, tensor.shape) for tensor in one.stored()}
     return {name: shape for name, (shape, usual) in found.items() if shape != usual}
@@ -293,25 +291,25 @@ def _where(one: Converted) -> str:
 
 
 def _assumptions(converted: list[Converted]) -> Iterator[str]:
-    """What was taken for granted."""
+    """Warnings about what was assumed."""
     for one in converted:
         for fact, other in one.source.assumed:
-            yield f"{_where(one)}: assumed {fact}, which no tensor shows; {other} says otherwise"
+            yield f"{_where(one)}: assumed {fact}, which no tensor shows; use {other} if that is wrong"
         if one.spec.merge != "concat" and "merge" not in one.form.expresses:
             yield (
-                f"{_where(one)}: has merge={one.spec.merge}, for which layout {one.layout.name} has no place: what "
-                f"runs it has to give the outputs of its two directions, {one.spec.recurrent} wide each, "
+                f"{_where(one)}: has merge={one.spec.merge}, which layout {one.layout.name} cannot express: the "
+                f"program that runs it has to give the outputs of its two directions, {one.spec.recurrent} wide each, "
                 f"{MERGES[one.spec.merge]}; the record in the output says so"
             )
         if one.source.layout.name == "torch.cell" and one.spec.layers > 1:
-            yield f"{_where(one)}: its {one.spec.layers} cells are taken for the layers of one network"
+            yield f"{_where(one)}: assumed that its {one.spec.layers} cells are the layers of one network"
         if one.spec.kind == "rnn" and not one.spec.activation:
             unsure = "no tensor shows whether its activation is tanh or relu"
             yield f'{_where(one)}: {unsure}; --spec "activation=..." records it'
 
 
 def _stays(checkpoint: Checkpoint, there: list[Converted], whole: AliasGraph) -> Iterator[str]:
-    """Which networks are as they are wanted, and which of them lie in one buffer."""
+    """A note about networks that have the wanted layout already, and which of them are windows of one buffer."""
     if there:
         buffers = {one.at: one.layout for one in fused_networks(checkpoint, whole).values()}
         names = [
@@ -320,20 +318,20 @@ def _stays(checkpoint: Checkpoint, there: list[Converted], whole: AliasGraph) ->
             for one in there
         ]
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        yield f"in the wanted layout already, and left as it is: {', '.join(names[:8])}{more}"
+        yield f"already in the wanted layout, and left unchanged: {', '.join(names[:8])}{more}"
 
 
 def _lost(checkpoint: Checkpoint, consumed: set[str], made: StoredOnce, whole: AliasGraph) -> Iterator[str]:
-    """What was one and is not any more."""
+    """Warnings about ties that the conversion breaks."""
     alias_sets = {whole.names[name].alias_set for name in consumed if name in whole.names}
     apart = [n for n, m in whole.names.items() if n not in consumed and m.alias_set in alias_sets]
     if apart:
         share, keep = ("shares", "keeps") if len(apart) == 1 else ("share", "keep")
         names = plural(len(apart), "other name")
-        yield f"{names} {share} memory with converted tensors and {keep} the old ones, untied: {some(apart, 4)}"
+        yield f"{names} {share} memory with converted tensors and {keep} the old bytes, untied: {some(apart, 4)}"
     if lost := list(dict.fromkeys(made.lost)):
         yield f"untied, because they go to different places of the new tensors: {some(lost, 4)}"
     if consumed and any(
         entry.role == "optimizer" for name, entry in checkpoint.entries.items() if name not in consumed
     ):
-        yield "the optimizer's state is left as it is: it goes with the old tensors and does not fit the new ones"
+        yield "the optimizer's state is left unchanged: it belongs to the old tensors and does not fit the new ones"

@@ -1,7 +1,7 @@
-"""Networks of one layer put together as the layers of one network, and networks of several layers taken apart.
+"""Stacks networks of one layer as the layers of one network, and splits networks of several layers.
 
-Keras and ONNX have a module for each layer where PyTorch has one for all of them.  A stack is a network in the source's
-own layout, which has names for layers: `layer0/kernel` is `enc0/kernel`, so nothing else has to know of it.
+Keras and ONNX have a module for each layer where PyTorch has one module for all layers.  A stack is a network in the
+source's own layout, which has names for layers: `layer0/kernel` is `enc0/kernel`, so no other code has to know of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paramtool.lazy_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Modules that become one, or one that becomes several; in the order of the layers."""
+    """Modules that become one module, or one module that becomes several, in the order of the layers."""
 
     old: tuple[str, ...]
     new: tuple[str, ...]
@@ -30,7 +30,7 @@ class Stack:
 
 
 def parse(text: str) -> Stack:
-    """`enc0,enc1=enc` or `enc=enc0,enc1`; UsageError for anything else.
+    """Parse `enc0,enc1=enc` or `enc=enc0,enc1`; UsageError for anything else.
 
     >>> parse("enc0,enc1=enc").old
     ('enc0', 'enc1')
@@ -46,9 +46,9 @@ def parse(text: str) -> Stack:
 
 
 def stacked(where: str, networks: Sequence[Network], stacks: Iterable[Stack]) -> list[Network]:
-    """The networks with some put together and others taken apart, where the first of them stood.
+    """The networks after stacking some and splitting others; the result is at the place of the first old network.
 
-    UsageError where a module is no network that is converted, LayoutError where layers do not fit each other.
+    UsageError if a module is not a network that is converted, LayoutError if layers do not fit each other.
     """
     found = list(networks)
     for stack in stacks:
@@ -56,7 +56,7 @@ def stacked(where: str, networks: Sequence[Network], stacks: Iterable[Stack]) ->
         if unknown := [at for at in stack.old if at not in by_name]:
             there = ", ".join(map(repr, by_name))
             raise UsageError(
-                f"{where}: --stack {stack}: {unknown[0]!r} is no network that is converted; these are: {there}"
+                f"{where}: --stack {stack}: {unknown[0]!r} is not a converted network; expected one of {there}"
             )
         parts = [by_name[at] for at in stack.old]
         try:
@@ -73,7 +73,7 @@ def stacked(where: str, networks: Sequence[Network], stacks: Iterable[Stack]) ->
 
 
 def _by_name(networks: Iterable[Network]) -> dict[str, Network]:
-    """Networks by their modules, and by the last part of a module's path where that is one network's."""
+    """Networks by module, and by the last part of a module's path if only one network has it."""
     whole = {one.at: one for one in networks}
     short: dict[str, list[Network]] = {}
     for one in whole.values():
@@ -95,7 +95,7 @@ def _joined(parts: Sequence[Network], at: str) -> Network:
         alike = replace(one.spec, input=first.spec.input, layers=first.spec.layers, bias=first.spec.bias)
         if alike != first.spec:
             raise LayoutError(
-                f"{one.at!r} is {one.spec}; the layers of one network are alike, and {first.at!r} is {first.spec}"
+                f"{one.at!r} is {one.spec}; the layers of one network must be alike, but {first.at!r} is {first.spec}"
             )
     _refuse_backward(first)
     bias = any(one.spec.bias for one in parts)
@@ -114,7 +114,7 @@ def _joined(parts: Sequence[Network], at: str) -> Network:
 
 
 def _apart(whole: Network, ats: Sequence[str]) -> list[Network]:
-    """A network for each layer of one."""
+    """A network for each layer of a network."""
     if len(ats) != whole.spec.layers:
         raise LayoutError(f"{whole.at!r} is {whole.spec}; expected {plural(len(ats), 'layer')}")
     _refuse_backward(whole)
@@ -138,16 +138,16 @@ def _apart(whole: Network, ats: Sequence[str]) -> list[Network]:
 
 
 def _tensors(one: Network, spec: Spec, count: int | None = None) -> list[LayoutTensor]:
-    """The tensors of a network in the layout of another, layer by layer; `count` is how many the single layers have."""
+    """The tensors of a network with another spec, layer by layer; `count` is how many the single layers have."""
     found = stored(one.layout, one.form, spec, one.options)
     if count not in (None, len(found)):
         raise LayoutError(
-            f"layout {one.layout.name} has all layers of a network in the same tensors",
-            hint="unfuse the network first, and stack the result",
+            f"layout {one.layout.name} stores all layers of a network in the same tensors",
+            hint="unfuse the network first, then stack the result",
         )
     return found
 
 
 def _refuse_backward(one: Network) -> None:
     if one.spec.backward:
-        raise LayoutError(f"{one.at!r} runs backward: what the next layer gets is not what a stack's next layer gets")
+        raise LayoutError(f"{one.at!r} runs backward, so its output is not what the next layer of a stack would get")

@@ -1,12 +1,12 @@
-"""Asking cuDNN where it keeps the weights of recurrent networks, and setting its answers beside the layout's table.
+"""Asks cuDNN where it keeps the weights of recurrent networks, and compares its answers with the layout's table.
 
-    grid      the networks that are asked for
-    answers   what is asked, and answered: regions of a weight space, by pseudo-layer and linLayerID
+    grid      the networks in question
+    answers   questions and answers: regions of a weight space, by pseudo-layer and linLayerID
     library   cuDNN's own functions, by ctypes
-    asking    a library asked in a process of its own
-    table     what the layout's table answers to the same questions
-    compare   where two answers differ, and where torch's windows do
+    asking    asks a library in a separate process
+    table     the layout's table, answering the same questions
+    compare   where two answers differ, and where torch's windows differ from the table
     record    all verdicts as one document
 
-Nothing here imports torch; `paramtool.proof.verify_layout` adds what torch and the GPU themselves say.
+Nothing here imports torch; `paramtool.proof.verify_layout` adds the answers of torch and the GPU.
 """

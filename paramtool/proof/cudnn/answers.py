@@ -1,4 +1,4 @@
-"""What is asked of a weight space, and what is answered, whoever answers: cuDNN, or the table of a layout.
+"""Questions about a weight space and their answers, in one form for cuDNN and for the table of a layout.
 
 For every pseudo-layer (layer * directions + direction) and linLayerID there may be a matrix and a bias.  The IDs of a
 kind with G gates: 0 to G-1 are the gates' input weights, G to 2G-1 the recurrent ones, 8 the projection of an LSTM; a
@@ -18,7 +18,7 @@ PROJECTION = 8
 
 
 class Key(NamedTuple):
-    """What is asked for."""
+    """One question: a matrix or a bias."""
 
     pseudo_layer: int
     linear: int
@@ -27,7 +27,7 @@ class Key(NamedTuple):
     """`matrix` or `bias`."""
 
     def cell(self, spec: Spec) -> Cell:
-        """The cell that cuDNN's documentation says is there."""
+        """The cell that is there according to cuDNN's documentation."""
         layer, direction = divmod(self.pseudo_layer, spec.directions)
         if self.linear == PROJECTION:
             return Cell("P", layer, direction)
@@ -46,34 +46,34 @@ class Region:
     strides: tuple[int, ...]
 
     def nbytes(self, itemsize: int) -> int:
-        """Bytes from its first to its last element."""
+        """The number of bytes from its first to its last element."""
         return itemsize * (1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A weight space: its size, and where everything is."""
+    """A weight space: its size, and the region of every matrix and bias."""
 
     nbytes: int
     regions: Mapping[Key, Region]
-    """What is not there has no entry."""
+    """Matrices and biases that do not exist have no entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """The library has no such network."""
+    """The library does not support the network."""
 
     why: str
-    """Its own words: the name of the status, and what it explains."""
+    """The library's own words: the name of the status, and its explanation."""
 
 
 def linear_ids(spec: Spec) -> range:
-    """The IDs that a kind may have; of an LSTM also that of the projection, which may answer nothing."""
+    """The IDs that a kind may have; for an LSTM also the ID of the projection, which may not exist."""
     return range(PROJECTION + 1 if spec.kind == "lstm" else 2 * len(spec.gates))
 
 
 def keys(spec: Spec) -> Iterator[tuple[int, int]]:
-    """Every pseudo-layer with every ID."""
+    """Every pair of a pseudo-layer and an ID."""
     for pseudo_layer in range(spec.layers * spec.directions):
         for linear in linear_ids(spec):
             yield pseudo_layer, linear
@@ -90,7 +90,7 @@ def as_json(answer: Answer | Unsupported) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> Answer | Unsupported:
-    """The same back."""
+    """The inverse of `as_json`."""
     if "unsupported" in data:
         return Unsupported(data["unsupported"])
     regions = {

@@ -1,7 +1,7 @@
-"""A libcudnn asked in a process of its own, without a GPU.
+"""Asks a libcudnn in a separate process, without a GPU.
 
-The library gets a handle of zeros there (see `library`).  If a version looks into it, that process ends and this one
-says so.
+The library gets a handle of zeros there (see `library`).  If a version reads the handle, that process crashes and this
+one reports it.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ MAIN = (
     "import sys; sys.path.insert(0, sys.argv[3]); "
     "from paramtool.proof.cudnn.asking import answer_all; answer_all(sys.argv[1], sys.argv[2] == 'quick')"
 )
-"""Run with `-I`: what lies in the current folder is never imported."""
+"""Run with `-I`, so that nothing in the current folder is imported."""
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-"""Where the package is: the other process imports the same one."""
+"""The folder of the package, so that the other process imports the same one."""
 PR_SET_PDEATHSIG = 1
 """linux/prctl.h"""
 MAX_SAID_NBYTES = 1 << 24
 MAX_WORDS = 400
-"""Characters of what a process that failed said last."""
+"""How many of the last characters of a failed process's output are shown."""
 
 
 @dataclass(slots=True)
 class AskedLibrary:
-    """A library that is being asked: its version, then its answers in the order of the grid."""
+    """A library that is being asked: its version, and its answers in the order of the grid."""
 
     version: str
     answers: Iterator[tuple[Case, Answer | Unsupported]]
 
 
 def ask(path: str, quick: bool) -> AskedLibrary:
-    """Ask the library at `path` about the whole grid; UsageError where it is no libcudnn.
+    """Ask the library at `path` about the whole grid; UsageError if it is not a libcudnn.
 
-    FormatError where the process ends before the last answer.
+    FormatError if the process ends before the last answer.
     """
     if not os.path.isfile(path):
-        raise UsageError(f"{path!r} is no file", hint="the library is called libcudnn.so.9 or libcudnn.so.8")
-    place = os.path.realpath(path)  # it looks for its other parts beside itself
+        raise UsageError(f"{path!r} is not a file", hint="the library is called libcudnn.so.9 or libcudnn.so.8")
+    place = os.path.realpath(path)  # the library searches its other parts beside itself
     lines = _lines([sys.executable, "-I", "-c", MAIN, place, "quick" if quick else "full", ROOT], path)
     try:
         version = str(json.loads(next(lines))["version"])
     except StopIteration:
-        raise FormatError(f"{path}: the process that asked it ended without a word") from None
+        raise FormatError(f"{path}: the process that asked it ended without an answer") from None
     return AskedLibrary(version, _answers(path, quick, lines))
 
 
@@ -70,7 +70,7 @@ def _answers(path: str, quick: bool, lines: Iterator[str]) -> Iterator[tuple[Cas
 
 
 def _lines(command: list[str], path: str) -> Iterator[str]:
-    """What a process prints; FormatError where it fails, with its last words."""
+    """The lines that a process prints; FormatError with its last words if it fails."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said,  # a pipe could be full
@@ -81,9 +81,9 @@ def _lines(command: list[str], path: str) -> Iterator[str]:
     ):  # fmt: skip
         assert child.stdout is not None
         try:
-            yield from (line for line in child.stdout if line.endswith("\n"))  # one that was cut off is no answer
+            yield from (line for line in child.stdout if line.endswith("\n"))  # an incomplete line is not an answer
         except BaseException:
-            child.kill()  # it may hang in a library that no other signal reaches
+            child.kill()  # it may hang in a library where no other signal works
             raise
         code = child.wait()
         said.seek(0)
@@ -97,11 +97,11 @@ def _lines(command: list[str], path: str) -> Iterator[str]:
             )
 
 
-NO_WORD = "the library may be damaged, lack another one that it needs, or take no handle of zeros without a GPU"
+NO_WORD = "the library may be damaged, lack another library that it needs, or not accept a handle of zeros"
 USAGE = 2
-"""The exit code of `answer_all` where the file is no libcudnn."""
+"""The exit code of `answer_all` if the file is not a libcudnn."""
 FAILED = 1
-"""Where the library fails in a way that is no answer."""
+"""The exit code if the library fails in a way that is not an answer."""
 
 
 def _ended(code: int) -> str:
@@ -110,18 +110,18 @@ def _ended(code: int) -> str:
 
 
 def answer_all(path: str, quick: bool) -> None:
-    """In the process of its own: print the version, then an answer a line."""
+    """In the separate process: print the version, then one answer per line."""
     import ctypes
 
     from paramtool.proof.cudnn.library import CudnnError, Library
 
     _bounded()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
-        os.dup2(2, 1)  # whatever a library writes is no answer
+        os.dup2(2, 1)  # the library's own output is not an answer
         try:
             library = Library(ctypes.CDLL(path), blank=True)
         except (OSError, CudnnError) as error:
-            _end(f"is no libcudnn that can be loaded: {error}", USAGE)
+            _end(f"cannot be loaded as a libcudnn: {error}", USAGE)
         out.write(json.dumps({"version": library.version}) + "\n")
         try:
             for case in grid.asked(quick):
@@ -132,7 +132,7 @@ def answer_all(path: str, quick: bool) -> None:
 
 
 def _bounded() -> None:
-    """End with the process that asks, whatever ends that; and let what a library says fill no disk."""
+    """End together with the process that asks, and limit the library's output so that it cannot fill the disk."""
     import ctypes
     import resource
 
@@ -142,6 +142,6 @@ def _bounded() -> None:
 
 
 def _end(words: str, code: int) -> NoReturn:
-    """Say something to the process that asks, and end."""
-    print(words, file=sys.stderr)  # noqa: T201 - the process that asks shows it
+    """Send a message to the process that asks, and exit."""
+    print(words, file=sys.stderr)  # noqa: T201 - the process that asks prints it
     sys.exit(code)

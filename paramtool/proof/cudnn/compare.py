@@ -1,4 +1,4 @@
-"""A layout's table beside what a library answers, and beside the windows that torch makes."""
+"""Compares a layout's table with the answers of a library, and with the windows that torch makes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from paramtool.proof.cudnn.table import buffer
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """One disagreement between the table and what was asked or run."""
+    """A disagreement between the table and the answer of a library or a run."""
 
     case: str
     cell: str
-    """In words, or empty where it is about the whole buffer."""
+    """The cell in words; empty if it is about the whole buffer."""
     what: str
     """`byte_start`, `shape`, `strides`, `presence`, `nbytes`, `padding`, ..."""
     expected: str
-    """By the table."""
+    """The value in the table."""
     found: str
 
     def __str__(self) -> str:
@@ -32,7 +32,7 @@ class Disagreement:
 
 
 def differences(case: Case, expected: Answer, found: Answer) -> Iterator[Disagreement]:
-    """Where an answer is not the table's: cells elsewhere, of other shapes, lacking or too many; room and sizes."""
+    """Where an answer differs from the table: places and shapes of cells, missing or extra cells, padding, sizes."""
     for key in sorted(expected.regions.keys() | found.regions.keys()):
         yield from _of_cell(case, key, expected.regions.get(key), found.regions.get(key))
     if expected.nbytes != found.nbytes:
@@ -53,7 +53,7 @@ def _of_cell(case: Case, key: Key, expected: Region | None, found: Region | None
 
 
 def _tiling(case: Case, found: Answer) -> Iterator[Disagreement]:
-    """Bytes that belong to nothing, or to two things, by the answer's own words."""
+    """Bytes that belong to no region, or to two, according to the answer itself."""
     itemsize, stop = DTYPES[case.dtype].nbytes(1), 0
     spans = sorted((at.byte_start, at.byte_start + at.nbytes(itemsize), key) for key, at in found.regions.items())
     for start, end, key in spans:
@@ -75,7 +75,7 @@ Windows = Mapping[str, tuple[int, tuple[int, ...], tuple[int, ...]]]
 
 
 def flattened(layout: Layout, torch: Layout, case: Case, windows: Windows, *, numel: int) -> Iterator[Disagreement]:
-    """Where the windows that torch made on a buffer of `numel` elements do not show the table's cells."""
+    """Where the windows that torch made on a buffer of `numel` elements differ from the table's cells."""
     expected_numel, places = buffer(layout, case.spec, {"tail": "yes"}, case.dtype)
     if numel != expected_numel:
         yield Disagreement(str(case), "", "elements", str(expected_numel), str(numel))

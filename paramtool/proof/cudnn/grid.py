@@ -1,7 +1,7 @@
-"""The networks that are asked for: every kind, depth, direction, bias mode, element type and algorithm of cuDNN.
+"""The grid of networks: every kind, depth, direction, bias mode, element type and algorithm of cuDNN.
 
-A point of the grid is a `Case`.  `asked` are all points; `built` the networks without bias modes and algorithms, which
-torch chooses itself; `run` those of them that are small enough to be computed on a CPU in float64.
+A point of the grid is a `Case`.  `asked` gives all points; `built` the networks without bias modes and algorithms,
+which torch chooses itself; `run` the networks that are small enough to compute on a CPU in float64.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ MAX_RUN_HIDDEN = 128
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A network and how cuDNN is told to keep it."""
+    """A network, and the options by which cuDNN stores it."""
 
     spec: Spec
-    """Without biases where the mode is `none`."""
+    """The network; without biases if the mode is `none`."""
     bias_mode: str
     dtype: str
     algorithm: str = "standard"
@@ -58,19 +58,19 @@ def _kinds(hidden: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def asked(quick: bool) -> Iterator[Case]:
-    """What cuDNN is asked."""
+    """The cases that cuDNN is asked about."""
     for spec, mode, dtype, algorithm in product(specs(quick), BIAS_MODES, DTYPES, ALGORITHMS):
         yield Case(replace(spec, bias=mode != "none"), mode, dtype, algorithm)
 
 
 def built(quick: bool) -> Iterator[Case]:
-    """What torch is asked to flatten: with both biases, or none."""
+    """The cases that torch is asked to flatten: with both biases, or none."""
     for spec, mode, dtype in product(specs(quick), ("none", "double"), DTYPES):
         yield Case(replace(spec, bias=mode != "none"), mode, dtype)
 
 
 def run(quick: bool) -> Iterator[Case]:
-    """What is computed."""
+    """The cases that are computed."""
     for case in built(quick):
         if case.spec.hidden <= MAX_RUN_HIDDEN or case.spec.layers * case.spec.directions == 1:
             yield case

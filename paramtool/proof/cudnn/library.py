@@ -1,11 +1,11 @@
-"""cuDNN's own functions, by ctypes: what a weight space holds, asked of the library itself.
+"""cuDNN's own functions, called by ctypes, to ask the library what a weight space holds.
 
 Signatures and numbers are those of cudnn_adv.h and cudnn_graph.h of cuDNN 8 and 9 (cudnnSetRNNDescriptor_v8,
 cudnnGetRNNWeightSpaceSize and cudnnGetRNNWeightParams came with 8.0).
 
-The questions take a handle, which cudnnCreate makes only where there is a GPU.  cuDNN 8.9.7, 9.1.0, 9.10.2, 9.19.0 and
-9.28.0 answer them without looking into it: `Library(..., blank=True)` gives them zeros instead.  What a version does
-that looks is not defined, so that is done in a process of its own only (`asking`).
+The questions take a handle, which cudnnCreate makes only if there is a GPU.  cuDNN 8.9.7, 9.1.0, 9.10.2, 9.19.0 and
+9.28.0 answer them without reading it: `Library(..., blank=True)` gives them zeros instead.  The behaviour of a version
+that reads the handle is undefined, so this is done only in a separate process (`asking`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SIGNATURES: dict[str, tuple[type | None, tuple[Any, ...]]] = {
     ),
 }  # fmt: skip
 OPTIONAL = {"cudnnGetLastErrorString": (None, (c_char_p, c_size_t))}
-"""From cuDNN 9 on: why a call failed."""
+"""Explains why a call failed; from cuDNN 9 on."""
 MODES = {"relu": 0, "tanh": 1, "lstm": 2, "gru": 3}
 """cudnnRNNMode_t."""
 DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}
@@ -59,28 +59,28 @@ MATH = {"float16": TENSOR_OP_MATH, "bfloat16": TENSOR_OP_MATH, "float32": FMA_MA
 PADDED_IO_ENABLED = 1
 LINEAR_INPUT = 0
 NOT_SUPPORTED = ("NOT_SUPPORTED", "ARCH_MISMATCH")
-"""What the name of a status has where a network, or an algorithm for it, is refused and not the call ..."""
+"""A status with one of these words means that a network, or an algorithm for it, is not supported ..."""
 THE_MACHINE = ("DRIVER", "CUDART", "PREREQUISITE", "SUBLIBRARY")
-"""... unless it has one of these, too: then the machine is at fault, and nothing is said of the network."""
+"""... unless it has one of these, too: then the machine is the cause, and it says nothing about the network."""
 BASE = 1 << 32
-"""Where the weight space is said to begin where there is no GPU: it is never read, only added to."""
+"""The address of the weight space if there is no GPU: it is only added to and never read."""
 HANDLE_NBYTES = 1 << 20
 MAX_AXES = 8
 
 
 class CudnnError(ParamtoolError):
-    """A function of the library failed in a way that is no answer."""
+    """A function of the library failed in a way that is not an answer."""
 
 
 class Library:
-    """A loaded libcudnn, with the descriptors that questions need.  `close` gives them back."""
+    """A loaded libcudnn, with the descriptors that questions need.  `close` releases them."""
 
     def __init__(
         self, functions: Any, *, blank: bool = False, space: Callable[[int], int] = lambda nbytes: BASE
     ) -> None:
         """`functions` is a ctypes.CDLL; with `blank`, a handle of zeros is used and no GPU is needed.
 
-        `space` is asked for the address of a weight space of so many bytes.
+        `space(nbytes)` gives the address of a weight space of that size.
         """
         self._functions = functions
         self._space = space
@@ -100,19 +100,19 @@ class Library:
             self._everything = held.pop_all()
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         self._everything.close()
 
     @property
     def version(self) -> str:
-        """As people write it: 9.28.0.
+        """The version as usually written: 9.28.0.
 
         cuDNN 8 counts 1000 * major + 100 * minor + patch, cuDNN 9 10000 * major + 100 * minor + patch.
         """
         return as_text(int(self._functions.cudnnGetVersion()))
 
     def answer(self, case: Case) -> Answer | Unsupported:
-        """Where the library keeps a network; CudnnError where it fails otherwise than by having no such network."""
+        """Where the library stores a network; CudnnError for a failure other than an unsupported network."""
         with self._described(case) as descriptor:
             if isinstance(descriptor, Unsupported):
                 return descriptor
@@ -132,7 +132,7 @@ class Library:
     def _regions(
         self, descriptor: c_void_p, start: int, nbytes: int, pseudo_layer: int, *, linear: int
     ) -> dict[Key, Region] | Unsupported:
-        """The matrix and the bias of one linLayerID, where they are there."""
+        """The matrix and the bias of one linLayerID, if they exist."""
         matrix, bias = c_void_p(), c_void_p()
         refused = self._asked(
             "cudnnGetRNNWeightParams", self._handle, descriptor, pseudo_layer, nbytes, start, linear,
@@ -173,13 +173,13 @@ class Library:
             self._functions.cudnnDestroyRNNDescriptor(descriptor)
 
     def _held(self, stack: ExitStack, what: str) -> c_void_p:
-        """Something that is given back with the stack."""
+        """A descriptor that is released with the stack."""
         made = self._made(f"cudnnCreate{what}")
         stack.callback(getattr(self._functions, f"cudnnDestroy{what}"), made)
         return made
 
     def _made(self, name: str) -> c_void_p:
-        """What a function puts into its only argument."""
+        """The pointer that a function writes to its only argument."""
         made = c_void_p()
         self._call(name, ctypes.byref(made))
         return made
@@ -190,7 +190,7 @@ class Library:
             raise CudnnError(f"{name}: {refused.why}")
 
     def _asked(self, name: str, *arguments: Any) -> Unsupported | None:
-        """A call that may be refused; CudnnError where it failed otherwise."""
+        """A call that may be refused as unsupported; CudnnError for any other failure."""
         status = getattr(self._functions, name)(*arguments)
         if not status:
             return None
@@ -201,7 +201,7 @@ class Library:
         return Unsupported(why)
 
     def _explained(self) -> str:
-        """What the library says of its last failure, if it says anything."""
+        """The library's explanation of its last failure, or an empty string."""
         function = getattr(self._functions, "cudnnGetLastErrorString", None)
         if function is None:
             return ""
@@ -211,7 +211,7 @@ class Library:
 
 
 def refused(words: str) -> bool:
-    """Whether words say that there is no such network, by the name of the status in them.
+    """Whether an error says that the network is not supported, by the name of the status in it.
 
     >>> refused("CUDNN_STATUS_NOT_SUPPORTED_SHAPE"), refused("CUDNN_STATUS_NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE")
     (True, False)
@@ -230,7 +230,7 @@ def _mode(spec: Spec) -> str:
 
 
 def as_text(version: int) -> str:
-    """A version number as people write it.
+    """A version number as usually written.
 
     >>> as_text(8907), as_text(92800), as_text(91002)
     ('8.9.7', '9.28.0', '9.10.2')

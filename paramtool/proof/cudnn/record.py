@@ -1,7 +1,7 @@
 """All verdicts on a layout as one document: `paramtool.layout-record/1` (docs/schema/layout-record-1.json).
 
-A verdict is one letter, so that a record of the whole grid stays small: a text for each network, with one letter for
-each way in which it was asked.
+A verdict is one letter, so that a record of the whole grid stays small: a string for each network, with one letter for
+each combination of options in question.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paramtool.proof.cudnn.grid import ALGORITHMS, BIAS_MODES, DTYPES, Case
 from paramtool.proof.cudnn.table import answer
 
 MAX_FINDINGS = 200
-"""So many are written out; all are counted."""
+"""How many findings are written out; all are counted."""
 
 
 @dataclass(slots=True)
@@ -29,25 +29,25 @@ class QuestionVerdicts:
     """The verdicts of one question."""
 
     columns: dict[str, tuple[str, ...]]
-    """What the letters of a text stand for, the last axis fastest: {axis: its values}."""
+    """The options that the letters of a string stand for, the last axis fastest: {axis: its values}."""
     letters: dict[str, str] = field(default_factory=dict)
-    """{network: a letter for each way}."""
+    """{network: one letter for each combination of options}."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VERDICTS, 0))
     unsupported: dict[str, int] = field(default_factory=dict)
     """{why: how often}."""
     findings: list[Disagreement] = field(default_factory=list)
     findings_count: int = 0
     more: dict[str, Any] = field(default_factory=dict)
-    """What else was measured."""
+    """Other measurements."""
 
     def add(self, spec: Spec, verdict: str) -> None:
-        """One more letter for a network."""
+        """Append a letter for a network."""
         name = named(spec)
         self.letters[name] = self.letters.get(name, "") + VERDICTS[verdict]
         self.counts[verdict] += 1
 
     def judge(self, case: Case, findings: Iterable[Disagreement] | Unsupported) -> None:
-        """Count one case: what differs in it, or why there is none."""
+        """Add one case: its findings, or why it is not supported."""
         if isinstance(findings, Unsupported):
             why = f"{findings.why} ({case.dtype}, {case.algorithm})"
             self.unsupported[why] = self.unsupported.get(why, 0) + 1
@@ -59,12 +59,12 @@ class QuestionVerdicts:
         self.add(case.spec, "differs" if found else "agrees")
 
     def fail(self, finding: Disagreement) -> None:
-        """What is wrong with all that is left of it."""
+        """Add a finding that ends the whole question."""
         self.findings.append(finding)
         self.findings_count += 1
 
     def as_json(self) -> dict[str, Any]:
-        """Without the findings, which a record has together."""
+        """As JSON data, without the findings, which a record has in one list."""
         return {
             "columns": {axis: list(values) for axis, values in self.columns.items()},
             "counts": dict(self.counts),
@@ -75,22 +75,22 @@ class QuestionVerdicts:
 
 
 def named(spec: Spec) -> str:
-    """A network without its biases, which are one of the columns."""
+    """The name of a network without its biases, which are one of the axes."""
     return str(spec).replace(" bias=no", "")
 
 
 def asked_part() -> QuestionVerdicts:
-    """For what a library is asked: every bias mode, type and algorithm."""
+    """The question to a library: every bias mode, type and algorithm."""
     return QuestionVerdicts({"bias_mode": BIAS_MODES, "dtype": DTYPES, "algorithm": ALGORITHMS})
 
 
 def built_part() -> QuestionVerdicts:
-    """For what torch made or a GPU ran: with both biases or none, in every type."""
+    """The question to torch or a GPU: with both biases or none, in every type."""
     return QuestionVerdicts({"bias_mode": ("none", "double"), "dtype": DTYPES})
 
 
 def compare(part: QuestionVerdicts, layout: Layout, case: Case, found: Answer | Unsupported) -> None:
-    """Set one answer of a library beside the table."""
+    """Compare one answer of a library with the table."""
     if isinstance(found, Unsupported):
         part.judge(case, found)
     else:
@@ -106,7 +106,7 @@ def document(
     flattened: QuestionVerdicts | None = None,
     ran: QuestionVerdicts | None = None,
 ) -> dict[str, Any]:
-    """The record; a part is None where that question could not be put."""
+    """The record; a part is None if that question could not be asked."""
     parts = {"asked": asked, "flattened": flattened, "ran": ran}
     there = [part for part in parts.values() if part is not None]
     findings = [finding for part in there for finding in part.findings]

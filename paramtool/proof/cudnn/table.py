@@ -1,4 +1,4 @@
-"""What the table of a layout answers to the questions that cuDNN is asked."""
+"""The answers of a layout's table to the questions that cuDNN is asked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paramtool.proof.cudnn.grid import Case
 
 
 def buffer(layout: Layout, spec: Spec, options: Mapping[str, str], dtype: str) -> tuple[int, list[Place]]:
-    """The one tensor of a network in a layout of flat buffers: its elements, and its places."""
+    """The tensor of a network in a layout of flat buffers: (number of elements, places)."""
     chosen = layout.chosen(options)
     (tensor,) = stored(layout, layout.form(spec, chosen), spec, chosen)
     view = contiguous(tensor.name, DTYPES[dtype], tensor.shape)
@@ -21,7 +21,7 @@ def buffer(layout: Layout, spec: Spec, options: Mapping[str, str], dtype: str) -
 
 
 def answer(layout: Layout, case: Case) -> Answer:
-    """The weight space of a network, by the table."""
+    """The weight space of a network according to the table."""
     mode = case.bias_mode if case.bias_mode != "none" else "double"
     numel, places = buffer(layout, case.spec, {"bias_mode": mode, "tail": "no"}, case.dtype)
     regions = {}
@@ -32,7 +32,7 @@ def answer(layout: Layout, case: Case) -> Answer:
 
 
 def _as_one(place: Place, bias_mode: str) -> Iterator[Cell]:
-    """The cell whose ID a place has: a bias that stands for two has that of the product which it is added to."""
+    """The cell whose ID a place has: a bias for two cells has the ID of the product to which it is added."""
     cells = [cell for _, cell in place.terms]
     kind = {"input": "bW", "recurrent": "bR"}.get(bias_mode)
     yield from (cell for cell in cells if len(cells) == 1 or kind in (None, cell.kind))
@@ -47,7 +47,7 @@ def _key(cell: Cell, spec: Spec) -> Key:
 
 
 def _region(view: View) -> Region:
-    """A window with cuDNN's axes: one of length 1 in front, and one behind a vector."""
+    """A window with cuDNN's axes: an axis of length 1 in front, and for a vector another one at the end."""
     shape, strides = view.shape, view.strides
     if len(shape) == 1:
         shape, strides = (*shape, 1), (*strides, 1)

@@ -1,1 +1,1 @@
-"""The proof of a layout on a GPU: torch asked, and networks run."""
+"""The proof of a layout on a GPU: asks torch, and runs networks."""

@@ -1,4 +1,4 @@
-"""The GPU, the libraries that torch uses on it, and arithmetic that does not round more than its types."""
+"""The GPU, the libraries that torch uses on it, and arithmetic that rounds no more than its types require."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from paramtool.errors import UsageError
 from paramtool.proof.cudnn.library import Library, as_text
 
 MAPS = "/proc/self/maps"
-"""Where Linux says which libraries a process has loaded."""
+"""The file in which Linux lists the libraries that a process has loaded."""
 LIBRARIES = (r"libcudnn\.so[\d.]*", r"libtorch_cuda\.so")
-"""cuDNN, and who contains it in builds of torch that link it in."""
+"""cuDNN, and the library that contains it in builds of torch that link it statically."""
 
 
 def require_gpu() -> None:
-    """UsageError where torch has no CUDA GPU with cuDNN."""
+    """UsageError if torch has no CUDA GPU with cuDNN."""
     built = f"torch {torch.__version__}"
     if torch.version.cuda is None:
         raise UsageError(f"no CUDA GPU: {built} was built without CUDA", hint=ALONE)
@@ -32,11 +32,11 @@ def require_gpu() -> None:
         raise UsageError(f"no cuDNN: {built} was built without it", hint=ALONE)
 
 
-ALONE = "--library libcudnn.so.9 asks cuDNN alone, without a GPU; docs/gpu.md says how to do all of it on one's own GPU"
+ALONE = "--library libcudnn.so.9 asks only cuDNN, without a GPU; docs/gpu.md shows how to run everything on a GPU"
 
 
 def machine() -> dict[str, str]:
-    """Versions, and the device."""
+    """The versions of the libraries, and the device."""
     properties = torch.cuda.get_device_properties(0)
     return {
         "device": properties.name,
@@ -51,13 +51,13 @@ def machine() -> dict[str, str]:
 
 
 def _cudnn_version() -> int:
-    """The number of the cuDNN that torch uses; 0 where it has none."""
+    """The version number of the cuDNN that torch uses; 0 if it has none."""
     version: int | None = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]  # torch has no types there
     return version or 0
 
 
 def _driver() -> str:
-    """The version of the driver, as nvidia-smi says it; empty where that is not there."""
+    """The version of the driver, from nvidia-smi; empty if that is not installed."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
@@ -67,7 +67,7 @@ def _driver() -> str:
 
 
 def libcudnn(maps: str | None = None) -> str:
-    """The file of the cuDNN that torch has loaded; UsageError where it is not found.
+    """The file of the cuDNN that torch has loaded; UsageError if it is not found.
 
     >>> libcudnn("7f00-7f01 r-xp 0 08:01 1   /opt/lib/libcudnn_graph.so.9" + chr(10) + "7f02 /opt/lib/libcudnn.so.9")
     '/opt/lib/libcudnn.so.9'
@@ -75,7 +75,7 @@ def libcudnn(maps: str | None = None) -> str:
     if maps is None:
         _cudnn_version()  # loads it
         if not os.path.exists(MAPS):
-            raise UsageError(f"{MAPS} is not there: only on Linux the cuDNN that torch loaded is found")
+            raise UsageError(f"{MAPS} does not exist: the cuDNN that torch loaded can only be found on Linux")
         with open(MAPS, encoding="utf-8", errors="replace") as file:
             maps = file.read()
     for library in LIBRARIES:
@@ -107,7 +107,7 @@ def asked_library() -> Iterator[Library]:
 
 @contextmanager
 def without_tf32() -> Iterator[None]:
-    """Products of float32 as exact as float32 is; with TF32 they have ten bits of mantissa."""
+    """Switch TF32 off, in which products of float32 have only ten bits of mantissa."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
     matmul.allow_tf32 = cudnn.allow_tf32 = False

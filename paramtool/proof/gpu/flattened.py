@@ -19,23 +19,23 @@ CLASSES: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU,
 
 
 def flatten(module: nn.RNNBase) -> None:
-    """As torch does it."""
+    """Flatten the parameters as torch does."""
     module.flatten_parameters()
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where networks are made, and how they are flattened there."""
+    """The device where networks are made, and how they are flattened there."""
 
     name: str = "cuda"
     flatten: Callable[[nn.RNNBase], None] = flatten
-    """Tests put another one here."""
+    """Tests replace this function."""
     kernel: str = KERNEL
     """A part of autograd's name for the kernel that has to run."""
 
 
 def network(spec: Spec, dtype: torch.dtype, device: str) -> nn.RNNBase:
-    """The module of a network; torch's own numbers in it."""
+    """The module of a network, with torch's initial values."""
     more: dict[str, object] = {"proj_size": spec.projection} if spec.projection else {}
     if spec.kind == "rnn":
         more["nonlinearity"] = spec.activation
@@ -53,11 +53,11 @@ def of_case(case: Case, device: Device) -> nn.RNNBase:
 
 
 def buffer(module: nn.RNNBase) -> torch.Tensor | Unsupported:
-    """The one buffer that a flattened module's parameters are windows on, as a vector of all of its elements."""
+    """The buffer that a flattened module's parameters are windows on, as a vector of all its elements."""
     parameters = list(module.parameters())
     storages = {parameter.untyped_storage().data_ptr() for parameter in parameters}
     if len(storages) > 1:
-        return Unsupported("torch leaves the parameters in buffers of their own")
+        return Unsupported("torch keeps the parameters in separate buffers")
     first = parameters[0].detach()
     numel = first.untyped_storage().nbytes() // first.element_size()
     return torch.empty(0, dtype=first.dtype, device=first.device).set_(first.untyped_storage(), 0, (numel,), (1,))

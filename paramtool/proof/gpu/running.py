@@ -1,7 +1,7 @@
-"""A buffer that was fused on a CPU, run by the GPU's kernels; and one that was saved on a GPU, unfused.
+"""Runs a buffer that was fused on a CPU with the GPU's kernels, and unfuses a buffer that was saved on a GPU.
 
 The reference is torch's own network of separate weights on the CPU, in float64, with the same numbers: weights and
-inputs are rounded to the type first, so that what remains is the arithmetic of the type.
+inputs are rounded to the type first, so that only the arithmetic of the type differs.
 """
 
 from __future__ import annotations
@@ -29,53 +29,54 @@ STEPS, BATCH = 5, 8
 AT = "rnn"
 """The name of the module in the files."""
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "float16": 1e-2, "bfloat16": 3e-2}
-"""Of max |a - b| / max(1, max |b|), over outputs and last states."""
+"""The bound for max |a - b| / max(1, max |b|) over outputs and last states."""
 SCALE = 2.0
-"""Of weights, in units of torch's own: larger ones make a wrong order show more."""
+"""The scale of weights, in units of torch's initial values: larger weights make a wrong order more visible."""
 NO_NUMBER = 1e300
-"""The error of what is no number: JSON has no infinity."""
+"""The error if a result is not a number: JSON has no infinity."""
 REPACKED = "RNN module weights are not part of single contiguous chunk"
-"""How torch warns where it copies the weights into another buffer, since cuDNN could not take theirs as it is."""
+"""torch's warning when it copies the weights into another buffer, since cuDNN cannot use theirs."""
 Tensors = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How far a GPU is from the reference."""
+    """How far the results of a GPU are from the reference."""
 
     error: float
-    """Of outputs and last states."""
+    """The error of outputs and last states."""
     gradients: float
-    """Of the gradients of inputs, first states and weights."""
+    """The error of the gradients of inputs, first states and weights."""
     control: float
-    """The smallest error in some wrong order, of outputs or, shrunk by its tolerance, of gradients: `wrong_orders`."""
+    """The smallest error with weights in a wrong order (`wrong_orders`): of outputs or, divided by their tolerance, of
+    gradients."""
     findings: tuple[Disagreement, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What goes in, and the weights of a sum over what comes out, whose gradient is taken."""
+    """The inputs, and the weights of a sum over the outputs, whose gradient is computed."""
 
     x: torch.Tensor
     states: tuple[torch.Tensor, ...]
     sums: tuple[torch.Tensor, ...]
 
     def to(self, device: str, dtype: torch.dtype) -> Data:
-        """The same elsewhere."""
+        """The same data on another device and in another dtype."""
         moved = [tuple(t.to(device, dtype) for t in group) for group in ((self.x,), self.states, self.sums)]
         return Data(moved[0][0], moved[1], moved[2])
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What came out, in float64 on the CPU."""
+    """The results, in float64 on the CPU."""
 
     outputs: Mapping[str, torch.Tensor]
     """`y`, and the last states `h` and `c`."""
     gradients: Mapping[str, torch.Tensor]
-    """Of a weighted sum of the outputs."""
+    """The gradients of a weighted sum of the outputs."""
     kernel: str
-    """What autograd calls the function that made the output: `CudnnRnnBackward0` where cuDNN did."""
+    """Autograd's name of the function that made the output: `CudnnRnnBackward0` for cuDNN."""
 
 
 def run(case: Case, folder: str, device: Device) -> Ran | Unsupported:
@@ -103,7 +104,7 @@ def run(case: Case, folder: str, device: Device) -> Ran | Unsupported:
                 raise
             return Ran(0.0, 0.0, 0.0, (Disagreement(str(case), "", "buffer", "taken by cuDNN as it is", str(warning)),))
     if device.kernel not in found.kernel:
-        return Unsupported(f"torch runs it by {found.kernel}, not by cuDNN")
+        return Unsupported(f"torch runs it with {found.kernel}, not with cuDNN")
     lost = tuple(_way_back(case, weights, module, there, folder=folder))
     wrong = [_computed(_filled(module, order), moved) for order in wrong_orders(weights, case.spec)]
     control = min(
@@ -134,9 +135,9 @@ def _numbers(case: Case, dtype: torch.dtype) -> tuple[dict[str, torch.Tensor], D
 
 
 def _off_or_on(weight: torch.Tensor, hidden: int) -> torch.Tensor:
-    """Weights with which every third unit is off at every step, and the others on, if nothing negative comes in.
+    """Weights for which every third unit is always off and the others are always on, if no input is negative.
 
-    Where rounding turns what goes into a relu around, the gradient is another one; here it is far from zero.
+    If rounding changed the sign of a relu's input, the gradient would differ; here that input is far from zero.
     """
     signs = torch.ones(hidden, 1, dtype=weight.dtype)
     signs[::3] = -1
@@ -153,7 +154,7 @@ def _fused(case: Case, weights: Tensors, folder: str) -> torch.Tensor:
 
 
 def _filled(module: nn.RNNBase, weights: Tensors) -> nn.RNNBase:
-    """Put weights into a module where its parameters stand."""
+    """Copy weights into the parameters of a module."""
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             parameter.copy_(weights[name])
@@ -175,16 +176,16 @@ def _computed(module: nn.RNNBase, data: Data) -> Computed:
 
 
 def _error(found: Tensors, expected: Tensors) -> float:
-    """The largest |a - b| / max(1, max |b|); NO_NUMBER where something is no number."""
+    """The largest |a - b| / max(1, max |b|); NO_NUMBER if any value is not a number."""
     errors = [(found[name] - there).abs().max() / there.abs().max().clamp(min=1) for name, there in expected.items()]
     return max(float(error.nan_to_num(nan=NO_NUMBER, posinf=NO_NUMBER)) for error in errors)
 
 
 def wrong_orders(weights: Tensors, spec: Spec) -> Iterator[dict[str, torch.Tensor]]:
-    """Weights as wrong tables would hand them over: each has to make a difference, else the check sees nothing.
+    """Weights as wrong tables would place them: each has to change the result, otherwise the check is blind.
 
-    The first two gates exchanged (of an RNN: rows moved by one); the two directions; W and R of the first layer, where
-    they have one shape.  The two biases cannot be told apart by running but in the candidate of a GRU: they are added.
+    The first two gates exchanged (for an RNN: rows moved by one); the two directions; W and R of the first layer, if
+    they have the same shape.  Running cannot distinguish the two biases, except in a GRU's candidate: they are added.
     """
     yield {name: _gates_exchanged(weight, spec) for name, weight in weights.items()}
     if spec.bidirectional:
@@ -210,7 +211,7 @@ def _other_side(name: str) -> str:
 
 
 def _too_far(case: Case, errors: tuple[float, float], control: float) -> Iterator[Disagreement]:
-    """Errors above the tolerance, and controls below it, which would say that the check sees nothing."""
+    """Errors above the tolerance, and controls below it, which would mean that the check is blind."""
     bound = TOLERANCE[case.dtype]
     for what, error, times in zip(("outputs", "gradients"), errors, (1, GRADIENTS), strict=True):
         if not error <= times * bound:
@@ -222,7 +223,7 @@ def _too_far(case: Case, errors: tuple[float, float], control: float) -> Iterato
 def _way_back(
     case: Case, weights: Tensors, module: nn.RNNBase, there: torch.Tensor, *, folder: str
 ) -> Iterator[Disagreement]:
-    """The parameters again, out of what was saved on the device: windows on the buffer, and the bare buffer."""
+    """Restore the parameters from what was saved on the device: windows on the buffer, and the buffer alone."""
     windows = {f"{AT}.{name}": parameter.detach() for name, parameter in module.named_parameters()}
     for what, saved, layout in (("windows", windows, None), ("buffer", {f"{AT}.flat_weights": there}, "cudnn")):
         path, output = os.path.join(folder, f"{what}.pt"), os.path.join(folder, f"{what}.safetensors")

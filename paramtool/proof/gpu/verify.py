@@ -1,4 +1,4 @@
-"""The proof of a layout on a GPU: cuDNN asked, torch asked, and networks run, all as one record."""
+"""The proof of a layout on a GPU: asks cuDNN, asks torch, runs networks, and writes one record."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def verify_layout(
     progress: Progress = silent,
     keep: Callable[[dict[str, Any]], None] = lambda document: None,
 ) -> dict[str, Any]:
-    """Prove a layout on the first CUDA GPU; the record (docs/schema/layout-record-1.json), findings included.
+    """Prove a layout on the first CUDA GPU; the record (docs/schema/layout-record-1.json) includes the findings.
 
-    Asks the cuDNN that torch loaded for every network of the grid, looks where `flatten_parameters` puts the weights,
-    and runs buffers that `paramtool fuse` made against the CPU in float64, with TF32 off; `quick` takes a small grid.
-    `keep` gets the record after each of the three, so that minutes of work are not lost with the last one.
-    UsageError where there is no GPU.
+    Asks the cuDNN that torch loaded about every network of the grid, reads where `flatten_parameters` puts the weights,
+    and compares runs of buffers that `paramtool fuse` made with the CPU in float64, with TF32 off.  `quick` uses a
+    small grid.  `keep` gets the record after each of the three parts, so that a failure does not lose minutes of work.
+    UsageError if there is no GPU.
     """
     there = to_verify(layout)
     gpu.require_gpu()
@@ -56,7 +56,7 @@ def verify_layout(
 
 
 def asked(layout: Layout, cases: Sequence[Case], progress: Progress = silent) -> QuestionVerdicts:
-    """What cuDNN says, beside the table; where it fails, that is a finding."""
+    """Compare cuDNN's answers with the table; a failure of cuDNN is a finding."""
     part = record.asked_part()
     with progress("asking cuDNN", len(cases)) as advance:
         try:
@@ -77,7 +77,7 @@ def _ask(part: QuestionVerdicts, layout: Layout, case: Case, library: Library) -
 
 
 def flattened(layout: Layout, cases: Iterable[Case], device: Device, progress: Progress = silent) -> QuestionVerdicts:
-    """What torch flattens, beside the table."""
+    """Compare the buffers that torch flattens with the table."""
 
     def judged(case: Case) -> Iterable[Disagreement] | Unsupported:
         module = of_case(case, device)
@@ -90,7 +90,7 @@ def flattened(layout: Layout, cases: Iterable[Case], device: Device, progress: P
 
 
 def computed(cases: Iterable[Case], device: Device, progress: Progress = silent) -> QuestionVerdicts:
-    """What the device computes, beside the CPU; the largest errors of each type, and the smallest of its controls."""
+    """Compare the results of the device with the CPU: the largest errors of each type, and its smallest control."""
     worst: dict[str, dict[str, float]] = {}
 
     def judged(case: Case) -> Iterable[Disagreement] | Unsupported:
@@ -110,7 +110,7 @@ def computed(cases: Iterable[Case], device: Device, progress: Progress = silent)
 
 
 def _in_words(error: Exception) -> str:
-    """The first line of an error; with its name, but where torch speaks for itself."""
+    """The first line of an error, with the name of its class unless it is a RuntimeError of torch."""
     name, words = type(error).__name__, next(iter(str(error).splitlines()), "")
     return words if words and isinstance(error, RuntimeError) else f"{name}: {words}" if words else name
 
@@ -121,14 +121,14 @@ def _judged(
     label: str,
     progress: Progress,
 ) -> QuestionVerdicts:
-    """Every case with its verdict; an error is a finding, unless it says that there is no such network."""
+    """Judge every case; an error is a finding, unless it says that the network is not supported."""
     part, todo = record.built_part(), list(cases)
     with progress(label, len(todo)) as advance:
         for case in todo:
             try:
                 found = judge(case)
                 part.judge(case, found if isinstance(found, Unsupported) else list(found))
-            except Exception as error:  # whatever it is, the other cases are worth knowing
+            except Exception as error:  # of any kind: the other cases are still checked
                 words = _in_words(error)
                 lacks = refused(words) or isinstance(error, NotImplementedError)
                 finding = Disagreement(str(case), "", "error", "none", words)
