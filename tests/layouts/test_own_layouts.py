@@ -18,6 +18,7 @@ from paramtool.errors import LayoutError, ParamtoolError, UsageError
 from paramtool.layouts import own
 from paramtool.layouts.layout import Form, Layout, Option, TensorRule
 from paramtool.layouts.proof import check_layout, grid
+from tests.hostile.command import command
 
 ROWS = (
     TensorRule("w{layer}{dir}", "W[(gate hidden) in] R[(gate hidden) rec]", along=1),
@@ -429,13 +430,13 @@ tensors = [{name = "w{cell}", content = "W[in (gate hidden)] R[rec (gate hidden)
 
 
 STRICT = {
-    "no TOML": ("layout = ", "is no TOML: "),
+    "no TOML": ("layout = ", "is not valid TOML: "),
     "nothing": ("", "layout is missing; expected at most 64 tables"),
-    "an unknown key": ("[[block]]", "'block' is no key here; expected some of layout"),
+    "an unknown key": ("[[block]]", "unknown key 'block'; expected one of layout"),
     "one table": ("[layout]\nname = 'm'", "layout is {'name': 'm'}; expected at most 64 tables"),
-    "no name": ("[[layout]]\ntitle = 'm'", "layout[0]: name is missing; expected a text"),
+    "no name": ("[[layout]]\ntitle = 'm'", "layout[0]: name is missing; expected a string"),
     "no form": ("[[layout]]\nname = 'm'", "layout[0]: form is missing; expected at most 64 tables"),
-    "a number for a text": ("[[layout]]\nname = 1", "layout[0]: name is 1; expected a text"),
+    "a number for a text": ("[[layout]]\nname = 1", "layout[0]: name is 1; expected a string"),
     "a number for a flag": (
         f"[[layout]]\nname = 'm'\nnames_identify = 1\n{FORM}",
         "layout[0]: names_identify is 1; expected true or false",
@@ -446,24 +447,24 @@ STRICT = {
     ),
     "three directions": (
         f"[[layout]]\nname = 'm'\ndirections = ['a', 'b', 'c']\n{FORM}",
-        "layout[0]: directions is ['a', 'b', 'c']; expected two texts, as in [\"\", \"_reverse\"]",
+        "layout[0]: directions is ['a', 'b', 'c']; expected two strings, as in [\"\", \"_reverse\"]",
     ),
     "an unknown key of a tensor": (
         TOML.replace("content =", "contents =", 1),
-        "layout[0] 'mine': form[0]: tensors[0]: 'contents' is no key here; "
-        "expected some of name, content, along, labels, optional, directions, unless, shape",
+        "layout[0] 'mine': form[0]: tensors[0]: unknown key 'contents'; "
+        "expected one of name, content, along, labels, optional, directions, unless, shape",
     ),
     "an option without a default": (
         TOML.replace('default = "1.0"', ""),
-        "layout[0] 'mine': option[0]: default is missing; expected a text",
+        "layout[0] 'mine': option[0]: default is missing; expected a string",
     ),
     "a number in when": (
         TOML.replace('kind = "lstm"', 'kind = "lstm"\nwhen = {fb = 1.0}'),
-        "layout[0] 'mine': form[0]: when is {'fb': 1.0}; expected a table of texts, as in {forget_bias = \"1.0\"}",
+        "layout[0] 'mine': form[0]: when is {'fb': 1.0}; expected a table of strings, as in {forget_bias = \"1.0\"}",
     ),
-    "a layout twice": (TOML + TOML, "layout 'mine' is there twice"),
+    "a layout twice": (TOML + TOML, "layout 'mine' is defined twice"),
     "nested too deeply": ("a = " + "[" * 5000, "is nested too deeply"),
-    "a number of thousands of digits": ("a = 1" + "0" * 5000, "is no TOML: "),
+    "a number of thousands of digits": ("a = 1" + "0" * 5000, "is not valid TOML: "),
     "a text of a million letters": (
         "#" * (1 << 20) + "#",
         "has 1048577 characters; a file of layouts has at most 1048576",
@@ -478,6 +479,52 @@ def test_a_file_that_says_something_else_is_refused(what: str) -> None:
     with pytest.raises(UsageError) as caught:
         own.from_toml(text, "my.toml")
     assert str(caught.value).startswith(f"my.toml: {message}")
+
+
+OLD = """
+[[layout]]
+name = "mine"
+telling = false
+[[layout.form]]
+kind = "lstm"
+gates = "ifgo"
+says = ["clip"]
+tensors = [{name = "w{layer}{dir}", content = "W[(gate hidden) in] R[(gate hidden) rec]", along = 1}]
+"""
+
+
+def test_keys_under_their_old_names_are_read_with_a_warning() -> None:
+    """A file from before the keys were renamed gives the same layout, and each old key is named with its new name."""
+    with pytest.warns(FutureWarning) as caught:
+        (found,) = own.from_toml(OLD, "my.toml")
+    assert [str(warning.message) for warning in caught] == [
+        "my.toml: layout[0]: the key 'telling' was renamed: write 'names_identify'",
+        "my.toml: layout[0] 'mine': form[0]: the key 'says' was renamed: write 'expresses'",
+    ]
+    new = OLD.replace("telling", "names_identify").replace("says", "expresses")
+    assert own.from_toml(new, "my.toml") == [found]
+    assert (found.names_identify, found.forms[0].expresses) == (False, {"clip"})
+
+
+def test_a_command_prints_the_warning_of_an_old_key(tmp_path: Path) -> None:
+    """On standard error, in one line, as the warnings of commands are; the layout is used."""
+    (tmp_path / "my.toml").write_text(OLD)
+    done = command("layouts", "mine", "--layout-file", "my.toml", cwd=tmp_path)
+    assert done.code == 0
+    assert done.err.splitlines() == [
+        "warning: my.toml: layout[0]: the key 'telling' was renamed: write 'names_identify'",
+        "warning: my.toml: layout[0] 'mine': form[0]: the key 'says' was renamed: write 'expresses'",
+    ]
+
+
+@pytest.mark.parametrize(("old", "new"), [("telling = false", "names_identify"), ('says = ["clip"]', "expresses")])
+def test_a_key_under_both_names_is_refused(old: str, new: str) -> None:
+    """Nobody knows which of the two was meant, whichever comes first."""
+    name, _, value = old.partition(" = ")
+    alone = OLD.replace("telling = false\n", "") if name == "says" else OLD.replace('says = ["clip"]\n', "")
+    for both in (f"{old}\n{new} = {value}", f"{new} = {value}\n{old}"):
+        with pytest.raises(UsageError, match=f"has '{name}' and '{new}', which are one key"):
+            own.from_toml(alone.replace(old, both), "my.toml")
 
 
 def test_a_layout_of_a_file_is_proved() -> None:
