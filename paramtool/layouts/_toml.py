@@ -60,8 +60,8 @@ TABLES = _ValueType(f"at most {MAX_TABLES} tables", _are_tables)
 Keys = Mapping[str, _ValueType]
 FILE: Keys = {"layout": TABLES}
 LAYOUT: Keys = {
-    "name": STRING, "title": STRING, "separator": STRING, "directions": PAIR, "max_directions": NUMBER, "source": STRING,
-    "note": STRING, "names_identify": FLAG, "option": TABLES, "form": TABLES,
+    "name": STRING, "title": STRING, "separator": STRING, "directions": PAIR, "max_directions": NUMBER,
+    "source": STRING, "note": STRING, "names_identify": FLAG, "option": TABLES, "form": TABLES,
 }  # fmt: skip
 OPTION: Keys = {"name": STRING, "default": STRING, "what": STRING}
 FORM: Keys = {
@@ -115,14 +115,14 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
 
 
 def _taken(table: Mapping[str, Any], keys: Keys, needed: tuple[str, ...], where: str) -> dict[str, Any]:
-    """The values of a table, converted to a layout's types; UsageError names a key that is unknown, wrong or missing."""
+    """The values of a table, converted to a layout's types; UsageError for a key that is unknown, wrong or missing."""
     from difflib import get_close_matches
 
     taken: dict[str, Any] = {}
     for key, value in _with_new_names(table, keys, where).items():
         if key not in keys:
             near = get_close_matches(key, keys, 1)
-            hint = f"do you mean {near[0]}?" if near else ""
+            hint = f"did you mean {near[0]}?" if near else ""
             raise UsageError(f"{where}: unknown key {key!r}; expected one of {', '.join(keys)}", hint)
         if not keys[key].fits(value):
             raise UsageError(f"{where}: {key} is {_shown(value)}; expected {keys[key].expected}")
@@ -144,7 +144,8 @@ def _with_new_names(table: Mapping[str, Any], keys: Keys, where: str) -> dict[st
             found[key] = value
             continue
         if name in table:
-            raise UsageError(f"{where}: has {key!r} and {name!r}, which are one key", f"remove {key}: it is the old name")
+            message = f"{where}: has {key!r} and {name!r}, which are one key"
+            raise UsageError(message, hint=f"remove {key}: it is the old name")
         warnings.warn(f"{where}: the key {key!r} was renamed: write {name!r}", FutureWarning, stacklevel=2)
         found[name] = value
     return found

@@ -80,7 +80,7 @@ WRONG: dict[str, tuple[Layout, str]] = {
     ),
     "a cell twice in a tensor": (
         with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bW[(gate hidden)] bW[(gate hidden)]")),
-        "input bias of gate i (layer 0) stands twice in 'b0' (in lstm input=4 hidden=3)",
+        "input bias of gate i (layer 0) is stored twice in 'b0' (in lstm input=4 hidden=3)",
     ),
     "no name for the second layer": (
         with_rows(replace(ROWS[0], name="w{dir}"), ROWS[1]),
@@ -108,7 +108,7 @@ WRONG: dict[str, tuple[Layout, str]] = {
     ),
     "a sum of unlike cells": (
         with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bW+P[(gate hidden)]")),
-        "tensor 'b{layer}{dir}': P+bW are cells of different axes: hidden, hidden proj",
+        "tensor 'b{layer}{dir}': the cells P+bW have different axes: hidden, hidden proj",
     ),
     "a peephole that no network has": (
         with_rows(*ROWS, TensorRule("p{layer}{dir}", "peep[(gate hidden)]")),
@@ -132,37 +132,37 @@ WRONG: dict[str, tuple[Layout, str]] = {
     ),
     "an unknown gate": (
         with_rows(*ROWS, gates="ifgx"),
-        "gates 'ifgx': 'x' is no gate of a lstm; expected some of ifgo",
+        "gates 'ifgx': 'x' is not a gate of a lstm; expected some of ifgo",
     ),
     "an unknown field of a name": (
         with_rows(replace(ROWS[0], name="w{layer!r:>999999999}")),
-        "tensor 'w{layer!r:>999999999}': its name cannot be read; "
+        "tensor 'w{layer!r:>999999999}': its name cannot be parsed; "
         "expected text with {layer}, {dir}, {cell}, {gate} and [...]",
     ),
     "a part that never stands": (
         with_rows(replace(ROWS[0], name="w[x]{layer}{dir}")),
-        "tensor 'w[x]{layer}{dir}': [x] would never stand: it has neither {layer} nor {dir}",
+        "tensor 'w[x]{layer}{dir}': [x] would never be written: it has neither {layer} nor {dir}",
     ),
     "an unknown word": (
         with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bV[(gate hidden)]")),
-        "tensor 'b{layer}{dir}': 'bV' is neither a kind of cells nor an option; kinds: W, R, bW, bR, P, peep, h0, c0",
+        "tensor 'b{layer}{dir}': 'bV' is neither a kind of cell nor an option; kinds: W, R, bW, bR, P, peep, h0, c0",
     ),
     "an option that is no number": (
         with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bW-fb[(gate hidden)]"), options=(Option("fb", "inf", ""),)),
-        "tensor 'b{layer}{dir}': fb is inf; expected a number",
+        "tensor 'b{layer}{dir}': fb is inf; expected a finite number",
     ),
     "a switch that is no option": (
         with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bW!tail[(gate hidden)]")),
-        "tensor 'b{layer}{dir}': !tail names an option that the layout does not have",
+        "tensor 'b{layer}{dir}': !tail refers to an option that the layout does not have",
     ),
     "directions that look alike": (
         with_rows(*ROWS, directions=("", "")),
-        "directions ['', '']; expected two texts that differ",
+        "directions ['', '']; expected two different strings",
     ),
     "a separator of two": (with_rows(*ROWS, separator="::"), "separator '::'; expected one character"),
     "a gru that keeps the reset gate to itself": (
         replace(MINE, forms=(Form("gru", "rzn", ROWS),)),
-        "a gru with reset=''; a gru has after or before, others have none",
+        "a gru with reset=''; a gru has after or before, other kinds none",
     ),
     "no form": (replace(MINE, forms=()), "it has no form"),
 }
@@ -179,7 +179,7 @@ def test_a_wrong_layout_is_refused(what: str) -> None:
 
 def test_names_that_mean_two_things_are_refused() -> None:
     """Layer 1 forward and layer 0 reverse may not be written alike; no tensor is lost to another's name."""
-    with pytest.raises(LayoutError, match=r"not read back|are called"):
+    with pytest.raises(LayoutError, match=r"cannot be read back|are called"):
         check_layout(with_rows(*ROWS, directions=("", "1")))
 
 
@@ -198,11 +198,11 @@ def test_an_option_that_switches_blocks_is_tried_both_ways() -> None:
     [
         ("(gate hidden) in + rec", ""),
         ("(4 hidden) (in + rec)", ""),
-        ("(gate hidden) in", "element [0, 4] of 'w0' lies outside: its shape '(gate hidden) in' is [12, 4]"),
+        ("(gate hidden) in", "element [0, 4] of 'w0' is outside its shape: its shape '(gate hidden) in' is [12, 4]"),
         ("(5 hidden) in + rec", "element [12, 0] of 'w0' is missing: its shape '(5 hidden) in + rec' is [15, 7]"),
         ("(gate hidden)", "'w0': its shape '(gate hidden)' has 1 axis, its blocks have 2"),
-        ("(gate hidden) inn", "'inn' is no axis"),
-        ("(gate hidden) in - rec", "cannot be read"),
+        ("(gate hidden) inn", "'inn' is not an axis"),
+        ("(gate hidden) in - rec", "cannot be parsed"),
         ("", "has 0 axes"),
     ],
 )
@@ -242,7 +242,7 @@ def test_a_function_is_decorated_and_stays_itself() -> None:
 
 def test_a_name_that_is_taken_is_refused() -> None:
     """By paramtool or by another layout; the same layout may come again."""
-    with pytest.raises(UsageError, match="'torch' is one of paramtool's own"):
+    with pytest.raises(UsageError, match="'torch' comes with paramtool"):
         paramtool.register_layout(replace(MINE, name="torch"))
     paramtool.register_layout(MINE)
     paramtool.register_layout(replace(MINE))
@@ -262,7 +262,7 @@ def test_a_wrong_layout_is_not_registered() -> None:
 def test_what_is_no_layout_is_refused() -> None:
     """Neither a text nor a function that returns one."""
     for wrong in ("mine", lambda: "mine"):
-        with pytest.raises(UsageError, match="'mine' is no Layout"):
+        with pytest.raises(UsageError, match="'mine' is not a Layout"):
             paramtool.register_layout(wrong)  # type: ignore[type-var]
 
 
@@ -327,9 +327,9 @@ BROKEN = {
     "raises": ("raise RuntimeError('boom')", "RuntimeError: boom"),
     "lacks the object": ("x = 1", "AttributeError: module 'pkg_bad' has no attribute 'one'"),
     "imports what is not there": ("import pkg_missing", "ModuleNotFoundError: No module named 'pkg_missing'"),
-    "is no layout": ("one = 5", "gives 5; expected a Layout, several, or a function that returns them"),
+    "is no layout": ("one = 5", "returns 5; expected a Layout, several, or a function that returns them"),
     "loses a gate": (code("bad", "ifg"), "layout bad: input weights of gate o (layer 0) has no place"),
-    "takes a name of ours": (code("torch"), "layout 'torch' is one of paramtool's own"),
+    "takes a name of ours": (code("torch"), "layout 'torch' comes with paramtool"),
 }
 
 
