@@ -7,6 +7,7 @@ import importlib
 import os
 import signal
 import sys
+import warnings
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -117,6 +118,7 @@ def cli() -> None:
 def main() -> NoReturn:
     """Run a command; print its error, if any, and exit with the code of its class."""
     prepare_streams()
+    warnings.showwarning = _show_warning
     caught.clear()
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup's choice stays
@@ -128,6 +130,20 @@ def main() -> NoReturn:
     except BaseException as error:
         code = _code_of(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_python_shows = warnings.showwarning
+
+
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+    """Print a warning of paramtool as the commands print theirs, and one of a library as Python prints it."""
+    if filename.startswith(PACKAGE):
+        from paramtool.cli import _render
+
+        _render.warn(str(message))
+    else:
+        _python_shows(message, category, filename, lineno, *rest)
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

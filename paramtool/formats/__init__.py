@@ -1,7 +1,7 @@
-"""Bytes on disk to a described checkpoint.  What a file is, is decided by its content; extensions lie.
+"""From bytes on disk to the description of a checkpoint.  The content of a file decides its format, not its extension.
 
-A reader is a function `read(path) -> Checkpoint` that touches no tensor byte.  `table.py` lists them with the
-functions that recognise first bytes; `FOREIGN` lists what is recognised and not read, with a word of advice.
+A reader is a function `read(path) -> Checkpoint` that reads no tensor data.  `table.py` lists the readers with the
+functions that recognise a file by its first bytes; `FOREIGN` lists files that are recognised and not read, with hints.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paramtool.model.objects import tensor_names
 
 
 class Foreign(NamedTuple):
-    """A file that is recognised and cannot be read."""
+    """A kind of file that is recognised but cannot be read."""
 
     start: bytes
     what: str
@@ -36,9 +36,9 @@ FOREIGN = (
     Foreign(b"GGUF", "a GGUF file, which this version does not read"),
     Foreign(b"\x1f\x8b", "gzip-compressed", "decompress it first: gunzip"),
     Foreign(b"\x28\xb5\x2f\xfd", "zstd-compressed", "decompress it first: unzstd"),
-    Foreign(b"{", "JSON text, and no weights", "an index has a weight_map, and is itself no shard"),
+    Foreign(b"{", "JSON text without weights", "the index of a sharded checkpoint has a weight_map"),
     Foreign(b"\x80", "a pickle that torch.save did not write", "save it with torch.save, or as safetensors"),
-    Foreign(b"", "of no format that this version reads"),
+    Foreign(b"", "not in a format that this version reads"),
 )
 
 
@@ -51,11 +51,12 @@ def read(
 ) -> Checkpoint:
     """Describe the checkpoint at `path`: a file, an index, or a folder that holds one of these.
 
-    No tensor byte is read, nothing that the file names is imported or run.  FormatError where the file is damaged or
-    foreign, and UnsafeError where its pickles call what is not known to hold only data (docs/security.md).
-    `allow_class` names what may be called, or, in patterns, what only holds data; with `allow_unknown` everything is
-    described, without what would have been called.  Of a folder with several sets of weights `weights` names the file
-    that is read; UsageError where they differ and it is not said.  To see that, the first bytes of tensors are read.
+    Reads no tensor data, and imports and runs nothing that the file names.  FormatError if the file is damaged or
+    foreign; UnsafeError if its pickles call something that is not known to only hold data (docs/security.md).
+    `allow_class` lists names that may be called, and patterns of classes that only hold data; with `allow_unknown`
+    everything is described, except what would have been called.  In a folder with several sets of weights `weights`
+    names the file to read; UsageError if the sets differ and it is not given.  To compare them, the first bytes of
+    tensors are read.
     """
     return opened(path, weights, allow_class=allow_class, allow_unknown=allow_unknown).checkpoint
 
@@ -67,7 +68,7 @@ def opened(
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
 ) -> Weights:
-    """The same, with the name that its weights have in an output folder, and the copies of them beside it."""
+    """The same, with the name of its weights in an output folder, and the copies of them in the same folder."""
     from paramtool.formats import policy
 
     allowed = policy.checked(allow_class)
@@ -77,7 +78,7 @@ def opened(
 
 
 def _refuse(found: Weights, allow_class: tuple[str, ...], allow_unknown: bool) -> None:
-    """UnsafeError where a set of weights is unsafe, or a copy beside it, which is read to compare it."""
+    """UnsafeError if a set of weights or one of its copies, which are read to be compared, is unsafe."""
     from paramtool.formats import policy
 
     for read in (found.checkpoint, *(copy.checkpoint for copy in found.copies)):
@@ -91,9 +92,9 @@ def describe(
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
 ) -> Checkpoint:
-    """As `read`, and whatever its pickles call is only listed in `Checkpoint.unknown`: for looking at a file.
+    """As `read`, for inspection: whatever the pickles call is only listed in `Checkpoint.unknown`.
 
-    A file that cannot be described is refused for what it calls, too.
+    For a file that cannot be described, the error also says what its pickles call.
     """
     return looked_at(path, weights, allow_class=allow_class, allow_unknown=allow_unknown).checkpoint
 
@@ -101,7 +102,7 @@ def describe(
 def looked_at(
     path: str | os.PathLike[str], weights: str | None, *, allow_class: Sequence[str], allow_unknown: bool
 ) -> Weights:
-    """As `opened`, and as `describe`."""
+    """As `opened`, with unknown names only listed as in `describe`."""
     path = os.fspath(path)
     with _judging(path, allow_class, allow_unknown):
         if is_folder(path):
@@ -109,20 +110,20 @@ def looked_at(
 
             return weight_sets.only(path, read_file, weights)
         if weights is not None:
-            raise UsageError(f"{path}: --weights {weights!r} is for folders, and this is a file")
+            raise UsageError(f"{path}: --weights {weights!r} needs a folder; this is a file")
         return Weights(path, read_file(path), weight_names.of_file(path))
 
 
 def opened_each(
     folder: str | os.PathLike[str], *, allow_class: Sequence[str] = (), allow_unknown: bool = False
 ) -> dict[str, list[Weights]]:
-    """Every set of weights of a folder and of those inside: {folder inside, empty for itself: sets}."""
+    """Every set of weights of a folder and its subfolders: {subfolder, empty for the folder itself: sets}."""
     from paramtool.formats import policy
     from paramtool.formats.folder import weight_sets
 
     folder = os.fspath(folder)
     if os.path.isfile(folder):
-        raise UsageError(f"{folder}: --each is for folders, and this is a file")
+        raise UsageError(f"{folder}: --each needs a folder; this is a file")
     allowed = policy.checked(allow_class)
     with _judging(folder, allowed, allow_unknown):
         found = weight_sets.every(folder, read_file)
@@ -134,9 +135,9 @@ def opened_each(
 
 @contextmanager
 def _judging(path: str, allow_class: Sequence[str], allow_unknown: bool) -> Iterator[None]:
-    """Errors of reading, judged by what the file asks for as well; and no looking for garbage meanwhile.
+    """Turn an error of reading into an UnsafeError if the file is unsafe too; pause garbage collection meanwhile.
 
-    All of a description's many objects stay, and looking for garbage costs a third of the time.
+    A description consists of many objects, all of which stay; collecting garbage would take a third of the time.
     """
     import gc
 
@@ -160,7 +161,7 @@ def read_file(path: str) -> Checkpoint:
     head, nbytes = _head(path)
     if os.path.basename(path).endswith(sniff.DISTRIBUTED):
         raise FormatError(
-            f"{path}: is a part of a folder of torch.distributed.checkpoint, which this version does not read",
+            f"{path}: is part of a torch.distributed.checkpoint folder, which this version does not read",
             hint=sniff.one_file(os.path.dirname(path)),
         )
     if not weight_names.is_index(head, path):
@@ -171,21 +172,21 @@ def read_file(path: str) -> Checkpoint:
 
 
 def _alone(found: Checkpoint) -> Checkpoint:
-    """The description of a file that no index was asked for, with a note where it is one shard of several."""
+    """The description of a file that was not read through an index, with a note if it is one shard of several."""
     if found.producer != "paramtool":
         return found
     others = [name for name in tensor_names(found.objects) if name not in found.entries]
     if not others:
         return found
     note = (
-        f"its alias record has objects with {plural(len(others), 'tensor')} that it does not hold "
+        f"the objects in its alias record refer to {plural(len(others), 'tensor')} that the file does not hold "
         f"({others[0]!r:.200}, ...): it is one shard of several, or was changed"
     )
     return replace(found, notes=(*found.notes, note))
 
 
 def read_whole(path: str) -> Checkpoint:
-    """Describe one file that is no index."""
+    """Describe one file that is not an index."""
     return _read_as(path, *_head(path))
 
 
@@ -202,7 +203,7 @@ def _head(path: str) -> tuple[bytes, int]:
 def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
     """Describe a file by the format that its first bytes show.
 
-    An error of a file that holds pickles says what they ask for: `ParamtoolError.asked`.
+    If this fails and the file holds pickles, `ParamtoolError.asked` lists the unknown names in them.
     """
     if not head:
         raise FormatError(f"{path}: is empty; expected a checkpoint")
@@ -221,20 +222,20 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
 
 
 def _foreign(path: str, head: bytes) -> FormatError:
-    """What a file is that no reader takes, and what its pickles ask for."""
+    """The error for a file that no reader accepts, with the unknown names in its pickles."""
     from paramtool.formats import scan
 
     scanned = scan.scan_file(path)
     text = head.lstrip().lower() if head.lstrip()[:1] == b"<" else head
     start = b"\x80" if scanned.is_pickle else text
     foreign = next(foreign for foreign in FOREIGN if start.startswith(foreign.start))
-    more = "" if scanned.ended else "; its pickles were not looked through to the end, for their size"
+    more = "" if scanned.ended else "; its pickles are too large to be scanned to the end"
     error = FormatError(f"{path}: is {foreign.what}{more}", hint=foreign.hint or _all_formats())
     error.asked = scanned.unknown
     return error
 
 
 def _all_formats() -> str:
-    """What can be read, and which packages that add formats cannot be used."""
+    """The formats that can be read, and the errors of broken packages that add formats."""
     names = [row.name for row in table.rows()]
-    return "; ".join((f"it reads {', '.join(names[:-1])} and {names[-1]}", *table.installed().broken))
+    return "; ".join((f"paramtool reads {', '.join(names[:-1])} and {names[-1]}", *table.installed().broken))

@@ -1,4 +1,4 @@
-"""Readers of other packages: what they raise, and what they return, is checked before anybody relies on it."""
+"""Readers of other packages: their exceptions are converted, and the checkpoints that they return are checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEP = re.compile(r"inflate|skip[0-9]{1,9}|swap[248]")
 
 
 def read(row: Format, path: str) -> Checkpoint:
-    """What the reader of a package makes of a file; FormatError names the package where that is wrong."""
+    """Read a file with the reader of a package; FormatError names the package if the reader fails or returns nonsense."""
     try:
         found = import_module(row.module).read(path)
     except (ParamtoolError, OSError):
@@ -28,21 +28,21 @@ def read(row: Format, path: str) -> Checkpoint:
         if os.environ.get("PARAMTOOL_DEBUG"):
             raise
         reason = f"{type(error).__name__}: {error}"
-        hint = "PARAMTOOL_DEBUG=1 shows where"
+        hint = "set PARAMTOOL_DEBUG=1 for a traceback"
         raise FormatError(f"{path}: the reader of {row.package} failed: {reason}", hint) from error
     if wrong := next(_defects(found), ""):
-        raise FormatError(f"{path}: the reader of {row.package} describes it wrongly: {wrong}")
+        raise FormatError(f"{path}: the reader of {row.package} returned an invalid description: {wrong}")
     assert isinstance(found, Checkpoint)
     return found
 
 
 def _defects(found: object) -> Iterator[str]:
-    """What is wrong with a description: ranges within their file, views within their storage."""
+    """The defects of a description, such as ranges outside their file and views outside their storage."""
     if not isinstance(found, Checkpoint):
         yield f"it returns {type(found).__name__}; expected a Checkpoint"
         return
     if not found.files or not all(isinstance(file, SourceFile) for file in found.files):
-        yield "`files` is empty, or holds something else than what `open_source` returns"
+        yield "`files` is empty, or has items that `open_source` did not return"
         return
     sizes = {file.path: file.nbytes for file in found.files}
     storages: Mapping[Any, Any] = found.storages
@@ -59,7 +59,7 @@ def _defects(found: object) -> Iterator[str]:
     for name, view in found.windows():
         place = found.storages.get(view.storage) if isinstance(view.storage, int) else None
         if place is None:
-            yield f"{name!r:.200} is a view of storage {view.storage!r}, which is not there"
+            yield f"{name!r:.200} is a view of storage {view.storage!r}, which does not exist"
         elif view.byte_stop > place.nbytes:
             yield f"{name!r:.200} ends at byte {view.byte_stop} of storage {place.id}, which has {place.nbytes}"
 

@@ -1,4 +1,4 @@
-"""Names that run programs or code, and modules of which nothing can be allowed."""
+"""Names that run programs or code, and modules from which nothing can be allowed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def _names(table: str) -> Iterator[str]:
-    """The words of a table, without its comments."""
+    """The words of a table, without comments."""
     for line in table.splitlines():
         yield from line.partition("#")[0].split()
 
@@ -23,7 +23,7 @@ DANGEROUS_MODULES = frozenset(
     ctypes _ctypes cffi mmap fileinput linecache sqlite3 winreg
 """)
 )
-"""No checkpoint holds anything of these modules for its data: a mention is enough."""
+"""A mention of one of these modules is unsafe: no checkpoint needs them for its data."""
 DANGEROUS_NAMES = frozenset(
     f"{module}.{name}"
     for module, table in {
@@ -41,7 +41,7 @@ DANGEROUS_NAMES = frozenset(
     }.items()
     for name in _names(table)
 )
-"""The same of modules that checkpoints do hold harmless names of, such as `builtins.int`."""
+"""Names that are unsafe to mention, in modules that also have harmless names, such as `builtins.int`."""
 FORBIDDEN_MODULES = DANGEROUS_MODULES | frozenset(
     _names("""
     builtins __builtins__ types functools operator _operator io _io codecs _codecs copyreg inspect gc logging signal
@@ -55,8 +55,8 @@ FORBIDDEN_MODULES = DANGEROUS_MODULES | frozenset(
     numpy.ctypeslib
 """)
 )
-"""Modules of which nothing can be allowed by name, their submodules included."""
+"""Modules from which nothing can be allowed by name; their submodules are included."""
 ANYWHERE = frozenset(
     _names("os posix nt sys subprocess shutil socket ctypes importlib runpy pty builtins __builtins__")
 )
-"""Of these nothing can be reached through other modules either: `torch.os.system` is `os.system`."""
+"""Modules that are refused anywhere in a path, too: `torch.os.system` is `os.system`."""

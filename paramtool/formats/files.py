@@ -1,4 +1,4 @@
-"""Opening files to describe them, with the errors that a person can act on."""
+"""Open and read files, with errors that the user can act on."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from paramtool.model.storage import SourceFile
 
 
 def open_source(path: str) -> tuple[BinaryIO, SourceFile]:
-    """Open a regular file and note its size and time; FormatError where that is not possible."""
+    """Open a regular file and note its size and time; FormatError if that is not possible."""
     if not path:
         raise FormatError("the path is empty; expected a checkpoint file")
     try:
-        # Opened first and looked at then, so that nobody can put another one in its place between; without waiting for
-        # whoever writes to a pipe.
+        # Opened first and examined then, so that nobody can replace the file in between; without waiting for the
+        # writer of a pipe.
         file = BufferedReader(_Named(path, opener=_at_once))
     except IsADirectoryError:
         raise FormatError(f"{path}: is a folder; expected a checkpoint file") from None
@@ -36,7 +36,7 @@ def open_source(path: str) -> tuple[BinaryIO, SourceFile]:
 
 
 class _Named(FileIO):
-    """A file whose errors name it."""
+    """A file whose errors have its name."""
 
     def readinto(self, buffer: Any) -> int:
         try:
@@ -58,35 +58,35 @@ def _at_once(path: str, flags: int) -> int:
 
 
 def noted(path: str, status: os.stat_result) -> SourceFile:
-    """A file as it is now, so that a change is noticed later."""
+    """The state of a file now, so that a later change is noticed."""
     mode = stat.S_IMODE(status.st_mode)
     return SourceFile(path, status.st_size, status.st_mtime_ns, status.st_ino, mode)
 
 
 def changed(source: SourceFile, status: os.stat_result) -> bool:
-    """Whether a file was written to, or is another one, since it was noted."""
+    """Whether a file was modified or replaced since it was noted."""
     is_another = source.inode not in (0, status.st_ino)
     return is_another or (status.st_size, status.st_mtime_ns) != (source.nbytes, source.mtime_ns)
 
 
 def unreadable(path: str, error: OSError) -> UnreadableError:
-    """The error for a file that the system does not let us read."""
+    """The error for a file that the system cannot read, or may not."""
     return UnreadableError(path, f"cannot be read: {error.strerror or error}", _hint(path, error))
 
 
-FAILS = "the disk or the network that it is on fails; try a copy of it from elsewhere"
+FAILS = "the disk or the network share of the file fails; try a copy from elsewhere"
 
 
 def _hint(path: str, error: OSError) -> str:
-    """What to do about it, where that is known.  A shell hands on a pattern that matches no file as it was written."""
+    """What to do about it, if that is known.  A shell passes on a pattern that matches no file as it was written."""
     if error.errno == errno.EIO:
         return FAILS
     is_pattern = isinstance(error, FileNotFoundError) and any(sign in path for sign in "*?[")
-    return "the pattern matches no file, so the shell passed it on as it stands" if is_pattern else ""
+    return "no file matches the pattern, so the shell passed it on unchanged" if is_pattern else ""
 
 
 def check_unchanged(file: SourceFile) -> None:
-    """FormatError where a file is no longer the one that was noted, or was written to since."""
+    """FormatError if a file was modified or replaced since it was noted."""
     try:
         if not changed(file, os.stat(file.path)):
             return
@@ -96,18 +96,18 @@ def check_unchanged(file: SourceFile) -> None:
 
 
 def file_changed(path: str) -> UnreadableError:
-    """The error for a file that somebody writes to while it is read."""
+    """The error for a file that changes while it is read."""
     return UnreadableError(
         path,
-        "changed while it was read; expected it to stay as it was",
-        hint="wait until whatever writes it is done, and run the command again",
+        "changed while it was read; expected it to stay the same",
+        hint="wait until the program that writes it has finished, and run the command again",
     )
 
 
 class Contents:
-    """The bytes of a file, read when they are asked for; indexed, sliced and searched as `bytes` are.
+    """The bytes of a file, read on demand; supports indexing, slicing and searching like `bytes`.
 
-    A mapping would do that as well, but where somebody truncates the file it ends the process by SIGBUS.
+    A memory mapping would do that too, but if another program truncates the file, SIGBUS would end the process.
     """
 
     __slots__ = ("_block", "_file", "_nbytes", "_start")
@@ -117,7 +117,7 @@ class Contents:
         self._nbytes = nbytes
         self._start = 0
         self._block = b""
-        """What was read last, from `_start` on: what is asked for next mostly stands in it."""
+        """The block that was read last, from `_start` on: the next bytes are usually in it."""
 
     def __len__(self) -> int:
         return self._nbytes
@@ -141,7 +141,7 @@ class Contents:
         return self._read(start, stop)
 
     def _read(self, start: int, stop: int) -> bytes:
-        """Bytes that are not in the block, which becomes another one unless they are more than it holds."""
+        """Read bytes that are not in the block, and replace the block, unless they are more than a block holds."""
         if stop - start > CONTENTS_NBYTES:
             return read_bytes(self._file, start, stop - start)
         if stop <= start:
@@ -153,7 +153,7 @@ class Contents:
         return self._block[: stop - start]
 
     def find(self, wanted: bytes, start: int = 0, stop: int | None = None) -> int:
-        """Where some bytes stand first, as `bytes.find` says; little is read behind that place."""
+        """The first position of some bytes, as `bytes.find` gives it; little is read after that position."""
         stop = self._nbytes if stop is None else min(stop, self._nbytes)
         while start + len(wanted) <= stop:
             low = start - self._start
@@ -168,12 +168,12 @@ class Contents:
 
 
 CONTENTS_NBYTES = 64 << 10
-"""Read at once of a file that is looked through."""
+"""The largest block of `Contents`."""
 Buffer = bytes | Contents
 
 
 def read_bytes(file: BinaryIO, start: int, nbytes: int) -> bytes:
-    """Read `nbytes` bytes from `start` on; FormatError where they cannot be read, or the file ends before."""
+    """Read `nbytes` bytes from `start` on; FormatError if they cannot be read, or the file ends before."""
     if nbytes > SAME_NBYTES and start + nbytes > (size := os.fstat(file.fileno()).st_size):
         raise FormatError(f"{file.name}: ends at byte {size}; expected {nbytes} bytes from byte {start} on")
     data = bytearray(nbytes)
@@ -182,7 +182,7 @@ def read_bytes(file: BinaryIO, start: int, nbytes: int) -> bytes:
 
 
 def read_at(file: BinaryIO, start: int, buffer: memoryview) -> None:
-    """Fill a buffer with the bytes of a file from a place on; FormatError where they cannot be read."""
+    """Fill a buffer with the bytes of a file from a position on; FormatError if they cannot be read."""
     while buffer:
         try:
             count = _read_some(file, start, buffer)
@@ -206,7 +206,7 @@ def _unread(file: BinaryIO, start: int, error: OSError) -> ParamtoolError:
 
 
 def pread(descriptor: int, nbytes: int, start: int) -> bytes:
-    """Bytes of an open file from a place on, fewer only where it ends; OSError where it cannot be read."""
+    """Bytes of an open file from a position on, fewer only at its end; OSError if they cannot be read."""
     parts = [_pread(descriptor, nbytes, start)]
     while parts[-1] and (lacking := nbytes - sum(map(len, parts))):
         parts.append(_pread(descriptor, lacking, start + nbytes - lacking))
@@ -214,16 +214,16 @@ def pread(descriptor: int, nbytes: int, start: int) -> bytes:
 
 
 def _pread(descriptor: int, nbytes: int, start: int) -> bytes:
-    """As many bytes as come at once: at most 2 GiB on Linux.  Windows has no pread."""
+    """The bytes of one read call: at most 2 GiB on Linux.  Windows has no pread."""
     if hasattr(os, "pread"):
         return os.pread(descriptor, nbytes, start)
-    with SEEKING:  # threads share the file, and so its position
+    with SEEKING:  # threads share the file and its position
         os.lseek(descriptor, start, os.SEEK_SET)
         return os.read(descriptor, nbytes)
 
 
 def _read_some(file: BinaryIO, start: int, buffer: memoryview) -> int:
-    """As many bytes as come at once.  macOS before 11 has no preadv."""
+    """Read what one call gives.  macOS before 11 has no preadv."""
     if hasattr(os, "preadv"):
         return os.preadv(file.fileno(), [buffer], start)
     data = _pread(file.fileno(), len(buffer), start)
@@ -235,7 +235,7 @@ SEEKING = Lock()
 
 
 def walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """`os.walk`, which leaves out what it cannot look into; here that is an OSError."""
+    """As `os.walk`, but a folder that cannot be listed raises OSError instead of being skipped."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -244,7 +244,7 @@ def walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def same_bytes(one: str, other: str, advance: Callable[[int], None] = lambda nbytes: None) -> bool:
-    """Whether two files hold the same bytes; UnreadableError names the one that cannot be read."""
+    """Whether two files hold the same bytes; UnreadableError names a file that cannot be read."""
     (a, mine), (b, theirs) = open_source(one), open_source(other)
     with a, b:
         if mine.nbytes != theirs.nbytes:
@@ -258,14 +258,14 @@ def same_bytes(one: str, other: str, advance: Callable[[int], None] = lambda nby
 
 
 SAME_NBYTES = 1 << 20
-"""Compared at once."""
+"""The number of bytes that are compared at once."""
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a folder, or leads to one; UnreadableError where the system does not say."""
+    """Whether a path is a folder or a link to one; UnreadableError if the system cannot tell."""
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
-    except ValueError:  # a path that no system has
+    except ValueError:  # a path that no system can have
         return False
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):

@@ -7,8 +7,8 @@ a list of pairs:
     {"map": "dict", "items": [["epoch", 3], ["model", {"map": "dict", "items": [2]}],
                               [0, {"seq": "tuple", "items": [1]}]]}
 
-A number that stands bare among the items of a mapping is a run of so many tensors: the next names in the file's order,
-each keyed by what follows the mapping's own prefix.  So a tree costs little beside a hundred thousand names.
+A bare number N among the items of a mapping is a run of N tensors: the next names in the file's order, each keyed by
+what follows the mapping's own prefix.  So the tree of a hundred thousand names is small.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _DICTS = {"dict", "collections.OrderedDict"}
 
 
 def is_flat(objects: Node, order: tuple[str, ...]) -> bool:
-    """Whether a tree says nothing but the names: one dict of tensors, each under its own name."""
+    """Whether a tree adds nothing to the names: it is one dict of tensors, each under its own name."""
     if not isinstance(objects, Mapping) or objects.kind not in _DICTS or objects.attributes is not None:
         return False
     return not objects.items or (
@@ -56,35 +56,35 @@ def is_flat(objects: Node, order: tuple[str, ...]) -> bool:
 
 
 def check_attributes(objects: Node) -> None:
-    """ValueError where the attributes of a mapping are one plain value, or an object's arguments are no tuple.
+    """ValueError if the attributes of a mapping are a single value, or an object's arguments are not a tuple.
 
-    No pickle with such a mapping opens, and none has such arguments.
+    A pickle with such a mapping cannot be loaded, and no pickle has such arguments.
     """
     for node in walk(objects):
         if isinstance(node, Opaque) and "args" in (parts := dict(node.parts)):
             args = parts["args"]
             if not isinstance(args, Sequence) or args.kind != "tuple":
-                raise ValueError(f"the arguments of a {node.path:.200} are no tuple")
+                raise ValueError(f"the arguments of a {node.path:.200} are not a tuple")
         if isinstance(node, Mapping) and isinstance(node.attributes, (Leaf, Array, TensorRef)):
             found = "tensor" if isinstance(node.attributes, TensorRef) else "value"
             raise ValueError(f"a {node.kind} has a {found} for its attributes; expected a mapping")
 
 
 def left_out(objects: Node) -> Iterator[str]:
-    """What `encode` leaves out of a tree, for people."""
+    """What `encode` leaves out of a tree, for messages."""
     for node in walk(objects):
         if isinstance(node, Array) and len(node.data) > MAX_ARRAY_NBYTES:
             yield f"NumPy array {node.dtype} {list(node.shape)} inside the pickle: {len(node.data)} bytes"
 
 
 def left_out_before(node: Opaque) -> str:
-    """What a node of LEFT_OUT stands for, for people: what no output of such a tree can hold."""
+    """What a node of LEFT_OUT replaces, for messages: no output of this tree can hold it."""
     what = dict(node.parts).get("what")
-    return f"not in what was read: {str(what.value) if isinstance(what, Leaf) else 'an object'}"
+    return f"already missing from the input: {str(what.value) if isinstance(what, Leaf) else 'an object'}"
 
 
 def all_left_out_before(objects: Node) -> Iterator[str]:
-    """The texts of all such nodes of a tree."""
+    """What all such nodes of a tree replace."""
     return (left_out_before(node) for node in walk(objects) if isinstance(node, Opaque) and node.path == LEFT_OUT)
 
 
@@ -96,20 +96,20 @@ class _Run:
         self.names = set(order)
         self.at = 0
         self.counted = False
-        """Whether names were told by their number, as in a file that holds all of them."""
+        """Whether names were given by their number, as in a file that holds all of them."""
 
     def take(self, name: str) -> bool:
-        """Step over `name` if it is the next one."""
+        """Consume `name` if it is the next one."""
         if self.at < len(self.order) and self.order[self.at] == name:
             self.at += 1
             return True
         return False
 
     def step(self, count: int) -> tuple[str, ...]:
-        """Step over so many names; ValueError where there are no more so many."""
+        """Consume the next `count` names; ValueError if fewer are left."""
         if not 0 < count <= len(self.order) - self.at:
             raise ValueError(
-                f"has a run of {plural(count, 'tensor')}; {len(self.order) - self.at} of the file's are left there"
+                f"has a run of {plural(count, 'tensor')}, but only {len(self.order) - self.at} of the file are left"
             )
         self.counted = True
         self.at += count
@@ -117,7 +117,7 @@ class _Run:
 
 
 def encode(objects: Node, order: tuple[str, ...], runs: bool = True) -> Any:
-    """The tree as JSON data; `runs` needs every name of `order` to be known to the reader in that order."""
+    """The tree as JSON data; `runs` requires that the reader knows every name of `order` in that order."""
     return _encode(objects, "", _Run(order), runs)
 
 
@@ -153,7 +153,7 @@ def _encode(node: Node, prefix: str, run: _Run, runs: bool) -> Any:
 def _more(
     node: Sequence | Mapping | Opaque, args: tuple[Node, ...], prefix: str, run: _Run, *, runs: bool
 ) -> dict[str, Any]:
-    """What version 3 of the record adds to a container, where it has it."""
+    """The members that version 3 of the record adds to a container, if any."""
     out: dict[str, Any] = {}
     if args:
         out["args"] = [_encode(x, prefix, run, runs) for x in args]
@@ -163,10 +163,10 @@ def _more(
 
 
 def needs_version_3(objects: Node) -> bool:
-    """Whether a tree has something that versions 1 and 2 of the record cannot say.
+    """Whether a tree has something that versions 1 and 2 of the record cannot express.
 
-    These are objects that several places refer to, what a container was made from, keys that are objects, and arrays
-    and scalars of NumPy's (which those versions do not tell apart).
+    These are objects with several references, the arguments of containers, keys that are objects, and NumPy's arrays
+    and scalars (which those versions do not distinguish).
     """
     for node in walk(objects):
         if isinstance(node, (Sequence, Mapping, Opaque)) and node.mark:
@@ -215,36 +215,35 @@ def _encode_scalar(value: Scalar) -> Any:
         return {"complex": [_encode_scalar(value.real), _encode_scalar(value.imag)]}
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": repr(value)}
-    if type(value) is int and abs(value) > 2**53:  # more than a double holds, which is what other readers have
+    if type(value) is int and abs(value) > 2**53:  # larger than the exact integers of a double, which other readers use
         return {"int": str(value)}
     return value
 
 
 def complete(objects: Node, order: tuple[str, ...]) -> Node:
-    """The tree with every name in it: those that stand nowhere come to the top of a mapping, under their names."""
+    """The tree with every name in it: missing names are added to the top-level mapping."""
     there = set(tensor_names(objects))
     missing = tuple((name, TensorRef(name)) for name in order if name not in there)
     return replace(objects, items=(*objects.items, *missing)) if missing and isinstance(objects, Mapping) else objects
 
 
 def decode(data: Any, order: tuple[str, ...], whole: bool = False) -> Node:
-    """The tree from JSON data; ValueError where it is none, or one of other tensors than those of `order`.
+    """The tree from JSON data; ValueError if it is malformed, or its tensors are not those of `order`.
 
-    Where nothing is told by its number and the file need not be the `whole` of a checkpoint, it may be one shard of
-    several, and the tree may name tensors of the others.
+    A tree without runs may name other tensors too, unless the file is `whole`: the file may be one shard of several.
     """
     run = _Run(order)
     tree = _decode(data, "", run, 0)
     named = dict.fromkeys(tensor_names(tree))
     if lacking := [name for name in order if name not in named]:
-        raise ValueError(f"{lacking[0]!r:.200} stands nowhere in it; expected every tensor of the file")
+        raise ValueError(f"{lacking[0]!r:.200} is missing; expected every tensor of the file")
     if (whole or run.counted) and (stray := [name for name in named if name not in run.names]):
-        raise ValueError(f"has a tensor {stray[0]!r:.200}, which is no name of the file")
+        raise ValueError(f"has a tensor {stray[0]!r:.200}, which is not a name of the file")
     return tree
 
 
 _FORMS = ("tensor", "left_out", "array", "again", "seq", "map", "opaque")
-"""The members that say what a JSON object stands for; one with none of them is a scalar."""
+"""The members that determine the kind of a JSON object; an object with none of them is a scalar."""
 
 
 def _decode(data: Any, prefix: str, run: _Run, depth: int) -> Node:
@@ -260,7 +259,7 @@ def _decode(data: Any, prefix: str, run: _Run, depth: int) -> Node:
             dtype, shape, array_order, text = _list(data, "array", 4)
             return Array(str(dtype), tuple(int(n) for n in shape), str(array_order), _from_base64(text))
     if not isinstance(body, str):
-        raise ValueError(f"{prefix[:60]!r} has the {tag!r} {body!r:.60}; expected a text")
+        raise ValueError(f"{prefix[:60]!r} has the {tag!r} {body!r:.60}; expected a string")
     match tag:
         case "tensor":
             run.take(body)
@@ -276,12 +275,12 @@ def _decode(data: Any, prefix: str, run: _Run, depth: int) -> Node:
             attributes = _decode(data["attributes"], prefix, run, depth + 1) if "attributes" in data else None
             return Mapping(body, pairs, attributes, _args(data, prefix, run, depth), _mark(data))
     parts = [_row(part, 2) for part in _list(data, "parts")]
-    depth += body != "torch.Tensor"  # a tensor with attributes is no level of its own
+    depth += body != "torch.Tensor"  # a tensor with attributes does not count as a level
     return Opaque(body, tuple((str(label), _decode(x, prefix, run, depth)) for label, x in parts), _mark(data))
 
 
 def _args(data: dict[str, Any], prefix: str, run: _Run, depth: int) -> tuple[Node, ...]:
-    """What a container was made from beside its items."""
+    """The arguments of a container other than its items."""
     return tuple(_decode(x, prefix, run, depth + 1) for x in _list(data, "args")) if "args" in data else ()
 
 
@@ -318,13 +317,13 @@ def _list(data: dict[str, Any], member: str, length: int | None = None) -> list[
 
 def _row(data: object, length: int | None) -> list[Any]:
     if not isinstance(data, list) or (length is not None and len(data) != length):
-        raise ValueError(f"{data!r:.60} stands where a list{f' of {length}' if length else ''} is expected")
+        raise ValueError(f"found {data!r:.60}; expected a list{f' of {length}' if length else ''}")
     return data
 
 
 def _from_base64(text: object) -> bytes:
     if not isinstance(text, str):
-        raise ValueError(f"{text!r:.60} stands where base64 is expected")
+        raise ValueError(f"found {text!r:.60}; expected base64")
     return base64.b64decode(text, validate=True)
 
 
@@ -357,7 +356,7 @@ def _decode_scalar(data: Any) -> Scalar:
             return float(text)
         case {"int": str() as text}:
             return int(text)
-    raise ValueError(f"{data!r:.60} is of no form that is known")
+    raise ValueError(f"found {data!r:.60}, which is not a known form of a value")
 
 
 _ROLE_WORDS = {
@@ -365,7 +364,7 @@ _ROLE_WORDS = {
     "ema": {"ema", "shadow", "averaged", "avg", "swa", "polyak", "teacher"},
 }
 _COPIES = ("momentum_encoder", "momentum_encoders", "target_net", "target_nets", "target_network", "target_networks")
-"""Networks that follow others by averaging, in words that mean nothing else (self-supervision, Q-learning)."""
+"""Words for networks that follow others by averaging (self-supervision, Q-learning); they have no other meaning."""
 _MASTERS = ("master_weights", "master_params", "fp32_groups", "fp32_from_fp16_groups", "fp32_flat_groups",
             "single_partition_of_fp32_groups", "fp32_from_float16_groups", "fp32_from_fp16_params")  # fmt: skip
 """Keys under which mixed-precision optimizers keep float32 copies of the weights (apex, Megatron-LM, DeepSpeed)."""
@@ -377,11 +376,11 @@ _BUFFERS = (
     "running_mean", "running_var", "num_batches_tracked",  # torch/nn/modules/batchnorm.py
     "position_ids", "token_type_ids", "inv_freq", "masked_bias", "relative_position_index",  # transformers' models
 )  # fmt: skip
-"""Names under which libraries register buffers.  What other buffers a model has, its state dict does not say."""
+"""Names under which libraries register buffers.  A state dict does not show which other buffers a model has."""
 
 
 def role_of(key: str, inherited: str) -> str:
-    """The role of what stands under a key of a nested checkpoint.
+    """The role of what is stored under a key of a nested checkpoint.
 
     >>> role_of("optimizer_states", "model"), role_of("model_ema", "model"), role_of("encoder", "ema")
     ('optimizer', 'ema', 'ema')
@@ -467,7 +466,7 @@ def roles(objects: Node) -> dict[str, str]:
 
 
 def with_roles(entries: dict[str, Entry], objects: Node) -> dict[str, Entry]:
-    """Entries of a file that says no roles: from the keys that lead to each, else from its name."""
+    """Entries with roles for a file that has none: from the keys that lead to each entry, else from its name."""
     known = roles(objects)
     found = {}
     for name, entry in entries.items():
@@ -477,7 +476,7 @@ def with_roles(entries: dict[str, Entry], objects: Node) -> dict[str, Entry]:
 
 
 def sections(objects: Node) -> tuple[Section, ...]:
-    """The top-level keys that hold tensors, where the file is nested; where there is just one, also those in it."""
+    """The top-level keys that hold tensors, if the file is nested; if there is only one, also the keys inside it."""
     found = _sections(objects, "")
     if isinstance(objects, Mapping) and {key for key, _ in objects.items if isinstance(key, str)} >= _OPTIMIZER:
         return tuple(replace(section, role="optimizer") for section in found)

@@ -1,4 +1,4 @@
-"""What a format hands to the engine: files, as rows of literal bytes and of tensors."""
+"""What a format passes to the engine: files, as sequences of literal bytes and tensors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from paramtool.model.plan import Target
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Literal bytes that are known only once every target of their file is written, such as a zip's directory."""
+    """Literal bytes that are only known after every target of the file is written, such as a zip's directory."""
 
     nbytes: int
     make: Callable[[Sequence[int]], bytes]
-    """From the CRC-32 of each target of the file, in order, to just `nbytes` bytes."""
+    """From the CRC-32 of each target of the file, in order, to exactly `nbytes` bytes."""
 
 
 Segment = bytes | Target | Late
@@ -22,10 +22,10 @@ Segment = bytes | Target | Late
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """One file of an output: literal bytes and targets, in the order in which they stand."""
+    """One file of an output: literal bytes and targets, in file order."""
 
     name: str
-    """The name in the output folder; empty for an output that is one file."""
+    """The name in the output folder; empty if the output is a single file."""
     segments: tuple[Segment, ...]
 
     @property

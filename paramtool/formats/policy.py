@@ -1,15 +1,15 @@
-"""What counts as unsafe, and what a person may allow: the one place where that is decided.
+"""Which names in pickles are unsafe, and which of them the user may allow.  Only this module decides that.
 
-    unsafe     a name that a pickle calls and the tables do not know; one that a tensor cannot be read without; and any
-               mention of a name that runs programs or code (`_policy_names.py`)
-    allowed    by `allow_class`: an exact name, or, for classes that only hold data, a pattern; never what is in
+    unsafe     an unknown name that a pickle calls, or without which a tensor cannot be read; and any mention of a name
+               that runs programs or code (`_policy_names.py`)
+    allowed    by `allow_class`: an exact name, or, for classes that only hold data, a pattern; never anything in
                FORBIDDEN_MODULES
                by `allow_unknown`: everything
 
-What is known, and so is not unsafe: the constructors of a format (`torch/globals.py`), classes that only hold data
-(`INERT` in `pickle/values.py`), members of enums (`pickle/_enum_classes.py`).
+Known names are not unsafe: the constructors of a format (`torch/globals.py`), classes that only hold data (`INERT` in
+`pickle/values.py`), members of enums (`pickle/_enum_classes.py`).
 
-Nothing is imported or called either way: allowing only says that a person has looked, and wants to go on without.
+Nothing is imported or called either way: by allowing a name the user accepts a result without what it would have made.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WILD = "*?["
 
 
 def is_dangerous(path: str) -> bool:
-    """Whether a name runs programs or code, so that a mention of it is enough."""
+    """Whether a name runs programs or code, so that its mention alone is unsafe."""
     return path in DANGEROUS_NAMES or _within(path, DANGEROUS_MODULES) or _reaches(path, ANYWHERE - {"builtins"})
 
 
@@ -43,12 +43,12 @@ def _within(path: str, modules: Iterable[str]) -> bool:
 
 
 def _reaches(path: str, modules: Iterable[str]) -> bool:
-    """Whether one of these modules stands anywhere in a path but at its end, where it is the name of something."""
+    """Whether a path leads through one of these modules; the last part of a path is a name, not a module."""
     return not set(modules).isdisjoint(path.split(".")[:-1])
 
 
 def checked(allow_class: Sequence[str]) -> tuple[str, ...]:
-    """The names and patterns of `allow_class`, under the names of Python 3; UsageError where one cannot be allowed."""
+    """The names and patterns of `allow_class`, with Python 3's module names; UsageError if one can never be allowed."""
     names = (allow_class,) if isinstance(allow_class, str) else tuple(allow_class)
     return tuple(map(_checked, names))
 
@@ -58,18 +58,18 @@ def _checked(name: str) -> str:
     name = f"{RENAMED.get(module, module)}{dot}{rest}"
     fixed = name[: min((name.index(letter) for letter in WILD if letter in name), default=len(name))]
     if not name or name.startswith("."):
-        raise UsageError(f"--allow-class {name!r}: is no name; expected MODULE.CLASS, or a pattern such as 'mylib.*'")
+        raise UsageError(f"--allow-class {name!r}: not a name; expected MODULE.CLASS, or a pattern such as 'mylib.*'")
     if is_forbidden(fixed.rstrip(".")) or is_forbidden(fixed):
         raise UsageError(
-            f"--allow-class {name!r}: can never be allowed: what is in {_module_of(fixed)} can run programs or code, "
-            "read files, or reach what does",
+            f"--allow-class {name!r}: can never be allowed: names in {_module_of(fixed)} can run programs or code, "
+            "read files, or reach names that do",
             hint="allow the one class that holds data by its exact name",
         )
     return name
 
 
 def _module_of(path: str) -> str:
-    """The forbidden module that a path is in, for people."""
+    """The forbidden module that a path is in, for messages."""
     parts = path.rstrip(".").split(".")
     heads = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
     return next((head for head in heads if head in FORBIDDEN_MODULES), path)
@@ -86,7 +86,7 @@ def is_unsafe(unknown: Unknown, allow_class: Sequence[str] = ()) -> bool:
 
 
 def is_allowed(unknown: Unknown, allow_class: Sequence[str]) -> bool:
-    """Whether a person has allowed this very name."""
+    """Whether the user has allowed this name."""
     if is_dangerous(unknown.path):
         return False
     if unknown.called or unknown.needed_by:
@@ -97,7 +97,7 @@ def is_allowed(unknown: Unknown, allow_class: Sequence[str]) -> bool:
 def unsafe(
     found: Iterable[Unknown], allow_class: Sequence[str] = (), allow_unknown: bool = False
 ) -> tuple[Unknown, ...]:
-    """What of the unknown names makes a file unsafe."""
+    """The unknown names that make a file unsafe."""
     return () if allow_unknown else tuple(one for one in found if is_unsafe(one, allow_class))
 
 
@@ -109,7 +109,7 @@ def refuse(
     *,
     besides: str = "",
 ) -> None:
-    """UnsafeError where a file asks for what is unsafe; `besides` says what else is wrong with it."""
+    """UnsafeError if a file has unsafe names; `besides` is another error of the file."""
     bad = unsafe(found, allow_class, allow_unknown)
     if bad:
         advice = "" if besides else f"`paramtool inspect {quote(where)}` lists what is in the file"
@@ -117,43 +117,43 @@ def refuse(
 
 
 def refuse_all(files: Sequence[tuple[str, Sequence[Unknown]]]) -> None:
-    """UnsafeError where files that were looked at ask for something; each with what is unsafe of it."""
+    """UnsafeError if any of these files has unsafe names; `files` has each file with its unsafe names."""
     bad = [one for _, found in files for one in found]
     if bad:
         raise UnsafeError("\n".join(_message(where, found) for where, found in files if found), _hint(bad, ""))
 
 
 def _message(where: str, bad: Sequence[Unknown]) -> str:
-    head = f"{where}: unsafe: its pickle calls or names what is not known to hold only data; nothing was run:"
+    head = f"{where}: unsafe: its pickle calls or names objects that are not known to only hold data; nothing was run:"
     return listed(head, [format_unknown(one) for one in bad])
 
 
 def format_unknown(unknown: Unknown) -> str:
-    """What is done with an unknown name, for people."""
+    """What a pickle does with an unknown name, for messages."""
     needed = f", needed by {some(unknown.needed_by, 3)}" if unknown.needed_by else ""
     return f"{unknown.path}, named{needed}" if not unknown.called else f"{unknown.path}{unknown.arguments}{needed}"
 
 
 def _hint(bad: Sequence[Unknown], advice: str) -> str:
-    """What a person can do, the strongest last."""
+    """What the user can do; the strongest option comes last."""
     steps = [advice] if advice else []
     names = [one.path for one in bad if not (is_forbidden(one.path) or is_dangerous(one.path))]
     names = list(dict.fromkeys(names))
     classes = " ".join(f"--allow-class {quote(name)}" for name in names[:MANY])
     if names and len(names) == len({one.path for one in bad}) <= MANY:
         steps.append(f"if you know {'these classes' if len(names) > 1 else 'this class'}, {classes}")
-    steps.append("--allow-unknown goes on without what would have been called")
+    steps.append("--allow-unknown continues without the objects that these calls would have made")
     return "; ".join(steps)
 
 
 MANY = 6
-"""The most names that a hint writes out as options."""
+"""The most names that a hint lists as options."""
 
 
 def judged(
     where: str, error: ParamtoolError, allow_class: Sequence[str] = (), allow_unknown: bool = False
 ) -> ParamtoolError:
-    """An error of reading, or the UnsafeError that it is where the file also asks for what is unsafe."""
+    """The UnsafeError for a file that is unsafe as well as unreadable; else the given error."""
     try:
         refuse(where, error.asked, allow_class, allow_unknown, besides=str(error))
     except UnsafeError as refused:
@@ -163,7 +163,7 @@ def judged(
 
 
 def merged(found: Iterable[Unknown]) -> tuple[Unknown, ...]:
-    """One for each name: a call outweighs a mention, and tensors that need it are put together."""
+    """One item for each name: a call outweighs a mention, and the tensors that need it are combined."""
     made: dict[str, Unknown] = {}
     for one in found:
         old = made.get(one.path)

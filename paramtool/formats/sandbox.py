@@ -1,15 +1,15 @@
-"""Work on a hostile file in a process of its own: with limits, and ended whenever the answer is not wanted any more.
+"""Work on hostile files in a separate process: with limits, and stopped as soon as the answer is not needed any more.
 
-A library that is written in C may loop, crash or take all memory over a damaged file, and no signal handler of Python
-runs meanwhile.  So such work is done aside:
+A library that is written in C may loop, crash or use all memory on a damaged file, and Python's signal handlers do not
+run meanwhile.  So such work is done in separate processes:
 
-    this process    asks, and reads the answer; it believes the answer no more than the file
-    the keeper      a Python that has imported the library.  It starts a worker for each question, and ends it when this
-                    process closes its end or dies.  It never looks into a file
-    a worker        a fork of the keeper: sets its limits, does the work, answers, ends
+    this process    asks and reads the answer, and trusts it no more than the file
+    the keeper      a Python process that has imported the library.  It forks a worker for each question, and kills the
+                    worker when this process closes its end or dies.  It never reads a file
+    a worker        a fork of the keeper: sets its limits, does the work, answers, exits
 
 Questions are JSON.  Answers are frames: a kind (`DATA`, `REFUSED`, `END`), a length, bytes.  Nothing is pickled.
-Where a system has no fork or cannot hand over open files (Windows), the work is done in this process, without limits.
+On systems without fork or without passing of open files (Windows) this process does the work, without limits.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ from paramtool.errors import FormatError, plural
 from paramtool.lazy_dataclass import dataclass
 
 WorkerTask = Callable[..., Iterable[bytes]]
-"""Does the work on an open file with the arguments of a question; ValueError and OSError say what is wrong with it."""
+"""Does the work on an open file with the arguments of a question; ValueError and OSError say what is wrong with the
+file."""
 FRAME = struct.Struct("<cQ")
 LENGTH = struct.Struct("<Q")
 DATA, REFUSED, END = b"d", b"r", b"."
 PIECE_NBYTES = 1 << 20
-"""Read at once of an answer."""
+"""The most bytes of an answer that are read at once."""
 MAX_SAID = 2000
-"""Bytes of a worker's reason."""
+"""The most bytes of a worker's error message."""
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-"""Where the package is: the keeper imports the same one."""
+"""The folder of the package: the keeper imports the same one."""
 MAIN = "import sys; sys.path[:] = {path!r}; from paramtool.formats import sandbox; sandbox.keep({number}, {module!r})"
-"""The keeper's program.  It looks for modules where this process does, and so never in the current folder by itself."""
+"""The keeper's program.  It searches the same paths for modules as this process; it does not add the current folder."""
 HAS_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds")
 PR_SET_PDEATHSIG = 1
 """linux/prctl.h"""
@@ -51,31 +52,31 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """What a worker may take: time of its own on a processor, whatever else the machine does, and memory."""
+    """The resources of a worker: processor time, which does not depend on the load of the machine, and memory."""
 
     cpu_seconds: int
     memory: int
-    """Beyond what it has when it begins."""
+    """Bytes beyond those that it has at its start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a file."""
+    """A question about a file."""
 
     module: str
-    """The module with the function that does the work; it imports the library, and is imported by the keeper alone."""
+    """The module with the function that does the work; it imports the library, and only the keeper imports it."""
     function: str
     arguments: dict[str, Any]
-    """As JSON has them."""
+    """JSON data."""
     limits: WorkerLimits
     refusal: str = "cannot be read"
-    """What is said of the file before the worker's reason."""
+    """The beginning of the error message, before the worker's reason."""
 
 
 def ask(file: BinaryIO, where: str, question: Question) -> Iterator[bytes]:
-    """The answer about an open file, piece by piece; FormatError where the worker refuses, or is ended.
+    """The answer about an open file, piece by piece; FormatError if the worker refuses or is killed.
 
-    A caller that stops listening, for a signal or an error, ends the worker.
+    If the caller stops reading, because of a signal or an error, the worker is killed.
     """
     if not HAS_FORK or not sys.executable:
         yield from _here(file, where, question)
@@ -83,7 +84,7 @@ def ask(file: BinaryIO, where: str, question: Question) -> Iterator[bytes]:
     try:
         answer, status = _keeper(question.module).ask(file, question)
     except OSError as error:
-        raise FormatError(f"{where}: the process that reads it cannot be started: {error.strerror}") from None
+        raise FormatError(f"{where}: cannot start the process that reads it: {error.strerror}") from None
     with answer, open(status, "rb") as ending:
         if (yield from _frames(answer, where, question)):
             return
@@ -91,11 +92,11 @@ def ask(file: BinaryIO, where: str, question: Question) -> Iterator[bytes]:
         told = ending.read()
         if not told.isdigit():  # the keeper itself is gone
             hint = f"{os.path.basename(sys.executable)} -c 'import {question.module}' may show why"
-            raise FormatError(f"{where}: the process that reads such files could not start, or was killed", hint)
+            raise FormatError(f"{where}: the process that reads such files failed to start, or was killed", hint)
         raise FormatError(f"{where}: {_cause(int(told), question.limits)}", HINT)
 
 
-HINT = "fetch the file again; it is damaged, or was made to do this"
+HINT = "download the file again; it is damaged, or was made to do this"
 
 
 def _here(file: BinaryIO, where: str, question: Question) -> Iterator[bytes]:
@@ -107,18 +108,18 @@ def _here(file: BinaryIO, where: str, question: Question) -> Iterator[bytes]:
 
 
 REFUSALS = (OSError, RuntimeError, ValueError, KeyError, TypeError, OverflowError, MemoryError)
-"""What libraries raise for a damaged file."""
+"""Exceptions that libraries raise for a damaged file."""
 
 
 def _words(error: BaseException) -> str:
     if isinstance(error, MemoryError):
-        return "takes more memory to read than a sound file of its size"
+        return "reading it takes more memory than a valid file of its size would"
     text = getattr(error, "strerror", None) or str(error.args[0] if error.args else "") or type(error).__name__
     return text.replace("\n", " ")[:300]
 
 
 def _frames(answer: socket.socket, where: str, question: Question) -> Generator[bytes, None, bool]:
-    """The data of an answer; returns whether it came to its end."""
+    """The data of an answer; returns whether the answer is complete."""
     while len(head := _exactly(answer, FRAME.size)) == FRAME.size:
         kind, nbytes = FRAME.unpack(head)
         if kind == END:
@@ -136,7 +137,7 @@ def _frames(answer: socket.socket, where: str, question: Question) -> Generator[
 
 
 def _exactly(channel: socket.socket, nbytes: int) -> bytes:
-    """Bytes of a channel; fewer where it ends before."""
+    """Bytes of a channel; fewer if it ends before."""
     found = bytearray()
     while len(found) < nbytes and (piece := _piece(channel, nbytes - len(found))):
         found += piece
@@ -144,7 +145,7 @@ def _exactly(channel: socket.socket, nbytes: int) -> bytes:
 
 
 def _piece(channel: socket.socket, nbytes: int) -> bytes:
-    """The next bytes of a channel; none where the other side has ended."""
+    """The next bytes of a channel; none if the other side has exited."""
     try:
         return channel.recv(min(nbytes, PIECE_NBYTES))
     except ConnectionError:
@@ -152,22 +153,22 @@ def _piece(channel: socket.socket, nbytes: int) -> bytes:
 
 
 def _cause(status: int, limits: WorkerLimits) -> str:
-    """Why a worker ended without an answer, in words; `status` is as `waitpid` has it."""
+    """Why a worker exited without an answer, in words; `status` is the status of `waitpid`."""
     code = os.waitstatus_to_exitcode(status)
     if code == -signal.SIGXCPU:
         most = plural(limits.cpu_seconds, "second")
-        return f"reading it takes more than {most} of processor time; a sound file takes less"
+        return f"reading it takes more than {most} of processor time; a valid file takes less"
     if code < 0:
         names = {number.value: number.name for number in signal.Signals}
-        return f"the library that reads it was ended by {names.get(-code, f'signal {-code}')}"
-    return "the process that reads it ended without an answer"
+        return f"the library that reads it was killed by {names.get(-code, f'signal {-code}')}"
+    return "the process that reads it exited without an answer"
 
 
-# --- the keeper, seen from here -----------------------------------------------------------------------------------
+# --- the keeper, from this process --------------------------------------------------------------------------------
 
 
 class Keeper:
-    """A keeper that was started, for the questions of one module."""
+    """A running keeper, for the questions of one module."""
 
     def __init__(self, module: str) -> None:
         self.owner = os.getpid()
@@ -182,11 +183,11 @@ class Keeper:
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, **ONE_THREAD},
-                start_new_session=True,  # Ctrl-C is for this process, which then ends that one
+                start_new_session=True,  # Ctrl-C goes to this process, which then ends the keeper
             )
 
     def ask(self, file: BinaryIO, question: Question) -> tuple[socket.socket, int]:
-        """Send a question; the channel on which its answer comes, and a file that says how the worker ended."""
+        """Send a question; returns the channel of the answer, and a file that says how the worker exited."""
         limits = question.limits
         asked = [question.function, question.arguments, limits.cpu_seconds, limits.memory]
         text = json.dumps(asked).encode()
@@ -203,20 +204,20 @@ class Keeper:
         return ours, ending
 
     def close(self) -> None:
-        """End it, and whatever works for it."""
+        """End the keeper and its workers."""
         self.channel.close()
         if self.owner == os.getpid():
             self.process.wait()
 
 
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""For NumPy, which would start a thread for each core: a process with threads must not fork."""
+"""NumPy would start a thread for each core, and a process with threads must not fork."""
 _keepers: dict[str, Keeper] = {}
 _lock = threading.Lock()
 
 
 def _keeper(module: str) -> Keeper:
-    """The keeper for a module, started where there is none, where it has died, or where this process is a fork."""
+    """The keeper for a module; it is started if there is none, if it has died, or if this process is a fork."""
     with _lock:
         found = _keepers.get(module)
         if found is not None and (found.owner != os.getpid() or found.process.poll() is not None):
@@ -229,7 +230,7 @@ def _keeper(module: str) -> Keeper:
 
 @atexit.register
 def close() -> None:
-    """End all keepers; the next question starts one again."""
+    """End all keepers; the next question starts a new one."""
     with _lock:
         while _keepers:
             _keepers.popitem()[1].close()
@@ -239,7 +240,7 @@ def close() -> None:
 
 
 def keep(number: int, module: str) -> NoReturn:
-    """Start a worker for each question that comes on an open socket; end with whoever asks."""
+    """Start a worker for each question that arrives on an open socket; exit when the asking process does."""
     import gc
     import select
 
@@ -248,10 +249,10 @@ def keep(number: int, module: str) -> NoReturn:
     works = import_module(module)
     poll = select.poll()
     poll.register(channel, select.POLLIN)
-    workers: dict[int, tuple[int, int]] = {}  # {the end of a pipe that a worker holds: (its process, where to tell)}
-    asking: dict[int, int] = {}  # {where to tell: process}
+    workers: dict[int, tuple[int, int]] = {}  # {our end of a pipe that a worker holds: (its process, status file)}
+    asking: dict[int, int] = {}  # {status file: process}
     while True:
-        ready = poll.poll()[0][0]  # one at a time: what is closed for it may get a new meaning
+        ready = poll.poll()[0][0]  # one at a time: handling one may close, and so reuse, the numbers of others
         if ready == channel.fileno():
             message, files, _, _ = socket.recv_fds(channel, 1, 3)
             if not message:
@@ -267,8 +268,8 @@ def keep(number: int, module: str) -> NoReturn:
                 _work(works, file, answer)
             for used in (file, answer, held):
                 os.close(used)
-            poll.register(alive, 0)  # its other end is closed by the worker's end
-            poll.register(told, 0)  # and the other end of this one where nobody listens any more
+            poll.register(alive, 0)  # reports when the worker exits
+            poll.register(told, 0)  # reports when nobody reads the answer any more
             workers[alive] = process, told
             asking[told] = process
         elif ready in asking:
@@ -287,7 +288,7 @@ def keep(number: int, module: str) -> NoReturn:
 
 
 def _work(works: Any, number: int, answer: int) -> NoReturn:
-    """In a worker: do what is asked, and end."""
+    """In a worker: do the work, and exit."""
     code = 1
     try:
         _end_with_the_keeper()
@@ -311,7 +312,7 @@ def _work(works: Any, number: int, answer: int) -> NoReturn:
 
 
 def _end_with_the_keeper() -> None:
-    """Where the keeper is killed, so is a worker that loops (Linux; elsewhere its time runs out)."""
+    """Kill this worker when the keeper is killed (Linux only; elsewhere its time runs out)."""
     if sys.platform == "linux":
         import ctypes
 
@@ -319,7 +320,7 @@ def _end_with_the_keeper() -> None:
 
 
 def _limit(cpu_seconds: int, memory: int) -> None:
-    """Limits of the worker; none is raised beyond what the user set."""
+    """Set the limits of the worker; none is raised beyond the user's limits."""
     import resource
 
     def lower(kind: int, most: int) -> None:

@@ -1,14 +1,14 @@
-"""What pickles in a file would call, whatever the file is: run by the closed machine, and nothing else looked at.
+"""Scan a file of any kind for the names that its pickles would call.  The closed pickle machine runs them.
 
-    a pickle, also one that breaks off, and those behind it       protocols 0 to 5, Python 2's as well
-    a zip archive, also one that its own reader refuses           every member that is a pickle
+    a pickle, even a truncated one, and pickles after it          protocols 0 to 5, Python 2's as well
+    a zip archive, even one that its own reader refuses           every member that is a pickle
     a tar archive                                                 every member that is a pickle
-    a NumPy array of objects                                      the pickle behind its header
-    gzip, zlib, bzip2, xz                                         what they expand to, up to a limit
+    a NumPy array of objects                                      the pickle after its header
+    gzip, zlib, bzip2, xz                                         the decompressed data, up to a limit
 
-No file is taken for a pickle by its name or first byte: it is run, and what is no pickle breaks at its first bytes.
-Text could break after something that looks like a call; so calls of a pickle that breaks off, and does not begin as
-protocols 2 to 5 do, count only where they are of DANGEROUS names.
+Neither the name nor the first byte of a file decides whether it is a pickle: it is run, and anything else fails in its
+first bytes.  Plain text might fail only after something that looks like a call.  So if a pickle is incomplete and does
+not begin like protocols 2 to 5, its calls count only if their names are in DANGEROUS_MODULES or DANGEROUS_NAMES.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ if TYPE_CHECKING:
 MAX_PICKLES = 1000
 """The most consecutive pickles of a file that are run."""
 MAX_HEADERS = 20_000
-"""The most members of a damaged archive that are looked at."""
+"""The most members of a damaged archive that are scanned."""
 MAX_EXPANDED_NBYTES = 64 << 20
 MAX_MEMBER_NBYTES = 512 << 20
 MAX_WALKED_NBYTES = 1 << 30
 """How far a damaged archive is searched for members; torch writes its pickle at the front."""
 MAX_DEPTH = 3
-"""Archives inside archives, and pickles inside pickles."""
+"""The deepest nesting of archives in archives and pickles in pickles."""
 NAME = re.compile(r"[\w.<>]{1,400}")
 STORAGES = re.compile(r"[^/]*/(data|constants)/[^/]*|[^/]*/\.data/.*|[^/]*/(version|byteorder)")
-"""Members of torch's archives that are bytes of tensors, and those that are never pickles."""
+"""Members of torch's archives that hold tensor data, and other members that are never pickles."""
 
 
 @dataclass
 class ScanBudget:
-    """What may still be done for one file: bytes of pickles that are run, and bytes that are inflated.
+    """The work that may still be done for one file, in bytes of pickles that are run and bytes that are inflated.
 
-    A damaged archive may say that all of its members are one, and every byte of it may be a pickle's first.
+    In a damaged archive all members may overlap, and a pickle may begin at every byte.
     """
 
     left: int
     ended: bool = True
-    """Whether that was enough so far."""
+    """Whether the budget was sufficient so far."""
 
     @classmethod
     def of(cls, nbytes: int) -> ScanBudget:
-        """For a file of so many bytes."""
+        """The budget for a file of `nbytes` bytes."""
         return cls(max(MIN_WORK_NBYTES, WORK_PER_BYTE * nbytes))
 
     def spend(self, nbytes: int) -> None:
-        """Take off what was done."""
+        """Subtract work that was done."""
         self.left -= nbytes
         self.ended = self.ended and self.left > 0
 
@@ -74,31 +74,31 @@ WORK_PER_BYTE = 16
 
 
 class Scanned(NamedTuple):
-    """What was found in a file."""
+    """The result of a scan."""
 
     unknown: tuple[Unknown, ...]
-    """Names that its pickles ask for and the tables do not know."""
+    """Unknown names in its pickles."""
     is_pickle: bool
-    """Whether the file itself is a sound pickle."""
+    """Whether the file itself is a valid pickle."""
     ended: bool = True
-    """Whether everything was looked through; limits end bombs, and pickles of more than 512 MiB."""
+    """Whether everything was scanned; limits stop at bombs, and at pickles of more than 512 MiB."""
 
 
 NOTHING = Scanned((), False)
 
 
 def scan(path: str) -> tuple[Unknown, ...]:
-    """What the pickles of a file ask for; nothing where the file cannot be read, or holds none."""
+    """The unknown names in the pickles of a file; none if the file cannot be read or holds no pickles."""
     return scan_file(path).unknown
 
 
 def scan_file(path: str) -> Scanned:
-    """The same, and whether the file is a pickle."""
+    """The full result of scanning a file."""
     try:
         file, source = open_source(path)
         with file:
             return _looked_through(file, source) if source.nbytes else NOTHING
-    except (ParamtoolError, OSError):  # what cannot be read is said by whoever reads it
+    except (ParamtoolError, OSError):  # the reader of the file reports that it cannot be read
         return NOTHING
 
 
@@ -118,14 +118,14 @@ def _looked_through(file: BinaryIO, source: SourceFile) -> Scanned:
 
 
 def scan_bytes(data: Buffer) -> Scanned:
-    """What the bytes of a file ask for, whatever they are."""
+    """Scan the bytes of a file, whatever they are."""
     work = ScanBudget.of(len(data))
     found = _scanned(data, MAX_DEPTH, work)
     return found._replace(ended=found.ended and work.ended)
 
 
 def scan_member(file: BinaryIO, member: zip_directory.Member, path: str, work: ScanBudget) -> tuple[Unknown, ...]:
-    """What a member of a sound archive asks for; nothing where it cannot be read, or not within what may be done."""
+    """The unknown names in a member of a valid archive; none if it cannot be read, or not within the budget."""
     if member.method != zip_directory.STORED:
         work.spend(member.nbytes)
     if work.left <= 0:
@@ -138,7 +138,7 @@ def scan_member(file: BinaryIO, member: zip_directory.Member, path: str, work: S
 
 
 def _scanned(data: Buffer, depth: int, work: ScanBudget) -> Scanned:
-    """What some bytes ask for."""
+    """Scan some bytes."""
     if not depth or not len(data):
         return NOTHING
     head = data[:512]
@@ -163,7 +163,7 @@ def _merged(found: tuple[Unknown, ...]) -> tuple[Unknown, ...]:
 
 
 def _pickles(data: Buffer, at: int, depth: int, work: ScanBudget) -> Scanned:
-    """What the pickles ask for that stand one behind the other."""
+    """Scan consecutive pickles."""
     found: list[Unknown] = []
     first = stop = -1
     for number in range(MAX_PICKLES):
@@ -185,7 +185,7 @@ def _pickles(data: Buffer, at: int, depth: int, work: ScanBudget) -> Scanned:
 
 
 SPENT_EACH = 32
-"""A pickle costs some time, however short it is."""
+"""The cost of a pickle beside its bytes: even a short pickle takes some time."""
 PROTOCOLS = {bytes([number]) for number in range(2, 6)}
 
 
@@ -203,14 +203,14 @@ def _persistent(pid: object) -> object:
 
 
 def _held(inner: list[Unknown], depth: int, work: ScanBudget) -> Mapping[str, Callable[..., object]]:
-    """What is known makes objects that only hold; bytes that torch pickles inside a pickle are looked through.
+    """Constructors that make inert objects for known names, and scan bytes that torch pickles inside a pickle.
 
     A storage that `pickle.dump` writes is `torch.storage._load_from_bytes(b)`, which loads `b` (torch/storage.py).
     """
 
     def within(raw: object) -> Instance:
         if not isinstance(raw, bytes):
-            raise ValueError("no bytes")
+            raise ValueError("not bytes")
         inner.extend(_scanned(raw, depth - 1, work).unknown if depth > 1 else (Unknown(LOAD, True, "(...)"),))
         return Instance(LOAD, (), False)
 
@@ -228,11 +228,11 @@ LOAD = "torch.storage._load_from_bytes"
 _HELD = {path: _hold(path) for path in CONSTRUCTORS}
 
 
-# --- archives that nothing else reads -----------------------------------------------------------------------------
+# --- archives that no other reader opens --------------------------------------------------------------------------
 
 
 def _walked_zip(data: Buffer, depth: int, work: ScanBudget) -> Iterator[Unknown]:
-    """The members of a zip archive by their local headers, whatever its directory says."""
+    """Scan the members of a zip archive, found by their local headers, whatever its directory says."""
     at = -1
     for _ in range(MAX_HEADERS):
         at = data.find(zip_directory.LOCAL_SIGNATURE, at + 1, MAX_WALKED_NBYTES)
@@ -253,7 +253,7 @@ def _walked_zip(data: Buffer, depth: int, work: ScanBudget) -> Iterator[Unknown]
 
 
 def _walked_tar(data: Buffer, depth: int, work: ScanBudget) -> Iterator[Unknown]:
-    """The members of a tar archive: a header of 512 bytes with the size in octal, then the bytes (POSIX ustar)."""
+    """Scan the members of a tar archive: a header of 512 bytes with the size in octal, then the data (POSIX ustar)."""
     at = 0
     for _ in range(MAX_HEADERS):
         digits = bytes(data[at + 124 : at + 136]).strip(b" \0")
@@ -267,7 +267,7 @@ def _walked_tar(data: Buffer, depth: int, work: ScanBudget) -> Iterator[Unknown]
 
 
 def _expanded(data: Buffer, head: bytes, work: ScanBudget) -> bytes:
-    """The first bytes of what a compressed file expands to; none where it is not one."""
+    """The decompressed data of a compressed file, up to the limit; empty if it is not compressed."""
     if head.startswith(b"\x1f\x8b"):
         return _inflated(data, 0, 31, work)
     if head[:1] == b"x" and head[1:2] in (b"\x01", b"\x5e", b"\x9c", b"\xda"):
@@ -284,7 +284,7 @@ def _expanded(data: Buffer, head: bytes, work: ScanBudget) -> bytes:
 
 
 def _inflated(data: Buffer, start: int, wbits: int, work: ScanBudget) -> bytes:
-    """Deflated bytes, up to the limit; none where they are damaged from the start."""
+    """Inflate data, up to the limit; empty if it is damaged from the start."""
     machine = zlib.decompressobj(wbits)
     made = bytearray()
     at = start

@@ -1,4 +1,4 @@
-"""Recognising files by their first bytes."""
+"""Recognise files by their first bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from shlex import quote
 
 STACKED_MAGIC = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
-"""LONG1 0x1950a86a20f9469cfc6c STOP: torch's first stacked pickle, behind its two bytes of protocol."""
+"""LONG1 0x1950a86a20f9469cfc6c STOP: torch's first stacked pickle, after the two bytes of its protocol."""
 ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
 TAR_MAGIC = b"ustar"
 MXNET_START = b"\x12\x01" + bytes(14)
@@ -14,29 +14,29 @@ NUMPY_MAGIC = b"\x93NUMPY"
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 JLD2_START = b"HDF5-based Julia Data Format, version "
 TORCH_RECORD = "paramtool.json"
-"""The member of a torch archive that holds what its pickle cannot say (`_torch_record`)."""
+"""The member of a torch archive that holds what its pickle cannot express (`torch/_record.py`)."""
 KERAS_MEMBERS = (b"metadata.json", b"config.json", b"model.weights.h5")
-"""What a `.keras` archive holds, in this order (keras/src/saving/saving_lib.py)."""
+"""The members of a `.keras` archive, in this order (keras/src/saving/saving_lib.py)."""
 MAX_SAFETENSORS_HEADER = 100_000_000
 INDEX_SUFFIX = ".index.json"
 
 DISTRIBUTED = (".distcp", ".metadata")
-"""What torch.distributed.checkpoint calls its files (torch/distributed/checkpoint/filesystem.py); each
-holds several archives of torch.save in a row."""
+"""Suffixes of torch.distributed.checkpoint's files (torch/distributed/checkpoint/filesystem.py); each holds several
+torch.save archives, one after the other."""
 
 
 def is_zip(head: bytes) -> bool:
-    """Whether a file that begins so is a zip archive; an empty one counts."""
+    """Whether a file that begins with `head` is a zip archive; an empty archive counts."""
     return head.startswith(ZIP_STARTS)
 
 
 def is_stacked(head: bytes) -> bool:
-    """Whether a file begins with torch's pickled magic number, in any protocol that has binary numbers."""
+    """Whether a file begins with torch's pickled magic number, in any pickle protocol with binary numbers."""
     return head[:1] == b"\x80" and STACKED_MAGIC in head[:24]
 
 
 def is_torch(head: bytes, nbytes: int, path: str = "") -> bool:
-    """Whether a file can be one of torch's forms; a zip may turn out to be something else."""
+    """Whether a file can be one of torch's formats; a zip archive may turn out to be something else."""
     other = is_npz(head, nbytes) or is_keras(head, nbytes)
     return (is_zip(head) and not other) or is_stacked(head) or head[257:262] == TAR_MAGIC
 
@@ -44,21 +44,21 @@ def is_torch(head: bytes, nbytes: int, path: str = "") -> bool:
 def is_safetensors(head: bytes, nbytes: int, path: str = "") -> bool:
     """Whether a file can be safetensors: the length of a header, then a JSON object.
 
-    A length beyond the end of the file is one of a file that was cut off, if the file is called so; else it is chance.
+    If the length exceeds the file, a file that is named `.safetensors` is truncated; any other begins so by chance.
     """
     is_inside = 8 + int.from_bytes(head[:8], "little") <= nbytes or path.endswith(".safetensors")
     return head[8:9] == b"{" and is_inside
 
 
 def is_mxnet(head: bytes, nbytes: int, path: str = "") -> bool:
-    """Whether a file can be MXNet's list of arrays: its magic number, and eight bytes of nothing."""
+    """Whether a file can be MXNet's list of arrays: its magic number, and eight zero bytes."""
     return len(head) >= 8 and MXNET_START.startswith(head[:16])
 
 
 def is_npz(head: bytes, nbytes: int, path: str = "") -> bool:
     """Whether a file can be a NumPy array, or a zip archive whose first member is one.
 
-    An archive of torch's may hold any file, but fills the extra field of every member with `FB` and blanks.
+    An archive that torch wrote may hold any file, but the extra field of each of its members begins with `FB`.
     """
     if not head.startswith(ZIP_STARTS[0]):
         return head.startswith(NUMPY_MAGIC)
@@ -67,19 +67,19 @@ def is_npz(head: bytes, nbytes: int, path: str = "") -> bool:
 
 
 def is_keras(head: bytes, nbytes: int, path: str = "") -> bool:
-    """Whether a file is HDF5, or a zip archive that begins with a member of Keras'."""
+    """Whether a file is HDF5, or a zip archive whose first member is one of Keras'."""
     if head.startswith(ZIP_STARTS[0]):
         return head[30 : 30 + int.from_bytes(head[26:28], "little")] in KERAS_MEMBERS
     return head.startswith(HDF5_SIGNATURE)
 
 
 def is_jld2(head: bytes, nbytes: int, path: str = "") -> bool:
-    """Whether a file begins with JLD2's line of text, which HDF5 follows 512 bytes behind."""
+    """Whether a file begins with JLD2's line of text; HDF5 begins at byte 512."""
     return head.startswith(JLD2_START)
 
 
 def is_onnx(head: bytes, nbytes: int, path: str = "") -> bool:
-    """Whether a file can be an ONNX model, which has no magic number: its fields up to the graph are a model's."""
+    """Whether a file can be an ONNX model.  ONNX has no magic number: the fields up to the graph must be a model's."""
     if head[:1] != b"\x08" or not 1 <= int.from_bytes(head[1:2], "big") <= 20:  # field 1, ir_version
         return False
     from paramtool.formats.onnx import proto
@@ -88,6 +88,6 @@ def is_onnx(head: bytes, nbytes: int, path: str = "") -> bool:
 
 
 def one_file(folder: str) -> str:
-    """How a folder of torch.distributed.checkpoint becomes a file (`dcp_to_torch_save`; torch 2.3 and later)."""
+    """A hint: how to convert a torch.distributed.checkpoint folder to a file (torch 2.3 and later)."""
     convert = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
     return f"with torch: {convert} {quote(folder or os.curdir)} model.pt"

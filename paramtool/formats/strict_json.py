@@ -1,4 +1,4 @@
-"""JSON as a strict reader takes it."""
+"""A strict JSON reader."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def strict(
     surrogates: bool = False,
     finite: bool = False,
 ) -> Any:
-    """The value of a JSON text; ValueError where it is none, nests too deep, or has a key twice in one object.
+    """The value of a JSON text; ValueError if it is not JSON, nested too deeply, or has a key twice in one object.
 
-    Of a key that stands twice readers would take different ones.  `make` is called with each object as soon as it is
-    read, and what it gives takes the object's place.  JSON can spell half of a surrogate pair, which is no character
-    and has no form in UTF-8 (RFC 8259, section 8.2; serde_json refuses it): it is an error, too, unless `surrogates`
-    says that strings are Python's own, which may hold them.
+    Of a duplicate key, different readers would take different values.  `make` is called with each object as soon as it
+    is read, and its result replaces the object.  JSON can spell half of a surrogate pair, which is not a character and
+    cannot be encoded in UTF-8 (RFC 8259, section 8.2; serde_json refuses it).  It is an error, too, unless `surrogates`
+    is set, for Python strings, which may hold it.
 
-    With `finite`, numbers are read as serde_json reads them: none is NaN or infinite, and -0 is not a whole number.
+    With `finite`, numbers are read as by serde_json: NaN and infinity are errors, and -0 is a float.
     """
     if isinstance(text, bytes):
         text = text.decode(json.detect_encoding(text))
@@ -38,11 +38,11 @@ def strict(
             _refuse_surrogates(json.loads(text))
         return json.loads(text, object_pairs_hook=hook, **numbers)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""How half of a pair is spelled, and so whole ones."""
+"""How JSON spells one half of a surrogate pair; a whole pair is two of them."""
 
 
 def _refuse_surrogates(found: object) -> None:
@@ -50,11 +50,11 @@ def _refuse_surrogates(found: object) -> None:
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         around = error.object[max(0, error.start - 20) : error.end + 20]
-        raise ValueError(f"it has half of a surrogate pair, which is no character: {around!r}") from None
+        raise ValueError(f"it has half of a surrogate pair, which is not a character: {around!r}") from None
 
 
 def depth(value: Any) -> int:
-    """How deep arrays and objects are nested in each other.
+    """How deeply arrays and objects are nested.
 
     >>> depth([{"a": []}]), depth(1)
     (3, 0)
@@ -83,18 +83,18 @@ def _int(text: str) -> int | float:
 
 
 def _constant(text: str) -> NoReturn:
-    raise ValueError(f"it has {text}, which is no number in JSON")
+    raise ValueError(f"it has {text}, which is not a number in JSON")
 
 
 _FINITE: dict[str, Any] = {"parse_float": _float, "parse_int": _int, "parse_constant": _constant}
 
 
 MAX_INDEX_NBYTES = 256 << 20
-"""Of an index of shards, or an alias record in one."""
+"""The largest index of shards, or alias record in one."""
 
 
 def strict_file(path: str, what: str, max_nbytes: int) -> tuple[Any, SourceFile]:
-    """The value of a file of JSON; FormatError where it cannot be read, is larger than `what` is, or is no JSON."""
+    """The value of a JSON file; FormatError if it cannot be read, is larger than `max_nbytes`, or is not JSON."""
     file, source = open_source(path)
     with file:
         if source.nbytes > max_nbytes:
@@ -103,7 +103,7 @@ def strict_file(path: str, what: str, max_nbytes: int) -> tuple[Any, SourceFile]
     try:
         return strict(text), source
     except ValueError as error:
-        raise FormatError(f"{path}: is no JSON: {error}") from None
+        raise FormatError(f"{path}: not valid JSON: {error}") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -112,6 +112,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise ValueError(f"the key {key!r:.60} stands twice")
+                raise ValueError(f"the key {key!r:.60} appears twice")
             seen.add(key)
     return found

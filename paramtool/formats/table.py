@@ -1,8 +1,8 @@
-"""The formats, one row each: what a file of it looks like, how its name ends, what reads it, and what it can share.
+"""The formats, one row each: how files are recognised, their suffixes, their reader, and what a file can share.
 
-Everything else that lists formats follows from these rows: which reader a file gets, which files of a folder can be
-weights, which names an output cannot have, what errors say is read, the contract tests, and the table in
-docs/formats.md (`python docs/make_formats.py`).  docs/add-a-format.md adds one, here or from another package.
+Everything that lists formats uses these rows: the choice of a reader, the files of a folder that can be weights, the
+names that an output cannot have, the formats that errors list, the contract tests, and the table in docs/formats.md
+(`python docs/make_formats.py`).  docs/add-a-format.md shows how to add a format, here or in another package.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from paramtool.model.checkpoint import Checkpoint
 
 Sniffer = Callable[[bytes, int, str], bool]
-"""Whether a file can be of a format: from its first `HEAD_NBYTES` bytes, its size in bytes, and its path."""
+"""Whether a file can have a format: from its first `HEAD_NBYTES` bytes, its size in bytes, and its path."""
 HEAD_NBYTES = 4096
 GROUP = "paramtool.formats"
 """The entry points by which other packages add formats."""
@@ -34,9 +34,9 @@ class FormatForm(NamedTuple):
 
     title: str
     recognised: str
-    """By what."""
+    """What the format is recognised by."""
     shares: str
-    """Whether the format's own reader takes two names for one range of bytes, and how."""
+    """Whether two names can share bytes for the format's own reader, and how."""
     read: str = "yes"
     written: str = "no"
 
@@ -48,17 +48,17 @@ class Format(NamedTuple):
     """What errors call it."""
     sniff: Sniffer
     suffixes: tuple[str, ...]
-    """How the names of its files end; content decides what a file is, but a folder is searched by names."""
+    """Suffixes of its files.  Content decides the format of a file, but a folder is searched by name."""
     forms: tuple[FormatForm, ...]
     module: str
-    """The module with `read(path: str) -> Checkpoint`, imported when such a file is met."""
+    """The module with `read(path: str) -> Checkpoint`, imported when such a file is read."""
     written: tuple[str, ...] = ()
-    """Names of outputs that end so are of this format."""
+    """Suffixes of outputs that are written in this format."""
     package: str = ""
-    """The package that added it, for errors; empty for one of paramtool's own."""
+    """The package that added it, for errors; empty for paramtool's own formats."""
 
     def read(self, path: str) -> Checkpoint:
-        """Describe one file of this format.  FormatError where that is impossible."""
+        """Describe one file of this format; FormatError if that is impossible."""
         if not self.package:
             found: Checkpoint = import_module(self.module).read(path)
             return found
@@ -67,7 +67,7 @@ class Format(NamedTuple):
         return _installed_reader.read(self, path)
 
     def recognises(self, head: bytes, nbytes: int, path: str) -> bool:
-        """Whether a file can be of this format; a sniffer of another package that fails recognises nothing."""
+        """Whether a file can have this format; False if the sniffer of another package fails."""
         try:
             return bool(self.sniff(head, nbytes, path))
         except Exception:
@@ -144,34 +144,34 @@ FORMATS = (
         "paramtool.formats.onnx.model",
     ),
 )  # fmt: skip
-"""Paramtool's own.  At most one of them recognises a file, so that their order says nothing."""
+"""Paramtool's own formats.  At most one of them recognises a file, so their order does not matter."""
 SHARDED = FormatForm("sharded folder or index", "JSON with `weight_map`", "by the record", written="yes (safetensors)")
-"""Files of these formats and an index, read by `sharded.py`: no format of its own."""
+"""Files of these formats with an index, read by `sharded.py`; not a separate format."""
 SUFFIXES = tuple(dict.fromkeys(suffix for row in FORMATS for suffix in row.suffixes))
-"""How the names of weights end that paramtool itself reads."""
+"""Suffixes of the weights that paramtool itself reads."""
 OTHER_SUFFIXES = (
     ".ort", ".gguf", ".ggml", ".msgpack", ".pkl", ".pickle", ".joblib", ".dill", ".pb", ".tflite", ".mlmodel",
     ".mlpackage", ".caffemodel", ".pdparams", ".pdopt", ".pdiparams", ".nemo", ".mar", ".pt2", ".pte", ".ptl", ".t7",
     ".ot", ".trt", ".bson", ".mat", ".distcp", ".json", ".tar", ".zip", ".gz", ".zst", ".xz", ".bz2",
 )  # fmt: skip
-"""How the names of files of other programs end, which are neither read as weights nor written."""
+"""Suffixes of other programs' files, which are neither read as weights nor written."""
 WRITTEN = tuple(suffix for row in FORMATS for suffix in row.written)
 NOT_WRITTEN = frozenset((*SUFFIXES, *OTHER_SUFFIXES)).difference(WRITTEN)
-"""Suffixes that no output has, a folder neither: other programs would take it for such a file."""
+"""Suffixes that no output file or folder may have: other programs would take it for such a file."""
 
 
 def find(name: str) -> Format:
-    """Paramtool's own format of a name; KeyError where there is none."""
+    """Paramtool's own format of that name; StopIteration if there is none."""
     return next(row for row in FORMATS if row.name == name)
 
 
 def suffixes() -> tuple[str, ...]:
-    """How the names of weights end that can be read, formats of other packages included."""
+    """Suffixes of all weights that can be read, including the formats of other packages."""
     return (*SUFFIXES, *(suffix for row in installed().formats for suffix in row.suffixes))
 
 
 def rows() -> Iterator[Format]:
-    """Every format: paramtool's own first; other packages are only imported where none of these fits."""
+    """Every format, paramtool's own first; other packages are only imported when the caller needs more."""
     yield from FORMATS
     yield from installed().formats
 
@@ -181,12 +181,12 @@ class InstalledFormats(NamedTuple):
 
     formats: tuple[Format, ...]
     broken: tuple[str, ...]
-    """What is wrong with packages, one line each."""
+    """The errors of broken packages, one line each."""
 
 
 @lru_cache(maxsize=1)
 def installed() -> InstalledFormats:
-    """Import every package that adds formats; what is wrong with one is kept, not raised."""
+    """Import every package that adds formats; errors of a package are kept, not raised."""
     if not any(map(_adds_formats, sys.path)):
         return InstalledFormats((), ())
     from importlib.metadata import entry_points
@@ -207,7 +207,7 @@ def installed() -> InstalledFormats:
 def _adds_formats(folder: str) -> bool:
     """Whether an installed package declares a format.
 
-    Whoever asks that of importlib.metadata waits longer than for all else that `inspect` imports.
+    Asking importlib.metadata instead would take longer than everything else that `inspect` imports.
     """
     try:
         with os.scandir(folder or os.curdir) as found:
@@ -231,12 +231,12 @@ def _package(point: EntryPoint) -> str:
 
 
 def _check(row: object, others: list[Format]) -> None:
-    """UsageError where an entry point gives no row, or one that another has already."""
+    """UsageError if an entry point is not a valid row, or its name is taken."""
     if not isinstance(row, Format):
-        raise UsageError(f"gives {row!r:.200}; expected a paramtool.formats.table.Format")
+        raise UsageError(f"is {row!r:.200}; expected a paramtool.formats.table.Format")
     if other := next((other for other in others if row.name == other.name), None):
-        raise UsageError(f"{other.package or 'paramtool'} has a format {row.name!r} already")
+        raise UsageError(f"{other.package or 'paramtool'} already has a format {row.name!r}")
     if not isinstance(row.suffixes, tuple):
         raise UsageError(f"suffixes is {row.suffixes!r:.100}; expected a tuple such as ('.toy',)")
     if wrong := [suffix for suffix in row.suffixes if os.path.splitext(f"x{suffix}")[1] != suffix]:
-        raise UsageError(f"{wrong[0]!r} is no suffix; expected one such as '.toy'")
+        raise UsageError(f"{wrong[0]!r} is not a suffix; expected one such as '.toy'")

@@ -1,7 +1,7 @@
 """Where each library keeps the cells of a recurrent network.
 
-One file a library, each a table; `find` looks a layout up by its name.  Layouts of one's own are added by
-`register_layout`, by an entry point of the group `paramtool.layouts`, or by a TOML file (`own`).
+Each library has one file with a table; `find` looks a layout up by its name.  Custom layouts are added with
+`register_layout`, through an entry point of the group `paramtool.layouts`, or from a TOML file (`own`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ FILES = (
 )  # fmt: skip
 """Modules of `tables`, each with a tuple LAYOUTS."""
 registered: dict[str, Layout] = {}
-"""{name: layout} of those that this process registered, see `own.register_layout`."""
+"""{name: layout} of the layouts that this process registered, see `own.register_layout`."""
 
 
 @lru_cache(maxsize=1)
 def built_in() -> dict[str, Layout]:
-    """{name: layout} of those that come with paramtool."""
+    """{name: layout} of the layouts that come with paramtool."""
     found: dict[str, Layout] = {}
     for file in FILES:
         for layout in import_module(f"paramtool.layouts.tables.{file}").LAYOUTS:
@@ -33,7 +33,7 @@ def built_in() -> dict[str, Layout]:
 
 
 def all_layouts() -> Iterator[Layout]:
-    """Every layout: built in, then registered ones, then those of installed packages, which are imported for it."""
+    """Every layout: built in, then registered, then those of installed packages, which this imports."""
     from paramtool.layouts.own import installed
 
     known = {layout.name: layout for layout in _at_hand()}
@@ -42,15 +42,15 @@ def all_layouts() -> Iterator[Layout]:
 
 
 def _at_hand() -> Iterator[Layout]:
-    """The layouts for which no package has to be imported."""
+    """The layouts that need no import of another package."""
     yield from built_in().values()
     yield from registered.values()
 
 
 def find(name: str) -> Layout:
-    """The layout of that name; UsageError with the nearest names where there is none.
+    """The layout of that name.
 
-    LayoutError where a package declares that name and is broken.
+    UsageError, with the nearest names, if no layout has that name; LayoutError if a package declares it and is broken.
     """
     file = name.split(".")[0]
     for layout in import_module(f"paramtool.layouts.tables.{file}").LAYOUTS if file in FILES else _at_hand():
@@ -68,19 +68,19 @@ def find(name: str) -> Layout:
         if declared in (name, name.split(".")[0]):
             raise error
     near = get_close_matches(name, known, 3, 0.5) or [n for n in known if n.startswith(name.split(".")[0])]
-    hint = f"do you mean {', '.join(near)}?" if near else "`paramtool layouts` lists them"
+    hint = f"did you mean {', '.join(near)}?" if near else "`paramtool layouts` lists them"
     raise UsageError(f"there is no layout {name!r}", hint="; ".join([hint, *installed().warnings]))
 
 
 def family(name: str) -> list[Layout]:
-    """The layout of that name and its schemes: `mxnet` also stands for `mxnet.unfused`, `mxnet.flat` and so on."""
+    """The layout of that name and its schemes: `mxnet` includes `mxnet.unfused`, `mxnet.flat` and so on."""
     first = find(name)
     others = _at_hand() if name in built_in() else all_layouts()
     return [first, *(layout for layout in others if layout.name.startswith(f"{name}."))]
 
 
 def parse(text: str) -> tuple[str, dict[str, str]]:
-    """The name and the options of `tf1.basic:forget_bias=0`; UsageError where it is malformed.
+    """The name and the options of `tf1.basic:forget_bias=0`; UsageError if the text is malformed.
 
     >>> parse("cudnn:bias_mode=input,tail=no")
     ('cudnn', {'bias_mode': 'input', 'tail': 'no'})
@@ -90,6 +90,6 @@ def parse(text: str) -> tuple[str, dict[str, str]]:
     for word in filter(None, rest.split(",")):
         key, equals, value = word.partition("=")
         if not (key and equals and value):
-            raise UsageError(f"{word!r} is no option of a layout", hint=f"{name}:key=value")
+            raise UsageError(f"{word!r} is not an option of a layout; expected KEY=VALUE", hint=f"{name}:key=value")
         options[key.strip()] = value.strip()
     return name, options

@@ -7,7 +7,8 @@
     gates = "ifgo"
     tensors = [ {name = "w_{layer}", content = "W[(gate hidden) in] R[(gate hidden) rec]", along = 1}, ... ]
 
-A key that nobody knows and a value of another type are errors that say where, and what was expected.
+An unknown key and a value of another type are errors; the message says where, and what was expected.  Keys that were
+renamed are still read under their old names, with a FutureWarning.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from paramtool.layouts.proof import check_layout
 from paramtool.lazy_dataclass import dataclass
 
 MAX_TEXT = 1 << 20
-"""Characters of a file; a layout has about a thousand."""
+"""The largest file, in characters; a layout has about a thousand."""
 MAX_TABLES = 64
-"""Layouts of one file, forms and options of a layout, tensors of a form."""
+"""The most layouts of one file, forms or options of a layout, and tensors of a form."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Sort:
-    """What the value of a key must be."""
+class _ValueType:
+    """The type that the value of a key must have."""
 
     expected: str
     fits: Callable[[Any], bool]
     made: Callable[[Any], Any] = lambda value: value
 
 
-def _are_texts(value: Any) -> bool:
+def _are_strings(value: Any) -> bool:
     return isinstance(value, list) and len(value) <= MAX_TABLES and all(isinstance(item, str) for item in value)
 
 
@@ -44,47 +45,50 @@ def _are_tables(value: Any) -> bool:
     return isinstance(value, list) and len(value) <= MAX_TABLES and all(isinstance(item, dict) for item in value)
 
 
-TEXT = _Sort("a text", lambda value: isinstance(value, str))
-FLAG = _Sort("true or false", lambda value: isinstance(value, bool))
-NUMBER = _Sort("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool))
-TEXTS = _Sort("a list of texts", _are_texts, tuple)
-PAIR = _Sort('two texts, as in ["", "_reverse"]', lambda value: _are_texts(value) and len(value) == 2, tuple)
-CHOICES = _Sort(
-    'a table of texts, as in {forget_bias = "1.0"}',
+STRING = _ValueType("a string", lambda value: isinstance(value, str))
+FLAG = _ValueType("true or false", lambda value: isinstance(value, bool))
+NUMBER = _ValueType("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool))
+STRINGS = _ValueType("a list of strings", _are_strings, tuple)
+PAIR = _ValueType('two strings, as in ["", "_reverse"]', lambda value: _are_strings(value) and len(value) == 2, tuple)
+CHOICES = _ValueType(
+    'a table of strings, as in {forget_bias = "1.0"}',
     lambda value: isinstance(value, dict) and all(isinstance(item, str) for item in value.values()),
     dict,
 )
-TABLES = _Sort(f"at most {MAX_TABLES} tables", _are_tables)
+TABLES = _ValueType(f"at most {MAX_TABLES} tables", _are_tables)
 
-Keys = Mapping[str, _Sort]
+Keys = Mapping[str, _ValueType]
 FILE: Keys = {"layout": TABLES}
 LAYOUT: Keys = {
-    "name": TEXT, "title": TEXT, "separator": TEXT, "directions": PAIR, "max_directions": NUMBER, "source": TEXT,
-    "note": TEXT, "names_identify": FLAG, "option": TABLES, "form": TABLES,
+    "name": STRING, "title": STRING, "separator": STRING, "directions": PAIR, "max_directions": NUMBER,
+    "source": STRING, "note": STRING, "names_identify": FLAG, "option": TABLES, "form": TABLES,
 }  # fmt: skip
-OPTION: Keys = {"name": TEXT, "default": TEXT, "what": TEXT}
+OPTION: Keys = {"name": STRING, "default": STRING, "what": STRING}
 FORM: Keys = {
-    "kind": TEXT, "gates": TEXT, "reset": TEXT, "activations": TEXTS, "expresses": TEXTS, "when": CHOICES,
+    "kind": STRING, "gates": STRING, "reset": STRING, "activations": STRINGS, "expresses": STRINGS, "when": CHOICES,
     "tensors": TABLES,
 }  # fmt: skip
 TENSOR: Keys = {
-    "name": TEXT, "content": TEXT, "along": NUMBER, "labels": TEXT, "optional": FLAG, "directions": PAIR,
-    "unless": TEXT, "shape": TEXT,
+    "name": STRING, "content": STRING, "along": NUMBER, "labels": STRING, "optional": FLAG, "directions": PAIR,
+    "unless": STRING, "shape": STRING,
 }  # fmt: skip
+
+OLD_KEYS = {"telling": "names_identify", "says": "expresses"}
+"""{a key as it was called before: its name today}."""
 
 
 def from_toml(text: str, where: str) -> list[Layout]:
     """The layouts of a file, each proved; `where` is the file's name, for messages.
 
-    UsageError where the file is no TOML or has a key or a value that no layout has, LayoutError where a layout is none.
-    They are not registered yet.
+    The layouts are not registered yet.  UsageError where the file is not TOML, or has a key or a value that no layout
+    has; LayoutError where a layout does not tile its tensors.  A key under its old name is a FutureWarning.
     """
     found: list[Layout] = []
     file = _taken(_parsed(text, where), FILE, ("layout",), where)
     for n, table in enumerate(file["layout"]):
         layout, shapes = _layout(table, f"{where}: layout[{n}]")
         if layout.name in (other.name for other in found):
-            raise UsageError(f"{where}: layout {layout.name!r} is there twice")
+            raise UsageError(f"{where}: layout {layout.name!r} is defined twice")
         try:
             check_layout(layout, shapes)
         except LayoutError as error:
@@ -94,7 +98,7 @@ def from_toml(text: str, where: str) -> list[Layout]:
 
 
 def _parsed(text: str, where: str) -> dict[str, Any]:
-    """The tables of a TOML text; UsageError where it is none."""
+    """The tables of a TOML file; UsageError where the text is not TOML."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -105,21 +109,21 @@ def _parsed(text: str, where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError is one; numbers of thousands of digits raise another
-        raise UsageError(f"{where}: is no TOML: {error}") from None
+        raise UsageError(f"{where}: is not valid TOML: {error}") from None
     except RecursionError:
         raise UsageError(f"{where}: is nested too deeply") from None
 
 
 def _taken(table: Mapping[str, Any], keys: Keys, needed: tuple[str, ...], where: str) -> dict[str, Any]:
-    """The values of a table in the types of a layout; UsageError names the key that is unknown, wrong or missing."""
+    """The values of a table, converted to a layout's types; UsageError for a key that is unknown, wrong or missing."""
     from difflib import get_close_matches
 
     taken: dict[str, Any] = {}
-    for key, value in table.items():
+    for key, value in _with_new_names(table, keys, where).items():
         if key not in keys:
             near = get_close_matches(key, keys, 1)
-            hint = f"do you mean {near[0]}?" if near else ""
-            raise UsageError(f"{where}: {key!r} is no key here; expected some of {', '.join(keys)}", hint)
+            hint = f"did you mean {near[0]}?" if near else ""
+            raise UsageError(f"{where}: unknown key {key!r}; expected one of {', '.join(keys)}", hint)
         if not keys[key].fits(value):
             raise UsageError(f"{where}: {key} is {_shown(value)}; expected {keys[key].expected}")
         taken[key] = keys[key].made(value)
@@ -129,13 +133,31 @@ def _taken(table: Mapping[str, Any], keys: Keys, needed: tuple[str, ...], where:
     return taken
 
 
+def _with_new_names(table: Mapping[str, Any], keys: Keys, where: str) -> dict[str, Any]:
+    """The table with today's name for each old key, and a FutureWarning for each; UsageError where both are there."""
+    import warnings
+
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        name = OLD_KEYS.get(key, key)
+        if name == key or name not in keys:
+            found[key] = value
+            continue
+        if name in table:
+            message = f"{where}: has {key!r} and {name!r}, which are one key"
+            raise UsageError(message, hint=f"remove {key}: it is the old name")
+        warnings.warn(f"{where}: the key {key!r} was renamed: write {name!r}", FutureWarning, stacklevel=2)
+        found[name] = value
+    return found
+
+
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _layout(table: Mapping[str, Any], where: str) -> tuple[Layout, dict[tuple[int, int], str]]:
-    """One layout, and the shapes that it states, by form and row."""
+    """One layout, and the shapes that it declares, by form and row."""
     said = _taken(table, LAYOUT, ("name", "form"), where)
     where = f"{where} {said['name']!r}"
     options = tuple(
@@ -153,7 +175,7 @@ def _layout(table: Mapping[str, Any], where: str) -> tuple[Layout, dict[tuple[in
 
 
 def _form(table: Mapping[str, Any], where: str) -> tuple[Form, dict[int, str]]:
-    """One form, and the shapes of its rows that are stated."""
+    """One form, and the declared shapes of its rows."""
     said = _taken(table, FORM, ("kind", "gates", "tensors"), where)
     rows: list[TensorRule] = []
     shapes: dict[int, str] = {}

@@ -1,7 +1,8 @@
-"""What was verified on a GPU: records of what libraries and GPUs answered, and what may be said of a layout for them.
+"""Verification records: what libraries and GPUs answered when asked about a layout's table, and what follows for it.
 
-A record speaks for one table, by its digest.  `paramtool verify-layout` makes records; those that come with paramtool
-stand in `records/`.  A record with a device was made on a GPU; one without is what a library answered alone.
+A record applies to one table, identified by its digest.  `paramtool verify-layout` makes records; those that come with
+paramtool are in `records/`.  A record with a device was made on a GPU; a record without one has the library's answers
+alone.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ MAKE_ONE = {
     True: "on a machine with a CUDA GPU: paramtool verify-layout {layout} -o paramtool/layouts/records/NAME.json",
     False: "make {layout}, then put build/{layout}/*-no-gpu.json into paramtool/layouts/records",
 }
-"""How a record is made: on a GPU or not."""
+"""How to make a record: {whether it needs a GPU: the command}."""
 MAX_NBYTES = 1 << 22
-"""Of a record; one of the whole grid has some 50,000."""
+"""The largest record; a record of the full grid has about 50,000 bytes."""
 
 
 def table_digest(layout: Layout) -> str:
-    """SHA-256 of a layout's table: all that decides where a cell stands, and no prose.
+    """SHA-256 of a layout's table: everything that decides where a cell is stored, and no prose.
 
     >>> from paramtool import layouts
     >>> table_digest(layouts.find("cudnn")) == table_digest(layouts.find("miopen"))
@@ -65,7 +66,7 @@ def _form(form: Form) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _read() -> tuple[tuple[Record, ...], tuple[str, ...]]:
-    """The records that come with paramtool, by name; and what is wrong with files that are none."""
+    """The records that come with paramtool, ordered by name; and an error for each file that is not a valid record."""
     found, wrong = [], []
     for name in sorted(os.listdir(FOLDER) if os.path.isdir(FOLDER) else ()):
         path = os.path.join(FOLDER, name)
@@ -75,36 +76,36 @@ def _read() -> tuple[tuple[Record, ...], tuple[str, ...]]:
             with open(path, "rb") as file:
                 found.append(parse(name, file.read(MAX_NBYTES)))
         except FormatError as error:
-            wrong.append(f"{os.path.join(FOLDER, str(error))}; it is left out")
+            wrong.append(f"{os.path.join(FOLDER, str(error))}; the file is ignored")
         except OSError as error:
-            wrong.append(f"{path}: cannot be read: {error.strerror}; it is left out")
+            wrong.append(f"{path}: cannot be read: {error.strerror}; the file is ignored")
     return tuple(found), tuple(wrong)
 
 
 def records() -> tuple[Record, ...]:
-    """Those that come with paramtool, by name."""
+    """The records that come with paramtool, ordered by name."""
     return _read()[0]
 
 
 def broken() -> tuple[str, ...]:
-    """A line for each file among them that is no record: it stops nothing, and is told where layouts are listed."""
+    """A warning for each file in the folder that is not a valid record; `paramtool layouts` prints them."""
     return _read()[1]
 
 
 def judged(layout: Layout) -> list[tuple[Record, str]]:
-    """The records of a layout, each with the reason why it does not speak for its table; empty where it does."""
+    """The records of a layout, each with the reason why it does not prove its table; empty if it does."""
     of = [record for record in records() if record.layout == layout.name]
     digest = table_digest(layout) if of else ""
     return [(record, record.against if record.table == digest else "of another table") for record in of]
 
 
 def speaking(layout: Layout) -> Iterator[Record]:
-    """The records that speak for a layout's table as it is, and found nothing against it."""
+    """The records that prove a layout's table as it is now."""
     yield from (record for record, why in judged(layout) if not why)
 
 
 def on_gpu(layout: Layout) -> str:
-    """Whether a layout was verified on a GPU, in words; empty for one that has nothing to do with GPUs.
+    """Whether a layout was verified on a GPU, in words; empty for a layout that does not involve GPUs.
 
     >>> from paramtool import layouts
     >>> on_gpu(layouts.find("torch")), on_gpu(layouts.find("miopen"))
@@ -116,7 +117,7 @@ def on_gpu(layout: Layout) -> str:
 
 
 def evidence(layout: Layout) -> tuple[str, ...]:
-    """All that is known of a layout: what was run, what a library answered, and what a GPU did."""
+    """All evidence for a layout: what was run, what a library answered, and what a GPU computed."""
     alone = sorted({r.machine["cudnn"] for r in speaking(layout) if not r.machine["device"]}, key=_numbers)
     which = f"{alone[0]} to {alone[-1]} ({len(alone)} versions)" if len(alone) > 1 else "".join(alone)
     asked = f"asked: cuDNN {which}, without a GPU" if alone else ""
@@ -129,16 +130,16 @@ def _numbers(version: str) -> list[int]:
 
 SCHEMA = "paramtool.layout-record/1"
 PARTS = ("asked", "flattened", "ran")
-"""What a record of a GPU has to tell of."""
+"""The questions that a record of a GPU must answer."""
 MACHINE = ("device", "compute_capability", "driver", "cuda", "cudnn", "torch", "python", "platform")
 VERDICTS = {"agrees": "a", "unsupported": "u", "differs": "d"}
-"""What is counted, and its letter."""
+"""{verdict that is counted: its letter}."""
 ERRORS = ("tolerance", "outputs", "gradients", "smallest_control")
 KINDS = ("rnn tanh", "rnn relu", "gru", "lstm", "lstm projection")
 PLAIN_TYPES = ("float16", "float32", "float64")
 """Types that every cuDNN and torch have."""
 GRADIENTS = 3
-"""The tolerance of gradients is so many times that of outputs: they have passed through the network twice."""
+"""The tolerance of gradients, as a multiple of that of outputs: gradients have passed through the network twice."""
 FORMS = {
     "layout": r"[\w.-]+",
     "table": "[0-9a-f]{64}",
@@ -146,19 +147,19 @@ FORMS = {
     "grid": "full|quick",
     "cudnn": r"\d+(\.\d+)+",
 }
-"""What texts have to look like."""
+"""{member of a record: the pattern that its string must match}."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What was found when a layout's table was set beside what a library or a GPU says."""
+    """The result of comparing a layout's table with the answers of a library or a GPU."""
 
     name: str
     """The record's file."""
     data: Mapping[str, Any]
     """The document."""
     against: str = ""
-    """Why it is no proof of the table that it speaks for; empty where it is one."""
+    """Why the record does not prove its table; empty if it does."""
 
     @property
     def layout(self) -> str:
@@ -167,31 +168,31 @@ class Record:
 
     @property
     def table(self) -> str:
-        """The digest of the table that it speaks for."""
+        """The digest of the table that the record applies to."""
         return str(self.data["table"])
 
     @property
     def machine(self) -> Mapping[str, str]:
-        """Versions, and the device: empty texts for what was not there."""
+        """Versions, and the device; empty strings for what the machine did not have."""
         return {key: str(self.data["machine"][key]) for key in MACHINE}
 
     @property
     def parts(self) -> dict[str, Mapping[str, Any]]:
-        """The questions that were put."""
+        """{question: its answers}, for the questions that were asked."""
         return {part: self.data[part] for part in PARTS if self.data[part] is not None}
 
     @property
     def is_of_a_gpu(self) -> bool:
-        """Whether a GPU was there, and all three questions were put to it."""
+        """Whether the machine had a GPU, and all three questions were asked."""
         return bool(self.machine["device"]) and len(self.parts) == len(PARTS)
 
     @property
     def agrees(self) -> bool:
-        """Whether it is a proof of the table that it speaks for."""
+        """Whether the record proves its table."""
         return not self.against
 
     def judged(self) -> Record:
-        """The same with what speaks against it, which takes a look at every letter."""
+        """The same record with `against` filled in, which reads every letter."""
         return replace(self, against=next(self._against(), ""))
 
     def _against(self) -> Iterator[str]:
@@ -221,7 +222,7 @@ class Record:
 
 
 def _agreed(part: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """(kind, type) of which at least one case agreed, with the standard algorithm where there are several."""
+    """The (kind, type) pairs with at least one case that agreed, with the standard algorithm if there are several."""
     axes = part["columns"]
     ways = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
     plain = [(k, way["dtype"]) for k, way in enumerate(ways) if way.get("algorithm", "standard") == "standard"]
@@ -241,7 +242,7 @@ def _column(texts: Iterable[str], k: int) -> Iterator[str]:
 
 
 def _kind(network: str) -> str:
-    """The word of KINDS for a network, as a text.
+    """The word of KINDS for a network that is given as a spec string.
 
     >>> _kind("lstm input=3 hidden=5 projection=2"), _kind("rnn input=3 hidden=5 activation=relu")
     ('lstm projection', 'rnn relu')
@@ -255,23 +256,23 @@ def _kind(network: str) -> str:
 
 
 def parse(name: str, text: str | bytes) -> Record:
-    """A record; FormatError where the text is none, with the member that is wrong."""
+    """A record, read from JSON; FormatError names the member that is missing or wrong."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
-        raise FormatError(f"{name}: is no record of a layout: it is no JSON") from None
+        raise FormatError(f"{name}: is not a record of a layout: it is not valid JSON") from None
     try:
         found = _member(data, "schema")
         if found != SCHEMA:
             raise ValueError(f"schema is {found!r}, expected {SCHEMA!r}")
         _check(data)
     except ValueError as error:
-        raise FormatError(f"{name}: is no record of a layout: {error}") from None
+        raise FormatError(f"{name}: is not a record of a layout: {error}") from None
     return Record(name, data).judged()
 
 
 def _check(data: Mapping[str, Any]) -> None:
-    """ValueError with the member that is missing or wrong."""
+    """Check every member; ValueError names the one that is missing or wrong."""
     for key in ("layout", "table", "date", "grid"):
         _text(data, key)
     for key in MACHINE:
@@ -293,7 +294,7 @@ def _check_part(data: Mapping[str, Any], part: str) -> None:
     columns = _member(data, part, "columns")
     for axis in _keys(columns, f"{part}.columns"):
         if not isinstance(columns[axis], list) or not all(isinstance(value, str) for value in columns[axis]):
-            raise ValueError(f"{part}.columns.{axis} is no list of texts")
+            raise ValueError(f"{part}.columns.{axis} is not a list of strings")
     if "dtype" not in columns:
         raise ValueError(f"{part}.columns.dtype is missing")
     networks = _member(data, part, "networks")
@@ -303,19 +304,19 @@ def _check_part(data: Mapping[str, Any], part: str) -> None:
     letters = "".join(networks.values())
     counted = [letters.count(letter) for letter in VERDICTS.values()]
     if counted != [data[part]["counts"][key] for key in VERDICTS] or sum(counted) != len(letters):
-        raise ValueError(f"{part}.counts are not the letters of {part}.networks")
+        raise ValueError(f"{part}.counts do not match the letters of {part}.networks")
 
 
 def _keys(found: object, path: str) -> list[str]:
     if not isinstance(found, Mapping) or not all(key.strip() and key.isprintable() for key in found):
-        raise ValueError(f"{path} is no object with names")
+        raise ValueError(f"{path} is not an object with printable keys")
     return list(found)
 
 
 def _member(data: object, *path: str) -> Any:
     for number, key in enumerate(path):
         if not isinstance(data, Mapping):
-            raise ValueError(f"{'.'.join(path[:number]) or 'it'} is no object")
+            raise ValueError(f"{'.'.join(path[:number]) or 'it'} is not an object")
         if key not in data:
             raise ValueError(f"{'.'.join(path[: number + 1])} is missing")
         data = data[key]
@@ -325,11 +326,11 @@ def _member(data: object, *path: str) -> Any:
 def _text(data: object, *path: str) -> str:
     found = _member(data, *path)
     if not isinstance(found, str) or not found.isprintable() or not re.fullmatch(FORMS.get(path[-1], ".*"), found):
-        raise ValueError(f"{'.'.join(path)} cannot be {found!r:.80}")
+        raise ValueError(f"{'.'.join(path)} has the invalid value {found!r:.80}")
     return found
 
 
 def _number(data: object, *path: str) -> None:
     found = _member(data, *path)
     if type(found) not in (int, float) or not isfinite(found) or found < 0:
-        raise ValueError(f"{'.'.join(path)} cannot be {found!r:.80}")
+        raise ValueError(f"{'.'.join(path)} has the invalid value {found!r:.80}")

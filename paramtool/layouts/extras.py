@@ -1,8 +1,8 @@
-"""What libraries put beside, or in the place of, the weights of a recurrent network: a row for each.
+"""Tensors that libraries store beside the weights of a recurrent network, or instead of them: one row for each.
 
-A wrapper such as weight norm replaces `weight_hh_l0` by tensors that it is computed from.  A conversion that left them
-out would give the network's shapes and another function, so each is either read as its library reads it (`taken`), told
-apart as nothing that the function needs (`harmless`), or refused with what to do.
+A wrapper such as weight norm replaces `weight_hh_l0` by tensors that it is computed from.  A conversion that ignored
+them would keep the network's shapes and change its function.  So each such tensor is read as its library reads it
+(`taken`), recognised as not needed by the function (`harmless`), or refused with a hint.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REFUSED = "refused"
 
 @dataclass(frozen=True)
 class Extra:
-    """Names that stand beside a tensor `{own}` of a network, or beside all of them."""
+    """Names of tensors that belong to a tensor `{own}` of a network, or to the whole network."""
 
     names: tuple[str, ...]
     """Templates: `{own}_g`.  `{n}` is a number and `{any}` anything, as in `seed_generator/{any}`."""
@@ -27,16 +27,16 @@ class Extra:
     then: str
     """TAKEN, HARMLESS or REFUSED."""
     hint: str = ""
-    """What to do where it is refused."""
+    """What to do if it is refused."""
     source: str = ""
 
     @cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
-        """What the whole names look like: the groups `at`, the module, and `own`, where one tensor is meant."""
+        """Patterns of the full names, with the groups `at` (the module) and `own` (if it belongs to one tensor)."""
         return tuple(re.compile(_pattern(name), re.DOTALL) for name in self.names)
 
     def read(self, name: str) -> tuple[str, str] | None:
-        """(module, the name of the tensor it stands for, or nothing) where a name is of this row.
+        """(module, name of the tensor it belongs to, or empty) if a name matches this row; else None.
 
         >>> EXTRAS[1].read("encoder.rnn.weight_hh_l0_g")
         ('encoder.rnn', 'weight_hh_l0')
@@ -59,7 +59,7 @@ EXTRAS = (
         "the weight before weight dropout (AWD-LSTM)",
         TAKEN,
         source="salesforce/awd-lstm-lm weight_drop.py, fastai/text/models/awdlstm.py (WeightDropout), "
-        "torchnlp/nn/weight_drop.py: without dropout the weight is the raw one; the other is what was last drawn",
+        "torchnlp/nn/weight_drop.py: without dropout the raw weight is used; the other was drawn in the last step",
     ),
     Extra(
         ("{own}_g", "{own}_v"),
@@ -84,7 +84,7 @@ EXTRAS = (
     ),
     Extra(
         ("parametrizations.{own}.original", "parametrizations.{own}.original{n}", "parametrizations.{own}.{n}.{any}"),
-        "what a parametrized weight is computed from",
+        "a tensor that a parametrized weight is computed from",
         REFUSED,
         "torch.nn.utils.parametrize.remove_parametrizations(module, 'NAME') computes the weight; "
         "save the model after it",

@@ -1,4 +1,4 @@
-"""Which layouts are at home in a format: those that the library of its files writes."""
+"""Which layouts each file format usually holds: those that the format's own library writes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ HOMES = (
     ("onnx", ("onnx", "torch"), "ONNX"),
     ("jld2", ("flux",), "Flux"),
 )
-"""(what the name of a format begins with, the layouts that its library writes, the library).  ONNX files of PyTorch's
-exporter also hold its own tensors.  What other formats hold (safetensors, npz, HDF5) may be of any library."""
+"""(prefix of the format's name, layouts that its library writes, library).  ONNX files of PyTorch's exporter also hold
+PyTorch's own tensors.  Other formats (safetensors, npz, HDF5) may hold tensors of any library."""
 FLAT = {"mxnet": "mxnet.flat"}
-"""The layout of flat vectors under names of their own, of libraries that have another one than cuDNN's."""
+"""The layout of flat vectors with unknown names, for libraries whose order differs from cuDNN's."""
 
 
 def homes(format: str) -> tuple[str, ...]:
-    """The layouts that the library of a format writes, with their schemes; empty where it may be any library's.
+    """The layouts that the library of a format writes, with their schemes; empty if any library may have written it.
 
     >>> homes("mxnet V2"), homes("npz")
     (('mxnet',), ())
@@ -27,7 +27,7 @@ def homes(format: str) -> tuple[str, ...]:
 
 
 def flat_layout(format: str) -> str:
-    """The layout of a vector in a file of that format whose name is of no layout.
+    """The layout to assume for a flat vector in a file of that format whose name matches no layout.
 
     >>> flat_layout("mxnet V2"), flat_layout("torch zip")
     ('mxnet.flat', 'cudnn')
@@ -36,7 +36,7 @@ def flat_layout(format: str) -> str:
 
 
 def is_at_home(layout: str, homes: Sequence[str]) -> bool:
-    """Whether a layout, with options or without, is one of these or a scheme of one.
+    """Whether a layout, with or without options, is one of `homes` or a scheme of one; always true if `homes` is empty.
 
     >>> is_at_home("mxnet.flat", ["mxnet"]), is_at_home("miopen", ["torch", "cudnn"]), is_at_home("miopen", [])
     (True, False, True)

@@ -1,13 +1,13 @@
-"""A layout: a table that says in which tensors, and where in them, each cell of a network stands.
+"""A layout: a table that says which tensor holds each cell of a network, and where in the tensor the cell is.
 
-A layout has no function for reading and none for writing.  From the table follow the names and shapes of the tensors of
-a network, and the places of its cells in them; two tables make a conversion, and its way back.
+A layout has no code for reading or writing.  The table determines the names and shapes of a network's tensors, and the
+places of its cells in them; two tables make a conversion in both directions.
 
     Layout   one library's way of storing recurrent networks
       Form     one kind of network: the order of gates, and the tensors
-        TensorRule    a row: a template of names, and a pattern of what stands in it
+        TensorRule    a row: a template of names, and a pattern of the content
     LayoutTensor  one tensor of one network: name, shape, and places
-    Place    a window on that tensor, and the cells whose (sum of) values stand there
+    Place    a view of that tensor, and the cells whose (sum of) values it stores
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.view import View, contiguous_strides
 
 CAN_BE_SAID = ("gate_activation", "cell_clip", "clip", "coupled", "backward", "merge")
-"""Facts of a spec that change the function and that only some layouts have a word for."""
+"""Facts of a spec that change the function and that only some layouts can express."""
 _USUAL = {field.name: field.default for field in fields(Spec) if field.name in CAN_BE_SAID}
 
 
 UNSEEN = "unseen"
-"""The value of an option for room that may hold anything, and is not looked at."""
+"""The value of an option for space that may hold anything and is not checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorRule:
-    """A row of a layout: tensors of one kind."""
+    """A row of a layout: a family of tensors with one name template and one content pattern."""
 
     name: str
     """A template, see `names`."""
@@ -45,20 +45,20 @@ class TensorRule:
     along: int = 0
     """The axis along which the blocks follow each other."""
     labels: str = ""
-    """How gates are written in the name where it is not their letter: `i=_i g=_c`."""
+    """How the name writes gates, if not as their letters: `i=_i g=_c`."""
     optional: bool = False
-    """Whether readers do without it: a twin of another tensor, or something that may be zero."""
+    """Whether readers accept files without it: it repeats another tensor, or may be zero."""
     directions: tuple[str, str] | None = None
-    """How its names say the two directions, where that is not the layout's own way."""
+    """How its names write the two directions, if not as the rest of the layout does."""
     unless: str = ""
-    """A kind of cells: a network that has them does not have this tensor."""
+    """A kind of cell: a network that has such cells does not have this tensor."""
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks of the pattern, those that are repeated once."""
+        """The blocks of the pattern; repeated blocks are yielded once."""
         return pattern.blocks(pattern.parse(self.content))
 
     def kinds(self) -> frozenset[str]:
-        """Kinds of cells that stand in it."""
+        """The kinds of cells that it stores."""
         return frozenset().union(*(block.kinds for block in self.blocks()))
 
 
@@ -68,23 +68,23 @@ class Form:
 
     kind: str
     gates: str
-    """The order of gates wherever a block does not say another, in torch's letters."""
+    """The order of gates, in torch's letters, for blocks that do not give another order."""
     tensors: tuple[TensorRule, ...]
     reset: str = ""
     """Of a GRU: `after` or `before`."""
     when: Mapping[str, str] = field(default_factory=dict)
-    """Options of the layout that this form is for."""
+    """The options of the layout for which this form is used."""
     activations: tuple[str, ...] = ("tanh", "relu")
-    """What an RNN of this form may have."""
+    """The activations that an RNN of this form may have."""
     expresses: frozenset[str] = frozenset()
-    """Facts beside the tensors that the library can say (of `CAN_BE_SAID`)."""
+    """Facts other than tensors that the library can express, out of `CAN_BE_SAID`."""
 
     def kinds(self) -> frozenset[str]:
-        """Kinds of cells that have a place."""
+        """The kinds of cells that have a place."""
         return frozenset().union(*(row.kinds() for row in self.tensors))
 
     def has_place(self, cell: Cell) -> bool:
-        """Whether a cell of that kind and gate has a place."""
+        """Whether a cell of this kind and gate has a place."""
         for row in self.tensors:
             for block in row.blocks():
                 if cell.kind in block.kinds and (not cell.gate or cell.gate in (block.gates or self.gates)):
@@ -102,10 +102,10 @@ class Option:
     shown: bool = False
     """Whether the shapes of the tensors show it."""
     values: tuple[str, ...] = ()
-    """What it may be; empty for a number, or for whatever the forms of the layout ask for."""
+    """The allowed values; empty for a number, or for the values that the layout's forms use."""
 
     def check(self, layout: str, value: str) -> None:
-        """UsageError where the option cannot have this value."""
+        """UsageError if the option cannot have this value."""
         if self.values:
             good, expected = value in self.values, f"one of {', '.join(self.values)}"
         elif _is_number(self.default):
@@ -113,7 +113,7 @@ class Option:
         else:
             return
         if not good:
-            raise UsageError(f"layout {layout}: {self.name}={value} cannot be; expected {expected}")
+            raise UsageError(f"layout {layout}: invalid {self.name}={value}; expected {expected}")
 
 
 def _is_number(text: str) -> bool:
@@ -132,9 +132,9 @@ class Layout:
     title: str
     forms: tuple[Form, ...]
     separator: str = "."
-    """Between the name of the module and those of its tensors."""
+    """The character between the module's name and the tensor's."""
     directions: tuple[str, str] = ("", "_reverse")
-    """How names say the forward and the reverse direction."""
+    """How names write the forward and the reverse direction."""
     max_directions: int = 2
     options: tuple[Option, ...] = ()
     source: str = ""
@@ -142,18 +142,18 @@ class Layout:
     proof: tuple[str, ...] = ()
     """What was run: `oracle: torch`, `files: ...`, `equations`."""
     names_identify: bool = True
-    """Whether its names alone show that a group of tensors is a recurrent network."""
+    """Whether names alone show that a group of tensors is a recurrent network."""
     caveats: Mapping[str, str] = field(default_factory=dict)
-    """{a kind of cell, or a fact: what is not sure about it in this layout}, told whenever a network has it."""
+    """{a kind of cell, or a fact: what is uncertain about it in this layout}, reported whenever a network has it."""
     assumed: tuple[str, ...] = ()
-    """Facts of a spec that no tensor shows and that differed between versions of the library: assumed, and said so."""
+    """Facts of a spec that no tensor shows and whose defaults changed between versions: assumed, with a message."""
     required: tuple[str, ...] = ()
-    """Facts of a spec that no tensor shows and that are never assumed: a wrong one is another function."""
+    """Facts of a spec that no tensor shows and that the user must give: a wrong value gives another function."""
     functions: frozenset[str] = frozenset()
-    """The activations that its library knows, where it can say others than the usual ones; empty for any."""
+    """The activations that its library knows, if it can express unusual ones; empty for any."""
     note: str = ""
     gpu: bool = False
-    """Whether its tensors are made on GPUs alone: what verified it there stands in a record, see `evidence`."""
+    """Whether its tensors are only made on GPUs: records say what verified them there, see `evidence`."""
 
     @property
     def always_biases(self) -> bool:
@@ -162,7 +162,7 @@ class Layout:
         return all(block.always == "!" for block in blocks if block.kinds & {"bW", "bR"})
 
     def holds(self) -> Iterator[str]:
-        """What networks it holds, in words: `lstm +projection`, `gru reset=after without b_hn`."""
+        """The networks that it can hold, in words: `lstm +projection`, `gru reset=after without b_hn`."""
         for form in self.forms:
             words = [form.kind]
             if form.reset:
@@ -181,7 +181,7 @@ class Layout:
             yield " ".join(words)
 
     def chosen(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The value of each option; UsageError for one that the layout does not have."""
+        """The value of each option; UsageError for an option that the layout does not have."""
         known = {option.name: option.default for option in self.options}
         if unknown := given.keys() - known.keys():
             there = ", ".join(known) or "none"
@@ -191,13 +191,13 @@ class Layout:
         return {**known, **given}
 
     def forms_of(self, kind: object, options: Mapping[str, str]) -> Iterator[Form]:
-        """The forms of a kind of network, or of every kind (None), under these options."""
+        """The forms of a kind of network, or of every kind (None), with these options."""
         for form in self.forms:
             if kind in (None, form.kind) and all(options.get(name) == value for name, value in form.when.items()):
                 yield form
 
     def form(self, spec: Spec, options: Mapping[str, str]) -> Form:
-        """The form that holds a network; LayoutError says why none does."""
+        """The form that can hold a network; LayoutError says why no form can."""
         forms = list(self.forms_of(spec.kind, options))
         fit = [form for form in forms if not list(refusals(self, form, spec))]
         if fit:
@@ -208,19 +208,19 @@ class Layout:
 
 
 def _activations(form: Form) -> tuple[str, ...]:
-    """What the candidate's activation may be, where the library cannot say another."""
+    """The activations of the candidate that a form can hold without expressing another."""
     return form.activations if form.kind == "rnn" else ("tanh",)
 
 
 def refusals(layout: Layout, form: Form, spec: Spec) -> Iterator[str]:
-    """Why a form cannot hold a network, whatever its numbers are."""
+    """The reasons why a form cannot hold a network, whatever the values of its weights."""
     if spec.kind == "gru" and form.reset != spec.reset:
-        said = f"reset={spec.reset}" if spec.reset else "a reset gate that is not said to be before or after"
-        yield f"its GRU has the reset gate {form.reset} the recurrent product, the network has {said}"
+        said = f"reset={spec.reset}" if spec.reset else "an unknown side (reset=before or reset=after)"
+        yield f"its GRU applies the reset gate {form.reset} the recurrent product, the network has {said}"
     if spec.directions > layout.max_directions:
-        yield "it holds one direction"
+        yield "it holds only one direction"
     if spec.kind == "rnn" and len(form.activations) == 1 and spec.activation != form.activations[0]:
-        yield f"its RNN is {form.activations[0]} only, the network's activation is {spec.activation or 'not said'}"
+        yield f"its RNN is {form.activations[0]} only, the network's activation is {spec.activation or 'unknown'}"
     elif spec.activation not in ("", *_activations(form)) and "gate_activation" not in form.expresses:
         yield f"it has no activation={spec.activation}"
     for name in ("activation", "gate_activation"):
@@ -230,7 +230,7 @@ def refusals(layout: Layout, form: Form, spec: Spec) -> Iterator[str]:
     for name in CAN_BE_SAID:
         value = getattr(spec, name)
         if value == _USUAL[name] or name in form.expresses or (name == "merge" and spec.layers == 1):
-            continue  # what becomes of the last layer's outputs is outside of the layers
+            continue  # merging the outputs of the last layer happens outside the layers
         yield f"it has no {name}" + ("" if value is True else f"={value}")
     for kind in spec.kinds():
         if kind not in ZEROABLE and kind not in form.kinds():
@@ -239,20 +239,20 @@ def refusals(layout: Layout, form: Form, spec: Spec) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A window on a tensor, and what stands there: sum of sign * cell, plus shift."""
+    """A view of a tensor, and the value stored there: sum of sign * cell, plus shift."""
 
     terms: tuple[tuple[int, Cell], ...]
     """Empty for filler."""
     view: View
     shape: tuple[int, ...]
-    """The axes of the window as the cell's own buffer is cut: its bytes row by row in this shape."""
+    """The shape of the view, with its axes in the order of the cell's own buffer, row by row."""
     shift: float = 0.0
     must_be_zero: str = ""
-    """The kind of cell that filler stands for and that the network does not have; other filler means nothing."""
+    """For filler in the place of a cell that the network lacks, the kind of that cell; other filler has no meaning."""
 
 
 class _Piece(NamedTuple):
-    """A block at its place in a tensor."""
+    """A block with its position in a tensor."""
 
     block: Block
     binding: Binding
@@ -274,7 +274,7 @@ class LayoutTensor:
     pieces: tuple[_Piece, ...]
 
     def places(self, view: View) -> Iterator[Place]:
-        """Every place in the tensor, given where the tensor stands: a window of its shape, of any strides."""
+        """Every place in the tensor, given a view of the tensor: of its shape, with any strides."""
         for piece in self.pieces:
             offset = view.offset + piece.start * (view.strides[self.row.along] if view.strides else 0)
             yield from self._cells(piece, view, offset)
@@ -314,7 +314,7 @@ class LayoutTensor:
 
 
 def stored(layout: Layout, form: Form, spec: Spec, options: Mapping[str, str]) -> list[LayoutTensor]:
-    """Every tensor of a network in a layout, without the module's name before theirs."""
+    """Every tensor of a network in a layout; names are without the module's name."""
     found: list[tuple[int, int, LayoutTensor]] = []
     for row in form.tensors:
         items = pattern.parse(row.content)
@@ -332,7 +332,7 @@ def stored(layout: Layout, form: Form, spec: Spec, options: Mapping[str, str]) -
 
 
 def _is_there(block: Block, spec: Spec, options: Mapping[str, str]) -> bool:
-    """Whether a block stands in the tensors of this network."""
+    """Whether a block is present in the tensors of this network."""
     if not block.terms or block.kinds & set(spec.kinds()):
         return True
     return block.always == "!" or (bool(block.always) and options.get(block.always[1:]) in ("yes", UNSEEN))
@@ -341,7 +341,7 @@ def _is_there(block: Block, spec: Spec, options: Mapping[str, str]) -> bool:
 def _pieces(
     items: pattern.Items, binding: Binding, layout: Layout, form: Form, *, spec: Spec, options: Mapping[str, str]
 ) -> Iterator[_Piece]:
-    """The blocks of one tensor, without their starts."""
+    """The blocks of one tensor, not yet positioned along its axis."""
     values: dict[str, tuple[int | str, ...]] = {
         "layer": tuple(range(spec.layers)),
         "dir": tuple(range(spec.directions)),
@@ -370,7 +370,7 @@ def _put_together(
     options: Mapping[str, str],
     pieces: list[_Piece],
 ) -> LayoutTensor:
-    """Set the blocks one behind the other along the row's axis."""
+    """Place the blocks one after the other along the row's axis."""
     shapes = [pattern.extent(piece.block, piece.lengths) for piece in pieces]
     rest = {shape[: row.along] + shape[row.along + 1 :] for shape in shapes}
     if len(rest) > 1 or any(row.along >= len(shape) for shape in shapes):
@@ -382,7 +382,7 @@ def _put_together(
 
 
 def check_tiling(layout: Layout, form: Form, spec: Spec, options: Mapping[str, str]) -> None:
-    """Prove that the places of a network tile its tensors, and that no cell is lost; LayoutError names the element.
+    """Check that the places of a network tile its tensors, and that no cell is lost; LayoutError names the element.
 
     Each element of each tensor belongs to exactly one place; each cell that cannot be zero has a place, and no cell has
     two places in one tensor.
@@ -401,7 +401,7 @@ def check_tiling(layout: Layout, form: Form, spec: Spec, options: Mapping[str, s
                 count[element] = 1
             for _, cell in place.terms:
                 if seen.get(cell) == tensor.name:
-                    raise LayoutError(f"layout {layout.name}: {cell} stands twice in {tensor.name!r}")
+                    raise LayoutError(f"layout {layout.name}: {cell} is stored twice in {tensor.name!r}")
                 if place.view.numel != prod(spec.shape(cell)):
                     raise LayoutError(f"layout {layout.name}: {cell} does not fit its place in {tensor.name!r}")
                 seen[cell] = tensor.name
@@ -414,7 +414,7 @@ def check_tiling(layout: Layout, form: Form, spec: Spec, options: Mapping[str, s
 
 
 def _elements(view: View) -> Iterator[int]:
-    """The element that each index of a window stands for."""
+    """The element of the storage that each index of a view refers to."""
     found = [view.offset]
     for size, stride in zip(view.shape, view.strides, strict=True):
         found = [base + k * stride for base in found for k in range(size)]
@@ -422,7 +422,7 @@ def _elements(view: View) -> Iterator[int]:
 
 
 def _position(element: int, shape: tuple[int, ...]) -> list[int]:
-    """The index of an element, row by row."""
+    """The index of an element in a row-major tensor."""
     found = []
     for size in reversed(shape):
         element, k = divmod(element, size)

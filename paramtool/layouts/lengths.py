@@ -1,4 +1,4 @@
-"""How long the flat vector of a network is, as numbers and in words: the arithmetic of messages."""
+"""The length of a network's flat vector, as numbers and in the words of messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paramtool.layouts.spec import Facts, Spec
 
 
 def flat_lengths(layout: Layout, form: Form, options: Mapping[str, str], facts: Facts) -> tuple[int, int]:
-    """How many elements one layer has in a flat layout, and how many each further layer adds; the sizes are said."""
+    """The elements of one layer in a flat layout, and of each further layer; `facts` must have kind and sizes."""
     known = {field.name for field in fields(Spec)}
     said: dict[str, Any] = {name: value for name, value in facts.items() if name in known}
     said |= {"reset": form.reset, "bias": facts.get("bias", bool(form.kinds() & {"bW", "bR"}))}
@@ -27,7 +27,7 @@ def flat_lengths(layout: Layout, form: Form, options: Mapping[str, str], facts: 
 
 
 def arithmetic(layout: Layout, options: Mapping[str, str], facts: Facts) -> str:
-    """How many elements a flat network would have by what is said of it, in words; empty where that says no length."""
+    """The number of elements of a flat network with these facts, in words; empty if they do not determine it."""
     if not {"kind", "input", "hidden"} <= facts.keys():
         return ""
     both = facts.get("bidirectional")

@@ -1,14 +1,14 @@
-"""Names of tensors: templates, rendered for a network and recognised in a file.
+"""Templates of tensor names: rendered for a network, and matched against the names in a file.
 
     weight_ih_l{layer}{dir}             weight_ih_l0, weight_ih_l1_reverse
     {dir}{layer}_i2h{gate}_weight       l0_i2h_f_weight
     [layer{layer}/][{dir}/]kernel       kernel; layer1/forward/kernel
     {cell}/w{gate}                      5/w2: cell is layer * directions + direction
 
-A part in angle brackets, `<lstm_cell/|gru_cell/>`, is a scope that files may have and that is never written.
+A part in angle brackets, `<lstm_cell/|gru_cell/>`, is a scope that is accepted in files and never written.
 
-A part in square brackets stands only where the network has several layers (if it has {layer}) or both directions (if it
-has {dir}).
+A part in square brackets is only present if the network has several layers (for a part with {layer}) or both directions
+(for a part with {dir}).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _PART = re.compile(r"\[([^\]]*)\]")
 _SCOPES = re.compile(r"<([^>]*)>")
 MAX_LAYERS = 999
-"""Larger numbers in names are no layers."""
+"""Larger numbers in names are not layers."""
 
 
 def labels(row: TensorRule, gates: str) -> dict[str, str]:
@@ -44,7 +44,7 @@ def labels(row: TensorRule, gates: str) -> dict[str, str]:
 
 
 def bindings(row: TensorRule, form: Form, spec: Spec) -> Iterator[Binding]:
-    """What the names of a row count through: layers, directions, gates."""
+    """Every combination of layer, direction and gate for which the row has a tensor."""
     values: dict[str, tuple[int | str, ...]] = {}
     if "{layer}" in row.name or "{cell}" in row.name:
         values["layer"] = tuple(range(spec.layers))
@@ -73,9 +73,9 @@ def render(row: TensorRule, directions: tuple[str, str], spec: Spec, binding: Bi
 
 @cache
 def recogniser(row: TensorRule, directions: tuple[str, str], gates: str, separators: str) -> re.Pattern[str]:
-    """What the names of a row look like in a file: groups at, layer, dir, gate or cell.
+    """A pattern that matches a row's names in a file, with the groups at, layer, dir, gate and cell.
 
-    Slashes and dots between the parts of a name are the same to it.
+    It accepts slashes and dots between the parts of a name alike.
     """
     gate = "|".join(re.escape(label) for label in sorted(labels(row, gates).values(), key=len, reverse=True))
     direction = "|".join(re.escape(label) for label in sorted(set(directions), key=len, reverse=True))
@@ -91,13 +91,13 @@ def recogniser(row: TensorRule, directions: tuple[str, str], gates: str, separat
 def found(
     row: TensorRule, directions: tuple[str, str], gates: str, separator: str, *, name: str
 ) -> dict[str, str] | None:
-    """What a name says, or None where it is not of this row."""
+    """The groups of a name (see `recogniser`), or None if the row has no such name."""
     match = recogniser(row, directions, gates, separator).fullmatch(name)
     return match.groupdict() if match else None
 
 
 def front(row: TensorRule, said: Mapping[str, str | None], name: str) -> str:
-    """What stands before the part of a name that a network of one layer has too; empty where no layer is counted.
+    """The part of a name up to its layer, without the separator; empty if the name counts no layer.
 
     >>> from paramtool.layouts.layout import TensorRule
     >>> front(TensorRule("[{layer}.]bias", "b[hidden]"), {"at": "layers", "layer": "0"}, "layers.0.bias")

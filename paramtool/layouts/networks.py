@@ -1,7 +1,7 @@
-"""Finding recurrent networks among named tensors, and working out their specs from names and shapes.
+"""Find recurrent networks among named tensors, and derive their specs from names and shapes.
 
-Names say the module, the layer, the direction and the gate; shapes say the sizes.  What neither says (an activation, a
-forget bias, the sizes behind a flat vector) has to be said by the file or by the user: nothing is guessed here.
+Names give the module, the layer, the direction and the gate; shapes give the sizes.  The file or the user must give
+what neither shows (an activation, a forget bias, the sizes of a flat vector): nothing is guessed here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Network:
     """A recurrent network in a checkpoint, in one layout."""
 
     at: str
-    """The name of its module; empty where its tensors stand at the top."""
+    """The name of its module; empty if its tensors are at the top level."""
     layout: Layout
     form: Form
     spec: Spec
@@ -33,16 +33,16 @@ class Network:
     tensors: Mapping[str, str]
     """{the layout's name of a tensor: its name in the checkpoint}."""
     raw: Mapping[str, str] = field(default_factory=dict)
-    """{the name of one of its tensors: the name that it is read under}; what the checkpoint has there is stale."""
+    """{one of its tensors: the tensor that is read instead}, because the checkpoint's value of the first is stale."""
     stacked: tuple[str, ...] = ()
-    """The modules of the checkpoint that it was put together from, or that it is a layer of; `at` is none of them."""
+    """The modules of the checkpoint that it was stacked from, or that it is a layer of; `at` is not among them."""
     assumed: tuple[tuple[str, str], ...] = ()
-    """(fact, how to say another): what nothing said, and is taken to be the default."""
+    """(fact, the option that gives another value), for each fact that was not given and has its default."""
     lacking: tuple[str, ...] = ()
-    """Facts that nothing said and that are never assumed."""
+    """Facts that were not given and are never assumed."""
 
     def stored(self) -> list[LayoutTensor]:
-        """Its tensors, as the layout has them."""
+        """Its tensors, as the layout describes them."""
         return [t for t in stored(self.layout, self.form, self.spec, self.options) if t.name in self.tensors]
 
 
@@ -62,7 +62,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def modules(layout: Layout, options: Mapping[str, str], shapes: Shapes) -> list[str]:
-    """Modules whose names look like networks of the layout: those with both kinds of matrices, in order."""
+    """The modules whose tensors look like networks of the layout, in order: they have input and recurrent weights."""
     first: dict[str, int] = {}
     order = {name: k for k, name in enumerate(shapes)}
     for form in layout.forms_of(None, options):
@@ -77,7 +77,7 @@ def modules(layout: Layout, options: Mapping[str, str], shapes: Shapes) -> list[
 
 
 def named(layout: Layout, name: str) -> set[str]:
-    """The modules whose tensor a name could be, as the layout names tensors."""
+    """The modules to which a tensor of this name could belong, by the layout's templates."""
     found: set[str] = set()
     for row in (row for form in layout.forms for row in form.tensors):
         for gates in {form.gates for form in layout.forms}:
@@ -88,7 +88,7 @@ def named(layout: Layout, name: str) -> set[str]:
 
 
 def _groups(layout: Layout, form: Form, shapes: Iterable[str]) -> list[_Group]:
-    """Names by module, as one form reads them."""
+    """The names that match a form's templates, grouped by module."""
     groups: dict[str, _Group] = {}
     fronts: dict[str, set[str]] = {}
     for name in shapes:
@@ -99,7 +99,7 @@ def _groups(layout: Layout, form: Form, shapes: Iterable[str]) -> list[_Group]:
         ]
         if not readings:
             continue
-        at, k, said = min(readings, key=lambda reading: len(reading[0]))  # `projection/kernel` is no `kernel`
+        at, k, said = min(readings, key=lambda reading: len(reading[0]))  # `projection/kernel` is not a `kernel`
         row, group = form.tensors[k], groups.setdefault(at, _Group(at, form, {}, {}))
         fronts.setdefault(at, set()).add(names.front(row, said, name))
         written = {label: gate for gate, label in names.labels(row, form.gates).items()}
@@ -114,7 +114,10 @@ def _groups(layout: Layout, form: Form, shapes: Iterable[str]) -> list[_Group]:
 
 
 def _alone(group: _Group, fronts: set[str]) -> _Group:
-    """One layer whose names count it (`layers.0.weight_ih`) is a module of its own: layouts do not count one layer."""
+    """The group; if it is a single numbered layer (`layers.0.weight_ih`), its module includes the number.
+
+    In a layout's own names, a network of one layer has no number.
+    """
     if len(fronts) > 1 or "" in fronts:
         return group
     rows = {(k, 0, direction, gate): name for (k, _, direction, gate), name in group.rows.items()}
@@ -122,7 +125,7 @@ def _alone(group: _Group, fronts: set[str]) -> _Group:
 
 
 def network_if_any(layout: Layout, at: str, shapes: Shapes) -> Network | None:
-    """The network that a module is in a layout of which nothing else is said; None where it is none."""
+    """The network in a module, from names and shapes alone; None if the module does not hold one of this layout."""
     try:
         return network(layout, {}, at, shapes, facts={})
     except LayoutError:
@@ -138,16 +141,16 @@ def network(
     facts: Facts,
     tensors: Mapping[str, str] | None = None,
 ) -> Network:
-    """The network of one module; LayoutError says what is missing or which readings fit.
+    """The network of one module; LayoutError says what is missing, or that several networks fit.
 
-    `shapes` are those of the whole checkpoint, `facts` what the file and the user say of the network, and `tensors` the
-    names of its tensors where they do not follow the layout.
+    `shapes` are the shapes of the whole checkpoint, `facts` what the file and the user say about the network, and
+    `tensors` the names of its tensors if they do not follow the layout.
     """
     chosen = layout.chosen(options)
     readings: list[Network] = []
     why: list[str] = []
     unsized: dict[str, None] = {}
-    most = 0  # a reading that leaves over names which another form knows is none
+    most = 0  # a reading that leaves names unmatched which another form matches is discarded
     for form in layout.forms_of(facts.get("kind"), chosen):
         for group in _candidates(layout, form, at, shapes, tensors=tensors):
             most = max(most, len(group.rows) + len(group.cells))
@@ -162,54 +165,57 @@ def network(
         _refuse_unsaid_directions(found, facts)
         lacking = tuple(_lacking(layout, found.spec, facts))
         return replace(found, assumed=tuple(_assumed(layout, found.spec, options, facts)), lacking=lacking)
-    where = repr(at) if at else "the names at the top"
+    where = repr(at) if at else "the top-level names"
     if not distinct:
-        lines = "; ".join(dict.fromkeys(why)) or "no name there is one of its tensors"
-        message = f"{where}: is no network of layout {layout.name}: {lines}"
+        lines = "; ".join(dict.fromkeys(why)) or "no name there matches one of its tensors"
+        message = f"{where}: not a network of layout {layout.name}: {lines}"
         raise UnknownSizesError(message, tuple(unsized)) if unsized else LayoutError(message)
-    hint = "say which: " + "   or   ".join(f'--spec "{text(spec)}"' for spec, _ in sorted(distinct, key=str))
+    hint = "choose one: " + "   or   ".join(f'--spec "{text(spec)}"' for spec, _ in sorted(distinct, key=str))
     raise LayoutError(f"{where}: fits {len(distinct)} networks of layout {layout.name}", hint=hint)
 
 
 def _refuse_unsaid_directions(found: Network, facts: Facts) -> None:
-    """LayoutError where one vector fits both directions alone, and nobody spoke of both."""
+    """LayoutError if a flat vector only fits a network of both directions and `facts` does not say bidirectional."""
     if found.spec.bidirectional and "bidirectional" not in facts and any(_is_flat(row) for row in found.form.tensors):
         raise LayoutError(
-            f"{found.at!r}: fits in both directions only, which was not said: it would be {text(found.spec)}",
-            hint="--spec with the word bidirectional says it, if it is so",
+            f"{found.at!r}: only fits a network of both directions, which was not given: {text(found.spec)}",
+            hint="add the word bidirectional to --spec if the network has both directions",
         )
 
 
 def refuse_unsaid(found: Network) -> None:
-    """LayoutError for what no tensor shows, nobody said, and must not be assumed."""
+    """LayoutError for a fact that no tensor shows, that was not given, and that must not be assumed."""
     for what, how in to_be_said(found):
-        alone = f"; with --at {found.at} of this network alone" if found.at else ""
+        alone = f"; add --at {found.at} to apply it to this network only" if found.at else ""
         raise LayoutError(f"{found.at!r}: no tensor of layout {found.layout.name} shows {what}", hint=how + alone)
 
 
 def to_be_said(found: Network) -> list[tuple[str, str]]:
-    """[(a fact in words, how to say it)] of all that is never assumed."""
-    return [_TO_BE_SAID[fact] for fact in found.lacking]
+    """[(a fact in words, the option that gives it)] for every required fact that was not given."""
+    return [_REQUIRED_FACTS[fact] for fact in found.lacking]
 
 
-_TO_BE_SAID = {
-    "cell_clip": ("cell_clip, and it usually has one", '--spec "cell_clip=3.0" or --spec "cell_clip=0" says it'),
+_REQUIRED_FACTS = {
+    "cell_clip": (
+        "its cell clip, and such cells usually have one",
+        'give it: --spec "cell_clip=3.0", or --spec "cell_clip=0" for none',
+    ),
     "backward": (
-        "which way it runs in time",
-        '--spec "backward=no" where it runs forward, --spec "backward=yes" where it has go_backwards',
+        "its direction in time",
+        'give it: --spec "backward=no" if it runs forward, --spec "backward=yes" if it has go_backwards',
     ),
     "merge": (
-        "what becomes of the outputs of its two directions",
-        f'--spec "merge=concat" where they stand side by side, else one of {", ".join(list(MERGES)[1:])}',
+        "how the outputs of its two directions are merged",
+        f'give it: --spec "merge=concat" if they are concatenated, else one of {", ".join(list(MERGES)[1:])}',
     ),
 }
-"""{a fact of `Layout.required`: (what it is, how to say it)}."""
+"""{a fact of `Layout.required`: (what it is, the option that gives it)}."""
 
 
 def _lacking(layout: Layout, spec: Spec, facts: Facts) -> Iterator[str]:
-    """What is never assumed, can be one of the network's facts, and was not said.
+    """The required facts that apply to the network and were not given.
 
-    Names show which of two directions is which; that the first of them runs forward is assumed.
+    Of two directions, names show which is which; the first is assumed to run forward.
     """
     for fact in layout.required:
         if fact not in facts and spec.has(fact) and not (fact == "backward" and spec.bidirectional):
@@ -217,7 +223,7 @@ def _lacking(layout: Layout, spec: Spec, facts: Facts) -> Iterator[str]:
 
 
 def _assumed(layout: Layout, spec: Spec, said: Mapping[str, str], facts: Facts) -> Iterator[tuple[str, str]]:
-    """(fact, how to say another) for what no tensor shows and nobody said."""
+    """(fact, the option that gives another value) for each assumed fact: no tensor shows it and it was not given."""
     for option in layout.options:
         if option.name not in said and not option.shown and spec.kind == "lstm":
             yield f"{option.name}={option.default}", f"--from {layout.name}:{option.name}=..."
@@ -230,7 +236,7 @@ def _assumed(layout: Layout, spec: Spec, said: Mapping[str, str], facts: Facts) 
 def _candidates(
     layout: Layout, form: Form, at: str, shapes: Shapes, *, tensors: Mapping[str, str] | None
 ) -> Iterator[_Group]:
-    """The names of the module, read by the form; those of `tensors` where it says them."""
+    """The names of the module that match the form; those of `tensors` if it is given."""
     if tensors:
         for group in _groups(layout, form, tensors):
             if not group.at:
@@ -246,7 +252,7 @@ def _candidates(
 def _read(
     layout: Layout, form: Form, options: Mapping[str, str], group: _Group, *, shapes: Shapes, facts: Facts
 ) -> Iterator[Network]:
-    """The networks that a group of names can be; LayoutError where it cannot be one."""
+    """The networks that a group of names can be; LayoutError if there is none."""
     failed: LayoutError | UsageError | None = None
     done = False
     for rows, directions in _unfolded(group):
@@ -266,7 +272,7 @@ Rows = Mapping[tuple[int, int, int, str], str]
 
 
 def _unfolded(group: _Group) -> Iterator[tuple[Rows, int]]:
-    """Rows with layers and directions; names that count cells are read with one direction and with two."""
+    """Rows by layer and direction; names that count cells are read with one direction and with two."""
     if not group.cells:
         seen = 1 + max(direction for _, _, direction, _ in group.rows)
         inside = any("dir" in _axes(group.form.tensors[k]) for k, *_ in group.rows)
@@ -280,9 +286,9 @@ def _unfolded(group: _Group) -> Iterator[tuple[Rows, int]]:
 def _counted(
     layout: Layout, form: Form, options: Mapping[str, str], rows: Rows, *, directions: int, shapes: Shapes, facts: Facts
 ) -> Iterator[Facts]:
-    """The facts, with the layers that follow from the length of a flat vector; LayoutError where no number fits.
+    """The facts, with the number of layers derived from the length of a flat vector; LayoutError if no number fits.
 
-    Nothing for directions that are said to be others: one direction is never taken for granted.
+    Yields nothing if `facts` gives another number of directions: one direction is never assumed.
     """
     flat = [name for (k, *_), name in rows.items() if _is_flat(form.tensors[k])]
     if not flat:
@@ -305,7 +311,7 @@ def _network(
     layout: Layout, form: Form, options: Mapping[str, str], at: str, *, rows: Rows, directions: int, shapes: Shapes,
     facts: Facts,
 ) -> Network:  # fmt: skip
-    """One reading, proved against every shape."""
+    """One reading, checked against every shape."""
     sizes = _sizes(form, rows, directions, shapes, facts=facts)
     named = {field.name for field in fields(Spec)}
     found: dict[str, Any] = {"kind": form.kind, "reset": form.reset, "bidirectional": directions == 2, **sizes}
@@ -318,7 +324,7 @@ def _network(
         for name in ("layers", "bidirectional"):
             found[name] = facts.get(name, found[name])
         if int(str(found["layers"])) > names.MAX_LAYERS:
-            raise LayoutError(f"layers={found['layers']} cannot be; expected at most {names.MAX_LAYERS}")
+            raise LayoutError(f"layers={found['layers']} is too large; expected at most {names.MAX_LAYERS}")
     has: dict[str, object] = {
         "bias": bool(present & {"bW", "bR"}),
         "peephole": "peep" in present,
@@ -327,19 +333,19 @@ def _network(
     for name, value in has.items():
         found[name] = facts.get(name, value) if flat or (name == "bias" and value) else value
     for name, fact in facts.items():
-        unsure = name in has and fact is False  # what is always stored can be zeros that stand for nothing
+        unsure = name in has and fact is False  # tensors that are always stored may be zeros without a meaning
         if name in found and found[name] != fact and not unsure:
-            raise LayoutError(f"{name} is said to be {fact}, names and shapes show {found[name]}")
+            raise LayoutError(f"{name}={fact} was given, but names and shapes show {found[name]}")
         found[name] = fact
     for name, kind in (("peephole", "peep"), ("initial_state", "h0")):
         if found[name] and kind not in form.kinds():
-            raise LayoutError(f"{name} is said, and layout {layout.name} has no place for it")
+            raise LayoutError(f"{name} was given, but layout {layout.name} has no place for it")
     spec = Spec(**{name: value for name, value in found.items() if name in named})
     return _proved(layout, form, options, at, rows=rows, spec=spec, shapes=shapes)
 
 
 def _axes(row: TensorRule) -> set[str]:
-    """The axes of a row's tensors, those that are repeated included."""
+    """The axes of a row's tensors, including those of its braces."""
     items = pattern.parse(row.content)
     repeated = {axis for item in items if isinstance(item, pattern.Repeated) for axis in item.axes}
     return repeated | {word for block in row.blocks() for group in block.axes for word in group}
@@ -353,7 +359,7 @@ def _is_flat(row: TensorRule) -> bool:
 def _proved(
     layout: Layout, form: Form, options: Mapping[str, str], at: str, *, rows: Rows, spec: Spec, shapes: Shapes
 ) -> Network:
-    """The network, if every tensor that the layout asks for is there in its shape, and none is left over."""
+    """The network, if every tensor that the layout needs is present with its shape, and no tensor is left over."""
     if reasons := list(refusals(layout, form, spec)):
         raise LayoutError("; ".join(reasons))
     tensors: dict[str, str] = {}
@@ -374,14 +380,14 @@ def _proved(
             tensors[tensor.name] = actual
     wrong += [f"{name!r} has no place in it" for name in by_name.values()]
     if wrong:
-        raise LayoutError(f"it would be {text(spec)}; {', '.join(wrong[:4])}{' ...' if len(wrong) > 4 else ''}")
+        raise LayoutError(f"read as {text(spec)}: {', '.join(wrong[:4])}{' ...' if len(wrong) > 4 else ''}")
     return Network(at, layout, form, spec, options, tensors)
 
 
 def _mismatch(
     name: str, shape: tuple[int, ...], wanted: LayoutTensor, spec: Spec, *, layout: Layout, options: Mapping[str, str]
 ) -> str:
-    """What is wrong with the shape of a tensor: of a whole network in one vector, the arithmetic."""
+    """What is wrong with the shape of a tensor; for a flat vector, the lengths that would fit."""
     if _is_flat(wanted.row) and len(wanted.form.tensors) == 1:
         facts = {field.name: getattr(spec, field.name) for field in fields(Spec)}
         return f"{name!r} has {_elements(prod(shape))}, {arithmetic(layout, options, facts)}"
@@ -419,11 +425,11 @@ def _sizes(form: Form, rows: Rows, directions: int, shapes: Shapes, *, facts: Fa
                 )
     first = {kind for k, layer, *_ in rows if layer == 0 for kind in form.tensors[k].kinds()}
     if "in" not in known and "W" not in first:
-        raise LayoutError("the input weights of its first layer are missing")
+        raise LayoutError("the input weights of the first layer are missing")
     if lacking := [name for name in ("hidden", "in") if name not in known]:
         words = " and ".join({"in": "input"}.get(name, name) for name in lacking)
         raise UnknownSizesError(
-            f'its {words} cannot be seen from the shapes: say it, --spec "{form.kind} hidden=... input=..."',
+            f'the shapes do not show its {words}: give it, --spec "{form.kind} hidden=... input=..."',
             tuple(rows.values()),
         )
     return {"hidden": known["hidden"], "input": known["in"], "projection": known.get("proj", 0) if projected else 0}
@@ -439,7 +445,7 @@ def _solve_row(
     directions: int,
     projected: bool,
 ) -> None:
-    """Solve each axis of one tensor that has just one unknown size, of degree one."""
+    """Solve each axis of one tensor that has exactly one unknown size, which is linear in it."""
     found = [block for block in row.blocks() if not gate or not block.gates or gate in block.gates]
     rank = len(found[0].axes)
     if len(shape) != rank:
@@ -469,19 +475,19 @@ def _solve_row(
 
 
 def _size_name(word: str, projected: bool) -> str:
-    """The size that an axis has: the recurrent width is that of h."""
+    """The size that an axis word refers to: `rec` is the width of h."""
     return ("proj" if projected else "hidden") if word == "rec" else word
 
 
 def _fitted(shape: tuple[int, ...], axes: tuple[tuple[str, ...], ...]) -> tuple[int, ...]:
-    """A shape with axes of length 1 put in or left out, so that it has one for each of the pattern's."""
+    """A shape with axes of length 1 inserted or removed, so that it has one axis for each axis of the pattern."""
     rest = [size for size in shape if size != 1]
     fitted = [1 if group == ("1",) else rest.pop(0) if rest else 1 for group in axes]
     return tuple(fitted) if not rest else shape
 
 
 def as_stored(view: View, shape: tuple[int, ...]) -> View:
-    """A window in the shape that the layout asks for: axes of length 1 put in or left out.
+    """A view in the shape that the layout asks for: axes of length 1 are inserted or removed.
 
     >>> from paramtool.model.dtype import DTYPES
     >>> from paramtool.model.view import contiguous

@@ -1,16 +1,16 @@
-"""Layouts of one's own: declared in Python, by an installed package, or in a TOML file.
+"""Custom layouts: declared in Python, by an installed package, or in a TOML file.
 
     @paramtool.register_layout
     def mine() -> Layout:
-        return Layout("mine", "my cells", forms=(Form("lstm", "ifgo", (Tensor(...), ...)),))
+        return Layout("mine", "my cells", forms=(Form("lstm", "ifgo", (TensorRule(...), ...)),))
 
     [project.entry-points."paramtool.layouts"]     in the pyproject.toml of a package
     mine = "my_package.layouts:mine"
 
     paramtool convert model.pt --from mine --to torch --layout-file mine.toml
 
-All three are proved (`check_layout`) before they are taken.  A package is imported only where a name is asked for that
-paramtool does not have, or where all layouts are listed; one that is broken is told of and stops nothing else.
+All three are checked (`check_layout`) before they are registered.  Packages are imported only if a name is asked for
+that paramtool does not have, or if all layouts are listed.  A broken package is reported and does not stop others.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = ["GROUP", "check_layout", "from_toml", "installed", "register_layout"]
 
 
 def register_layout(declared: Declared) -> Declared:
-    """Take a layout, or the one that a function returns, and give back what was given: also a decorator.
+    """Register a layout, or the layout that a function returns.  Returns its argument, so it can be a decorator.
 
-    LayoutError where it does not tile its tensors, UsageError where its name is taken by another layout.
+    LayoutError if the layout does not tile its tensors, UsageError if another layout has its name.
     """
     made: object = declared() if not isinstance(declared, Layout) and callable(declared) else declared
     if not isinstance(made, Layout):
-        raise UsageError(f"register_layout: {made!r} is no Layout; expected one, or a function that returns one")
+        raise UsageError(f"register_layout: {made!r} is not a Layout; expected one, or a function that returns one")
     check_layout(made)
     _refuse_clash(made)
     layouts.registered[made.name] = made
@@ -52,9 +52,9 @@ def register_layout(declared: Declared) -> Declared:
 
 
 def _refuse_clash(layout: Layout) -> None:
-    """UsageError where another layout has that name; the same layout may come twice, as a notebook's cell does."""
+    """UsageError if another layout has that name; the same layout may be registered twice, as by a notebook's cell."""
     if layout.name in layouts.built_in():
-        raise UsageError(f"layout {layout.name!r} is one of paramtool's own; choose another name")
+        raise UsageError(f"layout {layout.name!r} comes with paramtool; choose another name")
     if layouts.registered.get(layout.name, layout) != layout:
         raise UsageError(f"another layout {layout.name!r} is registered; choose another name")
 
@@ -69,13 +69,13 @@ class InstalledLayouts:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with packages, one line each."""
+        """The errors of broken packages, one line each."""
         return tuple(str(error) for _, error in self.broken)
 
 
 @lru_cache(maxsize=1)
 def installed() -> InstalledLayouts:
-    """Import every package that declares layouts; what is wrong with one is kept, not raised."""
+    """Import every package that declares layouts; errors of a package are kept, not raised."""
     from importlib.metadata import entry_points
 
     found = InstalledLayouts({}, [])
@@ -88,7 +88,7 @@ def installed() -> InstalledLayouts:
                 found.layouts[layout.name] = layout
         except Exception as error:  # code of others, which may raise anything
             message = f"package {_package(point)}, entry point {point.name} = {point.value}: {_reason(error)}"
-            found.broken.append((point.name, LayoutError(message, "other layouts are not touched by it")))
+            found.broken.append((point.name, LayoutError(message, "other layouts are not affected")))
     return found
 
 
@@ -101,13 +101,13 @@ def _reason(error: Exception) -> str:
 
 
 def _loaded(point: EntryPoint) -> list[Layout]:
-    """The layouts of an entry point, proved; whatever its package raises comes through."""
+    """The layouts of an entry point, checked; exceptions of the package are passed on."""
     made = point.load()
     if not isinstance(made, Layout) and callable(made):
         made = made()
     several = [made] if isinstance(made, Layout) else list(made) if isinstance(made, Iterable) else [made]
     for layout in several:
         if not isinstance(layout, Layout):
-            raise LayoutError(f"gives {layout!r}; expected a Layout, several, or a function that returns them")
+            raise LayoutError(f"returns {layout!r}; expected a Layout, several, or a function that returns them")
         check_layout(layout)
     return several

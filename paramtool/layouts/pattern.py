@@ -1,4 +1,4 @@
-"""Patterns: where cells stand in one tensor, as a text that a person can read.
+"""Patterns: where the cells are in one tensor, written as readable text.
 
     W[(gate hidden) in]                       torch: gates one below the other, each hidden x in
     W[in (gate hidden)]                       Keras: the same, transposed
@@ -7,11 +7,11 @@
                                               cuDNN: a flat vector, all matrices, then all biases
 
 A block is `TERMS.GATES[AXES]`.  AXES are named as in einops: each word or group in brackets is an axis of the tensor,
-the words in a group from the slowest to the fastest.  TERMS say what the stored value is: a cell (`W`), its negative
-(`-W`), a sum (`bW+bR`), a shifted one (`bW+bR-forget_bias`, the name of an option of the layout), or nothing (`0`).
-GATES are the gates in their order, where they are not the layout's own.  `W~` says that the tensor's rows are the
-cell's bytes in the cell's own order, whatever the axes are called.  `bW!` stands also where the network has no such
-cell, as zeros; `bW!tail` where the option `tail` is yes.
+the words in a group from the slowest to the fastest.  TERMS say what is stored: a cell (`W`), its negative (`-W`), a
+sum (`bW+bR`), a sum with an offset (`bW+bR-forget_bias`, where `forget_bias` is an option of the layout), or filler
+(`0`).  GATES are the gates of the block in their order, if that is not the layout's.  `W~` says that the tensor holds
+the cell's bytes in the cell's own order, whatever the axes are called.  `bW!` is present, as zeros, even if the network
+has no such cell; `bW!tail` only if the option `tail` is yes.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ INDEXES = ("layer", "dir", "gate")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A stretch of a tensor, one cell (or sum of cells) for each layer, direction and gate that it names."""
+    """A part of a tensor with one cell (or sum of cells) for each layer, direction and gate that it names."""
 
     terms: tuple[tuple[int, str], ...]
     """(sign, kind of cell)."""
     shift: tuple[tuple[int, str], ...]
-    """(sign, a whole number or the name of an option): added to the sum."""
+    """(sign, a whole number or the name of an option), added to the sum."""
     gates: str
-    """In order; empty for those of the layout."""
+    """The gates in order; empty for the gates of the layout."""
     axes: tuple[tuple[str, ...], ...]
     """For each axis of the tensor, the words of its group."""
     raw: bool = False
-    """Whether the cell's bytes stand in the cell's own order."""
+    """Whether the cell's bytes are in the cell's own order."""
     always: str = ""
-    """`!` for a block that is there even without its cells, or the option that says so."""
+    """`!` for a block that is present even without its cells; `!` and an option if the option decides that."""
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -55,7 +55,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Items repeated for each value of the index axes, one after the other."""
+    """Items that are repeated for each value of the index axes, one after the other."""
 
     axes: tuple[str, ...]
     items: tuple[Block | Repeated, ...]
@@ -70,7 +70,7 @@ _TOKEN = re.compile(
 
 @cache
 def parse(content: str) -> Items:
-    """The blocks of a pattern; UsageError says where it is wrong.
+    """The blocks of a pattern; UsageError says where it is malformed.
 
     >>> parse("W[in (gate hidden)]")[0].axes
     (('in',), ('gate', 'hidden'))
@@ -80,7 +80,7 @@ def parse(content: str) -> Items:
     while content[at:].strip():
         found = _TOKEN.match(content, at)
         if found is None:
-            raise UsageError(f"pattern {content!r}: cannot be read from {content[at:].strip()[:30]!r} on")
+            raise UsageError(f"pattern {content!r}: cannot be parsed at {content[at:].strip()[:30]!r}")
         at = found.end()
         if found["open"]:
             axes = tuple(found["loop"].split())
@@ -89,13 +89,13 @@ def parse(content: str) -> Items:
             stack.append((axes, []))
         elif found["close"]:
             if len(stack) == 1:
-                raise UsageError(f"pattern {content!r}: closes a brace that was not opened")
+                raise UsageError(f"pattern {content!r}: has a closing brace without an opening one")
             axes, items = stack.pop()
             stack[-1][1].append(Repeated(axes, tuple(items)))
         else:
             stack[-1][1].append(_block(content, found))
     if len(stack) > 1 or not stack[0][1]:
-        raise UsageError(f"pattern {content!r}: " + ("a brace is not closed" if len(stack) > 1 else "is empty"))
+        raise UsageError(f"pattern {content!r}: " + ("has an unclosed brace" if len(stack) > 1 else "is empty"))
     return tuple(stack[0][1])
 
 
@@ -111,7 +111,7 @@ def _block(content: str, found: re.Match[str]) -> Block:
     for word in (word for group in axes for word in group):
         if word not in {*INDEXES, "hidden", "in", "rec", "proj"} and not word.isdigit():
             raise UsageError(
-                f"pattern {content!r}: {word!r} is no axis; expected hidden, in, rec, proj, layer, dir, gate"
+                f"pattern {content!r}: {word!r} is not an axis; expected hidden, in, rec, proj, layer, dir, gate"
             )
     return Block(
         tuple(terms), tuple(shift), found["gates"] or "", axes, bool(found["raw"]), found["always"] or ""
@@ -119,7 +119,7 @@ def _block(content: str, found: re.Match[str]) -> Block:
 
 
 def blocks(items: Items) -> Iterator[Block]:
-    """Every block of a pattern, those that are repeated once."""
+    """Every block of a pattern; repeated blocks are yielded once."""
     for item in items:
         if isinstance(item, Block):
             yield item
@@ -134,7 +134,7 @@ Binding = Mapping[str, int | str]
 def bound(
     items: Items, binding: Binding, values: Mapping[str, tuple[int | str, ...]]
 ) -> Iterator[tuple[Block, Binding]]:
-    """Every block with the values of the axes that are repeated around it, in the order of the tensor."""
+    """Every block with the values of the axes of the braces around it, in the order of the tensor."""
     for item in items:
         if isinstance(item, Block):
             yield item, binding
@@ -149,7 +149,7 @@ def extent(block: Block, lengths: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def length(word: str, lengths: Mapping[str, int]) -> int:
-    """The length of one axis; a number stands for itself."""
+    """The length of one axis; a number is its own length."""
     return int(word) if word.isdigit() else lengths[word]
 
 

@@ -1,8 +1,8 @@
-"""Proving that a layout is one: every cell of a network has its place, and the places tile their tensors.
+"""Check that a layout is valid: every cell of a network has a place, and the places tile their tensors.
 
-The layouts that come with paramtool are proved by its tests; those of other authors are proved here, when they are
-registered.  First the words of the table (templates, patterns, gates), then small networks of every sort that it holds:
-names without doubles, tensors without holes and overlaps, cells without a loss, and names that read back as they were
+paramtool's tests check the layouts that come with it; custom layouts are checked here, when they are registered.  First
+the entries of the table are checked (templates, patterns, gates), then small networks of every sort that it can hold:
+no two tensors have one name, tensors have no gaps and overlaps, no cell is lost, and names read back as they were
 written.
 """
 
@@ -24,24 +24,24 @@ from paramtool.model.dtype import DTYPES
 from paramtool.model.view import contiguous
 
 HIDDEN, PROJECTION, INPUT = 3, 2, 4
-"""Sizes of the networks that are tried: all different, so that an axis of a wrong length shows."""
+"""Sizes of the networks that are tried: all different, so that an axis of a wrong length is noticed."""
 MANY_LAYERS = 12
-"""So many show names that collide beyond ten: `w{layer}{dir}` with the directions "" and "1" has two `w11`."""
+"""Enough layers to find names that collide from ten on: `w{layer}{dir}` with directions "" and "1" has two `w11`."""
 MAX_CONTENT = 2000
-"""Characters of a pattern; the longest that comes with paramtool has about 300."""
+"""The longest pattern, in characters; the longest that comes with paramtool has about 300."""
 MAX_NUMBER = 64
-"""The largest number that may stand as the length of an axis."""
+"""The largest number that a pattern may give as the length of an axis."""
 MAX_SWITCHES = 4
-"""Options of one form that switch blocks on and off."""
+"""The most options of one form that switch blocks on and off."""
 
 Shapes = Mapping[tuple[int, int], str]
-"""Shapes that an author states beside the patterns, by the number of the form and of its row."""
+"""Shapes that an author declares beside the patterns: {(number of the form, number of its row): shape}."""
 
 
 def check_layout(layout: Layout, shapes: Shapes | None = None) -> None:
-    """Prove a layout; LayoutError names it, and the element that is missing or doubled, or the cell without a place.
+    """Check a layout; LayoutError names it, and the element that is missing or doubled, or the cell without a place.
 
-    `shapes` may state the shapes of tensors, as in `in + rec (gate hidden)`, to be compared with what the blocks give.
+    `shapes` may declare the shapes of tensors, such as `in + rec (gate hidden)`; they are compared with the blocks.
 
     >>> rows = (TensorRule("w{layer}", "W[hidden in]"), TensorRule("r", "R[hidden rec]"))
     >>> check_layout(Layout("mine", "", (Form("rnn", "h", rows),), max_directions=1))
@@ -62,13 +62,13 @@ def check_layout(layout: Layout, shapes: Shapes | None = None) -> None:
         raise LayoutError(message if message.startswith(start) else start + message, error.hint) from None
 
 
-# --- the words of the table -------------------------------------------------------------------------------------
+# --- the entries of the table -----------------------------------------------------------------------------------
 
 
 def _check_head(layout: Layout) -> None:
-    """The name, the separator, the directions and the options."""
+    """Check the name, the separator, the directions and the options."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", layout.name):
-        raise LayoutError(f"the name {layout.name!r} cannot be; expected words of letters, digits, - and _, with dots")
+        raise LayoutError(f"invalid name {layout.name!r}; expected words of letters, digits, - and _, joined by dots")
     if len(layout.separator) != 1 or not layout.separator.isprintable():
         raise LayoutError(f"separator {layout.separator!r}; expected one character")
     _check_directions(layout.directions)
@@ -78,28 +78,28 @@ def _check_head(layout: Layout) -> None:
         raise LayoutError("it has no form")
     for name, count in Counter(option.name for option in layout.options).items():
         if count > 1 or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in KINDS:
-            raise LayoutError(f"option {name!r}" + (" is there twice" if count > 1 else " is no word for an option"))
+            raise LayoutError(f"option {name!r} " + ("is defined twice" if count > 1 else "is not a valid name"))
 
 
 def _check_directions(directions: Sequence[str]) -> None:
     if len(directions) != 2 or directions[0] == directions[1]:
-        raise LayoutError(f"directions {list(directions)}; expected two texts that differ")
+        raise LayoutError(f"directions {list(directions)}; expected two different strings")
 
 
 def _check_form(layout: Layout, form: Form) -> None:
-    """The facts of a form, then its rows."""
+    """Check the facts of a form, then its rows."""
     if form.kind not in GATES:
         raise LayoutError(f"a form of {form.kind!r}; expected lstm, gru or rnn")
     _check_gates(form.gates, form, "gates")
     if (form.reset in ("after", "before")) != (form.kind == "gru") or (form.reset and form.kind != "gru"):
-        raise LayoutError(f"a {form.kind} with reset={form.reset!r}; a gru has after or before, others have none")
+        raise LayoutError(f"a {form.kind} with reset={form.reset!r}; a gru has after or before, other kinds none")
     if not form.activations or (unknown := set(form.activations) - {"tanh", "relu"}):
         raise LayoutError(f"activations {list(form.activations)}; expected tanh, relu or both")
     if unknown := set(form.expresses) - set(CAN_BE_SAID):
         raise LayoutError(f"expresses {min(unknown)!r}; expected some of {', '.join(CAN_BE_SAID)}")
     options = {option.name: option.default for option in layout.options}
     if unknown := form.when.keys() - options.keys():
-        raise LayoutError(f"a form is for the option {min(unknown)!r}, which it does not have")
+        raise LayoutError(f"a form depends on the option {min(unknown)!r}, which the layout does not have")
     for row in form.tensors:
         try:
             _check_row(row, form, options)
@@ -113,7 +113,7 @@ def _check_form(layout: Layout, form: Form) -> None:
 
 
 def _check_biases(form: Form) -> None:
-    """A bias has a place for every gate, on one of its two sides, or for none; so have peepholes."""
+    """Check that either every gate has a place for a bias, on one of its two sides, or none; the same for peepholes."""
     for kinds, gates in ((("bW", "bR"), GATES[form.kind]), (("peep",), "ifo" if form.kind == "lstm" else "")):
         there = [gate for gate in gates if any(form.has_place(Cell(kind, gate=gate)) for kind in kinds)]
         for gate in gates:
@@ -124,11 +124,12 @@ def _check_biases(form: Form) -> None:
 def _check_gates(gates: str, form: Form, what: str) -> None:
     if not gates or (unknown := set(gates) - set(GATES[form.kind])):
         found = repr(min(unknown)) if gates else "nothing"
-        raise LayoutError(f"{what} {gates!r}: {found} is no gate of a {form.kind}; expected some of {GATES[form.kind]}")
+        known = GATES[form.kind]
+        raise LayoutError(f"{what} {gates!r}: {found} is not a gate of a {form.kind}; expected some of {known}")
 
 
 def _check_row(row: TensorRule, form: Form, options: Mapping[str, str]) -> None:
-    """The template of the names, the labels, the pattern."""
+    """Check the template of the names, the labels and the pattern."""
     _check_template(row.name)
     for word in row.labels.split():
         if not re.fullmatch(r"[a-z]=\S*", word):
@@ -139,7 +140,7 @@ def _check_row(row: TensorRule, form: Form, options: Mapping[str, str]) -> None:
     if row.unless and row.unless not in KINDS:
         raise LayoutError(f"unless {row.unless!r}; expected one of {', '.join(KINDS)}")
     if len(row.content) > MAX_CONTENT or not row.content.isascii():
-        raise LayoutError(f"its pattern is not plain text of at most {MAX_CONTENT} characters")
+        raise LayoutError(f"its pattern is not ASCII text of at most {MAX_CONTENT} characters")
     items = pattern.parse(row.content)
     counted = set(re.findall(r"\{(\w+)\}", row.name))
     _check_repeats(items, frozenset(counted | ({"layer", "dir"} if "cell" in counted else set())))
@@ -151,16 +152,16 @@ def _check_template(name: str) -> None:
     bare = re.sub(r"\[([^\[\]]*)\]", r"\1", name)
     words = re.findall(r"\{(layer|dir|cell|gate)\}", bare)
     if not bare or re.search(r"[{}\[\]]", re.sub(r"\{(layer|dir|cell|gate)\}", "", bare)):
-        raise LayoutError("its name cannot be read; expected text with {layer}, {dir}, {cell}, {gate} and [...]")
+        raise LayoutError("its name cannot be parsed; expected text with {layer}, {dir}, {cell}, {gate} and [...]")
     if len(set(words)) < len(words) or ("cell" in words and {"layer", "dir"} & set(words)):
-        raise LayoutError("its name counts something twice; {cell} stands for layer and direction together")
+        raise LayoutError("its name counts something twice; {cell} counts layers and directions together")
     for part in re.findall(r"\[([^\[\]]*)\]", name):
         if "{layer}" not in part and "{dir}" not in part:
-            raise LayoutError(f"[{part}] would never stand: it has neither {{layer}} nor {{dir}}")
+            raise LayoutError(f"[{part}] would never be written: it has neither {{layer}} nor {{dir}}")
 
 
 def _check_repeats(items: pattern.Items, around: frozenset[str]) -> None:
-    """No axis is counted twice, by a name, by braces around and by a block."""
+    """Check that no axis is counted twice: by the name, by surrounding braces, or by a block."""
     for item in items:
         if isinstance(item, pattern.Repeated):
             own = list(item.axes)
@@ -169,7 +170,7 @@ def _check_repeats(items: pattern.Items, around: frozenset[str]) -> None:
             own = [word for group in item.axes for word in group if not word.isdigit()]
             inner = ()
         if isinstance(item, pattern.Repeated) and not own:
-            raise LayoutError("braces that repeat nothing; expected {layer dir: ...}")
+            raise LayoutError("braces without an axis; expected {layer dir: ...}")
         twice = [axis for axis in own if axis in around or own.count(axis) > 1]
         if twice:
             raise LayoutError(f"the axis {twice[0]} is counted twice: by the name, by braces, or by a block")
@@ -185,17 +186,17 @@ def _check_block(block: pattern.Block, row: TensorRule, form: Form, options: Map
     if block.gates:
         _check_gates(block.gates, form, "a block's gates")
     if block.always[1:] and block.always[1:] not in options:
-        raise LayoutError(f"{block.always} names an option that the layout does not have")
+        raise LayoutError(f"{block.always} refers to an option that the layout does not have")
     axes = {" ".join(sorted(KINDS[kind].split())) for kind in block.kinds}
     if len(axes) > 1:
-        raise LayoutError(f"{'+'.join(sorted(block.kinds))} are cells of different axes: {', '.join(sorted(axes))}")
+        raise LayoutError(f"the cells {'+'.join(sorted(block.kinds))} have different axes: {', '.join(sorted(axes))}")
     for _, word in block.shift:
         try:
             number = float(options.get(word, word))
         except ValueError:
-            raise LayoutError(f"{word!r} is neither a kind of cells nor an option; kinds: {', '.join(KINDS)}") from None
+            raise LayoutError(f"{word!r} is neither a kind of cell nor an option; kinds: {', '.join(KINDS)}") from None
         if not isfinite(number):
-            raise LayoutError(f"{word} is {number}; expected a number")
+            raise LayoutError(f"{word} is {number}; expected a finite number")
 
 
 # --- networks of every sort -------------------------------------------------------------------------------------
@@ -221,13 +222,13 @@ def grid(form: Form) -> Iterator[Spec]:
 
 
 def _switches(form: Form) -> list[str]:
-    """Options that switch blocks of a form on and off."""
+    """The options that switch blocks of a form on and off."""
     blocks = (block for row in form.tensors for block in row.blocks())
     return sorted({block.always[1:] for block in blocks if block.always[1:]})
 
 
 def choices(layout: Layout, form: Form) -> Iterator[dict[str, str]]:
-    """The options under which a form is used: its own, and each switch on and off."""
+    """Every combination of options for which a form is used: its `when`, and each switch on and off."""
     switches = [name for name in _switches(form) if name not in form.when]
     for values in product(("yes", "no"), repeat=len(switches)):
         yield layout.chosen({**form.when, **dict(zip(switches, values, strict=True))})
@@ -249,14 +250,14 @@ def _check_networks(layout: Layout, form: Form, shapes: Mapping[str, str]) -> No
         except (LayoutError, UsageError) as error:
             raise type(error)(f"{error} (in {spec})", error.hint) from None
     if not tried:
-        raise LayoutError(f"its {form.kind} holds no network that was tried")
+        raise LayoutError(f"its {form.kind} cannot hold any network that was tried")
     many = Spec(form.kind, HIDDEN, HIDDEN, MANY_LAYERS, layout.max_directions > 1, reset=form.reset)
     if not _keeps_layers_together(form) and not list(refusals(layout, form, many)):
         _check_names(stored(layout, form, many, next(choices(layout, form))))
 
 
 def _keeps_layers_together(form: Form) -> bool:
-    """Whether a tensor has the input weights of all layers as an axis, so that all have one width."""
+    """Whether one tensor holds the input weights of all layers, with layer as an axis, so that all have one width."""
     blocks = (block for row in form.tensors for block in row.blocks())
     axes = ({word for group in block.axes for word in group} for block in blocks)
     return any({"layer", "in"} <= words for words in axes)
@@ -267,15 +268,15 @@ def _is_even(spec: Spec) -> bool:
 
 
 def _check_names(tensors: list[LayoutTensor]) -> None:
-    """No two tensors of one network have one name."""
+    """Check that no two tensors of one network have the same name."""
     for name, count in Counter(tensor.name for tensor in tensors).items():
         if count > 1:
-            hint = "a template lacks {layer}, {dir} or {gate}, or two are alike"
+            hint = "a template lacks {layer}, {dir} or {gate}, or two templates are equal"
             raise LayoutError(f"{count} tensors are called {name!r}", hint)
 
 
 def _check_shapes(tensors: list[LayoutTensor], shapes: Mapping[str, str]) -> None:
-    """The shapes that the author states are those that the blocks give."""
+    """Check that the shapes that the author declares match the blocks."""
     for tensor in tensors:
         if tensor.row.name not in shapes:
             continue
@@ -289,7 +290,7 @@ def _check_shapes(tensors: list[LayoutTensor], shapes: Mapping[str, str]) -> Non
         for axis, (wanted, there) in enumerate(zip(said, found, strict=True)):
             if wanted != there:
                 where = [min(wanted, there) if k == axis else 0 for k in range(len(said))]
-                what = "is missing" if there < wanted else "lies outside"
+                what = "is missing" if there < wanted else "is outside its shape"
                 raise LayoutError(
                     f"element {where} of {tensor.name!r} {what}: its shape {text!r} is {list(said)}, "
                     f"its blocks give {list(found)}"
@@ -297,7 +298,7 @@ def _check_shapes(tensors: list[LayoutTensor], shapes: Mapping[str, str]) -> Non
 
 
 def declared(text: str, tensor: LayoutTensor) -> tuple[int, ...]:
-    """The numbers of a shape such as `in + rec (gate hidden)`: products of words, sums where blocks follow each other.
+    """The sizes of a shape such as `in + rec (gate hidden)`: products of words, and sums of consecutive blocks.
 
     `gate` counts the gates that the tensor's cells have, not those that a pattern names.
     """
@@ -306,7 +307,7 @@ def declared(text: str, tensor: LayoutTensor) -> tuple[int, ...]:
     lengths = {**tensor.pieces[0].lengths, "gate": gates}
     axes = re.findall(r"(?:\([^()]*\)|[^\s()+]+)(?:\s*\+\s*(?:\([^()]*\)|[^\s()+]+))*", text)
     if re.sub(r"[\s()+\w]", "", text) or not text.isascii() or len(text) > MAX_CONTENT:
-        raise LayoutError(f"the shape {text[:80]!r} cannot be read; expected words as in (gate hidden) in")
+        raise LayoutError(f"the shape {text[:80]!r} cannot be parsed; expected words as in (gate hidden) in")
     return tuple(sum(_product(part, text, lengths) for part in axis.split("+")) for axis in axes)
 
 
@@ -314,12 +315,13 @@ def _product(part: str, text: str, lengths: Mapping[str, int]) -> int:
     words = part.replace("(", " ").replace(")", " ").split()
     for word in words:
         if word not in lengths and not (word.isdigit() and int(word[:9]) <= MAX_NUMBER):
-            raise LayoutError(f"the shape {text!r}: {word[:20]!r} is no axis; expected {', '.join(sorted(lengths))}")
+            known = ", ".join(sorted(lengths))
+            raise LayoutError(f"the shape {text!r}: {word[:20]!r} is not an axis; expected {known}")
     return prod(pattern.length(word, lengths) for word in words)
 
 
 def _check_cells(tensors: list[LayoutTensor], spec: Spec) -> None:
-    """No place is for a cell that a network of this kind does not have, such as a peephole of the candidate."""
+    """Check that every place is for a cell that the network has; an LSTM has no peephole of the candidate, say."""
     cells = set(spec.cells())
     for tensor in tensors:
         for place in tensor.places(contiguous(tensor.name, DTYPES["float32"], tensor.shape)):
@@ -329,14 +331,14 @@ def _check_cells(tensors: list[LayoutTensor], spec: Spec) -> None:
 
 
 def _check_reading(layout: Layout, tensors: list[LayoutTensor], spec: Spec, options: Mapping[str, str]) -> None:
-    """Names and shapes that a network is written with are read as that network, given all that can be said of it."""
+    """Check that the names and shapes that are written for a network read back as that network, given its facts."""
     shapes = {f"at{layout.separator}{tensor.name}": tensor.shape for tensor in tensors}
     facts = {field.name: getattr(spec, field.name) for field in fields(Spec)}
     try:
         found = network(layout, options, "at", shapes, facts=facts)
     except (LayoutError, UsageError) as error:
-        raise LayoutError(f"what it writes is not read back: {error}") from None
+        raise LayoutError(f"a network that it writes cannot be read back: {error}") from None
     for tensor in tensors:
         name = f"at{layout.separator}{tensor.name}"
         if found.tensors.get(tensor.name) != name:
-            raise LayoutError(f"the name {tensor.name!r} is not read back as that of its tensor")
+            raise LayoutError(f"the name {tensor.name!r} reads back as another tensor")

@@ -1,10 +1,10 @@
-"""What a recurrent network is, apart from its numbers: a kind, sizes, and facts that no tensor shows.
+"""What describes a recurrent network apart from its weights: a kind, sizes, and facts that no tensor shows.
 
     lstm input=18 hidden=128 layers=2 bidirectional
 
-A spec is written as such a text on the command line, in a file's record and in error messages.  What is not said is
-the default of the field, except where "" means unknown: nobody can see from the weights of a GRU on which side of the
-reset gate its recurrent product stands.
+A spec is written as such a string on the command line, in a file's record and in error messages.  A field that is not
+given has its default, except if "" means unknown: the weights of a GRU do not show whether the reset gate is applied
+before or after the recurrent product.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ KINDS = {
 }  # fmt: skip
 """Kinds of cells and their axes.  y = W x + bW + R h + bR; the axes of a cell's own buffer, row by row."""
 GATED = {"W", "R", "bW", "bR", "peep"}
-"""Kinds that every gate has; peepholes reach the gates i, f and o alone."""
+"""Kinds of cells that belong to a gate; peepholes exist for the gates i, f and o only."""
 ZEROABLE = {"bW", "bR", "peep", "h0", "c0"}
-"""Kinds that mean nothing where they are zero: a network without them computes the same."""
+"""Kinds of cells that have no effect if they are zero: a network without them computes the same."""
 WORDS = {"W": "input weights", "R": "recurrent weights", "bW": "input bias", "bR": "recurrent bias", "P": "projection",
          "peep": "peephole", "h0": "initial h", "c0": "initial c"}  # fmt: skip
 MERGES = {"concat": "side by side", "sum": "added", "ave": "averaged", "mul": "multiplied", "none": "kept apart"}
-"""What becomes of the outputs of two directions, as Keras calls it, and in words."""
+"""How the outputs of two directions are merged: Keras' word, and what it means."""
 USUAL_ACTIVATION = "tanh"
-"""Of an LSTM and of a GRU."""
+"""The activation of an LSTM and of a GRU."""
 MAX_SIZE = 1 << 24
-"""Of one axis; larger numbers are typing errors."""
+"""The largest size of one axis; larger numbers are typing errors."""
 
 
 class Cell(NamedTuple):
@@ -63,18 +63,19 @@ class Spec:
     layers: int = 1
     bidirectional: bool = False
     projection: int = 0
-    """The width of h where it is projected, else 0."""
+    """The width of h if it is projected, else 0."""
     bias: bool = True
     reset: str = ""
-    """Of a GRU: `after` the recurrent product (cuDNN, PyTorch), or `before` it (Keras 1, ONNX' default)."""
+    """For a GRU, when the reset gate is applied: `after` the recurrent product (cuDNN, PyTorch), or `before` it
+    (Keras 1, ONNX' default)."""
     activation: str = ""
-    """Of an RNN: `tanh` or `relu`, empty for unknown; of others empty for tanh."""
+    """For an RNN `tanh` or `relu`, empty for unknown; for the others empty for tanh."""
     gate_activation: str = "sigmoid"
     """`sigmoid`, or `hard_sigmoid(0.2,0.5)`: clip(0.2 x + 0.5, 0, 1)."""
     cell_clip: float = 0.0
-    """The bound of an LSTM's cell state, as TensorFlow 1 clips it; 0 for none."""
+    """The bound to which TensorFlow 1 clips an LSTM's cell state; 0 for none."""
     clip: float = 0.0
-    """The bound of what goes into the activations, as ONNX clips it; 0 for none."""
+    """The bound to which ONNX clips the inputs of the activations; 0 for none."""
     peephole: bool = False
     initial_state: bool = False
     """Whether h0 and c0 were trained and are stored."""
@@ -83,31 +84,32 @@ class Spec:
     backward: bool = False
     """Whether a network of one direction runs from the end to the beginning."""
     merge: str = "concat"
-    """What becomes of the outputs of two directions, see `MERGES`; the next layer is given that."""
+    """How the outputs of two directions are merged into the next layer's input, see `MERGES`."""
 
     def __post_init__(self) -> None:
-        """UsageError where the numbers cannot be.  An LSTM's or a GRU's activation is tanh where it is not said."""
+        """UsageError if fields are invalid or contradict each other.  tanh, the usual activation, is stored as ""."""
         if self.kind not in GATES:
-            raise UsageError(f"{self.kind!r} is no kind of network; expected lstm, gru or rnn")
+            raise UsageError(f"{self.kind!r} is not a kind of network; expected lstm, gru or rnn")
         for name in ("input", "hidden", "layers"):
             if not 1 <= getattr(self, name) <= MAX_SIZE:
-                raise UsageError(f"{name}={getattr(self, name)} cannot be; expected 1 to {MAX_SIZE}")
+                raise UsageError(f"{name}={getattr(self, name)} is out of range; expected 1 to {MAX_SIZE}")
         if self.projection and (self.kind != "lstm" or not 0 < self.projection < self.hidden):
             raise UsageError(
-                f"projection={self.projection} cannot be: only an LSTM has one, smaller than hidden={self.hidden}"
+                f"projection={self.projection} is invalid: only an LSTM has a projection, smaller than "
+                f"hidden={self.hidden}"
             )
         if self.reset and (self.kind != "gru" or self.reset not in ("after", "before")):
-            raise UsageError(f"reset={self.reset} cannot be: a gru has reset=after or reset=before")
+            raise UsageError(f"reset={self.reset} is invalid: only a gru has it, as reset=after or reset=before")
         if self.kind != "lstm" and (self.peephole or self.coupled or self.cell_clip):
-            raise UsageError(f"a {self.kind} has no peepholes, no coupled gates and no clipped cell: an lstm may")
+            raise UsageError(f"a {self.kind} cannot have peephole, coupled or cell_clip: only an lstm can")
         if self.backward and self.bidirectional:
             raise UsageError("backward and bidirectional exclude each other")
         if self.merge not in MERGES:
-            raise UsageError(f"merge={self.merge} cannot be; expected {', '.join(MERGES)}")
+            raise UsageError(f"merge={self.merge} is invalid; expected one of {', '.join(MERGES)}")
         if self.merge != "concat" and not self.bidirectional:
-            raise UsageError(f"merge={self.merge} cannot be: a network of one direction has nothing to merge")
+            raise UsageError(f"merge={self.merge} is invalid: a network of one direction has nothing to merge")
         if self.merge == "none" and self.layers > 1:
-            raise UsageError("merge=none cannot be: the next layer would be given two outputs")
+            raise UsageError("merge=none is invalid for several layers: a layer takes one input, and would get two")
         if self.kind != "rnn" and self.activation == USUAL_ACTIVATION:
             object.__setattr__(self, "activation", "")
 
@@ -128,11 +130,11 @@ class Spec:
 
     @property
     def output(self) -> int:
-        """The width of what each layer gives to the next."""
+        """The width of a layer's output, which is the next layer's input."""
         return self.recurrent * (self.directions if self.merge == "concat" else 1)
 
     def has(self, fact: str) -> bool:
-        """Whether a network like this one can have a fact that no tensor shows, and a usual value of it."""
+        """Whether a fact that no tensor shows applies to a network like this one, and has a usual value."""
         return {
             "activation": self.kind != "rnn",
             "gate_activation": self.kind != "rnn",
@@ -159,7 +161,7 @@ class Spec:
         return tuple(kind for kind in KINDS if has[kind])
 
     def gates_of(self, kind: str) -> str:
-        """The gates that cells of a kind have: all, those with peepholes, or none."""
+        """The gates for which a kind has cells: all, those with peepholes, or none."""
         return "ifo" if kind == "peep" else self.gates if kind in GATED else ""
 
     def cells(self) -> Iterator[Cell]:
@@ -175,7 +177,7 @@ class Spec:
 
 
 def text(spec: Spec, always: Iterable[str] = ()) -> str:
-    """The text that `parse` reads; defaults are left out, but for the fields in `always`.
+    """The string that `parse` reads.  Defaults are left out, except for the fields in `always`.
 
     >>> text(Spec("gru", 3, 4, bidirectional=True, bias=False))
     'gru input=3 hidden=4 bidirectional bias=no'
@@ -191,7 +193,7 @@ def text(spec: Spec, always: Iterable[str] = ()) -> str:
 
 
 def usual(fact: str) -> str:
-    """The word for a fact that nobody said.
+    """The word for the usual value of a fact.
 
     >>> usual("backward"), usual("gate_activation"), usual("activation")
     ('backward=no', 'gate_activation=sigmoid', 'activation=tanh')
@@ -210,11 +212,11 @@ def word(name: str, value: object) -> str:
 
 
 Facts = Mapping[str, object]
-"""Fields of a Spec that somebody said, by name; `kind` among them."""
+"""Fields of a Spec that were given, by name; `kind` among them."""
 
 
 def parse(text: str) -> dict[str, object]:
-    """The fields that a text says, in words of its own or of other libraries; UsageError names the word that is wrong.
+    """The fields that a spec string gives, in paramtool's words or another library's; UsageError names a wrong word.
 
     >>> parse("lstm hidden=4 bidirectional"), parse("LSTM hidden_size=4")
     ({'kind': 'lstm', 'hidden': 4, 'bidirectional': True}, {'kind': 'lstm', 'hidden': 4})
@@ -224,13 +226,13 @@ def parse(text: str) -> dict[str, object]:
         for word in _spec_words.same(written):
             name, value = _fact(word, written)
             if name in facts and facts[name] != value:
-                raise UsageError(f"{name} is said twice in {text!r}")
+                raise UsageError(f"{name} is given twice, with different values, in {text!r}")
             facts[name] = value
     return facts
 
 
 def whole(facts: Facts) -> Facts:
-    """What the text of a whole network says: where it has the sizes, layers and directions that it leaves out, too.
+    """The facts of a network; if they have the sizes, layers and directions that are not given get their defaults.
 
     >>> whole(parse("lstm input=3 hidden=4"))["layers"], whole(parse("lstm hidden=4"))
     (1, {'kind': 'lstm', 'hidden': 4})
@@ -242,14 +244,14 @@ TYPES = {field.name: field.type for field in fields(Spec)}
 
 
 def _fact(word: str, written: str) -> tuple[str, object]:
-    """One word of a spec: a kind, a flag or `name=value`; an error quotes it as it was `written`."""
+    """One word of a spec: a kind, a flag or `name=value`; errors quote it as it was `written`."""
     if word in GATES:
         return "kind", word
     name, equals, value = word.partition("=")
     kind = TYPES.get(name)
     if kind is None or name == "kind" or (not equals and kind != "bool"):
         known = {n: n if t == "bool" else f"{n}=..." for n, t in TYPES.items() if n != "kind"}
-        raise UsageError(f"{written!r} is no word of a spec", hint=_spec_words.near(written, known))
+        raise UsageError(f"unknown word {written!r} in a spec", hint=_spec_words.near(written, known))
     try:
         return name, _value(str(kind), value, bool(equals))
     except ValueError:
@@ -280,7 +282,7 @@ def _value(kind: str, value: str, said: bool) -> object:
 
 
 def merged(*sources: tuple[str, Facts]) -> dict[str, object]:
-    """What several sources say together, each with a word for who it is; UsageError where two disagree."""
+    """The facts of several sources together, each source with a name for errors; UsageError if two disagree."""
     facts: dict[str, object] = {}
     who: dict[str, str] = {}
     for source, said in sources:

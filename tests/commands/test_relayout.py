@@ -790,7 +790,7 @@ def test_one_direction_is_never_taken_for_granted(at: tuple[str, ...], tmp_path:
         relayout_command.unfuse(tmp_path / "m.pt", layout="cudnn", spec="lstm hidden=8 input=8", at=at, dry_run=True)
     assert '--spec "lstm input=8 hidden=8 bidirectional"' in caught.value.hint
     assert '--spec "lstm input=8 hidden=8 layers=2"' in caught.value.hint
-    with pytest.raises(LayoutError, match="fits in both directions only, which was not said"):
+    with pytest.raises(LayoutError, match="only fits a network of both directions, which was not given"):
         relayout_command.unfuse(
             tmp_path / "m.pt", layout="cudnn", spec="lstm hidden=8 input=8 layers=1", at=at, dry_run=True
         )

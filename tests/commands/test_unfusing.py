@@ -130,7 +130,7 @@ def test_nobody_said_torch(tmp_path: Path) -> None:
 def test_both_directions_are_never_assumed(tmp_path: Path) -> None:
     """A wrong input makes two layers of one direction as long as one layer of both: that has to be said."""
     path = save(tmp_path, {"rnn.weights": vector(nn.LSTM(18, 32, 2))})
-    with pytest.raises(LayoutError, match="fits in both directions only, which was not said"):
+    with pytest.raises(LayoutError, match="only fits a network of both directions, which was not given"):
         relayout_command.unfuse(path, tmp_path / "o.safetensors", layout="cudnn", spec="lstm input=25 hidden=32")
     report = relayout_command.unfuse(path, tmp_path / "o.safetensors", layout="cudnn", spec="lstm input=18 hidden=32")
     assert [one.spec.layers for one in report.converted] == [2]

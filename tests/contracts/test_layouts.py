@@ -300,7 +300,7 @@ R = TensorRule("r", "R[(gate hidden) rec]")
     ("rows", "gates", "message"),
     [
         ((W,), "ifgo", r"recurrent weights of gate i \(layer 0\) has no place"),
-        ((TensorRule("w", "W[(gate hidden) in] W[(gate hidden) in]"),), "ifgo", "stands twice in 'w'"),
+        ((TensorRule("w", "W[(gate hidden) in] W[(gate hidden) in]"),), "ifgo", "is stored twice in 'w'"),
         ((W, R), "ifo", "gate g.* has no place"),
         ((W, R), "iffo", "doubled"),
         ((W, TensorRule("r", "R.ifg[(gate hidden) rec]")), "ifgo", "gate o.* has no place"),

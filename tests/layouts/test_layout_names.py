@@ -168,7 +168,7 @@ def test_a_module_and_names_at_the_top() -> None:
     shapes = shapes_of("torch", LSTM, "") | shapes_of("torch", replace(LSTM, hidden=6), "enc")
     assert found("torch", shapes) == ["", "enc"]
     assert (read("torch", "", shapes).spec.hidden, read("torch", "enc", shapes).spec.hidden) == (5, 6)
-    with pytest.raises(LayoutError, match="the names at the top: is no network of layout mxnet"):
+    with pytest.raises(LayoutError, match="the top-level names: not a network of layout mxnet"):
         read("mxnet", "", shapes)
 
 
@@ -201,7 +201,7 @@ def test_a_network_without_its_first_matrix_is_refused() -> None:
     """Nothing says how wide its input is."""
     shapes = {name: shape for name, shape in shapes_of("torch", LSTM, "enc").items() if "weight_ih" not in name}
     assert found("torch", shapes) == []
-    with pytest.raises(LayoutError, match="the input weights of its first layer are missing"):
+    with pytest.raises(LayoutError, match="the input weights of the first layer are missing"):
         read("torch", "enc", shapes)
 
 
@@ -224,8 +224,8 @@ def test_facts_that_the_shapes_contradict_are_refused() -> None:
     shapes = shapes_of("torch", LSTM, "enc")
     for said, message in (
         ({"hidden": 6}, "hidden|expected"),
-        ({"layers": 2}, "layers is said to be 2, names and shapes show 1"),
-        ({"bidirectional": True}, "bidirectional is said to be True, names and shapes show False"),
+        ({"layers": 2}, "layers=2 was given, but names and shapes show 1"),
+        ({"bidirectional": True}, "bidirectional=True was given, but names and shapes show False"),
         ({"kind": "gru"}, "."),
         ({"bias": False, "projection": 2}, "."),
     ):
@@ -350,12 +350,12 @@ def test_the_holders_of_an_inner_bias_all_hold_it() -> None:
         ),
         (
             Spec("gru", I, H, reset="after"), "torch", "haiku",
-            "its GRU has the reset gate before the recurrent product, the network has reset=after",
+            "its GRU applies the reset gate before the recurrent product, the network has reset=after",
             ("torch", "keras", "onnx", "flux"), ("haiku", "tf1.basic"),
         ),
         (
             Spec("gru", I, H, reset="before"), "haiku", "torch",
-            "its GRU has the reset gate after the recurrent product, the network has reset=before",
+            "its GRU applies the reset gate after the recurrent product, the network has reset=before",
             ("haiku", "keras", "onnx", "flux", "tf1.basic"), ("torch", "cudnn"),
         ),
         (
@@ -363,7 +363,7 @@ def test_the_holders_of_an_inner_bias_all_hold_it() -> None:
             "its RNN is relu only, the network's activation is tanh", ("torch", "keras"), ("haiku", "equinox"),
         ),
         (
-            Spec("lstm", I, H, bidirectional=True), "torch", "torch.cell", "it holds one direction",
+            Spec("lstm", I, H, bidirectional=True), "torch", "torch.cell", "it holds only one direction",
             ("torch", "mxnet"), ("torch.cell", "mxnet.cell"),
         ),
         (
@@ -424,14 +424,14 @@ def test_a_family_is_its_schemes() -> None:
 @pytest.mark.parametrize("text", ["tf1.basic:forget_bias", "tf1.basic:=1", "tf1.basic:forget_bias=", "a:b=c,d"])
 def test_malformed_options_are_refused(text: str) -> None:
     """The part that is no `key=value` is named."""
-    with pytest.raises(UsageError, match="is no option of a layout"):
+    with pytest.raises(UsageError, match="is not an option of a layout"):
         layouts.parse(text)
 
 
 def test_options_that_are_no_numbers_are_refused() -> None:
     """A forget bias that is a word is named with what is expected."""
     source = held({n: np.zeros(s, np.float32) for n, s in shapes_of("torch", LSTM, "net").items()}, "torch", LSTM)
-    with pytest.raises(UsageError, match="forget_bias=much cannot be; expected a finite number"):
+    with pytest.raises(UsageError, match="invalid forget_bias=much; expected a finite number"):
         plan_of(source, "tf1.basic", {"forget_bias": "much"})
     assert meets(source, plan_of(source, "tf1.basic", {"forget_bias": "0.5"}))
 

@@ -18,6 +18,7 @@ from paramtool.errors import LayoutError, ParamtoolError, UsageError
 from paramtool.layouts import own
 from paramtool.layouts.layout import Form, Layout, Option, TensorRule
 from paramtool.layouts.proof import check_layout, grid
+from tests.hostile.command import command
 
 ROWS = (
     TensorRule("w{layer}{dir}", "W[(gate hidden) in] R[(gate hidden) rec]", along=1),
@@ -79,7 +80,7 @@ WRONG: dict[str, tuple[Layout, str]] = {
     ),
     "a cell twice in a tensor": (
         with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bW[(gate hidden)] bW[(gate hidden)]")),
-        "input bias of gate i (layer 0) stands twice in 'b0' (in lstm input=4 hidden=3)",
+        "input bias of gate i (layer 0) is stored twice in 'b0' (in lstm input=4 hidden=3)",
     ),
     "no name for the second layer": (
         with_rows(replace(ROWS[0], name="w{dir}"), ROWS[1]),
@@ -107,7 +108,7 @@ WRONG: dict[str, tuple[Layout, str]] = {
     ),
     "a sum of unlike cells": (
         with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bW+P[(gate hidden)]")),
-        "tensor 'b{layer}{dir}': P+bW are cells of different axes: hidden, hidden proj",
+        "tensor 'b{layer}{dir}': the cells P+bW have different axes: hidden, hidden proj",
     ),
     "a peephole that no network has": (
         with_rows(*ROWS, TensorRule("p{layer}{dir}", "peep[(gate hidden)]")),
@@ -131,37 +132,37 @@ WRONG: dict[str, tuple[Layout, str]] = {
     ),
     "an unknown gate": (
         with_rows(*ROWS, gates="ifgx"),
-        "gates 'ifgx': 'x' is no gate of a lstm; expected some of ifgo",
+        "gates 'ifgx': 'x' is not a gate of a lstm; expected some of ifgo",
     ),
     "an unknown field of a name": (
         with_rows(replace(ROWS[0], name="w{layer!r:>999999999}")),
-        "tensor 'w{layer!r:>999999999}': its name cannot be read; "
+        "tensor 'w{layer!r:>999999999}': its name cannot be parsed; "
         "expected text with {layer}, {dir}, {cell}, {gate} and [...]",
     ),
     "a part that never stands": (
         with_rows(replace(ROWS[0], name="w[x]{layer}{dir}")),
-        "tensor 'w[x]{layer}{dir}': [x] would never stand: it has neither {layer} nor {dir}",
+        "tensor 'w[x]{layer}{dir}': [x] would never be written: it has neither {layer} nor {dir}",
     ),
     "an unknown word": (
         with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bV[(gate hidden)]")),
-        "tensor 'b{layer}{dir}': 'bV' is neither a kind of cells nor an option; kinds: W, R, bW, bR, P, peep, h0, c0",
+        "tensor 'b{layer}{dir}': 'bV' is neither a kind of cell nor an option; kinds: W, R, bW, bR, P, peep, h0, c0",
     ),
     "an option that is no number": (
         with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bW-fb[(gate hidden)]"), options=(Option("fb", "inf", ""),)),
-        "tensor 'b{layer}{dir}': fb is inf; expected a number",
+        "tensor 'b{layer}{dir}': fb is inf; expected a finite number",
     ),
     "a switch that is no option": (
         with_rows(ROWS[0], TensorRule("b{layer}{dir}", "bW!tail[(gate hidden)]")),
-        "tensor 'b{layer}{dir}': !tail names an option that the layout does not have",
+        "tensor 'b{layer}{dir}': !tail refers to an option that the layout does not have",
     ),
     "directions that look alike": (
         with_rows(*ROWS, directions=("", "")),
-        "directions ['', '']; expected two texts that differ",
+        "directions ['', '']; expected two different strings",
     ),
     "a separator of two": (with_rows(*ROWS, separator="::"), "separator '::'; expected one character"),
     "a gru that keeps the reset gate to itself": (
         replace(MINE, forms=(Form("gru", "rzn", ROWS),)),
-        "a gru with reset=''; a gru has after or before, others have none",
+        "a gru with reset=''; a gru has after or before, other kinds none",
     ),
     "no form": (replace(MINE, forms=()), "it has no form"),
 }
@@ -178,7 +179,7 @@ def test_a_wrong_layout_is_refused(what: str) -> None:
 
 def test_names_that_mean_two_things_are_refused() -> None:
     """Layer 1 forward and layer 0 reverse may not be written alike; no tensor is lost to another's name."""
-    with pytest.raises(LayoutError, match=r"not read back|are called"):
+    with pytest.raises(LayoutError, match=r"cannot be read back|are called"):
         check_layout(with_rows(*ROWS, directions=("", "1")))
 
 
@@ -197,11 +198,11 @@ def test_an_option_that_switches_blocks_is_tried_both_ways() -> None:
     [
         ("(gate hidden) in + rec", ""),
         ("(4 hidden) (in + rec)", ""),
-        ("(gate hidden) in", "element [0, 4] of 'w0' lies outside: its shape '(gate hidden) in' is [12, 4]"),
+        ("(gate hidden) in", "element [0, 4] of 'w0' is outside its shape: its shape '(gate hidden) in' is [12, 4]"),
         ("(5 hidden) in + rec", "element [12, 0] of 'w0' is missing: its shape '(5 hidden) in + rec' is [15, 7]"),
         ("(gate hidden)", "'w0': its shape '(gate hidden)' has 1 axis, its blocks have 2"),
-        ("(gate hidden) inn", "'inn' is no axis"),
-        ("(gate hidden) in - rec", "cannot be read"),
+        ("(gate hidden) inn", "'inn' is not an axis"),
+        ("(gate hidden) in - rec", "cannot be parsed"),
         ("", "has 0 axes"),
     ],
 )
@@ -241,7 +242,7 @@ def test_a_function_is_decorated_and_stays_itself() -> None:
 
 def test_a_name_that_is_taken_is_refused() -> None:
     """By paramtool or by another layout; the same layout may come again."""
-    with pytest.raises(UsageError, match="'torch' is one of paramtool's own"):
+    with pytest.raises(UsageError, match="'torch' comes with paramtool"):
         paramtool.register_layout(replace(MINE, name="torch"))
     paramtool.register_layout(MINE)
     paramtool.register_layout(replace(MINE))
@@ -261,7 +262,7 @@ def test_a_wrong_layout_is_not_registered() -> None:
 def test_what_is_no_layout_is_refused() -> None:
     """Neither a text nor a function that returns one."""
     for wrong in ("mine", lambda: "mine"):
-        with pytest.raises(UsageError, match="'mine' is no Layout"):
+        with pytest.raises(UsageError, match="'mine' is not a Layout"):
             paramtool.register_layout(wrong)  # type: ignore[type-var]
 
 
@@ -326,9 +327,9 @@ BROKEN = {
     "raises": ("raise RuntimeError('boom')", "RuntimeError: boom"),
     "lacks the object": ("x = 1", "AttributeError: module 'pkg_bad' has no attribute 'one'"),
     "imports what is not there": ("import pkg_missing", "ModuleNotFoundError: No module named 'pkg_missing'"),
-    "is no layout": ("one = 5", "gives 5; expected a Layout, several, or a function that returns them"),
+    "is no layout": ("one = 5", "returns 5; expected a Layout, several, or a function that returns them"),
     "loses a gate": (code("bad", "ifg"), "layout bad: input weights of gate o (layer 0) has no place"),
-    "takes a name of ours": (code("torch"), "layout 'torch' is one of paramtool's own"),
+    "takes a name of ours": (code("torch"), "layout 'torch' comes with paramtool"),
 }
 
 
@@ -429,13 +430,13 @@ tensors = [{name = "w{cell}", content = "W[in (gate hidden)] R[rec (gate hidden)
 
 
 STRICT = {
-    "no TOML": ("layout = ", "is no TOML: "),
+    "no TOML": ("layout = ", "is not valid TOML: "),
     "nothing": ("", "layout is missing; expected at most 64 tables"),
-    "an unknown key": ("[[block]]", "'block' is no key here; expected some of layout"),
+    "an unknown key": ("[[block]]", "unknown key 'block'; expected one of layout"),
     "one table": ("[layout]\nname = 'm'", "layout is {'name': 'm'}; expected at most 64 tables"),
-    "no name": ("[[layout]]\ntitle = 'm'", "layout[0]: name is missing; expected a text"),
+    "no name": ("[[layout]]\ntitle = 'm'", "layout[0]: name is missing; expected a string"),
     "no form": ("[[layout]]\nname = 'm'", "layout[0]: form is missing; expected at most 64 tables"),
-    "a number for a text": ("[[layout]]\nname = 1", "layout[0]: name is 1; expected a text"),
+    "a number for a text": ("[[layout]]\nname = 1", "layout[0]: name is 1; expected a string"),
     "a number for a flag": (
         f"[[layout]]\nname = 'm'\nnames_identify = 1\n{FORM}",
         "layout[0]: names_identify is 1; expected true or false",
@@ -446,24 +447,24 @@ STRICT = {
     ),
     "three directions": (
         f"[[layout]]\nname = 'm'\ndirections = ['a', 'b', 'c']\n{FORM}",
-        "layout[0]: directions is ['a', 'b', 'c']; expected two texts, as in [\"\", \"_reverse\"]",
+        "layout[0]: directions is ['a', 'b', 'c']; expected two strings, as in [\"\", \"_reverse\"]",
     ),
     "an unknown key of a tensor": (
         TOML.replace("content =", "contents =", 1),
-        "layout[0] 'mine': form[0]: tensors[0]: 'contents' is no key here; "
-        "expected some of name, content, along, labels, optional, directions, unless, shape",
+        "layout[0] 'mine': form[0]: tensors[0]: unknown key 'contents'; "
+        "expected one of name, content, along, labels, optional, directions, unless, shape",
     ),
     "an option without a default": (
         TOML.replace('default = "1.0"', ""),
-        "layout[0] 'mine': option[0]: default is missing; expected a text",
+        "layout[0] 'mine': option[0]: default is missing; expected a string",
     ),
     "a number in when": (
         TOML.replace('kind = "lstm"', 'kind = "lstm"\nwhen = {fb = 1.0}'),
-        "layout[0] 'mine': form[0]: when is {'fb': 1.0}; expected a table of texts, as in {forget_bias = \"1.0\"}",
+        "layout[0] 'mine': form[0]: when is {'fb': 1.0}; expected a table of strings, as in {forget_bias = \"1.0\"}",
     ),
-    "a layout twice": (TOML + TOML, "layout 'mine' is there twice"),
+    "a layout twice": (TOML + TOML, "layout 'mine' is defined twice"),
     "nested too deeply": ("a = " + "[" * 5000, "is nested too deeply"),
-    "a number of thousands of digits": ("a = 1" + "0" * 5000, "is no TOML: "),
+    "a number of thousands of digits": ("a = 1" + "0" * 5000, "is not valid TOML: "),
     "a text of a million letters": (
         "#" * (1 << 20) + "#",
         "has 1048577 characters; a file of layouts has at most 1048576",
@@ -478,6 +479,52 @@ def test_a_file_that_says_something_else_is_refused(what: str) -> None:
     with pytest.raises(UsageError) as caught:
         own.from_toml(text, "my.toml")
     assert str(caught.value).startswith(f"my.toml: {message}")
+
+
+OLD = """
+[[layout]]
+name = "mine"
+telling = false
+[[layout.form]]
+kind = "lstm"
+gates = "ifgo"
+says = ["clip"]
+tensors = [{name = "w{layer}{dir}", content = "W[(gate hidden) in] R[(gate hidden) rec]", along = 1}]
+"""
+
+
+def test_keys_under_their_old_names_are_read_with_a_warning() -> None:
+    """A file from before the keys were renamed gives the same layout, and each old key is named with its new name."""
+    with pytest.warns(FutureWarning) as caught:
+        (found,) = own.from_toml(OLD, "my.toml")
+    assert [str(warning.message) for warning in caught] == [
+        "my.toml: layout[0]: the key 'telling' was renamed: write 'names_identify'",
+        "my.toml: layout[0] 'mine': form[0]: the key 'says' was renamed: write 'expresses'",
+    ]
+    new = OLD.replace("telling", "names_identify").replace("says", "expresses")
+    assert own.from_toml(new, "my.toml") == [found]
+    assert (found.names_identify, found.forms[0].expresses) == (False, {"clip"})
+
+
+def test_a_command_prints_the_warning_of_an_old_key(tmp_path: Path) -> None:
+    """On standard error, in one line, as the warnings of commands are; the layout is used."""
+    (tmp_path / "my.toml").write_text(OLD)
+    done = command("layouts", "mine", "--layout-file", "my.toml", cwd=tmp_path)
+    assert done.code == 0
+    assert done.err.splitlines() == [
+        "warning: my.toml: layout[0]: the key 'telling' was renamed: write 'names_identify'",
+        "warning: my.toml: layout[0] 'mine': form[0]: the key 'says' was renamed: write 'expresses'",
+    ]
+
+
+@pytest.mark.parametrize(("old", "new"), [("telling = false", "names_identify"), ('says = ["clip"]', "expresses")])
+def test_a_key_under_both_names_is_refused(old: str, new: str) -> None:
+    """Nobody knows which of the two was meant, whichever comes first."""
+    name, _, value = old.partition(" = ")
+    alone = OLD.replace("telling = false\n", "") if name == "says" else OLD.replace('says = ["clip"]\n', "")
+    for both in (f"{old}\n{new} = {value}", f"{new} = {value}\n{old}"):
+        with pytest.raises(UsageError, match=f"has '{name}' and '{new}', which are one key"):
+            own.from_toml(alone.replace(old, both), "my.toml")
 
 
 def test_a_layout_of_a_file_is_proved() -> None:

@@ -63,24 +63,24 @@ def test_repeated_items_nest() -> None:
     [
         ("", "is empty"),
         ("   ", "is empty"),
-        ("W", "cannot be read from 'W' on"),
-        ("W[hidden", r"cannot be read from 'W\[hidden' on"),
-        ("W[hidden]]", r"cannot be read from '\]' on"),
-        ("W[hidden] ,", "cannot be read from ',' on"),
-        ("[hidden]", "cannot be read"),
-        ("W[hidden in] R", "cannot be read from 'R' on"),
-        ("W[gates hidden]", "'gates' is no axis; expected hidden, in"),
-        ("{layer: W[hidden in]", "a brace is not closed"),
-        ("W[hidden in]}", "closes a brace that was not opened"),
+        ("W", "cannot be parsed at 'W'"),
+        ("W[hidden", r"cannot be parsed at 'W\[hidden'"),
+        ("W[hidden]]", r"cannot be parsed at '\]'"),
+        ("W[hidden] ,", "cannot be parsed at ','"),
+        ("[hidden]", "cannot be parsed"),
+        ("W[hidden in] R", "cannot be parsed at 'R'"),
+        ("W[gates hidden]", "'gates' is not an axis; expected hidden, in"),
+        ("{layer: W[hidden in]", "has an unclosed brace"),
+        ("W[hidden in]}", "has a closing brace without an opening one"),
         ("{row: W[hidden in]}", "repeats 'row'; expected layer, dir or gate"),
         ("{hidden: W[hidden in]}", "repeats 'hidden'"),
-        ("{: W[hidden in]}", "cannot be read"),
-        ("W.[hidden in]", "cannot be read"),
-        ("+W[hidden in]", "cannot be read"),
+        ("{: W[hidden in]}", "cannot be parsed"),
+        ("W.[hidden in]", "cannot be parsed"),
+        ("+W[hidden in]", "cannot be parsed"),
     ],
 )
 def test_malformed_patterns_are_refused(content: str, message: str) -> None:
-    """The place where reading stops, or the word that is no axis, is named together with the pattern."""
+    """The place where reading stops, or the word that is not an axis, is named together with the pattern."""
     with pytest.raises(UsageError, match=message) as caught:
         parse(content)
     assert repr(content) in str(caught.value)

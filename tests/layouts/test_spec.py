@@ -130,15 +130,15 @@ def test_other_libraries_words_are_understood(words: str, own: str) -> None:
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("hiden=4", "do you mean hidden=...?"),
-        ("hidden_size", "do you mean hidden=...?"),
-        ("hidden_sizes=4", "do you mean hidden=...?"),
-        ("LSTMS", "do you mean lstm?"),
-        ("nonlinearities=relu", "do you mean activation=...?"),
-        ("bidirection=yes", "do you mean bidirectional?"),
-        ("dropout=0.5", "leave it out: dropout does not change which weights there are"),
+        ("hiden=4", "did you mean hidden=...?"),
+        ("hidden_size", "did you mean hidden=...?"),
+        ("hidden_sizes=4", "did you mean hidden=...?"),
+        ("LSTMS", "did you mean lstm?"),
+        ("nonlinearities=relu", "did you mean activation=...?"),
+        ("bidirection=yes", "did you mean bidirectional?"),
+        ("dropout=0.5", "leave it out: dropout does not change which weights a network has"),
         ("batch_first=True", "leave it out: batch_first"),
-        ("colour=red", "lstm, gru or rnn, then input=..."),
+        ("colour=red", "write lstm, gru or rnn, then any of input=..."),
     ],
 )
 def test_a_wrong_word_is_answered_with_the_right_one(word: str, hint: str) -> None:
@@ -150,33 +150,33 @@ def test_a_wrong_word_is_answered_with_the_right_one(word: str, hint: str) -> No
 
 def test_two_values_for_one_word_are_refused() -> None:
     """The word is named."""
-    with pytest.raises(UsageError, match="hidden is said twice"):
+    with pytest.raises(UsageError, match="hidden is given twice"):
         parse("hidden=4 hidden=5")
-    with pytest.raises(UsageError, match="hidden is said twice"):
+    with pytest.raises(UsageError, match="hidden is given twice"):
         parse("hidden=4 hidden_size=5")
-    with pytest.raises(UsageError, match="kind is said twice"):
+    with pytest.raises(UsageError, match="kind is given twice"):
         parse("lstm gru")
 
 
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"kind": "mlp"}, "'mlp' is no kind of network; expected lstm, gru or rnn"),
-        ({"input": 0}, "input=0 cannot be"),
-        ({"hidden": 1 << 25}, "hidden=33554432 cannot be"),
-        ({"layers": -1}, "layers=-1 cannot be"),
-        ({"projection": 4}, "projection=4 cannot be: only an LSTM has one, smaller than hidden=4"),
-        ({"kind": "gru", "projection": 2}, "projection=2 cannot be"),
-        ({"projection": -1}, "projection=-1 cannot be"),
-        ({"reset": "after"}, "reset=after cannot be"),
-        ({"kind": "gru", "reset": "never"}, "reset=never cannot be"),
-        ({"kind": "gru", "peephole": True}, "a gru has no peepholes"),
-        ({"kind": "rnn", "coupled": True}, "a rnn has no peepholes, no coupled gates"),
-        ({"kind": "gru", "cell_clip": 3.0}, "no clipped cell"),
+        ({"kind": "mlp"}, "'mlp' is not a kind of network; expected lstm, gru or rnn"),
+        ({"input": 0}, "input=0 is out of range"),
+        ({"hidden": 1 << 25}, "hidden=33554432 is out of range"),
+        ({"layers": -1}, "layers=-1 is out of range"),
+        ({"projection": 4}, "projection=4 is invalid: only an LSTM has a projection, smaller than hidden=4"),
+        ({"kind": "gru", "projection": 2}, "projection=2 is invalid"),
+        ({"projection": -1}, "projection=-1 is invalid"),
+        ({"reset": "after"}, "reset=after is invalid"),
+        ({"kind": "gru", "reset": "never"}, "reset=never is invalid"),
+        ({"kind": "gru", "peephole": True}, "a gru cannot have peephole, coupled or cell_clip"),
+        ({"kind": "rnn", "coupled": True}, "a rnn cannot have peephole, coupled or cell_clip"),
+        ({"kind": "gru", "cell_clip": 3.0}, "only an lstm can"),
         ({"bidirectional": True, "backward": True}, "exclude each other"),
-        ({"bidirectional": True, "merge": "add"}, "merge=add cannot be; expected concat, sum, ave, mul, none"),
+        ({"bidirectional": True, "merge": "add"}, "merge=add is invalid; expected one of concat, sum, ave, mul, none"),
         ({"merge": "sum"}, "a network of one direction has nothing to merge"),
-        ({"bidirectional": True, "merge": "none", "layers": 2}, "the next layer would be given two outputs"),
+        ({"bidirectional": True, "merge": "none", "layers": 2}, "a layer takes one input, and would get two"),
     ],
 )
 def test_what_cannot_be_is_refused(said: dict[str, object], message: str) -> None:

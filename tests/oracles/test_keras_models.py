@@ -200,7 +200,7 @@ def test_findings(findings: Path, tmp_path: Path, name: str, said: str, expected
     shutil.copy(findings / name, tmp_path)
     shutil.copy(findings / f"{name.partition('.')[0]}.io.npz", tmp_path / f"{name.partition('.')[0]}.npz")
     if said:
-        refused(tmp_path / name, "which way it runs in time", "torch", "", tmp_path / "o.safetensors")
+        refused(tmp_path / name, "its direction in time", "torch", "", tmp_path / "o.safetensors")
     compare(tmp_path / name, expected, said, tmp_path / "o.safetensors")
 
 

@@ -121,7 +121,7 @@ def test_another_layout_is_said_and_so_is_what_no_tensor_shows() -> None:
     with pytest.raises(LayoutError, match="no recurrent network") as no:
         ask(checkpoint(KERAS))
     assert "layout keras" in no.value.hint
-    with pytest.raises(LayoutError, match=r"'enc'.*which way it runs in time") as no:
+    with pytest.raises(LayoutError, match=r"'enc'.*its direction in time") as no:
         ask(checkpoint(KERAS), "keras")
     assert "backward=no" in no.value.hint
     assert asked(checkpoint(KERAS), "keras", "backward=no") == [("enc", "keras", "lstm input=3 hidden=2")]

@@ -159,7 +159,7 @@ def test_a_document() -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "1", '"a"', "[" * 100_000, b"\xff\xfe", "{}"])
 def test_no_record(text: str | bytes) -> None:
     """The file is named, whatever stands in it."""
-    with pytest.raises(FormatError, match=r"^r\.json: is no record of a layout: "):
+    with pytest.raises(FormatError, match=r"^r\.json: is not a record of a layout: "):
         evidence_module.parse("r.json", text)
 
 
@@ -173,7 +173,7 @@ def test_a_document_of_another_schema(schema: object) -> None:
 @pytest.mark.parametrize("name", ["layout", "table", "machine", "grid", "findings_count", "asked", "flattened", "ran"])
 def test_a_record_that_lacks_something(name: str) -> None:
     """Which member it is."""
-    with pytest.raises(FormatError, match=f"is no record of a layout: {name} is missing"):
+    with pytest.raises(FormatError, match=f"is not a record of a layout: {name} is missing"):
         parsed({key: value for key, value in document().items() if key != name})
 
 
@@ -182,7 +182,7 @@ def test_a_record_that_lacks_something(name: str) -> None:
 ])  # fmt: skip
 def test_a_record_with_something_else(name: str, value: object) -> None:
     """What is read later is read at once."""
-    with pytest.raises(FormatError, match="is no record of a layout"):
+    with pytest.raises(FormatError, match="is not a record of a layout"):
         parsed({**document(), name: value})
 
 
@@ -240,7 +240,7 @@ def test_counted_findings_count() -> None:
     found = document()
     name, letters = next(iter(found["ran"]["networks"].items()))
     found["ran"]["networks"][name] = "d" + letters[1:]
-    with pytest.raises(FormatError, match=r"ran\.counts are not the letters of ran\.networks"):
+    with pytest.raises(FormatError, match=r"ran\.counts do not match the letters of ran\.networks"):
         parsed(found)
     found["ran"]["counts"] |= {"agrees": found["ran"]["counts"]["agrees"] - 1, "differs": 1}
     assert not parsed(found).agrees
@@ -359,7 +359,8 @@ def test_a_broken_record_stops_nothing(folder: Callable[..., None], tmp_path: Pa
     assert on_gpu(CUDNN) == ON_GPU
     (said,) = evidence_module.broken()
     assert (
-        said == f"{tmp_path / 'records' / 'broken.json'}: is no record of a layout: layout is missing; it is left out"
+        said
+        == f"{tmp_path / 'records' / 'broken.json'}: is not a record of a layout: layout is missing; the file is ignored"
     )
     ran = quick("layouts", "cudnn", cwd=tmp_path)
     assert ran.code == 0 and ran.err == f"warning: {said}\n" and ON_GPU in ran.out
@@ -379,7 +380,7 @@ def test_a_member_that_cannot_be(path: tuple[str, ...], value: object) -> None:
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
-    with pytest.raises(FormatError, match=f"is no record of a layout: {path[0]}"):
+    with pytest.raises(FormatError, match=f"is not a record of a layout: {path[0]}"):
         parsed(found)
 
 

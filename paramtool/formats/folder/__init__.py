@@ -1,1 +1,1 @@
-"""Folders: which files in one are weights, which are copies of others, and what an output there is called."""
+"""Folders: which files are weights, which are copies of others, and the names of outputs."""

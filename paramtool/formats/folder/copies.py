@@ -1,9 +1,9 @@
-"""Whether a file beside a set of weights is a copy of it, another set, or something else: by names, shapes and bytes.
+"""Whether a file next to a set of weights is a copy of it, another set, or something else: by names, shapes and bytes.
 
-the same tensors, and nothing else              a copy
-the same tensors, and objects or metadata       something else, which comes along
-no weights, or names of its own                 something else, unless a library looks for the file
-other bytes, another dtype, one tensor more     another set
+the same tensors, and nothing else                   a copy
+the same tensors, and objects or metadata            something else, copied to the output
+no weights, or no common names                       something else, unless a library looks for the file
+other bytes, another dtype, an additional tensor     another set
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from paramtool.model.storage import ByteRange
 from paramtool.model.view import View
 
 MAIN = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
-"""Suffixes of what PyTorch's libraries load; others hold the same model for other frameworks, under other names."""
+"""Suffixes that PyTorch's libraries load; other files hold the same model for other frameworks, with other names."""
 MASKS = ("bias", "mask", "attn_mask", "causal_mask")
-"""What causal masks are called (`attn.bias` of GPT-2), whose dtype is bool or uint8."""
+"""Names of causal masks (`attn.bias` of GPT-2), whose dtype is bool or uint8."""
 MAX_WINDOW_NBYTES = 4096
-"""The first bytes of each tensor that are compared here; what writes compares them all."""
+"""The number of first bytes of each tensor that are compared here; commands that write compare all bytes."""
 VARIANT = re.compile(r"\d+|fp16|bf16|fp32|float16|bfloat16|float32|ema|non_ema")
-"""Variants as the files of hubs are called, and the numbers of Meta's and Mistral's: `consolidated.00.pth`."""
+"""Variants in file names of hubs, and the numbers of Meta's and Mistral's files: `consolidated.00.pth`."""
 
 
 def is_main(path: str) -> bool:
-    """Whether a file or index is called as those of PyTorch's libraries are."""
+    """Whether a file or index has a name that PyTorch's libraries use."""
     return path.endswith(MAIN) or is_index_name(path)
 
 
 def is_something_else(one: Weights, other: Weights) -> bool:
-    """Whether a file beside a set of weights is neither another set nor a copy.
+    """Whether a file next to a set of weights is neither another set nor a copy.
 
-    It holds no weights; or it has no name in common with the set, and no library looks for it, or it is much smaller
-    than the set, as a scaler in `model.npz` is: other formats have other names for the same tensors.  What ONNX files
-    are called says more than their tensors, whose names an exporter makes up.
+    That is so if it holds no weights, or if it has no name in common with the set and either no library looks for it or
+    it is much smaller than the set, like a scaler in `model.npz`: other formats have other names for the same tensors.
+    For ONNX files only the file name counts, since exporters make up the tensors' names.
     """
     if not holds_weights(other.checkpoint):
         return True
@@ -60,14 +60,14 @@ def _numel(checkpoint: Checkpoint) -> int:
 
 
 def holds_weights(checkpoint: Checkpoint) -> bool:
-    """Whether any tensor is more than the state of an optimizer, or an array beside the model."""
+    """Whether any tensor is something other than optimizer state or an array outside the model."""
     return any(entry.role not in ("optimizer", "other") for entry in checkpoint.entries.values())
 
 
 def holds_more(checkpoint: Checkpoint, first: Checkpoint) -> bool:
-    """Whether a copy holds anything but the tensors: objects, or metadata that the first set does not have.
+    """Whether a copy holds more than tensors: objects, or metadata that the first set does not have.
 
-    The versions of modules that a state dict brings, and the `format` of safetensors, count for nothing.
+    The module versions in a state dict and the `format` of safetensors are ignored.
     """
     if any(first.metadata.get(key) != text for key, text in checkpoint.metadata.items() if key != "format"):
         return True
@@ -78,12 +78,12 @@ def holds_more(checkpoint: Checkpoint, first: Checkpoint) -> bool:
 
 
 def compared(one: Weights, other: Weights) -> tuple[Pair, ...] | str:
-    """The tensors that have the same bytes if one set is a copy of another, or in which way it is none."""
+    """The pairs of tensors that must have the same bytes if `other` is a copy of `one`, or why it is not a copy."""
     first = os.path.basename(one.path)
     if (one.name.variant or other.name.variant) and one.name != other.name:
-        return f"another variant than {first}"
+        return f"a different variant from {first}"
     if one.name != other.name and one.name.is_usual and other.name.is_usual:
-        return f"another name than {first}, which another program looks for"
+        return f"a different name from {first}, which another program looks for"
     mine, theirs = one.checkpoint.entries, other.checkpoint.entries
     common = [name for name in theirs if name in mine]
     if not common:  # other frameworks have other names for the same tensors
@@ -92,7 +92,7 @@ def compared(one: Weights, other: Weights) -> tuple[Pair, ...] | str:
         if difference := _difference(name, mine[name], theirs[name], first):
             return difference
         if _starts_differ(one.checkpoint, mine[name], other.checkpoint, theirs[name]):
-            return f"{name!r} has other bytes than in {first}"
+            return f"{name!r} has different bytes in {first}"
     pairs = [(name, name) for name in common]
     for name in (name for name in theirs if name not in mine and not other.path.endswith(".onnx")):
         twin = _twin(one.checkpoint, other.checkpoint, name, common)
@@ -103,20 +103,20 @@ def compared(one: Weights, other: Weights) -> tuple[Pair, ...] | str:
 
 
 def _difference(name: str, mine: Entry, theirs: Entry, first: str) -> str:
-    """How two tensors of one name differ by their description, or nothing."""
+    """How the descriptions of two tensors of one name differ; empty if they do not."""
     a, b = mine.value, theirs.value
     if isinstance(a, View) and isinstance(b, View):
         if (a.dtype, a.shape) == (b.dtype, b.shape):
             return ""
         here, there = (f"{list(view.shape)} {view.dtype.name}" for view in (b, a))
         return f"{name!r} is {here}, and {there} in {first}"
-    return "" if type(a) is type(b) else f"{name!r} is of another kind than in {first}"
+    return "" if type(a) is type(b) else f"{name!r} is of a different kind in {first}"
 
 
 def _twin(one: Checkpoint, other: Checkpoint, name: str, common: Iterable[str]) -> str | None:
-    """The name in a first set that a tensor of another set is tied to; empty for what a model makes itself.
+    """The name in a first set with the same bytes as a tensor of another set; empty for a buffer that models create.
 
-    None where it is neither: then only the other set has it.
+    None if it is neither: then only the other set has the tensor.
     """
     value = other.entries[name].value
     if not isinstance(value, View):
@@ -136,7 +136,7 @@ def _twin(one: Checkpoint, other: Checkpoint, name: str, common: Iterable[str]) 
 
 
 def _is_made_again(last: str, view: View, start: bytes | None) -> bool:
-    """Whether a tensor that is called so, and begins so, is one that transformers' models make when they are built."""
+    """Whether a tensor with this name and these first bytes is a buffer that transformers' models create themselves."""
     if start is None or not view.shape:
         return last == "masked_bias" and view.numel == 1
     width, size = view.shape[-1], view.dtype.block_bytes
@@ -152,7 +152,7 @@ def _is_made_again(last: str, view: View, start: bytes | None) -> bool:
 
 
 def _starts_differ(one: Checkpoint, mine: Entry, other: Checkpoint, theirs: Entry) -> bool | None:
-    """Whether the first bytes of two tensors differ; None where they cannot be read as they are."""
+    """Whether the first bytes of two tensors differ; None if they cannot be read directly."""
     a, b = _start(one, mine), _start(other, theirs)
     return None if a is None or b is None else a != b
 

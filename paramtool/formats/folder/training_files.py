@@ -1,6 +1,6 @@
-"""Files that a training saves beside its weights, under names that end as those of weights do.
+"""Files of training state that have suffixes of weights.
 
-They are no candidates where a folder's weights are looked for.  They are never opened for it: the name says it.
+They are not candidates when a folder is searched for weights.  Their names decide that; they are not opened.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ TRAINING_STATE = re.compile(
     r"|(random_states|custom_checkpoint)_\d+\.pkl"  # accelerate
     r"|.*optim_states\.pt"  # DeepSpeed
 )
-"""Names of transformers 5.23 (trainer.py: `OPTIMIZER_NAME` and what stands beside it, `_save_rng_state`) and of
+"""Names of transformers 5.23 (trainer.py: `OPTIMIZER_NAME` and the names next to it, `_save_rng_state`) and of
 accelerate 1.15 (checkpointing.py, `save_accelerator_state` and `save_custom_state`; utils/fsdp_utils.py), and of
 DeepSpeed 0.17 (runtime/engine.py, `_get_zero_ckpt_name`)."""
 
 
 def is_training_state(name: str) -> bool:
-    """Whether a file of this name belongs to the state of a training, and holds no weights.
+    """Whether a file of this name holds training state, and no weights.
 
     >>> [is_training_state(name) for name in ("optimizer.bin", "rng_state_3.pth", "model_1.safetensors")]
     [True, True, False]

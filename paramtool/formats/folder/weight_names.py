@@ -1,9 +1,9 @@
-"""What the weights of a folder are called: by their file or index in an input, and in an output.
+"""The names of weights in a folder: of files and indexes in an input, and in an output.
 
     STEM.safetensors                                             one file
     STEM-00001-of-00002.safetensors, STEM.safetensors.index.json shards and their index
 
-An output keeps the stem of its input, because libraries look for weights by name:
+An output keeps the stem of its input, because libraries find weights by name:
 
     model                    transformers: `SAFE_WEIGHTS_NAME` in utils/__init__.py (5.23)
     model_1, model_2         accelerate: the models after the first (`load_accelerator_state` in checkpointing.py, 1.15)
@@ -13,13 +13,13 @@ An output keeps the stem of its input, because libraries look for weights by nam
     open_clip_model          open_clip: `HF_SAFE_WEIGHTS_NAME` in constants.py (3.3)
     consolidated             mistral-inference: `Transformer.from_folder` in transformer.py
 
-A few libraries look for safetensors under another name than for pickles; `SAFE_STEMS` lists these.
+A few libraries use another name for safetensors than for pickles; `SAFE_STEMS` lists these.
 
 `from_pretrained(variant="fp16")` puts the variant before the last suffix: `model.fp16.safetensors`,
 `model.fp16-00001-of-00002.safetensors` and `model.safetensors.index.fp16.json` (`_add_variant` in modeling_utils.py of
 transformers and in utils/hub_utils.py of diffusers).  Older diffusers wrote `model.safetensors.fp16.index.json` and
-`model-00001-of-00002.fp16.safetensors` (`_fetch_index_file_legacy` in models/model_loading_utils.py): these are read,
-and not written.
+`model-00001-of-00002.fp16.safetensors` (`_fetch_index_file_legacy` in models/model_loading_utils.py): these names are
+read, but not written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SAFE_STEMS = (
 STEMS = ("model", "diffusion_pytorch_model", "adapter_model", "open_clip_model", "consolidated", "pytorch_lora_weights")
 """The stems above, the usual ones first."""
 LINKED_PREFIX = "paramtool.linked-"
-"""How files are called that hold tensors for a record in an index, and no weights under their own names."""
+"""The prefix of files that hold tensors for a record in an index, and no weights under their own names."""
 _KNOWN = re.compile(rf"({'|'.join(STEMS)})(_\d+)?(\.(?P<variant>[^.]+))?")
 _NUMBER = re.compile(r"-\d{5}-of-\d{5}(?=\.[^.]+$|$)")
 _MAX_STEM_NBYTES = 180
@@ -49,15 +49,15 @@ _MAX_STEM_NBYTES = 180
 
 @dataclass(frozen=True, slots=True)
 class WeightsName:
-    """What the weights of an output folder are called.  The stem may begin with folders, with `/`."""
+    """The names of the weights in an output folder.  The stem may begin with folders, separated by `/`."""
 
     stem: str = STEMS[0]
     variant: str = ""
-    """What the stem ends in behind a dot, where that is a variant: the index has it elsewhere."""
+    """The last part of the stem after a dot, if that is a variant: the index has it in another place."""
 
     @property
     def file(self) -> str:
-        """The one file."""
+        """The name of a single file."""
         return f"{self.stem}.safetensors"
 
     @property
@@ -86,13 +86,13 @@ class WeightsName:
 
     @property
     def order(self) -> tuple[bool, int, str]:
-        """Where it comes among others: plain names before variants, the usual stems first."""
+        """The sort key: plain names before variants, the usual stems first."""
         base = self.stem.removesuffix(f".{self.variant}") if self.variant else self.stem
         return bool(self.variant), STEMS.index(base) if base in STEMS else len(STEMS), self.stem
 
 
 Pair = tuple[str, str]
-"""Names of two tensors, of one set and of its copy, whose bytes are the same if it is one."""
+"""The names of two tensors, in a set and in its copy, whose bytes must be the same if it is a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Weights:
     others: tuple[str, ...] = ()
     """Files of the folder's other sets, where this one was chosen: they stay out of an output."""
     more: tuple[str, ...] = ()
-    """Files of the folder that are called as weights are, and hold something else: they come along."""
+    """Files of the folder with names of weights that hold something else: they are copied to the output."""
 
     @property
     def twins(self) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class Weights:
 
 
 def of_file(path: str) -> WeightsName:
-    """What an output is called whose input is the weights file or the index at `path`.
+    """The names of an output whose input is the weights file or the index at `path`.
 
     >>> [of_file(n).file for n in ("pytorch_model.bin", "adapter_model.bin", "pytorch_model.fp16.bin")]
     ['model.safetensors', 'adapter_model.safetensors', 'model.fp16.safetensors']
@@ -175,12 +175,12 @@ def is_index_name(path: str) -> bool:
 
 
 def is_index(head: bytes, path: str) -> bool:
-    """Whether a file is the index of a sharded checkpoint: JSON that says so, or is called so."""
+    """Whether a file is the index of a sharded checkpoint: JSON with a weight_map, or with the name of an index."""
     return head.lstrip()[:1] == b"{" and (b'"weight_map"' in head or is_index_name(path))
 
 
 def _is_usable(stem: str) -> bool:
-    """Whether files of an output can be named so on every system, and in the JSON of an index."""
+    """Whether output files can have this stem on every system, and in the JSON of an index."""
     try:
         nbytes = len(stem.encode())
     except UnicodeEncodeError:

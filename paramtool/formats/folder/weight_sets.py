@@ -1,14 +1,14 @@
 """Which sets of weights a folder holds: files, and indexes with their shards.
 
     model.safetensors, pytorch_model.bin        one set and a copy of it, if both hold the same tensors
-    model.safetensors, model.fp16.safetensors   two sets: what opens one does not open the other
+    model.safetensors, model.fp16.safetensors   two sets: programs that open one do not open the other
     model.safetensors, model_1.safetensors      two sets: accelerate saves one for each model
-    unet/..., vae/..., model_index.json         sets in folders inside: a pipeline
-    optimizer.pt, scheduler.pt, rng_state.pth   no weights, by their names
-    model.safetensors, stats.pt                 one set, and a file that no library looks for, with names of its own
+    unet/..., vae/..., model_index.json         sets in subfolders: a pipeline
+    optimizer.pt, scheduler.pt, rng_state.pth   not weights, by their names
+    model.safetensors, stats.pt                 one set, and a file that no library looks for, with other tensors
     model.safetensors, model.bin                one set, if model.bin holds no tensors, or more than tensors
 
-Two sets that differ are never mixed up in silence: whoever wants one has to say which.
+If sets differ, paramtool does not choose one: the user has to.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 
 COPIES = ("onnx", "original", "openvino", "coreml", "gguf", "ggml", "tflite", "*.mlpackage")
-"""Folders inside that hold the weights once more, for other programs; patterns of lower-case names."""
+"""Subfolders that hold the same weights for other programs; patterns of lower-case names."""
 PIPELINE = "model_index.json"
-"""What says that a folder is a pipeline of diffusers: `config_name` in pipelines/pipeline_utils.py (0.42)."""
+"""The file that marks a folder as a diffusers pipeline: `config_name` in pipelines/pipeline_utils.py (0.42)."""
 _SHARD = re.compile(r"-\d+-of-\d+\.")
 MAX_DEPTH = 4
-"""So deep below a folder are sets looked for."""
+"""The deepest level of subfolders that are searched for sets."""
 
 Read = Callable[[str], Checkpoint]
 
 
 def only(folder: str, read: Read, choice: str | None = None) -> Weights:
-    """The one set of weights of a folder, or the one of its several that `choice` names.
+    """The only set of weights of a folder, or the one that `choice` names.
 
-    UsageError where several differ and none is chosen, where sets are in folders inside, and where `choice` is no file
-    of the folder; FormatError where there is none.
+    UsageError if several sets differ and none is chosen, if sets are in subfolders, or if `choice` is not a file of the
+    folder; FormatError if there are no weights.
     """
     if choice is not None:
         path = chosen(folder, choice)
@@ -75,9 +75,9 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
 
 
 def every(folder: str, read: Read) -> dict[str, list[Weights]]:
-    """{folder inside, with `/`, or empty for the folder itself: its sets}.
+    """{subfolder, with `/`, or empty for the folder itself: its sets}.
 
-    Where a library looks for some of them, files that none looks for are no sets.  FormatError where there is none.
+    If a library looks for some of the files, the others are not sets.  FormatError if there are no weights.
     """
     found: dict[str, list[Weights]] = {}
     error: ParamtoolError | None = None
@@ -93,7 +93,7 @@ def every(folder: str, read: Read) -> dict[str, list[Weights]]:
 
 
 def with_names(sets: Iterable[Weights]) -> list[Weights]:
-    """Sets of one folder, each with a name that no other has: where two would have the same, one keeps its own."""
+    """Sets of one folder with unique output names: if two would have the same, one keeps the name of its file."""
     taken: set[WeightsName] = set()
     named = []
     for one in sets:
@@ -106,18 +106,18 @@ def with_names(sets: Iterable[Weights]) -> list[Weights]:
 
 
 def chosen(folder: str, choice: str) -> str:
-    """The path of a file of a folder that is called by its name there, or by its path; UsageError for any other."""
+    """The path of a file of a folder, given by its name in the folder or by its path; UsageError for any other."""
     inside = os.path.join(folder, choice)
     path = inside if os.path.isfile(inside) else choice
     if os.path.isfile(path) and os.path.realpath(os.path.dirname(path) or ".") == os.path.realpath(folder):
         return os.path.join(folder, os.path.basename(path))
     names = ", ".join(os.path.basename(one) for one in _files(folder)) or "none"
-    where = f"; {quote(os.path.dirname(path) or '.')} is a folder of its own" if os.path.isfile(path) else ""
+    where = f"; {quote(os.path.dirname(path) or '.')} is another folder" if os.path.isfile(path) else ""
     raise UsageError(f"{folder}: has no file {choice!r} (--weights); its weights: {names}{where}")
 
 
 def inner(folder: str) -> list[str]:
-    """Folders inside that hold weights of their own, with `/`; none that hold a copy, are hidden, or are links."""
+    """Subfolders that hold weights, with `/`; not those that hold a copy, are hidden, or are links."""
     found = []
     waiting = [("", 0)]
     while waiting:
@@ -147,9 +147,9 @@ def _listed(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _beside(folder: str, taken: Weights, read: Read) -> tuple[list[str], list[str]]:
-    """The files of the other weights of a folder, shards among them, where one set was chosen; and what is no weights.
+    """For a chosen set: the files of the other weights of the folder, including shards; and files that are not weights.
 
-    A file that only is called as weights are, such as a vocabulary in `vocab.bin`, is none of them.
+    A file that only has a name like weights, such as a vocabulary in `vocab.bin`, is not weights.
     """
     mine = {taken.path, *(file.path for file in taken.checkpoint.files)}
     others: list[str] = []
@@ -163,7 +163,7 @@ def _beside(folder: str, taken: Weights, read: Read) -> tuple[list[str], list[st
             other = Weights(path, read(path), of_file(path))
         except FormatError:
             others += files if is_index_name(path) else []
-        except ParamtoolError:  # nobody chose it, so that nobody has to allow it
+        except ParamtoolError:  # it was not chosen, so it does not have to be allowed
             others += files
         else:
             (more if is_something_else(taken, other) else others).extend(files)
@@ -171,7 +171,7 @@ def _beside(folder: str, taken: Weights, read: Read) -> tuple[list[str], list[st
 
 
 def _files(folder: str) -> list[str]:
-    """The indexes and the weights of a folder that no index lists, best first; a training's state is none of them.
+    """The indexes of a folder, and the weights that no index lists, best first; without training state.
 
     transformers looks for `model.safetensors`, its index, `pytorch_model.bin` and its index, in this order
     (`_get_resolved_checkpoint_files` in modeling_utils.py).
@@ -193,7 +193,7 @@ def _order(name: str) -> tuple[object, ...]:
 
 
 def is_index(path: str) -> bool:
-    """Whether a file is an index of shards, or is called so and damaged: another program's has no `weight_map`."""
+    """Whether a file is an index of shards, or a damaged file with such a name; other indexes have no `weight_map`."""
     if not is_index_name(path):
         return False
     try:
@@ -204,7 +204,7 @@ def is_index(path: str) -> bool:
 
 
 def _shards(path: str) -> set[str]:
-    """The files that an index lists, as far as it can be read: what is wrong with it is said where it is read."""
+    """The files that an index lists; none if it cannot be read, which is reported when it is read in full."""
     try:
         held, _ = strict_json.strict_file(path, "an index", strict_json.MAX_INDEX_NBYTES)
         return {name for name in held["weight_map"].values() if isinstance(name, str)}
@@ -223,14 +223,14 @@ class _Grouped:
     differences: dict[str, str]
     """{path of a set: how it differs from the first}"""
     error: ParamtoolError | None
-    """Why there is no set, where a file cannot be read."""
+    """The error of a file that cannot be read, if there is no set."""
 
 
 def _grouped(files: Sequence[str], read: Read) -> _Grouped:
     """The sets of a folder.
 
-    What a library looks for has to be readable, where nothing better is: its errors are raised.  Another file that
-    cannot be read is no set, and neither is one without weights, unless there is nothing else.
+    A file that a library looks for must be readable if there is no better one: its errors are raised.  Other files that
+    cannot be read are not sets.  Files without weights are sets only if there is nothing else.
     """
     sets: list[Weights] = []
     differences: dict[str, str] = {}
@@ -241,7 +241,7 @@ def _grouped(files: Sequence[str], read: Read) -> _Grouped:
             mine = Weights(path, read(path), of_file(path))
         except ParamtoolError as error:
             beside = ", ".join(os.path.basename(one) for one in files if one != path)
-            also = f"the folder also holds {beside}: name that itself to take it" if beside else ""
+            also = f"the folder also holds {beside}: name that file to read it" if beside else ""
             error.hint = "; ".join(text for text in (error.hint, also) if text)
             if (sets and _are_shards(sets[0].path, path)) or (not sets and of_file(path).is_usual and is_main(path)):
                 raise
@@ -267,21 +267,21 @@ def _grouped(files: Sequence[str], read: Read) -> _Grouped:
 
 
 def _are_shards(one: str, other: str) -> bool:
-    """Whether two files are called as shards of one set are; whoever asks knows that no index lists them.
+    """Whether two files, which no index lists, have names of shards of one set.
 
-    Together they hold a set, however little of it is in each: that of an optimizer's state alone is no copy.
+    Together they hold a set, however little of it is in each: a shard with only optimizer state is not a copy.
     """
     names = (os.path.basename(one), os.path.basename(other))
     return all(map(_SHARD.search, names)) and len({_SHARD.sub(".", name) for name in names}) == 1
 
 
 def _without_index(first: Weights) -> str:
-    """How a shard differs from the first one of its set, where nothing says that they are one set."""
-    return f"a shard like {os.path.basename(first.path)}, and no index that can be read lists them"
+    """How a shard differs from the first one of its set, if no index says that they are one set."""
+    return f"a shard like {os.path.basename(first.path)}, but no readable index lists them"
 
 
 def _take_as_copy(sets: list[Weights], mine: Weights, differences: dict[str, str]) -> bool:
-    """Put a set with the one that it is a copy of, if any; else it is told how it differs from the first."""
+    """Add a set to the one of which it is a copy, if any; else note how it differs from the first set."""
     for k, one in enumerate(sets):
         pairs = compared(one, mine)
         if isinstance(pairs, str):
@@ -326,9 +326,9 @@ def _is_pipeline(folder: str) -> bool:
 
 
 def _inner_of_root(folder: str, sets: Iterable[Weights]) -> list[str]:
-    """The folders inside that hold the weights, where the folder itself is only the root of them.
+    """The subfolders that hold the weights, if the folder itself has none.
 
-    It is where it has no weights, or only some that no library looks for, while the folders inside have others.
+    Weights of the folder that no library looks for do not count if subfolders have others.
     """
     sets = list(sets)
     if any(one.name.is_usual for one in sets):
@@ -344,13 +344,13 @@ def _is_looked_for(path: str) -> bool:
 
 
 def _is_root(folder: str, files: list[str], found: list[str]) -> UsageError:
-    """The refusal of a folder whose weights are in folders inside."""
+    """The error for a folder whose weights are in subfolders."""
     lines = [*(f"{name}/" for name in found), *files]
     what = "is a pipeline, whose weights are" if _is_pipeline(folder) else "has its weights"
     return UsageError(
-        listed(f"{folder}: {what} in {plural(len(found), 'folder')} inside; say which:", lines),
-        hint=f"name one: {quote(os.path.join(folder, found[0]))}; --each of dedup, export, convert, fuse and unfuse "
-        "writes all of them, and the files beside them",
+        listed(f"{folder}: {what} in {plural(len(found), 'subfolder')}; choose one:", lines),
+        hint=f"name one: {quote(os.path.join(folder, found[0]))}; dedup, export, convert, fuse and unfuse write all of "
+        "them, and the files beside them, with --each",
     )
 
 
@@ -360,11 +360,11 @@ def _nothing(folder: str) -> FormatError:
 
     if any(item.name.endswith(".distcp") for item in _listed(folder)):
         error = FormatError(
-            f"{folder}: is a folder of torch.distributed.checkpoint, which this version does not read",
+            f"{folder}: is a torch.distributed.checkpoint folder, which this version does not read",
             hint=sniff.one_file(folder),
         )
         parts = [item.path for item in _listed(folder) if item.name.endswith((".distcp", ".metadata"))]
         error.asked = tuple(unknown for path in parts for unknown in scan(path))
         return error
     hints = ("name the file or the index itself", *installed().broken)
-    return FormatError(f"{folder}: is a folder with 0 weights files and no index", hint="; ".join(hints))
+    return FormatError(f"{folder}: is a folder without weights files and without an index", hint="; ".join(hints))

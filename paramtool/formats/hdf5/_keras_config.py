@@ -1,4 +1,4 @@
-"""What the configuration in a Keras file says of its layers, and the paths that Keras 3 gives them.
+"""The layers in the configuration of a Keras file, and their paths in Keras 3.
 
 Keras 3 calls the groups of a file after classes: the second LSTM of a model is `layers/lstm_1`, whatever its name is.
 
@@ -17,7 +17,7 @@ from paramtool.lazy_dataclass import dataclass
 
 VERSION = "keras_version"
 SOURCES = ("config.json", "model_config")
-"""Where a configuration stands: a member of a `.keras` zip, an attribute of an `.h5`."""
+"""The places of a configuration: a member of a `.keras` zip, an attribute of an `.h5`."""
 FORWARD, BACKWARD = "forward_layer", "backward_layer"
 STACK = "StackedRNNCells"
 OWN = ("keras", "tf_keras", "tensorflow")
@@ -51,16 +51,16 @@ class KerasConfig:
     """The configuration of a model."""
 
     source: str = ""
-    """Where it stands; empty where there is none."""
+    """Its place, one of `SOURCES`; empty if there is none."""
     version: str = ""
-    """Of Keras; empty where nothing says it."""
+    """The version of Keras; empty if unknown."""
     layers: tuple[Layer, ...] = ()
     """Every layer, those in nested models included, in the model's order."""
     notes: tuple[str, ...] = ()
 
     @staticmethod
     def of(texts: Mapping[str, str]) -> KerasConfig:
-        """The configuration among the texts of a file; what cannot be understood is noted."""
+        """The configuration in the metadata of a file; a note for what cannot be parsed."""
         notes: list[str] = []
         source = next((key for key in SOURCES if key in texts), "")
         version = texts.get(VERSION) or _table(texts.get("metadata.json", "{}"), "metadata.json", notes).get(VERSION)
@@ -73,11 +73,11 @@ class KerasConfig:
 
 
 def _table(text: str, where: str, notes: list[str]) -> dict[str, Any]:
-    """A JSON object; empty, with a note, where it is none."""
+    """A JSON object; empty, with a note, if it is not one."""
     try:
         found = strict_json.strict(text)
     except ValueError as error:
-        notes.append(f"{where} is no JSON: {error}")
+        notes.append(f"{where} is not valid JSON: {error}")
         return {}
     return found if isinstance(found, dict) else {}
 

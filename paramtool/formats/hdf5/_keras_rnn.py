@@ -1,4 +1,4 @@
-"""The recurrent layers of a Keras file: where their weights are, and what is said of them.
+"""The recurrent layers of a Keras file: their weights, and their specs.
 
     LAYER/kernel:0, recurrent_kernel:0, bias:0        Keras 1 and 2, in `.h5`; maybe below `lstm_cell`
     LAYER/cell/vars/0, 1, 2                           Keras 3, the same three in this order
@@ -81,7 +81,7 @@ def modules(entries: Mapping[str, Entry], config: KerasConfig) -> tuple[list[Mod
 
 
 def _gates(config: KerasConfig) -> tuple[str, ...]:
-    """What the gates of that version can be where nobody chose; empty where they are sigmoids."""
+    """The possible default activations of the gates in that version; empty if they are sigmoids."""
     if config.version[:1] == "1" or config.version[:4] in ("2.0.", "2.1.", "2.2."):
         return SIGMOIDS if _is_either(config) else SIGMOIDS[1:]
     return ()
@@ -98,10 +98,10 @@ def _older(config: KerasConfig) -> str:
         return ""
     if _is_either(config):
         return (
-            f"; Keras {config.version} is written by TensorFlow 1, where that of the gates is hard_sigmoid, and by "
-            "TensorFlow 2.0 and 2.1, where it is sigmoid, unless another was chosen"
+            f"; Keras {config.version} is written by TensorFlow 1, where that of the gates is hard_sigmoid by default, "
+            "and by TensorFlow 2.0 and 2.1, where it is sigmoid"
         )
-    return f"; in Keras {config.version} that of the gates is hard_sigmoid, unless it was chosen"
+    return f"; in Keras {config.version} that of the gates is hard_sigmoid by default"
 
 
 def _cells(entries: Mapping[str, Entry]) -> Iterator[KerasCell]:
@@ -127,7 +127,7 @@ def _cells(entries: Mapping[str, Entry]) -> Iterator[KerasCell]:
 
 
 def _home(home: str, is_vars: bool) -> str:
-    """The group of the layer in which a cell is; that of the cell itself where it is one of a stack."""
+    """The group of the layer of a cell; for a cell of a stack, the group of the cell itself."""
     return re.sub("(?<!/cells)/cell$", "", home) if is_vars else CELL.sub("", home) or home
 
 
@@ -164,7 +164,7 @@ def _pairs(cells: Mapping[str, KerasCell]) -> Iterator[tuple[str, tuple[KerasCel
 
 
 def shapes_prove(shapes: tuple[tuple[int, ...], ...]) -> Proven | None:
-    """What kernel, recurrent kernel and bias show; None where they are no recurrent layer's.
+    """The facts that kernel, recurrent kernel and bias show; None if they are not a recurrent layer's.
 
     >>> shapes_prove(((3, 16), (4, 16), (32,)))
     Proven(kind='lstm', input=3, hidden=4, bias=True, reset='', is_cudnn=True)

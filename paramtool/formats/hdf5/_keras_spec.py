@@ -1,6 +1,6 @@
-"""What a Keras configuration says of a recurrent layer, as words of a spec, or why there are none.
+"""The words of a spec for a recurrent layer in a Keras configuration, or why there are none.
 
-What it says and no word stands for: `return_sequences`, `return_state`, `time_major` (the form of what goes in and
+Settings without a word: `return_sequences`, `return_state`, `time_major` (the form of what goes in and
 comes out), `stateful` (who keeps the state), `zero_output_for_mask` (outputs of steps that a mask leaves out),
 `dropout` (only in training), `unroll`, `implementation` (how it is computed), initializers, regularizers, constraints.
 
@@ -41,7 +41,7 @@ class Proven:
 
 
 class Described(NamedTuple):
-    """A layer of the configuration whose weights stand in one group, or in one for each direction."""
+    """A layer of the configuration whose weights are in one group, or in one for each direction."""
 
     outer: Layer
     """The Bidirectional, or the layer itself."""
@@ -59,7 +59,7 @@ class Described(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """`lstm`, `gru` or `rnn`; empty where the class is none of Keras' own."""
+        """`lstm`, `gru` or `rnn`; empty if the class is not one of Keras' own."""
         return (LAYERS if self.cell is self.run else CELLS).get(self.cell.class_name, "")
 
     @property
@@ -69,7 +69,7 @@ class Described(NamedTuple):
 
 
 def described(at: str, is_vars: bool, config: KerasConfig) -> Described | None:
-    """What describes the weights in a group; None where nothing does, or where that is not sure.
+    """The layer that describes the weights in a group; None if there is none, or if it is ambiguous.
 
     ValueError where they are a cell of a stack that has no cell of that name.
     """
@@ -116,7 +116,7 @@ def _is_path(one: Described, at: str) -> bool:
 
 
 def _depth(layer: Layer, path: Sequence[str]) -> int:
-    """How deep in a path the name of a layer stands, or of what it wraps; 0 where the weights there are not its own."""
+    """The depth in a path of the name of a layer or of its wrapped layer; 0 if the weights there are not its own."""
     names = {layer.name, _unwrapped(layer)[0].name} - {""}
     depth = max((k for k, name in enumerate(path, 1) if name in names), default=0)
     is_known = any(one.kind or one.run.cells for one in _parts(layer))
@@ -140,7 +140,7 @@ def words(found: Described, proven: Proven, directions: int, config: KerasConfig
     if found.is_both:
         mode = found.outer.config.get("merge_mode", "concat")
         if not isinstance(mode, str | None) or mode not in MERGES:
-            raise ValueError(f"has merge_mode={mode!r:.40}, for which there is no word")
+            raise ValueError(f"has merge_mode={mode!r:.40}, which a spec cannot express")
         yield f"merge={MERGES[mode]}"
 
 
@@ -148,9 +148,9 @@ def _check(found: Described, proven: Proven, directions: int) -> None:
     """ValueError where a layer is not what the shapes of its weights show, or what no spec can say."""
     name, said = found.cell.class_name, found.cell.config
     if found.wrapper:
-        raise ValueError(f"is wrapped in {_a(found.wrapper)}, which is none of Keras' own: nobody knows what that does")
+        raise ValueError(f"is wrapped in {_a(found.wrapper)}, which is not a Keras class: its effect is unknown")
     if not found.kind:
-        raise ValueError(f"is {_a(name)} by its configuration, which is no recurrent layer or cell of Keras' own")
+        raise ValueError(f"is {_a(name)} by its configuration, which is not a recurrent layer or cell of Keras")
     if found.is_both and len(found.run.cells) > 1:
         raise ValueError("is a stack of cells in a Bidirectional, whose cells see only one direction each")
     if found.is_both != (directions == 2):
@@ -191,7 +191,7 @@ def _activation(value: object, config: KerasConfig) -> str:
     if value is None:
         return "linear"
     if not isinstance(value, str) or not re.fullmatch(r"\w+", value):
-        raise ValueError("has an activation of its own")
+        raise ValueError("has a custom activation")
     return value + (HARD_SIGMOID.get(config.version[:1], "") if value == "hard_sigmoid" else "")
 
 

@@ -1,4 +1,4 @@
-"""What h5py says of an HDF5 file, as plain data; runs in a process of its own (`formats/sandbox.py`).
+"""The content of an HDF5 file as plain data, read with h5py in a separate process (`formats/sandbox.py`).
 
 `describe` lists the objects of a file by the addresses of their headers, each of them once:
 
@@ -68,9 +68,9 @@ class FileRange(io.RawIOBase):
         return self.at
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer; a damaged length that asks for bytes behind the end is an error, not a row of zeros."""
+        """Fill a buffer; a damaged length that asks for bytes after the end is an error, not zeros."""
         if self.at + len(buffer) > self.nbytes:
-            raise OSError(f"wants {len(buffer)} bytes at byte {self.at}; the file has {self.nbytes}")
+            raise OSError(f"needs {len(buffer)} bytes at byte {self.at}; the file has {self.nbytes}")
         data = os.pread(self.file.fileno(), len(buffer), self.start + self.at)
         buffer[: len(data)] = data
         self.at += len(data)
@@ -156,7 +156,7 @@ class _Description:
         return address
 
     def facts(self, opened: Any) -> dict[str, Any]:
-        """What is said of one object; of a named type nothing."""
+        """The description of one object; for a named type it is empty."""
         if isinstance(opened, h5py.h5g.GroupID):
             return self.group(opened)
         return self.dataset(opened) if isinstance(opened, h5py.h5d.DatasetID) else {}
@@ -181,7 +181,7 @@ class _Description:
         return {"links": links, "strings": {name: row for name, row in held if row is not None}}
 
     def row(self, opened: Any, name: str) -> list[str] | None:
-        """The strings of an attribute, or of those that a long one is split into; None where there are none."""
+        """The strings of an attribute, or of the parts into which a long one is split; None if there are none."""
         found = self.attribute(opened, name)
         if found is not None:
             return found
@@ -194,7 +194,7 @@ class _Description:
         return rows
 
     def attribute(self, opened: Any, name: str) -> list[str] | None:
-        """The strings of an attribute, one or a row; None where there is none, or where it holds something else."""
+        """The strings of an attribute, one or several; None if it is missing, or holds something else."""
         if not h5py.h5a.exists(opened, name.encode()):
             return None
         held = h5py.h5a.open(opened, name.encode())
@@ -244,7 +244,7 @@ class _Description:
         return found
 
     def element(self, opened: Any, dtype: Any) -> tuple[str, int]:
-        """(element type, bytes that have to be turned round); no type where the file's is none of paramtool's.
+        """(element type, bytes to byte-swap together); no type if paramtool does not have the file's.
 
         The type in the file must be just what NumPy has: HDF5 can describe numbers with their bits in any order.
         """
@@ -296,5 +296,5 @@ LAYOUTS = {
 
 
 def of_bytes(nbytes: int) -> str:
-    """What Keras writes beside bytes that HDF5 has no type for (saving_lib.py, H5Entry): always bfloat16."""
+    """The mark that Keras writes for data without an HDF5 type (saving_lib.py, H5Entry): always bfloat16."""
     return "bfloat16" if nbytes == 2 else ""

@@ -1,17 +1,17 @@
-"""HDF5 files as a row of datasets, each with the place of its bytes; strictly.
+"""HDF5 files as lists of datasets, each with the position of its bytes.
 
     contiguous      a range of the file, as it is
     compact         a few bytes inside the dataset's own header
-    chunked         pieces that may be compressed: decoded by the engine, through h5py, when they are wanted
+    chunked         chunks that may be compressed: decoded by the engine, through h5py, when they are needed
 
-h5py reads the file, and libhdf5 may loop or crash over a damaged one: both run in a process of their own
-(`_worker.py`).  What it says is plain data, and believed no more than the file: all judging is done here.
+h5py reads the file, and libhdf5 may loop or crash on a damaged one: both run in a separate process (`_worker.py`).
+Its answer is plain data and trusted no more than the file: all checks are done here.
 
-What a file may not do: point out of itself (external links and external storage, virtual datasets), be a maze (soft
-links, groups that hold themselves), or ask for filters beyond those that HDF5 has built in, since others are code that
-is looked for on the disk.  Two hard links to one dataset are two names of one storage.
+A file is refused if it refers to other files (external links, external storage, virtual datasets), if its groups are
+not a tree (soft links, groups that contain themselves), or if it needs filters that are not built into HDF5: those are
+code that is searched for on the disk.  Two hard links to one dataset are two names of one storage.
 
-An HDF5 file may stand inside another file (a stored member of a zip): positions are then those in the outer file.
+An HDF5 file may be inside another file (a stored member of a zip): positions are then those in the outer file.
 
 Source: the HDF5 file format specification, version 3.0; h5py's low-level interface.
 """
@@ -35,47 +35,47 @@ from paramtool.model.view import MAX_EXTENT, contiguous
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 STEP = "hdf5:"
 """A decoding step: `hdf5:PATH` is the dataset at PATH of the HDF5 file that the range holds."""
-INSIDE = "only data inside the file itself are read"
+INSIDE = "only data inside the file itself is read"
 WORKER = "paramtool.formats.hdf5._worker"
-UNSOUND = "is no sound HDF5 file"
-AGAIN = "fetch the file again"
+UNSOUND = "not a valid HDF5 file"
+AGAIN = "download the file again"
 MAX_ATTRIBUTE_NBYTES = 64 << 20
 MAX_STRUCT_NBYTES = 1 << 20
 MAX_REFERENCES = 1 << 16
-"""In one row of them."""
+"""The most references in one array."""
 MAX_OBJECTS = 200_000
 MAX_REPEATED = 1000
-"""So many times in all a group may be met again on another path: thirty groups can have a thousand million paths."""
+"""The most repeated visits of groups by other paths: thirty groups can have a thousand million paths."""
 MAX_DEPTH = 64
 MAX_RATIO = 1100
-"""Deflate makes at most 1032 bytes of one."""
+"""The largest compression ratio; deflate has at most 1032."""
 FREE_NBYTES = 16 << 20
-"""Datasets of up to so many bytes may be of any ratio, and chunks that are larger than their dataset."""
+"""The size up to which datasets may have any ratio, and chunks may be larger than their dataset."""
 MAX_COMPACT_NBYTES = 16 << 20
-"""Of one file together; a single one has at most 64 KiB."""
+"""The most bytes of all compact datasets of a file; a single one has at most 64 KiB."""
 MAX_DESCRIPTION_NBYTES = 1 << 29
-"""What may be said of one file."""
+"""The largest description of one file."""
 FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
-"""What HDF5 and h5py have built in, by number; szip, nbit and scaleoffset are of no use for weights."""
+"""{number: filter} of HDF5's and h5py's built-in filters; szip, nbit and scaleoffset are not used for weights."""
 DESCRIBED_PER_SECOND = 1 << 18
 """Bytes of a file of the smallest objects that a slow machine describes in a second of processor time."""
 MAX_DESCRIBED_NBYTES = 1 << 27
 """No description takes longer for a larger file: the number of objects is limited."""
 DECODED_PER_SECOND = 4_000_000
-"""Bytes of chunks, decoded by a slow machine; here 150,000,000."""
+"""Bytes of chunks that a slow machine decodes in a second; a fast one decodes 150,000,000."""
 PART_NBYTES = 32 << 20
-"""Of a dataset, decoded at once."""
+"""The bytes of a dataset that are decoded at once."""
 MEMORY_NBYTES = 1 << 30
-"""What a worker may take for whatever it does."""
+"""The memory of a worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hdf5Group:
-    """A group, with the strings among its attributes that were asked for."""
+    """A group, with those string attributes that were asked for."""
 
     address: int
     links: Mapping[str, object]
-    """{name: the address of an object, or what else the link is}, in the group's own order."""
+    """{name: the address of an object, or a description of another kind of link}, in the group's own order."""
     strings: Mapping[str, list[str]]
 
 
@@ -87,9 +87,9 @@ class Dataset:
     shape: tuple[int, ...] | None
     """None for HDF5's null space, which holds nothing and has no shape."""
     type: str
-    """The element type; empty where it is none of paramtool's."""
+    """The element type; empty if paramtool does not have it."""
     unit: int
-    """So many bytes a big-endian machine turned round."""
+    """The number of bytes to byte-swap together, for big-endian data."""
     described: str
     """The type as NumPy shows it."""
     is_string: bool
@@ -98,16 +98,16 @@ class Dataset:
     """`contiguous`, `compact`, `chunked`, `virtual` or `external`."""
     stored_nbytes: int
     offset: int | None = None
-    """Of a contiguous dataset; None where nothing was ever written."""
+    """For a contiguous dataset; None if no data was ever written."""
     filters: Sequence[tuple[int, str]] = ()
-    """Of a chunked one, by number and name."""
+    """For a chunked dataset, by number and name."""
     chunk_nbytes: int = 0
     data: bytes | None = None
-    """Of a compact one, little-endian."""
+    """For a compact dataset, little-endian."""
     struct: Sequence[tuple[str, object]] | None = None
     """The fields of one struct: an address or None for a reference, fields again, or OTHER."""
     references: Sequence[int | None] | None = None
-    """A row of them."""
+    """An array of references."""
 
 
 OTHER = "other"
@@ -130,7 +130,7 @@ class File:
         return root
 
     def object(self, address: object) -> Hdf5Group | Dataset | None:
-        """What is at an address, None where it is neither group nor dataset; FormatError where that is damaged."""
+        """The object at an address, None if it is neither group nor dataset; FormatError if it is damaged."""
         found = self._objects.get(address, "is missing") if isinstance(address, int) else "has no address"
         if isinstance(found, str):
             raise FormatError(f"{self.where}: {UNSOUND}: {found:.300}", AGAIN)
@@ -138,9 +138,9 @@ class File:
 
 
 def read(file: BinaryIO, place: ByteRange, strings: Sequence[str], *, values: bool = False) -> File:
-    """The objects of the HDF5 file that stands in a range of an open file; FormatError where that is not possible.
+    """The objects of the HDF5 file in a range of an open file; FormatError if it cannot be read.
 
-    `strings` names the attributes of groups that are read; `values` says that structs and references are, too.
+    `strings` names the attributes of groups to read; with `values`, structs and references are read, too.
     """
     _h5py_must_be_there(place.file)
     work = min(place.nbytes, MAX_DESCRIBED_NBYTES)
@@ -193,11 +193,11 @@ def _h5py_must_be_there(where: str) -> None:
 
     if find_spec("h5py") is None:
         hint = "pip install 'paramtool[keras]'"
-        raise FormatError(f"{where}: is an HDF5 file, and h5py, which reads those, is not installed", hint) from None
+        raise FormatError(f"{where}: is an HDF5 file; reading it needs h5py, which is not installed", hint) from None
 
 
 def _lines(pieces: Iterator[bytes], where: str) -> Iterator[bytes]:
-    """Lines of an answer, whatever pieces it comes in."""
+    """The lines of an answer that arrives in pieces."""
     nbytes, rest = 0, b""
     for piece in pieces:
         nbytes += len(piece)
@@ -208,7 +208,7 @@ def _lines(pieces: Iterator[bytes], where: str) -> Iterator[bytes]:
 
 
 def _object(address: int, row: dict[str, Any]) -> Hdf5Group | Dataset | str | None:
-    """An object as `_worker.describe` has it; ValueError, KeyError or TypeError where it is none."""
+    """An object from a line of `_worker.describe`; ValueError, KeyError or TypeError if it is malformed."""
     if "error" in row:
         return str(row["error"])
     if "links" in row:
@@ -254,7 +254,7 @@ def _reference(held: object) -> int | None:
 
 
 def _number(held: object) -> int:
-    """A whole number that is not negative; ValueError where it is none."""
+    """A whole number that is not negative; ValueError for anything else."""
     if type(held) is not int or not 0 <= held < 1 << 64:
         raise ValueError
     return held
@@ -282,11 +282,11 @@ def natural(name: str) -> list[object]:
 
 @dataclass
 class Datasets:
-    """The datasets of an HDF5 file by their paths, and what becomes of them."""
+    """The datasets of an HDF5 file by their paths, and their storages."""
 
     file: File
     place: ByteRange
-    """Where the HDF5 file stands."""
+    """The range of the HDF5 file."""
     found: dict[str, Dataset] = field(default_factory=dict)
     """By path, in order."""
     storages: dict[int, Storage] = field(default_factory=dict)
@@ -301,9 +301,9 @@ class Datasets:
         return self.file.where
 
     def walk(self, group: Hdf5Group, order: Order, path: str = "", above: tuple[int, ...] = ()) -> None:
-        """Gather what a group holds; FormatError or UnsafeError where that is refused."""
+        """Gather the datasets in a group; FormatError or UnsafeError if the group is refused."""
         if group.address in above or len(above) > MAX_DEPTH:
-            what = "holds itself" if group.address in above else f"stands more than {MAX_DEPTH} groups deep"
+            what = "contains itself" if group.address in above else f"is more than {MAX_DEPTH} groups deep"
             raise FormatError(f"{self.where}: group {path!r:.200} {what}")
         self._repeated += group.address in self._seen
         self._seen.add(group.address)
@@ -322,7 +322,7 @@ class Datasets:
 
     def _refuse_links(self, path: str, link: object) -> None:
         if not is_text(path):
-            raise FormatError(f"{self.where}: the name {path!r:.200} is not UTF-8; expected text", AGAIN)
+            raise FormatError(f"{self.where}: the name {path!r:.200} is not UTF-8", AGAIN)
         if isinstance(link, dict):
             target = f"a link into another file, {link.get('file')!r:.200}"
             raise UnsafeError(f"{self.where}: {path!r:.200} is {target}", hint=INSIDE)
@@ -330,9 +330,9 @@ class Datasets:
             raise FormatError(f"{self.where}: {path!r:.200} is a soft link; expected the dataset or group itself")
 
     def value(self, path: str, dataset: Dataset) -> Value:
-        """What a dataset is: a window on its storage, or the reason why it is none.
+        """The value of a dataset: a view of its storage, or the reason why it cannot be read.
 
-        `path` is empty where the dataset has none, as those that only references lead to.
+        `path` is empty for datasets that are only reached by references.
         """
         if not dataset.type or dataset.shape is None:
             reader = f"an HDF5 reader for the type {dataset.described}"
@@ -365,7 +365,7 @@ class Datasets:
         if dataset.layout == "compact":
             return self._compact(path, dataset, nbytes)
         if dataset.layout != "contiguous" or dataset.offset is None:
-            raise FormatError(f"{self.where}: {path!r:.200} says not where its bytes are")
+            raise FormatError(f"{self.where}: {path!r:.200} does not say where its bytes are")
         start = self.place.start + dataset.offset
         if start + nbytes > self.place.stop:
             needs = f"needs bytes {start}-{start + nbytes}; the file ends at {self.place.stop}"
@@ -374,14 +374,14 @@ class Datasets:
         return Encoded(source, (f"swap{dataset.unit}",)) if dataset.unit > 1 else source
 
     def _compact(self, path: str, dataset: Dataset, nbytes: int) -> Inline:
-        """Bytes that stand in the header, which h5py has read by now."""
+        """Bytes in the dataset's header, which h5py has already read."""
         if dataset.data is None or len(dataset.data) != nbytes:
-            what = f"is one of compact datasets of more than {MAX_COMPACT_NBYTES:,} bytes"
+            what = f"exceeds the limit of {MAX_COMPACT_NBYTES:,} bytes for all compact datasets of a file"
             raise UnsafeError(f"{self.where}: {path!r:.200} {what}")
         return Inline(dataset.data)
 
     def _chunked(self, path: str, dataset: Dataset, nbytes: int) -> Encoded | Unreadable:
-        """Pieces that h5py puts together; refused where that needs foreign code or makes far more than the file has."""
+        """Chunks that h5py decodes; refused if they need foreign filters or inflate to far more than the file has."""
         for number, label in dataset.filters:
             if number not in FILTERS:
                 raise FormatError(
@@ -390,7 +390,7 @@ class Datasets:
                     hint="repack it: h5repack -f GZIP=1 IN OUT",
                 )
         if nbytes > max(FREE_NBYTES, MAX_RATIO * dataset.stored_nbytes):
-            what = f"makes {nbytes:,} bytes of {dataset.stored_nbytes:,} in the file"
+            what = f"inflates {dataset.stored_nbytes:,} bytes of the file to {nbytes:,}"
             raise UnsafeError(f"{self.where}: {path!r:.200} {what}")
         if dataset.chunk_nbytes > max(FREE_NBYTES, nbytes):
             raise UnsafeError(
@@ -399,7 +399,7 @@ class Datasets:
         return Encoded(self.place, (STEP + path,)) if path else Unreadable("a name, to be decompressed by")
 
     def check_apart(self) -> None:
-        """FormatError where two datasets stand on the same bytes, which no writer does."""
+        """FormatError if two datasets overlap, which no writer does."""
         stop, last = 0, ByteRange("", 0, 0)
         places = (s.backing.source if isinstance(s.backing, Encoded) else s.backing for s in self.storages.values())
         ranges = {p for p in places if isinstance(p, ByteRange) and p != self.place and p.nbytes}

@@ -1,4 +1,4 @@
-"""JLD2, Julia's own files: HDF5 with a line of text and 512 bytes before it.
+"""JLD2, Julia's file format: HDF5 after a line of text, 512 bytes in all.
 
     w = Float32[...]           a dataset `w`
     model_state = (layers =    a dataset `model_state` that holds one struct; its fields are numbers, structs, and
@@ -7,7 +7,7 @@
 Arrays inside a struct are called after their fields, `model_state.layers.1.weight`.  Two fields that refer to one
 dataset are one array in Julia too, and share it here.
 
-Julia's arrays stand column by column, and HDF5 lists their sizes the other way round.  Here they have Julia's shape: a
+Julia's arrays are column-major, and HDF5 lists their sizes in reverse order.  Here they have Julia's shape: a
 window whose first axis is the fastest.  Types are names that are shown and never resolved.
 
 Source: JLD2.jl, docs/src/internals.md and src/dataspaces.jl; the samples that other people made with it.
@@ -31,7 +31,7 @@ TYPES = "_types"
 
 
 def read(path: str) -> Checkpoint:
-    """Describe a JLD2 file; FormatError or UnsafeError where that is not possible."""
+    """Describe a JLD2 file; FormatError or UnsafeError if that is not possible."""
     file, source = open_source(path)
     with file:
         producer = file.readline(80).split(b"\0")[0].decode("ascii", "replace").strip()
@@ -61,7 +61,7 @@ class _JldWalk:
     datasets: hdf5.Datasets
     values: dict[str, Value] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
-    """Names of what is no array of numbers."""
+    """Names of values that are not arrays of numbers."""
     steps: int = 0
 
     def dataset(self, name: str, dataset: hdf5.Dataset, path: str, above: tuple[int, ...]) -> None:

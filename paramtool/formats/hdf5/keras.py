@@ -1,11 +1,11 @@
 """Keras' files, all of which are HDF5: `.h5`, `.weights.h5`, and `.keras`, a zip with `model.weights.h5` in it.
 
-    Keras 1, 2, tf.keras   `LAYER/LAYER/kernel:0`; the order stands in the attributes `layer_names`, `weight_names`
+    Keras 1, 2, tf.keras   `LAYER/LAYER/kernel:0`; the attributes `layer_names` and `weight_names` have the order
     a whole model          the same below `model_weights`, beside `optimizer_weights`
-    Keras 3                `layers/lstm/cell/vars/0`: called after classes, and numbered
+    Keras 3                `layers/lstm/cell/vars/0`: named after classes, and numbered
 
-Names are the paths of the datasets; two hard links to one dataset are one alias set.  What the configuration says of
-recurrent layers is kept (`_keras_rnn.py`).  Other HDF5 files are read just so.
+Names are the paths of the datasets; two hard links to one dataset are one alias set.  The configuration of recurrent
+layers is kept (`_keras_rnn.py`).  Other HDF5 files are read in the same way.
 
 Source: keras 3.15, keras/src/saving/saving_lib.py and keras/src/legacy/saving/legacy_h5_format.py.
 """
@@ -31,14 +31,14 @@ from paramtool.model.storage import ByteRange, SourceFile
 NAME = "keras"
 WEIGHTS = "model.weights.h5"
 ATTRIBUTES = (VERSION, "backend", "model_config", "training_config")
-"""Of the root group; kept as the file's own texts."""
+"""Attributes of the root group that are kept as the file's metadata."""
 LAYERS, WEIGHT_NAMES = "layer_names", "weight_names"
 """Attributes of groups that list what is in them, in order."""
 MAX_TEXT_NBYTES = 256 << 20
 
 
 def read(path: str) -> Checkpoint:
-    """Describe a file of Keras, or any HDF5 file; FormatError, Defects or UnsafeError where that is not possible."""
+    """Describe a Keras file, or any HDF5 file; FormatError, Defects or UnsafeError if that is not possible."""
     file, source = open_source(path)
     with file:
         place = _place(file, source)
@@ -67,14 +67,14 @@ def read(path: str) -> Checkpoint:
         sections=sections,
         metadata=texts,
         producer=f"keras {config.version}" if config.version else "",
-        notes=(*config.notes, *notes, *(f"{name!r:.200} holds texts and was left out" for name in texts_too)),
+        notes=(*config.notes, *notes, **(f"{name!r:.200} holds strings and was left out" for name in texts_too)),
         modules=tuple(modules),
         sealed=(place.range,) if place.range.crc32 is not None else (),
     )
 
 
 class _LayerPlace(NamedTuple):
-    """Where an HDF5 file stands, and the texts beside it."""
+    """The range of an HDF5 file, and the metadata next to it."""
 
     range: ByteRange
     texts: Mapping[str, str]
@@ -89,7 +89,7 @@ def _place(file: BinaryIO, source: SourceFile) -> _LayerPlace:
     members = {member.name: member for member in zip_directory.read_directory(file, where)}
     member = members.get(WEIGHTS)
     if member is None:
-        raise FormatError(f"{where}: is a zip archive without {WEIGHTS}; Keras did not write it, or with other weights")
+        raise FormatError(f"{where}: is a zip archive without {WEIGHTS}, so Keras did not write it")
     if member.method != zip_directory.STORED:
         hint = f"unzip it and read {WEIGHTS} itself"
         raise FormatError(f"{where}: {WEIGHTS} is compressed; Keras stores it as it is", hint)
@@ -107,18 +107,18 @@ def _texts(held: hdf5.File) -> dict[str, str]:
     found = {name: row[0] for name, row in held.root.strings.items() if name in ATTRIBUTES and len(row) == 1}
     for name, text in found.items():
         if not hdf5.is_text(text):
-            raise FormatError(f"{held.where}: attribute {name!r} is not UTF-8; expected text", hdf5.AGAIN)
+            raise FormatError(f"{held.where}: attribute {name!r} is not UTF-8", hdf5.AGAIN)
     return found
 
 
 def _is_keras(names: Sequence[str]) -> bool:
-    """Whether names are those of Keras 3, whose weights-only files say nothing else of themselves."""
+    """Whether names are those of Keras 3, whose weights-only files have no other mark."""
     return any(name.startswith(("layers/", "_layer_checkpoint_dependencies/", "vars/")) for name in names)
 
 
 @dataclass
 class _Order:
-    """The order of what stands in groups: as their attributes say, as the configuration says, by numbers."""
+    """The order of names in groups: by the groups' attributes, by the configuration, by their numbers."""
 
     ranks: Mapping[str, int]
     listed: list[str] = field(default_factory=list)
@@ -133,21 +133,21 @@ class _Order:
         layers = list(dict.fromkeys(group.strings.get(LAYERS, [])))
         known = set(names)
         lost = [name for name in layers if name not in known]
-        self.missing += [f"{base + name!r:.200}: listed in layer_names, and not there" for name in lost]
+        self.missing += [f"{base + name!r:.200}: listed in layer_names, but not in the file" for name in lost]
         rank = {name: k for k, name in enumerate(layers)}
         last = len(self.ranks) + len(layers)
         return sorted(names, key=lambda name: (rank.get(name, self.ranks.get(base + name, last)), hdf5.natural(name)))
 
     def names(self, where: str, found: Mapping[str, object]) -> list[str]:
-        """Every dataset, those that are listed first; Defects where one is listed and not there."""
-        lost = [f"{name!r:.200}: listed in weight_names, and not there" for name in self.listed if name not in found]
+        """Every dataset, the listed ones first; Defects if a listed dataset is missing."""
+        lost = [f"{n!r:.200}: listed in weight_names, but not in the file" for n in self.listed if n not in found]
         if self.missing or lost:
             raise Defects(where, [*self.missing, *lost])
         return list(dict.fromkeys([*self.listed, *found]))
 
 
 def _sections(names: Sequence[str]) -> tuple[Node, tuple[Section, ...]]:
-    """The groups at the top, where one of them is an optimizer's, as a tree and as sections; else neither."""
+    """The top-level groups as a tree and as sections, if one of them is an optimizer's; else neither."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name.partition("/")[0], []).append(name)

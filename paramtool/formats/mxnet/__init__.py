@@ -1,1 +1,1 @@
-"""MXNet: parameters, and the symbol file beside them."""
+"""MXNet: parameters, and their symbol file."""

@@ -1,6 +1,6 @@
-"""MXNet's `.params`: a list of NDArrays one behind the other, then their names.
+"""MXNet's `.params`: a list of consecutive NDArrays, then their names.
 
-    u64 0x112, u64 0                the list's magic number, and nothing
+    u64 0x112, u64 0                the list's magic number, and zero
     u64 count, count NDArrays
     u64 names, then for each        u64 length and its bytes; no names at all for a plain list
 
@@ -12,11 +12,11 @@ An NDArray says what it is by its first u32; `shape` is i32 ndim and i64 sizes:
                       auxiliary array,] data, [auxiliary data]
     0xF993FACA (V3)   as V2, always dense; its shapes have NumPy's meaning
 
-Up to V2 a shape without axes is an array without data, and nothing follows it; in V3 that is a number, and an array
+Up to V2 a shape without axes is an array without data, and nothing follows it; in V3 that is a scalar, and an array
 without data has -1 axes or an axis of -1.  A device is i32 kind, i32 number; a type i32.
 
-Each array is a storage of its own: such a file shares nothing.  Names are as the file has them, `arg:` and `aux:`
-included, which is how a model's symbol tells parameters from auxiliary states.
+Each array has its own storage: such a file shares nothing.  Names are as in the file, including `arg:` and `aux:`, with
+which a model's symbol distinguishes parameters and auxiliary states.
 
 Sources: src/ndarray/ndarray.cc of MXNet 1.9 (NDArray::Save, Load, LegacyLoad), include/mxnet/ndarray.h and base.h,
 mshadow/base.h (TypeFlag); bytes of MXNet 1.9.1 and 2.0.0b1.
@@ -57,7 +57,7 @@ MAX_NAMES_NBYTES = 256 << 20
 
 
 def read(path: str) -> Checkpoint:
-    """Describe a file of MXNet's NDArray list; FormatError, or Defects where several names are wrong."""
+    """Describe a file with MXNet's NDArray list; FormatError, or Defects if several names are wrong."""
     file, source = open_source(path)
     with file:
         reader = _ParamsReader(file, source)
@@ -79,7 +79,7 @@ def read(path: str) -> Checkpoint:
 
 
 class _ParamsReader:
-    """A position in the file, and the storages that were met on the way."""
+    """A position in the file, and the storages found so far."""
 
     def __init__(self, file: BinaryIO, source: SourceFile) -> None:
         self.file = file
@@ -95,7 +95,7 @@ class _ParamsReader:
         return self.source.nbytes - self.at
 
     def arrays(self) -> list[Value]:
-        """Every array in order; FormatError at the first that cannot be, since the next begins where it ends."""
+        """Every array in order; FormatError at the first invalid one, since the next begins where it ends."""
         path = self.source.path
         if self.left < HEADER.size:
             raise FormatError(f"{path}: has {self.left} bytes; an MXNet file begins with {HEADER.size} bytes of header")
@@ -116,18 +116,18 @@ class _ParamsReader:
         return values
 
     def array(self) -> Value:
-        """One NDArray; ValueError says what is wrong."""
+        """One NDArray; ValueError if it is invalid."""
         (magic,) = self.take(U32)
         self.versions.add({V1: "V1", V2: "V2", V3: "V3"}.get(magic, "V0"))
         if magic in (V2, V3):
             return self.array_of_kind(magic)
         if magic != V1 and magic > MAX_AXES:
-            raise ValueError(f"begins with {magic:#010x}; expected the mark of an NDArray, or at most {MAX_AXES} axes")
+            raise ValueError(f"begins with {magic:#010x}; expected an NDArray's magic number, or up to {MAX_AXES} axes")
         shape = self.shape() if magic == V1 else self.take(_numbers(magic, "I"))
         return self.dense(shape) if shape else NOTHING
 
     def array_of_kind(self, magic: int) -> Value:
-        """The rest of an NDArray that says of which storage kind it is."""
+        """The rest of an NDArray whose storage kind is stored."""
         (kind,) = self.take(I32)
         if kind not in AUXILIARIES or (kind and magic == V3):
             raise ValueError(f"found storage kind {kind}; expected {'0' if magic == V3 else '0, 1 or 2'}")
@@ -138,7 +138,7 @@ class _ParamsReader:
         return self.sparse(kind, stored or (), shape) if kind else self.dense(shape)
 
     def dense(self, shape: tuple[int, ...]) -> View:
-        """Device, type and data of an array that is stored whole."""
+        """Device, type and data of a dense array."""
         self.device()
         return self.data(self.dtype(), shape)
 
@@ -149,17 +149,17 @@ class _ParamsReader:
         labels = AUXILIARIES[kind]
         heads = {label: (self.dtype(), self.shape() or ()) for label in labels}
         if not stored or heads["indices"][1] != stored[:1] or (kind == 1 and stored[1:] != shape[1:]):
-            # MXNet itself writes such a file where it saves an array that is still being computed, and cannot read it
+            # MXNet itself writes such a file if it saves an array that is still being computed, and cannot read it
             indices = list(heads["indices"][1])
-            raise ValueError(f"{KINDS[kind]} of {list(shape)} says {list(stored)} values and {indices} indices")
+            raise ValueError(f"{KINDS[kind]} of {list(shape)} has {list(stored)} values and {indices} indices")
         if kind == 2 and (len(shape) != 2 or heads["indptr"][1] not in ((shape[0] + 1,), (0,))):
-            raise ValueError(f"csr of {list(shape)} has {list(heads['indptr'][1])} pointers; expected a row more")
+            raise ValueError(f"csr of {list(shape)} has {list(heads['indptr'][1])} pointers; expected one more than rows")
         parts = {"data": self.data(dtype, stored)}
         parts |= {label: self.data(*heads[label]) for label in labels}
         return Compound(KINDS[kind], parts, {"shape": shape})
 
     def shape(self, may_be_unknown: bool = False) -> tuple[int, ...] | None:
-        """i32 ndim and i64 sizes; None where any of them is -1, which says that the shape is not known."""
+        """i32 ndim and i64 sizes; None if any of them is -1, which means that the shape is unknown."""
         (ndim,) = self.take(I32)
         if may_be_unknown and ndim == -1:
             return None
@@ -183,11 +183,11 @@ class _ParamsReader:
         """An element type by its number."""
         (flag,) = self.take(I32)
         if not 0 <= flag < len(TYPE_FLAGS):
-            raise ValueError(f"found element type {flag}, which is not known; expected 0 to {len(TYPE_FLAGS) - 1}")
+            raise ValueError(f"found the unknown element type {flag}; expected 0 to {len(TYPE_FLAGS) - 1}")
         return DTYPES[TYPE_FLAGS[flag]]
 
     def data(self, dtype: DType, shape: tuple[int, ...]) -> View:
-        """A window on the bytes that follow, which are stepped over."""
+        """A view of the bytes that follow, which are skipped."""
         nbytes = dtype.nbytes(prod(shape))
         if nbytes > self.left:
             raise ValueError(f"{dtype.name} {list(shape)} needs {nbytes} bytes, {self.left} are left: it is truncated")
@@ -199,7 +199,7 @@ class _ParamsReader:
         return view
 
     def names(self, count: int) -> list[str]:
-        """The names at the end of the file, or the numbers of arrays that have none."""
+        """The names at the end of the file; for unnamed arrays, their numbers."""
         path, start = self.source.path, self.at
         try:
             (found,) = self.take(U64)
@@ -209,13 +209,13 @@ class _ParamsReader:
         except ValueError as error:
             raise FormatError(f"{path}: the names, at byte {start}: {error}") from None
         if self.left:
-            raise FormatError(f"{path}: {self.left} bytes stand behind the names; expected the end of the file")
+            raise FormatError(f"{path}: {self.left} bytes follow the names; expected the end of the file")
         if len(set(names)) < len(names):
             raise Defects(path, _twice(names))
         return names or [str(number) for number in range(count)]
 
     def name(self) -> str:
-        """One name; ValueError where it is not one."""
+        """One name; ValueError if it is invalid."""
         (nbytes,) = self.take(U64)
         if nbytes > min(self.left, MAX_NAMES_NBYTES):
             raise ValueError(f"a name of {nbytes} bytes at byte {self.at}, {self.left} are left: it is truncated")
@@ -227,7 +227,7 @@ class _ParamsReader:
             raise ValueError(f"{raw!r:.100} at byte {self.at - nbytes} is not UTF-8") from None
 
     def take(self, numbers: Struct) -> tuple[int, ...]:
-        """The next numbers; ValueError where the file ends before."""
+        """The next numbers; ValueError if the file ends before."""
         raw = self.file.read(numbers.size)
         if len(raw) < numbers.size:
             raise ValueError(f"the file ends at byte {self.at + len(raw)}: it is truncated")
@@ -236,7 +236,7 @@ class _ParamsReader:
 
 
 NOTHING = NoData(DTYPES["float32"], (), "empty")
-"""An NDArray that was never given a shape; it has no type either, and float32 is what MXNet would give it."""
+"""An NDArray without a shape; it has no type either, and MXNet would use float32."""
 
 
 @cache
@@ -245,12 +245,12 @@ def _numbers(count: int, code: str) -> Struct:
 
 
 def _twice(names: list[str]) -> list[str]:
-    """A line for each name that stands more than once; MXNet's reader takes the last such array."""
+    """A line for each duplicate name; MXNet's reader takes the last array of that name."""
     counts: dict[str, int] = {}
     for name in names:
         counts[name] = counts.get(name, 0) + 1
     twice = ((name, count) for name, count in counts.items() if count > 1)
-    return [f"{name!r:.200}: stands {count} times; expected each name once" for name, count in twice]
+    return [f"{name!r:.200}: appears {count} times; expected each name once" for name, count in twice]
 
 
 __all__ = ["NAME", "read"]

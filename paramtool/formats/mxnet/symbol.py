@@ -1,4 +1,4 @@
-"""What MXNet's symbol file, the JSON beside the parameters, says of recurrent networks.
+"""The recurrent networks in MXNet's symbol file, the JSON file next to the parameters.
 
     {"nodes": [{"op": "null", "name": "enc_parameters", "inputs": []}, ...,
                {"op": "RNN", "name": "enc_rnn", "inputs": [[0, 0, 0], [1, 0, 0], ...],
@@ -8,7 +8,7 @@ The second input of an RNN node leads to its parameters: one flat variable (Fuse
 the variables of a Gluon layer.  The attributes of a node are called `attrs` since MXNet 1.0, `attr` before, and `param`
 before 0.9 (nnvm/src/pass/saveload_json.cc, src/nnvm/legacy_json_util.cc).
 
-Nothing in this file can make reading the parameters fail: what is wrong with it becomes a note.
+Nothing in this file can make reading the parameters fail: its defects become notes.
 
 Sources: src/operator/rnn-inl.h (RNNParam), python/mxnet/{model,rnn/rnn_cell}.py, python/mxnet/gluon/rnn/rnn_layer.py.
 """
@@ -28,10 +28,10 @@ from paramtool.model.view import View
 
 MAX_NBYTES = 64 << 20
 MAX_NETWORKS, MAX_STEPS = 1000, 10_000
-"""RNN nodes that are looked at, and nodes that are walked through for the parameters of each."""
+"""The most RNN nodes that are read, and the most nodes that are visited for the parameters of each."""
 MAX_NOTES = 5
 PREFIXES = ("", "arg:", "aux:")
-"""What may stand before a variable's name in the file of parameters."""
+"""Prefixes that a variable's name may have in the file of parameters."""
 PART = re.compile(r"[lr]\d+_(?:i2h|h2h|h2r)_(?:[a-z]_)?(?:weight|bias)$")
 """The end of the name of one tensor of a layer, or of one gate of it; `l` and `r` are the directions."""
 FLAT = {"parameters": "mxnet.flat", "rnn_param": "mxnet.v2"}
@@ -39,7 +39,7 @@ FLAT = {"parameters": "mxnet.flat", "rnn_param": "mxnet.v2"}
 STATISTICS = ("running_mean", "running_var", "moving_mean", "moving_var")
 """How the names of BatchNorm's statistics end (gluon/nn/basic_layers.py, src/operator/nn/batch_norm.cc)."""
 RECURRENT = re.compile(r"arg:.*(?:i2h|h2h)_(?:[a-z]_)?(?:weight|bias)|.*_parameters|(?:.*[.:])?rnn_param", re.DOTALL)
-"""Names for which a symbol file would say more; those of Gluon's save_parameters have none beside them."""
+"""Names for which a symbol file would give more facts; Gluon's save_parameters writes no symbol file."""
 
 
 def role(name: str) -> str:
@@ -50,18 +50,18 @@ def role(name: str) -> str:
 
 
 def describe(path: str, views: Mapping[str, View]) -> tuple[tuple[Module, ...], tuple[str, ...]]:
-    """The recurrent networks of the symbol file beside `path`, whose tensors are `views`, and notes for people."""
+    """The recurrent networks in the symbol file of `path`, whose tensors are `views`, and notes."""
     place = _beside(path)
     if not place:
         named = any(RECURRENT.fullmatch(name) for name in views)
-        return (), ("no symbol file beside it says what its recurrent networks are",) if named else ()
+        return (), ("there is no symbol file that describes its recurrent networks",) if named else ()
     try:
         nodes = _nodes(place)
         networks = [node for node in nodes if isinstance(node, dict) and node.get("op") == "RNN"]
         if len(networks) > MAX_NETWORKS:
             raise ValueError(f"it has {len(networks)} RNN nodes; expected at most {MAX_NETWORKS}")
     except (FormatError, ValueError) as error:
-        return (), (f"{os.path.basename(place)}: nothing was read from it: {error}",)
+        return (), (f"{os.path.basename(place)}: ignored: {error}",)
     modules: dict[tuple[str, str], Module] = {}
     notes = []
     for node in networks:
@@ -72,7 +72,7 @@ def describe(path: str, views: Mapping[str, View]) -> tuple[tuple[Module, ...], 
         except ValueError as error:
             notes.append(f"{label}: {error}")
     if len(notes) > MAX_NOTES:
-        notes[MAX_NOTES:] = [f"{len(notes) - MAX_NOTES} more RNN nodes of the symbol file are none either"]
+        notes[MAX_NOTES:] = [f"{len(notes) - MAX_NOTES} more RNN nodes of the symbol file are ignored, too"]
     return tuple(modules.values()), tuple(notes)
 
 
@@ -86,7 +86,7 @@ def _beside(path: str) -> str:
 
 
 def _nodes(place: str) -> list[Any]:
-    """The nodes of a symbol file; FormatError or ValueError where it is none."""
+    """The nodes of a symbol file; FormatError or ValueError if it is invalid."""
     file, source = open_source(place)
     with file:
         if source.nbytes > MAX_NBYTES:
@@ -99,11 +99,11 @@ def _nodes(place: str) -> list[Any]:
 
 
 class _SymbolNetwork(NamedTuple):
-    """What the attributes of an RNN node say."""
+    """The attributes of an RNN node."""
 
     kind: str
     gate: str
-    """The first gate, as files of single gates call it; empty where a cell has but one."""
+    """The first gate, as named in files with one array for each gate; empty if a cell has only one gate."""
     rows: int
     """Rows of a matrix: gates times hidden."""
     hidden: int
@@ -111,7 +111,7 @@ class _SymbolNetwork(NamedTuple):
     directions: int
     projection: int
     words: tuple[str, ...]
-    """What else a spec says."""
+    """Further words of the spec."""
 
 
 MODES = {"lstm": ("lstm", 4, "i", ""), "gru": ("gru", 3, "r", "reset=after"),
@@ -120,14 +120,14 @@ MODES = {"lstm": ("lstm", 4, "i", ""), "gru": ("gru", 3, "r", "reset=after"),
 
 
 def _network(node: Mapping[str, Any]) -> _SymbolNetwork:
-    """The attributes of an RNN node; ValueError where they say no network."""
+    """The attributes of an RNN node; ValueError if they do not describe a network."""
     attrs: dict[str, str] = {}
     for key in ("param", "attr", "attrs"):
         found = node.get(key)
         attrs |= {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
     mode = attrs.get("mode", "")
     if mode not in MODES:
-        raise ValueError(f"its mode {mode[:40]!r} is not known")
+        raise ValueError(f"its mode {mode[:40]!r} is unknown")
     kind, gates, first, word = MODES[mode]
     hidden, layers = _whole(attrs, "state_size"), _whole(attrs, "num_layers")
     projection = 0 if attrs.get("projection_size", "None") == "None" else _whole(attrs, "projection_size")
@@ -143,18 +143,18 @@ def _whole(attrs: Mapping[str, str], name: str) -> int:
 
 
 def _clip(attrs: Mapping[str, str]) -> str:
-    """The bound of the cell state as a word of a spec, which knows bounds of one size on both sides only."""
+    """The bound of the cell state as a word of a spec, which can only express symmetric bounds."""
     low, high = (attrs.get(f"lstm_state_clip_{end}", "None") for end in ("min", "max"))
     if low == high == "None":
         return ""
     bound = float(high)
     if not (0 < bound < float("inf") and float(low) == -bound):
-        raise ValueError(f"it clips its cells from {low[:20]} to {high[:20]}, which no spec can say")
+        raise ValueError(f"it clips its cells from {low[:20]} to {high[:20]}, which a spec cannot express")
     return f"cell_clip={bound}"
 
 
 def _module(node: Mapping[str, Any], nodes: list[Any], views: Mapping[str, View], label: str) -> Module:
-    """An RNN node with the tensors that it reads; ValueError where the file does not have them."""
+    """An RNN node with the tensors that it reads; ValueError if the file does not have them."""
     network = _network(node)
     inputs = _inputs(node)
     if len(inputs) < 2:
@@ -173,15 +173,15 @@ def _module(node: Mapping[str, Any], nodes: list[Any], views: Mapping[str, View]
 
 
 def _inputs(node: Mapping[str, Any]) -> list[int]:
-    """The numbers of the nodes that a node reads; ValueError where they are none."""
+    """The numbers of a node's input nodes; ValueError if they are not numbers."""
     inputs = node.get("inputs")
     if not isinstance(inputs, list) or not all(isinstance(i, list) and i and type(i[0]) is int for i in inputs):
-        raise ValueError("the inputs of a node are no numbers of nodes")
+        raise ValueError("the inputs of a node are not numbers of nodes")
     return [i[0] for i in inputs]
 
 
 def _variables(nodes: list[Any], number: int) -> Iterator[str]:
-    """The variables that a node is made of, in order."""
+    """The variables on which a node depends, in order."""
     todo = [number]
     seen: set[int] = set()
     while todo:
@@ -191,7 +191,7 @@ def _variables(nodes: list[Any], number: int) -> Iterator[str]:
         seen.add(number)
         node = nodes[number] if 0 <= number < len(nodes) else None
         if not isinstance(node, dict) or len(seen) > MAX_STEPS:
-            raise ValueError(f"its parameters cannot be followed: node {number} is none, or too far away")
+            raise ValueError(f"its parameters cannot be traced: node {number} does not exist, or is too far away")
         if node.get("op") == "null":
             yield str(node.get("name"))
         else:
@@ -199,17 +199,17 @@ def _variables(nodes: list[Any], number: int) -> Iterator[str]:
 
 
 class _SymbolPlace(NamedTuple):
-    """Where the tensors of a network stand."""
+    """The tensors of a network."""
 
     layout: str
     prefix: str
-    """What their names begin with, the separator included, where they follow the layout."""
+    """The prefix of their names, including the separator, if they follow the layout."""
     tensors: dict[str, str]
     """{the layout's own name: the name in the file}"""
 
 
 def _place(variables: list[str], views: Mapping[str, View], gate: str) -> _SymbolPlace:
-    """The layout of a network and its tensors; ValueError where the file does not have them."""
+    """The layout of a network and its tensors; ValueError if the file does not have them."""
     ends = [PART.search(name) for name in variables]
     bases = {name[: end.start()] if end else "" for name, end in zip(variables, ends, strict=True)}
     for prefix in PREFIXES:
@@ -218,13 +218,14 @@ def _place(variables: list[str], views: Mapping[str, View], gate: str) -> _Symbo
         if len(bases) == 1 and all(ends) and all(prefix + name in views for name in variables):
             base = bases.pop()
             return _SymbolPlace("mxnet", prefix + base, {name[len(base) :]: prefix + name for name in variables})
-    raise ValueError(f"it reads {', '.join(variables[:3])[:200]!r}: the file has none, or they are of no known layout")
+    names = ", ".join(variables[:3])[:200]
+    raise ValueError(f"it reads {names!r}, which the file does not have, or not in a known layout")
 
 
 def _flat(variable: str, prefix: str, views: Mapping[str, View], gate: str) -> _SymbolPlace | None:
-    """The place of one flat vector, or of the tensors that stand in the file instead of it.
+    """The place of a flat vector, or of the tensors that the file has instead of it.
 
-    mx.rnn.save_rnn_checkpoint writes every gate apart, beside the symbol that reads the vector.
+    mx.rnn.save_rnn_checkpoint writes an array for each gate, although the symbol reads the vector.
     """
     end = next((end for end in FLAT if variable.endswith(end)), "")
     base = prefix + (variable.removesuffix(end) if end else variable)
@@ -239,7 +240,7 @@ def _flat(variable: str, prefix: str, views: Mapping[str, View], gate: str) -> _
 
 
 def _input(network: _SymbolNetwork, place: _SymbolPlace, views: Mapping[str, View]) -> int:
-    """The width of the input, by the sizes of the first tensor; ValueError where these do not fit the network."""
+    """The width of the input, from the shape of the first tensor; ValueError if it does not fit the network."""
     name, view = next((n, views[n]) for n in place.tensors.values())
     if place.layout in FLAT.values():
         width = network.projection or network.hidden

@@ -2,11 +2,11 @@
 
     \\x93NUMPY 01 00   u16 length (u32 from version 2)   {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 
-Nothing of it is evaluated: it is parsed as a literal, of a bounded length, with just these three keys.  An array of
-Python objects is a pickle behind the header, and is refused.
+The dict is not evaluated: it is parsed as a literal of bounded length with exactly these three keys.  An array of Python
+objects is a pickle after the header, and is refused.
 
-Three ways to write bfloat16, for which NumPy has no name: `<V2` (ml_dtypes), `<b2` and `[('bfloat16', '<u2')]` (both
-MXNet 2).
+NumPy has no name for bfloat16.  It is written in three ways: `<V2` (ml_dtypes), `<b2` and `[('bfloat16', '<u2')]`
+(both MXNet 2).
 
 Specification: numpy/lib/format.py, "Format Version 1.0" to "3.0".  MXNet's: src/serialization/cnpy.cc.
 """
@@ -28,9 +28,9 @@ U16, U32 = Struct("<H"), Struct("<I")
 LENGTHS = {(1, 0): U16, (2, 0): U32, (3, 0): U32}
 """{version: how the length of the dict is written}"""
 FIRST_NBYTES = len(MAGIC) + 2 + 4
-"""So many first bytes say how long the header is."""
+"""The number of first bytes that give the length of the header."""
 MAX_HEADER_NBYTES = 65_535
-"""What version 1 can say; NumPy needs more for structured types of thousands of fields alone."""
+"""The limit of version 1; only structured types of thousands of fields need more."""
 KEYS = {"descr", "fortran_order", "shape"}
 CODES = {
     "b1": "bool", "u1": "uint8", "u2": "uint16", "u4": "uint32", "u8": "uint64", "i1": "int8", "i2": "int16",
@@ -39,11 +39,11 @@ CODES = {
 }  # fmt: skip
 MXNET_BFLOAT16 = [("bfloat16", "<u2")]
 BROKEN_FORMAT = re.compile(r"\{'descr': '\|s(\d{1,3})\{'descr': '<i8', 'fortran_order': False, 'shape': \(\), \}\s*")
-"""The header that MXNet 2 writes for the text that says how an array is sparse: the one inside the other."""
+"""The malformed header that MXNet 2 writes for the string that says how a sparse array is stored: two nested dicts."""
 
 
 class Header(NamedTuple):
-    """What a header says."""
+    """The values of a header."""
 
     descr: object
     """The element type as NumPy writes it."""
@@ -52,12 +52,12 @@ class Header(NamedTuple):
 
 
 def header_nbytes(first: bytes) -> int:
-    """How long the header is, magic number included, by its first bytes; ValueError where it is none."""
+    """The length of a header with its magic number, from its first bytes; ValueError if it is not a header."""
     if not first.startswith(MAGIC):
         raise ValueError(f"begins with {first[: len(MAGIC)]!r}; expected the {MAGIC!r} of an array")
     numbers = LENGTHS.get((first[6], first[7])) if len(first) > 7 else U16
     if numbers is None:
-        raise ValueError(f"is of version {first[6]}.{first[7]}; expected 1.0, 2.0 or 3.0")
+        raise ValueError(f"has version {first[6]}.{first[7]}; expected 1.0, 2.0 or 3.0")
     start = len(MAGIC) + 2 + numbers.size
     if len(first) < start:
         raise ValueError(f"has {plural(len(first), 'byte')}, less than a header: it is truncated")
@@ -68,7 +68,7 @@ def header_nbytes(first: bytes) -> int:
 
 
 def header(raw: bytes) -> Header:
-    """A whole header, of the length that `header_nbytes` says; ValueError where it is wrong."""
+    """The values of a whole header, of length `header_nbytes`; ValueError if it is invalid."""
     version = raw[6]
     text = raw[len(MAGIC) + 2 + LENGTHS[version, 0].size :].decode("utf-8" if version == 3 else "latin-1")
     if broken := BROKEN_FORMAT.fullmatch(text):
@@ -80,18 +80,18 @@ def header(raw: bytes) -> Header:
     if not isinstance(shape, tuple) or not all(type(size) is int and 0 <= size <= MAX_EXTENT for size in shape):
         raise ValueError(f"the shape is {_brief(shape)}; expected a tuple of whole numbers from 0 to 2**63-1")
     if _has_objects(descr):
-        raise UnsafeError("holds Python objects, which are a pickle")
+        raise UnsafeError("holds Python objects, which are pickled")
     return Header(descr, fortran_order, shape)
 
 
 def _literal(text: str) -> dict[str, object]:
-    """The dict that a text writes out, each key once; ValueError where it is anything else."""
+    """The dict that a text spells, each key once; ValueError if it is anything else."""
     import ast
     import warnings
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the compiler has opinions on what a hostile file writes
+            warnings.simplefilter("ignore")  # the compiler may warn about the text of a hostile file
             body = ast.parse(text.lstrip(" \t"), mode="eval").body  # as ast.literal_eval, which NumPy calls
             if not isinstance(body, ast.Dict) or len(body.keys) != len(KEYS):
                 raise ValueError
@@ -104,35 +104,35 @@ def _literal(text: str) -> dict[str, object]:
 
 
 def _brief(value: object) -> str:
-    """A short text for what may be a number of thousands of digits."""
+    """A short string for a value that may have a number of thousands of digits."""
     try:
         return f"{value!r:.60}"
     except ValueError:
-        return "of endless numbers"
+        return "made of huge numbers"
 
 
 def _has_objects(descr: object) -> bool:
-    """Whether a type is, or has a field of, Python objects."""
+    """Whether a type is Python objects, or has a field of them."""
     if isinstance(descr, str):
         return bool(re.fullmatch(r"[<>|=]?O\d*", descr))
     return isinstance(descr, (list, tuple)) and any(_has_objects(part) for part in descr)
 
 
 class Element(NamedTuple):
-    """An element type of NumPy's."""
+    """A NumPy element type."""
 
     nbytes: int
     dtype: DType | None
-    """None where there is none for it; its bytes can still be had."""
+    """None if paramtool has no such type; the bytes can still be read."""
     swap: int
-    """Bytes to turn round together: 1 in a little-endian file."""
+    """The number of bytes to byte-swap together; 1 in a little-endian file."""
     note: str = ""
 
 
 def element(descr: object, nbytes: int, numel: int) -> Element:
-    """The element type of a header whose data has `nbytes` bytes; ValueError where it is no type.
+    """The element type of a header whose data has `nbytes` bytes; ValueError if it is not a type.
 
-    What the fields of a structured type are is not looked at: the data says how long an element is.
+    The fields of a structured type are ignored: the data determines the length of an element.
     """
     if descr == MXNET_BFLOAT16:
         return Element(2, DTYPES["bfloat16"], 1, f"{descr} is how MXNet 2 writes bfloat16")
@@ -155,10 +155,10 @@ def element(descr: object, nbytes: int, numel: int) -> Element:
 
 
 def value(found: Header, storage: int, nbytes: int) -> tuple[View | Compound, Element]:
-    """The array of a header whose data has `nbytes` bytes; ValueError where the two do not fit.
+    """The array of a header whose data has `nbytes` bytes; ValueError if header and data do not fit.
 
-    Texts, dates, long doubles and structures, for which there is no element type, are a compound: a row of bytes for
-    each element.
+    Strings, dates, long doubles and structures have no element type.  They become a compound: a row of bytes for each
+    element.
     """
     numel = prod(found.shape)
     kind = element(found.descr, nbytes, numel)
@@ -172,7 +172,7 @@ def value(found: Header, storage: int, nbytes: int) -> tuple[View | Compound, El
 
 
 def _strides(found: Header, step: int) -> tuple[int, ...]:
-    """Strides in elements: the last axis runs fastest, or in Fortran's order the first."""
+    """Strides in elements: the last axis is the fastest, in Fortran order the first."""
     strides = []
     for size in found.shape if found.fortran_order else reversed(found.shape):
         strides.append(step)

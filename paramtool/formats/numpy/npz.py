@@ -1,14 +1,14 @@
-"""NumPy's `.npz` and `.npy`: arrays behind headers of text, one file each, or together in a zip archive.
+"""NumPy's `.npz` and `.npy`: arrays after text headers, in separate files or together in a zip archive.
 
     .npy      header, then the elements (see `_npy.py`)
     .npz      a zip archive of such files and nothing else, stored (np.savez) or deflated (np.savez_compressed)
 
-A member `a/b.npy` is the tensor `a/b`; the array of a bare `.npy`, which has no name, is called `arr_0`, as np.savez
-calls a nameless one.  MXNet 2 writes its parameters so, a sparse array as a folder `name/` of its parts.  Where every
-text in a file is the name of another array, each is a further name of that array (MXNet's pull request 18749).
+A member `a/b.npy` is the tensor `a/b`.  The array of a bare `.npy` has no name and is called `arr_0`, as np.savez calls
+unnamed arrays.  MXNet 2 writes its parameters in this format, a sparse array as a folder `name/` of its parts.  If every
+string in a file is the name of another array, each is another name of that array (MXNet's pull request 18749).
 
-The elements of a stored member are a range of the file.  The archive's CRC covers the header as well; the CRC of the
-elements alone follows from it, so that it is proved as the CRC of any other storage.
+The elements of a stored member are a range of the file.  The archive's CRC covers the header too; the CRC of the
+elements alone is derived from it, and checked like that of any other storage.
 
 Specification: numpy/lib/format.py and npyio.py (NpzFile).
 """
@@ -35,11 +35,11 @@ NAME = "npz"
 SUFFIX = ".npy"
 NAMELESS = "arr_0"
 MAX_RATIO = 1032
-"""Deflate makes at most so many bytes of one (258 bytes of two bits; zlib's technical notes)."""
+"""The largest ratio of deflate (258 bytes from two bits; zlib's technical notes)."""
 
 
 def read(path: str) -> Checkpoint:
-    """Describe a `.npz` or `.npy` file; Defects where arrays are damaged, UnsafeError where they are pickles."""
+    """Describe a `.npz` or `.npy` file; Defects if arrays are damaged, UnsafeError if they are pickles."""
     file, source = open_source(path)
     with file:
         bare = file.read(len(_npy.MAGIC)) == _npy.MAGIC
@@ -67,18 +67,18 @@ def _whole(source: SourceFile) -> zip_directory.Member:
 
 
 def _members(file: BinaryIO, source: SourceFile) -> dict[str, zip_directory.Member]:
-    """{tensor name: member}; FormatError where a member is something else."""
+    """{tensor name: member}; FormatError if a member is not an array."""
     members = zip_directory.read_directory(file, source.path, case_matters=True)
     others = [f"{member.name!r:.200}" for member in members if not member.name.endswith(SUFFIX)]
     if others:
         count = plural(len(members), "member is", "members are")
-        head = f"{source.path}: {len(others)} of its {count} no array; expected only *{SUFFIX}:"
+        head = f"{source.path}: {len(others)} of its {count} not arrays; expected only *{SUFFIX}:"
         raise FormatError(listed(head, others))
     return {member.name.removesuffix(SUFFIX): member for member in members}
 
 
 class _Arrays:
-    """The arrays of one file, numbered as they are met, and what is wrong with them."""
+    """The arrays of one file, numbered in order of appearance, and their defects."""
 
     def __init__(self, file: BinaryIO, source: SourceFile) -> None:
         self.file = file
@@ -89,10 +89,10 @@ class _Arrays:
         self.refused: list[str] = []
         self.noted: dict[str, int] = {}
         self.texts: dict[str, str] = {}
-        """{name: the text that it holds}, of arrays that are one text and could be a name."""
+        """{name: the string that it holds}, for arrays that are one string and could be a name."""
 
     def add(self, name: str, member: zip_directory.Member) -> None:
-        """Describe one array, or note what is wrong with it."""
+        """Describe one array, or note its defect."""
         spot = f"{name!r:.200}" if member.name else "the array"
         number = len(self.storages)
         try:
@@ -113,10 +113,10 @@ class _Arrays:
         self.storages[number] = Storage(number, member.nbytes - len(raw), backing)
 
     def entries(self) -> dict[str, Entry]:
-        """Every array by its name; texts that are names of other arrays as further names of these.
+        """Every array by its name; strings that are names of other arrays become aliases of these.
 
-        So MXNet's pull request 18749 writes shared parameters.  Only where each text in the file is such a name:
-        anything else is somebody's text.
+        MXNet's pull request 18749 writes shared parameters in this way.  This applies only if every string in the file
+        is such a name: otherwise strings are data.
         """
         entries = {name: Entry(value, symbol.role(name)) for name, value in self.values.items()}
         plain = {name for name, value in self.values.items() if isinstance(value, View)}
@@ -132,22 +132,22 @@ class _Arrays:
         return {name: found[name]._replace(role=entries[name].role) for name in entries}
 
     def finish(self) -> None:
-        """Raise what was gathered, if anything; pickles first."""
+        """Raise the errors that were gathered, if any; those of pickles first."""
         if self.refused:
             head = f"{self.source.path}: {plural(len(self.refused), 'array')} refused and not read:"
-            raise UnsafeError(listed(head, self.refused), hint="save numbers: np.savez(..., allow_pickle=False)")
+            raise UnsafeError(listed(head, self.refused), hint="save only numbers: np.savez(..., allow_pickle=False)")
         if self.defects:
             raise Defects(self.source.path, self.defects)
 
     def notes(self) -> Iterable[str]:
-        """What was noticed, each once with a count."""
+        """Notes, each once with a count."""
         return [f"{note}: {count} array{'s' if count > 1 else ''}" for note, count in self.noted.items()]
 
 
 def _header(file: BinaryIO, member: zip_directory.Member) -> bytes:
-    """The header of an array, and not a byte more where it is stored; ValueError where there is none."""
+    """The header of an array, and not a byte more if the member is stored; ValueError if it has none."""
     if member.method == zip_directory.DEFLATED and member.nbytes > MAX_RATIO * member.stored_nbytes:
-        raise ValueError(f"{member.stored_nbytes} bytes cannot inflate to {member.nbytes}, which the directory says")
+        raise ValueError(f"{member.stored_nbytes} bytes cannot inflate to {member.nbytes}, as the directory claims")
     nbytes = _npy.header_nbytes(_first(file, member, _npy.FIRST_NBYTES))
     raw = _first(file, member, nbytes)
     if len(raw) < nbytes:
@@ -156,13 +156,13 @@ def _header(file: BinaryIO, member: zip_directory.Member) -> bytes:
 
 
 MAX_NAME_NBYTES = 4096
-"""A name and its header are no longer than this; a longer text is no name."""
+"""The largest member that can hold a name, with its header."""
 SPARSE_FORMAT = "/format"
-"""The text that says how a sparse array of MXNet 2 is stored."""
+"""The member with the string that says how a sparse array of MXNet 2 is stored."""
 
 
 def _text(file: BinaryIO, name: str, member: zip_directory.Member, header: bytes, *, value: Value) -> str:
-    """The text of an array without axes, as far as it can be a name; empty otherwise."""
+    """The string in an array without axes, if it can be a name; else empty."""
     if not isinstance(value, Compound) or len(value.parts["bytes"].shape) != 1 or name.endswith(SPARSE_FORMAT):
         return ""
     descr = str(value.facts["descr"])
@@ -179,7 +179,7 @@ def _text(file: BinaryIO, name: str, member: zip_directory.Member, header: bytes
 
 
 def _first(file: BinaryIO, member: zip_directory.Member, nbytes: int) -> bytes:
-    """The first bytes of a member, fewer where it has fewer; ValueError where it cannot be inflated."""
+    """The first bytes of a member, fewer if it is shorter; ValueError if it cannot be inflated."""
     nbytes = min(nbytes, member.nbytes)
     if member.method == zip_directory.STORED:
         return os.pread(file.fileno(), nbytes, member.byte_start)
@@ -196,7 +196,7 @@ def _first(file: BinaryIO, member: zip_directory.Member, nbytes: int) -> bytes:
 
 
 def _backing(path: str, member: zip_directory.Member, header: bytes, swap: int) -> Backing:
-    """Where the elements of an array stand, behind its header."""
+    """Where the elements of an array are stored, after its header."""
     swaps = (f"swap{swap}",) if swap > 1 else ()
     stop = member.byte_start + member.stored_nbytes
     if member.method == zip_directory.DEFLATED:
@@ -209,15 +209,15 @@ def _backing(path: str, member: zip_directory.Member, header: bytes, swap: int) 
 
 
 POLYNOMIAL = 0xEDB88320
-"""Of the CRC that zip files use, its bits reversed."""
+"""The polynomial of the CRC that zip files use, with reversed bits."""
 ONE = 1 << 31
 
 
 def crc32_of_rest(crc32: int, head: bytes, nbytes: int) -> int:
     """The CRC of the last `nbytes` bytes of something, from that of all of it and from its first bytes.
 
-    As zlib's crc32_combine, the other way round: CRCs are remainders of polynomials over two elements, and those of the
-    first bytes are multiplied by x to the number of bits behind them.
+    The inverse of zlib's crc32_combine: CRCs are remainders of polynomials over GF(2), and that of the first bytes is
+    multiplied by x to the power of the number of bits that follow.
 
     >>> crc32_of_rest(zlib.crc32(b"head and rest"), b"head and ", 4) == zlib.crc32(b"rest")
     True

@@ -1,1 +1,1 @@
-"""ONNX: protobuf messages, the tensors in them, and what recurrent nodes say of their networks."""
+"""ONNX: protobuf messages, the tensors in them, and the networks of recurrent nodes."""

@@ -1,7 +1,7 @@
-"""What a recurrent node of ONNX is given beside its weights: lengths of sequences, and states to begin with.
+"""Inputs of a recurrent ONNX node other than weights: sequence lengths and initial states.
 
-Both usually come with the data.  Where a model stores them they are a part of what it computes, and no layout has a
-place for them.  Their few bytes are read; nothing else of a tensor is, when a model is described.
+Usually both come with the data.  If the model stores them, they are part of its function, and no layout has a place for
+them.  Their few bytes are read; no other tensor data is read when a model is described.
 
 Source: docs/Operators.md of onnx, LSTM: X (steps, batch, input), or (batch, steps, input) with layout=1; sequence_lens
 (batch); onnx/onnx.proto, ValueInfoProto.
@@ -17,15 +17,15 @@ from paramtool.formats.onnx._tensor import Found, Stored
 from paramtool.model.storage import ByteRange
 
 MAX_NBYTES = 1 << 20
-"""Of a stored tensor whose numbers are looked at."""
+"""The largest stored tensor whose numbers are read."""
 SPREADING = {"Expand", "Tile", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Slice", "Cast"}
-"""Operators whose first output has no numbers but those of the first input."""
+"""Operators whose first output only has numbers of the first input."""
 Sizes = Mapping[str, tuple[int | None, ...]]
 """{name of a value in a graph: its shape}; None for a size that is not fixed."""
 
 
 def sizes(reader: Reader, graph: Message) -> dict[str, tuple[int | None, ...]]:
-    """The shapes that a graph says of its inputs and of values inside it."""
+    """The shapes that a graph declares for its inputs and for values inside it."""
     found: dict[str, tuple[int | None, ...]] = {}
     for span in (*graph.get("input", ()), *graph.get("value_info", ())):
         info = reader.message(span, proto.VALUE_INFO)
@@ -40,7 +40,7 @@ def sizes(reader: Reader, graph: Message) -> dict[str, tuple[int | None, ...]]:
 
 
 def content(reader: Reader, stored: Found | object) -> bytes | None:
-    """The bytes of a small tensor that stands in the model itself."""
+    """The bytes of a small tensor that is stored in the model file itself; None for other tensors."""
     if not isinstance(stored, Stored) or stored.packed:
         return None
     place = stored.backing
@@ -52,7 +52,7 @@ def content(reader: Reader, stored: Found | object) -> bytes | None:
 
 
 def refuse_lengths(name: str, data: bytes | None, steps: int | None) -> None:
-    """ValueError where stored sequence_lens, int32, are not the whole length of X each."""
+    """ValueError unless every stored sequence length (int32) is the full length of X."""
     lengths = (
         [int.from_bytes(data[k : k + 4], "little", signed=True) for k in range(0, len(data or b""), 4)] if data else []
     )
@@ -62,5 +62,5 @@ def refuse_lengths(name: str, data: bytes | None, steps: int | None) -> None:
     steps_of = "of an unknown number of steps" if steps is None else f"of {steps} steps"
     raise ValueError(
         f"has the stored sequence_lens {name!r:.200}{f' ({shown})' if shown else ''} and an X {steps_of}: "
-        "no layout has a place for lengths, and where each is the whole of X the model can do without them"
+        "no layout has a place for them; if each is the full length of X, remove them from the model"
     )

@@ -1,14 +1,14 @@
-"""The protobuf wire format, read where it stands: a message is the places of its fields, and nothing is copied.
+"""The protobuf wire format, read in place: a message is described by the positions of its fields, and nothing is copied.
 
-    message   any number of fields, one behind the other
+    message   any number of consecutive fields
     field     a tag, which is a varint of (number << 3 | wire type), and then by wire type
                 0  a varint        seven bits a byte, lowest first; the top bit says that another byte follows
                 1  eight bytes
-                2  a length, and so many bytes: text, bytes, a message, or a row of numbers without tags ("packed")
+                2  a length and that many bytes: text, bytes, a message, or numbers without tags ("packed")
                 5  four bytes
 
-A caller says in a table which fields a message has; fields that are not in the table are stepped over.  Stricter than
-protobuf's own readers where those would make one of two: a field that may stand once must stand once.
+The caller passes a table of the fields of a message; other fields are skipped.  This reader is stricter than protobuf's
+own, which merge duplicates: a field that is not repeated may appear only once.
 
 Source: protobuf.dev, "Encoding".
 """
@@ -28,11 +28,11 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types.  3 and 4 are groups, which no current writer makes."""
 MAX_VARINT_NBYTES = 10
 MAX_REPEATED = 2_000_000
-"""So many fields of one name are taken from one message; what is packed counts as one."""
+"""The most fields of one name in one message; a packed field counts as one."""
 
 
 class Span(NamedTuple):
-    """Where a field's content stands: bytes `start` to `stop` of the file, without tag and length."""
+    """The position of a field's content: bytes `start` to `stop` of the file, without tag and length."""
 
     start: int
     stop: int
@@ -49,7 +49,7 @@ class Field(NamedTuple):
     name: str
     wire: int
     many: bool = False
-    """Whether it may stand more than once; numbers may then also be packed."""
+    """Whether it may appear more than once; numbers may then also be packed."""
 
 
 Fields = Mapping[int, Field]
@@ -59,13 +59,13 @@ Message = Mapping[str, Sequence[Span]]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Bytes that hold messages, and what to call them in an error."""
+    """Bytes that hold messages, and their name for errors."""
 
     data: Buffer
     where: str
 
     def message(self, span: Span, fields: Fields) -> Message:
-        """The places of a message's fields; FormatError where it is damaged."""
+        """The positions of a message's fields; FormatError if it is damaged."""
         found: dict[str, list[Span]] = {}
         for number, wire, content in self.fields(span):
             field = fields.get(number)
@@ -76,13 +76,13 @@ class Reader:
             places = found.setdefault(field.name, [])
             places.append(content)
             if len(places) > 1 and not field.many:
-                raise self.damaged(content.start, f"{field.name} stands twice in one message; expected it once")
+                raise self.damaged(content.start, f"{field.name} appears twice in one message; expected it once")
             if len(places) > MAX_REPEATED:
-                raise UnsafeError(f"{self.where}: {field.name} stands more than {MAX_REPEATED:,} times in one message")
+                raise UnsafeError(f"{self.where}: {field.name} appears more than {MAX_REPEATED:,} times in one message")
         return found
 
     def fields(self, span: Span) -> Iterator[tuple[int, int, Span]]:
-        """(number, wire type, place) of every field of a message, which must fill it exactly."""
+        """(number, wire type, position) of every field of a message; the fields must fill it exactly."""
         at, stop = span
         while at < stop:
             tag_at = at
@@ -103,7 +103,7 @@ class Reader:
             yield number, wire, Span(start, at)
 
     def _varint(self, at: int, stop: int) -> tuple[int, int]:
-        """An unsigned number, and where it ends."""
+        """An unsigned number, and the position after it."""
         value = shift = 0
         for k, byte in enumerate(self.data[at : min(stop, at + MAX_VARINT_NBYTES)], at + 1):
             value |= (byte & 0x7F) << shift
@@ -112,7 +112,7 @@ class Reader:
                     raise self.damaged(at, "a number needs more than 64 bits")
                 return value, k
             shift += 7
-        raise self.damaged(at, f"a number has no end within {MAX_VARINT_NBYTES} bytes and before byte {stop}")
+        raise self.damaged(at, f"a number does not end within {MAX_VARINT_NBYTES} bytes and before byte {stop}")
 
     def varints(self, spans: Sequence[Span]) -> Iterator[int]:
         """The numbers of a repeated field, packed or not; unsigned."""
@@ -122,7 +122,7 @@ class Reader:
                 yield value
 
     def number(self, message: Message, name: str, default: int = 0) -> int:
-        """A number that may stand once, as int64."""
+        """A number that is not repeated, as int64."""
         spans = message.get(name)
         return signed(next(self.varints(spans))) if spans else default
 
@@ -131,26 +131,26 @@ class Reader:
         return bytes(self.data[span.start : span.stop])
 
     def text(self, message: Message, name: str) -> str:
-        """A text that may stand once; empty where it does not."""
+        """A string that is not repeated; empty if it is missing."""
         return "".join(self.texts(message, name))
 
     def texts(self, message: Message, name: str) -> list[str]:
-        """The texts of a field; FormatError where one is not UTF-8."""
+        """The strings of a field; FormatError if one is not UTF-8."""
         found = []
         for span in message.get(name, ()):
             try:
                 found.append(self.content(span).decode())
             except UnicodeDecodeError:
-                raise self.damaged(span.start, f"{name} is no UTF-8") from None
+                raise self.damaged(span.start, f"{name} is not UTF-8") from None
         return found
 
     def damaged(self, at: int, text: str) -> FormatError:
-        """The error for what stands at a byte."""
-        return FormatError(f"{self.where}: byte {at}: {text}", hint="the file is damaged, or no such message")
+        """The error for the data at a byte."""
+        return FormatError(f"{self.where}: byte {at}: {text}", hint="the file is damaged, or is not an ONNX model")
 
 
 def signed(value: int) -> int:
-    """An unsigned 64-bit number as the int64 that it stands for.
+    """The int64 with the bits of an unsigned 64-bit number.
 
     >>> signed(5), signed(2**64 - 1)
     (5, -1)

@@ -1,10 +1,10 @@
-"""What an LSTM, GRU or RNN node of ONNX says of its network.
+"""The network of an LSTM, GRU or RNN node of ONNX.
 
 A node is one layer in one or both directions: W (D, G*H, input), R (D, G*H, H), B (D, 2*G*H) with the input biases
 before the recurrent ones, P (D, 3*H).
 
-Source: docs/Operators.md of onnx, LSTM, GRU and RNN; how `activation_alpha` and `activation_beta` are shared out among
-the activations, from onnxruntime (core/providers/cpu/rnn/rnn_helpers.cc).
+Source: docs/Operators.md of onnx, LSTM, GRU and RNN; for how `activation_alpha` and `activation_beta` are distributed
+over the activations, onnxruntime (core/providers/cpu/rnn/rnn_helpers.cc).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Module
 
 INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
-"""Of an LSTM; the others have the first six."""
+"""The inputs of an LSTM; GRU and RNN have the first six."""
 WEIGHTS = ("W", "R", "B", "P")
 STATES = ("initial_h", "initial_c")
-"""What the node begins with; (D, batch, H)."""
+"""The initial states; (D, batch, H)."""
 DOMAINS = ("", "ai.onnx")
 KINDS = {"LSTM": ("lstm", 4), "GRU": ("gru", 3), "RNN": ("rnn", 1)}
 """{operator: (kind, gates)}."""
 DIRECTIONS = {"forward": (1, ""), "reverse": (1, "backward"), "bidirectional": (2, "bidirectional")}
 USUAL = {"lstm": ["Sigmoid", "Tanh", "Tanh"], "gru": ["Sigmoid", "Tanh"], "rnn": ["Tanh"]}
-"""Activations where the node names none: of the gates, of the candidate, of the output."""
+"""The default activations: of the gates, of the candidate, of the output."""
 ACTIVATIONS: dict[str, tuple[str, tuple[float, ...]]] = {
     "sigmoid": ("sigmoid", ()),
     "tanh": ("tanh", ()),
@@ -39,54 +39,54 @@ ACTIVATIONS: dict[str, tuple[str, tuple[float, ...]]] = {
     "softsign": ("softsign", ()),
     "softplus": ("softplus", ()),
 }
-"""{name in small letters: (word of a spec, usual alpha and beta)}; the numbers are those of the operators' pages."""
+"""{name in lower case: (word of a spec, default alpha and beta)}; the numbers are from the operators' documentation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node, as far as a recurrent one is looked at."""
+    """A recurrent node, with the parts that are used."""
 
     reader: Reader
     operator: str
     label: str
-    """Its name, or that of its first output."""
+    """Its name, or the name of its first output."""
     inputs: tuple[str, ...]
     attributes: Mapping[str, Message]
 
     @property
     def source(self) -> str:
-        """What it is called where somebody asks where a fact is from."""
+        """The name of the node as the source of a fact."""
         return f"{self.operator} node {self.label!r}"
 
     def given(self, name: str) -> str:
-        """What is connected to an input; empty where nothing is."""
+        """The value that is connected to an input; empty if none is."""
         place = INPUTS.index(name)
         return self.inputs[place] if place < len(self.inputs) and (place < 6 or self.operator == "LSTM") else ""
 
     def whole(self, name: str, default: int = 0) -> int:
-        """A whole number."""
+        """An integer attribute."""
         return self.reader.number(self.attributes[name], "i") if name in self.attributes else default
 
     def word(self, name: str, default: str) -> str:
-        """A text."""
+        """A string attribute."""
         return self.reader.text(self.attributes[name], "s") if name in self.attributes else default
 
     def words(self, name: str) -> list[str]:
-        """Texts."""
+        """An attribute that is a list of strings."""
         return self.reader.texts(self.attributes.get(name, {}), "strings")
 
     def numbers(self, name: str, field: str = "floats") -> list[float]:
-        """float32 numbers; ValueError where they are cut short."""
+        """float32 numbers; ValueError if they are truncated."""
         data = b"".join(self.reader.content(span) for span in self.attributes.get(name, {}).get(field, ()))
         if len(data) % 4:
-            raise ValueError(f"{name} has {len(data)} bytes, which are no row of float32")
+            raise ValueError(f"{name} has {len(data)} bytes; expected a multiple of 4, for float32")
         return list(struct.unpack(f"<{len(data) // 4}f", data))
 
 
 def describe(node: Node, at: str, tensors: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]) -> Module:
-    """The module of a recurrent node; ValueError says what of it no spec can say, or what does not fit together.
+    """The module of a recurrent node; ValueError says what a spec cannot express, or what is inconsistent.
 
-    `tensors` are those of W, R, B and P that are stored, by the names that they have in the file; `shapes` theirs.
+    `tensors` maps those of W, R, B and P that are stored to their names in the file; `shapes` has their shapes.
     """
     kind, gates = KINDS[node.operator]
     count, direction = DIRECTIONS.get(node.word("direction", "forward"), (0, ""))
@@ -113,7 +113,7 @@ def describe(node: Node, at: str, tensors: Mapping[str, str], shapes: Mapping[st
 
 
 def _check(shapes: Mapping[str, tuple[int, ...]], directions: int, gates: int, hidden: int) -> None:
-    """ValueError where the stored tensors are not those of such a node; None stands for any size."""
+    """ValueError if the stored tensors have wrong shapes; in `expected`, None means any size."""
     expected: dict[str, tuple[int | None, ...]] = {
         "W": (directions, gates * hidden, None),
         "R": (directions, gates * hidden, hidden),
@@ -129,7 +129,7 @@ def _check(shapes: Mapping[str, tuple[int, ...]], directions: int, gates: int, h
 
 
 def _activations(node: Node, kind: str, directions: int) -> Iterator[str]:
-    """The words for activations that are not the usual ones."""
+    """The words of a spec for activations that are not the defaults."""
     usual = USUAL[kind] * directions
     names = node.words("activations") or usual
     if len(names) != len(usual):
@@ -138,16 +138,16 @@ def _activations(node: Node, kind: str, directions: int) -> Iterator[str]:
     made = []
     for name in names:
         if name.lower() not in ACTIVATIONS:
-            raise ValueError(f"has the activation {name!r:.60}, for which there is no word")
+            raise ValueError(f"has the activation {name!r:.60}, which a spec cannot express")
         word, numbers = ACTIVATIONS[name.lower()]
         numbers = tuple(next(given, usual_) for given, usual_ in zip((alphas, betas), numbers, strict=False))
         if any(number < 0 for number in numbers):
-            raise ValueError(f"has the activation {name} with {numbers[0]:g}, for which there is no word")
+            raise ValueError(f"has the activation {name} with {numbers[0]:g}, which a spec cannot express")
         made.append(word + (f"({','.join(map(shortest, numbers))})" if numbers else ""))
     each = len(made) // directions
     first = made[:each]
     if made != first * directions or len(set(first[kind != "rnn" :])) != 1:
-        raise ValueError(f"has activations of its own for each place ({', '.join(made)}), for which there is no word")
+        raise ValueError(f"has different activations ({', '.join(made)}), which a spec cannot express")
     if kind == "rnn" or first[-1] != "tanh":
         yield f"activation={first[-1]}"
     if kind != "rnn" and first[0] != "sigmoid":

@@ -1,8 +1,8 @@
-"""A TensorProto: its element type, its shape, and where its bytes stand.
+"""A TensorProto: its element type, its shape, and where its bytes are stored.
 
     raw_data                       a range of the file, little-endian
-    float_data, double_data        the same where they are packed, as writers do; else gathered from their tags
-    int32_data, int64_data, ...    numbers of varying length, which have to be unpacked: a few of them are
+    float_data, double_data        the same if they are packed, as writers do; else collected from their tags
+    int32_data, int64_data, ...    numbers of varying length, which have to be unpacked; only small ones are
     external data                  a range of another file in the model's folder
 
 Source: onnx/onnx.proto, TensorProto; docs/ExternalData.md.
@@ -27,7 +27,7 @@ from paramtool.model.storage import ByteRange, Inline, SourceFile
 from paramtool.model.view import MAX_AXES, MAX_EXTENT
 
 MAX_UNPACKED_NBYTES = 16 << 20
-"""Of one file: what is stored number by number is unpacked up to here; eight times as much may come of it."""
+"""The most bytes of varints that are unpacked in one file; the result may be eight times as large."""
 
 
 class Stored(NamedTuple):
@@ -37,24 +37,24 @@ class Stored(NamedTuple):
     shape: tuple[int, ...]
     backing: ByteRange | Inline
     packed: str = ""
-    """The real element type where no window can count it; its elements share bytes, and these are listed."""
+    """The real element type if its elements share bytes in a way that no view can express; the bytes are listed then."""
     dense: tuple[int, ...] = ()
-    """The real shape then."""
+    """The real shape of a packed tensor."""
 
 
 Found = Stored | Unreadable
 Place = ByteRange | Inline | Unreadable
-"""Where a tensor's bytes are, or why they cannot be had."""
+"""Where a tensor's bytes are, or why they cannot be read."""
 
 
 @dataclass
 class Tensors:
-    """Reads the tensors of one model; knows the files beside it, and how much was unpacked so far."""
+    """Reads the tensors of one model, and keeps its external files and how much was unpacked."""
 
     reader: Reader
     source: SourceFile
     files: dict[str, SourceFile] = field(default_factory=dict)
-    """{path: file}, of those that hold external data."""
+    """{path: file} for the files that hold external data."""
     unpacked_nbytes: int = 0
 
     def name(self, span: Span) -> str:
@@ -64,14 +64,14 @@ class Tensors:
     def find(self, span: Span) -> Found:
         """The tensor at `span`.
 
-        ValueError where it says wrong things of itself, FormatError where it is damaged, UnsafeError where it reaches
-        out of its folder.
+        ValueError if it is inconsistent, FormatError if it is damaged, UnsafeError if it refers to a file outside the
+        model's folder.
         """
         message = self.reader.message(span, TENSOR)
         code = self.reader.number(message, "data_type")
         shape = dims(self.reader, message)
         if code == STRING:
-            return Unreadable("texts: tensors of strings")
+            return Unreadable("support for tensors of strings")
         if "segment" in message:
             return Unreadable("TensorProto.segment: a tensor in several pieces")
         dtype, stored_shape, packed = _form(code, shape)
@@ -86,7 +86,7 @@ class Tensors:
         external = self.reader.number(message, "data_location") == EXTERNAL
         if len(holders) + external > 1:
             places = " and ".join([*holders, *["another file"] * external])
-            raise ValueError(f"its data stand in {places}; expected one place")
+            raise ValueError(f"its data is in {places}; expected one place")
         if external:
             return self._external(message.get("external_data", ()), nbytes)
         if not holders:
@@ -99,7 +99,7 @@ class Tensors:
         return self._typed(holders[0], spans, code, nbytes, size=size)
 
     def _range(self, spans: Sequence[Span], nbytes: int, name: str) -> Place:
-        """Bytes that stand as they are; put together where they stand in several places."""
+        """Bytes that are stored as they are; joined if they are in several places."""
         found = sum(span.nbytes for span in spans)
         if found != nbytes:
             raise ValueError(f"{name} has {found} bytes; its type and shape ask for {nbytes}")
@@ -108,11 +108,11 @@ class Tensors:
         return self._unpack(found) or Inline(b"".join(self.reader.content(span) for span in spans))
 
     def _typed(self, name: str, spans: Sequence[Span], code: int, nbytes: int, *, size: int) -> Place:
-        """Values in the field of their type; `size` is the bytes of one number."""
+        """Values in a typed field; `size` is the bytes of one number."""
         if code not in TYPED_FIELDS.get(name, ()):
             if code in (27, 28):
                 return Unreadable("float6 values of int32_data, to be packed")
-            raise ValueError(f"data of type {code} stand in {name}, which is not for them")
+            raise ValueError(f"data of type {code} is in {name}, which cannot hold that type")
         if name in ("float_data", "double_data"):
             return self._range(spans, nbytes, name)
         if too_much := self._unpack(sum(span.nbytes for span in spans)):
@@ -129,23 +129,23 @@ class Tensors:
         return Inline(bytes(made))
 
     def _unpack(self, nbytes: int) -> Unreadable | None:
-        """Count what is about to be unpacked; a reason where that is too much."""
+        """Count what is about to be unpacked; returns the reason if that is too much."""
         self.unpacked_nbytes += nbytes
         if self.unpacked_nbytes <= MAX_UNPACKED_NBYTES:
             return None
         return Unreadable(f"unpacking more than {MAX_UNPACKED_NBYTES >> 20} MiB of numbers that have no raw_data")
 
     def _external(self, entries: Sequence[Span], nbytes: int) -> ByteRange:
-        """A range of a file in the model's folder."""
+        """The range of external data in a file in the model's folder."""
         facts: dict[str, str] = {}
         for span in entries:
             message = self.reader.message(span, ENTRY)
             key = self.reader.text(message, "key")
             if key in facts:
-                raise ValueError(f"external_data says {key!r:.60} twice")
+                raise ValueError(f"external_data has {key!r:.60} twice")
             facts[key] = self.reader.text(message, "value")
         if "location" not in facts:
-            raise ValueError("its data stand in another file, and external_data has no location")
+            raise ValueError("its data is in another file, and external_data has no location")
         start, length = _whole(facts, "offset", 0), _whole(facts, "length", nbytes)
         if length != nbytes:
             raise ValueError(f"external_data has {length} bytes; its type and shape ask for {nbytes}")
@@ -157,7 +157,7 @@ class Tensors:
         return ByteRange(file.path, start, start + nbytes)
 
     def _file(self, location: str) -> SourceFile:
-        """The file that a location means, which must stand in the model's folder."""
+        """The file that a location refers to, which must be in the model's folder."""
         path = os.path.join(os.path.dirname(self.source.path), *parts(self.source.path, location))
         if path == self.source.path:
             return self.source
@@ -166,13 +166,13 @@ class Tensors:
             try:
                 file, self.files[path] = open_source(path)
             except FormatError as error:
-                raise FormatError(f"{self.source.path}: wants tensor data from another file: {error}") from None
+                raise FormatError(f"{self.source.path}: refers to tensor data in another file: {error}") from None
             file.close()
         return self.files[path]
 
 
 def parts(where: str, location: str) -> list[str]:
-    """The folders and the name that a location consists of; UnsafeError where it could leave its folder.
+    """The folders and the file name of a location; UnsafeError if it could leave the model's folder.
 
     >>> parts("m.onnx", "./data/w.bin")
     ['data', 'w.bin']
@@ -181,24 +181,24 @@ def parts(where: str, location: str) -> list[str]:
     odd = any(c in "\\:\0" or ord(c) < 32 for c in location)
     if odd or not found or any(part in ("", "..") for part in found):
         raise UnsafeError(
-            f"{where}: wants tensor data from {location!r:.200}, which is no path inside its own folder",
-            hint="external data may only stand beside the model or in folders below it",
+            f"{where}: refers to tensor data in {location!r:.200}, which is not a path inside the model's folder",
+            hint="external data must be in the model's folder or in folders below it",
         )
     return found
 
 
 def check_inside(model: str, path: str, location: str) -> None:
-    """UnsafeError where links lead out of the model's folder.
+    """UnsafeError if symbolic links lead out of the model's folder.
 
-    A hub's cache keeps a model and its data as links to one other folder: where the model itself lies there, that
-    folder is fine too.  What may be read then depends on who made the links, never on what the file says.
+    In a hub's cache the model and its data are links into one other folder.  If the model itself is in that folder, it
+    is allowed too.  So whoever made the links decides what may be read, never the content of the file.
     """
     real = os.path.realpath(path)
     homes = (os.path.realpath(os.path.dirname(model) or "."), os.path.dirname(os.path.realpath(model)))
     if not any(os.path.commonpath([real, home]) == home for home in homes):
         raise UnsafeError(
-            f"{model}: its tensor data {location!r:.200} is a link that leads out of the folder: {real}",
-            hint="copy the file to where the link stands",
+            f"{model}: its tensor data {location!r:.200} is a symbolic link that leads out of the folder: {real}",
+            hint="replace the link by a copy of the file",
         )
 
 
@@ -210,25 +210,25 @@ def _whole(facts: dict[str, str], key: str, default: int) -> int:
 
 
 def dims(reader: Reader, message: Message) -> tuple[int, ...]:
-    """The shape that a message says; ValueError where it cannot be one."""
+    """The shape in a message; ValueError if it is invalid."""
     shape: list[int] = []
     for size in reader.varints(message.get("dims", ())):
         shape.append(signed(size))
         if shape[-1] < 0 or len(shape) > MAX_AXES:
-            raise ValueError(f"dims {shape[-8:]} cannot be: at most {MAX_AXES} sizes, none below 0")
+            raise ValueError(f"dims {shape[-8:]} are invalid; expected at most {MAX_AXES} sizes, none below 0")
     if prod(size for size in shape if size) > MAX_EXTENT:
-        raise ValueError(f"dims {shape[:8]} are too large for any machine, empty or not")
+        raise ValueError(f"dims {shape[:8]} are too large for any machine, even for an empty tensor")
     return tuple(shape)
 
 
 def _form(code: int, shape: tuple[int, ...]) -> tuple[DType, tuple[int, ...], str]:
-    """(type, shape, real type) of what is stored: a row of bytes where elements share bytes in a way no window has."""
+    """(type, shape, real type) of the stored data: a row of bytes if elements share bytes as no view can express."""
     numel = prod(shape)
     if code in PACKED:
         name, per_byte = PACKED[code]
         return DTYPES["uint8"], (-(-numel // per_byte),), name
     if code not in TYPES:
-        raise ValueError(f"has the data_type {code}, which is none of onnx 1.23's")
+        raise ValueError(f"has the data_type {code}, which onnx 1.23 does not have")
     dtype = DTYPES[TYPES[code]]
     if numel % dtype.block_elements:
         return DTYPES["uint8"], (-(-numel * dtype.block_bytes // dtype.block_elements),), dtype.name

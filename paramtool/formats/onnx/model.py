@@ -6,8 +6,8 @@
       node                Constant nodes hold a tensor, called as their output; LSTM, GRU and RNN nodes are described;
                           If, Loop and Scan nodes hold graphs, whose tensors are called `node/attribute/name`
 
-Tensors stand in the file itself (`raw_data`), or in files beside it (external data); two that name one place in such a
-file share it.
+The data of a tensor is in the file itself (`raw_data`), or in another file in its folder (external data).  Two tensors
+that refer to the same range of such a file share it.
 
 Source: onnx/onnx.proto (onnx 1.23); docs/IR.md for names and scopes.
 """
@@ -31,15 +31,15 @@ from paramtool.model.view import View, contiguous
 
 NAME = "onnx"
 MAX_DEPTH = 32
-"""Of graphs in graphs.  Each is three messages deep, and protobuf's own readers stop at a hundred."""
+"""The deepest nesting of graphs.  Each level is three messages deep, and protobuf's own readers stop at a hundred."""
 MAX_TENSORS = 2_000_000
 
 Scope = MutableMapping[str, str]
-"""{name in a graph: name of the tensor it stands for in the checkpoint}."""
+"""{name in a graph: name of the tensor in the checkpoint}."""
 
 
 class Sparse(NamedTuple):
-    """A sparse tensor: the values that are not zero, and where they stand."""
+    """A sparse tensor: the nonzero values, and their indices."""
 
     values: Found
     indices: Found
@@ -47,15 +47,15 @@ class Sparse(NamedTuple):
 
 
 def read(path: str) -> Checkpoint:
-    """Describe a model; FormatError, Defects or UnsafeError where that is not possible."""
+    """Describe a model; FormatError, Defects or UnsafeError if that is not possible."""
     file, source = open_source(path)
     with file:
         reader = Reader(Contents(file, source.nbytes), path)
         model = reader.message(Span(0, source.nbytes), proto.MODEL)
         if "graph" not in model:
-            raise FormatError(f"{path}: has no graph; it is cut short, or no ONNX model")
+            raise FormatError(f"{path}: has no graph; it is truncated, or not an ONNX model")
         if reader.number(model, "ir_version") >= 3 and "opset_import" not in model:
-            raise FormatError(f"{path}: has no opset_import, which stands behind the graph; the file is cut short")
+            raise FormatError(f"{path}: has no opset_import, which follows the graph; the file is truncated")
         walk = _GraphWalk(reader, Tensors(reader, source))
         walk.model(model)
         metadata = _metadata(walk, model.get("metadata_props", ()))
@@ -76,7 +76,7 @@ def read(path: str) -> Checkpoint:
 
 @dataclass
 class _GraphWalk:
-    """Goes through a model's graphs and gathers what stands in them."""
+    """Walks a model's graphs and collects their tensors and recurrent nodes."""
 
     reader: Reader
     tensors: Tensors
@@ -84,19 +84,19 @@ class _GraphWalk:
     modules: list[Module] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     sizes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
-    """{place of a graph + name of a value in it: its shape, as the graph says it}."""
+    """{prefix of a graph + name of a value in it: its shape, as the graph declares it}."""
     spread: dict[str, str] = field(default_factory=dict)
-    """{place of a graph + name of a value in it: the stored tensor whose numbers it has}."""
+    """{prefix of a graph + name of a value in it: the stored tensor whose numbers it has}."""
     filled: dict[str, list[Found]] = field(default_factory=dict)
-    """{the same: the number that all its elements are}, of ConstantOfShape."""
+    """{prefix of a graph + name of an output of ConstantOfShape: the value of all its elements}."""
     constant: set[str] = field(default_factory=set)
-    """The same names, of what the graph computes from nothing but what it stores."""
+    """Prefix of a graph + name of a value that the graph computes only from stored values."""
     defects: list[str] = field(default_factory=list)
     more: int = 0
-    """Defects that are only counted."""
+    """The number of defects that were not kept."""
 
     def model(self, model: Message) -> None:
-        """The main graph, then graphs for training, then functions that nodes can call."""
+        """Walk the main graph, then graphs for training, then functions that nodes can call."""
         self.graph(model["graph"][0], "", {}, 0)
         for k, span in enumerate(model.get("training_info", ())):
             info = self.reader.message(span, proto.TRAINING_INFO)
@@ -108,9 +108,9 @@ class _GraphWalk:
             self.nodes(function.get("node", ()), f"{label}/", {}, 0)
 
     def graph(self, span: Span, prefix: str, outer: Scope, depth: int) -> None:
-        """A graph; its own names hide those of the graphs around it."""
+        """Walk a graph; its names shadow those of the graphs around it."""
         if depth > MAX_DEPTH:
-            raise FormatError(f"{self.reader.where}: {prefix[:200]}: graphs nest more than {MAX_DEPTH} deep")
+            raise FormatError(f"{self.reader.where}: {prefix[:200]}: graphs are nested more than {MAX_DEPTH} deep")
         graph = self.reader.message(span, proto.GRAPH)
         scope: Scope = ChainMap({}, outer)
         for place in graph.get("initializer", ()):
@@ -122,7 +122,7 @@ class _GraphWalk:
         self.nodes(graph.get("node", ()), prefix, scope, depth)
 
     def nodes(self, spans: Sequence[Span], prefix: str, scope: Scope, depth: int) -> None:
-        """The nodes of one graph, in the order in which they run."""
+        """Walk the nodes of one graph, in the order in which they run."""
         taken: set[str] = set()
         for k, span in enumerate(spans):
             node = self.reader.message(span, proto.NODE)
@@ -166,14 +166,14 @@ class _GraphWalk:
             self.recurrent(_rnn.Node(self.reader, operator, label, inputs, attributes), prefix, scope)
 
     def tensor(self, span: Span, name: str, prefix: str, scope: Scope) -> None:
-        """A tensor and its name in the graph."""
+        """Add a tensor under its name in the graph."""
         try:
             self.put(name, prefix, scope, self.tensors.find(span))
         except ValueError as error:
             self.defect(f"{prefix + name!r:.200}: {error}")
 
     def sparse(self, span: Span, name: str, prefix: str, scope: Scope) -> None:
-        """A sparse tensor and its name in the graph."""
+        """Add a sparse tensor under its name in the graph."""
         message = self.reader.message(span, proto.SPARSE_TENSOR)
         try:
             if not {"values", "indices"} <= message.keys():
@@ -184,19 +184,19 @@ class _GraphWalk:
             self.defect(f"{prefix + name!r:.200}: {error}")
 
     def put(self, name: str, prefix: str, scope: Scope, found: Found | Sparse) -> None:
-        """Keep what was found under a name that nothing else has."""
+        """Keep a tensor under a unique name."""
         full = prefix + name
         if not name:
             raise ValueError("is a tensor without a name")
         if full in self.found:
-            raise ValueError("stands twice; expected each name once")
+            raise ValueError("appears twice; expected each name once")
         if len(self.found) >= MAX_TENSORS:
             raise UnsafeError(f"{self.reader.where}: has more than {MAX_TENSORS:,} tensors")
         self.found[full] = found
         scope[name] = full
 
     def recurrent(self, node: _rnn.Node, prefix: str, scope: Scope) -> None:
-        """What a recurrent node says; a note where it cannot be said, or where the graph computes its weights."""
+        """Describe a recurrent node; a note if that is not possible, or if the graph computes its weights."""
         given = {name: node.given(name) for name in _rnn.WEIGHTS if node.given(name)}
         tensors = {name: scope[value] for name, value in given.items() if value in scope}
         states = {name: scope[value] for name in _rnn.STATES if (value := node.given(name)) in scope}
@@ -206,20 +206,20 @@ class _GraphWalk:
         at = prefix + node.label
         where = f"{node.operator} node {at!r:.200}"
         if computed := sorted(given.keys() - tensors.keys()):
-            self.notes.append(f"{where}: the graph computes {', '.join(computed)}: no stored tensor is that")
+            self.notes.append(f"{where}: the graph computes {', '.join(computed)}: no stored tensor has the values")
         if batched := [value for name, value in states.items() if name not in tensors]:
             names = ", ".join(map(repr, batched))
-            self.notes.append(f"{where}: begins with the stored {names}, of one batch: give it to the network")
+            self.notes.append(f"{where}: the initial state is the stored {names}, of one batch: pass it to the network")
         for name in _rnn.STATES:
             source = self.spread.get(prefix + node.given(name), "") if node.given(name) not in scope else ""
             if source and any(_given.content(self.reader, self.found[source]) or b"?"):
                 self.notes.append(
-                    f"{where}: begins with what the graph makes of {source!r:.200}: give it to the network"
+                    f"{where}: the graph computes the initial state from {source!r:.200}: pass it to the network"
                 )
             filled = self.filled.get(prefix + node.given(name), ())
             if any(any(_given.content(self.reader, one) or b"?") for one in filled):
                 self.notes.append(
-                    f"{where}: begins with the constant {node.given(name)!r:.200}: give it to the network"
+                    f"{where}: the initial state is the constant {node.given(name)!r:.200}: pass it to the network"
                 )
         try:
             self.lengths(node, prefix, where, scope)
@@ -229,7 +229,7 @@ class _GraphWalk:
             self.notes.append(f"{where}: {error}; it is not converted")
 
     def lengths(self, node: _rnn.Node, prefix: str, where: str, scope: Scope) -> None:
-        """Lengths of sequences that a node is given: a note where they come with the data, ValueError where not."""
+        """Check the sequence lengths of a node: a note if they come with the data, ValueError if they are stored."""
         name, steps = node.given("sequence_lens"), self.sizes.get(prefix + node.given("X"), ())
         if name in scope:
             count = steps[node.whole("layout")] if len(steps) == 3 and node.whole("layout") in (0, 1) else None
@@ -238,17 +238,17 @@ class _GraphWalk:
             _given.refuse_lengths(name, None, None)
         elif name:
             self.notes.append(
-                f"{where}: is given the lengths of its sequences, {name!r:.200}: give them to the network"
+                f"{where}: takes sequence lengths as the input {name!r:.200}: pass them to the network"
             )
 
     def is_for_any_batch(self, name: str, node: _rnn.Node) -> bool:
-        """Whether a state has no batch of its own: (D, 1, H), and with layout=1 (1, D, H), which is that for one D."""
+        """Whether a state has batch size 1: (D, 1, H); with layout=1 that is (1, D, H), and only D = 1 is accepted."""
         found = self.found[name]
         shape = found.shape if isinstance(found, Stored) else ()
         return len(shape) == 3 and shape[1] == 1 and (not node.whole("layout") or shape[0] == 1)
 
     def defect(self, text: str) -> None:
-        """Keep a defect, or count it where there are many."""
+        """Keep a defect, or only count it if there are many."""
         if len(self.defects) < MAX_LISTED:
             self.defects.append(text)
         else:
@@ -261,7 +261,7 @@ class _GraphWalk:
 
 
 def _metadata(walk: _GraphWalk, spans: Sequence[Span]) -> dict[str, str]:
-    """The model's own texts."""
+    """The model's own metadata."""
     found: dict[str, str] = {}
     for span in spans:
         message = walk.reader.message(span, proto.ENTRY)
@@ -273,7 +273,7 @@ def _metadata(walk: _GraphWalk, spans: Sequence[Span]) -> dict[str, str]:
 
 
 class _OnnxStorages:
-    """Storages as tensors ask for them.  Ranges that overlap, as those of a file beside the model may, are one."""
+    """Storages of the tensors.  Overlapping ranges, which external data may have, are one storage."""
 
     def __init__(self, parts: Sequence[Stored]) -> None:
         self.blocks = _blocks([part.backing for part in parts if isinstance(part.backing, ByteRange)])
@@ -281,7 +281,7 @@ class _OnnxStorages:
         self.made: dict[int, Storage] = {}
 
     def view(self, part: Stored) -> View:
-        """The window of a tensor; ValueError where it does not stand on a whole element of its storage."""
+        """The view of a tensor; ValueError if it does not begin at a whole element of its storage."""
         start = 0
         if isinstance(part.backing, ByteRange):
             block = self.blocks[part.backing]
@@ -308,7 +308,7 @@ def _blocks(ranges: Sequence[ByteRange]) -> dict[ByteRange, ByteRange]:
 
 
 def _windows(walk: _GraphWalk) -> tuple[dict[int, Storage], dict[str, Entry]]:
-    """Storages, and every name as a window on one."""
+    """The storages, and every name as a view of one."""
     storages = _OnnxStorages([part for found in walk.found.values() for part in _parts(found).values()])
     entries: dict[str, Entry] = {}
     for name, found in walk.found.items():
@@ -320,19 +320,19 @@ def _windows(walk: _GraphWalk) -> tuple[dict[int, Storage], dict[str, Entry]]:
 
 
 def _parts(found: Found | Sparse) -> dict[str, Stored]:
-    """The tensors with bytes that a tensor consists of."""
+    """The stored tensors that a tensor consists of."""
     parts = {"values": found.values, "indices": found.indices} if isinstance(found, Sparse) else {"": found}
     return {label: part for label, part in parts.items() if isinstance(part, Stored)}
 
 
 def _value(found: Found | Sparse, storages: _OnnxStorages) -> Value:
-    """What a name stands for."""
+    """The value of a name."""
     if isinstance(found, Unreadable):
         return found
     parts = _parts(found)
     if isinstance(found, Sparse):
         if len(parts) < 2 or any(part.packed for part in parts.values()):
-            return Unreadable("a sparse tensor whose values are no plain tensor")
+            return Unreadable("support for sparse tensors whose values are not a plain tensor")
         views = {label: storages.view(part) for label, part in parts.items()}
         return Compound("sparse_coo", views, {"shape": found.dense})
     view = storages.view(found)

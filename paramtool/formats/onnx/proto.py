@@ -1,4 +1,4 @@
-"""The fields of ONNX' messages that are read, by their numbers, and its element types.
+"""The numbers of the fields that are read from ONNX messages, and ONNX' element types.
 
 Source: onnx/onnx.proto (onnx 1.23, IR version 13), whose names these are.
 """
@@ -76,13 +76,13 @@ ENTRY = {1: Field("key", BYTES), 2: Field("value", BYTES)}
 """StringStringEntryProto."""
 
 MAX_HEAD_TEXT_NBYTES = 1024
-"""Of a producer's name, its version and a domain, where a file is to be recognised by its first bytes."""
+"""The longest producer name, producer version or domain of a file that is recognised by its first bytes."""
 
 
 def begins_model(head: bytes, nbytes: int) -> bool:
-    """Whether the first bytes of a file of `nbytes` are those of a ModelProto.
+    """Whether the first bytes of a file of `nbytes` bytes are those of a ModelProto.
 
-    Every writer puts the fields in the order of their numbers, so the version and short texts come before the graph.
+    Every writer orders the fields by their numbers, so the version and short strings come before the graph.
     """
     last = 0
     try:
@@ -111,7 +111,7 @@ TYPES = {
 }  # fmt: skip
 """TensorProto.DataType, as paramtool calls the types."""
 PACKED = {21: ("uint4", 2), 22: ("int4", 2), 25: ("uint2", 4), 26: ("int2", 4)}
-"""Types of which several elements fill a byte, lowest bits first, and how many; the last byte may have room left."""
+"""{code: (type, elements in a byte)} of types that are packed, lowest bits first; the last byte may be partly unused."""
 TYPED_FIELDS = {
     "float_data": {1, 14},
     "double_data": {11, 15},
@@ -119,4 +119,4 @@ TYPED_FIELDS = {
     "uint64_data": {12, 13},
     "int32_data": {2, 3, 4, 5, 6, 9, 10, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26},
 }
-"""{field: the data types whose values may stand in it}; float6 in int32_data, one value a number, is not read."""
+"""{field: the data types that it may hold}; float6 in int32_data, one value for each number, is not read."""

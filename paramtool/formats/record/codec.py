@@ -1,8 +1,8 @@
 """The alias record: every name of a deduplicated file, with its geometry and the reason for the link.
 
 Written as JSON text under one key, `paramtool.aliases`, beside the user's own metadata (docs/alias-record.md has the
-specification).  For an alias that is the whole of its owner, the flat pair `alias: owner` stands beside it, which
-safetensors and huggingface_hub write and which says nothing about geometry or evidence.
+specification).  For an alias that is its whole owner, the flat pair `alias: owner` is written too.  safetensors and
+huggingface_hub write such pairs, which have no geometry and no evidence.
 
     {"version": 1,
      "aliases": {"head.weight": {"owner": "emb.weight", "memory": "emb.weight", "evidence": "storage",
@@ -33,21 +33,21 @@ from paramtool.model.view import View, contiguous
 
 KEY = "paramtool.aliases"
 LAYOUTS_KEY = "paramtool.layouts"
-"""What is known of recurrent networks in the file: {"version": 1, "modules": [...]}."""
+"""The key of the record of recurrent networks: {"version": 1, "modules": [...]}."""
 VERSION = 3
-"""Each record has the lowest version that says all of it, so that earlier programs read what they can:
-2 where something is derived; 3 where tensors ask for gradients, are parameters or storages of torch's, or where the
-tree has what `object_tree.needs_version_3` names."""
+"""The newest version.  Each record has the lowest version that can express it, so that earlier programs can read it:
+2 if something is derived; 3 if tensors require gradients, or are torch parameters or storages, or if the tree needs it
+(`object_tree.needs_version_3`)."""
 RESERVED = {KEY, LAYOUTS_KEY, "format"}
 """Metadata keys that are never flat pairs."""
 MIN_DERIVED_NBYTES = 16 << 30
 DERIVED_PER_STORED = 16
-"""What a file derives may be so many times as large as what it stores, and in any file `MIN_DERIVED_NBYTES`: a record
-says a petabyte in a few digits, and casts and constants of real checkpoints make no such files."""
+"""The largest ratio of derived to stored bytes; every file may derive `MIN_DERIVED_NBYTES`.  A few digits in a record
+could ask for a petabyte, and the casts and constants of real checkpoints are far smaller."""
 
 
 def refuse_own_keys(plan: Plan) -> None:
-    """PlanError where the input's own metadata has a key that the record would be written under."""
+    """PlanError if the input's own metadata has a key under which the record would be written."""
     for key in (KEY, LAYOUTS_KEY):
         if key in plan.metadata:
             raise PlanError(
@@ -57,7 +57,7 @@ def refuse_own_keys(plan: Plan) -> None:
 
 
 def flat_pairs(plan: Plan, aliases: Iterable[Alias]) -> dict[str, str]:
-    """`alias: owner` for the aliases that are the whole of their owner."""
+    """`alias: owner` for the aliases that are their whole owner."""
     wholes = {target.name: target.view for target in plan.targets}
     return {
         alias.name: alias.owner
@@ -67,20 +67,20 @@ def flat_pairs(plan: Plan, aliases: Iterable[Alias]) -> dict[str, str]:
 
 
 NOTHING = json.dumps({"version": 1, "aliases": {}, "stored": {}, "spans": []}, separators=(",", ":"))
-"""The record of a file that has no aliases, where its own metadata looks as if it had: `reads_as_pairs`."""
+"""The record of a file without aliases whose own metadata looks like flat pairs, see `reads_as_pairs`."""
 
 
 def reads_as_pairs(metadata: Mapping[str, object], names: Collection[str]) -> bool:
-    """Whether metadata beside tensors of these names would be read as flat pairs, if there were no record."""
+    """Whether a reader would take metadata for flat pairs, given tensors of these names and no record."""
     pairs = ((key, owner) for key, owner in metadata.items() if isinstance(owner, str) and key not in RESERVED)
     return any(owner in names and key not in names for key, owner in pairs)
 
 
 def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> str:
-    """The record of those aliases whose owner is in `stored`, as JSON text; empty where there is nothing to say.
+    """The record of the aliases whose owner is in `stored`, as JSON text; empty if no record is needed.
 
     `objects` says how the tree is written: `runs` (short, for a file that holds every name), `explicit` (for one
-    shard of several), or not at all.  Constants need no stored tensor and stand in the `first` shard.
+    shard of several), or empty for not at all.  Constants need no stored tensor and are in the `first` shard.
     """
     position = {name: k for k, name in enumerate(plan.names)}
     derived = {n: how for n, how in plan.derived.items() if (how.window.storage in stored if how.window else first)}
@@ -116,7 +116,7 @@ def encode(plan: Plan, stored: set[str], objects: str, first: bool = True) -> st
 
 
 def _marks(plan: Plan, names: Collection[str]) -> dict[str, Any]:
-    """What torch knows of some of a plan's tensors: which ask for gradients, and which are more than plain ones."""
+    """torch's facts about tensors: which require gradients, and which are not plain tensors."""
     marks: dict[str, Any] = {}
     if trainable := [name for name, one in plan.names.items() if one.requires_grad and name in names]:
         marks["requires_grad"] = trainable
@@ -126,13 +126,13 @@ def _marks(plan: Plan, names: Collection[str]) -> dict[str, Any]:
 
 
 def _refuse_to_derive_much(plan: Plan, derived: Iterable[str], stored: Collection[str]) -> None:
-    """PlanError where a reader would take the record for a bomb."""
+    """PlanError if a reader would refuse the record as a bomb."""
     nbytes = sum(plan.names[name].window.nbytes for name in derived)
     most = _most_derived(sum(target.nbytes for target in plan.targets if target.name in stored))
     if nbytes > most:
         raise PlanError(
-            f"{plan.source}: {nbytes} bytes would be derived in one file; a reader calculates at most {most}",
-            hint="leave out --fold-constants or --derive-casts; docs/alias-record.md says what a reader refuses",
+            f"{plan.source}: {nbytes} bytes would be derived in one file; a reader derives at most {most}",
+            hint="omit --fold-constants or --derive-casts; docs/alias-record.md says what a reader refuses",
         )
 
 
@@ -163,18 +163,18 @@ def _encode_derived(view: View, how: Derived, position: int) -> dict[str, Any]:
     if window is None:
         return item | {"constant": how.element.hex()}
     place = {"owner": window.storage, "strides": window.strides, "offset": window.offset}
-    # of numbers that are equal in both types either could be stored: the record says what is done, not what could be
+    # if the numbers are equal in both types either could be stored: the record describes the cast that is done
     return item | {"cast": place | {"dtype": window.dtype.name, "lossless": bool(is_widened(window.dtype, view.dtype))}}
 
 
 def encode_modules(modules: Iterable[Module]) -> str:
-    """What is known of recurrent networks, as JSON text; empty where nothing is."""
+    """The record of recurrent networks, as JSON text; empty if there are none."""
     items = [{k: _plain(v) for k in _MODULE_KEYS if (v := getattr(one, k))} for one in modules]
     return json.dumps({"version": LAYOUTS_VERSION, "modules": items}, separators=(",", ":")) if items else ""
 
 
 def _plain(value: object) -> object:
-    """A field of a module as JSON has it."""
+    """A field of a module as JSON data."""
     return dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
 
 
@@ -184,7 +184,7 @@ _MODULE_KEYS = ("at", "layout", "spec", *_MAPPINGS, "source", "parts", "shapes",
 
 
 def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...]:
-    """The recurrent networks that a file's metadata describes; FormatError where that text is damaged."""
+    """The recurrent networks that a file's metadata describes; FormatError if the record is damaged."""
     if LAYOUTS_KEY not in metadata:
         return ()
     try:
@@ -195,12 +195,12 @@ def decode_modules(where: str, metadata: Mapping[str, str]) -> tuple[Module, ...
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise FormatError(
             f"{where}: its record of layouts ({LAYOUTS_KEY!r}) is damaged: {type(error).__name__}: {error}",
-            hint="docs/layouts.md describes it; the tensors can still be read by the safetensors library",
+            hint="docs/layouts.md describes the record; the safetensors library can still read the tensors",
         ) from None
 
 
 def _module(item: Mapping[str, Any]) -> Module:
-    """One network; ValueError where a text is no text, or a mapping or a list is not made of texts, or of sizes."""
+    """One network; ValueError if a member has the wrong type."""
     found: dict[str, Any] = {key: item[key] for key in _MODULE_KEYS if key in item}
     if not found.get("layout"):  # what is empty is not written
         raise ValueError("a network has no layout")
@@ -210,19 +210,19 @@ def _module(item: Mapping[str, Any]) -> Module:
     for key, value in found.items():
         texts = [text for pair in value.items() for text in pair] if key in _MAPPINGS else value
         if not all(isinstance(text, str) for text in (texts if key in _MAPPINGS + _LISTS else [texts])):
-            raise ValueError(f"{key} is not made of texts")
+            raise ValueError(f"{key} is not made of strings")
     found |= {key: tuple(found[key]) for key in _LISTS if key in found}
     return Module(**{"at": "", **found, "shapes": shapes})
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a record, or flat pairs, make of the tensors that a file stores."""
+    """The names that a record or flat pairs define, from the tensors that a file stores."""
 
     entries: dict[str, Entry]
     objects: Node | None
     leftover: Mapping[str, str]
-    """The metadata that is the user's own."""
+    """The user's own metadata."""
     storages: Mapping[int, Storage] = field(default_factory=dict)
     """Storages of what is derived."""
 
@@ -230,8 +230,8 @@ class Names:
 def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) -> Names:
     """Every name of a file, from its stored tensors and its metadata.
 
-    Where the full record stands, the flat pairs that repeat it are not looked at.  Where it does not, a flat pair
-    whose value is a stored tensor and whose key is none is a declared tie.
+    If the file has a full record, the flat pairs that repeat it are ignored.  Without a record, a flat pair is a
+    declared tie if its value is a stored tensor and its key is not.
     """
     leftover = {key: text for key, text in metadata.items() if key not in (KEY, LAYOUTS_KEY)}
     if KEY not in metadata:
@@ -242,26 +242,26 @@ def decode(where: str, stored: Mapping[str, View], metadata: Mapping[str, str]) 
 
 
 DAMAGE = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError, StopIteration)
-"""What a record that is not as it should be can raise."""
+"""Exceptions that a malformed record can raise."""
 
 
 def damaged(where: str, error: BaseException) -> FormatError:
-    """The error for a record that is no record."""
+    """The error for a malformed record."""
     what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     return FormatError(
         f"{where}: its alias record (metadata key {KEY!r}) is damaged: {what}",
-        hint="docs/alias-record.md describes it; the stored tensors can still be read by the safetensors library",
+        hint="docs/alias-record.md describes the record; the safetensors library can still read the stored tensors",
     )
 
 
 def document(where: str, text: str | bytes) -> dict[str, Any]:
-    """The record as JSON data; FormatError where it is none, or of a version that is not known."""
+    """The record as JSON data; FormatError if it is not JSON, or has an unknown version."""
     try:
         record: dict[str, Any] = strict_json.strict(text, surrogates=True)
     except ValueError as error:
-        raise damaged(where, ValueError(f"it is no JSON: {error}")) from None
+        raise damaged(where, ValueError(f"it is not valid JSON: {error}")) from None
     if not isinstance(record, dict) or "version" not in record:
-        what = "has no 'version'" if isinstance(record, dict) else "is no JSON object"
+        what = "has no 'version'" if isinstance(record, dict) else "is not a JSON object"
         raise damaged(where, ValueError(f"it {what}"))
     version = record["version"]
     if type(version) is not int or not 1 <= version <= VERSION:
@@ -275,9 +275,9 @@ def document(where: str, text: str | bytes) -> dict[str, Any]:
 def decode_document(
     where: str, stored: Mapping[str, View], record: dict[str, Any], metadata: Mapping[str, str], *, whole: bool = False
 ) -> Names:
-    """Every name that a record makes of stored tensors; `metadata` are the texts beside it, flat pairs among them.
+    """Every name that a record defines; `metadata` is the other metadata of the file, including flat pairs.
 
-    `whole` says that these are all tensors of a checkpoint, and not perhaps those of one shard.
+    `whole` says that `stored` has all tensors of the checkpoint; otherwise they may be those of one shard.
     """
     record_checks.form(where, record)
     try:
@@ -313,7 +313,7 @@ def declared(entries: Mapping[str, Entry], pairs: Mapping[str, str]) -> dict[str
 def _derived(
     where: str, stored: Mapping[str, View], items: Mapping[str, Any]
 ) -> tuple[dict[str, View], dict[int, Storage]]:
-    """What the record derives: {name: a window on a storage of its own}, and these storages."""
+    """The derived names of the record: {name: a view of its own storage}, and these storages."""
     views: dict[str, View] = {}
     storages: dict[int, Storage] = {}
     number = max((int(view.storage) for view in stored.values()), default=-1)
@@ -330,15 +330,15 @@ def _derived(
 
 
 def _refuse_bomb(where: str, stored: Mapping[str, View], derived: Mapping[str, View]) -> None:
-    """UnsafeError where a record derives far more than its file stores."""
+    """UnsafeError if a record derives far more than its file stores."""
     nbytes = sum(view.nbytes for view in derived.values())
     most = _most_derived(sum(view.nbytes for view in stored.values()))
     if nbytes > most:
         largest = max(derived, key=lambda name: derived[name].nbytes)
         raise UnsafeError(
             f"{where}: its alias record derives {nbytes} bytes, {derived[largest].nbytes} of them {largest!r:.200}; "
-            f"at most {most} are calculated from what it stores",
-            hint="the file is a bomb, or was changed; docs/alias-record.md says what is refused",
+            f"at most {most} are allowed for what the file stores",
+            hint="the file is a decompression bomb, or was changed; docs/alias-record.md has the limits",
         )
 
 
@@ -350,7 +350,7 @@ def _constant(item: Mapping[str, Any], view: View) -> Constant:
 
 
 def _cast(where: str, name: str, item: Mapping[str, Any], stored: Mapping[str, View]) -> Cast:
-    """The cast that a record describes; an error where its owner is not there, or nothing here casts so."""
+    """The cast that a record describes; an error if its owner does not exist, or the cast is not supported."""
     place, dtype = item["cast"], DTYPES[item["dtype"]]
     if place["owner"] not in stored:
         raise _wrong(where, f"derives {name!r} from {place['owner']!r}, which is not stored")
@@ -360,7 +360,7 @@ def _cast(where: str, name: str, item: Mapping[str, Any], stored: Mapping[str, V
         raise ValueError(f"is cast from {window.dtype.name}, and {place['owner']!r} is {owner.dtype.name}")
     lossless = is_widened(window.dtype, dtype)
     if lossless is None:
-        raise ValueError(f"is {dtype.name}, cast from {window.dtype.name}; no such cast is ever written")
+        raise ValueError(f"is {dtype.name}, cast from {window.dtype.name}; paramtool never writes such a cast")
     if place["lossless"] is not lossless:
         says = "lossless" if place["lossless"] else "not lossless"
         raise ValueError(f"says that its cast from {window.dtype.name} to {dtype.name} is {says}")
@@ -369,7 +369,7 @@ def _cast(where: str, name: str, item: Mapping[str, Any], stored: Mapping[str, V
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Say of which name an error is."""
+    """Add the name to a ValueError."""
     try:
         yield
     except ValueError as error:
@@ -383,7 +383,7 @@ def _wrong(where: str, what: str) -> FormatError:
 def _recorded(
     where: str, stored: Mapping[str, View], derived: Mapping[str, View], record: dict[str, Any]
 ) -> dict[str, Entry]:
-    """Every name that the record makes of the stored tensors and of what it derives from them."""
+    """Every name of the record, from the stored tensors and the derived ones."""
     record_checks.check(where, stored, record)
     spans = set(record["spans"])
     owners = {**stored, **derived}
@@ -407,7 +407,7 @@ def _recorded(
 
 
 def in_order(plain: Iterable[tuple[str, Entry]], aliases: Iterable[tuple[str, Entry]]) -> dict[str, Entry]:
-    """Names in the order of the source: aliases at the positions that their links say, the others in between."""
+    """Names in the order of the source: aliases at their recorded positions, the others in between."""
     tensors = list(plain)
     waiting = sorted(aliases, key=lambda item: item[1].link.position if item[1].link else 0, reverse=True)
     tensors.reverse()
@@ -441,12 +441,12 @@ def _alias_entry(where: str, name: str, item: dict[str, Any], stored: Mapping[st
 
 
 def _window(where: str, name: str, item: Mapping[str, Any], owner: View) -> View:
-    """The window on an owner that a record describes; FormatError where it reaches outside."""
+    """The view of an owner that a record describes; FormatError if it exceeds the owner."""
     _whole_numbers([*item["shape"], *item["strides"]])
     window = View(0, DTYPES[item["dtype"]], item["offset"], tuple(item["shape"]), tuple(item["strides"]))
     if window.byte_stop > owner.nbytes:
         raise FormatError(
-            f"{where}: {name!r}: its window needs {window.byte_stop} bytes of {item['owner']!r}, "
+            f"{where}: {name!r}: its view needs {window.byte_stop} bytes of {item['owner']!r}, "
             f"which has {owner.nbytes}: the alias record is wrong"
         )
     return window.on(owner.storage, owner.byte_start + window.byte_start)
@@ -454,4 +454,4 @@ def _window(where: str, name: str, item: Mapping[str, Any], owner: View) -> View
 
 def _whole_numbers(numbers: Iterable[object]) -> None:
     if not all(type(number) is int for number in numbers):
-        raise ValueError("has a window that is not made of whole numbers")
+        raise ValueError("has a shape, strides or sizes that are not whole numbers")

@@ -1,6 +1,6 @@
-"""Plain shards, which several checkpoints may have in common, and the index that speaks for them.
+"""Plain shards, which several checkpoints may share, and the index with their alias record.
 
-The index holds the whole alias record (docs/alias-record.md).  It may look into files that hold no name of its
+The index holds the whole alias record (docs/alias-record.md).  The record may refer to files that hold no name of the
 weight_map: shards of other checkpoints, linked into the folder.
 """
 
@@ -31,11 +31,11 @@ class Said:
     metadata: Mapping[str, Any]
     document: Mapping[str, Any]
     files: tuple[SourceFile, ...]
-    """The file that the record stands in, where that is not the index."""
+    """The file of the record, if it is not in the index itself."""
 
 
 def linked_files(path: str, document: Mapping[str, Any], weight_map: Mapping[str, str]) -> list[str]:
-    """Files that a record looks into and that hold no name of the index."""
+    """The files to which a record refers and that hold no name of the index."""
     files = plain_names(path, document.get("files", []))
     if clash := set(files) & set(weight_map.values()):
         raise FormatError(f"{path}: its alias record lists {min(clash)!r} as a linked file, and weight_map as a shard")
@@ -45,13 +45,13 @@ def linked_files(path: str, document: Mapping[str, Any], weight_map: Mapping[str
 def check_plain(
     path: str, weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint], linked: Iterable[str]
 ) -> None:
-    """Defects where a shard is not plain safetensors, or holds names that the index lacks."""
+    """Defects if a shard is not plain safetensors, or holds names that the index lacks."""
     defects = []
     for file, shard in shards.items():
         if shard.format != "safetensors":
-            defects.append(f"{file}: is {shard.format}; an index with an alias record speaks for safetensors files")
+            defects.append(f"{file}: is {shard.format}; an index with an alias record needs safetensors files")
         elif shard.producer or any(entry.link for entry in shard.entries.values()):
-            defects.append(f"{file}: says itself which of its names are aliases, and so does the index")
+            defects.append(f"{file}: has an alias record, and the index has one too; expected one of them")
         elif extra := [name for name in shard.entries if file not in linked and name not in weight_map]:
             defects.append(f"{file}: holds {some(extra, 3)}, which the index lacks")
     if defects:
@@ -59,7 +59,7 @@ def check_plain(
 
 
 def spoken_for(said: Said, shards: Mapping[str, Checkpoint], linked: Iterable[str]) -> Checkpoint:
-    """One checkpoint of plain shards and the record in their index."""
+    """One checkpoint from plain shards and the record in their index."""
     path = said.source.path
     views: dict[tuple[str, str], View] = {}
     storages: dict[int, Storage] = {}
@@ -98,9 +98,9 @@ def _qualified(
     *,
     stored: Mapping[str, View],
 ) -> tuple[dict[str, Any], dict[str, View]]:
-    """The record with one name for each owner in a linked file, as a span that is no tensor's name; and their windows.
+    """The record with a unique name for each owner in a linked file, as an anonymous span; and the views of these.
 
-    A linked file belongs to other checkpoints, so its names may be this one's, with other bytes.
+    A linked file belongs to other checkpoints, so it may have a name of this checkpoint, with other bytes.
     """
     found = dict(document)
     hidden: dict[str, View] = {}
@@ -113,7 +113,7 @@ def _qualified(
                 file, owner = str(item["file"]), str(item["owner"])
                 if file not in linked or (file, owner) not in views:
                     what = "is not listed in `files`" if file not in linked else f"does not hold {owner!r}"
-                    raise FormatError(f"{path}: {name!r}: is a window on a tensor of {file!r}, which {what}")
+                    raise FormatError(f"{path}: {name!r}: is a view of a tensor in {file!r}, which {what}")
                 key = f"{file}/{owner}"
                 while key in stored or key in document["aliases"]:
                     key += "/"
@@ -127,8 +127,8 @@ def _qualified(
 
 
 def _texts(path: str, document: Mapping[str, Any]) -> Mapping[str, str]:
-    """The files' own metadata, as the record has it."""
+    """The files' own metadata, from the record."""
     texts = document.get("metadata", {})
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-        raise FormatError(f"{path}: the metadata in its alias record must map texts to texts")
+        raise FormatError(f"{path}: the metadata in its alias record must map strings to strings")
     return texts

@@ -1,4 +1,4 @@
-"""What reading shards has in common, whoever speaks for them."""
+"""Helpers for reading shards, whether the index or the shards hold the record."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from paramtool.model.storage import Cast, Storage
 from paramtool.model.view import View
 
 NAME = "sharded"
-"""What the format of a checkpoint of shards begins with."""
+"""The beginning of the format name of a sharded checkpoint."""
 
 
 @dataclass
 class Renumber:
-    """Storage numbers of one shard, moved behind those of the shards before it."""
+    """Renumbers the storages of one shard, after those of the shards before it."""
 
     first: int
 
     def view(self, view: View) -> View:
-        """The same window with the storage's new number."""
+        """The same view with the storage's new number."""
         return replace(view, storage=self.first + int(view.storage))
 
     def storage(self, storage: Storage) -> Storage:
-        """The same storage with its new number; what is cast stands on another one."""
+        """The same storage with its new number; a cast refers to another storage, which is renumbered too."""
         backing = storage.backing
         if isinstance(backing, Cast):
             backing = replace(backing, view=self.view(backing.view))
@@ -47,12 +47,12 @@ _OUR_KEYS = {TOTAL_SIZE, record.KEY, record.LAYOUTS_KEY}
 
 
 def own_metadata(index_metadata: Mapping[str, Any], entries: Mapping[str, Entry]) -> dict[str, Any]:
-    """What the user put into an index: all but the total size, the record and flat pairs."""
+    """The user's own metadata in an index: all but the total size, the record and flat pairs."""
     return {k: v for k, v in index_metadata.items() if k not in _OUR_KEYS and k not in entries}
 
 
 def merge_metadata(shards: Mapping[str, Checkpoint]) -> tuple[dict[str, str], list[str]]:
-    """The shards' own texts together; what differs between shards is noted."""
+    """The metadata of all shards together; a note for each key whose values differ."""
     merged: dict[str, str] = {}
     notes = []
     for file, shard in shards.items():

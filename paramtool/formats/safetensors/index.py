@@ -2,9 +2,9 @@
 
     {"metadata": {"total_size": ..., "paramtool.aliases": TEXT}, "weight_map": {name: file}}
 
-Two forms.  Over shards that record their own aliases the text repeats their union, or says `{"in": "shards"}`.  Over
-plain shards, which several checkpoints may have in common, the record stands here in full (`{"in": "index", ...}`), or
-in a file beside the index where it would make the index too large.
+There are two forms.  For shards that record their own aliases the text repeats the union of their records, or is
+`{"in": "shards"}`.  For plain shards, which several checkpoints may share, the whole record is here
+(`{"in": "index", ...}`), or in a sidecar file if it would make the index too large.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from paramtool.model.storage import SourceFile
 MAX_INDEX_NBYTES = 10 << 20
 """huggingface_hub refuses larger index files."""
 RECORD_FILE = "paramtool.aliases.json"
-"""Where the record stands when the index has no room for it."""
+"""The sidecar file of the record, if the record is too large for the index."""
 MAX_RECORD_NBYTES = 256 << 20
-"""A larger file is not read as a record."""
+"""The largest file that is read as a record."""
 TOTAL_SIZE = "total_size"
 
 Linked = Mapping[str, tuple[str, str]]
-"""{target of a plan: (file, name in it)}, for tensors of files that no name of the index stands in."""
+"""{target of a plan: (file, name in it)}, for tensors in files that hold no name of the index."""
 
 
 # --- writing ---------------------------------------------------------------------------------------------------
 
 
 def over_shards(plan: Plan, weight_map: Mapping[str, str], name: str) -> OutputFile:
-    """The index over shards that hold their own records: with their union while the index stays small."""
+    """The index of shards that hold their own records: with the union of the records, if that is small."""
     text = record.encode(plan, {t.name for t in plan.targets}, objects="")
     names = sum(len(t.name) + 60 for t in plan.targets)
     pairs = not text and record.reads_as_pairs(plan.index_metadata, weight_map)
@@ -51,9 +51,9 @@ def over_shards(plan: Plan, weight_map: Mapping[str, str], name: str) -> OutputF
 def over_plain_shards(
     plan: Plan, weight_map: Mapping[str, str], linked: Linked, name: WeightsName
 ) -> tuple[OutputFile, ...]:
-    """The index over plain shards, last, with the whole record in it or in a file before it.
+    """The index of plain shards, last, with the whole record in it or in a sidecar file before it.
 
-    A target of the plan stands in a file of `weight_map`, or under another name in one of `linked`.
+    A target of the plan is in a file of `weight_map`, or under another name in a file of `linked`.
     """
     record.refuse_own_keys(plan)
     stored = [target for target in plan.targets if target.name not in linked]
@@ -82,7 +82,7 @@ def _index(name: str, metadata: Mapping[str, Any], weight_map: Mapping[str, str]
 
 
 def _whole_record(plan: Plan, linked: Linked) -> str:
-    """Everything that plain shards do not say; empty where there is nothing."""
+    """The record of everything that plain shards do not hold; empty if there is nothing."""
     text = record.encode(plan, {target.name for target in plan.targets}, objects="runs")
     found: dict[str, Any] = json.loads(text or record.NOTHING)
     for item in found["aliases"].values():
@@ -92,7 +92,7 @@ def _whole_record(plan: Plan, linked: Linked) -> str:
     if files := sorted({file for file, _ in linked.values()}):
         more["files"] = files
     if metadata := {key: value for key, value in plan.metadata.items() if key != "format"}:
-        more["metadata"] = metadata  # `format` stands in the shards
+        more["metadata"] = metadata  # `format` is in the shards
     if not text and not more and not record.reads_as_pairs(plan.index_metadata, {t.name for t in plan.targets}):
         return ""
     version = found.pop("version")
@@ -107,10 +107,10 @@ def _text(document: Mapping[str, Any]) -> str:
 
 
 def read_record(path: str, metadata: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[SourceFile, ...]] | None:
-    """The record that speaks for the shards of the index at `path`, with the file that it was read from, if not it.
+    """The record for the shards of the index at `path`, and its sidecar file, if any.
 
-    None where the shards speak for themselves.  FormatError where it is damaged, UnsafeError where it names files
-    elsewhere.
+    None if the shards hold their own records.  FormatError if it is damaged, UnsafeError if it refers to files in other
+    folders.
     """
     if record.KEY not in metadata:
         return None
@@ -128,32 +128,32 @@ def read_record(path: str, metadata: Mapping[str, Any]) -> tuple[dict[str, Any],
                 )
             found, files = record.document(beside, file.read(source.nbytes)), (source,)
         if found.get("in") != "index":
-            raise FormatError(f"{beside}: is named as the record of {path}, and says that it is none ('in': 'index')")
+            raise FormatError(f"{beside}: {path} names it as its record, but it does not have 'in': 'index'")
     return found, files
 
 
 def _document(path: str, text: object) -> dict[str, Any]:
     if not isinstance(text, str):
-        raise record.damaged(path, TypeError("it is no text"))
+        raise record.damaged(path, TypeError("it is not a string"))
     return record.document(path, text)
 
 
 def plain_names(path: str, names: object) -> list[str]:
-    """Names of files that stand beside an index; UnsafeError where one does not, FormatError where one is no name."""
+    """Names of files in the folder of an index; UnsafeError if one is elsewhere, FormatError if one is not a string."""
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise FormatError(f"{path}: {names!r:.100} are no names of files")
+        raise FormatError(f"{path}: {names!r:.100} is not a list of file names")
     outside = sorted({name for name in names if not is_plain_name(name)})
     if outside:
         raise UnsafeError(
-            f"{path}: names {plural(len(outside), 'file')} outside its own folder or with odd names: "
+            f"{path}: names {plural(len(outside), 'file')} outside its own folder or with invalid names: "
             + ", ".join(repr(name) for name in outside[:5]),
-            hint="an index may only name files that stand beside it",
+            hint="an index may only name files in its own folder",
         )
     return names
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name can only mean a file beside the index, on every system.
+    """Whether a name can only mean a file in the index's folder, on every system.
 
     >>> [is_plain_name(n) for n in ("model-1.safetensors", "../x", "/etc/passwd", "C:x", "a\\\\b", "", "..")]
     [True, False, False, False, False, False, False]

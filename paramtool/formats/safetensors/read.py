@@ -3,7 +3,7 @@
     u64 N                        little-endian, at most 100,000,000
     N bytes of JSON              {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...,
                                   "__metadata__": {"text": "text"}}, may end in spaces
-    the data                     row by row, little-endian; no overlap, no hole, nothing behind it
+    the data                     row by row, little-endian; no overlap, no gap, nothing after it
 
 Specification: the "Format" part of the safetensors README; the limit from its reader (safetensors/src/tensor.rs).
 """
@@ -31,11 +31,11 @@ NAME = "safetensors"
 HEADER_LENGTH = Struct("<Q")
 METADATA = "__metadata__"
 MAX_DEPTH = 126
-"""Of an entry with members that nobody knows: serde_json takes 127 with the header around it."""
+"""The deepest nesting of an entry with unknown members: serde_json accepts 127 levels, including the header."""
 
 
 def read(path: str) -> Checkpoint:
-    """Describe a safetensors file; FormatError, or Defects where there are several."""
+    """Describe a safetensors file; FormatError, or Defects if there are several."""
     file, source = open_source(path)
     with file:
         header, data_start = _read_header(file, source)
@@ -69,7 +69,7 @@ def _read_header(file: BinaryIO, source: SourceFile) -> tuple[dict[str, Any], in
     if HEADER_LENGTH.size + length > source.nbytes:
         raise FormatError(
             f"{path}: byte 0: header length {length}, but the file has {source.nbytes} bytes; "
-            "it is truncated or no safetensors file"
+            "it is truncated, or not a safetensors file"
         )
     read = file.read(length)
     if read[:1] != b"{":
@@ -79,7 +79,7 @@ def _read_header(file: BinaryIO, source: SourceFile) -> tuple[dict[str, Any], in
         del read  # a million names are a hundred megabytes
         header = strict_json.strict(text, _compact, finite=True)
     except ValueError as error:
-        raise FormatError(f"{path}: byte 8: the header is no JSON: {error}") from None
+        raise FormatError(f"{path}: byte 8: the header is not valid JSON: {error}") from None
     return header, HEADER_LENGTH.size + length
 
 
@@ -87,12 +87,12 @@ def _metadata(path: str, found: Any) -> dict[str, str]:
     if found is None:  # absent, or null
         return {}
     if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
-        raise FormatError(f"{path}: {METADATA} must map texts to texts")
+        raise FormatError(f"{path}: {METADATA} must map strings to strings")
     return found
 
 
 def _compact(item: dict[str, Any]) -> Any:
-    """What is kept of an object of the header: of the entry of a tensor the values alone, else all of it."""
+    """What is kept of an object in the header: the values of a tensor's entry, or the whole of another object."""
     try:
         return _entry(item)
     except ValueError:
@@ -100,12 +100,12 @@ def _compact(item: dict[str, Any]) -> Any:
 
 
 def _tensors(source: SourceFile, header: dict[str, Any], data_start: int) -> tuple[dict[str, View], Ranges]:
-    """Every stored tensor with a storage of its own; all defects of the header together.  Takes the header apart."""
+    """Every stored tensor with its own storage; Defects has all defects of the header.  Empties the header."""
     defects: list[str] = []
     stored: dict[str, View] = {}
     begins, ends = [], []
     for number, (name, item) in enumerate(header.items()):
-        header[name] = None  # entries and windows are never there at once
+        header[name] = None  # so that entries and views are not in memory at the same time
         try:
             dtype, shape, begin, end = item if isinstance(item, tuple) else _entry(item)
             view = contiguous(number, dtype, shape)
@@ -125,11 +125,11 @@ def _tensors(source: SourceFile, header: dict[str, Any], data_start: int) -> tup
 
 
 def _entry(item: Any) -> tuple[DType, tuple[int, ...], int, int]:
-    """dtype, shape, begin and end of one header entry; ValueError says what is wrong."""
+    """dtype, shape, begin and end of one header entry; ValueError if it is invalid."""
     if not isinstance(item, dict) or not {"dtype", "shape", "data_offsets"} <= item.keys():
         raise ValueError("expected an object with dtype, shape and data_offsets")
     if len(item) > 3 and strict_json.depth(item) > MAX_DEPTH:
-        raise ValueError("has a member that is nested too deep")
+        raise ValueError("has a member that is nested too deeply")
     code, shape, offsets = item["dtype"], item["shape"], item["data_offsets"]
     if not isinstance(code, str) or code not in DTYPE_CODES:
         raise ValueError(f"unknown dtype {code!r:.60}")
@@ -143,27 +143,27 @@ def _entry(item: Any) -> tuple[DType, tuple[int, ...], int, int]:
 
 @lru_cache(4096)
 def _one_of_equal(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The same tuple for equal shapes: many tensors have few."""
+    """The same tuple for equal shapes: many tensors have few different shapes."""
     return shape
 
 
 def _layout_defects(ranges: Iterable[tuple[int, int, str]], data_nbytes: int) -> Iterable[str]:
-    """Overlaps, holes, and an end that is not the file's end."""
+    """Overlaps, gaps, and data that does not end at the end of the file."""
     reach = 0
     for begin, end, name in sorted(ranges):
         if begin < reach:
-            yield f"{name!r:.200}: begins at byte {begin} of the data, inside the one before it, which ends at {reach}"
+            yield f"{name!r:.200}: begins at byte {begin} of the data; the tensor before it ends at {reach}: an overlap"
         elif begin > reach:
-            yield f"{name!r:.200}: begins at byte {begin} of the data; the tensor before it ends at {reach}: a hole"
+            yield f"{name!r:.200}: begins at byte {begin} of the data; the tensor before it ends at {reach}: a gap"
         reach = max(reach, end)
     if reach > data_nbytes:
         yield f"the tensors need {reach} bytes of data, the file has {data_nbytes}: it is truncated"
     elif reach < data_nbytes:
-        yield f"{data_nbytes - reach} bytes stand behind the last tensor; expected the end of the file"
+        yield f"{data_nbytes - reach} bytes follow the last tensor; expected the end of the file"
 
 
 def stored_names(path: str) -> list[str]:
-    """The names of the stored tensors in the order of the header, which numbers their storages."""
+    """The names of the stored tensors in the order of the header, which is that of their storages' numbers."""
     file, source = open_source(path)
     with file:
         header, _ = _read_header(file, source)

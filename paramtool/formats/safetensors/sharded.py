@@ -3,8 +3,8 @@
     model.safetensors.index.json      {"metadata": {"total_size": ...}, "weight_map": {name: file}}
     model-00001-of-00002.safetensors  ...
 
-An index may only name files that stand beside it.  A shard may be a link to a regular file, as in a hub's cache.
-Everything that is wrong with an index and its shards is gathered and reported together.
+An index may only name files in its own folder.  A shard may be a link to a regular file, as in a hub's cache.
+All defects of an index and its shards are reported together.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read(path: str, read_shard: Callable[[str], Checkpoint]) -> Checkpoint:
 
 
 def _check_records(path: str, index_metadata: Mapping[str, Any], shards: Mapping[str, Checkpoint]) -> None:
-    """Defects where the records of shards clash, or lack a name that the index's has."""
+    """Defects if the records of shards contradict each other, or lack a name of the record in the index."""
     links = {n: e.link.position for shard in shards.values() for n, e in shard.entries.items() if e.link}
     text = index_metadata.get(record.KEY)
     document = record.document(path, text) if isinstance(text, str) else {}
@@ -54,11 +54,11 @@ def _check_records(path: str, index_metadata: Mapping[str, Any], shards: Mapping
 
 
 def _check_trees(path: str, shards: Mapping[str, Checkpoint], entries: Mapping[str, Entry]) -> None:
-    """Defects where the objects that a shard records have a tensor that no shard has."""
+    """Defects if the objects that a shard records refer to a tensor that no shard has."""
     trees = {file: shard.objects for file, shard in shards.items() if shard.producer == "paramtool"}
     stray = [(f, name) for f, tree in trees.items() for name in objects.tensor_names(tree) if name not in entries]
     if stray:
-        what = "the objects of its alias record have a tensor"
+        what = "the objects in its alias record refer to a tensor"
         lines = [f"{file}: {what} {name!r:.200}, which no shard has" for file, name in stray]
         raise Defects(path, lines, record_checks.CHANGED)
 
@@ -66,7 +66,7 @@ def _check_trees(path: str, shards: Mapping[str, Checkpoint], entries: Mapping[s
 def _read_shards(
     path: str, weight_map: Mapping[str, str], linked: Iterable[str], read_shard: Callable[[str], Checkpoint]
 ) -> dict[str, Checkpoint]:
-    """{file: what it holds} of every shard; Defects lists all that is wrong with them."""
+    """{file: checkpoint} of every shard; Defects lists all their defects."""
     folder = os.path.dirname(path)
     defects: list[str] = []
     hints: list[str] = []
@@ -95,14 +95,14 @@ def _read_index(path: str) -> tuple[dict[str, str], dict[str, Any], SourceFile]:
     index, source = strict_json.strict_file(path, "an index", strict_json.MAX_INDEX_NBYTES)
     weight_map = index.get("weight_map") if isinstance(index, dict) else None
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
-        raise FormatError(f"{path}: has no weight_map of names and files; it is no index of a sharded checkpoint")
+        raise FormatError(f"{path}: has no weight_map of names to files; it is not the index of a sharded checkpoint")
     plain_names(path, list(weight_map.values()))
     metadata = index.get("metadata")
     return weight_map, metadata if isinstance(metadata, dict) else {}, source
 
 
 def _name_defects(weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint]) -> list[str]:
-    """Names that the index promises and the shard lacks, and names that stand in two shards."""
+    """Names of the index that its shard lacks, and names that are in two shards."""
     absent: dict[str, list[str]] = {}
     for name, file in weight_map.items():
         if file in shards and name not in shards[file].entries and not _is_span(shards[file], name):
@@ -111,14 +111,14 @@ def _name_defects(weight_map: Mapping[str, str], shards: Mapping[str, Checkpoint
     for file, shard in shards.items():
         for name in shard.entries:
             places.setdefault(name, []).append(file)
-    defects = [f"{file}: lacks {some(names, 3)}, which the index says it holds" for file, names in absent.items()]
+    defects = [f"{file}: lacks {some(names, 3)}, which the index says is in it" for file, names in absent.items()]
     twice = {name: files for name, files in places.items() if len(files) > 1}
-    defects += [f"{name!r}: stands in {' and '.join(files)}" for name, files in twice.items()]
+    defects += [f"{name!r}: is in {' and '.join(files)}; expected one file" for name, files in twice.items()]
     return defects
 
 
 def _is_span(shard: Checkpoint, name: str) -> bool:
-    """Whether a name of the index is a stored span, which is no tensor's name."""
+    """Whether a name of the index is a stored span, which is not a tensor's name."""
     return name.startswith("paramtool.span/") and shard.producer == "paramtool"
 
 
@@ -142,7 +142,7 @@ def _merge(
     entries = _declared(entries, index_metadata)
     extra = [n for n, e in entries.items() if n not in weight_map and not e.link]
     if extra:
-        notes.append(f"{plural(len(extra), 'tensor')} in a shard and not in the index: {some(extra, 3)}")
+        notes.append(f"{plural(len(extra), 'tensor')} in a shard but not in the index: {some(extra, 3)}")
     tree = _merge_trees(trees)
     roles = object_tree.roles(tree)
     return Checkpoint(
@@ -162,7 +162,7 @@ def _merge(
 
 
 def _order(entries: Mapping[str, Entry], weight_map: Mapping[str, str]) -> dict[str, Entry]:
-    """The index's order; names that it lacks behind, recorded aliases at their recorded positions."""
+    """The index's order, then names that it lacks; recorded aliases are at their recorded positions."""
     rank = {name: k for k, name in enumerate(weight_map)}
     placed = [(name, entry) for name, entry in entries.items() if entry.link and entry.link.position >= 0]
     plain = [(name, entry) for name, entry in entries.items() if not (entry.link and entry.link.position >= 0)]
@@ -171,9 +171,9 @@ def _order(entries: Mapping[str, Entry], weight_map: Mapping[str, str]) -> dict[
 
 
 def _declared(entries: Mapping[str, Entry], index_metadata: Mapping[str, Any]) -> dict[str, Entry]:
-    """Flat pairs in an index, which huggingface_hub writes there: the alias is its owner, by declaration.
+    """Add the aliases of flat pairs in an index, which huggingface_hub writes, as declared ties.
 
-    Where paramtool wrote the index, the shards hold the record, and every name is there already.
+    If paramtool wrote the index, the shards hold the record, and every name is there already.
     """
     if record.KEY in index_metadata:
         return dict(entries)
@@ -186,13 +186,13 @@ def _declared(entries: Mapping[str, Entry], index_metadata: Mapping[str, Any]) -
 
 
 def _merge_trees(trees: list[Node]) -> Node:
-    """The one tree that says more than names, or all such trees by shard."""
-    telling = [tree for tree in trees if not (isinstance(tree, objects.Mapping) and _only_tensors(tree))]
-    if not telling:
+    """The only tree that holds more than tensors, or all such trees by shard."""
+    richer = [tree for tree in trees if not (isinstance(tree, objects.Mapping) and _only_tensors(tree))]
+    if not richer:
         return EMPTY
-    if len(telling) == 1:
-        return telling[0]
-    return objects.Mapping("dict", tuple((k, tree) for k, tree in enumerate(telling)))
+    if len(richer) == 1:
+        return richer[0]
+    return objects.Mapping("dict", tuple((k, tree) for k, tree in enumerate(richer)))
 
 
 def _only_tensors(tree: objects.Mapping) -> bool:

@@ -1,4 +1,4 @@
-"""Writing safetensors: one file, or shards with their index, in the order and alignment of the library's own writer."""
+"""Write safetensors: one file, or shards with their index, in the order and alignment of the library's own writer."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from paramtool.formats.sniff import MAX_SAFETENSORS_HEADER
 from paramtool.model.plan import Plan, Target
 
 SHARD_HEADER_NBYTES = 80_000_000
-"""A shard is closed before its header comes near the limit."""
+"""The largest header of a shard, well below the format's limit."""
 ALIGN = 8
-"""Tensor data begins at a multiple of so many bytes, as the safetensors library's own writer has it."""
+"""The alignment of tensor data in bytes, as in the safetensors library's own writer."""
 MAX_ALIGN = 65536
-"""The largest page that processors in use have."""
+"""The largest page size of current processors."""
 
 
 def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
-    """Of {name: dtype} the names that this format has no form for, each with the reason."""
+    """{name: reason} for the names in {name: dtype} that safetensors cannot store."""
     reasons = {}
     for name, dtype in dtypes.items():
         if dtype not in CODE_OF:
             reasons[name] = f"safetensors has no {dtype}"
         elif name == METADATA:
-            reasons[name] = "safetensors keeps this name for itself"
+            reasons[name] = "safetensors reserves this name"
         elif not _is_utf8(name):
             reasons[name] = "the name cannot be written in UTF-8"
     return reasons
@@ -70,7 +70,7 @@ def lay_out_sharded(plan: Plan, max_shard_size: int, name: WeightsName, align: i
 
 
 def _alias_cost(plan: Plan) -> dict[str, int]:
-    """{target: about how many bytes of the header its aliases take}."""
+    """{target: estimated bytes of its aliases in the header}."""
     cost: dict[str, int] = {}
     for alias in plan.aliases:
         cost[alias.owner] = cost.get(alias.owner, 0) + 2 * len(alias.name) + len(alias.owner) + 400
@@ -80,7 +80,7 @@ def _alias_cost(plan: Plan) -> dict[str, int]:
 def split(
     targets: Iterable[Target], max_nbytes: int, alias_cost: Mapping[str, int] = MappingProxyType({})
 ) -> Iterable[tuple[Target, ...]]:
-    """Targets in order, cut where a shard would grow beyond its size or its header beyond the limit."""
+    """Targets in order, split so that no shard exceeds its size and no header its limit."""
     shard: list[Target] = []
     size = header = 0
     for target in targets:
@@ -95,7 +95,7 @@ def split(
 
 
 def _metadata_for(plan: Plan, targets: Iterable[Target], shard: int | None) -> dict[str, str]:
-    """A file's metadata: the user's own, `format`, flat pairs where their key is free, and the record."""
+    """A file's metadata: the user's own, `format`, flat pairs whose key is free, and the record."""
     record.refuse_own_keys(plan)
     stored = {target.name for target in targets}
     aliases = [alias for alias in plan.aliases if alias.owner in stored]
@@ -112,25 +112,25 @@ def _metadata_for(plan: Plan, targets: Iterable[Target], shard: int | None) -> d
 
 
 def taken_flat_pairs(plan: Plan) -> list[str]:
-    """Aliases whose flat pair is left out, because the user's metadata has that key."""
+    """Aliases whose flat pair is omitted because the user's metadata has that key."""
     taken = plan.metadata.keys() | record.RESERVED
     return [alias for alias in record.flat_pairs(plan, plan.aliases) if alias in taken]
 
 
 def refuse(plan: Plan) -> None:
-    """PlanError where a plan holds what this format has no form for."""
+    """PlanError if a plan holds tensors that safetensors cannot store."""
     if refused := refusals(plan.dtypes()):
         lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
-        head = f"{plan.source}: no form in safetensors for {plural(len(refused), 'tensor')}:"
-        hint = "dedup --skip-unsupported leaves them out; -o NAME.pt has a form for every type of torch"
+        head = f"{plan.source}: safetensors cannot store {plural(len(refused), 'tensor')}:"
+        hint = "dedup --skip-unsupported omits them; -o NAME.pt can store every type of torch"
         raise PlanError(listed(head, lines), hint=hint)
 
 
 def shard(name: str, targets: Iterable[Target], metadata: Mapping[str, str], align: int = ALIGN) -> OutputFile:
     """Header and data of one file: the header in the order of the targets.
 
-    The data begins at a multiple of `align` bytes of the file.  It stands by falling size of element, so that every
-    tensor is aligned for its type; with pages to align for, tensors of whole pages come first and all begin on one.
+    The data begins at a multiple of `align` bytes of the file.  It is sorted by descending element size, so that every
+    tensor is aligned for its type.  If `align` is a page size, tensors of whole pages come first, each at a page.
     """
     targets = tuple(targets)
     placed = sorted(targets, key=lambda target: _rank(target, align))
@@ -159,25 +159,25 @@ def shard(name: str, targets: Iterable[Target], metadata: Mapping[str, str], ali
 
 
 def _rank(target: Target, align: int) -> tuple[bool, int]:
-    """Where a tensor stands among the others: whole pages first, then by falling size of element."""
+    """The sort key of a tensor: whole pages first, then by descending element size."""
     in_pages = align > ALIGN and target.nbytes % align == 0
     return not in_pages, -target.dtype.block_bytes if target.dtype.block_elements == 1 else 0
 
 
 def check_align(align: int) -> None:
-    """UsageError where tensor data cannot be asked to begin at a multiple of so many bytes."""
+    """UsageError if `align` is not a valid alignment of tensor data."""
     if not ALIGN <= align <= MAX_ALIGN or align & (align - 1):
         raise UsageError(
             f"align is {align}; expected a power of two from {ALIGN} to {MAX_ALIGN}",
-            hint="--align 4096: the pages of most machines, and the blocks of most file systems",
+            hint="--align 4096 is the page size of most machines, and the block size of most file systems",
         )
 
 
 def left_out_objects(plan: Plan) -> Iterable[str]:
-    """What the record leaves out of the tree of objects."""
+    """What the record omits from the tree of objects."""
     return object_tree.left_out(plan.objects)
 
 
 def objects_left_out_before(plan: Plan) -> Iterable[str]:
-    """What was read without: objects that an earlier output left out, references out of a section."""
+    """What the input already lacked: objects that an earlier output omitted, and references out of a section."""
     return object_tree.all_left_out_before(plan.objects)

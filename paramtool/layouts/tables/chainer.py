@@ -1,4 +1,4 @@
-"""Chainer NStep links: one array a gate, w0 to w3 for the input and w4 to w7 for the recurrent side of an LSTM.
+"""Chainer NStep links: one array for each gate, w0 to w3 for the input and w4 to w7 for the recurrent side of an LSTM.
 
 Source: chainer/links/rnn/n_step_rnn.py (7.8.1).
 """

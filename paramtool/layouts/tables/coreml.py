@@ -1,7 +1,7 @@
 """Core ML: MIL operators with gates i f o z and one bias; the older protocol buffer has a field for each gate.
 
 Sources: coremltools mil/ops/defs/iOS15/recurrent.py and mlmodel/format/NeuralNetwork.proto @e0e2f42b.  The GRU of the
-old protocol buffer is not here: on which side of its reset gate the product stands was never seen.
+old protocol buffer is missing here: it is not known whether its reset gate is applied before or after the product.
 """
 
 from paramtool.layouts.layout import Form, Layout, TensorRule
@@ -25,18 +25,18 @@ PROTO = (
     TensorRule("[layer{layer}.][{dir}.]{gate}BiasVector", "bW+bR[hidden]", labels=FIELDS),
     TensorRule("[layer{layer}.][{dir}.]{gate}PeepholeVector", "peep[hidden]", labels=PEEPHOLES),
 )
-SAYS = frozenset({"backward"})
+WAYS = frozenset({"backward"})
 
 LAYOUTS = (
     Layout(
         "coreml",
         "Core ML MIL operators lstm, gru, rnn",
         (
-            Form("lstm", "ifog", LSTM, expresses=SAYS),
+            Form("lstm", "ifog", LSTM, expresses=WAYS),
             Form(
-                "gru", "rnz", (*ROWS, TensorRule("[layer{layer}.]bias{dir}", GRU_BIAS)), reset="after", expresses=SAYS
+                "gru", "rnz", (*ROWS, TensorRule("[layer{layer}.]bias{dir}", GRU_BIAS)), reset="after", expresses=WAYS
             ),
-            Form("rnn", "h", (*ROWS, TensorRule("[layer{layer}.]bias{dir}", "bW+bR[(gate hidden)]")), expresses=SAYS),
+            Form("rnn", "h", (*ROWS, TensorRule("[layer{layer}.]bias{dir}", "bW+bR[(gate hidden)]")), expresses=WAYS),
         ),
         directions=("", "_back"),
         source="mil/ops/defs/iOS15/recurrent.py @e0e2f42b",
@@ -45,7 +45,7 @@ LAYOUTS = (
     Layout(
         "coreml.proto",
         "Core ML NeuralNetwork protocol buffer: LSTMWeightParams",
-        (Form("lstm", "ifgo", PROTO, expresses=SAYS | {"coupled"}),),
+        (Form("lstm", "ifgo", PROTO, expresses=WAYS | {"coupled"}),),
         directions=("forward", "backward"),
         source="mlmodel/format/NeuralNetwork.proto @e0e2f42b",
         proof=("equations",),

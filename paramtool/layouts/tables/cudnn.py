@@ -1,8 +1,8 @@
-"""cuDNN, and who copied its order: one flat vector, all matrices, then all biases ("order P").
+"""cuDNN: one flat vector, all matrices, then all biases ("order P").  Other libraries copied this order.
 
-cuDNN does not promise this order; it says to ask (cudnnGetRNNWeightParams).  `paramtool verify-layout cudnn` asks, and
-`records/` has what five versions of it answered, 8.9.7 to 9.28.0.  It is also what the storages of checkpoints hold
-that were saved from GPUs, and what PyTorch asserts each time it makes such a buffer
+cuDNN does not guarantee this order; programs are to query it (cudnnGetRNNWeightParams).  `paramtool verify-layout
+cudnn` does, and `records/` has the answers of five versions, 8.9.7 to 9.28.0.  The storages of checkpoints that were
+saved from GPUs have this order too, and PyTorch asserts it each time it makes such a buffer
 (aten/src/ATen/native/cudnn/RNN.cpp, get_parameters).
 """
 
@@ -10,18 +10,18 @@ from paramtool.layouts.layout import UNSEEN, Form, Layout, Option, TensorRule
 from paramtool.layouts.spec import GATES
 
 MATRICES = "{layer dir: W[(gate hidden in)] R[(gate hidden rec)] P[(proj hidden)]}"
-"""linLayerID 0 to 3 (LSTM) of each pseudo-layer, 4 to 7, and 8 for the projection."""
+"""linLayerID 0 to 3 (LSTM) of each pseudo-layer, then 4 to 7, and 8 for the projection."""
 BOTH_BIASES = "{layer dir: bW!tail[(gate hidden)] bR!tail[(gate hidden)]}"
 ORDER_P = f"{MATRICES} {BOTH_BIASES}"
 ALWAYS_P = ORDER_P.replace("!tail", "!")
-"""Order P of libraries that always store both biases."""
+"""Order P for libraries that always store both biases."""
 ONE_BIAS = {
     "lstm": "{layer dir: bW+bR[(gate hidden)]}",
     "rnn": "{layer dir: bW+bR[(gate hidden)]}",
 }
-# CUDNN_RNN_SINGLE_INP_BIAS: the bias is in the input's product; of a GRU's candidate it stands outside r * ( )
+# CUDNN_RNN_SINGLE_INP_BIAS: the bias is added to the input's product; for a GRU's candidate it is outside r * ( )
 INPUT_BIAS = ONE_BIAS | {"gru": "{layer dir: bW+bR.rz[(gate hidden)] bW.n[(gate hidden)]}"}
-# CUDNN_RNN_SINGLE_REC_BIAS: in the recurrent product; of a GRU's candidate it stands inside r * ( )
+# CUDNN_RNN_SINGLE_REC_BIAS: added to the recurrent product; for a GRU's candidate it is inside r * ( )
 RECURRENT_BIAS = ONE_BIAS | {"gru": "{layer dir: bW+bR.rz[(gate hidden)] bR.n[(gate hidden)]}"}
 
 
@@ -48,7 +48,7 @@ BIAS_MODE = Option(
 TAIL = Option(
     "tail",
     "yes",
-    "yes, no or unseen: whether a buffer without biases has room for them; unseen room may hold anything",
+    "yes, no or unseen: whether a buffer without biases has space for them; unseen space may hold anything",
     True,
     ("yes", "no", UNSEEN),
 )

@@ -1,4 +1,4 @@
-"""Equinox: torch's rows with one bias, and the GRU's inner bias apart.  Source: equinox/nn/_rnn.py (0.13.8)."""
+"""Equinox: torch's rows with one bias, and a separate inner bias of the GRU.  Source: equinox/nn/_rnn.py (0.13.8)."""
 
 from paramtool.layouts.layout import Form, Layout, TensorRule
 

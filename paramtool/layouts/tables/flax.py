@@ -1,4 +1,4 @@
-"""Flax: linen names one matrix a gate; nnx does too in LSTMCell, and fuses them in OptimizedLSTMCell and GRUCell.
+"""Flax: linen has one matrix for each gate; nnx does too in LSTMCell, and fuses them in OptimizedLSTMCell and GRUCell.
 
 linen.GRUCell has a bias inside r * ( ), nnx.GRUCell has none: a GRU with such a bias cannot go there.  `if_` in nnx
 because `if` is a word of Python.  Sources: flax/linen/recurrent.py and flax/nnx/nn/recurrent.py (0.12.8).
@@ -58,7 +58,7 @@ LAYOUTS = (
         directions=SIDES,
         source="flax/linen/recurrent.py (0.12.8)",
         proof=("oracle: flax.linen",),
-        note="linen has no stacks: the names of layers are the module's own, see --rename",
+        note="linen has no stacks: each module names its layers itself, see --rename",
     ),
     Layout(
         "flax.nnx",

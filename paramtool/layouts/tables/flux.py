@@ -11,7 +11,7 @@ MATRICES = (TensorRule(STACK + "cell.Wi", "W[(gate hidden) in]"), TensorRule(STA
 SUMMED = "bW+bR[(gate hidden)]"
 GRU_BIAS = TensorRule(STACK + "cell.b", "bW+bR.rz[(gate hidden)] bW.n[(gate hidden)]")
 CANDIDATE = TensorRule(STACK + "cell.Wh_h\u0303", "R.n[hidden rec]")
-# The third block of GRUv3's Wh is never used (v0.15.0): the candidate has a matrix of its own.
+# The third block of GRUv3's Wh is never used (v0.15.0): the candidate has a separate matrix.
 GRUV3 = (
     MATRICES[0],
     TensorRule(STACK + "cell.Wh", "R.rz[(gate hidden) rec] 0[hidden rec]"),
@@ -62,7 +62,7 @@ LAYOUTS = (
     ),
     Layout(
         "flux.packed",
-        "the block of Flux.jl pull request 1855: one matrix [Wi Wh b]",
+        "Flux.jl pull request 1855: one matrix [Wi Wh b]",
         (Form("lstm", "ifgo", (PACKED,)), Form("rnn", "h", (PACKED,))),
         directions=SIDES,
         source="FluxML/Flux.jl pull request 1855",

@@ -1,16 +1,16 @@
-"""Keras: columns are gates, one bias; the GRU has two variants, told apart by the rank of its bias.
+"""Keras: columns are gates, one bias; the GRU has two variants, which differ in the rank of the bias.
 
-Which way a layer runs in time, what a Bidirectional makes of its two outputs, and the activations stand in a model's
-configuration alone; a file of weights does not say them.
+Only a model's configuration has a layer's direction in time, how a Bidirectional merges its two outputs, and the
+activations; a file of weights does not have them.
 
 The legacy CuDNNLSTM and CuDNNGRU store, for each gate, the bytes of the (hidden, in) matrix in an array of shape
-(in, hidden): tf_keras/saving/legacy/hdf5_format.py turns them over, and so does the mark `~` here.
+(in, hidden): tf_keras/saving/legacy/hdf5_format.py reorders them, and so does the mark `~` here.
 """
 
 from paramtool.layouts.layout import Form, Layout, TensorRule
 
-SAYS = frozenset({"backward", "merge"})
-WIDE = SAYS | {"gate_activation"}
+EXPRESSES = frozenset({"backward", "merge"})
+WIDE = EXPRESSES | {"gate_activation"}
 ACTIVATIONS = ("activation", "gate_activation")
 KERNELS = {"kernel": "W[in (gate hidden)]", "recurrent_kernel": "R[rec (gate hidden)]"}
 BIAS = "bW+bR[(gate hidden)]"
@@ -19,7 +19,7 @@ STACK = "[layer{layer}/][{dir}/]"
 
 
 def _forms(names: dict[str, str]) -> tuple[Form, ...]:
-    """`names` says what kernel, recurrent_kernel and bias are called."""
+    """The forms; `names` maps kernel, recurrent_kernel and bias to their names in the file."""
 
     def rows(bias: str) -> tuple[TensorRule, ...]:
         content = {**KERNELS, "bias": bias}
@@ -42,8 +42,8 @@ def _cudnn_rows() -> tuple[TensorRule, ...]:
 
 
 SOURCE = "keras/src/layers/rnn/{lstm,gru,simple_rnn,bidirectional}.py (3.15.1)"
-BACKWARD = {"backward": "go_backwards leaves Keras' outputs reversed in time; other libraries turn them back"}
-MUST_SAY = ("backward", "merge")
+BACKWARD = {"backward": "with go_backwards, Keras' outputs stay reversed in time; other libraries reverse them again"}
+REQUIRED = ("backward", "merge")
 SIDES = ("forward_layer", "backward_layer")
 LAYOUTS = (
     Layout(
@@ -53,7 +53,7 @@ LAYOUTS = (
         separator="/",
         directions=SIDES,
         assumed=ACTIVATIONS,
-        required=MUST_SAY,
+        required=REQUIRED,
         caveats=BACKWARD,
         source=SOURCE,
         proof=("oracle: Keras 3 (torch backend)", "oracle: tf_keras"),
@@ -65,7 +65,7 @@ LAYOUTS = (
         separator="/",
         directions=SIDES,
         assumed=ACTIVATIONS,
-        required=MUST_SAY,
+        required=REQUIRED,
         caveats=BACKWARD,
         source="keras/src/saving/saving_lib.py (3.15.1)",
         proof=("oracle: Keras 3 (torch backend)",),
@@ -74,12 +74,12 @@ LAYOUTS = (
         "keras.cudnn",
         "legacy Keras CuDNNLSTM, CuDNNGRU",
         (
-            Form("lstm", "ifgo", _cudnn_rows(), expresses=SAYS),
-            Form("gru", "zrn", _cudnn_rows(), reset="after", expresses=SAYS),
+            Form("lstm", "ifgo", _cudnn_rows(), expresses=EXPRESSES),
+            Form("gru", "zrn", _cudnn_rows(), reset="after", expresses=EXPRESSES),
         ),
         separator="/",
         directions=SIDES,
-        required=MUST_SAY,
+        required=REQUIRED,
         caveats=BACKWARD,
         source="tf_keras/saving/legacy/hdf5_format.py @dd0a7237b, _convert_rnn_weights",
         proof=("oracle: tf_keras' own converter",),

@@ -1,4 +1,4 @@
-"""Lasagne: one array a gate; peepholes unless switched off, trained initial states, a GRU whose u is the complement.
+"""Lasagne: one array for each gate; peepholes by default, trained initial states, a GRU whose u is the complement.
 
 Source: lasagne/layers/recurrent.py @5d3c63c.  Its GRU computes h' = (1 - u) h + u c, with the product before the reset
 gate and no bias inside: u's columns are negated here.
@@ -28,7 +28,7 @@ GRU = (
 )
 
 PEEPHOLES = Option(
-    "peepholes", "yes", "yes or no: whether peepholes of zeros are written where there are none", True, ("yes", "no")
+    "peepholes", "yes", "yes or no: whether zero peepholes are written for a network that has none", True, ("yes", "no")
 )
 
 LAYOUTS = (

@@ -1,6 +1,6 @@
 """MXNet: one order of gates, and a naming scheme for each way of saving.
 
-`r` in `r0_` is the reverse direction.  Both biases always exist.  Sources: python/mxnet/gluon/rnn/rnn_layer.py and
+`r` in `r0_` is the reverse direction.  Both biases are always stored.  Sources: python/mxnet/gluon/rnn/rnn_layer.py and
 python/mxnet/rnn/rnn_cell.py (tag 1.9.1), src/operator/rnn-inl.h, and pull request 20384 for 2.0.
 """
 
@@ -20,7 +20,7 @@ GATE_LABELS = {"lstm": "i=_i f=_f g=_c o=_o", "gru": "r=_r z=_z n=_o", "rnn": "h
 
 
 def _forms(template: str, content: dict[str, str] = PARTS) -> tuple[Form, ...]:
-    """One form a kind; only an LSTM is projected."""
+    """One form for each kind; only an LSTM has a projection."""
     return tuple(
         Form(
             kind,
@@ -81,7 +81,7 @@ LAYOUTS = (
     ),
     Layout(
         "mxnet.gates",
-        "MXNet 1.x mx.rnn.save_rnn_checkpoint: one array a gate",
+        "MXNet 1.x mx.rnn.save_rnn_checkpoint: one array for each gate",
         _gates(),
         separator="_",
         directions=("l", "r"),
@@ -101,7 +101,7 @@ LAYOUTS = (
         "MXNet 1.x FusedRNNCell and the RNN operator: one vector",
         _flat("parameters"),
         separator="_",
-        source="src/operator/rnn-inl.h (1.9.1); the place of the projection is its CPU code's",
+        source="src/operator/rnn-inl.h (1.9.1); the projection is where its CPU code puts it",
         proof=("oracle: mxnet 1.9.1",),
     ),
     Layout(

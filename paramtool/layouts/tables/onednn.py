@@ -1,6 +1,6 @@
 """oneDNN: dense user formats ldigo, ldgo and ldio.  Source: doc/primitives/rnn.md @515bfba68c.
 
-A linear-before-reset GRU has four rows of bias, u r o u', where the last stands inside r * ( ).
+A linear-before-reset GRU has four rows of bias, u r o u'; the last is inside r * ( ).
 """
 
 from paramtool.layouts.layout import Form, Layout, TensorRule
@@ -30,6 +30,6 @@ LAYOUTS = (
         ),
         source="doc/primitives/rnn.md @515bfba68c",
         proof=("oracle: oneDNN 3.6",),
-        note='packed "any" formats are opaque and are never saved',
+        note='packed "any" formats are opaque and never saved',
     ),
 )

@@ -1,6 +1,6 @@
-"""ONNX: one operator a layer, both directions on axis 0, both biases in one vector.
+"""ONNX: one operator for each layer, both directions on axis 0, both biases in one vector.
 
-The GRU's attribute linear_before_reset tells its variants apart; 0, the default, is the one that no GPU library has.
+The GRU's attribute linear_before_reset selects its variant; no GPU library has the default, 0.
 Source: the schemas of LSTM, GRU and RNN in onnx 1.23.2.
 """
 
@@ -17,7 +17,7 @@ ROWS = (
     TensorRule("[layer{layer}.]R", "R[dir (gate hidden) rec]"),
     TensorRule("[layer{layer}.]B", "bW[dir (gate hidden)] bR[dir (gate hidden)]", along=1),
 )
-# A state that the node begins with, where the file stores one for any batch.
+# An initial state, if the file stores one for any batch size.
 STATE_H = TensorRule("[layer{layer}.]initial_h", "h0[dir 1 rec]", optional=True)
 STATE_C = TensorRule("[layer{layer}.]initial_c", "c0[dir 1 hidden]", optional=True)
 PEEPHOLE = TensorRule("[layer{layer}.]P", "peep.iof[dir (gate hidden)]")

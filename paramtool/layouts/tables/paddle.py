@@ -1,7 +1,8 @@
-"""Paddle: torch's order, each parameter under two names, and a projection that lies the other way round.
+"""Paddle: torch's order, each parameter under two names, and a transposed projection.
 
-With a projection the torch-like names are wrong for every direction and layer but the first (they are dealt out by four
-while each cell has five tensors), so there only the names `N.cell...` stand.  Source: paddle/nn/layer/rnn.py (3.3.1).
+With a projection Paddle assigns the torch-like names wrongly, except for the first direction and layer: it assigns them
+in groups of four, while each cell has five tensors.  Such networks only have the names `N.cell...` here.
+Source: paddle/nn/layer/rnn.py (3.3.1).
 """
 
 from paramtool.layouts.layout import Form, Layout, TensorRule
@@ -29,6 +30,6 @@ LAYOUTS = (
         ),
         source="paddle/nn/layer/rnn.py (3.3.1)",
         proof=("oracle: paddle",),
-        note="a network without biases crashes in Paddle 3.3.1, so biases of zeros are written",
+        note="Paddle 3.3.1 crashes on a network without biases, so zero biases are written",
     ),
 )

@@ -1,7 +1,8 @@
 """TensorFlow 1 cells: one kernel with the input's rows above the recurrent ones, and a forget bias added at run time.
 
-The forget bias (1.0 unless the program said otherwise) and the cell clip are arguments of the constructor and stand in
-no checkpoint.  Sources: tf_keras/layers/rnn/legacy_cells.py; tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py
+The forget bias (1.0 by default) and the cell clip are arguments of the constructor; no checkpoint has them.
+
+Sources: tf_keras/layers/rnn/legacy_cells.py; tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py
 @05d0f1f3; the documentation of the raw operations BlockLSTM and GRUBlockCell.
 """
 
@@ -13,7 +14,7 @@ SCOPES = "<basic_lstm_cell/|lstm_cell/|lstm_fused_cell/|lstm_block_cell/|gru_cel
 CUDNN_SCOPES = "<cudnn_compatible_lstm_cell/|cudnn_compatible_gru_cell/>"
 STACK = "[cell_{layer}/]<bidirectional_rnn/>[{dir}/]" + SCOPES
 OPAQUE_PROJECTION = {
-    "P": "where cuDNN 7 and older had a projection was never seen: behind R, as in cuDNN 8.9.7 and later, is taken"
+    "P": "it is not known where cuDNN 7 and older put a projection; after R is assumed, as in cuDNN 8.9.7 and later"
 }
 CUDNN_STACK = "[cell_{layer}/]<bidirectional_rnn/>[{dir}/]" + CUDNN_SCOPES
 JOINED = "W[in (gate hidden)] R[rec (gate hidden)]"
@@ -76,7 +77,7 @@ LAYOUTS = (
         proof=("oracle: TensorFlow's raw operations",),
         names_identify=False,
         required=("cell_clip",),
-        note="BlockLSTM clips the cell at 3 unless told otherwise: say cell_clip=3.0 or cell_clip=0 in the spec",
+        note="BlockLSTM clips the cell at 3 by default: give cell_clip=3.0 or cell_clip=0 in the spec",
     ),
     Layout(
         "tf1.opaque",
