@@ -36,7 +36,7 @@ def _parsed(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) 
     try:
         return [ruling.parse(text) for text in texts]
     except UsageError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
+        raise click.BadParameter(error.message, ctx, param) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ def _computed(checkpoint: Checkpoint, at: str | None) -> Iterator[Considered]:
     for (module, own), names in beside.wrapped(checkpoint).items():
         if at in (None, module):
             error = beside.computed(checkpoint, module, own, names)
-            text = _one_line(f"{error}; {error.hint}")
+            text = _one_line(f"{error.message}; {error.hint}")
             yield Considered(module, "module", tuple(names), 0, 0, False, (text,), is_refused=True)
 
 
@@ -254,7 +254,7 @@ def _said(module: Module, shapes: vectors.Shapes, facts: Facts) -> Guess:
         if module.unsure and (fact := module.unsure[0].partition("=")[0]) not in told:
             unshown.append(decide.unshown(" or ".join(module.unsure), f'--spec "{fact}=..."'))
     except (LayoutError, UsageError) as error:
-        reasons.append(f"it cannot be read as it stands: {error}")
+        reasons.append(f"it cannot be read as it stands: {error.message}")
     return Guess(
         at=module.at,
         layout=module.layout,

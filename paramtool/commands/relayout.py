@@ -327,7 +327,9 @@ def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> 
     except UsageError as error:
         if options.target is not None:
             raise
-        text = f"{checkpoint.files[0].path}: {network.at!r:.200}: the file says what it was made from, and {error}"
+        text = (
+            f"{checkpoint.files[0].path}: {network.at!r:.200}: the file says what it was made from, and {error.message}"
+        )
         raise LayoutError(text, "--layout-file has a layout of one's own, `convert --to` writes another") from None
     at = (options.rename or {}).get(network.at, network.at)
     views = {name: view for name, view in checkpoint.views().items() if not (options.drop_kept and found.is_kept(name))}

@@ -155,7 +155,7 @@ def judged(
 ) -> ParamtoolError:
     """An error of reading, or the UnsafeError that it is where the file also asks for what is unsafe."""
     try:
-        refuse(where, error.asked, allow_class, allow_unknown, besides=str(error))
+        refuse(where, error.asked, allow_class, allow_unknown, besides=error.message)
     except UnsafeError as refused:
         refused.asked = error.asked
         return refused

@@ -74,7 +74,7 @@ def _read() -> tuple[tuple[Record, ...], tuple[str, ...]]:
             with open(path, "rb") as file:
                 found.append(parse(name, file.read(MAX_NBYTES)))
         except FormatError as error:
-            wrong.append(f"{os.path.join(FOLDER, str(error))}; it is left out")
+            wrong.append(f"{os.path.join(FOLDER, error.message)}; it is left out")
         except OSError as error:
             wrong.append(f"{path}: cannot be read: {error.strerror}; it is left out")
     return tuple(found), tuple(wrong)

@@ -14,7 +14,7 @@ from paramtool.commands.progress import Path
 from paramtool.commands.variants import answered
 from paramtool.engine.compare.difference import format_difference
 from paramtool.engine.read.source import Source
-from paramtool.errors import PlanError, TieError, listed, plural, some
+from paramtool.errors import ModelError, TieError, listed, plural, some
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.inflating import limiting
 from paramtool.passes import select
@@ -62,7 +62,7 @@ def load_model(
 
     Every alias name of the file resolves.  A name that the file lacks is fine where a partner that the model ties it to
     was loaded; a name that the model lacks is fine where it shares the memory of one that was loaded.  Anything else
-    is a PlanError when `strict`, and is reported otherwise.
+    is a ModelError when `strict`, and is reported otherwise.
 
     The model's tensors are filled where they are, and keep their types; those on the meta device are replaced by new
     ones of their types.  With `assign` all are replaced by new ones, of the types that the file has, as long as these
@@ -76,10 +76,10 @@ def load_model(
     Files of transformers' save_pretrained have other names than some models, and other tensors: where the model is one
     of transformers and the file lacks its names, these become what from_pretrained makes of them.
 
-    TieError where the model ties names that the file holds with different values; PlanError where shapes or types do
-    not fit, or where the model has tensors that cannot be filled; UsageError where `device` or `dtype` do not fit the
-    model's own tensors; UnsafeError, `allow_class` and `allow_unknown` as of `paramtool.read`.  Nothing changes before
-    everything was checked.
+    TieError where the model ties names that the file holds with different values; ModelError where shapes or types do
+    not fit, or where the model has tensors that cannot be filled.  Both are RuntimeErrors, as load_state_dict raises.
+    UsageError where `device` or `dtype` do not fit the model's own tensors; UnsafeError, `allow_class` and
+    `allow_unknown` as of `paramtool.read`.  Nothing changes before everything was checked.
     """
     tensors = tensors_of(model)
     whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
@@ -142,15 +142,15 @@ def _as_the_model_calls_it(model: nn.Module, tensors: Tensors, part: Checkpoint)
 
 
 def _refuse(where: str, verdict: Verdict, taken: Checkpoint, strict: bool) -> None:
-    """PlanError where what is taken does not fit or has no data, and, when `strict`, where names are left over."""
+    """ModelError where what is taken does not fit or has no data, and, when `strict`, where names are left over."""
     _refuse_clashes(where, verdict)
     refuse_dataless(taken)
     if strict and (verdict.lacks or verdict.unused):
-        raise PlanError(f"{where}: {_explain(verdict)}", hint=verdict.advice or "strict=False loads what fits")
+        raise ModelError(f"{where}: {_explain(verdict)}", hint=verdict.advice or "strict=False loads what fits")
 
 
 def _refuse_clashes(where: str, verdict: Verdict) -> None:
-    """PlanError with every name whose shape or type does not fit."""
+    """ModelError with every name whose shape or type does not fit."""
     wrong = [
         f"{clash.name!r}: has shape {list(clash.found)} in the file; the model wants {list(clash.wanted)}"
         for clash in verdict.shapes
@@ -158,7 +158,7 @@ def _refuse_clashes(where: str, verdict: Verdict) -> None:
     wrong += [f"{c.name!r}: is {c.found} in the file; the model wants {c.wanted}" for c in verdict.types]
     if wrong:
         count = plural(len(wrong), "tensor does", "tensors do")
-        raise PlanError(listed(f"{where}: {count} not fit the model:", wrong))
+        raise ModelError(listed(f"{where}: {count} not fit the model:", wrong))
 
 
 def _explain(verdict: Verdict) -> str:

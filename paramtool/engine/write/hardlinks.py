@@ -46,5 +46,5 @@ def finish(staged: Staged, folders: Iterable[str]) -> None:
                 sync_folder(staged.file(folder))
             sync_folder(staged.temporary)
     except UnreadableError as error:
-        told = str(error).replace(staged.temporary, staged.path)
+        told = error.message.replace(staged.temporary, staged.path)
         raise OutputError(f"{told}: it was written, and not kept, since it cannot be read back") from None

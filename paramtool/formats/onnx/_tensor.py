@@ -166,7 +166,7 @@ class Tensors:
             try:
                 file, self.files[path] = open_source(path)
             except FormatError as error:
-                raise FormatError(f"{self.source.path}: wants tensor data from another file: {error}") from None
+                raise FormatError(f"{self.source.path}: wants tensor data from another file: {error.message}") from None
             file.close()
         return self.files[path]
 

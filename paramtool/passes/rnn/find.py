@@ -267,7 +267,9 @@ class _PossibleNetwork:
         try:
             return whole(parse(self.module.spec))
         except UsageError as error:
-            raise FormatError(f"{self.at!r}: what the file says of it is no spec: {error}", error.hint) from None
+            raise FormatError(
+                f"{self.at!r}: what the file says of it is no spec: {error.message}", error.hint
+            ) from None
 
     def notes(self, checkpoint: Checkpoint) -> str:
         """What the reader noticed about this module, to put behind an error: why it has no tensors, for one."""
