@@ -133,7 +133,7 @@ class ParamtoolError(Exception):
 
 
 def _remade(kind: type[E], args: tuple[Any, ...]) -> E:
-    error: E = (OSError if issubclass(kind, OSError) else Exception).__new__(kind)  # type: ignore[assignment]
+    error: E = (OSError if issubclass(kind, OSError) else Exception).__new__(kind)
     error.args = args  # an OSError takes them in __init__ alone
     return error
 

@@ -96,7 +96,7 @@ def command(
 
     def look(path: str) -> _Seen:
         found = inspect_command.inspect(
-            path, digests=digest, equal=equal, min_equal_bytes=smallest, config=config, weights=weights, only=only,
+            path, digest=digest, equal=equal, min_equal_bytes=smallest, config=config, weights=weights, only=only,
             allow_class=allow_class, allow_unknown=allow_unknown, progress=_render.progress,
         )  # fmt: skip
         notes = [text for rule in rules for text in rule.assumptions(found)]

@@ -172,7 +172,7 @@ def _is_mask(last: str, view: View) -> bool:
 def inspect(
     path: Path,
     *,
-    digests: bool = False,
+    digest: bool = False,
     equal: bool = False,
     min_equal_bytes: int = MIN_EQUAL_NBYTES,
     config: str | None = None,
@@ -183,7 +183,7 @@ def inspect(
     max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> Inspection:
-    """Describe a checkpoint.  Tensor bytes are read only for `digests` and `equal`, and for ties of a `config`.
+    """Describe a checkpoint.  Tensor bytes are read only for `digest` and `equal`, and for ties of a `config`.
 
     `config` is the path of a model's config.json, or empty for the one beside the checkpoint.  `weights` is the
     file that is taken of a folder with several sets of weights.  `only` describes one section of a training checkpoint,
@@ -204,15 +204,15 @@ def inspect(
         config=None if settings is None else _declared(settings, checkpoint, graph, progress),
         sidecars=_beside(path, whole), allow_class=allowed, weights=weights, section=only, settings=settings,
     )  # fmt: skip
-    if not (digests or equal):
+    if not (digest or equal):
         return found
     from paramtool.commands.compare import Looking, compare
-    from paramtool.engine.compare.difference import digest
+    from paramtool.engine.compare import difference
     from paramtool.engine.read.source import Source
 
     content = compare(checkpoint, graph, Looking(min_equal_bytes), progress)
     made: dict[str, str] = {}
-    if digests:
+    if digest:
         windows = dict(checkpoint.windows())
         with (
             Source(checkpoint) as source,
@@ -221,9 +221,9 @@ def inspect(
             known: dict[View, str] = {}
             for name, view in windows.items():
                 if view not in known:
-                    known[view] = digest(source, view, advance)
+                    known[view] = difference.digest(source, view, advance)
                 made[name] = known[view]
-    return replace(found, content=content, digests=made if digests else None)
+    return replace(found, content=content, digests=made if digest else None)
 
 
 def _beside(path: Path, checkpoint: Checkpoint) -> Mapping[str, tuple[Unknown, ...]]:

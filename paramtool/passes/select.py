@@ -88,7 +88,7 @@ def section_for(checkpoint: Checkpoint, wanted: Collection[str]) -> str | None:
         raise UsageError(
             f"{checkpoint.files[0].path}: {len(winners)} sections hold the names that are wanted: "
             + ", ".join(repr(winner) for winner in winners),
-            hint="name one of them: section=... in Python, --only on the command line",
+            hint="name one of them: only=... in Python, --only on the command line",
         )
     return winners[0]
 

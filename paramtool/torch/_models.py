@@ -49,7 +49,7 @@ def load_model(
     path: Path,
     strict: bool = True,
     *,
-    section: str | None = None,
+    only: str | None = None,
     prefix: str = "",
     assign: bool = False,
     device: str | torch.device | None = None,
@@ -87,7 +87,7 @@ def load_model(
     refuse_unfit(where, model, tensors)
     device = torch.device(device) if device is not None else None
     check_request(tensors, assign, device, dtype)
-    chosen, part = _part(whole, tensors, section, prefix)
+    chosen, part = _part(whole, tensors, only, prefix)
     named = _as_the_model_calls_it(model, tensors, part)
     part = named.part
     present = {name: entry for name, entry in part.entries.items() if name in tensors}
@@ -124,10 +124,10 @@ def _prove(where: str, source: Source, taken: Iterable[Checkpoint], questions: S
         raise _tie_error(where, apart)
 
 
-def _part(whole: Checkpoint, tensors: Tensors, section: str | None, prefix: str) -> tuple[str | None, Checkpoint]:
+def _part(whole: Checkpoint, tensors: Tensors, only: str | None, prefix: str) -> tuple[str | None, Checkpoint]:
     """The section that is loaded, and its names as the model calls them."""
     prefix = f"{prefix}." if prefix and not prefix.endswith(".") else prefix
-    chosen = select.section_for(whole, [prefix + name for name in tensors]) if section is None else section
+    chosen = select.section_for(whole, [prefix + name for name in tensors]) if only is None else only
     part = whole if chosen is None else select.section(whole, chosen)
     return chosen, select.under(part, prefix) if prefix else part
 

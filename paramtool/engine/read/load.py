@@ -125,7 +125,7 @@ def unallocated(source: Source, part: LoadBuffer) -> FormatError:
     what = f"{names[0]!r:.200}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
     return FormatError(
         f"{source.checkpoint.files[0].path}: {what}: {part.nbytes} bytes of memory are not to be had",
-        hint="the file may be a bomb, or the machine's memory is limited; section=... loads a part",
+        hint="the file may be a bomb, or the machine's memory is limited; only=... loads a part",
     )
 
 
