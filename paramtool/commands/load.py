@@ -32,8 +32,9 @@ def load_file(
 
     Conjugated and negated tensors come resolved, once for each window.  bfloat16 and float8 come as ml_dtypes; packed
     types (float4, float6) as uint8 with the last axis in bytes.  Parts of sparse and quantised tensors come as
-    `name/part`.  `only` names the section that is loaded, its prefix stripped.  FormatError names a tensor that the file has no data for; UnsafeError, `allow_class` and
-    `allow_unknown` as of `read`.
+    `name/part`.  `only` names the section that is loaded, its prefix stripped.
+    FormatError names a tensor that the file has no data for; UnsafeError, `allow_class` and `allow_unknown` as of
+    `read`.
     """
     checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     if only is not None:

@@ -33,8 +33,8 @@ def load_file(
     """Every name of a checkpoint as a tensor; names that share memory in the source share it here, equal ones do not.
 
     Conjugated and negated tensors come resolved, once for each window.  Parts of sparse and quantised tensors come as
-    `name/part`.  `only` names the section that is loaded, its prefix stripped.  FormatError names a tensor that has no data; UnsafeError, `allow_class` and `allow_unknown` as of
-    `paramtool.read`.
+    `name/part`.  `only` names the section that is loaded, its prefix stripped.  FormatError names a tensor that has
+    no data; UnsafeError, `allow_class` and `allow_unknown` as of `paramtool.read`.
     """
     checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     if only is not None:
