@@ -38,6 +38,7 @@ from paramtool.formats.folder.weight_names import Weights
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.display import Row, size, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.match import Content, Equal
 from paramtool.model.plan import Plan, check
@@ -47,7 +48,7 @@ from paramtool.passes.dedup.owners import owned
 from paramtool.passes.dedup.placement import join, settle
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Deduped(WholeReport):
     """What `dedup` did, or would do."""
 
@@ -69,6 +70,13 @@ class Deduped(WholeReport):
     def equal(self) -> tuple[Equal, ...] | None:
         """Classes of equal windows; None where content was not looked at."""
         return None if self.content is None else self.content.equal
+
+    def _more(self, most: int) -> Iterator[Row]:
+        if self.unused_nbytes:
+            yield "unused", f"{size(self.unused_nbytes)} that no tensor uses, not copied"
+        if self.repeated_nbytes:
+            yield "equal", f"{size(self.repeated_nbytes)} stored more than once"
+        yield from some_rows(most, "shared", alias.shared(self.graph), what="groups")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ from paramtool.formats.safetensors import write as safetensors
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.display import Row, size, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
@@ -76,7 +77,7 @@ class Shard:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Family(Report):
     """What `dedup` of several checkpoints did, or would do."""
 
@@ -90,6 +91,14 @@ class Family(Report):
     share_renamed: bool
     linked: bool = True
     """Whether shared shards are hard links; False where the file system has none and they were copied."""
+
+    def rows(self, most: int) -> Iterator[Row]:
+        """Where the folders are, the sizes, and each input."""
+        yield "output", f"{self.output} ({self._outcome()})"
+        yield "size", f"{size(self.nbytes_before)} -> {size(self.nbytes_after)} in {len(self.shards)} shards"
+        for one in self.members:
+            yield "input", f"{one.input}: {size(one.nbytes_before)}, of which {size(one.own)} are its own"
+        yield from some_rows(most, "warning", self.warnings, what="warnings")
 
 
 @limiting

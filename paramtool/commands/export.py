@@ -26,6 +26,7 @@ from paramtool.formats.hf_config import NAME
 from paramtool.formats.object_tree import is_flat
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.display import Row, few, size, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
 from paramtool.model.storage import Constant
@@ -36,7 +37,7 @@ from paramtool.passes.dedup import plan as dedup_pass
 from paramtool.passes.renaming import RenamingRule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Exported(CheckpointReport):
     """What `export` wrote, or would write."""
 
@@ -47,6 +48,15 @@ class Exported(CheckpointReport):
     """The section of the other checkpoint whose names these are; None where it is no section's."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """{name in the output: name in the input}, where they differ."""
+
+    def rows(self, most: int) -> Iterator[Row]:
+        """From where to where, and the names."""
+        yield "input", self.input
+        yield "output", f"{self.output} ({self._outcome()})"
+        yield "names", f"{len(self.names)} names of {size(self.nbytes)}: {few(self.names)}"
+        yield from some_rows(most, "renamed", (f"{old} -> {new}" for new, old in self.renamed.items()))
+        yield from some_rows(most, "left out", self.left_out)
+        yield from some_rows(most, "warning", self.warnings, what="warnings")
 
 
 AS_SAVED = (

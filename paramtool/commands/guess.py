@@ -24,6 +24,7 @@ from paramtool.layouts.layout import LayoutTensor, stored
 from paramtool.layouts.networks import network, to_be_said
 from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.model.checkpoint import Checkpoint, Module
+from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 from paramtool.passes.rnn import beside
@@ -39,6 +40,8 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 """Types that weights have."""
 MAX_LOOK = 200
 """So many candidates of one place are judged by values, the most plausible ones."""
+FEW_CANDIDATES = 2
+"""So many candidates of each place a `Guessed` shows of itself."""
 MAX_LOOK_NBYTES = 1 << 30
 """Tensors with more bytes are not read."""
 
@@ -63,8 +66,8 @@ class Considered:
     """Whether `decide` says why no line can take it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Guessed:
+@dataclass(frozen=True, slots=True, repr=False)
+class Guessed(Displayed):
     """What the networks of a checkpoint could be."""
 
     path: str
@@ -92,6 +95,14 @@ class Guessed:
         if len({one.at for one in own}) > 1:
             raise UsageError(f"{self.path}: several modules have names of their own; --at MODULE says which")
         return as_toml(own)
+
+    def rows(self, most: int) -> Iterator[Row]:
+        """Each place with its first candidates, and the lines to type."""
+        yield "file", f"{self.path} ({self.checkpoint.format})"
+        yield from some_rows(most, "command", self.commands)
+        for place, found in self.places():
+            yield place.what, f"{place.at or '(top)'}: {place.fits} fit"
+            yield from (("", f"{one.layout}: {one.spec}") for one in found[:FEW_CANDIDATES])
 
 
 @limiting

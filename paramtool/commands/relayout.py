@@ -37,6 +37,7 @@ from paramtool.formats.folder.weight_names import Weights
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import Facts, parse
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.display import Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
 from paramtool.passes import select
@@ -83,13 +84,19 @@ class RelayoutOptions(ObjectOptions):
     """TOML files with layouts of one's own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Relayouted(WholeReport):
     """What `convert`, `fuse` or `unfuse` did, or would do."""
 
     converted: tuple[Converted, ...]
     untouched: int
     """Tensors that belong to no converted network."""
+
+    def _more(self, most: int) -> Iterator[Row]:
+        names = ((one.source.at or "(top)", one.source.layout.name, one) for one in self.converted)
+        networks = (f"{at}: {old} -> {one.layout.name}, {one.spec}" for at, old, one in names)
+        yield from some_rows(most, "network", networks, what="networks")
+        yield "untouched", f"{self.untouched} other tensors"
 
 
 @limiting

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,6 +16,7 @@ from paramtool.engine.compare.difference import format_difference
 from paramtool.engine.read.source import Source
 from paramtool.errors import ModelError, TieError, listed, plural, some
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.display import Displayed, Row, few
 from paramtool.model.inflating import limiting
 from paramtool.passes import select
 from paramtool.passes.compat.check import Apart, Verdict, judge
@@ -28,8 +29,8 @@ from paramtool.torch._saved_names import RenamedCheckpoint, renamed
 from paramtool.torch.tensors import batches, torch_type
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+@dataclass(frozen=True, slots=True, repr=False)
+class Loaded(Displayed):
     """What `load_model` did not find, and what it did not need."""
 
     missing: tuple[str, ...]
@@ -41,6 +42,13 @@ class Loaded:
     on_meta: tuple[str, ...] = ()
     """Parameters and buffers that still have no memory: buffers that no file holds since they are not persistent, and,
     where not `strict`, what is missing."""
+
+    def rows(self, most: int) -> Iterator[Row]:
+        """What was not found, and what was left over."""
+        if self.section:
+            yield "section", self.section
+        for label, names in (("missing", self.missing), ("left over", self.unexpected), ("on meta", self.on_meta)):
+            yield label, f"{len(names)}: {few(names)}" if names else "nothing"
 
 
 @limiting

@@ -22,12 +22,13 @@ from paramtool.commands.output.writers import writer_for
 from paramtool.commands.progress import MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.engine.write.places import check_place
 from paramtool.errors import OutputError, ParamtoolError, PlanError, UsageError, listed, plural
+from paramtool.model.display import Displayed, Row, short, size, some_rows
 
 OPEN_FILES = "/proc/self/fd"
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+@dataclass(frozen=True, slots=True, repr=False)
+class Saved(Displayed):
     """What `save_model` or `save_file` wrote."""
 
     path: str
@@ -39,6 +40,14 @@ class Saved:
     nbytes: int
     """The size of the files."""
     warnings: tuple[str, ...]
+
+    def rows(self, most: int) -> Iterator[Row]:
+        """Where it is, its size, and which names are stored under others."""
+        yield "path", f"{self.path} ({size(self.nbytes)})"
+        yield "names", f"{len(self.names)} names on {len(self.names) - len(self.aliases)} stored tensors"
+        aliases = (f"{short(name)} is a view of {short(owner)}" for name, owner in self.aliases.items())
+        yield from some_rows(most, "alias", aliases, what="aliases")
+        yield from some_rows(most, "warning", self.warnings, what="warnings")
 
 
 def save_model(
@@ -152,7 +161,7 @@ def _temporary(target: str) -> Iterator[tuple[BinaryIO, str]]:
     try:
         if os.path.isdir(OPEN_FILES):
             with tempfile.TemporaryFile(dir=folder) as file:
-                yield file, f"{OPEN_FILES}/{file.fileno()}"  # type: ignore[misc]
+                yield file, f"{OPEN_FILES}/{file.fileno()}"
         else:
             with tempfile.NamedTemporaryFile(dir=folder, prefix=".paramtool-", suffix=".pt") as named:
                 yield named, named.name  # type: ignore[misc]
