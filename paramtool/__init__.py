@@ -4,8 +4,13 @@
     arrays = paramtool.load_file("model.dedup.safetensors")     # {name: numpy array}, aliases share memory
     checkpoint = paramtool.read("model.pt")                     # what is in the file, without its tensor bytes
     graph = paramtool.alias_graph(checkpoint)                   # which names share which bytes
+    paramtool.dedup("model.pt", "small.safetensors")            # every byte once, every name recorded
+    paramtool.inspect("model.pt", fail_on=["unsafe"]).findings  # rules for CI, as objects
 
-The public functions are resolved on first use, so that importing the package costs nothing.
+`paramtool.torch` has the functions for people with torch: load_model, save_model and others.  Every function, with its
+keywords and the flags that they correspond to, is in docs/python.md.
+
+Everything is imported on first use, so that importing the package costs nothing.
 """
 
 from __future__ import annotations
@@ -16,39 +21,106 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from paramtool.commands.dedup import dedup
-    from paramtool.commands.dedup_many import dedup_family
-    from paramtool.commands.export import export
-    from paramtool.commands.guess import guess
-    from paramtool.commands.inspect import alias_graph, inspect
+    from paramtool import errors as errors
+    from paramtool import torch as torch
+    from paramtool.commands.dedup import Deduped, DedupOptions, dedup, dedup_each
+    from paramtool.commands.dedup_many import Family, FamilyMember, Shard, dedup_family
+    from paramtool.commands.export import Exported, ExportOptions, export, export_each
+    from paramtool.commands.guess import Considered, Guessed, guess
+    from paramtool.commands.inspect import Inspection, alias_graph, inspect
     from paramtool.commands.load import load_file
+    from paramtool.commands.opening import Each
     from paramtool.commands.progress import Path, Progress
-    from paramtool.commands.relayout import convert, fuse, unfuse
+    from paramtool.commands.relayout import Relayouted, RelayoutOptions, convert, fuse, unfuse
+    from paramtool.commands.rules import Finding
     from paramtool.commands.variants import Variant
-    from paramtool.commands.verify import verify
+    from paramtool.commands.verify import Verified, verify, verify_each
+    from paramtool.errors import (
+        Defects,
+        FormatError,
+        LayoutError,
+        MissingFileError,
+        ModelError,
+        NoSuchFileError,
+        OutputError,
+        ParamtoolError,
+        PlanError,
+        TieError,
+        UnknownSizesError,
+        UnreadableError,
+        UnsafeError,
+        UsageError,
+    )
     from paramtool.formats import read
+    from paramtool.guessing.candidates import Guess
+    from paramtool.layouts.layout import Form, Layout, TensorRule
     from paramtool.layouts.own import register_layout
+    from paramtool.model.alias import Alias, AliasGraph
+    from paramtool.model.checkpoint import Checkpoint, Entry
+    from paramtool.model.plan import Plan
+    from paramtool.model.view import View
     from paramtool.passes.compat.wanted import Wanted
+    from paramtool.passes.rnn.convert import Converted
 
 __version__ = "0.1.0"
 __all__ = [
-    "__version__", "alias_graph", "convert", "dedup", "dedup_family", "export", "fuse", "guess", "inspect", "load_file",
-    "read", "register_layout", "unfuse", "variants", "verify",
+    "Alias", "AliasGraph", "Checkpoint", "Considered", "Converted", "DedupOptions", "Deduped", "Defects", "Each",
+    "Entry", "ExportOptions", "Exported", "Family", "FamilyMember", "Finding", "Form", "FormatError", "Guess",
+    "Guessed", "Inspection", "Layout", "LayoutError", "MissingFileError", "ModelError", "NoSuchFileError",
+    "OutputError", "ParamtoolError", "Plan", "PlanError", "RelayoutOptions", "Relayouted", "Shard", "TensorRule",
+    "TieError", "UnknownSizesError", "UnreadableError", "UnsafeError", "UsageError", "Variant", "Verified", "View",
+    "__version__", "alias_graph", "convert", "dedup", "dedup_each", "dedup_family", "export", "export_each", "fuse",
+    "guess", "inspect", "load_file", "read", "register_layout", "unfuse", "variants", "verify", "verify_each",
 ]  # fmt: skip
-PLACES = {
-    "alias_graph": "commands.inspect", "convert": "commands.relayout", "dedup": "commands.dedup",
-    "dedup_family": "commands.dedup_many", "export": "commands.export", "fuse": "commands.relayout",
-    "guess": "commands.guess", "inspect": "commands.inspect", "load_file": "commands.load", "read": "formats",
-    "register_layout": "layouts.own", "unfuse": "commands.relayout", "verify": "commands.verify",
+_PLACES = {
+    "commands.dedup": "DedupOptions Deduped dedup dedup_each",
+    "commands.dedup_many": "Family FamilyMember Shard dedup_family",
+    "commands.export": "ExportOptions Exported export export_each",
+    "commands.guess": "Considered Guessed guess",
+    "commands.inspect": "Inspection alias_graph inspect",
+    "commands.load": "load_file",
+    "commands.opening": "Each",
+    "commands.relayout": "RelayoutOptions Relayouted convert fuse unfuse",
+    "commands.rules": "Finding",
+    "commands.variants": "Variant",
+    "commands.verify": "Verified verify verify_each",
+    "errors": "Defects FormatError LayoutError MissingFileError ModelError NoSuchFileError "
+    "OutputError ParamtoolError PlanError TieError UnknownSizesError UnreadableError UnsafeError UsageError",
+    "formats": "read",
+    "guessing.candidates": "Guess",
+    "layouts.layout": "Form Layout TensorRule",
+    "layouts.own": "register_layout",
+    "model.alias": "Alias AliasGraph",
+    "model.checkpoint": "Checkpoint Entry",
+    "model.plan": "Plan",
+    "model.view": "View",
+    "passes.rnn.convert": "Converted",
 }  # fmt: skip
-"""{public function: the module that has it}."""
+"""{module: the public names that it has}; a test compares them with the imports above."""
+_MODULES = ("errors", "torch")
+"""Public modules, which are attributes without being imported by name."""
 
 
-def __getattr__(name: str) -> object:
-    """Import a public function when it is first asked for."""
-    if module := PLACES.get(name):
-        return getattr(import_module(f"paramtool.{module}"), name)
-    raise AttributeError(f"module 'paramtool' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    """Everything public, imported or not: for completion and help."""
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *_MODULES})
+
+
+if not TYPE_CHECKING:  # type checkers know the names above, and no others
+
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is first used."""
+        for module, names in _PLACES.items():
+            if name in names.split():
+                found = globals()[name] = getattr(import_module(f"paramtool.{module}"), name)
+                return found
+        if name in _MODULES:
+            try:
+                return import_module(f"paramtool.{name}")
+            except ModuleNotFoundError as error:
+                text = f"paramtool.{name} needs {error.name}, which is not installed: pip install 'paramtool[torch]'"
+                raise AttributeError(text) from None
+        raise AttributeError(f"module 'paramtool' has no attribute {name!r}", name=name, obj=import_module("paramtool"))
 
 
 def variants(

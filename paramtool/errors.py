@@ -1,25 +1,31 @@
 """Everything that can go wrong, and the exit code each class has.
 
     ParamtoolError
-    ├── UsageError      2   the request does not fit: unknown name, wrong flag
+    ├── UsageError      2   the request does not fit: unknown name, wrong flag; also a ValueError
+    │   └── NoSuchFileError     2   a file that the request names does not exist; also a FileNotFoundError
     ├── FormatError     3   the file is damaged, foreign, or of a form that is not supported
-    │   ├── Unreadable  3   the system does not let us read it (UnreadableError)
+    │   ├── UnreadableError     3   the system does not let us read it
+    │   │   └── MissingFileError    3   the checkpoint does not exist; also a FileNotFoundError
     │   └── Defects     3   several defects of one input, gathered and reported together
     ├── UnsafeError     4   the file asks for something that is refused: unknown calls, bombs
     ├── LayoutError     5   a recurrent network does not fit a layout, or it is not sure which one it has
     │   └── UnknownSizesError   5   its shapes alone do not determine its sizes
     ├── PlanError       6   what was asked for cannot be written exactly in the target format
-    │   └── TieError    6   a model ties names that the file holds with different bytes
+    │   └── ModelError  6   a model and a file do not fit, in `load_model`; also a RuntimeError
+    │       └── TieError    6   the model ties names that the file holds with different bytes
     └── OutputError     7   the output could not be written: it exists, the disk is full, permissions
 
 Exit code 0 means fine and 1 means findings: a check that was asked for did not hold, which is an answer and no
 error.
 
-A message says where, what was found, what was expected and what to do next.  `hint` holds the last part.
+A message says where, what was found, what was expected and what to do next.  `hint` holds the last part, `message` the
+others; `str(error)` is both, as a terminal shows them.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -105,16 +111,54 @@ class ParamtoolError(Exception):
         self.asked: tuple[Any, ...] = ()
         """What the pickles of a file that cannot be read ask for (`model.checkpoint.Unknown`), as far as it shows."""
 
+    @property
+    def message(self) -> str:
+        """What is wrong, without the hint."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles hold the finished message: the arguments of subclasses are not needed again."""
+        state = dict(self.__dict__)
+        if isinstance(self, OSError):
+            state |= {"errno": self.errno, "strerror": self.strerror, "filename": self.filename}
+        return _remade, (type(self), self.args), state
+
     def located(self: E, where: str, behind: str = "") -> E:
         """The same error with the place in front of its message, and more behind it."""
-        self.args = (bounded(f"{where}: {self}{behind}"),)
+        self.args = (bounded(f"{where}: {self.message}{behind}"),)
         return self
 
 
-class UsageError(ParamtoolError):
+def _remade(kind: type[E], args: tuple[Any, ...]) -> E:
+    error: E = (OSError if issubclass(kind, OSError) else Exception).__new__(kind)
+    error.args = args  # an OSError takes them in __init__ alone
+    return error
+
+
+def message_of(error: BaseException) -> str:
+    """What is wrong, without a hint: of an error of ours, or of any other.
+
+    >>> message_of(UsageError("a.pt: no such name", hint="paramtool inspect a.pt")), message_of(ValueError("odd"))
+    ('a.pt: no such name', 'odd')
+    """
+    return error.message if isinstance(error, ParamtoolError) else str(error)
+
+
+class UsageError(ParamtoolError, ValueError):
     """The request does not fit the file or the command."""
 
     exit_code = 2
+
+
+class NoSuchFileError(UsageError, FileNotFoundError):
+    """A file that a request names beside the checkpoint, such as a list of names, does not exist."""
+
+    def __init__(self, path: str, message: str, hint: str = "") -> None:
+        super().__init__(f"{path}: {message}", hint)
+        self.errno, self.strerror, self.filename = errno.ENOENT, os.strerror(errno.ENOENT), path
 
 
 class FormatError(ParamtoolError):
@@ -129,6 +173,14 @@ class UnreadableError(FormatError):
     def __init__(self, path: str, message: str, hint: str = "") -> None:
         super().__init__(f"{path}: {message}", hint)
         self.path = path
+
+
+class MissingFileError(UnreadableError, FileNotFoundError):
+    """A checkpoint, or a file that it names, does not exist; `path` and `filename` are that file."""
+
+    def __init__(self, path: str, message: str, hint: str = "") -> None:
+        super().__init__(path, message, hint)
+        self.errno, self.strerror, self.filename = errno.ENOENT, os.strerror(errno.ENOENT), path
 
 
 class Defects(FormatError):
@@ -167,7 +219,11 @@ class PlanError(ParamtoolError):
     exit_code = 6
 
 
-class TieError(PlanError):
+class ModelError(PlanError, RuntimeError):
+    """A model cannot be filled from a file: names are missing or left over, shapes or types differ."""
+
+
+class TieError(ModelError):
     """A model shares memory between names that the file holds with different bytes."""
 
 

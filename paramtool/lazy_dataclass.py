@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
-    def dataclass(*, frozen: bool = False, slots: bool, kw_only: bool = False) -> Callable[[C], C]:
+    def dataclass(*, frozen: bool = False, slots: bool, kw_only: bool = False, repr: bool = True) -> Callable[[C], C]:
         """The decorator; `slots` is True, and the other parameters are the standard library's."""
         assert slots, "classes without slots take the standard library's decorator"
-        return lambda cls: _slotted(cls, frozen, kw_only)
+        return lambda cls: _slotted(cls, frozen, kw_only, repr)
 
 
-def _slotted(cls: C, frozen: bool, kw_only: bool) -> C:
+def _slotted(cls: C, frozen: bool, kw_only: bool, shown: bool) -> C:
     """The class with slots, and with methods that make themselves."""
     own = {name: text for name, text in cls.__annotations__.items() if not str(text).startswith("ClassVar")}
     inherited = {name for base in cls.__mro__[1:] for name in getattr(base, "__slots__", ())}
@@ -39,7 +39,7 @@ def _slotted(cls: C, frozen: bool, kw_only: bool) -> C:
     made = type(cls)(cls.__name__, cls.__bases__, namespace)
     made.__qualname__ = cls.__qualname__
     twin = _Twin(made, defaults, frozen, kw_only)
-    for name in ("__init__", "__eq__", "__repr__"):
+    for name in ("__init__", "__eq__", *(("__repr__",) if shown else ())):
         if name not in namespace:
             setattr(made, name, twin.method(name))
     if frozen:

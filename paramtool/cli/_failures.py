@@ -78,7 +78,7 @@ def failure(error: BaseException) -> Failure | None:
         case click.ClickException(exit_code=code):
             return Failure(code, error.format_message(), _help(error), _shown_by_click(error))
         case ParamtoolError(exit_code=code, hint=hint):
-            return Failure(code, str(error), hint)
+            return Failure(code, error.message, hint)
         case MemoryError() | RecursionError():
             what = "memory" if isinstance(error, MemoryError) else "stack"
             return Failure(3, f"out of {what}", "the file may be a bomb, or the machine's memory is limited")

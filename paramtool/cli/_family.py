@@ -8,14 +8,14 @@ from paramtool.cli import _render
 from paramtool.cli._allow import physical
 from paramtool.cli._text import NEXT, load_line, plural, size, verify_line, wrapped
 from paramtool.commands import dedup_many
-from paramtool.commands.dedup import Options
+from paramtool.commands.dedup import DedupOptions
 from paramtool.commands.dedup_many import Family
 
 MANY = 8
 """So many inputs are listed; --json lists all."""
 
 
-def run(inputs: Sequence[str], output: str, options: Options, share_renamed: bool, *, as_json: bool) -> None:
+def run(inputs: Sequence[str], output: str, options: DedupOptions, share_renamed: bool, *, as_json: bool) -> None:
     """One call of the library, and its report."""
     found = dedup_many.dedup_family(inputs, output, options, share_renamed=share_renamed, progress=_render.progress)
     _render.warn(*found.warnings)

@@ -71,7 +71,7 @@ def options(flags: dict[str, Any]) -> dict[str, Any]:
         "rename": _renamed(flags["rename"]),
         "keep_split": flags["keep_split"],
         "drop_kept": flags["drop_kept"],
-        "layout_files": tuple(flags["layout_file"]),
+        "layout_file": tuple(flags["layout_file"]),
         "weights": flags["weights"],
         "only": flags["only"],
         "max_shard_size": flags["max_shard_size"],

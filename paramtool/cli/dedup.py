@@ -102,7 +102,7 @@ def command(
     """
     if config is not None and len(ckpt) > 1:
         raise click.BadParameter("is for one input", param_hint="--ties-from-config")
-    options = dedup_command.Options(
+    options = dedup_command.DedupOptions(
         keep=keep,
         ties_from_config=config,
         weights=weights,
@@ -131,7 +131,7 @@ def command(
 def _run(
     ckpt: tuple[str, ...],
     output: str | None,
-    options: dedup_command.Options,
+    options: dedup_command.DedupOptions,
     *,
     each: bool,
     as_json: bool,

@@ -66,8 +66,11 @@ def command(
         from paramtool.cli import _json
 
         del options["like_only"]
+        progress = options.pop("progress")
         _each.report(
-            export_command.export_each(path, output, **options),
+            export_command.export_each(
+                path, output, options=export_command.ExportOptions(**options), progress=progress
+            ),
             as_json,
             _json.exported,
             partial(_rows, like=None),

@@ -36,7 +36,7 @@ def _parsed(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) 
     try:
         return [ruling.parse(text) for text in texts]
     except UsageError as error:
-        raise click.BadParameter(str(error), ctx, param) from None
+        raise click.BadParameter(error.message, ctx, param) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def command(
 
     def look(path: str) -> _Seen:
         found = inspect_command.inspect(
-            path, digests=digest, equal=equal, min_equal_bytes=smallest, config=config, weights=weights, only=only,
+            path, digest=digest, equal=equal, min_equal_bytes=smallest, config=config, weights=weights, only=only,
             allow_class=allow_class, allow_unknown=allow_unknown, progress=_render.progress,
         )  # fmt: skip
         notes = [text for rule in rules for text in rule.assumptions(found)]

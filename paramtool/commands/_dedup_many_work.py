@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from paramtool import formats
 from paramtool.commands._differences import alias_set_differences
-from paramtool.commands.dedup import Options
+from paramtool.commands.dedup import DedupOptions
 from paramtool.commands.output.sidecars import Sidecars, check_names, check_one_file, check_resumes, sidecars_of
 from paramtool.commands.output.write import NEEDED, SHARD_NBYTES, Gathered, read_back, unproved
 from paramtool.commands.progress import Advance, Progress
@@ -211,7 +211,7 @@ def planned(
     target: str,
     inputs: Sequence[Input],
     sources: Sequence[Source],
-    options: Options,
+    options: DedupOptions,
     *,
     share_renamed: bool,
     progress: Progress,
@@ -284,7 +284,7 @@ def _renamed(
     return found.units, linked, plans
 
 
-def _shards(inputs: Sequence[Input], parts: Iterable[UnitGroup], options: Options) -> list[PlannedShard]:
+def _shards(inputs: Sequence[Input], parts: Iterable[UnitGroup], options: DedupOptions) -> list[PlannedShard]:
     """The files of every part, with their names in each folder."""
     cut = [
         (part, targets)

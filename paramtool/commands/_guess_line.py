@@ -89,7 +89,7 @@ class Tries:
             try:
                 self._prove(line, found)
             except ParamtoolError as error:
-                why = why or str(error)
+                why = why or error.message
             else:
                 return line, ""
         return None, why

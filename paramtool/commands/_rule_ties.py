@@ -36,7 +36,7 @@ class MissingTie:
         try:
             config = found.settings or config_ties.config_beside(found.path)
         except FormatError as error:
-            return cls(found, unread=str(error))
+            return cls(found, unread=error.message)
         return cls(found, config, declared.between(config, found.checkpoint, a, b) if config else ())
 
     @property

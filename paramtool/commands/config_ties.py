@@ -127,7 +127,7 @@ def folder_ties(path: Path, checkpoint: Checkpoint, graph: AliasGraph, needs_all
     try:
         config = _of_folder(path)
     except FormatError as error:
-        return FolderTies(warnings=(f"{error}; what it says of ties was not looked at",))
+        return FolderTies(warnings=(f"{error.message}; what it says of ties was not looked at",))
     if config is None:
         return FolderTies()
     found = _compared_rows(config, checkpoint, graph, None, all_rows=False)

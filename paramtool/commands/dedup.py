@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import chain
-from typing import Any
 
 from paramtool.commands import config_ties
 from paramtool.commands.compare import Looking, compare
 from paramtool.commands.config_model import ConfigModel, model_of
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
-from paramtool.commands.output.options import ObjectOptions
+from paramtool.commands.output.options import ALIGN, ObjectOptions, chosen
 from paramtool.commands.output.report import WholeReport
 from paramtool.commands.output.sidecars import unseen_warnings
 from paramtool.commands.output.write import (
@@ -40,6 +39,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.display import Row, size, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.match import Content, Equal
 from paramtool.model.plan import Plan, check
@@ -49,7 +49,7 @@ from paramtool.passes.dedup.owners import owned
 from paramtool.passes.dedup.placement import join, settle
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Deduped(WholeReport):
     """What `dedup` did, or would do."""
 
@@ -72,14 +72,21 @@ class Deduped(WholeReport):
         """Classes of equal windows; None where content was not looked at."""
         return None if self.content is None else self.content.equal
 
+    def _more(self, most: int) -> Iterator[Row]:
+        if self.unused_nbytes:
+            yield "unused", f"{size(self.unused_nbytes)} that no tensor uses, not copied"
+        if self.repeated_nbytes:
+            yield "equal", f"{size(self.repeated_nbytes)} stored more than once"
+        yield from some_rows(most, "shared", alias.shared(self.graph), what="groups")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(ObjectOptions):
+class DedupOptions(ObjectOptions):
     """How `dedup` goes about it."""
 
     keep: str = "first"
     """Which name owns what several share: `first`, `last`, or a pattern of fnmatch's."""
-    ties: Mapping[str, str] = field(default_factory=dict)
+    ties: Mapping[str, str] | None = None
     """{name: the first of the names that are one tensor} of a model: those that the file lacks are recorded, too."""
     ties_from_config: Path | None = None
     """Such `ties` of the model of a config.json, a file or a folder; `""` takes the config beside the input."""
@@ -117,21 +124,60 @@ class Options(ObjectOptions):
 
 @limiting
 def dedup(
-    path: Path,
-    output: Path | None = None,
-    options: Options | None = None,
-    *,
-    progress: Progress = silent,
-    **more: Any,
-) -> Deduped:
+    path: Path, output: Path | None = None, options: DedupOptions | None = None, *,
+    keep: str = "first", ties: Mapping[str, str] | None = None, ties_from_config: Path | None = None,
+    equal: bool = True, min_equal_bytes: int = MIN_EQUAL_NBYTES, across_roles: bool = False,
+    derive_casts: bool = False, fold_constants: bool = False, share_renamed: bool = False,
+    memory: int = MEMORY_NBYTES, skip_unsupported: bool = False, plain: bool = False, strict: bool = False,
+    weights: str | None = None, only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN,
+    allow_class: Sequence[str] = (), allow_unknown: bool = False, max_inflated: int | None = None,
+    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
+) -> Deduped:  # fmt: skip
     """Write a checkpoint with every byte once and every name recorded.
 
-    `more` are fields of `Options` by name: `dedup("model.pt", keep="last")`.  FormatError, UnsafeError, PlanError or
-    OutputError where it is not possible; nothing is left behind then.
+    `output` is a file (`.safetensors`, or `.pt` and others for torch.save's format) or a folder; without it,
+    `STEM.dedup.safetensors` beside the input.  The keywords, or `options` in their place:
+
+    keep               which name owns what several share: `first`, `last`, or a pattern such as `*embed*`
+    ties               {name: the first of the names that are one tensor}; names that the file lacks are recorded too
+    ties_from_config   the same from the model of a config.json, a file or a folder; `""`: the one beside the input
+    equal              compare the bytes of tensors with different names
+    min_equal_bytes    the size in bytes of the smallest tensors that are compared
+    across_roles       let model weights, optimizer state, EMA copies and buffers share equal bytes
+    derive_casts       leave out tensors that a cast of another gives; loading calculates them
+    fold_constants     store a tensor that repeats one value as that value
+    share_renamed      of a folder: share equal bytes under different names; other programs then miss these names
+    memory             how many bytes comparing may hold in memory
+    skip_unsupported   leave out tensors and objects that the output has no form for
+    plain              in a torch file, write objects as dicts, lists, numbers and strings
+    strict             raise where objects would be left out
+    weights, only      of a folder, the file of weights; of a training checkpoint, the section
+    max_shard_size     write a folder of shards of at most this many bytes
+    align              begin tensor data at a multiple of this many bytes
+    allow_class, allow_unknown, max_inflated    as of `read` and docs/security.md: what is allowed of unsafe files
+    verify             read the output back before it is moved to its place
+    dry_run            report what would be written
+    force              overwrite an earlier output
+    progress           called with a label and a number of bytes; gives a context that yields a function of bytes
+
+    FormatError, UnsafeError, PlanError, UsageError or OutputError where it is not possible; nothing is left then.
     """
-    options = replace(options or Options(), **more)
+    options = chosen(DedupOptions, options, locals())
     model = None if options.ties_from_config is None else model_of(options.ties_from_config, path)
     found = opened(path, options.weights, progress, options)
+    return dedup_opened(path, found, output, options, progress=progress, model=model)
+
+
+def dedup_opened(
+    path: Path,
+    found: Weights,
+    output: Path | None,
+    options: DedupOptions,
+    *,
+    progress: Progress = silent,
+    model: ConfigModel | None = None,
+) -> Deduped:
+    """`dedup` of weights that are read already; `model` says more of its ties."""
     reads = (model.config,) if model else ()
 
     def where() -> Destination:
@@ -144,19 +190,21 @@ def dedup(
 
 @limiting
 def dedup_each(
-    path: Path,
-    output: Path | None = None,
-    options: Options | None = None,
-    *,
-    progress: Progress = silent,
-    **more: Any,
-) -> Each[Deduped]:
+    path: Path, output: Path | None = None, options: DedupOptions | None = None, *,
+    keep: str = "first", equal: bool = True, min_equal_bytes: int = MIN_EQUAL_NBYTES, across_roles: bool = False,
+    derive_casts: bool = False, fold_constants: bool = False, share_renamed: bool = False,
+    memory: int = MEMORY_NBYTES, skip_unsupported: bool = False, plain: bool = False, strict: bool = False,
+    only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN,
+    allow_class: Sequence[str] = (), allow_unknown: bool = False, max_inflated: int | None = None,
+    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
+) -> Each[Deduped]:  # fmt: skip
     """`dedup` of every set of weights of a folder and of those inside, into one folder that is built alike.
 
     So are both sets of a folder with `model.safetensors` and `model.fp16.safetensors`, and all parts of a pipeline of
-    diffusers.  What is beside them comes along.  Errors as of `dedup`; nothing is written where one set is refused.
+    diffusers.  What is beside them comes along.  The keywords are those of `dedup`, without `weights` and `ties`.
+    Errors as of `dedup`; nothing is written where one set is refused.
     """
-    options = replace(options or Options(), **more)
+    options = chosen(DedupOptions, options, locals(), fixed=("ties", "ties_from_config", "weights"))
     if options.ties or options.ties_from_config is not None:
         raise UsageError("ties (--ties-from-config) is for one set of weights, and --each takes all")
     return each(
@@ -191,7 +239,7 @@ def _prepared(
     choose: Callable[[], Destination],
     output: Path | None,
     *,
-    options: Options,
+    options: DedupOptions,
     progress: Progress,
     model: ConfigModel | None = None,
 ) -> tuple[Deduped, Work]:
@@ -247,7 +295,7 @@ def _prepared(
 
 
 def _settled(
-    path: Path, checkpoint: Checkpoint, where: Destination, options: Options, *, progress: Progress
+    path: Path, checkpoint: Checkpoint, where: Destination, options: DedupOptions, *, progress: Progress
 ) -> _Joined:
     """Which names are stored on the bytes of others: by storage, by the folder's config, and by content."""
     writer, tie_warnings = where.writer, list[str]()
@@ -277,7 +325,7 @@ def _settled(
     )
 
 
-def _planned(found: _Joined, options: Options) -> Plan:
+def _planned(found: _Joined, options: DedupOptions) -> Plan:
     """The plan of a joined graph, checked."""
     plan = dedup_pass.plan(found.stored, found.joined, options.skip_unsupported)
     check(plan, plan.order, found.checkpoint.storages)
@@ -290,7 +338,7 @@ def _unused_nbytes(found: _Joined) -> int:
 
 
 def _warnings(
-    found: _Joined, fitted: Fitted, where: Destination, allowed: Iterable[str], *, options: Options, output: str
+    found: _Joined, fitted: Fitted, where: Destination, allowed: Iterable[str], *, options: DedupOptions, output: str
 ) -> Iterator[str]:
     """What a person has to know; `allowed` tells what was allowed."""
     yield from lost_warnings(fitted, where.path)
@@ -306,7 +354,7 @@ def _warnings(
 
 
 def _joined_for(
-    graph: AliasGraph, content: Content, options: Options, where: Destination, *, tied: Sequence[Sequence[str]]
+    graph: AliasGraph, content: Content, options: DedupOptions, where: Destination, *, tied: Sequence[Sequence[str]]
 ) -> tuple[AliasGraph, int]:
     """The graph for an output, and how many equal bytes are stored again there.
 
@@ -321,7 +369,9 @@ def _joined_for(
     return each, each.stored_nbytes - once.stored_nbytes
 
 
-def _joined(graph: AliasGraph, content: Content, options: Options, more: Iterable[Sequence[str]] = ()) -> AliasGraph:
+def _joined(
+    graph: AliasGraph, content: Content, options: DedupOptions, more: Iterable[Sequence[str]] = ()
+) -> AliasGraph:
     """Names on the bytes of others, as far as the options ask for it.
 
     `more` are names that a model ties: equal ones, of which the first owns.  transformers 4 ties heads to embeddings,

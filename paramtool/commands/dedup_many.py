@@ -9,18 +9,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from shlex import quote
-from typing import Any
 
 from paramtool.commands import config_ties
 from paramtool.commands._dedup_many_work import Input, ManyWork, brought, check_brought, planned
-from paramtool.commands.dedup import Options
+from paramtool.commands.dedup import DedupOptions
 from paramtool.commands.opening import opened
 from paramtool.commands.output import unsafe_sidecars
+from paramtool.commands.output.options import ALIGN, chosen
 from paramtool.commands.output.report import Report
 from paramtool.commands.output.sidecars import unseen_warnings
 from paramtool.commands.output.write import Written, allow, carry_out, keeping, left_out, lost_warnings, other_sections
 from paramtool.commands.output.writers import SAFETENSORS, Fitted, check_name
-from paramtool.commands.progress import Path, Progress, silent
+from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.engine.read.source import MAX_OPEN_FILES, Source
 from paramtool.engine.write.places import check_apart, check_place
 from paramtool.errors import PlanError, UsageError, plural
@@ -32,6 +32,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.display import Row, size, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.storage import Cast, Constant
 from paramtool.model.view import View
@@ -77,7 +78,7 @@ class Shard:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Family(Report):
     """What `dedup` of several checkpoints did, or would do."""
 
@@ -92,26 +93,42 @@ class Family(Report):
     linked: bool = True
     """Whether shared shards are hard links; False where the file system has none and they were copied."""
 
+    def rows(self, most: int) -> Iterator[Row]:
+        """Where the folders are, the sizes, and each input."""
+        yield "output", f"{self.output} ({self._outcome()})"
+        yield "size", f"{size(self.nbytes_before)} -> {size(self.nbytes_after)} in {len(self.shards)} shards"
+        for one in self.members:
+            yield "input", f"{one.input}: {size(one.nbytes_before)}, of which {size(one.own)} are its own"
+        yield from some_rows(most, "warning", self.warnings, what="warnings")
+
 
 @limiting
 def dedup_family(
-    paths: Sequence[Path],
-    output: Path,
-    options: Options | None = None,
-    *,
-    share_renamed: bool = False,
-    progress: Progress = silent,
-    **more: Any,
-) -> Family:
+    paths: Sequence[Path], output: Path, options: DedupOptions | None = None, *,
+    keep: str = "first", equal: bool = True, min_equal_bytes: int = MIN_EQUAL_NBYTES, across_roles: bool = False,
+    derive_casts: bool = False, fold_constants: bool = False, share_renamed: bool = False,
+    memory: int = MEMORY_NBYTES, skip_unsupported: bool = False, plain: bool = False, strict: bool = False,
+    weights: str | None = None, only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN,
+    allow_class: Sequence[str] = (), allow_unknown: bool = False, max_inflated: int | None = None,
+    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
+) -> Family:  # fmt: skip
     """Write several checkpoints into `output`, a folder for each, with tensors that they have in common once.
 
     A folder is a sharded checkpoint of its own.  What several inputs hold under one name with one dtype, shape and the
-    same bytes stands in a shard that is hard-linked into the folder of each.  `share_renamed` shares equal bytes under
-    different names as well, which only readers of the alias record find.  `more` are fields of `Options` by name.
+    same bytes is in a shard that is hard-linked into the folder of each.  `share_renamed` shares equal bytes under
+    different names as well, which only readers of the alias record find.  The other keywords are those of `dedup`;
+    `equal` cannot be switched off here, and `derive_casts` and `fold_constants` are refused.
     FormatError, UnsafeError, UsageError, PlanError or OutputError where it is not possible; nothing is left then.
     """
     began = time.monotonic()
-    options = replace(options or Options(), **more)
+    options = chosen(DedupOptions, options, locals(), fixed=("ties", "ties_from_config"))
+    if options.ties or options.ties_from_config is not None:
+        raise UsageError("ties (--ties-from-config) is for one checkpoint, and a family has several")
+    return _family(paths, output, options, began, progress=progress)
+
+
+def _family(paths: Sequence[Path], output: Path, options: DedupOptions, began: float, *, progress: Progress) -> Family:
+    """What `dedup_family` writes."""
     target = os.path.normpath(output) if (output := os.fspath(output)) else ""
     _check_request(paths, target, options)
     names = _folders([os.fspath(path) for path in paths])
@@ -128,7 +145,7 @@ def dedup_family(
     with ExitStack() as stack:
         many = max(1, min(MAX_OPEN_FILES, OPEN_FILES // (2 * len(inputs))))  # each may be open and mapped
         sources = [stack.enter_context(Source(one.checkpoint, many)) for one in inputs]
-        work = planned(target, inputs, sources, options, share_renamed=share_renamed, progress=progress)
+        work = planned(target, inputs, sources, options, share_renamed=options.share_renamed, progress=progress)
         fits = [
             SAFETENSORS.fit(plan, one.taken, keeping(options)) for one, plan in zip(inputs, work.plans, strict=True)
         ]
@@ -139,7 +156,7 @@ def dedup_family(
         else:
             (written,) = carry_out(work.gathered(), [work], options, progress)
     return replace(
-        _report(work, target, options, [fit.left_out for fit in fits], share_renamed=share_renamed),
+        _report(work, target, options, [fit.left_out for fit in fits]),
         linked=written.is_linked,
         cloned_nbytes=written.cloned_nbytes,
         warnings=(*written.notes, *_warnings(work, target, options, fits)),
@@ -147,9 +164,7 @@ def dedup_family(
     )
 
 
-def _report(
-    work: ManyWork, target: str, options: Options, lost: Sequence[tuple[str, ...]], *, share_renamed: bool
-) -> Family:
+def _report(work: ManyWork, target: str, options: DedupOptions, lost: Sequence[tuple[str, ...]]) -> Family:
     """The report of what will be written; `lost` has what is left out of each input."""
     return Family(
         output=target,
@@ -165,13 +180,13 @@ def _report(
         nbytes_before=sum(_nbytes_before(one) for one in work.inputs),
         nbytes_after=work.nbytes,
         renamed_nbytes=work.renamed_nbytes,
-        share_renamed=share_renamed,
+        share_renamed=options.share_renamed,
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
     )
 
 
-def _warnings(work: ManyWork, target: str, options: Options, fits: Sequence[Fitted]) -> Iterator[str]:
+def _warnings(work: ManyWork, target: str, options: DedupOptions, fits: Sequence[Fitted]) -> Iterator[str]:
     """What a person has to know of each input."""
     for one, fit in zip(work.inputs, fits, strict=True):
         yield from lost_warnings(fit, f"{target}/{one.folder}")
@@ -184,7 +199,7 @@ def _warnings(work: ManyWork, target: str, options: Options, fits: Sequence[Fitt
         yield from unseen_warnings(plan, os.path.join(target, one.folder))
 
 
-def _check_request(paths: Sequence[Path], target: str, options: Options) -> None:
+def _check_request(paths: Sequence[Path], target: str, options: DedupOptions) -> None:
     if len(paths) < 2:
         raise UsageError("a family has two or more checkpoints", hint="paramtool dedup A B -o DIR")
     if not target:
@@ -239,7 +254,7 @@ def _stem(path: str) -> str:
     return index[0].split(".")[0] if index else os.path.splitext(base)[0]
 
 
-def _described(path: Path, folder: str, options: Options, progress: Progress) -> Input:
+def _described(path: Path, folder: str, options: DedupOptions, progress: Progress) -> Input:
     """One input with its graph, by storage and by its own record."""
     found = opened(path, options.weights if is_folder(path) else None, progress, options)
     whole = found.checkpoint
@@ -299,7 +314,7 @@ def _nbytes_before(one: Input) -> int:
     return sum(file.nbytes for file in sizes)
 
 
-def _member(work: ManyWork, number: int, target: str, options: Options, *, lost: tuple[str, ...]) -> FamilyMember:
+def _member(work: ManyWork, number: int, target: str, options: DedupOptions, *, lost: tuple[str, ...]) -> FamilyMember:
     one, plan = work.inputs[number], work.plans[number]
     count = len(work.inputs)
     users = {part: len(part.using) for part in work.parts if number in part.using}

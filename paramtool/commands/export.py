@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
 
 from paramtool import formats
 from paramtool.commands.config_model import NamedShapes, Shapes, model_of
 from paramtool.commands.name_lists import STANDARD_INPUT, read_names
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
-from paramtool.commands.output.options import WriteOptions
+from paramtool.commands.output.options import ALIGN, WriteOptions, chosen
 from paramtool.commands.output.report import CheckpointReport
 from paramtool.commands.output.write import Destination, Work, done, laid_out, name_warnings, place
 from paramtool.commands.output.writers import SAFETENSORS
@@ -28,6 +27,7 @@ from paramtool.formats.object_tree import is_flat
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry
+from paramtool.model.display import Row, few, size, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
 from paramtool.model.storage import Constant
@@ -38,7 +38,7 @@ from paramtool.passes.dedup import plan as dedup_pass
 from paramtool.passes.renaming import RenamingRule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Exported(CheckpointReport):
     """What `export` wrote, or would write."""
 
@@ -49,6 +49,15 @@ class Exported(CheckpointReport):
     """The section of the other checkpoint whose names these are; None where it is no section's."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """{name in the output: name in the input}, where they differ."""
+
+    def rows(self, most: int) -> Iterator[Row]:
+        """From where to where, and the names."""
+        yield "input", self.input
+        yield "output", f"{self.output} ({self._outcome()})"
+        yield "names", f"{len(self.names)} names of {size(self.nbytes)}: {few(self.names)}"
+        yield from some_rows(most, "renamed", (f"{old} -> {new}" for new, old in self.renamed.items()))
+        yield from some_rows(most, "left out", self.left_out)
+        yield from some_rows(most, "warning", self.warnings, what="warnings")
 
 
 AS_SAVED = (
@@ -68,7 +77,7 @@ class ExportOptions(WriteOptions):
     """The names that begin so, without it."""
     rename: Sequence[str | RenamingRule] = ()
     """Rules such as `*.gamma=*.weight`, applied in this order."""
-    ties: Mapping[str, str] = field(default_factory=dict)
+    ties: Mapping[str, str] | None = None
     """{wanted name: the first of the names that are one tensor}: one that the file lacks is written from another."""
     max_bytes: int = MAX_EXPANDED_NBYTES
     """What one expanded tensor may grow to: one element, or a few rows, that stand for many."""
@@ -81,44 +90,46 @@ class ExportOptions(WriteOptions):
 
 @limiting
 def export(
-    path: Path,
-    output: Path,
-    *,
-    names: Collection[str] | os.PathLike[str] | None = None,
-    like: Path | None = None,
-    keys_from_config: Path | None = None,
-    all_names: bool = False,
-    options: ExportOptions | None = None,
-    progress: Progress = silent,
-    **more: Any,
-) -> Exported:
+    path: Path, output: Path, *, names: Collection[str] | os.PathLike[str] | None = None, like: Path | None = None,
+    keys_from_config: Path | None = None, all_names: bool = False, options: ExportOptions | None = None,
+    like_only: str | None = None, prefix: str = "", rename: Sequence[str | RenamingRule] = (),
+    ties: Mapping[str, str] | None = None, max_bytes: int = MAX_EXPANDED_NBYTES,
+    weights: str | None = None, only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN,
+    allow_class: Sequence[str] = (), allow_unknown: bool = False, max_inflated: int | None = None,
+    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
+) -> Exported:  # fmt: skip
     """Write a plain file or folder with exactly the names that one variant wants, each stored for itself.
 
-    The names are one of: `names`, whose shapes are checked too if it maps them to shapes or to arrays, or the path of
-    a text file with one name a line; those of the checkpoint `like`, whose shapes must agree: of its section
-    `like_only`, else of its one model section if it has optimizer or EMA sections, else all; `keys_from_config`, those
-    of the model of a config.json, a file or a folder, with its ties (`""` takes the config beside the input; of an
-    input that lacks them, those that save_pretrained gives such a model); or `all_names` of the input.  `more` are
-    fields of `ExportOptions` by name.
+    Say the names with exactly one of these:
 
-    UsageError where a name is missing or a rule does not fit, PlanError where a tensor has no plain form or another
-    shape; nothing is written then.
+    names              a list; a mapping {name: shape or array}, whose shapes are checked; or the path (a Path) of a
+                       text file with one name a line
+    like               another checkpoint, whose names and shapes these are: of its section `like_only`, else of its
+                       one model section if it has optimizer or EMA sections, else all
+    keys_from_config   the model of a config.json, a file or a folder, with its ties; `""`: the one beside the input.
+                       For an input that lacks these names, those that save_pretrained gives such a model
+    all_names          every name of the input
+
+    The other keywords, or `options` in their place:
+
+    prefix             take the names that begin with it, without it
+    rename             rules such as `*.gamma=*.weight`, applied in this order
+    ties               {wanted name: the first of the names that are one tensor}: one that the file lacks is written
+                       from another
+    max_bytes          how many bytes one expanded tensor may grow to
+
+    All others are those of `dedup`.  UsageError where a name is missing or a rule does not fit, PlanError where a
+    tensor has no plain form or another shape; nothing is written then.
     """
-    options = replace(options or ExportOptions(), **more)
+    options = chosen(ExportOptions, options, locals())
     wanted = _wanted(path, options, names=names, like=like, keys_from_config=keys_from_config, all_names=all_names)
     found = opened(path, options.weights, progress, options)
 
     def where() -> Destination:
         return place(
-            path,
-            output,
-            found,
-            options.max_shard_size,
-            force=options.force,
-            word="export",
-            brings=wanted.brings,
-            others=wanted.reads,
-        )
+            path, output, found, options.max_shard_size, force=options.force, word="export",
+            brings=wanted.brings, others=wanted.reads,
+        )  # fmt: skip
 
     report, work = _prepared(path, found, where, options, wanted=wanted)
     return done(report, work, options, progress)
@@ -126,15 +137,17 @@ def export(
 
 @limiting
 def export_each(
-    path: Path,
-    output: Path,
-    *,
-    options: ExportOptions | None = None,
-    progress: Progress = silent,
-    **more: Any,
-) -> Each[Exported]:
-    """`export` of all names of every set of weights of a folder and of those inside, into one folder built alike."""
-    options = replace(options or ExportOptions(), **more)
+    path: Path, output: Path, *, options: ExportOptions | None = None,
+    prefix: str = "", rename: Sequence[str | RenamingRule] = (), max_bytes: int = MAX_EXPANDED_NBYTES,
+    only: str | None = None, max_shard_size: int | None = None, align: int = ALIGN,
+    allow_class: Sequence[str] = (), allow_unknown: bool = False, max_inflated: int | None = None,
+    verify: bool = True, dry_run: bool = False, force: bool = False, progress: Progress = silent,
+) -> Each[Exported]:  # fmt: skip
+    """`export` of all names of every set of weights of a folder and of those inside, into one folder built alike.
+
+    The keywords are those of `export`.
+    """
+    options = chosen(ExportOptions, options, locals(), fixed=("like_only", "ties", "weights"))
     return each(
         path,
         output,
@@ -251,8 +264,8 @@ def _wanted(
     if isinstance(names, os.PathLike):
         file = os.fspath(names)
         reads = [] if file == STANDARD_INPUT else [file]
-        return _Request([NamedShapes(_shapes(read_names(file)), options.ties)], reads)
-    return _Request([NamedShapes(_shapes(names), options.ties)])
+        return _Request([NamedShapes(_shapes(read_names(file)), options.ties or {})], reads)
+    return _Request([NamedShapes(_shapes(names), options.ties or {})])
 
 
 def _wanted_like(like: Path, options: ExportOptions) -> _Request:
@@ -262,7 +275,7 @@ def _wanted_like(like: Path, options: ExportOptions) -> _Request:
     if not shapes:
         raise UsageError(f"{other.files[0].path}: holds no tensor, so it names none to export; expected a checkpoint")
     return _Request(
-        [NamedShapes(shapes, options.ties)],
+        [NamedShapes(shapes, options.ties or {})],
         [file.path for file in other.files],
         section=section,
         advice="; --like-only SECTION takes the names of one section" if other.sections and section is None else "",
@@ -300,7 +313,7 @@ def _part(whole: Checkpoint, options: ExportOptions, wanted: NamedShapes | None)
         section = select.section_for(whole, wanted.shapes)
     checkpoint = whole if section is None else select.section(whole, section)
     old = renaming.renamed(checkpoint.entries, options.prefix, rules)
-    wanted = wanted or NamedShapes(dict.fromkeys(old), options.ties)
+    wanted = wanted or NamedShapes(dict.fromkeys(old), options.ties or {})
     ties, partners = wanted.ties, dict[str, str]()
     for name in wanted.shapes:
         if name in old:

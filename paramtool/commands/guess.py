@@ -25,6 +25,7 @@ from paramtool.layouts.networks import network, to_be_said
 from paramtool.layouts.spec import Facts, merged, parse, whole
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Module
+from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 from paramtool.passes.rnn import beside
@@ -40,6 +41,8 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 """Types that weights have."""
 MAX_LOOK = 200
 """So many candidates of one place are judged by values, the most plausible ones."""
+FEW_CANDIDATES = 2
+"""So many candidates of each place a `Guessed` shows of itself."""
 MAX_LOOK_NBYTES = 1 << 30
 """Tensors with more bytes are not read."""
 
@@ -64,8 +67,8 @@ class Considered:
     """Whether `decide` says why no line can take it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Guessed:
+@dataclass(frozen=True, slots=True, repr=False)
+class Guessed(Displayed):
     """What the networks of a checkpoint could be."""
 
     path: str
@@ -93,6 +96,14 @@ class Guessed:
         if len({one.at for one in own}) > 1:
             raise UsageError(f"{self.path}: several modules have names of their own; --at MODULE says which")
         return as_toml(own)
+
+    def rows(self, most: int) -> Iterator[Row]:
+        """Each place with its first candidates, and the lines to type."""
+        yield "file", f"{self.path} ({self.checkpoint.format})"
+        yield from some_rows(most, "command", self.commands)
+        for place, found in self.places():
+            yield place.what, f"{place.at or '(top)'}: {place.fits} fit"
+            yield from (("", f"{one.layout}: {one.spec}") for one in found[:FEW_CANDIDATES])
 
 
 @limiting
@@ -161,7 +172,7 @@ def _computed(checkpoint: Checkpoint, at: str | None) -> Iterator[Considered]:
     for (module, own), names in beside.wrapped(checkpoint).items():
         if at in (None, module):
             error = beside.computed(checkpoint, module, own, names)
-            text = _one_line(f"{error}; {error.hint}")
+            text = _one_line(f"{error.message}; {error.hint}")
             yield Considered(module, "module", tuple(names), 0, 0, False, (text,), is_refused=True)
 
 
@@ -255,7 +266,7 @@ def _said(module: Module, shapes: vectors.Shapes, facts: Facts) -> Guess:
         if module.unsure and (fact := module.unsure[0].partition("=")[0]) not in told:
             unshown.append(decide.unshown(" or ".join(module.unsure), f'--spec "{fact}=..."'))
     except (LayoutError, UsageError) as error:
-        reasons.append(f"it cannot be read as it stands: {error}")
+        reasons.append(f"it cannot be read as it stands: {error.message}")
     return Guess(
         at=module.at,
         layout=module.layout,

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from paramtool import formats
 from paramtool.commands.progress import MIN_EQUAL_NBYTES, Path, Progress, silent
+from paramtool.errors import UsageError
 from paramtool.formats import policy
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.alias import AliasGraph
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Unknown, pending
+from paramtool.model.display import Displayed, Row, few, size, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
     from paramtool.commands.config_ties import DeclaredTies
+    from paramtool.commands.rules import Finding, Rule
     from paramtool.model.config import Config
     from paramtool.model.match import Content, Equal
     from paramtool.passes.rnn.buffers import FusedNetwork
@@ -34,8 +37,8 @@ RECURRENT = "weight_hh_l0"
 """Each of PyTorch's recurrent networks has a tensor whose name ends so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
+@dataclass(frozen=True, slots=True, repr=False)
+class Inspection(Displayed):
     """What `inspect` knows of a checkpoint."""
 
     path: str
@@ -61,6 +64,10 @@ class Inspection:
     """The section that was asked for: `checkpoint` holds it alone, without its prefix, and `unknown` of the whole."""
     settings: Config | None = None
     """The config that was asked for."""
+    findings: tuple[Finding, ...] | None = None
+    """What the rules of `fail_on` found, in their order; None where no rule was given."""
+    assumed: tuple[str, ...] = ()
+    """What the file itself does not show, of rules that found nothing."""
 
     @property
     def unsafe(self) -> tuple[Unknown, ...]:
@@ -129,6 +136,26 @@ class Inspection:
         )
         return equal + sum(members[m.name].window.nbytes for m in self.content.matches if m.relation != "cast")
 
+    def rows(self, most: int) -> Iterator[Row]:
+        """What the terminal shows first: the file, parameters, what is unsafe, found, shared and unused."""
+        checkpoint = self.checkpoint
+        files = sum(file.nbytes for file in checkpoint.files)
+        yield "file", f"{self.path} ({checkpoint.format}{f', {checkpoint.producer}' * bool(checkpoint.producer)})"
+        yield "tensors", f"{len(checkpoint.entries)} names, {self.distinct} distinct, in files of {size(files)}"
+        yield "params", f"{self.parameters:,}"
+        for one in self.unsafe:
+            yield "unsafe", f"{one.path} is {'called' if one.called else 'named'} by the file"
+        yield from some_rows(
+            most, "finding", (f"{one.rule}: {one.message}" for one in self.findings or ()), what="findings"
+        )
+        if checkpoint.sections:
+            yield "sections", few([section.name for section in checkpoint.sections], 8)
+        if self.unused_nbytes:
+            yield "unused", f"{size(self.unused_nbytes)} that no tensor uses"
+        if self.content is not None:
+            yield "equal", f"{size(self.duplicate_nbytes)} stored more than once"
+        yield from some_rows(most, "shared", alias.shared(self.graph), what="groups")
+
 
 def _identity(name: str, entry: Entry, graph: AliasGraph) -> object:
     """What an entry has in common with its aliases: the owner of its window, or the owners of all its parts."""
@@ -173,28 +200,38 @@ def _is_mask(last: str, view: View) -> bool:
 def inspect(
     path: Path,
     *,
-    digests: bool = False,
+    digest: bool = False,
     equal: bool = False,
     min_equal_bytes: int = MIN_EQUAL_NBYTES,
     config: str | None = None,
     weights: str | None = None,
     only: str | None = None,
+    fail_on: Sequence[str] = (),
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     max_inflated: int | None = None,
     progress: Progress = silent,
 ) -> Inspection:
-    """Describe a checkpoint.  Tensor bytes are read only for `digests` and `equal`, and for ties of a `config`.
+    """Describe a checkpoint.  Tensor bytes are read only for `digest`, `equal` and some rules, and for a `config`.
 
     `config` is the path of a model's config.json, or empty for the one beside the checkpoint.  `weights` is the
     file that is taken of a folder with several sets of weights.  `only` describes one section of a training checkpoint,
     its prefix stripped from every name; UsageError where there is none of that name.  What the pickles of the file call
     counts as a whole.
 
+    `fail_on` are rules such as `untied:lm_head.weight=wte.weight` or `unused-bytes>1MB` (docs/rules.md); what they find
+    is in `Inspection.findings`.  Those that need a config or compare tensors do what `config=""` and
+    `min_equal_bytes=1` do.  UsageError where one is not a rule.
+
     This is how one looks at an unsafe file: it is described all the same, `Inspection.unsafe` says why it is unsafe,
     and `Inspection.refuse` raises.  UnsafeError where it is unsafe and cannot be described; `allow_unknown` is for
     such files alone.
     """
+    rules = _rules(fail_on)
+    if config is None and any(rule.kind.needs_config for rule in rules):
+        config = ""
+    if any(rule.kind.needs_content for rule in rules):
+        equal, min_equal_bytes = True, 1
     allowed = policy.checked(allow_class)
     whole = formats.describe(path, weights, allow_class=allowed, allow_unknown=allow_unknown)
     checkpoint = whole if only is None else _section(whole, only)
@@ -205,15 +242,36 @@ def inspect(
         config=None if settings is None else _declared(settings, checkpoint, graph, progress),
         sidecars=_beside(path, whole), allow_class=allowed, weights=weights, section=only, settings=settings,
     )  # fmt: skip
-    if not (digests or equal):
-        return found
+    if digest or equal:
+        found = _compared(found, digest, min_equal_bytes, progress)
+    return _judged(found, rules) if rules else found
+
+
+def _rules(texts: Sequence[str]) -> list[Rule]:
+    if not texts:
+        return []
+    if isinstance(texts, str):
+        raise UsageError(f"fail_on is the string {texts!r:.200}", hint=f"a list of rules: fail_on=[{texts!r:.200}]")
+    from paramtool.commands import rules
+
+    return [rules.parse(text) for text in texts]
+
+
+def _judged(found: Inspection, rules: Sequence[Rule]) -> Inspection:
+    findings = tuple(finding for rule in rules for finding in rule.findings(found))
+    return replace(found, findings=findings, assumed=tuple(text for rule in rules for text in rule.assumptions(found)))
+
+
+def _compared(found: Inspection, digest: bool, min_equal_bytes: int, progress: Progress) -> Inspection:
+    """The same with what comparing found, and with a digest of each tensor."""
     from paramtool.commands.compare import Looking, compare
-    from paramtool.engine.compare.difference import digest
+    from paramtool.engine.compare import difference
     from paramtool.engine.read.source import Source
 
-    content = compare(checkpoint, graph, Looking(min_equal_bytes), progress)
+    checkpoint = found.checkpoint
+    content = compare(checkpoint, found.graph, Looking(min_equal_bytes), progress)
     made: dict[str, str] = {}
-    if digests:
+    if digest:
         windows = dict(checkpoint.windows())
         with (
             Source(checkpoint) as source,
@@ -222,9 +280,9 @@ def inspect(
             known: dict[View, str] = {}
             for name, view in windows.items():
                 if view not in known:
-                    known[view] = digest(source, view, advance)
+                    known[view] = difference.digest(source, view, advance)
                 made[name] = known[view]
-    return replace(found, content=content, digests=made if digests else None)
+    return replace(found, content=content, digests=made if digest else None)
 
 
 def _beside(path: Path, checkpoint: Checkpoint) -> Mapping[str, tuple[Unknown, ...]]:

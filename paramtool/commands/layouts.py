@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from paramtool import layouts as known
 from paramtool.commands.progress import Path
-from paramtool.errors import UsageError
+from paramtool.errors import NoSuchFileError, UsageError
 from paramtool.layouts.layout import Layout
 
 MAX_LAYOUT_FILE_NBYTES = 1 << 20
@@ -32,6 +32,8 @@ def _text(path: str) -> str:
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_LAYOUT_FILE_NBYTES + 1)
+    except FileNotFoundError:
+        raise NoSuchFileError(path, "cannot be read: No such file or directory") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     if len(data) > MAX_LAYOUT_FILE_NBYTES:

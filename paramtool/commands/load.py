@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def load_file(
     path: Path,
     *,
-    section: str | None = None,
+    only: str | None = None,
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
     max_inflated: int | None = None,
@@ -32,12 +32,13 @@ def load_file(
 
     Conjugated and negated tensors come resolved, once for each window.  bfloat16 and float8 come as ml_dtypes; packed
     types (float4, float6) as uint8 with the last axis in bytes.  Parts of sparse and quantised tensors come as
-    `name/part`.  FormatError names a tensor that the file has no data for; UnsafeError, `allow_class` and
-    `allow_unknown` as of `read`.
+    `name/part`.  `only` names the section that is loaded, its prefix stripped.
+    FormatError names a tensor that the file has no data for; UnsafeError, `allow_class` and `allow_unknown` as of
+    `read`.
     """
     checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
-    if section is not None:
-        checkpoint = select.section(checkpoint, section)
+    if only is not None:
+        checkpoint = select.section(checkpoint, only)
     refuse_dataless(checkpoint)
     with Source(checkpoint) as source:
         return arrays(source, alias.build(checkpoint))
@@ -54,5 +55,5 @@ def refuse_dataless(checkpoint: Checkpoint) -> None:
     if empty:
         shown = ", ".join(f"{name!r} ({why})" for name, why in list(empty.items())[:5])
         raise FormatError(
-            f"{where}: {plural(len(empty), 'tensor')} without data: {shown}", hint="section=... loads another part"
+            f"{where}: {plural(len(empty), 'tensor')} without data: {shown}", hint="only=... loads another part"
         )

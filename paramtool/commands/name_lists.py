@@ -6,7 +6,7 @@ import os
 import sys
 
 from paramtool.commands.progress import Path
-from paramtool.errors import UsageError
+from paramtool.errors import NoSuchFileError, UsageError
 
 STANDARD_INPUT = "-"
 
@@ -27,6 +27,8 @@ def read_names(path: Path) -> list[str]:
             with open(path, "rb") as file:
                 data = file.read()
         text = data.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise NoSuchFileError(path, "cannot be read: No such file or directory") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -27,13 +27,14 @@ from paramtool.formats.folder import weight_sets
 from paramtool.formats.folder.weight_names import Weights, WeightsCopy, of_file
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Ordered
+from paramtool.model.display import Displayed, Row, some_rows
 
 Prepare = Callable[[str, Weights, Destination], tuple[R, Work]]
 """Plan one set of weights: (folder, set, destination) -> (report, work)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Each(Generic[R]):
+@dataclass(frozen=True, slots=True, repr=False)
+class Each(Displayed, Generic[R]):
     """What a command did, or would do, with each set of weights of a folder and of those inside."""
 
     input: str
@@ -45,6 +46,14 @@ class Each(Generic[R]):
     written: bool
     warnings: tuple[str, ...] = ()
     """Of those other files."""
+
+    def rows(self, most: int) -> Iterator[Row]:
+        """From where to where, and the output of each set."""
+        yield "input", self.input
+        yield "output", f"{self.output}{'' if self.written else ' (dry run: nothing was written)'}"
+        yield from some_rows(most, "set", (one.output for one in self.members), what="sets")
+        yield from some_rows(most, "left out", self.left_out)
+        yield from some_rows(most, "warning", self.warnings, what="warnings")
 
 
 class Allowing(Protocol):

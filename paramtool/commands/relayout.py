@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from shlex import quote
@@ -14,7 +14,7 @@ from paramtool import layouts
 from paramtool.commands.layouts import register_files
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
-from paramtool.commands.output.options import ObjectOptions
+from paramtool.commands.output.options import ALIGN, ObjectOptions, chosen
 from paramtool.commands.output.report import WholeReport
 from paramtool.commands.output.sidecars import optimizer_warnings
 from paramtool.commands.output.write import (
@@ -38,6 +38,7 @@ from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import Facts, parse
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.display import Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
 from paramtool.passes import select
@@ -66,11 +67,11 @@ class RelayoutOptions(ObjectOptions):
     """Where the file describes networks itself, only these are taken."""
     spec: str = ""
     """What the file does not say of the networks."""
-    at: tuple[str, ...] = ()
+    at: Sequence[str] = ()
     """Modules, or patterns that each match one; empty for every network that is found."""
-    ignore: tuple[str, ...] = ()
+    ignore: Sequence[str] = ()
     """Patterns of tensors that may stand beside a network without being a part of it; they stay as they are."""
-    stack: tuple[str, ...] = ()
+    stack: Sequence[str] = ()
     """`enc0,enc1=enc` puts networks together as the layers of one, `enc=enc0,enc1` takes one apart."""
     rename: Mapping[str, str] | None = None
     """{module: its name in the output}."""
@@ -80,17 +81,23 @@ class RelayoutOptions(ObjectOptions):
     """Also write what the conversion would lose, so that the way back gives the same bytes."""
     drop_kept: bool = False
     """Do without what an earlier conversion kept."""
-    layout_files: tuple[Path, ...] = ()
+    layout_file: Sequence[Path] = ()
     """TOML files with layouts of one's own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Relayouted(WholeReport):
     """What `convert`, `fuse` or `unfuse` did, or would do."""
 
     converted: tuple[Converted, ...]
     untouched: int
     """Tensors that belong to no converted network."""
+
+    def _more(self, most: int) -> Iterator[Row]:
+        names = ((one.source.at or "(top)", one.source.layout.name, one) for one in self.converted)
+        networks = (f"{at}: {old} -> {one.layout.name}, {one.spec}" for at, old, one in names)
+        yield from some_rows(most, "network", networks, what="networks")
+        yield "untouched", f"{self.untouched} other tensors"
 
 
 @limiting
@@ -114,7 +121,7 @@ def relayout(
     found = _opened(path, options, progress)
 
     def where() -> Destination:
-        more, called = options.layout_files, word or _word(options)
+        more, called = options.layout_file, word or _word(options)
         return place(path, output, found, options.max_shard_size, force=options.force, word=called, others=more)
 
     report, work = _prepared(path, found, where, output, options=options)
@@ -133,7 +140,7 @@ def relayout_each(
 ) -> Each[Relayouted]:
     """`relayout` of every set of weights of a folder and of those inside, into one folder that is built alike."""
     options = replace(options or RelayoutOptions(), **more)
-    register_files(options.layout_files)
+    register_files(options.layout_file)
     return each(
         path,
         output,
@@ -145,7 +152,7 @@ def relayout_each(
 
 
 def _opened(path: Path, options: RelayoutOptions, progress: Progress) -> Weights:
-    register_files(options.layout_files)
+    register_files(options.layout_file)
     return opened(path, options.weights, progress, options)
 
 
@@ -316,7 +323,9 @@ IGNORED = 8
 
 
 def _wanted(options: RelayoutOptions) -> NetworkRequest:
-    return NetworkRequest(options.source, parse(options.spec), options.at, options.described, options.ignore)
+    return NetworkRequest(
+        options.source, parse(options.spec), tuple(options.at), options.described, tuple(options.ignore)
+    )
 
 
 def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> Converted:
@@ -328,7 +337,9 @@ def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> 
     except UsageError as error:
         if options.target is not None:
             raise
-        text = f"{checkpoint.files[0].path}: {network.at!r:.200}: the file says what it was made from, and {error}"
+        text = (
+            f"{checkpoint.files[0].path}: {network.at!r:.200}: the file says what it was made from, and {error.message}"
+        )
         raise LayoutError(text, "--layout-file has a layout of one's own, `convert --to` writes another") from None
     at = (options.rename or {}).get(network.at, network.at)
     views = {name: view for name, view in checkpoint.views().items() if not (options.drop_kept and found.is_kept(name))}
@@ -352,30 +363,76 @@ def _check_renamed(checkpoint: Checkpoint, found: list[Found], rename: Mapping[s
 
 
 def convert(
-    path: Path,
-    output: Path,
-    *,
-    source: str | None = None,
-    target: str,
+    path: Path, output: Path | None = None, *, source: str | None = None, target: str,
+    spec: str = "", at: Sequence[str] = (), ignore: Sequence[str] = (), stack: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None, keep_names: bool = False, keep_split: bool = False,
+    drop_kept: bool = False, layout_file: Sequence[Path] = (), skip_unsupported: bool = False, plain: bool = False,
+    strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
+    align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
+    max_inflated: int | None = None, verify: bool = True, dry_run: bool = False, force: bool = False,
     progress: Progress = silent,
-    **more: Any,
-) -> Relayouted:
-    """Write the recurrent networks of a checkpoint in layout `target`; see `RelayoutOptions` for the rest.
+) -> Relayouted:  # fmt: skip
+    """Write the recurrent networks of a checkpoint in layout `target`, and everything else as it is.
 
     convert("lstm.params", "lstm.safetensors", source="mxnet", target="torch")
+
+    Without `output` it is `STEM.to-TARGET.safetensors` beside the input.  The keywords:
+
+    source             the layout they are in (`--from`), with options after a colon: `tf1.basic:forget_bias=0`;
+                       without it what the file says, else torch
+    target             the layout to write (`--to`), as `paramtool layouts` lists them
+    spec               what the file does not say of the networks: `lstm layers=2 hidden=128 input=18`
+    at                 modules, patterns that match one, or flat tensors; without it all networks
+    ignore             patterns of tensors beside a network that it is converted without
+    stack              `enc0,enc1=enc` puts networks together as the layers of one; `enc=enc0,enc1` takes one apart
+    rename             {module: its name in the output}
+    keep_names         also record the old names, as views of the new tensors
+    keep_split         also write what the conversion loses, so that the way back gives the same bytes
+    drop_kept          leave out what an earlier conversion kept
+    layout_file        TOML files with layouts of your own
+
+    All others are those of `dedup`.  LayoutError where a network is not found, does not fit, or its bytes break what
+    the conversion requires; nothing is written then.
     """
-    return relayout(path, output, source=source, target=target, progress=progress, **more)
+    return relayout(path, output, _options(locals()), progress=progress)
 
 
 def fuse(
-    path: Path, output: Path | None = None, *, layout: str, progress: Progress = silent, **more: Any
-) -> Relayouted:
-    """Write recurrent networks fused: `fuse("model.pt", layout="cudnn")`."""
-    return relayout(path, output, target=layout, word="fused", progress=progress, **more)
+    path: Path, output: Path | None = None, *, layout: str, source: str | None = None,
+    spec: str = "", at: Sequence[str] = (), ignore: Sequence[str] = (), stack: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None, keep_names: bool = False, keep_split: bool = False,
+    drop_kept: bool = False, layout_file: Sequence[Path] = (), skip_unsupported: bool = False, plain: bool = False,
+    strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
+    align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
+    max_inflated: int | None = None, verify: bool = True, dry_run: bool = False, force: bool = False,
+    progress: Progress = silent,
+) -> Relayouted:  # fmt: skip
+    """Write recurrent networks fused, in `layout`: `fuse("model.pt", layout="cudnn")`.
+
+    Without `output` it is `STEM.fused.safetensors` beside the input.  The other keywords are those of `convert`.
+    """
+    return relayout(path, output, _options(locals(), target=layout), word="fused", progress=progress)
 
 
 def unfuse(
-    path: Path, output: Path | None = None, *, layout: str | None = None, progress: Progress = silent, **more: Any
-) -> Relayouted:
-    """Write recurrent networks as separate named tensors, in torch's layout unless `target` says another."""
-    return relayout(path, output, source=layout, word="unfused", described=True, progress=progress, **more)
+    path: Path, output: Path | None = None, *, layout: str | None = None, target: str | None = None,
+    spec: str = "", at: Sequence[str] = (), ignore: Sequence[str] = (), stack: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None, keep_split: bool = False,
+    drop_kept: bool = False, layout_file: Sequence[Path] = (), skip_unsupported: bool = False, plain: bool = False,
+    strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
+    align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
+    max_inflated: int | None = None, verify: bool = True, dry_run: bool = False, force: bool = False,
+    progress: Progress = silent,
+) -> Relayouted:  # fmt: skip
+    """Write recurrent networks as separate named tensors, in layout `target`: torch, unless another is given.
+
+    `layout` is how they are fused; without it, what the file says.  Without `output` it is
+    `STEM.unfused.safetensors` beside the input.  The other keywords are those of `convert`.
+    """
+    options = _options(locals(), source=layout, keep_names=False, described=True)
+    return relayout(path, output, options, word="unfused", progress=progress)
+
+
+def _options(keywords: Mapping[str, Any], **more: Any) -> RelayoutOptions:
+    """The options of one of these three, of which `more` is fixed."""
+    return chosen(RelayoutOptions, None, {"described": False, **keywords, **more})

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from paramtool.commands.inspect import Inspection
 
 A = TypeVar("A")
+Judged = tuple[str, tuple[str, ...]]
+"""A message, and the tensors that it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,14 @@ class Finding:
 
     rule: str
     """The rule as it was written."""
-    text: str
+    message: str
+    names: tuple[str, ...] = ()
+    """The tensors that it is about, as far as it is about tensors."""
+
+    @property
+    def text(self) -> str:
+        """The message, as the command line calls it."""
+        return self.message
 
 
 def _nothing(found: Inspection, asked: object) -> Iterator[str]:
@@ -51,7 +60,7 @@ class Kind(Generic[A]):
     """What it finds."""
     parse: Callable[[str], A]
     """What a rule asks for, from what follows the id and the sign after it; UsageError where it is wrong."""
-    judge: Callable[[Inspection, A], Iterator[str]]
+    judge: Callable[[Inspection, A], Iterator[Judged]]
     """The findings; none where the rule holds."""
     assumes: Callable[[Inspection, A], Iterator[str]] = _nothing
     """Of a rule that holds: what the file itself does not show, and who says so."""
@@ -71,7 +80,7 @@ class Rule:
 
     def findings(self, found: Inspection) -> Iterator[Finding]:
         """What it finds; nothing where it holds."""
-        return (Finding(self.text, text) for text in self.kind.judge(found, self.asked))
+        return (Finding(self.text, *judged) for judged in self.kind.judge(found, self.asked))
 
     def assumptions(self, found: Inspection) -> Iterator[str]:
         """Where it holds by more than the file shows: what is assumed."""
@@ -138,65 +147,71 @@ def _pattern_and_dtype(text: str) -> tuple[str, str]:
 # --- judging ---------------------------------------------------------------------------------------------------------
 
 
-def _duplicate(found: Inspection, limit: int) -> Iterator[str]:
+def _duplicate(found: Inspection, limit: int) -> Iterator[Judged]:
     return _over("duplicate bytes", found.duplicate_nbytes, limit)
 
 
-def _unused(found: Inspection, limit: int) -> Iterator[str]:
+def _unused(found: Inspection, limit: int) -> Iterator[Judged]:
     return _over("unused bytes", found.unused_nbytes, limit)
 
 
-def _over(what: str, found: int, limit: int) -> Iterator[str]:
+def _over(what: str, found: int, limit: int) -> Iterator[Judged]:
     if found > limit:
-        yield f"{found} {what} ({size(found)}), more than {size(limit)}"
+        yield f"{found} {what} ({size(found)}), more than {size(limit)}", ()
 
 
-def _unknown(found: Inspection, asked: None) -> Iterator[str]:
+def _unknown(found: Inspection, asked: None) -> Iterator[Judged]:
     from paramtool.formats.policy import is_allowed
 
     for unknown in found.checkpoint.unknown:
         if not is_allowed(unknown, found.allow_class):
-            yield f"{unknown.path} is {'called' if unknown.called else 'named'} by the file and not known"
+            yield (
+                f"{unknown.path} is {'called' if unknown.called else 'named'} by the file and not known",
+                unknown.needed_by,
+            )
 
 
-def _unsafe(found: Inspection, asked: None) -> Iterator[str]:
+def _unsafe(found: Inspection, asked: None) -> Iterator[Judged]:
     from paramtool.formats.policy import format_unknown
 
     for unknown in found.unsafe:
-        yield f"{format_unknown(unknown)} is {'called' if unknown.called else 'named'} by the file"
+        yield f"{format_unknown(unknown)} is {'called' if unknown.called else 'named'} by the file", unknown.needed_by
     for name, unsafe in found.unsafe_sidecars.items():
         for unknown in unsafe:
-            yield f"{format_unknown(unknown)} is {'called' if unknown.called else 'named'} by {name!r}"
+            yield f"{format_unknown(unknown)} is {'called' if unknown.called else 'named'} by {name!r}", ()
 
 
-def _config_ties(found: Inspection, asked: None) -> Iterator[str]:
+def _config_ties(found: Inspection, asked: None) -> Iterator[Judged]:
     from paramtool.commands.config_ties import text
 
-    yield from (text(row) for row in (found.config.broken if found.config else ()))
+    yield from ((text(row), row.apart or row.tie.names) for row in (found.config.broken if found.config else ()))
 
 
-def _missing(found: Inspection, name: str) -> Iterator[str]:
+def _missing(found: Inspection, name: str) -> Iterator[Judged]:
     if name in found.checkpoint.entries:
         return
-    yield absent(found, name) + (elsewhere(found, name) or advice(found, [name]))
+    yield absent(found, name) + (elsewhere(found, name) or advice(found, [name])), (name,)
 
 
-def _untied(found: Inspection, names: tuple[str, str]) -> Iterator[str]:
+def _untied(found: Inspection, names: tuple[str, str]) -> Iterator[Judged]:
     a, b = names
     entries = found.checkpoint.entries
     if lacking := [name for name in names if name not in entries and name not in found.graph.names]:
         tie = MissingTie.of(found, a, b)
         if not tie.holds:
             more = f"{tie.against or elsewhere(found, lacking[0])}{advice(found, lacking)}"
-            yield f"{absent(found, lacking[0])}, so it is tied to nothing{more}"
+            yield f"{absent(found, lacking[0])}, so it is tied to nothing{more}", names
         return
     of_a, of_b = alias_sets(found, a), alias_sets(found, b)
     if not of_a or not of_b:
-        yield f"{quoted(b if of_a else a)} has no bytes in the file, so what it shares memory with cannot be seen"
+        yield (
+            f"{quoted(b if of_a else a)} has no bytes in the file, so what it shares memory with cannot be seen",
+            names,
+        )
     elif of_a != of_b:
-        yield f"{quoted(a)} and {quoted(b)} do not share memory"
+        yield f"{quoted(a)} and {quoted(b)} do not share memory", names
     elif not is_one_tensor(found, a, b):
-        yield f"{quoted(a)} and {quoted(b)} stand in one storage, and are not the same elements of it"
+        yield f"{quoted(a)} and {quoted(b)} stand in one storage, and are not the same elements of it", names
 
 
 def _by_config(found: Inspection, names: tuple[str, str]) -> Iterator[str]:
@@ -207,16 +222,16 @@ def _by_config(found: Inspection, names: tuple[str, str]) -> Iterator[str]:
         yield f"the file lacks {lacks}, which a model finds by {tie.because}: {quoted(tie.present[0])} is there"
 
 
-def _dtype(found: Inspection, asked: tuple[str, str]) -> Iterator[str]:
+def _dtype(found: Inspection, asked: tuple[str, str]) -> Iterator[Judged]:
     pattern, dtype = asked
     matched = [(name, view) for name, view in found.checkpoint.windows() if fnmatchcase(name, pattern)]
     if not matched and any(fnmatchcase(name, pattern) for name in found.checkpoint.entries):
-        yield f"no tensor that matches {quoted(pattern)} has bytes in the file"
+        yield f"no tensor that matches {quoted(pattern)} has bytes in the file", ()
     elif not matched:
-        yield f"no tensor matches {quoted(pattern)}{advice(found, [pattern], fnmatchcase)}"
+        yield f"no tensor matches {quoted(pattern)}{advice(found, [pattern], fnmatchcase)}", ()
     for name, view in matched:
         if view.dtype.name != dtype:
-            yield f"{quoted(name)} is {view.dtype.name}, not {dtype}"
+            yield f"{quoted(name)} is {view.dtype.name}, not {dtype}", (name,)
 
 
 KINDS: tuple[Kind[Any], ...] = (

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import re
 
+from paramtool.model.display import size as size
+
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
-
-
-def size(nbytes: int) -> str:
-    """Bytes in decimal units with three digits.
-
-    >>> size(999), size(154_389_504), size(1_000_000_000)
-    ('999 B', '154 MB', '1.00 GB')
-    """
-    number = float(nbytes)
-    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
-        if number < 999.5 or unit == "PB":
-            break
-        number /= 1000
-    return f"{nbytes} B" if unit == "B" else f"{number:.{max(0, 2 - len(str(int(number))) + 1)}f} {unit}"
 
 
 def parse_size(text: str) -> int:

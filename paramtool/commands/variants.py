@@ -13,6 +13,7 @@ from paramtool.engine.read.source import Source
 from paramtool.errors import UsageError
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.display import Displayed, Row, few
 from paramtool.model.inflating import limiting
 from paramtool.passes import select
 from paramtool.passes.compat.check import Apart, Verdict, judge
@@ -20,8 +21,8 @@ from paramtool.passes.compat.constraints import TieQuestion
 from paramtool.passes.compat.wanted import Wanted
 
 
-@dataclass(frozen=True, slots=True)
-class Variant(Verdict):
+@dataclass(frozen=True, slots=True, repr=False)
+class Variant(Displayed, Verdict):
     """What one variant makes of a checkpoint."""
 
     against: str = ""
@@ -37,6 +38,19 @@ class Variant(Verdict):
         if not self.loads:
             return "cannot load"
         return "loads through aliases" if self.through else "loads"
+
+    def rows(self, most: int) -> Iterator[Row]:
+        """The verdict, and what is in the way."""
+        yield "variant", f"{self.against} ({self.kind})"
+        yield "verdict", f"{self.verdict}: {self.names} names"
+        found = (("lacks", self.lacks), ("through", self.through), ("filled", self.filled), ("shapes", self.shapes),
+                 ("types", self.types), ("apart", self.apart), ("unused", self.unused))  # fmt: skip
+        for label, items in found:
+            if items:
+                names = [one if isinstance(one, str) else one.name for one in items]
+                yield label, f"{len(names)}: {few(names)}"
+        if self.advice:
+            yield "hint", self.advice
 
 
 @limiting

@@ -26,6 +26,7 @@ from paramtool.formats.folder.weight_sets import with_names
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
+from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.passes import select
 from paramtool.passes.objects_differ import without
@@ -33,8 +34,8 @@ from paramtool.passes.rnn import beside
 from paramtool.passes.rnn.convert import kept_off
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+@dataclass(frozen=True, slots=True, repr=False)
+class Verified(Displayed):
     """What `verify` found."""
 
     output: str
@@ -45,6 +46,15 @@ class Verified:
     """What was not compared, and why: ties across a sign, and what the output's format or its writer does not keep."""
     compared: tuple[str, ...] = ()
     """What was compared: `tensors`, `ties`, `objects`, `gradients`, `files`."""
+
+    def rows(self, most: int) -> Iterator[Row]:
+        """What was compared, and every difference."""
+        yield "output", self.output
+        yield "against", self.against
+        equal = f"{len(self.differences)} differences" if self.differences else "equal"
+        yield "verdict", f"{equal}: {self.names} names; compared: {', '.join(self.compared)}"
+        yield from some_rows(most, "differs", self.differences, what="differences")
+        yield from some_rows(most, "warning", self.warnings, what="warnings")
 
 
 @dataclass(frozen=True, slots=True)

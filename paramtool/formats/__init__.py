@@ -211,13 +211,13 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
         for row in table.rows():
             if row.recognises(head, nbytes, path):
                 return row.read(path)
-    except OSError as error:
-        raise unreadable(os.fsdecode(error.filename or path), error) from None
     except (FormatError, UnsafeError) as error:
         from paramtool.formats import scan
 
         error.asked = scan.scan(path)
         raise
+    except OSError as error:
+        raise unreadable(os.fsdecode(error.filename or path), error) from None
     raise _foreign(path, head)
 
 

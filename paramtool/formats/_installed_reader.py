@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from paramtool.errors import FormatError, ParamtoolError
+from paramtool.errors import FormatError, ParamtoolError, message_of
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.storage import ByteRange, Encoded, Inline, SourceFile, Storage
 
@@ -27,7 +27,7 @@ def read(row: Format, path: str) -> Checkpoint:
     except (Exception, SystemExit) as error:  # code of others
         if os.environ.get("PARAMTOOL_DEBUG"):
             raise
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {message_of(error)}"
         hint = "set PARAMTOOL_DEBUG=1 for a traceback"
         raise FormatError(f"{path}: the reader of {row.package} failed: {reason}", hint) from error
     if wrong := next(_defects(found), ""):

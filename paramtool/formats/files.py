@@ -10,7 +10,7 @@ from io import BufferedReader, FileIO
 from threading import Lock
 from typing import Any, BinaryIO, overload
 
-from paramtool.errors import FormatError, OutputError, ParamtoolError, UnreadableError
+from paramtool.errors import FormatError, MissingFileError, OutputError, ParamtoolError, UnreadableError
 from paramtool.model.storage import SourceFile
 
 
@@ -70,8 +70,9 @@ def changed(source: SourceFile, status: os.stat_result) -> bool:
 
 
 def unreadable(path: str, error: OSError) -> UnreadableError:
-    """The error for a file that the system cannot read, or may not."""
-    return UnreadableError(path, f"cannot be read: {error.strerror or error}", _hint(path, error))
+    """The error for a file that the system cannot read, or may not; MissingFileError where it does not exist."""
+    kind = MissingFileError if isinstance(error, FileNotFoundError) else UnreadableError
+    return kind(path, f"cannot be read: {error.strerror or error}", _hint(path, error))
 
 
 FAILS = "the disk or the network share of the file fails; try a copy from elsewhere"

@@ -155,7 +155,7 @@ def judged(
 ) -> ParamtoolError:
     """The UnsafeError for a file that is unsafe as well as unreadable; else the given error."""
     try:
-        refuse(where, error.asked, allow_class, allow_unknown, besides=str(error))
+        refuse(where, error.asked, allow_class, allow_unknown, besides=error.message)
     except UnsafeError as refused:
         refused.asked = error.asked
         return refused

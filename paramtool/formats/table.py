@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from paramtool.errors import UsageError
+from paramtool.errors import UsageError, message_of
 from paramtool.formats import sniff as sniffers
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def installed() -> InstalledFormats:
             _check(row, [*FORMATS, *found])
             found.append(row._replace(package=_package(point)))
         except Exception as error:  # code of others, which may raise anything
-            reason = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+            reason = error.message if isinstance(error, UsageError) else f"{type(error).__name__}: {message_of(error)}"
             broken.append(f"package {_package(point)}, entry point {point.name} = {point.value}: {reason}")
     return InstalledFormats(tuple(found), tuple(broken))
 

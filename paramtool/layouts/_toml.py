@@ -92,7 +92,7 @@ def from_toml(text: str, where: str) -> list[Layout]:
         try:
             check_layout(layout, shapes)
         except LayoutError as error:
-            raise LayoutError(f"{where}: {error}", error.hint) from None
+            raise LayoutError(f"{where}: {error.message}", error.hint) from None
         found.append(layout)
     return found
 

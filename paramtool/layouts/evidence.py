@@ -76,7 +76,7 @@ def _read() -> tuple[tuple[Record, ...], tuple[str, ...]]:
             with open(path, "rb") as file:
                 found.append(parse(name, file.read(MAX_NBYTES)))
         except FormatError as error:
-            wrong.append(f"{os.path.join(FOLDER, str(error))}; the file is ignored")
+            wrong.append(f"{os.path.join(FOLDER, error.message)}; the file is ignored")
         except OSError as error:
             wrong.append(f"{path}: cannot be read: {error.strerror}; the file is ignored")
     return tuple(found), tuple(wrong)

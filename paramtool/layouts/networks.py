@@ -157,7 +157,7 @@ def network(
             try:
                 readings += _read(layout, form, chosen, group, shapes=shapes, facts=facts)
             except (LayoutError, UsageError) as error:
-                why.append(f"{form.kind}{f' reset={form.reset}' if form.reset else ''}: {error}")
+                why.append(f"{form.kind}{f' reset={form.reset}' if form.reset else ''}: {error.message}")
                 unsized |= dict.fromkeys(error.names if isinstance(error, UnknownSizesError) else ())
     distinct = {(r.spec, tuple(r.tensors)): r for r in reversed(readings) if len(r.tensors) == most}
     if len(distinct) == 1:

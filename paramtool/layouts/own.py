@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
 from paramtool import layouts
-from paramtool.errors import LayoutError, UsageError
+from paramtool.errors import LayoutError, UsageError, message_of
 from paramtool.layouts._toml import from_toml
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.proof import check_layout
@@ -70,7 +70,7 @@ class InstalledLayouts:
     @property
     def warnings(self) -> tuple[str, ...]:
         """The errors of broken packages, one line each."""
-        return tuple(str(error) for _, error in self.broken)
+        return tuple(error.message for _, error in self.broken)
 
 
 @lru_cache(maxsize=1)
@@ -97,7 +97,8 @@ def _package(point: EntryPoint) -> str:
 
 
 def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, (LayoutError, UsageError)) else f"{type(error).__name__}: {error}"
+    text = message_of(error)
+    return text if isinstance(error, (LayoutError, UsageError)) else f"{type(error).__name__}: {text}"
 
 
 def _loaded(point: EntryPoint) -> list[Layout]:

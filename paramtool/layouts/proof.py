@@ -58,7 +58,7 @@ def check_layout(layout: Layout, shapes: Shapes | None = None) -> None:
             _check_biases(form)
     except (LayoutError, UsageError) as error:
         start = f"layout {layout.name}: "
-        message = str(error)
+        message = error.message
         raise LayoutError(message if message.startswith(start) else start + message, error.hint) from None
 
 
@@ -104,7 +104,7 @@ def _check_form(layout: Layout, form: Form) -> None:
         try:
             _check_row(row, form, options)
         except (LayoutError, UsageError) as error:
-            raise LayoutError(f"tensor {row.name!r}: {error}", error.hint) from None
+            raise LayoutError(f"tensor {row.name!r}: {error.message}", error.hint) from None
     if len(_switches(form)) > MAX_SWITCHES:
         raise LayoutError(f"{len(_switches(form))} options switch blocks of one form; expected at most {MAX_SWITCHES}")
     for kind in ("W", "R"):
@@ -248,7 +248,7 @@ def _check_networks(layout: Layout, form: Form, shapes: Mapping[str, str]) -> No
             _check_cells(tensors, spec)
             _check_reading(layout, tensors, spec, options)
         except (LayoutError, UsageError) as error:
-            raise type(error)(f"{error} (in {spec})", error.hint) from None
+            raise type(error)(f"{error.message} (in {spec})", error.hint) from None
     if not tried:
         raise LayoutError(f"its {form.kind} cannot hold any network that was tried")
     many = Spec(form.kind, HIDDEN, HIDDEN, MANY_LAYERS, layout.max_directions > 1, reset=form.reset)
@@ -337,7 +337,7 @@ def _check_reading(layout: Layout, tensors: list[LayoutTensor], spec: Spec, opti
     try:
         found = network(layout, options, "at", shapes, facts=facts)
     except (LayoutError, UsageError) as error:
-        raise LayoutError(f"a network that it writes cannot be read back: {error}") from None
+        raise LayoutError(f"a network that it writes cannot be read back: {error.message}") from None
     for tensor in tensors:
         name = f"at{layout.separator}{tensor.name}"
         if found.tensors.get(tensor.name) != name:

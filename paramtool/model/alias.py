@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry, Link, NoData, pending
+from paramtool.model.display import Displayed, Row, few, short, size, some_rows
 from paramtool.model.dtype import DTYPES
 from paramtool.model.storage import Cast, Constant, Ranges, Storage
 from paramtool.model.view import StorageId, View, contiguous, overlaps, reshaped
@@ -96,8 +97,8 @@ class Derived:
     """Whether casting back gives the bytes of the other owner."""
 
 
-@dataclass(frozen=True, slots=True)
-class AliasGraph:
+@dataclass(frozen=True, slots=True, repr=False)
+class AliasGraph(Displayed):
     """The owners, and where every name's bytes are."""
 
     owners: Mapping[str, View]
@@ -134,6 +135,23 @@ class AliasGraph:
         if member.owner in self.anonymous:
             return "overlap"
         return relation(member.window, self.owners[member.owner])
+
+    def rows(self, most: int) -> Iterator[Row]:
+        """Counts, then the groups of names that share bytes, the largest first."""
+        yield "names", f"{len(self.names)} names on {len(self.owners)} stored tensors of {size(self.stored_nbytes)}"
+        if self.unused:
+            yield "unused", f"{size(sum(self.unused.values()))} that no name looks at"
+        yield from some_rows(most, "shared", shared(self), what="groups")
+        for block in self.fused[:most]:
+            yield "fused", f"{few([name for name, _, _ in block.parts])} in one storage of {size(block.nbytes)}"
+
+
+def shared(graph: AliasGraph) -> Iterator[str]:
+    """A line for each group of names that share bytes, the largest first."""
+    groups = sorted(graph.groups(), key=lambda group: -graph.owners[group[0]].nbytes)
+    for owner, members in groups:
+        others = [f"{short(one.name)} ({graph.relation(one)})" for one in members if one.name != owner]
+        yield f"{short(owner)} {size(graph.owners[owner].nbytes)}: {few(others, 3)}"
 
 
 def relation(window: View, owner: View) -> str:

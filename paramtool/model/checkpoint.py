@@ -17,6 +17,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from paramtool.lazy_dataclass import dataclass
+from paramtool.model.display import Displayed, Row, few, short, size, some_rows
 from paramtool.model.dtype import DType
 from paramtool.model.objects import EMPTY, Node
 from paramtool.model.storage import ByteRange, SourceFile, Storage
@@ -151,8 +152,8 @@ class Module:
     """For a GPU layout: whether it was verified on a GPU, as known when the file was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+@dataclass(frozen=True, slots=True, repr=False)
+class Checkpoint(Displayed):
     """A described checkpoint.  No tensor byte has been read to make it."""
 
     format: str
@@ -187,6 +188,27 @@ class Checkpoint:
     def views(self) -> dict[str, View]:
         """{name: window} of the plain tensors."""
         return {name: entry.value for name, entry in self.entries.items() if isinstance(entry.value, View)}
+
+    def rows(self, most: int) -> Iterator[Row]:
+        """The files, the tensors, and what else is known of it."""
+        yield "file", f"{few([file.path for file in self.files], 2)} ({size(sum(file.nbytes for file in self.files))})"
+        yield "format", self.format + (f", written by {self.producer}" if self.producer else "")
+        nbytes = sum(storage.nbytes for storage in self.storages.values())
+        yield "tensors", f"{len(self.entries)} names on {len(self.storages)} storages of {size(nbytes)}"
+        if self.sections:
+            yield "sections", few([section.name for section in self.sections], 8)
+        if self.modules:
+            yield "networks", few([module.at or "(top)" for module in self.modules])
+        if self.unknown:
+            yield "unknown", few([one.path for one in self.unknown])
+        yield from some_rows(most, "tensor", (_described(*item) for item in self.entries.items()), what="tensors")
+
+
+def _described(name: str, entry: Entry) -> str:
+    value = entry.value
+    if isinstance(value, (View, NoData)):
+        return f"{short(name)}  {value.dtype.name} {list(value.shape)}" + (" without data" * isinstance(value, NoData))
+    return f"{short(name)}  {value.kind}" if isinstance(value, Compound) else f"{short(name)}  needs {value.needs}"
 
 
 class Ordered:

@@ -9,7 +9,7 @@ Passes make plans, formats lay them out, the engine carries them out; `check` pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from math import prod
 
@@ -17,6 +17,7 @@ from paramtool.errors import PlanError
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, Derived, relation
 from paramtool.model.checkpoint import Module
+from paramtool.model.display import Displayed, Row, few, short, size, some_rows
 from paramtool.model.dtype import DType
 from paramtool.model.objects import EMPTY, Node
 from paramtool.model.storage import Storage
@@ -108,8 +109,8 @@ def resolved(name: str, kind: str, view: View) -> Target:
     return replace(target, copies=tuple(copies))
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+@dataclass(frozen=True, slots=True, repr=False)
+class Plan(Displayed):
     """The contents of an output."""
 
     targets: tuple[Target, ...]
@@ -168,6 +169,18 @@ class Plan:
     def sources(self) -> set[int]:
         """The storages of the source that it reads."""
         return {int(v.storage) for target in self.targets for copy in target.copies for _, v in copy.terms}
+
+    def rows(self, most: int) -> Iterator[Row]:
+        """Counts, what is derived, and the aliases."""
+        if self.source:
+            yield "source", self.source
+        yield "names", f"{len(self.names)} names on {len(self.targets)} stored tensors of {size(self.nbytes)}"
+        if self.derived:
+            yield "derived", f"{few(list(self.derived))}: calculated when the file is loaded"
+        if self.requires:
+            yield "requires", f"{len(self.requires)} conditions on the source's bytes"
+        aliases = (f"{short(one.name)} is a view of {short(one.owner)}" for one in self.aliases)
+        yield from some_rows(most, "alias", aliases, what="aliases")
 
 
 def check(plan: Plan, names: Iterable[str], storages: Mapping[int, Storage]) -> None:
@@ -237,6 +250,6 @@ def _marked_twice(target: Target) -> str:
 def _starts(view: View) -> list[int]:
     """The start of each row along the last axis."""
     found = [view.offset] if view.numel else []
-    for size, stride in zip(view.shape[:-1], view.strides[:-1], strict=True):
-        found = [base + k * stride for base in found for k in range(size)]
+    for length, stride in zip(view.shape[:-1], view.strides[:-1], strict=True):
+        found = [base + k * stride for base in found for k in range(length)]
     return found

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from paramtool.errors import PlanError, UsageError, listed, plural
+from paramtool.errors import ModelError, UsageError, listed, plural
 from paramtool.model.dtype import DTYPES
 from paramtool.model.view import View
 
@@ -17,15 +17,15 @@ SHARDED_MODULES = {"FullyShardedDataParallel"}
 
 
 def refuse_unfit(where: str, model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
-    """PlanError that names what in a model has no memory of its own that could be filled."""
+    """ModelError that names what in a model has no memory of its own that could be filled."""
     for name, module in model.named_modules():
         if type(module).__name__ in SHARDED_MODULES:
-            raise PlanError(
+            raise ModelError(
                 f"{where}: {name or 'the model'!r} is a {type(module).__name__}, whose parameters are shards",
                 hint="load the model before it is wrapped",
             )
     if wrong := [f"{name!r}: {why}" for name, tensor in tensors.items() if (why := unfit(tensor))]:
-        raise PlanError(listed(f"{where}: {plural(len(wrong), 'tensor')} of the model cannot be filled:", wrong))
+        raise ModelError(listed(f"{where}: {plural(len(wrong), 'tensor')} of the model cannot be filled:", wrong))
 
 
 def unfit(tensor: torch.Tensor) -> str:

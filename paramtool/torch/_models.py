@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -14,9 +14,10 @@ from paramtool.commands.progress import Path
 from paramtool.commands.variants import answered
 from paramtool.engine.compare.difference import format_difference
 from paramtool.engine.read.source import Source
-from paramtool.errors import PlanError, TieError, listed, plural, some
+from paramtool.errors import ModelError, TieError, listed, plural, some
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.display import Displayed, Row, few
 from paramtool.model.inflating import limiting
 from paramtool.passes import select
 from paramtool.passes.compat.check import Apart, Verdict, judge
@@ -29,8 +30,8 @@ from paramtool.torch._saved_names import RenamedCheckpoint, renamed
 from paramtool.torch.tensors import batches, torch_type
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+@dataclass(frozen=True, slots=True, repr=False)
+class Loaded(Displayed):
     """What `load_model` did not find, and what it did not need."""
 
     missing: tuple[str, ...]
@@ -43,6 +44,13 @@ class Loaded:
     """Parameters and buffers that still have no memory: buffers that no file holds since they are not persistent, and,
     where not `strict`, what is missing."""
 
+    def rows(self, most: int) -> Iterator[Row]:
+        """What was not found, and what was left over."""
+        if self.section:
+            yield "section", self.section
+        for label, names in (("missing", self.missing), ("left over", self.unexpected), ("on meta", self.on_meta)):
+            yield label, f"{len(names)}: {few(names)}" if names else "nothing"
+
 
 @limiting
 def load_model(
@@ -50,7 +58,7 @@ def load_model(
     path: Path,
     strict: bool = True,
     *,
-    section: str | None = None,
+    only: str | None = None,
     prefix: str = "",
     assign: bool = False,
     device: str | torch.device | None = None,
@@ -63,7 +71,7 @@ def load_model(
 
     Every alias name of the file resolves.  A name that the file lacks is fine where a partner that the model ties it to
     was loaded; a name that the model lacks is fine where it shares the memory of one that was loaded.  Anything else
-    is a PlanError when `strict`, and is reported otherwise.
+    is a ModelError when `strict`, and is reported otherwise.
 
     The model's tensors are filled where they are, and keep their types; those on the meta device are replaced by new
     ones of their types.  With `assign` all are replaced by new ones, of the types that the file has, as long as these
@@ -77,10 +85,10 @@ def load_model(
     Files of transformers' save_pretrained have other names than some models, and other tensors: where the model is one
     of transformers and the file lacks its names, these become what from_pretrained makes of them.
 
-    TieError where the model ties names that the file holds with different values; PlanError where shapes or types do
-    not fit, or where the model has tensors that cannot be filled; UsageError where `device` or `dtype` do not fit the
-    model's own tensors; UnsafeError, `allow_class` and `allow_unknown` as of `paramtool.read`.  Nothing changes before
-    everything was checked.
+    TieError where the model ties names that the file holds with different values; ModelError where shapes or types do
+    not fit, or where the model has tensors that cannot be filled.  Both are RuntimeErrors, as load_state_dict raises.
+    UsageError where `device` or `dtype` do not fit the model's own tensors; UnsafeError, `allow_class` and
+    `allow_unknown` as of `paramtool.read`.  Nothing changes before everything was checked.
     """
     tensors = tensors_of(model)
     whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
@@ -88,7 +96,7 @@ def load_model(
     refuse_unfit(where, model, tensors)
     device = torch.device(device) if device is not None else None
     check_request(tensors, assign, device, dtype)
-    chosen, part = _part(whole, tensors, section, prefix)
+    chosen, part = _part(whole, tensors, only, prefix)
     named = _as_the_model_calls_it(model, tensors, part)
     part = named.part
     present = {name: entry for name, entry in part.entries.items() if name in tensors}
@@ -125,10 +133,10 @@ def _prove(where: str, source: Source, taken: Iterable[Checkpoint], questions: S
         raise _tie_error(where, apart)
 
 
-def _part(whole: Checkpoint, tensors: Tensors, section: str | None, prefix: str) -> tuple[str | None, Checkpoint]:
+def _part(whole: Checkpoint, tensors: Tensors, only: str | None, prefix: str) -> tuple[str | None, Checkpoint]:
     """The section that is loaded, and its names as the model calls them."""
     prefix = f"{prefix}." if prefix and not prefix.endswith(".") else prefix
-    chosen = select.section_for(whole, [prefix + name for name in tensors]) if section is None else section
+    chosen = select.section_for(whole, [prefix + name for name in tensors]) if only is None else only
     part = whole if chosen is None else select.section(whole, chosen)
     return chosen, select.under(part, prefix) if prefix else part
 
@@ -143,15 +151,15 @@ def _as_the_model_calls_it(model: nn.Module, tensors: Tensors, part: Checkpoint)
 
 
 def _refuse(where: str, verdict: Verdict, taken: Checkpoint, strict: bool) -> None:
-    """PlanError where what is taken does not fit or has no data, and, when `strict`, where names are left over."""
+    """ModelError where what is taken does not fit or has no data, and, when `strict`, where names are left over."""
     _refuse_clashes(where, verdict)
     refuse_dataless(taken)
     if strict and (verdict.lacks or verdict.unused):
-        raise PlanError(f"{where}: {_explain(verdict)}", hint=verdict.advice or "strict=False loads what fits")
+        raise ModelError(f"{where}: {_explain(verdict)}", hint=verdict.advice or "strict=False loads what fits")
 
 
 def _refuse_clashes(where: str, verdict: Verdict) -> None:
-    """PlanError with every name whose shape or type does not fit."""
+    """ModelError with every name whose shape or type does not fit."""
     wrong = [
         f"{clash.name!r}: has shape {list(clash.found)} in the file; the model wants {list(clash.wanted)}"
         for clash in verdict.shapes
@@ -159,7 +167,7 @@ def _refuse_clashes(where: str, verdict: Verdict) -> None:
     wrong += [f"{c.name!r}: is {c.found} in the file; the model wants {c.wanted}" for c in verdict.types]
     if wrong:
         count = plural(len(wrong), "tensor does", "tensors do")
-        raise PlanError(listed(f"{where}: {count} not fit the model:", wrong))
+        raise ModelError(listed(f"{where}: {count} not fit the model:", wrong))
 
 
 def _explain(verdict: Verdict) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from paramtool.errors import PlanError
+from paramtool.errors import ModelError
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.dtype import DTYPES, DType
@@ -90,7 +90,7 @@ class Places:
         for name in lacking:
             if (group := self.groups.get(name)) is not None:
                 if self.tensors[name].is_meta:
-                    raise PlanError(
+                    raise ModelError(
                         f"{name!r} is on the meta device, and the file holds only names that fill a part of it",
                         hint="model.to_empty(device='cpu') gives it memory",
                     )
@@ -150,7 +150,7 @@ def places(
     new = {name: tensor for name, tensor in tensors.items() if assign or tensor.is_meta}
     homes = _homes(model)
     if homeless := [name for name, tensor in new.items() if id(tensor) not in homes]:
-        raise PlanError(f"{homeless[0]!r} is no parameter or buffer of any module: it cannot be replaced")
+        raise ModelError(f"{homeless[0]!r} is no parameter or buffer of any module: it cannot be replaced")
     groups: dict[str, StorageGroup] = {}
     for views, types in _shared(new, found, assign, dtype):
         first = tensors[next(iter(views))]
@@ -223,7 +223,7 @@ def _is_movable(views: Views, types: Types) -> bool:
 def _moved(views: Views, types: Types) -> tuple[Views, int]:
     """Windows on a new storage that begins where the first of them does, and its bytes."""
     if not _is_movable(views, types):
-        raise PlanError(f"{', '.join(map(repr, views))}: share memory as different types, which cannot change apart")
+        raise ModelError(f"{', '.join(map(repr, views))}: share memory as different types, which cannot change apart")
     if all(types[name] == view.dtype for name, view in views.items()):
         start = min(view.byte_start for view in views.values())
         start -= start % ALIGNMENT

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from paramtool.errors import PlanError
+from paramtool.errors import ModelError
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.storage import ByteRange, Storage
@@ -108,10 +108,10 @@ class RenamedCheckpoint:
                 yield found
 
     def refuse(self, where: str, questions: Iterable[TieQuestion]) -> None:
-        """PlanError where a tie can only be judged by bytes that are not in the file but made."""
+        """ModelError where a tie can only be judged by bytes that are not in the file but made."""
         for question in questions:
             if made := [name for name in (question.name, question.other) if name in self.made]:
-                raise PlanError(
+                raise ModelError(
                     f"{where}: the model ties {question.name!r} and {question.other!r}, and {made[0]!r} is not in the "
                     "file: transformers makes it of others; whether the two are equal cannot be told before loading",
                     hint="from_pretrained opens it; or save it again without the tie",

@@ -33,7 +33,7 @@ def variants(
     """What each model makes of a checkpoint, before it is loaded; nothing in the models changes.
 
     A model is an nn.Module, which may be on the meta device, or whatever `paramtool.variants` takes: a list of names, a
-    checkpoint, a config.json of transformers.  PlanError where a model has tensors that `load_model` cannot fill;
+    checkpoint, a config.json of transformers.  ModelError where a model has tensors that `load_model` cannot fill;
     other errors as of `paramtool.variants`.
     """
     given = models if isinstance(models, Sequence) and not isinstance(models, str) else [models]

@@ -24,7 +24,7 @@ from paramtool.passes.compat.wanted import as_pairs
 def load_file(
     path: Path,
     *,
-    section: str | None = None,
+    only: str | None = None,
     device: str | torch.device = "cpu",
     allow_class: Sequence[str] = (),
     allow_unknown: bool = False,
@@ -33,12 +33,12 @@ def load_file(
     """Every name of a checkpoint as a tensor; names that share memory in the source share it here, equal ones do not.
 
     Conjugated and negated tensors come resolved, once for each window.  Parts of sparse and quantised tensors come as
-    `name/part`.  FormatError names a tensor that has no data; UnsafeError, `allow_class` and `allow_unknown` as of
-    `paramtool.read`.
+    `name/part`.  `only` names the section that is loaded, its prefix stripped.  FormatError names a tensor that has
+    no data; UnsafeError, `allow_class` and `allow_unknown` as of `paramtool.read`.
     """
     checkpoint = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
-    if section is not None:
-        checkpoint = select.section(checkpoint, section)
+    if only is not None:
+        checkpoint = select.section(checkpoint, only)
     refuse_dataless(checkpoint)
     with Source(checkpoint) as source:
         found = {name: tensor for batch in batches(source, checkpoint, device) for name, tensor in batch.items()}

@@ -57,7 +57,7 @@ def test_the_digest_of_a_constant_is_that_of_its_bytes(tmp_path: Path) -> None:
     """By blake3 over the bytes themselves; nothing is written."""
     for element in (bytes(4), b"\1\2\3\4"):
         numel = 3_000_001
-        found = paramtool.inspect(constant(tmp_path, numel, element), digests=True)
+        found = paramtool.inspect(constant(tmp_path, numel, element), digest=True)
         assert found.digests is not None and found.digests["c"] == blake3(element * numel).hexdigest()
 
 
@@ -127,7 +127,7 @@ def test_zeros_take_no_space_in_a_temporary_file(tmp_path: Path) -> None:
 
 
 CALLS: dict[str, Callable[[Path, int | None], object]] = {
-    "inspect": lambda path, most: paramtool.inspect(path, digests=True, max_inflated=most),
+    "inspect": lambda path, most: paramtool.inspect(path, digest=True, max_inflated=most),
     "dedup": lambda path, most: paramtool.dedup(path, path.with_name("made.npz.pt"), max_inflated=most),
     "export": lambda path, most: paramtool.export(
         path, path.with_name("made.safetensors"), all_names=True, max_inflated=most

@@ -556,7 +556,7 @@ def test_a_training_checkpoint(tmp_path: Path) -> None:
     source = torch.load(path)
     wanted = {f"{part}.{name}": t for part in ("model", "ema") for name, t in source[part].items()}
     assert {n: v for n, v in raw(load(tmp_path / B)).items() if not n.startswith("optimizer.")} == raw(wanted)
-    assert raw(paramtool.torch.load_file(tmp_path / B, section="model")) == raw(source["model"])
+    assert raw(paramtool.torch.load_file(tmp_path / B, only="model")) == raw(source["model"])
 
 
 def test_one_section(tmp_path: Path) -> None:

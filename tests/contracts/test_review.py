@@ -227,7 +227,7 @@ def test_two_hundred_shards_need_few_open_files(tmp_path: Path) -> None:
     code = (
         "import sys, paramtool; a = paramtool.dedup(sys.argv[1], 'a', max_shard_size=8000); "
         "b = paramtool.dedup('a', 'b', max_shard_size=8000); assert len(b.files) == 201; "
-        "assert paramtool.verify('b', sys.argv[1]).differences == (); paramtool.inspect('b', digests=True); "
+        "assert paramtool.verify('b', sys.argv[1]).differences == (); paramtool.inspect('b', digest=True); "
         "assert all(open(x, 'rb').read() == open(y, 'rb').read() for x, y in zip(a.files, b.files, strict=True))"
     )
     done = subprocess.run(

@@ -78,7 +78,7 @@ def test_it_loads_as_zero_to_fp32_puts_it_together(zipped: bool, tmp_path: Path)
     path = states(tmp_path / "mp_rank_00_model_states.pt", module, shared, _use_new_zipfile_serialization=zipped)
     expected = torch.load(path, weights_only=True)["module"]
     expected |= {name: expected[stored] for name, stored in shared.items()}
-    loaded = paramtool.torch.load_file(path, section="module")
+    loaded = paramtool.torch.load_file(path, only="module")
     assert same_values(loaded, expected)
     assert partition(loaded) == partition(expected)
     assert list(loaded) == list(expected)

@@ -241,7 +241,7 @@ class TestFiles:
             assert {n: e.role for n, e in paramtool.read(tmp_path / file).entries.items()} == dict(
                 zip(names, ("model", "optimizer", "optimizer"), strict=True)
             )
-        assert list(paramtool.load_file(path, section="model_weights")) == ["d/d/kernel:0"]
+        assert list(paramtool.load_file(path, only="model_weights")) == ["d/d/kernel:0"]
 
     def test_texts_are_kept(self, tmp_path: Path) -> None:
         """Version, backend and configurations are the file's own texts, as text or as bytes."""

@@ -137,10 +137,10 @@ def _recorded() -> Iterator[Seed]:
         torch.save(training(), folder / "training.pt")
         wide = torch.arange(6.0).view(2, 3)
         torch.save({"w": wide, "half": wide.bfloat16(), "ones": torch.ones(64), "tied": wide.t()}, folder / "casts.pt")
-        every = dedup_command.Options(min_equal_bytes=1, derive_casts=True, fold_constants=True, across_roles=True)
+        every = dedup_command.DedupOptions(min_equal_bytes=1, derive_casts=True, fold_constants=True, across_roles=True)
         made: dict[str, Callable[[str], object]] = {
             "v1.safetensors": lambda out: dedup_command.dedup(
-                folder / "state.pt", out, dedup_command.Options(min_equal_bytes=1)
+                folder / "state.pt", out, dedup_command.DedupOptions(min_equal_bytes=1)
             ),
             "v2.safetensors": lambda out: dedup_command.dedup(folder / "casts.pt", out, every),
             "v3.safetensors": lambda out: dedup_command.dedup(folder / "training.pt", out),
@@ -156,7 +156,9 @@ def _recorded() -> Iterator[Seed]:
             yield Seed(
                 "record", name, main, {main: (folder / name).read_bytes()}, {main: kind}, name == "layouts.safetensors"
             )
-        dedup_command.dedup(folder / "training.pt", str(folder / "shards"), dedup_command.Options(max_shard_size=200))
+        dedup_command.dedup(
+            folder / "training.pt", str(folder / "shards"), dedup_command.DedupOptions(max_shard_size=200)
+        )
         dedup_many.dedup_family([folder / "state.pt", folder / "casts.pt"], str(folder / "family"))
         for name, inside in (("shards", folder / "shards"), ("family", folder / "family" / "state")):
             files = _read(inside)
@@ -173,7 +175,7 @@ def _folders() -> Iterator[Seed]:
         folder = Path(place)
         torch.save(state(), folder / "pytorch_model.bin")
         dedup_command.dedup(
-            folder / "pytorch_model.bin", folder / "model.safetensors", dedup_command.Options(min_equal_bytes=1)
+            folder / "pytorch_model.bin", folder / "model.safetensors", dedup_command.DedupOptions(min_equal_bytes=1)
         )
         (folder / "config.json").write_text(json.dumps(CONFIG))
         (folder / "vocab.json").write_text('{"a": 0}')

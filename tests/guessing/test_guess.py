@@ -396,7 +396,7 @@ def test_odd_names_are_found_by_shapes(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "own.toml").write_text(found.toml("torch"))
     paramtool.unfuse(
         tmp_path / "m.pt", tmp_path / "out.safetensors", layout="guessed", at=("a",), spec=one.spec,
-        layout_files=(tmp_path / "own.toml",),
+        layout_file=(tmp_path / "own.toml",),
     )  # fmt: skip
     made = load_file(tmp_path / "out.safetensors")
     assert all(torch.equal(made[f"a.{name}"], value) for name, value in lstm.state_dict().items())

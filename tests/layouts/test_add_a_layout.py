@@ -99,7 +99,7 @@ def test_a_wrong_layout_is_refused_as_the_page_says(before: str, after: str, mes
     with pytest.raises(ParamtoolError) as caught:
         own.from_toml(MINE.replace(before, after, 1), "my.toml")
     assert str(caught.value).startswith("my.toml: layout")
-    assert str(caught.value).endswith(f": {message}")
+    assert caught.value.message.endswith(f": {message}")
 
 
 def test_the_table_of_wrong_layouts_is_there() -> None:

@@ -174,7 +174,7 @@ def test_a_wrong_layout_is_refused(what: str) -> None:
     layout, message = WRONG[what]
     with pytest.raises(LayoutError) as caught:
         check_layout(layout)
-    assert str(caught.value) == f"layout mine: {message}"
+    assert caught.value.message == f"layout mine: {message}"
 
 
 def test_names_that_mean_two_things_are_refused() -> None:
@@ -347,7 +347,7 @@ def test_a_broken_package_is_named_and_stops_nothing(what: str, packages: Path) 
     assert reason in warning
     with pytest.raises(LayoutError) as caught:
         layouts.find("bad")
-    assert str(caught.value) == warning
+    assert caught.value.message == warning
     assert layouts.find("torch") is layouts.built_in()["torch"]
 
 

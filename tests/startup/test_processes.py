@@ -39,7 +39,7 @@ import paramtool
 from paramtool.errors import ParamtoolError
 refused = ""
 try:
-    paramtool.inspect(sys.argv[1], digests=True)
+    paramtool.inspect(sys.argv[1], digest=True)
     paramtool.load_file(sys.argv[1])
     paramtool.dedup(sys.argv[1], sys.argv[2], skip_unsupported=True, allow_unknown=True)
 except ParamtoolError as error:

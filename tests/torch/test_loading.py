@@ -181,9 +181,9 @@ def test_a_section_by_name(load: Callable[..., State], save: Saver, tmp_path: Pa
     """`section` strips the prefix; an unknown one is an error that lists what there is."""
     state = tangled()
     path = save({"model": state, "optimizer": {"state": {0: {"m": torch.ones(3)}}, "param_groups": []}}, tmp_path)
-    assert same_values(state, load(path, section="model"))
+    assert same_values(state, load(path, only="model"))
     with pytest.raises(UsageError, match="'model', 'optimizer'"):
-        load(path, section="ema")
+        load(path, only="ema")
 
 
 @LOADERS
@@ -209,13 +209,13 @@ def test_a_loaded_optimizer_state_can_be_used(save: Saver, tmp_path: Path) -> No
     optimizer.step()
     saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}
     path = save(saved, tmp_path)
-    found = paramtool.torch.load_file(path, section="optimizer")
+    found = paramtool.torch.load_file(path, only="optimizer")
     state: dict[int, dict[str, torch.Tensor]] = {}
     for name, tensor in found.items():
         _, number, field = name.split(".")
         state.setdefault(int(number), {})[field] = tensor
     twin = made(seed=1)
-    paramtool.torch.load_model(twin, path, section="model")
+    paramtool.torch.load_model(twin, path, only="model")
     other = torch.optim.Adam(twin.parameters(), lr=0.1)
     other.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     for each, engine in ((model, optimizer), (twin, other)):
@@ -441,8 +441,8 @@ def test_several_sections_that_fit_are_ambiguous(save: Saver, tmp_path: Path) ->
     target = made(seed=1)
     with pytest.raises(UsageError, match="'model', 'ema'") as error:
         paramtool.torch.load_model(target, path)
-    assert "section=" in error.value.hint
-    paramtool.torch.load_model(target, path, section="ema")
+    assert "only=" in error.value.hint
+    paramtool.torch.load_model(target, path, only="ema")
     assert same_values(values(ema), values(target))
 
 

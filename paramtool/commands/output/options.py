@@ -6,12 +6,18 @@ WriteOptions        what all of them take
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from paramtool.errors import UsageError
 from paramtool.formats.safetensors import write as safetensors
+from paramtool.formats.safetensors.write import ALIGN
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import inflating
+
+__all__ = ["ALIGN", "ObjectOptions", "WriteOptions", "chosen"]
+Chosen = TypeVar("Chosen", bound="WriteOptions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +30,7 @@ class WriteOptions:
     """One section alone, its prefix stripped from the names."""
     max_shard_size: int | None = None
     """The maximum size of a shard in bytes; None writes shards where the input has them."""
-    align: int = safetensors.ALIGN
+    align: int = ALIGN
     """The alignment of the tensor data in a file, in bytes."""
     allow_class: Sequence[str] = ()
     """Classes that are allowed: exact names for calls, patterns for what only holds data."""
@@ -40,6 +46,12 @@ class WriteOptions:
     """Overwrite an earlier output."""
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            if str(field.type).startswith("Sequence") and isinstance(getattr(self, field.name), str):
+                text = getattr(self, field.name)
+                raise UsageError(
+                    f"{field.name} is the string {text!r}", hint=f"a list of them: {field.name}=[{text!r}]"
+                )
         if self.max_shard_size is not None and self.max_shard_size < 1:
             raise UsageError(
                 f"max_shard_size (--max-shard-size) is {self.max_shard_size}: a shard needs at least one byte"
@@ -58,3 +70,21 @@ class ObjectOptions(WriteOptions):
     """Write the objects of a torch file as dicts, lists, numbers and strings."""
     strict: bool = False
     """Refuse to leave out objects that the output cannot hold."""
+
+
+def chosen(
+    kind: type[Chosen], options: Chosen | None, keywords: Mapping[str, Any], fixed: Collection[str] = ()
+) -> Chosen:
+    """The options that a function was given: one by one in its keywords, or in one object; UsageError for both.
+
+    `keywords` are the function's `locals()`, whose names, types and defaults are those of the fields; what a function
+    leaves to another keyword is `fixed`.
+    """
+    said = {field.name: keywords[field.name] for field in fields(kind) if field.name not in fixed}
+    if options is None:
+        return kind(**said)
+    usual = kind()
+    twice = [name for name, value in said.items() if value not in (getattr(usual, name), getattr(options, name))]
+    if twice:
+        raise UsageError(f"{twice[0]} is given beside options; put it into the options, or give keywords alone")
+    return options

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.display import Displayed, Row, size, some_rows
 from paramtool.model.plan import Plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Report(Displayed):
     """What a command did, or would do."""
 
     output: str
@@ -19,8 +22,18 @@ class Report:
     cloned_nbytes: int = 0
     """Bytes of the output that share their blocks with the input."""
 
+    def rows(self, most: int) -> Iterator[Row]:
+        """Where the output is, and the warnings."""
+        yield "output", f"{self.output}{'' if self.written else ' (dry run: nothing was written)'}"
+        yield from some_rows(most, "warning", self.warnings, what="warnings")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+    def _outcome(self) -> str:
+        """Whether it was written and proved."""
+        how = "read back and equal" if self.verified else "not verified"
+        return f"{how}, {self.seconds:.1f} s" if self.written else "dry run: nothing was written"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CheckpointReport(Report):
     """The report of one input."""
 
@@ -35,7 +48,7 @@ class CheckpointReport(Report):
     """The other files of an input folder that came along, by their names in the output."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class WholeReport(CheckpointReport):
     """The report of an output that holds all tensors of its input, or of one section."""
 
@@ -50,3 +63,17 @@ class WholeReport(CheckpointReport):
     """Whether every object of the input is there as what it was."""
     needs: tuple[str, ...] = ()
     """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
+
+    def rows(self, most: int) -> Iterator[Row]:
+        """From where to where, the sizes, and what became of names."""
+        yield "input", self.input
+        yield "output", f"{self.output} ({self._outcome()})"
+        yield "size", f"{size(self.nbytes_before)} -> {size(self.nbytes_after)}"
+        yield "names", f"{len(self.plan.names)} names on {len(self.plan.targets)} stored tensors"
+        yield from self._more(most)
+        yield from some_rows(most, "left out", self.left_out)
+        yield from some_rows(most, "warning", self.warnings, what="warnings")
+
+    def _more(self, most: int) -> Iterator[Row]:
+        """What only the report of one command shows."""
+        yield from ()

@@ -261,7 +261,7 @@ def read_back(staged: Staged) -> Iterator[None]:
     try:
         yield
     except (ParamtoolError, OSError) as error:
-        told = str(error) if isinstance(error, ParamtoolError) else f"{staged.temporary}: {error.strerror or error}"
+        told = error.message if isinstance(error, ParamtoolError) else f"{staged.temporary}: {error.strerror or error}"
         if staged.temporary not in told:
             raise
         told = told.replace(staged.temporary, staged.path)

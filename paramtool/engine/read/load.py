@@ -125,7 +125,7 @@ def cannot_allocate(source: Source, part: LoadBuffer) -> FormatError:
     what = f"{names[0]!r:.200}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
     return FormatError(
         f"{source.checkpoint.files[0].path}: {what}: cannot allocate {part.nbytes} bytes",
-        hint="the file may be a decompression bomb, or memory is limited; section=... loads a part",
+        hint="the file may be a decompression bomb, or memory is limited; only=... loads a part",
     )
 
 

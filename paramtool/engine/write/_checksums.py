@@ -56,7 +56,7 @@ class Checksums:
         try:
             return crc32_of(self._file, start, stop)
         except FormatError as error:
-            raise OutputError(f"{self._name}: cannot be read back: {error}") from None
+            raise OutputError(f"{self._name}: cannot be read back: {error.message}") from None
 
     def all(self) -> list[int]:
         """The CRC of every target so far; waits until all are known."""

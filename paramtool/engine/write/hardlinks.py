@@ -46,5 +46,5 @@ def finish(staged: Staged, folders: Iterable[str]) -> None:
                 sync_folder(staged.file(folder))
             sync_folder(staged.temporary)
     except UnreadableError as error:
-        where = str(error).replace(staged.temporary, staged.path)
+        where = error.message.replace(staged.temporary, staged.path)
         raise OutputError(f"{where}: cannot be read back after writing, so the output was not kept") from None

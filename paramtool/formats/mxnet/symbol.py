@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from paramtool.errors import FormatError
+from paramtool.errors import FormatError, message_of
 from paramtool.formats import object_tree, strict_json
 from paramtool.formats.files import open_source
 from paramtool.model.checkpoint import Module
@@ -61,7 +61,7 @@ def describe(path: str, views: Mapping[str, View]) -> tuple[tuple[Module, ...], 
         if len(networks) > MAX_NETWORKS:
             raise ValueError(f"it has {len(networks)} RNN nodes; expected at most {MAX_NETWORKS}")
     except (FormatError, ValueError) as error:
-        return (), (f"{os.path.basename(place)}: ignored: {error}",)
+        return (), (f"{os.path.basename(place)}: ignored: {message_of(error)}",)
     modules: dict[tuple[str, str], Module] = {}
     notes = []
     for node in networks:

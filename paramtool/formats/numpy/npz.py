@@ -102,7 +102,7 @@ class _Arrays:
             self.defects.append(f"{spot}: {error}")
             return
         except UnsafeError as error:
-            self.refused.append(f"{spot}: {error}")
+            self.refused.append(f"{spot}: {error.message}")
             return
         self.values[name] = value
         if text := _text(self.file, name, member, raw, value=value):

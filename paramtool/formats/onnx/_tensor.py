@@ -166,7 +166,9 @@ class Tensors:
             try:
                 file, self.files[path] = open_source(path)
             except FormatError as error:
-                raise FormatError(f"{self.source.path}: refers to tensor data in another file: {error}") from None
+                raise FormatError(
+                    f"{self.source.path}: refers to tensor data in another file: {error.message}"
+                ) from None
             file.close()
         return self.files[path]
 

@@ -86,9 +86,7 @@ def _how(item: object) -> Iterator[str]:
 def check(where: str, stored: Collection[str], record: Mapping[str, Any]) -> None:
     """Defects if names of a well-formed record refer to missing names, to aliases, or to each other."""
     if record["version"] == 1 and "derived" in record:
-        raise Defects(
-            f"{where}: its alias record", ["has derived names, which version 1 does not have"], CHANGED
-        )
+        raise Defects(f"{where}: its alias record", ["has derived names, which version 1 does not have"], CHANGED)
     found = list(_owners(stored, record))
     if not found:  # alias sets depend on owners, so one wrong owner would be reported several times
         found = [*_alias_sets(stored, record), *_positions(record)]

@@ -76,11 +76,11 @@ def _read_shards(
         try:
             shards[file] = read_shard(os.path.join(folder, file))
         except UnsafeError as error:
-            refused = UnsafeError(f"{path}: {error}", error.hint)
+            refused = UnsafeError(f"{path}: {error.message}", error.hint)
             refused.asked = error.asked
             raise refused from None
         except ParamtoolError as error:
-            defects.append(str(error))
+            defects.append(error.message)
             hints.append(error.hint)
             asked += error.asked
     defects += _name_defects(weight_map, {file: shard for file, shard in shards.items() if file not in linked})

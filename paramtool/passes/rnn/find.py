@@ -270,7 +270,9 @@ class _PossibleNetwork:
         try:
             return whole(parse(self.module.spec))
         except UsageError as error:
-            raise FormatError(f"{self.at!r}: the file describes it by an invalid spec: {error}", error.hint) from None
+            raise FormatError(
+                f"{self.at!r}: the file describes it by an invalid spec: {error.message}", error.hint
+            ) from None
 
     def notes(self, checkpoint: Checkpoint) -> str:
         """The reader's notes about this module, to append to an error, such as why it has no tensors."""

@@ -62,7 +62,7 @@ def stacked(where: str, networks: Sequence[Network], stacks: Iterable[Stack]) ->
         try:
             made = [_joined(parts, stack.new[0])] if len(parts) > 1 else _apart(parts[0], stack.new)
         except LayoutError as error:
-            raise LayoutError(f"{where}: --stack {stack}: {error}", error.hint) from None
+            raise LayoutError(f"{where}: --stack {stack}: {error.message}", error.hint) from None
         first = found.index(parts[0])
         found = [
             *(one for one in found[:first] if one not in parts),

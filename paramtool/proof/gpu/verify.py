@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from paramtool.commands.progress import Progress, silent
-from paramtool.errors import ParamtoolError
+from paramtool.errors import ParamtoolError, message_of
 from paramtool.layouts import find
 from paramtool.layouts.evidence import PARTS
 from paramtool.layouts.layout import Layout
@@ -65,7 +65,7 @@ def asked(layout: Layout, cases: Sequence[Case], progress: Progress = silent) ->
                     _ask(part, layout, case, library)
                     advance(1)
         except (ParamtoolError, OSError) as error:
-            part.fail(Disagreement("cuDNN", "", "library", "one that can be asked", str(error)))
+            part.fail(Disagreement("cuDNN", "", "library", "one that can be asked", message_of(error)))
     return part
 
 
