@@ -1,6 +1,6 @@
 """One configuration: a recurrent network in three variants that compute the same, and what each takes.
 
-    fused          the parameters are windows on one buffer, as `flatten_parameters` makes it: cuDNN takes it as it is
+    fused          the parameters are views of one buffer, as `flatten_parameters` makes it: cuDNN uses it unchanged
     separate       each parameter in a memory of its own: torch packs them into a new buffer at every call, and warns
     concatenated   the same, and every call makes one vector of them by `torch.cat`, as MXNet 1.x Gluon does by
                    _rnn_param_concat (apache/mxnet issue 18077); gradients flow back through it

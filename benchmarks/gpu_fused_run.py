@@ -139,7 +139,7 @@ class Output:
             pass
 
     def write_json(self, document: Any) -> None:
-        """OutputError where that is impossible, or where something stands there that this run did not write."""
+        """OutputError if that is impossible, or if the file was not written by this run."""
         self.write(lambda path: _write_json(document, path))
 
     def write(self, make: Callable[[str], object]) -> None:
@@ -152,7 +152,7 @@ class Output:
 
     @property
     def is_ours(self) -> bool:
-        """Whether what stands there was written by this run."""
+        """Whether the existing file was written by this run."""
         try:
             return _identity(os.lstat(self.path)) in self._made
         except OSError:

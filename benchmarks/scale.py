@@ -1,12 +1,12 @@
-"""What becomes of time and memory where a checkpoint is very large: from a tenth of a size to the whole of it.
+"""How time and memory grow for very large checkpoints: from a tenth of a size to the full size.
 
 python benchmarks/scale.py                             every case, tables on standard output
 python benchmarks/scale.py -o docs/performance.md      the same as a document; sections of cases that did not run stay
 python benchmarks/scale.py --only tensors --rounds 5   one case
 python benchmarks/scale.py --part 0.1                  all counts a tenth
 
-The exponent says by what power of the size a figure grows: 1 for twice as much of twice the size, 0 for what stays.
-Time is that of processors, user and system, so that it does not count how long a program waited for a busy machine.
+The exponent says by what power of the size a figure grows: 1 is linear, 0 is constant.
+Time is processor time, user and system, so that waiting for a busy machine does not count.
 Exponents count time and memory above those of starting Python and importing click.
 """
 
@@ -90,7 +90,7 @@ def torch_file(place: str, count: int) -> str:
 
 
 def shards(place: str, count: int) -> str:
-    """An index of so many shards, each with ten tensors."""
+    """An index of `count` shards, each with ten tensors."""
     weight_map = {}
     for k in range(count):
         name = f"model-{k + 1:05}-of-{count:05}.safetensors"
@@ -117,7 +117,7 @@ def family(place: str, count: int) -> str:
 
 
 def sparse(place: str, nbytes: int) -> str:
-    """A file with a hole: a tensor of so many bytes and one of four elements."""
+    """A sparse file: a tensor of the given size and one of four elements."""
     return safetensors(f"{place}/model.safetensors", {"large": [nbytes // 4], "small": [4]})
 
 

@@ -169,7 +169,7 @@ def _pictures(layout: Layout, form: Form) -> Iterator[str]:
     )  # fmt: skip
     seen = []
     for tensor in stored(layout, form, spec, layout.chosen(dict(form.when))):
-        if tensor.row not in seen:  # one gate's tensor stands for those of the others
+        if tensor.row not in seen:  # the tensor of one gate shows those of the others
             seen.append(tensor.row)
             yield from _picture(tensor)
 
@@ -203,7 +203,7 @@ def _elements(place: Place) -> Iterator[int]:
 
 
 def _label(place: Place) -> str:
-    """What stands at a place: `W_i`, its transpose, a sum, or 0."""
+    """The content of a place: `W_i`, its transpose, a sum, or 0."""
     words = []
     for sign, cell in place.terms:
         name = SHORT[cell.kind] + (f"_{cell.gate}" if cell.gate else "")

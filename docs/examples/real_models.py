@@ -4,7 +4,7 @@
     outputs(model)                    what it makes of a few tokens
 
 Each model holds what real checkpoints hold and what goes wrong with them: the ties of its class and its config, a pair
-of matrices and all its norms equal by chance and not tied, and weights that are windows on one buffer.
+of matrices and all its norms equal by chance and not tied, and weights that are views of one buffer.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def flatten(rnn: nn.RNNBase) -> None:
              for layer in range(rnn.num_layers) for kind in kinds]  # fmt: skip
     parameters = [getattr(rnn, name) for name in order]
     buffer = torch.cat([parameter.detach().flatten() for parameter in parameters])
-    windows = buffer.split([parameter.numel() for parameter in parameters])
-    for parameter, window in zip(parameters, windows, strict=True):
-        parameter.data = window.view(parameter.shape)
+    views = buffer.split([parameter.numel() for parameter in parameters])
+    for parameter, view in zip(parameters, views, strict=True):
+        parameter.data = view.view(parameter.shape)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """What stands in the first column."""
+        """The text of the first column."""
         saved = f"{self.saved}, {self.what}," if self.what else self.saved
         return f"{saved} opened as {self.wanted}" if self.wanted else self.saved
 
@@ -224,7 +224,7 @@ def markdown() -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without bars and advice, which would stand between the lines."""
+    """Without bars and hints, which would be printed between the lines."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

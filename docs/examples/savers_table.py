@@ -58,8 +58,8 @@ def lstm(flat: bool) -> nn.Module:
     if flat:
         weights = list(parts.parameters())
         buffer = torch.cat([weight.detach().flatten() for weight in weights])
-        for weight, window in zip(weights, buffer.split([weight.numel() for weight in weights]), strict=True):
-            weight.data = window.view(weight.shape)
+        for weight, view in zip(weights, buffer.split([weight.numel() for weight in weights]), strict=True):
+            weight.data = view.view(weight.shape)
     return parts
 
 
@@ -263,7 +263,7 @@ def versions(*modules: ModuleType) -> str:
 
 
 def write(path: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
-    """Replace what stands between the markers of a file."""
+    """Replace the text between the markers of a file."""
     before, found, rest = path.read_text(encoding="utf-8").partition(begin)
     _, closed, after = rest.partition(end)
     if not (found and closed):
@@ -273,7 +273,7 @@ def write(path: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
 
 def main() -> None:
     """Print the table, or write it into a file."""
-    logging.disable(logging.WARNING)  # what the tools say of themselves would stand between the lines
+    logging.disable(logging.WARNING)  # log messages of the tools would be printed between the lines
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--write", type=Path, metavar="docs/savers.md")
     asked = arguments.parse_args()
