@@ -1,12 +1,12 @@
-"""What becomes of time and memory where a checkpoint is very large: from a tenth of a size to the whole of it.
+"""How time and memory grow with the size of a checkpoint: from a tenth of a size to the whole size.
 
 python benchmarks/scale.py                             every case, tables on standard output
-python benchmarks/scale.py -o docs/performance.md      the same as a document; sections of cases that did not run stay
+python benchmarks/scale.py -o docs/performance.md      the same as a document; sections of other cases are kept
 python benchmarks/scale.py --only tensors --rounds 5   one case
-python benchmarks/scale.py --part 0.1                  all counts a tenth
+python benchmarks/scale.py --part 0.1                  all counts divided by ten
 
-The exponent says by what power of the size a figure grows: 1 for twice as much of twice the size, 0 for what stays.
-Time is that of processors, user and system, so that it does not count how long a program waited for a busy machine.
+The exponent is the power of the size with which a figure grows: 1 is linear, 0 is constant.
+Time is processor time, user and system, so that waiting for a busy machine does not count.
 Exponents count time and memory above those of starting Python and importing click.
 """
 
@@ -29,7 +29,7 @@ ENVIRONMENT["PYTHONPATH"] = os.path.dirname(HERE)
 PARAMTOOL = [sys.executable, "-m", "paramtool"]
 START = [sys.executable, "-c", "import click"]
 QUIET = ["sh", "-c", 'exec "$@" > /dev/null', "sh"]
-"""Nobody keeps what is printed: a child's peak memory begins with that of the process that starts it."""
+"""Output is discarded by the shell, not kept here: a child's peak memory begins with that of its parent process."""
 SAFE_OPEN = """
 import sys
 from safetensors import safe_open
@@ -57,7 +57,7 @@ Words = list[str]
 
 
 def safetensors(path: str, tensors: dict[str, Sequence[int]], data: Callable[[int], bytes] | None = None) -> str:
-    """A safetensors file of float32; without `data` its bytes are a hole, so that any size can be made."""
+    """A safetensors file of float32; without `data` its bytes are a hole, so that any size is possible."""
     header, begin = {}, 0
     for name, shape in tensors.items():
         end = begin + 4 * math.prod(shape)
@@ -84,12 +84,12 @@ def tensors(place: str, count: int) -> str:
 
 
 def torch_file(place: str, count: int) -> str:
-    """The same as torch.save writes it."""
+    """The same tensors as torch.save writes them."""
     return make("many", f"{place}/model.pt", count)
 
 
 def shards(place: str, count: int) -> str:
-    """An index of so many shards, each with ten tensors."""
+    """An index of `count` shards with ten tensors each."""
     weight_map = {}
     for k in range(count):
         name = f"model-{k + 1:05}-of-{count:05}.safetensors"
@@ -116,12 +116,12 @@ def family(place: str, count: int) -> str:
 
 
 def sparse(place: str, nbytes: int) -> str:
-    """A file with a hole: a tensor of so many bytes and one of four elements."""
+    """A file with a hole: a tensor of `nbytes` bytes and a tensor of four elements."""
     return safetensors(f"{place}/model.safetensors", {"large": [nbytes // 4], "small": [4]})
 
 
 def dense(place: str, nbytes: int) -> str:
-    """Random bytes on the disk, in ten tensors that differ."""
+    """Random bytes on the disk, in ten different tensors."""
     block = bytearray(os.urandom(BLOCK))
 
     def data(at: int) -> bytes:
@@ -137,19 +137,19 @@ def peer(script: str) -> Callable[[str], Words]:
 
 
 def ours(*words: str) -> Callable[[str], Words]:
-    """A command of paramtool's on the input."""
+    """A paramtool command on the input."""
     return lambda path: [*PARAMTOOL, *words[:1], path, *words[1:]]
 
 
 def of_family(path: str) -> Words:
-    """All inputs of a family in one output."""
+    """The command that writes all inputs of a family to one output."""
     inputs = (os.path.join(path, name) for name in sorted(os.listdir(path)))
     return [*PARAMTOOL, "dedup", *inputs, "-o", f"{path}.out", "--force"]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Something that grows."""
+    """A quantity that grows, and the commands that are measured."""
 
     name: str
     title: str
@@ -230,7 +230,7 @@ def _exponent(found: dict[int, dict[str, list[Run]]], label: str, of: Callable[.
 
 
 def head() -> str:
-    """What the document says before its tables."""
+    """The text before the tables."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return f"""# Performance at scale
 
@@ -241,21 +241,21 @@ medians, with the fastest and the slowest round. *Each* is the peak memory of th
 Exponents compare a tenth of the size with the whole, above what starting Python and importing click takes: 1 is
 linear, 0 is constant. A ratio is the median of the rounds' ratios to the peer, which ran beside it in the same minutes.
 The load below each table says how busy the machine was: more programs than cores make each other's processor time
-longer too, so that ratios and exponents say more than seconds. One round is no median, and says so.
+longer too, so that ratios and exponents say more than seconds. One round has no median; its row says so.
 
 Machine: {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, {platform.system()}.
 """
 
 
 def merged(old: str, sections: dict[str, str]) -> str:
-    """A document with new sections in place of the old ones of the same title, in the order of the cases."""
+    """A document in which new sections replace old sections with the same titles, in the order of the cases."""
     known = {part.partition("\n")[0]: f"## {part}" for part in old.split("\n## ")[1:]}
     found = known | {text.removeprefix("## ").partition("\n")[0]: text for text in sections.values()}
     return "\n".join([head(), *(found[case.title].rstrip() + "\n" for case in CASES if case.title in found)])
 
 
 def main() -> None:
-    """Measure the cases that are asked for; `--make` is how inputs are made in a process of their own."""
+    """Measure the requested cases; `--make` makes an input in a separate process."""
     if sys.argv[1:2] == ["--make"]:
         kind, place, size = sys.argv[2:]
         sys.stdout.write(next(case for case in CASES if case.name == kind).make(place, int(size)))
