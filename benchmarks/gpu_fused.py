@@ -145,8 +145,8 @@ def parsed(flags: argparse.ArgumentParser, words: list[str] | None) -> argparse.
 
 def _words(known: Collection[str]) -> Callable[[str], list[str]]:
     def words(text: str) -> list[str]:
-        if strange := [word or "''" for word in text.split(",") if word not in known]:
-            raise argparse.ArgumentTypeError(f"{', '.join(strange)}: not one of {', '.join(known)}")
+        if unknown := [word or "''" for word in text.split(",") if word not in known]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(known)}")
         return list(dict.fromkeys(text.split(",")))
 
     return words

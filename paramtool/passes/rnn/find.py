@@ -372,7 +372,7 @@ def _match(
     there = ", ".join(dict.fromkeys(repr(one.at) for one in candidates)) or "none"
     raise UsageError(
         f"{where}: --at {pattern!r} matches no module of layout {family[0].name}; found: {there}",
-        hint=f"paramtool guess {where} looks at names and shapes",
+        hint=f"paramtool guess {where} searches by names and shapes",
     )
 
 
