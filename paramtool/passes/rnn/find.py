@@ -409,7 +409,7 @@ def _how_to_say(checkpoint: Checkpoint, candidates: list[_PossibleNetwork]) -> s
     shapes = {name: view.shape for name, view in checkpoint.views().items()}
     known = [one.name for one in layouts.all_layouts() if one.names_identify and modules(one, one.chosen({}), shapes)]
     if known:
-        return f"its names occur in layout {' or '.join(known)}: choose it with --from (unfuse: --layout)"
+        return f"its names occur in layout {' or '.join(known)}: choose the layout with --from (unfuse: --layout)"
     return (
         f"paramtool guess {where} searches other layouts; or give the layout with --from (unfuse: --layout) and the "
         "module or tensor with --at"
