@@ -1,7 +1,7 @@
-"""How much of a checkpoint without duplicates is read to find out that it has none.
+"""How much of a checkpoint without duplicates is read to find that it has none.
 
 `asked for` is what the engine reads, `from the disk` what the kernel then fetched with a cold cache (whole pages, and
-whatever it reads ahead): /proc/self/io around the search.
+read-ahead): /proc/self/io before and after the search.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INPUTS = (
     ("20,000 tensors of one shape", "distinct", 20_000),
     ("a transformer, every tensor unlike", "content", "none"),
 )
-"""What, its kind, and how many or which."""
+"""(title, kind of input, count or variant)."""
 SEARCH = """
 import json, os, sys, time
 from paramtool import formats
@@ -52,7 +52,7 @@ print(json.dumps({
 
 
 def main() -> None:
-    """Measure and print: large tensors, many small ones, and a model where slices are possible, too."""
+    """Measure and print: large tensors, many small tensors, and a model in which slices are possible, too."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--gb", type=float, default=4)
     arguments.add_argument("--rounds", type=int, default=5)

@@ -1,7 +1,7 @@
-"""How fast content is compared when everything has to be read, and how little is read when nothing matches.
+"""How fast content is compared if everything has to be read, and how little is read if nothing matches.
 
-Beside equal tensors and slices: blake3 of the same file on one thread.  Beside transposes and casts: NumPy doing the
-same comparison, tensor by tensor, over the mapped file.  All with the file in the page cache.
+Equal tensors and slices are measured against blake3 of the same file on one thread, transposes and casts against NumPy
+doing the same comparison, tensor by tensor, on the mapped file.  The file is always in the page cache.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ WANTED = 2.0
 
 
 def of_family(nbytes: int, rounds: int, notes: list[str]) -> tuple[str, ...]:
-    """50 checkpoints of one family, planned and not written, beside blake3 of all of them."""
+    """50 checkpoints of one family, planned and not written, compared with blake3 of all of them."""
     with folder() as place:
         run([sys.executable, os.path.join(HERE, "inputs.py"), "family", place, str(nbytes), "50"])
         paths = [os.path.join(place, name) for name in sorted(os.listdir(place))]
@@ -112,7 +112,7 @@ def main() -> None:
             for number in range(asked.rounds + 1):
                 ran = run([sys.executable, "-c", SEARCH, path, str(asked.memory)], sample=True)
                 found, other = json.loads(ran.stdout), json.loads(run([sys.executable, "-c", peer, path, *asks]).stdout)
-                if number:  # the first fills the cache
+                if number:  # the first round fills the cache
                     mine.append(found["seconds"])
                     theirs.append(other["seconds"])
         assert bool(found["found"]) == (kind != "none")

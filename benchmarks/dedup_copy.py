@@ -1,6 +1,6 @@
-"""`paramtool dedup --no-equal --no-verify` beside `cp` and `sync -d`, and beside torch.load + safetensors.
+"""`paramtool dedup --no-equal --no-verify` compared with `cp` and `sync -d`, and with torch.load + safetensors.
 
-All three end with their output on the disk.  The input is in the page cache for all of them.
+All three end with their output on the disk.  The input is in the page cache for all three.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ with open(sys.argv[2], "rb") as file:
 
 
 def main() -> None:
-    """Measure and print: small and large, to show that the memory does not grow."""
+    """Measure and print a small and a large file, to show that memory does not grow."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--gb", type=float, default=4)
     arguments.add_argument("--rounds", type=int, default=5)

@@ -1,14 +1,14 @@
-"""What fusing is worth: an RNN with one fused buffer, with separate parameters, and concatenated at each call.
+"""What fusing gains: an RNN with one fused buffer, with separate parameters, and concatenated at each call.
 
     python3 benchmarks/gpu_fused.py -o result.json --plot result.png
     python3 benchmarks/gpu_fused.py --from result.json --plot result.png
 
-Runs from the root of the tree with torch and a CUDA GPU; nothing has to be installed but matplotlib for --plot.  The
-variants are told in gpu_fused_measure.py.  Configurations are measured in an order that covers the grid evenly, so that
-a sweep that ends early (--minutes, Ctrl-C) still says something of all of it; those left over are listed.
+Runs from the root of the tree with torch and a CUDA GPU; only --plot needs another package, matplotlib.  The variants
+are described in gpu_fused_measure.py.  Configurations are measured in an order that covers the grid evenly, so that a
+sweep that ends early (--minutes, Ctrl-C) still covers all of it; the remaining configurations are listed.
 
-Exit codes: 0 measured, 1 a configuration failed or nothing was measured, 2 cannot be done as asked, 7 cannot be
-written, 130 and 143 interrupted, 141 closed pipe.
+Exit codes: 0 measured, 1 a configuration failed or nothing was measured, 2 bad arguments or no GPU, 7 cannot write,
+130 and 143 interrupted, 141 closed pipe.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sys
 from collections.abc import Sequence
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # before main, and after it, an interruption has nothing to say
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # before and after main, an interruption prints nothing
 if importlib.util.find_spec("paramtool") is None:
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -49,7 +49,7 @@ from paramtool.errors import UsageError
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure or read, print, write, draw; the exit code."""
+    """Measure or read a result, print, write and draw it; returns the exit code."""
     return ended(lambda: _main(words))
 
 
@@ -68,10 +68,10 @@ def _main(words: Sequence[str] | None) -> int:
 
 def _kept(output: Output | None) -> str:
     if output is None:
-        return "nothing was kept: there was no -o RESULT.json"
+        return "nothing was saved: -o RESULT.json was not given"
     if not output.is_ours:
         return f"nothing was measured yet, and {output.path} was not written"
-    return f"what was measured is in {output.path}"
+    return f"the measurements so far are in {output.path}"
 
 
 def _run(asked: argparse.Namespace, output: Output | None) -> int:
@@ -85,7 +85,7 @@ def _run(asked: argparse.Namespace, output: Output | None) -> int:
     result = _measured(asked, output) if asked.source is None else read(asked.source)
     try:
         print_report(result)
-    finally:  # a stdout that is closed or full loses the report, and nothing else
+    finally:  # a closed or full stdout loses only the report
         if plot is not None:
             plot.write(lambda path: draw(result, path))
     return _verdict(result)
@@ -96,8 +96,8 @@ def _measured(asked: argparse.Namespace, output: Output | None) -> Result:
         sweeping = importlib.import_module("gpu_fused_measure")
     except (ImportError, OSError) as error:  # OSError: a library of torch's
         reason = (str(error) or type(error).__name__).partition("\n")[0]
-        hint = "a Python that has torch measures (docs/gpu.md); --from RESULT.json tells of an earlier result without"
-        raise UsageError(f"cannot be measured, torch or what it needs is missing: {reason}", hint=hint) from error
+        hint = "use a Python that has torch (docs/gpu.md); --from RESULT.json shows an earlier result without torch"
+        raise UsageError(f"cannot measure, torch or a library that it needs is missing: {reason}", hint=hint) from error
     result: Result = sweeping.swept(asked, output)
     return result
 
@@ -112,15 +112,15 @@ def _verdict(result: Result) -> int:
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """All flags."""
+    """The argument parser."""
     flags = argparse.ArgumentParser(
         prog="gpu_fused.py", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = flags.add_argument
-    add("-o", dest="output", metavar="RESULT.json", help="write what was measured, after each configuration")
+    add("-o", dest="output", metavar="RESULT.json", help="write the measurements, after each configuration")
     add("--plot", metavar="FILE.png", help="draw the ratios (needs matplotlib)")
-    add("--force", action="store_true", help="overwrite what -o and --plot name")
-    add("--from", dest="source", metavar="RESULT.json", help="an earlier result, instead of measuring")
+    add("--force", action="store_true", help="overwrite the files of -o and --plot")
+    add("--from", dest="source", metavar="RESULT.json", help="read an earlier result instead of measuring")
     add("--device", choices=("cuda", "cpu"), default="cuda", help=f"cpu: {ON_A_CPU}")
     add("--quick", action="store_true", help="a small grid")
     add("--kinds", type=_words(GATES), help="default: lstm,gru")
@@ -128,25 +128,25 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     for name in AXES:
         add(f"--{name}", type=_numbers, help=f"default: {','.join(map(str, GRID[name]))}")
     add("--batch", type=_number, default=32, help="default: 32")
-    add("--seconds-per-cell", type=_positive, default=1.0, help="measuring each configuration; default: 1")
-    add("--minutes", type=_minutes, default=8.0, help="for all; what does not fit is listed; default: 8")
+    add("--seconds-per-cell", type=_positive, default=1.0, help="time for each configuration; default: 1")
+    add("--minutes", type=_minutes, default=8.0, help="time for all; what does not fit is listed; default: 8")
     return flags
 
 
 def parsed(flags: argparse.ArgumentParser, words: list[str] | None) -> argparse.Namespace:
-    """What was asked for; ends with code 2 and a message where it does not go together."""
+    """The parsed arguments; exits with code 2 and a message if they contradict each other."""
     asked = flags.parse_args(words)
     if asked.source is not None and asked.output is not None:
-        flags.error("argument -o: not with --from: nothing is measured, so there is no result to write")
+        flags.error("argument -o: not allowed with --from: nothing is measured, so there is no result to write")
     if asked.output and asked.plot and os.path.realpath(asked.output) == os.path.realpath(asked.plot):
-        flags.error(f"argument --plot: {asked.plot}: is the place of -o, too; expected another one")
+        flags.error(f"argument --plot: {asked.plot}: is also the file of -o; expected another file")
     return asked
 
 
 def _words(known: Collection[str]) -> Callable[[str], list[str]]:
     def words(text: str) -> list[str]:
-        if strange := [word or "''" for word in text.split(",") if word not in known]:
-            raise argparse.ArgumentTypeError(f"{', '.join(strange)}: not one of {', '.join(known)}")
+        if unknown := [word or "''" for word in text.split(",") if word not in known]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(known)}")
         return list(dict.fromkeys(text.split(",")))
 
     return words
@@ -175,7 +175,7 @@ def _positive(word: str) -> float:
 
 
 def _minutes(word: str) -> float:
-    return _real(word, lambda number: number >= 0, "a number from 0 on")
+    return _real(word, lambda number: number >= 0, "a number of at least 0")
 
 
 def _real(word: str, fits: Callable[[float], bool], expected: str) -> float:

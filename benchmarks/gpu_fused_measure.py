@@ -1,11 +1,11 @@
-"""One configuration: a recurrent network in three variants that compute the same, and what each takes.
+"""Measures one configuration: a recurrent network in three variants that compute the same.
 
     fused          the parameters are views of one buffer, as `flatten_parameters` makes it: cuDNN uses it unchanged
     separate       each parameter in a memory of its own: torch packs them into a new buffer at every call, and warns
     concatenated   the same, and every call makes one vector of them by `torch.cat`, as MXNet 1.x Gluon does by
                    _rnn_param_concat (apache/mxnet issue 18077); gradients flow back through it
 
-All three are called as `nn.LSTM.forward` calls cuDNN, behind its checks, so that Python's own part is alike.
+All three are called as `nn.LSTM.forward` calls cuDNN, after its checks, so that the share of Python is the same.
 """
 
 from __future__ import annotations
@@ -53,31 +53,31 @@ from paramtool.proof.gpu.running import REPACKED
 
 
 class Unproved(Exception):
-    """A configuration does not do what it is measured for."""
+    """A configuration does not do what it should measure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What every variant is given."""
+    """The inputs of every variant."""
 
     input: torch.Tensor
     state: torch.Tensor
     gradient: torch.Tensor
-    """With respect to the output."""
+    """The gradient with respect to the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A network's parameters, and how they are handed over."""
+    """A network's parameters, and how they are passed to torch."""
 
     parameters: list[torch.Tensor]
     """Layer by layer: W, R, bW, bR."""
     weights: Callable[[], list[torch.Tensor]]
-    """What a call does to have them as torch takes them, in the same order."""
+    """What a call does to bring them into the form that torch accepts, in the same order."""
 
 
 def given(cell: Cell, device: str) -> Given:
-    """Random numbers, always the same."""
+    """Random numbers, the same in every run."""
     torch.manual_seed(0)
     dtype = getattr(torch, cell.dtype)
     shape = (cell.sequence, cell.batch, cell.hidden)
@@ -89,7 +89,7 @@ def given(cell: Cell, device: str) -> Given:
 
 
 def variants(cell: Cell, device: str) -> dict[str, Variant]:
-    """The three, with equal numbers in their parameters."""
+    """The three variants, with equal numbers in their parameters."""
     fused = network(cell.spec, getattr(torch, cell.dtype), device)
     fused.flatten_parameters()
     windows = _in_order(fused)
@@ -112,7 +112,7 @@ def _apart(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _buffer_numel(fused: torch.nn.RNNBase, device: str) -> int:
-    """How many elements cuDNN wants in one chunk; on a CPU, which fuses nothing, those of the parameters."""
+    """How many elements cuDNN wants in one chunk; on a CPU, which fuses nothing, the number of parameters."""
     if device == "cpu":
         return sum(parameter.numel() for parameter in fused.parameters())
     found = buffer(fused)
@@ -122,7 +122,7 @@ def _buffer_numel(fused: torch.nn.RNNBase, device: str) -> int:
 
 
 def concatenated(parameters: list[torch.Tensor], tail: torch.Tensor) -> list[torch.Tensor]:
-    """Windows on a new vector: all matrices, then all biases, then room that no parameter fills."""
+    """Windows on a new vector: all matrices, then all biases, then unused space."""
     order = sorted(range(len(parameters)), key=lambda number: parameters[number].ndim == 1)
     parts = [parameters[number] for number in order]
     vector = torch.cat([*(part.reshape(-1) for part in parts), tail])
@@ -155,9 +155,9 @@ CALLS = dict(zip(MODES, (forward, forward_backward), strict=True))
 
 
 def prove(cell: Cell, found: Mapping[str, Variant], ins: Given) -> None:
-    """Unproved where outputs or gradients differ.
+    """Raise Unproved if outputs or gradients differ.
 
-    On a GPU also where cuDNN does not run, or where torch packs others than `separate`.
+    On a GPU also if cuDNN does not run, or if torch packs another variant than `separate`.
     """
     for mode, call in CALLS.items():
         outputs = {}
@@ -174,31 +174,31 @@ def prove(cell: Cell, found: Mapping[str, Variant], ins: Given) -> None:
 
 
 def prove_equal(what: str, bound: float, found: tuple[torch.Tensor, ...], fused: tuple[torch.Tensor, ...]) -> None:
-    """The output, and the gradients where there are some: max |a - b| / max(1, max |b|)."""
+    """Compare the output, and the gradients if there are any: max |a - b| / max(1, max |b|)."""
     for number, (ours, theirs) in enumerate(zip(found, fused, strict=True)):
         far = ((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1)).item()
         if not far <= bound * (1 if number == 0 else GRADIENTS):
             which = "output" if number == 0 else f"gradient {number}"
-            raise Unproved(f"{what}: its {which} is {far:g} apart from that of fused")
+            raise Unproved(f"{what}: its {which} differs by {far:g} from that of fused")
 
 
 def prove_packing(name: str, warned: bool) -> None:
-    """Only `separate` makes torch pack parameters at each call."""
+    """Raise Unproved unless torch packs the parameters of `separate` at each call, and of no other variant."""
     if warned and name != "separate":
         raise Unproved(f"torch packs the parameters of {name} at each call")
     if not warned and name == "separate":
-        raise Unproved("torch does not say that it packs the parameters of separate")
+        raise Unproved("torch does not warn that it packs the parameters of separate")
 
 
 def prove_kernel(name: str, output: torch.Tensor) -> None:
-    """Autograd says which function made the output: torch has others for networks that it does not give to cuDNN."""
+    """Raise Unproved unless cuDNN made the output, by autograd's name of the function."""
     found = output.grad_fn.name() if output.grad_fn is not None else "nothing"
     if KERNEL not in found:
-        raise Unproved(f"torch runs {name} by {found}, not by cuDNN")
+        raise Unproved(f"torch runs {name} with {found}, not with cuDNN")
 
 
 def measured(cell: Cell, device: str, seconds: float) -> dict[str, Any]:
-    """The configuration with its figures, after it was proved; rounds for about as many seconds."""
+    """The configuration with its figures, after it was proved; measured for about `seconds` seconds."""
     found, ins = variants(cell, device), given(cell, device)
     prove(cell, found, ins)
     with undisturbed():
@@ -225,7 +225,7 @@ def _rounds(
 
 
 def timed(device: str, call: Callable[..., object], *arguments: object) -> float:
-    """Seconds of one call that starts on an idle device: what the host does before and between kernels counts."""
+    """Seconds of one call that starts on an idle device, including the host's work before and between kernels."""
     if device == "cpu":
         began = time.perf_counter()
         call(*arguments)
@@ -250,7 +250,7 @@ def summary(times: list[float]) -> dict[str, Any]:
 
 
 def peak(device: str, mode: str, cell: Cell, variant: Variant, ins: Given) -> int | None:
-    """The most memory that the variant alone would need, its parameters included, inputs not; None on a CPU."""
+    """The peak memory of the variant alone, with its parameters and without its inputs; None on a CPU."""
     if device == "cpu":
         return None
     torch.cuda.synchronize()
@@ -267,7 +267,7 @@ def _nbytes(variant: Variant) -> int:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """No garbage collection, and nothing said of packing; that torch warns at all stays in the time of `separate`."""
+    """Without garbage collection and without printed warnings; making the warning still counts for `separate`."""
     gc.collect()
     gc.disable()
     try:
@@ -282,7 +282,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def swept(asked: argparse.Namespace, output: Output | None) -> Result:
-    """What was measured, of all that was asked for; it is also written, after each configuration."""
+    """The measurements of the requested configurations; they are also written after each configuration."""
     if asked.device == "cuda":
         _require_gpu()
     else:
@@ -303,11 +303,11 @@ def _require_gpu() -> None:
     try:
         gpu.require_gpu()
     except UsageError as error:
-        raise UsageError(str(error), hint="--device cpu tries the script, and says nothing about cuDNN") from error
+        raise UsageError(str(error), hint="--device cpu tests the script, but measures nothing of cuDNN") from error
 
 
 def started(asked: argparse.Namespace) -> Result:
-    """A result in which nothing is measured yet."""
+    """A result without measurements."""
     grid = QUICK if asked.quick else GRID
     chosen = {name: getattr(asked, name) or values for name, values in grid.items()}
     more = {name: getattr(asked, name) for name in ("batch", "seconds_per_cell", "minutes")}
@@ -342,9 +342,9 @@ def sweep(
     measure: Callable[..., Result] = measured,
     now: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Put each configuration into the result, measured, or with the reason why it was not.
+    """Add each configuration to the result, with its measurements or the reason why it was not measured.
 
-    Yields after each that was tried, and at the end.
+    Yields after each configuration that was tried, and at the end.
     """
     settings, began = result["settings"], now()
     order = {cell: number for number, cell in enumerate(cells(settings))}
@@ -385,5 +385,5 @@ def _cell(found: dict[str, Any]) -> Cell:
 def _measured_or_failed(cell: Cell, result: Result, measure: Callable[..., Result]) -> Result:
     try:
         return measure(cell, result["device"], result["settings"]["seconds_per_cell"])
-    except (Unproved, RuntimeError) as error:  # RuntimeError: what cuDNN refuses, and no memory left
+    except (Unproved, RuntimeError) as error:  # RuntimeError: refused by cuDNN, or out of memory
         return _missing(shown(str(error).partition("\n")[0])[:1000] or type(error).__name__, failed=True)

@@ -1,4 +1,4 @@
-"""Results of gpu_fused.py: the grid of configurations, and results read, told and drawn.  Needs no torch."""
+"""Results of gpu_fused.py: the grid of configurations, and reading, printing and drawing results.  Needs no torch."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MODES = {"forward": "forward", "forward_backward": "forward+backward"}
 """Inference without a graph; and training, with gradients of the input and of every parameter."""
 GATES = {"lstm": 4, "gru": 3}
 TOLERANCE = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-9}
-"""How far outputs of variants may be apart."""
+"""How far outputs of variants may differ."""
 FEWEST_ROUNDS, MOST_ROUNDS = 3, 200
 AXES = ("hidden", "layers", "sequence")
 LARGEST = 1 << 20
 """The largest number on an axis, and the largest batch."""
 MOST_VALUES = 32
-"""On an axis: more would make a picture that is too large."""
+"""The most values on an axis: more would make the picture too large."""
 GRID: dict[str, list[Any]] = {
     "kinds": ["lstm", "gru"],
     "dtypes": ["float32", "float16"],
@@ -43,10 +43,10 @@ ASSUMED_RATE = {
     "cuda": {"float16": 6e13, "float32": 2e13, "float64": 1e13},
     "cpu": dict.fromkeys(TOLERANCE, 3e10) | {"float16": 5e9},
 }
-"""Operations in a second, and below seconds for a step of a layer: guesses to plan the time by, not measurements."""
+"""Operations per second, and below it seconds for a step of a layer: estimates to plan the time, not measurements."""
 ASSUMED_STEP = 2e-5
 ASSUMED_START = 0.1
-"""Seconds to make and to prove the variants of a configuration."""
+"""Seconds to make and prove the variants of a configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def cells(settings: dict[str, Any]) -> list[Cell]:
 
 
 def spread(plan: Sequence[Cell]) -> list[Cell]:
-    """The same in an order of which every beginning covers the grid evenly: steps of about the golden section.
+    """The same cells in an order whose every prefix covers the grid evenly: steps of about the golden section.
 
     >>> spread(list(range(10)))
     [0, 7, 4, 1, 8, 5, 2, 9, 6, 3]
@@ -98,7 +98,7 @@ def spread(plan: Sequence[Cell]) -> list[Cell]:
 
 
 def predicted(cell: Cell, device: str, seconds: float) -> float:
-    """How many seconds a configuration could take, all that is not counted included."""
+    """An estimate of the seconds that a configuration takes, including rounds that are not counted."""
     forward = cell.operations / ASSUMED_RATE[device][cell.dtype] + cell.sequence * cell.layers * ASSUMED_STEP
     one = len(VARIANTS) * (1 + 3) * forward  # forward, and forward+backward
     rounds = min(MOST_ROUNDS, max(FEWEST_ROUNDS, int(seconds / one)))
@@ -109,8 +109,8 @@ def predicted(cell: Cell, device: str, seconds: float) -> float:
 
 SCHEMA = "paramtool.gpu-fused/1"
 PAYS = 1.05
-"""Fusing pays where torch's packing at each call takes at least this many times as long."""
-ON_A_CPU = "measured on a CPU, to try the script: these figures say nothing about cuDNN"
+"""Fusing pays off if torch's packing at each call takes at least this many times as long."""
+ON_A_CPU = "measured on a CPU, to test the script: these figures say nothing about cuDNN"
 HEADER = (
     "kind", "dtype", "hidden", "layers", "sequence",
     "forward: fused, ms (quartiles)", "separate / fused", "concatenated / fused",
@@ -121,7 +121,7 @@ Result = dict[str, Any]
 
 
 def ratio(cell: Result, variant: str, mode: str) -> float:
-    """How many times as long as fused."""
+    """How many times as long as the fused variant it takes."""
     median: float = cell["variants"][variant][mode]["median_seconds"]
     return median / cell["variants"]["fused"][mode]["median_seconds"]
 
@@ -183,7 +183,7 @@ def _memory(cell: Result, mode: str) -> str:
 
 
 def machine_row(machine: dict[str, str]) -> str:
-    """What it was measured on, in a line.
+    """The machine in one line.
 
     >>> machine_row({"device": "D", "torch": "2", "cuda": "", "python": "3"})
     'D, torch 2, python 3'
@@ -192,7 +192,7 @@ def machine_row(machine: dict[str, str]) -> str:
 
 
 def print_report(result: Result) -> None:
-    """All of it, to stdout."""
+    """Print the whole report to stdout."""
     settings = result["settings"]
     notes = [
         f"{result['date']}: {machine_row(result['machine'])}",
@@ -211,11 +211,11 @@ def print_report(result: Result) -> None:
 
 
 def _first(missing: Sequence[Result]) -> Iterator[str]:
-    """A line for each of the first, failures before others, and one that counts the rest."""
+    """A line for each of the first configurations, failures before others, and a line with the count of the rest."""
     for cell in missing[:MAX_LISTED]:
         yield f"{_named(cell)}: {cell['reason']}"
     if (more := len(missing) - MAX_LISTED) > 0:
-        yield f"and {more} more; a result that -o writes has all of them"
+        yield f"and {more} more; the file of -o lists all"
 
 
 def _named(cell: Result) -> str:
@@ -238,19 +238,19 @@ Check = Callable[[Any, str], None]
 
 
 class Damaged(Exception):
-    """A member is not what it has to be."""
+    """A member of a result is invalid."""
 
 
 def read(path: str) -> Result:
-    """An earlier result; UsageError where it is none, or a damaged one."""
+    """Read an earlier result; UsageError if the file is not a result or is damaged."""
     try:
         found = json.loads(_bytes(path), parse_constant=_constant)
     except Damaged as error:
         raise UsageError(f"{path}: is damaged: {error}") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: is no {SCHEMA}: no JSON: {error}") from None
+        raise UsageError(f"{path}: is not a {SCHEMA} document: invalid JSON: {error}") from None
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise UsageError(f"{path}: is no {SCHEMA}")
+        raise UsageError(f"{path}: is not a {SCHEMA} document")
     try:
         RESULT(found, "")
     except Damaged as error:
@@ -259,7 +259,7 @@ def read(path: str) -> Result:
 
 
 def _bytes(path: str) -> bytes:
-    """The file's bytes: of a regular one, and of no more than 64 MiB."""
+    """The bytes of a regular file of at most 64 MiB."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a FIFO would wait for a writer
         with open(descriptor, "rb") as file:
@@ -269,12 +269,12 @@ def _bytes(path: str) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > MOST_BYTES:
-        raise UsageError(f"{path}: has more than {MOST_BYTES} bytes; a result has fewer")
+        raise UsageError(f"{path}: has more than {MOST_BYTES} bytes; expected a smaller file")
     return data
 
 
 def _constant(word: str) -> NoReturn:
-    raise Damaged(f"holds {word}, expected numbers that JSON has")
+    raise Damaged(f"holds {word}, which is not a JSON number")
 
 
 def _refuse(where: str, found: Any, expected: str) -> NoReturn:
@@ -284,7 +284,7 @@ def _refuse(where: str, found: Any, expected: str) -> NoReturn:
 
 
 def whole(low: int, high: int) -> Check:
-    """A whole number in these bounds."""
+    """A check for a whole number in these bounds."""
 
     def check(found: Any, where: str) -> None:
         if type(found) is not int or not low <= found <= high:
@@ -294,7 +294,7 @@ def whole(low: int, high: int) -> Check:
 
 
 def real(low: float, high: float) -> Check:
-    """A number in these bounds."""
+    """A check for a number in these bounds."""
 
     def check(found: Any, where: str) -> None:
         if type(found) not in (int, float) or not low <= found <= high:
@@ -304,7 +304,7 @@ def real(low: float, high: float) -> Check:
 
 
 def one_of(known: Collection[Any]) -> Check:
-    """One of these, and of the same type."""
+    """A check for one of these values, with the same type."""
 
     def check(found: Any, where: str) -> None:
         if not any(type(found) is type(one) and found == one for one in known):
@@ -314,18 +314,18 @@ def one_of(known: Collection[Any]) -> Check:
 
 
 def text(found: Any, where: str) -> None:
-    """A line without anything that a terminal could obey."""
+    """Check that a value is one line without control characters."""
     if type(found) is not str or not found.isprintable() or len(found) > LONGEST:
         _refuse(where, found, f"a line of at most {LONGEST} printable characters")
 
 
 def or_null(check: Check) -> Check:
-    """The same, or nothing."""
+    """A check that also accepts null."""
     return lambda found, where: None if found is None else check(found, where)
 
 
 def listed(check: Check, least: int = 0, most: float = math.inf, distinct: bool = False) -> Check:
-    """A list of such."""
+    """A check for a list of such values."""
 
     def check_all(found: Any, where: str) -> None:
         if type(found) is not list or not least <= len(found) <= most:
@@ -333,13 +333,13 @@ def listed(check: Check, least: int = 0, most: float = math.inf, distinct: bool 
         for number, one in enumerate(found):
             check(one, f"{where}[{number}]")
         if distinct and len(set(found)) < len(found):
-            _refuse(where, found, "a list that names nothing twice")
+            _refuse(where, found, "a list without duplicates")
 
     return check_all
 
 
 def members(checks: dict[str, Check]) -> Check:
-    """An object with at least these members."""
+    """A check for an object with at least these members."""
 
     def check(found: Any, where: str) -> None:
         if type(found) is not dict:
@@ -347,17 +347,17 @@ def members(checks: dict[str, Check]) -> Check:
         for name, one in checks.items():
             inside = f"{where}.{name}".lstrip(".")
             if name not in found:
-                raise Damaged(f"member {inside} is missing, expected in every result")
+                raise Damaged(f"member {inside} is missing")
             one(found[name], inside)
 
     return check
 
 
 def texts(found: Any, where: str) -> None:
-    """An object with nothing but texts, the device's name among them."""
+    """Check that a value is an object of strings, with the name of the device."""
     members({"device": text})(found, where)
     for name, value in found.items():
-        text(name, f"{where}, the name of one")
+        text(name, f"{where}, a name in it")
         text(value, f"{where}.{name}")
 
 
@@ -397,16 +397,16 @@ DASHES = {"forward": "--", "forward_backward": "-"}
 
 
 def require_matplotlib() -> None:
-    """UsageError where it is not installed."""
+    """UsageError if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError(
             "--plot needs matplotlib, which is not installed",
-            hint="python3 -m pip install matplotlib; or measure with -o RESULT.json, and draw with --from elsewhere",
+            hint="python3 -m pip install matplotlib; or measure with -o RESULT.json, and draw elsewhere with --from",
         )
 
 
 def draw(result: Result, path: str) -> None:
-    """Write a PNG, whatever the name; OSError where that is impossible."""
+    """Write a PNG, whatever the name; OSError if that fails."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -443,7 +443,7 @@ VERSIONS = {"torch": "torch", "cuda": "CUDA", "cudnn": "cuDNN", "driver": "drive
 
 
 def _bounds(result: Result) -> tuple[float, float]:
-    """The lowest and the highest ratio, with some room; the same for all, so that they can be compared."""
+    """The lowest and the highest ratio, with a margin; the same for all panels, so that they can be compared."""
     found = [ratio(cell, variant, mode) for cell in result["cells"] for variant in COLOURS for mode in MODES]
     return min([0.9, *(0.95 * one for one in found)]), max([1.25, *(1.08 * one for one in found)])
 
@@ -493,7 +493,7 @@ def _legend() -> tuple[list[Any], list[str]]:
 
 
 def _scale(panel: Any, sequence: list[int], bounds: tuple[float, float]) -> None:
-    """Logarithmic, with numbers as people write them; the panels share it."""
+    """A logarithmic scale with decimal labels, which the panels share."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     panel.set_xscale("log", base=2)

@@ -1,9 +1,9 @@
 """A run of gpu_fused.py: how it ends, and how it writes.
 
-Every ending is an exit code and at most one line; none of them is a traceback.
+A run ends with an exit code and at most one line, never with a traceback.
 
-0 measured      1 a configuration failed, or nothing was measured      2 cannot be done as asked
-7 cannot be written      130 Ctrl-C      143 SIGTERM      141 nobody reads stdout any more
+0 measured      1 a configuration failed, or nothing was measured      2 bad arguments or no GPU
+7 cannot be written      130 Ctrl-C      143 SIGTERM      141 stdout was closed
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from paramtool.errors import OutputError, ParamtoolError
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 CLOSED_PIPE = 141
-"""What a shell shows for a program that SIGPIPE ended."""
+"""The exit code that a shell shows for a program that SIGPIPE ended."""
 CANNOT_WRITE = 7
 
 
 class Interrupted(BaseException):
-    """A signal asked for the end; it unwinds through every `except Exception`, so that temporary files are removed."""
+    """A signal to end; it passes through every `except Exception`, so that temporary files are removed."""
 
 
 _caught: list[int] = []
-"""Signals that came: whatever exception arrives after one is its echo."""
+"""Signals that were received: any exception after one is a consequence of it."""
 
 
 def interrupted_code() -> int | None:
-    """The exit code of the signal that came; None where none did."""
+    """The exit code of the signal that was received; None if there was none."""
     return 128 + _caught[0] if _caught else None
 
 
 def go_on() -> None:
-    """Interrupted where a signal came, and somebody's `except` swallowed it."""
+    """Raise Interrupted if a signal was received and an `except` suppressed it."""
     if _caught:
         raise Interrupted
 
 
 def ended(run: Callable[[], int]) -> int:
-    """The exit code of a run, after one line about what ended it."""
+    """The exit code of a run, after printing one line about what ended it."""
     prepare_streams()
     _caught.clear()
     try:
@@ -75,7 +75,7 @@ def ended(run: Callable[[], int]) -> int:
 
 
 def _code_of(run: Callable[[], int]) -> int:
-    """Of argparse, too, which ends by SystemExit: what it printed is flushed, like all else."""
+    """The exit code of a run, including argparse, which raises SystemExit; all output is flushed."""
     try:
         return run()
     except SystemExit as error:
@@ -84,7 +84,7 @@ def _code_of(run: Callable[[], int]) -> int:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Signals unwind like an exception; those that are ignored (nohup) stay so."""
+    """Turn signals into exceptions; signals that are ignored (nohup) stay ignored."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     taken = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     try:
@@ -102,7 +102,7 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 
 def _silence() -> None:
-    """Send what a stream could not take to nowhere: Python would try again at its end, and complain."""
+    """Discard what a stream could not take: otherwise Python would try again at exit, and complain."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -112,7 +112,7 @@ def _silence() -> None:
 
 
 def say(words: str) -> None:
-    """To stderr; a sweep does not end because nobody listens."""
+    """Print to stderr; a closed stderr does not end a sweep."""
     with suppress(OSError):
         print(shown(words, lines=True), file=sys.stderr, flush=True)
 
@@ -121,20 +121,20 @@ def say(words: str) -> None:
 
 
 class Output:
-    """A file that a run writes, perhaps many times; each time whole or not at all."""
+    """A file that a run writes, perhaps several times; each time completely or not at all."""
 
     def __init__(self, path: str, flag: str, force: bool, inputs: Sequence[str] = ()) -> None:
         self.path = path
         self.flag = flag
-        """What asked for it: said in errors."""
+        """The flag that names it, for errors."""
         self.force = force
         self.inputs = inputs
-        """Files that are read, and so never overwritten."""
+        """Input files, which are never overwritten."""
         self._made: list[tuple[int, ...]] = []
-        """What was written last, and before: an interruption can come before the last has its place."""
+        """The identities of the last two versions: an interruption can come before the last is at its place."""
 
     def check(self) -> None:
-        """OutputError where it could not be written; asked before the time is spent, and nothing is left of it."""
+        """OutputError if it cannot be written; checked before measuring, and nothing is left behind."""
         with self._staged():
             pass
 
@@ -143,7 +143,7 @@ class Output:
         self.write(lambda path: _write_json(document, path))
 
     def write(self, make: Callable[[str], object]) -> None:
-        """Let `make` write to a temporary place, and move that here."""
+        """Let `make` write to a temporary path, and move the result to its place."""
         with self._staged() as staged:
             with writing(self.path):
                 make(staged.temporary)
@@ -168,12 +168,12 @@ class Output:
             check_place(self.path, False, force, self.inputs)
             return Staged(self.path, False, force, self.inputs)
         except OutputError as error:
-            hint = re.sub(r"(?<!\S)-o\b", self.flag, error.hint)  # where the place of something else is told of
+            hint = re.sub(r"(?<!\S)-o\b", self.flag, error.hint)  # the hint names -o
             raise OutputError(f"{self.flag}: {error}", hint=hint) from None
 
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:
-    """An inode alone does not do: that of a file which was replaced is soon another's."""
+    """The identity of a file; the inode alone is not enough, since the inode of a replaced file is soon used again."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 

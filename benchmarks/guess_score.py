@@ -2,15 +2,15 @@
 
     python benchmarks/guess_score.py [-o docs/guess.md] [--samples FOLDER]
 
-The files are those of fixtures/, which the frameworks made, and of a folder of checkpoints that other people wrote;
-their rows are kept as they are where that folder is absent.  Of each network the verdict is one of
+The files are those in fixtures/, which the frameworks made, and in a folder of checkpoints that other people wrote; if
+that folder is absent, its rows are left unchanged.  Each network gets one of these verdicts:
 
-    truth, with a line   the one candidate is the truth, and a line to type is printed
-    truth first          the first candidate is the truth; the fact that would decide is printed, and no line
-    truth listed         another candidate is
-    not found            none is, and no line is printed for it
-    none                 there is no network of a known layout in the file, and no line is printed
-    CONFIDENT AND WRONG  a line is printed that takes something else for a network: must be 0
+    truth, with a line   the only candidate is the truth, and a command is printed
+    truth first          the first candidate is the truth; the fact that would decide is printed, and no command
+    truth listed         another candidate is the truth
+    not found            no candidate is the truth, and no command is printed for it
+    none                 the file has no network of a known layout, and no command is printed
+    CONFIDENT AND WRONG  a printed command takes something else for a network: must be 0
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SURE, FIRST, LISTED, MISSED, NONE, WRONG = VERDICTS = (
     "truth, with a line", "truth first", "truth listed", "not found", "none", "CONFIDENT AND WRONG",
 )  # fmt: skip
 LIMIT = 10_000
-"""So many candidates of a place are looked at."""
+"""How many candidates of a place are checked."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One network, or a file without any."""
+    """A network, or a file without networks."""
 
     file: str
     what: str
@@ -52,12 +52,12 @@ class Row:
 
 
 def fits(one: Guess, truth: dict[str, str]) -> bool:
-    """Whether a candidate is the network that a file holds, by its layout or by one that reads the same from it."""
+    """Whether a candidate is the network in a file, by its layout or by a layout that reads the same network."""
     return one.spec == truth["spec"] and truth["layout"] in (one.layout, *one.alike)
 
 
 def asks(one: Guess, truth: dict[str, str]) -> bool:
-    """Whether a candidate is the truth but for an option of the layout, which it asks for: `forget_bias=0`."""
+    """Whether a candidate is the truth except for an option of the layout that it asks for: `forget_bias=0`."""
     layout, _, option = truth["layout"].partition(":")
     asked = option and any(question.startswith(option.partition("=")[0]) for question in one.unshown)
     return bool(asked) and one.spec == truth["spec"] and layout == one.layout
@@ -78,7 +78,7 @@ def rows(name: str, path: Path, said: dict[str, Any]) -> Iterator[Row]:
 
 
 def verdict(found: Guessed, truth: dict[str, str]) -> str:
-    """Where the truth is among the candidates."""
+    """The verdict, by the place of the truth among the candidates."""
     ranks = [
         (k + asks(one, truth), not place.decide)
         for place, ones in found.places()
@@ -92,7 +92,7 @@ def verdict(found: Guessed, truth: dict[str, str]) -> str:
 
 
 def score(samples: Path | None) -> tuple[list[Row], list[Row]]:
-    """The rows of the fixtures, and those of the samples, of which none is there without their folder."""
+    """The rows of the fixtures, and the rows of the samples, which are empty without their folder."""
     made = [
         row for name, said in json.loads(TRUTH.read_text()).items()
         for row in rows(name, TRUTH.parent / said.get("file", name), said)
@@ -108,7 +108,7 @@ HEAD = ["| network | framework | truth | verdict |", "|---|---|---|---|"]
 
 
 def page(text: str, made: Sequence[Row], others: Sequence[Row]) -> str:
-    """The page with its tables written anew; that of the samples stays where there are none."""
+    """The page with new tables; without samples their old table is kept."""
     before, rest = text.split(BEGIN)
     _, rest = rest.split(MIDDLE)
     old, after = rest.split(END)
@@ -117,9 +117,9 @@ def page(text: str, made: Sequence[Row], others: Sequence[Row]) -> str:
     frameworks = {re.split(r"[ ,]", line.split("|")[2].strip())[0] for line in whole}
     counts = {name: sum(line.endswith(f"| {name} |") for line in whole) for name in VERDICTS}
     known = len(whole) - counts[NONE]
-    told = ", ".join(f"{name} {count}" for name, count in counts.items() if name != NONE)
+    listed = ", ".join(f"{name} {count}" for name, count in counts.items() if name != NONE)
     summary = (
-        f"{known} networks from {len(frameworks)} frameworks ({', '.join(sorted(frameworks))}): {told}.  "
+        f"{known} networks from {len(frameworks)} frameworks ({', '.join(sorted(frameworks))}): {listed}.  "
         f"And {counts[NONE]} files without a network of a known layout, for which no line was printed."
     )
     lines = ["", summary, "", *HEAD, *map(str, made), ""]
@@ -127,7 +127,7 @@ def page(text: str, made: Sequence[Row], others: Sequence[Row]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the rows, or write the page; exit status 1 where a verdict is confident and wrong."""
+    """Print the rows, and write the page with -o; exit status 1 if a verdict is confident and wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, help="the page that has the tables")
     parser.add_argument("--samples", type=Path, help="a folder of checkpoints that other people wrote")

@@ -1,10 +1,10 @@
-"""Makes the checkpoints that the benchmarks read: real files of torch.save and safetensors, random values.
+"""Makes the checkpoints that the benchmarks read: real files of torch.save and safetensors with random values.
 
 python inputs.py aliases FILE.pt NBYTES          ~200 names: a tie, its transpose, a slice, a fused LSTM
-python inputs.py distinct FILE.pt NBYTES COUNT   COUNT tensors of one shape, no two alike
+python inputs.py distinct FILE.pt NBYTES COUNT   COUNT tensors of one shape, no two equal
 python inputs.py many FILE COUNT                 COUNT tensors of 4 values; .pt or .safetensors
 python inputs.py ties FILE COUNT                 COUNT names, a hundred on each storage
-python inputs.py content FILE NBYTES KIND        pairs of tensors: equal, slice, transpose, cast; or none, unlike
+python inputs.py content FILE NBYTES KIND        pairs of tensors: equal, slice, transpose, cast; or none, all different
 python inputs.py family FOLDER NBYTES COUNT      COUNT checkpoints of one family: a fifth of each is its own
 python inputs.py lstm FILE NBYTES                an LSTM of 4 layers beside an embedding of the same size
 """
@@ -37,7 +37,7 @@ def aliases(nbytes: int) -> dict[str, torch.Tensor]:
 
 
 def distinct(nbytes: int, count: int) -> dict[str, torch.Tensor]:
-    """`count` tensors of one shape, so that each could equal each."""
+    """`count` tensors of one shape, so that any two could be equal."""
     return {f"layer.{k}.weight": values(nbytes // count // 4) for k in range(count)}
 
 
@@ -66,7 +66,7 @@ SIDE = 4096
 
 
 def content(nbytes: int, kind: str) -> dict[str, torch.Tensor]:
-    """Pairs of a matrix of 64 MB and what can be had from it; `none` is a transformer whose tensors are all unlike."""
+    """Pairs of a matrix of 64 MB and a tensor derived from it; `none` is a transformer with different tensors."""
     if kind == "none":
         width = 2048
         layers = max(1, nbytes // 4 // (14 * width**2))
@@ -94,7 +94,7 @@ def content(nbytes: int, kind: str) -> dict[str, torch.Tensor]:
 
 
 def family(folder: str, nbytes: int, count: int) -> None:
-    """Fine-tunes of one model, `nbytes` together: what differs, differs in its last element alone."""
+    """Fine-tunes of one model, `nbytes` in total; tensors that differ do so only in their last element."""
     side = max(8, int((nbytes / count / 40 / 4) ** 0.5))
     state = {f"layer{k}.weight": values(side, side) for k in range(40)}
     for number in range(count):

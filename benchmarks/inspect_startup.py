@@ -1,4 +1,4 @@
-"""`paramtool inspect` of a large checkpoint beside a process that only imports click, and beside torch.load."""
+"""`paramtool inspect` of a large checkpoint compared with a process that only imports click, and with torch.load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`paramtool inspect` of 1 000, 10 000 and 100 000 tensors: the time grows with their number, not faster."""
+"""`paramtool inspect` of 1,000, 10,000 and 100,000 tensors: the time grows no faster than their number."""
 
 from __future__ import annotations
 

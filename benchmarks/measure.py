@@ -1,4 +1,4 @@
-"""Running commands side by side, and what they took: time, peak memory, peak memory of their own.
+"""Runs commands in turn and measures time, peak memory and peak anonymous memory.
 
 Only the standard library is imported, so that the peak memory of a child is its own and not that of this process.
 
@@ -26,7 +26,7 @@ PARAMTOOL = os.path.join(os.path.dirname(sys.executable), "paramtool")
 """The console script of the environment that runs the benchmark."""
 Command = Sequence[str]
 ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-"""Modules are compiled once, as on any machine; a benchmark that compiles them each time measures the compiler."""
+"""Modules are compiled once, as in normal use; otherwise the benchmark would measure the compiler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,18 @@ class Run:
 
     seconds: float
     peak_nbytes: int
-    """The most that was resident, pages of files included (`ru_maxrss`)."""
+    """The peak resident memory, including pages of files (`ru_maxrss`)."""
     anonymous_nbytes: int
-    """The most that was resident and belongs to no file (`RssAnon`, sampled); 0 where it was not asked for."""
+    """The peak resident memory that belongs to no file (`RssAnon`, sampled); 0 if it was not sampled."""
     stdout: str
     processor_seconds: float = 0.0
-    """User and system time of the process: what it took of the cores, however long it waited for them."""
+    """User and system time of the process, without the time it waited for a core."""
 
 
 def run(command: Command, *, sample: bool = False, terminal: bool = False) -> Run:
-    """Run a command to its end; CalledProcessError with its words where it fails.
+    """Run a command to its end; SystemExit with its stderr if it fails.
 
-    `terminal` gives it a terminal for stdout, as a person would.
+    `terminal` connects its stdout to a terminal.
     """
     master, slave = pty.openpty() if terminal else os.pipe()
     words: list[bytes] = []
@@ -78,13 +78,13 @@ def _drain(descriptor: int, words: list[bytes]) -> None:
         while data := os.read(descriptor, 1 << 16):
             words.append(data)
     except OSError:
-        pass  # a terminal ends with an error when its last writer is gone
+        pass  # a terminal gives an error after its last writer has closed it
     finally:
         os.close(descriptor)
 
 
 def _sample_anonymous(pid: int, peaks: list[int]) -> None:
-    """Look at the anonymous memory of a process every 5 ms until it is gone."""
+    """Sample the anonymous memory of a process every 5 ms until it ends."""
     while True:
         try:
             with open(f"/proc/{pid}/status") as file:
@@ -106,9 +106,9 @@ def interleaved(
     terminal: Sequence[str] = (),
     warm: bool = True,
 ) -> dict[str, list[Run]]:
-    """Run the commands in turn, A B C A B C ..., after one round that does not count, unless `warm` is False.
+    """Run the commands in turn, A B C A B C ..., after one warm-up round, unless `warm` is False.
 
-    `before` clears the place before each; those in `terminal` get a terminal for their stdout.
+    `before` is called before each command; commands in `terminal` get a terminal as stdout.
     """
     found: dict[str, list[Run]] = {label: [] for label in commands}
     for number in range(0 if warm else 1, rounds + 1):
@@ -128,7 +128,7 @@ def median(runs: Sequence[Run]) -> float:
 def rows(found: Mapping[str, Sequence[Run]], base: str) -> Iterator[tuple[str, ...]]:
     """(what, median, from - to, ratio round by round, ratio of the best, peak memory, peak anonymous memory).
 
-    Ratios are to `base`.  That of the best times is what is left when other programs disturb some of the rounds.
+    Ratios are relative to `base`.  The ratio of the best times is useful if other programs disturb some of the rounds.
     """
     for label, runs in found.items():
         times = [run.seconds for run in runs]
@@ -170,14 +170,14 @@ def print_table(title: str, header: Sequence[str], table: Sequence[Sequence[str]
 
 
 def verdict(what: str, found: float, bound: float, unit: str = "") -> str:
-    """A line that says whether a bound held."""
+    """A line that says whether a bound holds."""
     word = "holds" if found <= bound else "DOES NOT HOLD"
     return f"{what}: {found:.2f}{unit}, at most {bound:g}{unit} wanted: {word}"
 
 
 @contextmanager
 def folder() -> Iterator[str]:
-    """A temporary folder, removed at the end; `TMPDIR` says where."""
+    """A temporary folder (in `TMPDIR`), removed at the end."""
     path = tempfile.mkdtemp(prefix="paramtool-bench-")
     try:
         yield path
@@ -186,12 +186,12 @@ def folder() -> Iterator[str]:
 
 
 def make(kind: str, path: str, *arguments: object) -> str:
-    """Let `inputs.py` make a checkpoint in a process of its own; gives the path."""
+    """Make a checkpoint with `inputs.py` in a separate process; returns its path."""
     run([sys.executable, os.path.join(HERE, "inputs.py"), kind, path, *map(str, arguments)])
     return path
 
 
 def machine() -> str:
-    """What the figures were measured on."""
+    """The machine on which the figures were measured."""
     load = os.getloadavg()[0]
     return f"{os.cpu_count()} cores, load {load:.1f} when done, Python {sys.version.split()[0]}, {sys.platform}"

@@ -1,7 +1,7 @@
-"""`paramtool convert --no-verify` beside NumPy doing the same: gates in another order, transposes, one flat vector.
+"""`paramtool convert --no-verify` compared with NumPy doing the same: gates reordered, transposes, one flat vector.
 
-NumPy looks at the mapped file, makes each tensor, and writes the data of the same file in the
-same order, without a header.  Both end with their output on the disk; the input is in the page cache for both.
+NumPy maps the file, makes each tensor, and writes the same data in the same order, without a header.  Both end with
+their output on the disk; the input is in the page cache for both.
 """
 
 from __future__ import annotations

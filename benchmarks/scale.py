@@ -1,9 +1,9 @@
 """How time and memory grow for very large checkpoints: from a tenth of a size to the full size.
 
 python benchmarks/scale.py                             every case, tables on standard output
-python benchmarks/scale.py -o docs/performance.md      the same as a document; sections of cases that did not run stay
+python benchmarks/scale.py -o docs/performance.md      the same as a document; sections of other cases are kept
 python benchmarks/scale.py --only tensors --rounds 5   one case
-python benchmarks/scale.py --part 0.1                  all counts a tenth
+python benchmarks/scale.py --part 0.1                  all counts divided by ten
 
 The exponent says by what power of the size a figure grows: 1 is linear, 0 is constant.
 Time is processor time, user and system, so that waiting for a busy machine does not count.
@@ -29,7 +29,7 @@ ENVIRONMENT["PYTHONPATH"] = os.path.dirname(HERE)
 PARAMTOOL = [sys.executable, "-m", "paramtool"]
 START = [sys.executable, "-c", "import click"]
 QUIET = ["sh", "-c", 'exec "$@" > /dev/null', "sh"]
-"""Nobody keeps what is printed: a child's peak memory begins with that of the process that starts it."""
+"""Output is discarded by the shell, not kept here: a child's peak memory begins with that of its parent process."""
 SAFE_OPEN = """
 import sys
 from safetensors import safe_open
@@ -58,7 +58,7 @@ BESIDE = "## Beside other tools\n"
 
 
 def safetensors(path: str, tensors: dict[str, Sequence[int]], data: Callable[[int], bytes] | None = None) -> str:
-    """A safetensors file of float32; without `data` its bytes are a hole, so that any size can be made."""
+    """A safetensors file of float32; without `data` its bytes are a hole, so that any size is possible."""
     header, begin = {}, 0
     for name, shape in tensors.items():
         end = begin + 4 * math.prod(shape)
@@ -85,7 +85,7 @@ def tensors(place: str, count: int) -> str:
 
 
 def torch_file(place: str, count: int) -> str:
-    """The same as torch.save writes it."""
+    """The same tensors as torch.save writes them."""
     return make("many", f"{place}/model.pt", count)
 
 
@@ -122,7 +122,7 @@ def sparse(place: str, nbytes: int) -> str:
 
 
 def dense(place: str, nbytes: int) -> str:
-    """Random bytes on the disk, in ten tensors that differ."""
+    """Random bytes on the disk, in ten different tensors."""
     block = bytearray(os.urandom(BLOCK))
 
     def data(at: int) -> bytes:
@@ -138,19 +138,19 @@ def peer(script: str) -> Callable[[str], Words]:
 
 
 def ours(*words: str) -> Callable[[str], Words]:
-    """A command of paramtool's on the input."""
+    """A paramtool command on the input."""
     return lambda path: [*PARAMTOOL, *words[:1], path, *words[1:]]
 
 
 def of_family(path: str) -> Words:
-    """All inputs of a family in one output."""
+    """The command that writes all inputs of a family to one output."""
     inputs = (os.path.join(path, name) for name in sorted(os.listdir(path)))
     return [*PARAMTOOL, "dedup", *inputs, "-o", f"{path}.out", "--force"]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Something that grows."""
+    """A quantity that grows, and the commands that are measured."""
 
     name: str
     title: str
@@ -231,7 +231,7 @@ def _exponent(found: dict[int, dict[str, list[Run]]], label: str, of: Callable[.
 
 
 def head() -> str:
-    """What the document says before its tables."""
+    """The text before the tables."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return f"""# Performance at scale
 
@@ -264,7 +264,7 @@ def merged(old: str, sections: dict[str, str]) -> str:
 
 
 def main() -> None:
-    """Measure the cases that are asked for; `--make` is how inputs are made in a process of their own."""
+    """Measure the requested cases; `--make` makes an input in a separate process."""
     if sys.argv[1:2] == ["--make"]:
         kind, place, size = sys.argv[2:]
         sys.stdout.write(next(case for case in CASES if case.name == kind).make(place, int(size)))

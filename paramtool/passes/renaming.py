@@ -50,14 +50,14 @@ class RenamingRule:
         >>> RenamingRule("*.gamma", "*.weight").apply("ln.gamma"), RenamingRule("*.gamma", "*.weight").apply("ln.beta")
         ('ln.weight', None)
         """
-        texts = _texts(self.old.split(STAR), name)
-        if texts is None:
+        strings = _strings(self.old.split(STAR), name)
+        if strings is None:
             return None
         first, *rest = self.new.split(STAR)
-        return first + "".join(text + piece for text, piece in zip(texts, rest, strict=True))
+        return first + "".join(text + piece for text, piece in zip(strings, rest, strict=True))
 
 
-def _texts(pieces: Sequence[str], name: str) -> list[str] | None:
+def _strings(pieces: Sequence[str], name: str) -> list[str] | None:
     """The strings between consecutive pieces of a name; None where the name does not consist of these pieces in order.
 
     Taking each piece at its first place finds a match wherever there is one, in one pass over the name.
@@ -69,14 +69,14 @@ def _texts(pieces: Sequence[str], name: str) -> list[str] | None:
     at, stop = len(first), len(name) - len(last)
     if at > stop or not (name.startswith(first) and name.endswith(last)):
         return None
-    texts = []
+    strings = []
     for piece in inner:
         found = name.find(piece, at, stop)
         if found < 0:
             return None
-        texts.append(name[at:found])
+        strings.append(name[at:found])
         at = found + len(piece)
-    return [*texts, name[at:stop]]
+    return [*strings, name[at:stop]]
 
 
 def parse(text: str) -> RenamingRule:

@@ -86,7 +86,7 @@ class TestProof:
         """A variant that computes something else is not timed."""
         found, ins = gpu_fused_measure.variants(cell(), "cpu"), gpu_fused_measure.given(cell(), "cpu")
         found["separate"].parameters[0].data.add_(1)
-        with pytest.raises(gpu_fused_measure.Unproved, match=r"separate: its output is .* apart from that of fused"):
+        with pytest.raises(gpu_fused_measure.Unproved, match=r"separate: its output differs by .* from that of fused"):
             gpu_fused_measure.prove(cell(), found, ins)
 
     def test_other_gradients(self) -> None:
@@ -95,7 +95,7 @@ class TestProof:
         own = found["separate"].parameters
         half = gpu_fused_measure.Variant(own, lambda: [part / 2 + part.detach() / 2 for part in own])
         with pytest.raises(
-            gpu_fused_measure.Unproved, match=r"separate: its gradient \d+ is .* apart from that of fused"
+            gpu_fused_measure.Unproved, match=r"separate: its gradient \d+ differs by .* from that of fused"
         ):
             gpu_fused_measure.prove(cell(), found | {"separate": half}, ins)
 
@@ -109,7 +109,7 @@ class TestProof:
     def test_kernel(self) -> None:
         """What ran is known by autograd's name for it."""
         output = torch.ones(1, requires_grad=True) * 2
-        with pytest.raises(gpu_fused_measure.Unproved, match="torch runs fused by MulBackward0, not by cuDNN"):
+        with pytest.raises(gpu_fused_measure.Unproved, match="torch runs fused with MulBackward0, not with cuDNN"):
             gpu_fused_measure.prove_kernel("fused", output)
 
 

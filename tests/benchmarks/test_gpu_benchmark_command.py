@@ -127,7 +127,7 @@ class TestCommand:
         done = script(FOUR, subprocess.PIPE, barred)
         assert done.returncode == 2
         message, hint = done.stderr.splitlines()
-        assert "torch or what it needs is missing: " in message
+        assert "torch or a library that it needs is missing: " in message
         assert "--from RESULT.json" in hint
         done = script(["--from", str(earlier(tmp_path))], subprocess.PIPE, barred)
         assert (done.returncode, done.stderr) == (0, "")
@@ -146,13 +146,13 @@ class TestCommand:
             ("--seconds-per-cell nan", "argument --seconds-per-cell: found 'nan', expected a number above 0"),
             ("--seconds-per-cell 0", "argument --seconds-per-cell: found '0', expected a number above 0"),
             ("--seconds-per-cell -1", "argument --seconds-per-cell: found '-1', expected a number above 0"),
-            ("--minutes nan", "argument --minutes: found 'nan', expected a number from 0 on"),
-            ("--minutes -1", "argument --minutes: found '-1', expected a number from 0 on"),
-            ("--minutes inf", "argument --minutes: found 'inf', expected a number from 0 on"),
-            ("--minutes x", "argument --minutes: found 'x', expected a number from 0 on"),
+            ("--minutes nan", "argument --minutes: found 'nan', expected a number of at least 0"),
+            ("--minutes -1", "argument --minutes: found '-1', expected a number of at least 0"),
+            ("--minutes inf", "argument --minutes: found 'inf', expected a number of at least 0"),
+            ("--minutes x", "argument --minutes: found 'x', expected a number of at least 0"),
             ("--kinds ,", "argument --kinds: '', '': not one of lstm, gru"),
-            ("--from a.json -o b.json", "argument -o: not with --from"),
-            ("-o a.json --plot ./a.json", "argument --plot: ./a.json: is the place of -o, too"),
+            ("--from a.json -o b.json", "argument -o: not allowed with --from"),
+            ("-o a.json --plot ./a.json", "argument --plot: ./a.json: is also the file of -o"),
         ],
     )
     def test_usage(self, words: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,7 +175,7 @@ class TestCommand:
         assert said.err.endswith("\ngpu_fused: nothing was measured\n")
         assert "**not measured: 240**" in said.out
         assert said.out.count("s were left") == 20
-        assert "- and 220 more; a result that -o writes has all of them" in said.out
+        assert "- and 220 more; the file of -o lists all" in said.out
         assert len(json.loads(path.read_text())["not_measured"]) == 240
         assert gpu_fused.main(["--from", str(path)]) == 1
 

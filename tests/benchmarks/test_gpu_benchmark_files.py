@@ -71,7 +71,7 @@ class TestPlaces:
         place.write_text("mine")
         measure_by(monkeypatch, never)
         assert gpu_fused.main([*FOUR, flag, str(place)]) == 7
-        assert f"{place}: exists\n--force overwrites it, {flag} writes elsewhere" in capsys.readouterr().err
+        assert f"{place}: exists\noverwrite it with --force, or choose another {flag}" in capsys.readouterr().err
         assert place.read_text() == "mine"
 
     def test_force(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ DAMAGES: list[tuple[tuple[Any, ...], Any, str]] = [
     (("settings",), LOST, "member settings is missing"),
     (("settings",), None, "member settings is null, expected an object"),
     (("settings", "kinds"), ["rnn"], 'member settings.kinds[0] is \'rnn\', expected one of "lstm", "gru"'),
-    (("settings", "hidden"), [4, 4], "member settings.hidden is a list, expected a list that names nothing twice"),
+    (("settings", "hidden"), [4, 4], "member settings.hidden is a list, expected a list without duplicates"),
     (("settings", "layers"), [], "member settings.layers is a list, expected a list of 1 to 32"),
     (("settings", "batch"), True, "member settings.batch is true, expected a whole number"),
     (("machine", "torch"), 2, "member machine.torch is 2, expected a line"),
@@ -140,8 +140,8 @@ DAMAGES: list[tuple[tuple[Any, ...], Any, str]] = [
     (SEPARATE, LOST, "member cells[1].variants.separate is missing"),
     ((*SEPARATE, "forward", "median_seconds"), 0, "forward.median_seconds is 0, expected a number from 1e-12"),
     ((*SEPARATE, "forward", "median_seconds"), -1.5, "forward.median_seconds is -1.5, expected a number from 1e-12"),
-    ((*SEPARATE, "forward", "median_seconds"), float("nan"), "holds NaN, expected numbers that JSON has"),
-    ((*SEPARATE, "forward", "median_seconds"), float("inf"), "holds Infinity, expected numbers that JSON has"),
+    ((*SEPARATE, "forward", "median_seconds"), float("nan"), "holds NaN, which is not a JSON number"),
+    ((*SEPARATE, "forward", "median_seconds"), float("inf"), "holds Infinity, which is not a JSON number"),
     ((*SEPARATE, "forward", "quartiles_seconds"), [1.0], "quartiles_seconds is a list, expected a list of 2 to 2"),
     ((*SEPARATE, "forward", "peak_nbytes"), 1.5, "peak_nbytes is 1.5, expected a whole number"),
     (("not_measured",), [{}], "member not_measured[0].kind is missing"),
@@ -175,7 +175,7 @@ class TestReading:
         """In a line."""
         path = tmp_path / "result.json"
         path.write_bytes(text)
-        self.refused(path, f"{path}: is no paramtool.gpu-fused/1", capsys)
+        self.refused(path, f"{path}: is not a paramtool.gpu-fused/1 document", capsys)
 
     def test_no_file(self, tmp_path: Path, capsys: Said) -> None:
         """A FIFO is not waited for, a device not read to its end."""
@@ -225,7 +225,7 @@ class TestSignals:
         path, handler = tmp_path / "result.json", signal.getsignal(number)
         measure_by(monkeypatch, strike(number, at=3))
         assert gpu_fused.main([*FOUR, "-o", str(path)]) == 128 + number
-        assert capsys.readouterr().err.endswith(f"\ngpu_fused: interrupted; what was measured is in {path}\n")
+        assert capsys.readouterr().err.endswith(f"\ngpu_fused: interrupted; the measurements so far are in {path}\n")
         found = gpu_fused_results.read(str(path))
         assert (len(found["cells"]), len(found["not_measured"])) == (2, 2)
         assert list(tmp_path.iterdir()) == [path]
@@ -246,7 +246,7 @@ class TestSignals:
         """Without -o."""
         measure_by(monkeypatch, strike(number, at=2))
         assert gpu_fused.main(FOUR) == 128 + number
-        assert "interrupted; nothing was kept: there was no -o RESULT.json" in capsys.readouterr().err
+        assert "interrupted; nothing was saved: -o RESULT.json was not given" in capsys.readouterr().err
 
     @pytest.mark.parametrize("echo", [None, ImportError("half imported")])
     def test_swallowed(
@@ -265,7 +265,7 @@ class TestSignals:
 
         measure_by(monkeypatch, measured)
         assert gpu_fused.main(FOUR) == 128 + number
-        assert capsys.readouterr().err.endswith("there was no -o RESULT.json\n")
+        assert capsys.readouterr().err.endswith("-o RESULT.json was not given\n")
 
 
 class TestStdout:

@@ -50,7 +50,7 @@ def allowed_by_all(modes: Iterable[int], otherwise: int = 0o666) -> int:
 
 
 def of_place(path: str) -> int:
-    """The permissions of a file or a folder; those of its owner only if they cannot be read."""
+    """The permissions of a file or a folder; if it cannot be inspected, permissions for its owner only."""
     try:
         return os.stat(path).st_mode & PERMISSIONS
     except OSError:

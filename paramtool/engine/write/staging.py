@@ -220,7 +220,7 @@ class Staged:
         os.rename(self.temporary, self.path)
 
     def _is_taken(self) -> OutputError:
-        return OutputError(f"{self.path}: was made by another program meanwhile", hint="--force overwrites it")
+        return OutputError(f"{self.path}: was made by another process meanwhile", hint="--force overwrites it")
 
     def _replace_folder(self, listing: Mapping[str, object]) -> None:
         """Replace a folder that was checked before, unless it has changed since.

@@ -130,8 +130,8 @@ def _write_target(target: Target, source: Source, sink: Sink) -> None:
 
 def _write_run(view: View, source: Source, sink: Sink) -> None:
     """Append a window row by row; the kernel copies it if it is one long run."""
-    stands = isinstance(source.checkpoint.storages[int(view.storage)].backing, ByteRange)
-    if stands and view.is_contiguous and view.nbytes >= KERNEL_NBYTES:
+    is_plain = isinstance(source.checkpoint.storages[int(view.storage)].backing, ByteRange)
+    if is_plain and view.is_contiguous and view.nbytes >= KERNEL_NBYTES:
         source.prove_later(int(view.storage))
         file, base = source.place(int(view.storage))
         source.nbytes_read += view.nbytes

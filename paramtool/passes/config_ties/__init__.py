@@ -1,1 +1,1 @@
-"""What a config says of ties, beside what a file stores."""
+"""Compares the ties that a config declares with the ties that a file stores."""

@@ -212,7 +212,9 @@ def _unaccounted(
     lines, hints = [], []
     if explained:
         have = "has" if len(explained) == 1 else "have"
-        hints.append(f"{' and '.join(explained)} {have} a place for each: choose it with --from (unfuse: --layout)")
+        hints.append(
+            f"{' and '.join(explained)} {have} a place for each: choose the layout with --from (unfuse: --layout)"
+        )
     for name in names[:SHOWN]:
         known = _known(checkpoint, name)
         lines.append(f"{name!r}{_shape(checkpoint.entries[name])}" + (f": {known.what}" if known else ""))

@@ -375,7 +375,7 @@ def _match(
     there = ", ".join(dict.fromkeys(repr(one.at) for one in candidates)) or "none"
     raise UsageError(
         f"{where}: --at {pattern!r} matches no module of layout {family[0].name}; found: {there}",
-        hint=f"paramtool guess {where} looks at names and shapes",
+        hint=f"paramtool guess {where} searches by names and shapes",
     )
 
 
@@ -412,7 +412,7 @@ def _how_to_say(checkpoint: Checkpoint, candidates: list[_PossibleNetwork]) -> s
     shapes = {name: view.shape for name, view in checkpoint.views().items()}
     known = [one.name for one in layouts.all_layouts() if one.names_identify and modules(one, one.chosen({}), shapes)]
     if known:
-        return f"its names occur in layout {' or '.join(known)}: choose it with --from (unfuse: --layout)"
+        return f"its names occur in layout {' or '.join(known)}: choose the layout with --from (unfuse: --layout)"
     return (
         f"paramtool guess {where} searches other layouts; or give the layout with --from (unfuse: --layout) and the "
         "module or tensor with --at"
