@@ -213,7 +213,7 @@ class TestStorages:
         assert {name: type(entry.value) for name, entry in checkpoint.entries.items()} == dict.fromkeys(
             ("never", "null", "struct"), Unreadable
         )
-        assert checkpoint.notes == ("'text' holds texts and was left out",)
+        assert checkpoint.notes == ("'text' holds strings and was left out",)
 
     def test_numbers_with_odd_bits(self, tmp_path: Path) -> None:
         """A float whose bits are arranged in another way than NumPy's is not taken for one."""
@@ -335,13 +335,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (layer("GRU"), "is a GRU by its configuration, and lstm by its shapes"),
     (layer("LSTM", units=5), "units=5"),
     (layer("LSTM", use_bias=False), "use_bias=False by its configuration, and a bias"),
-    (layer("LSTM", activation={"class_name": "function", "config": "mine"}), "activation of its own"),
-    (layer("LSTM", recurrent_activation="pkg>mine"), "activation of its own"),
+    (layer("LSTM", activation={"class_name": "function", "config": "mine"}), "custom activation"),
+    (layer("LSTM", recurrent_activation="pkg>mine"), "custom activation"),
     (
         {"class_name": "Bidirectional", "config": {"name": "rec", "layer": layer("LSTM")}},
         "is a Bidirectional by its configuration, and has one direction by its names",
     ),
-    (layer("MyLSTM"), "is a MyLSTM by its configuration, which is no recurrent layer or cell of Keras' own"),
+    (layer("MyLSTM"), "is a MyLSTM by its configuration, which is not a recurrent layer or cell of Keras"),
     ({**layer("LSTM"), "module": "mine.layers"}, "is a mine.layers.LSTM"),
     ({**layer("LSTM"), "registered_name": "mine>LSTM"}, "is a mine>LSTM"),
     ({"class_name": "WeightDrop", "config": {"name": "drop", "layer": layer("LSTM")}}, "is wrapped in a WeightDrop"),
@@ -546,7 +546,7 @@ class TestJulia:
             held[()] = struct
         with (tmp_path / "m.jld2").open("r+b") as raw_file:
             raw_file.write(JULIA)
-        with pytest.raises(FormatError, match="holds itself"):
+        with pytest.raises(FormatError, match="contains itself"):
             paramtool.read(tmp_path / "m.jld2")
 
 

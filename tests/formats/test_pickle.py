@@ -237,7 +237,7 @@ def test_a_chain_of_calls_keeps_short_names() -> None:
         (b"N)R.", "found a call of a NoneType, expected a global"),
         (b"K\x01)R.", "found a call of a int"),
         (b"(o.", "found an object without a class"),
-        (b"ca\nb\n)N\x92.", "found keyword arguments that are none"),
+        (b"ca\nb\n)N\x92.", "found invalid keyword arguments"),
         (b"NNNs.", "found items for a NoneType, expected a dict"),
         (b"NNa.", "found items for a NoneType, expected a list"),
         (b"}(Nu.", "found a key without a value"),
@@ -250,7 +250,7 @@ def test_a_chain_of_calls_keeps_short_names() -> None:
         (b"c_codecs\nencode\n)R.", "found an unusual call of _codecs.encode"),
         (b"ccopy_reg\n_reconstructor\n)R.", "found 0 arguments of copyreg._reconstructor"),
         (b"ccopy_reg\n__newobj__\n)R.", "found no arguments of copyreg.__newobj__"),
-        (b"ccollections\nOrderedDict\n]Na\x85R.", "found an item that is no pair"),
+        (b"ccollections\nOrderedDict\n]Na\x85R.", "found an item that is not a pair"),
     ],
 )
 def test_damage_is_told_with_its_place(data: bytes, message: str) -> None:

@@ -213,7 +213,7 @@ RECORDS: dict[str, Hostile] = {
         "empty": ("", ()),
         "not_json": ("hello", ()),
         "cut_off": (json.dumps(RECORD)[:-5], ()),
-        "a_list": ("[]", ("no JSON object",)),
+        "a_list": ("[]", ("not a JSON object",)),
         "a_number": ("1", ()),
         "nothing": ("null", ()),
         "deep": ("[" * 100_000, ()),
@@ -229,7 +229,7 @@ RECORDS: dict[str, Hostile] = {
         "stored_without_memory": (_with("stored", value={"w": {}}), ("'w' of 'stored' has no 'memory'",)),
         "derived_without_shape": (_without_of_derived("shape"), ("'c' of 'derived' has no 'shape'",)),
         "derived_without_constant": (_without_of_derived("constant"), ("neither of 'constant' and 'cast'",)),
-        "derived_constant_no_text": (_derived("c", constant=5), ("'c' of 'derived'", "constant 5; expected a text")),
+        "derived_constant_no_text": (_derived("c", constant=5), ("'c' of 'derived'", "constant 5; expected a string")),
         "derived_constant_no_digits": (_derived("c", constant="zz"), ("'c'",)),
         "derived_constant_of_two_bytes": (_derived("c", constant="0000"), ("'c'", "2 bytes", "float32 has 4")),
         "derived_dtype_unknown": (_derived("c", dtype="bogus"), ("'c' of 'derived'", "'bogus'", "not known")),
@@ -248,9 +248,9 @@ RECORDS: dict[str, Hostile] = {
         "owners_go_round": (
             _alone({"a": {**ALIAS, "owner": "b"}, "b": {**ALIAS, "owner": "a", "position": 2}}),
             ("'a'", "'b'", "itself an alias", "2 defects")),
-        "memory_missing": (_with("aliases", "a", "memory", value="ghost"), ("'a'", "'ghost'", "no name of the file")),
+        "memory_missing": (_with("aliases", "a", "memory", value="ghost"), ("'a'", "'ghost'", "not a name of the file")),
         "memory_a_span": (
-            json.dumps({**RECORD, "spans": ["w"]}), ("'a'", "'w'", "no name of the file")),
+            json.dumps({**RECORD, "spans": ["w"]}), ("'a'", "'w'", "not a name of the file")),
         "memory_leads_on": (
             _alone({"a": {**ALIAS, "memory": "b"}, "b": {**ALIAS, "memory": "w", "position": 2}}),
             ("'a'", "'b'", "'w'", "expected the first name")),
@@ -258,7 +258,7 @@ RECORDS: dict[str, Hostile] = {
             _alone({"a": {**ALIAS, "memory": "b"}, "b": {**ALIAS, "memory": "a", "position": 2}}),
             ("'a'", "'b'", "2 defects")),
         "memory_on_another_owner": (
-            json.dumps({**RECORD, "aliases": {"a": {**ALIAS, "memory": "v"}}}), ("'a'", "'v'", "'w'", "stands on")),
+            json.dumps({**RECORD, "aliases": {"a": {**ALIAS, "memory": "v"}}}), ("'a'", "'v'", "'w'", "is a view of")),
         "stored_is_not_stored": (
             _with("stored", value={"ghost": {"memory": "ghost", "memory_evidence": "storage"}}), ("'ghost'",)),
         "position_twice": (_alone({"a": ALIAS, "b": ALIAS}), ("'a' and 'b'", "position, 1")),
@@ -283,26 +283,26 @@ RECORDS: dict[str, Hostile] = {
         "strides_too_many": (_with("aliases", "a", "strides", value=[1, 1]), ("'a'", "do not go together")),
         "evidence_unknown": (_with("aliases", "a", "evidence", value="hearsay"), ("hearsay",)),
         "memory_evidence_unknown": (_with("aliases", "a", "memory_evidence", value="hearsay"), ("hearsay",)),
-        "objects_unknown_form": (_with("objects", value={"what": 1}), ("objects: ", "no form that is known")),
+        "objects_unknown_form": (_with("objects", value={"what": 1}), ("objects: ", "not a known form")),
         "objects_deep": (_with("objects", value=0)[:-2] + "[" * 900 + "]" * 900 + "}", ()),
         "objects_nested_maps": (_tree(_nested(300)), ("objects: ", "nested deeper than 200 levels")),
-        "objects_a_number": (_with("objects", value=5), ("objects: ", "stands nowhere in it")),
-        "objects_a_list": (_with("objects", value=[1]), ("objects: ", "no form that is known")),
-        "objects_of_nothing": (_with("objects", value={}), ("objects: ", "no form that is known")),
-        "objects_lack_a_tensor": (_tree({"map": "dict", "items": [2]}), ("objects: ", "'v' stands nowhere in it")),
+        "objects_a_number": (_with("objects", value=5), ("objects: ", "is missing")),
+        "objects_a_list": (_with("objects", value=[1]), ("objects: ", "not a known form")),
+        "objects_of_nothing": (_with("objects", value={}), ("objects: ", "not a known form")),
+        "objects_lack_a_tensor": (_tree({"map": "dict", "items": [2]}), ("objects: ", "'v' is missing")),
         "objects_too_many_tensors": (
             _tree({"map": "dict", "items": [10**12]}), ("objects: ", "a run of 1000000000000 tensors; 3 of")),
         "objects_one_tensor_too_many": (_tree({"map": "dict", "items": [4]}), ("objects: ", "a run of 4 tensors")),
         "objects_less_than_no_tensors": (_tree({"map": "dict", "items": [-1, 3]}), ("objects: ", "a run of -1")),
         "objects_with_a_ghost": (
-            _tree({"map": "dict", "items": [3, ["x", {"tensor": "nope"}]]}), ("objects: ", "'nope'", "no name of")),
+            _tree({"map": "dict", "items": [3, ["x", {"tensor": "nope"}]]}), ("objects: ", "'nope'", "not a name of")),
         **{f"objects_with_{key}": (_tree({"map": "dict", "items": [3, ["x", value]]}), ("objects: ", says))
            for key, (value, says) in {
                "nothing": ({}, "no form"), "a_list": ([], "no form"), "a_seq_of_nothing": ({"seq": "list"}, "'items'"),
                "a_map_of_nothing": ({"map": "dict"}, "'items'"), "items_a_number": ({"seq": "list", "items": 5}, "5"),
                "a_pair_of_one": ({"map": "dict", "items": [["k"]]}, "a list of 2"),
-               "a_kind_a_number": ({"map": 5, "items": []}, "'map' 5; expected a text"),
-               "a_tensor_a_number": ({"tensor": 5}, "'tensor' 5; expected a text"),
+               "a_kind_a_number": ({"map": 5, "items": []}, "'map' 5; expected a string"),
+               "a_tensor_a_number": ({"tensor": 5}, "'tensor' 5; expected a string"),
                "parts_missing": ({"opaque": "x.Y"}, "'parts'"),
                "a_part_of_one": ({"opaque": "x.Y", "parts": [["k"]]}, "2"),
                "an_array_of_two": ({"array": ["<f4", [1]]}, "a list of 4"), "an_int_of_letters": ({"int": "x"}, "'x'"),

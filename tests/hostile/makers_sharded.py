@@ -95,10 +95,10 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "keras": (archive(Part(b"metadata.json"), Part(b"config.json"), Part(b"model.weights.h5")), "HDF5"),
     "other_zip": (archive(Part(b"readme.txt")), "zip"),
     "plain_pickle": (b"\x80\x04N.", "pickle"),
-    "text": (b"Not Found", "no format"),
-    "zeros": (bytes(4096), "no format"),
+    "text": (b"Not Found", "not in a format"),
+    "zeros": (bytes(4096), "not in a format"),
     "empty": (b"", "empty"),
-    "one_byte": (b"P", "no format"),
+    "one_byte": (b"P", "not in a format"),
 }
 """What stands under a checkpoint's name, and what the message must say of it."""
 

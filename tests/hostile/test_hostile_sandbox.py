@@ -167,7 +167,7 @@ class TestProcesses:
 
     def test_a_library_that_cannot_be_imported_there(self, path: Path) -> None:
         """It is no fault of the file: the message says so, and what shows why."""
-        with path.open("rb") as file, pytest.raises(FormatError, match="could not start") as caught:
+        with path.open("rb") as file, pytest.raises(FormatError, match="failed to start") as caught:
             list(
                 sandbox.ask(
                     file, "FILE", sandbox.Question("tests.no_such_module", "f", {}, sandbox.WorkerLimits(1, 1 << 20))

@@ -67,7 +67,7 @@ def read(path: str) -> Checkpoint:
         sections=sections,
         metadata=texts,
         producer=f"keras {config.version}" if config.version else "",
-        notes=(*config.notes, *notes, **(f"{name!r:.200} holds strings and was left out" for name in texts_too)),
+        notes=(*config.notes, *notes, *(f"{name!r:.200} holds strings and was left out" for name in texts_too)),
         modules=tuple(modules),
         sealed=(place.range,) if place.range.crc32 is not None else (),
     )

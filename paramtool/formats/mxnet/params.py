@@ -153,7 +153,9 @@ class _ParamsReader:
             indices = list(heads["indices"][1])
             raise ValueError(f"{KINDS[kind]} of {list(shape)} has {list(stored)} values and {indices} indices")
         if kind == 2 and (len(shape) != 2 or heads["indptr"][1] not in ((shape[0] + 1,), (0,))):
-            raise ValueError(f"csr of {list(shape)} has {list(heads['indptr'][1])} pointers; expected one more than rows")
+            raise ValueError(
+                f"csr of {list(shape)} has {list(heads['indptr'][1])} pointers; expected one more than rows"
+            )
         parts = {"data": self.data(dtype, stored)}
         parts |= {label: self.data(*heads[label]) for label in labels}
         return Compound(KINDS[kind], parts, {"shape": shape})

@@ -237,9 +237,7 @@ class _GraphWalk:
         elif prefix + name in self.constant:
             _given.refuse_lengths(name, None, None)
         elif name:
-            self.notes.append(
-                f"{where}: takes sequence lengths as the input {name!r:.200}: pass them to the network"
-            )
+            self.notes.append(f"{where}: takes sequence lengths as the input {name!r:.200}: pass them to the network")
 
     def is_for_any_batch(self, name: str, node: _rnn.Node) -> bool:
         """Whether a state has batch size 1: (D, 1, H); with layout=1 that is (1, D, H), and only D = 1 is accepted."""

@@ -86,9 +86,7 @@ def _how(item: object) -> Iterator[str]:
 def check(where: str, stored: Collection[str], record: Mapping[str, Any]) -> None:
     """Defects if names of a well-formed record refer to missing names, to aliases, or to each other."""
     if record["version"] == 1 and "derived" in record:
-        raise Defects(
-            f"{where}: its alias record", ["has derived names, which version 1 does not have"], CHANGED
-        )
+        raise Defects(f"{where}: its alias record", ["has derived names, which version 1 does not have"], CHANGED)
     found = list(_owners(stored, record))
     if not found:  # alias sets depend on owners, so one wrong owner would be reported several times
         found = [*_alias_sets(stored, record), *_positions(record)]
@@ -158,7 +156,7 @@ def twice(numbers: Mapping[str, int]) -> Iterator[str]:
 def shards(document: Mapping[str, Any], positions: Mapping[str, int]) -> Iterator[str]:
     """Contradictions between the records of shards, and between them and the record in the index.
 
-    `positions` are those of the names in the shards' records; `document` is the record in the index, which may be empty.
+    `positions` are those of the names in the shards' records; `document` is the record in the index, or empty.
     """
     yield from (f"the alias records of its shards clash: {text}" for text in twice(positions))
     promised = [name for part in ("aliases", "derived") for name in document.get(part, {})]
