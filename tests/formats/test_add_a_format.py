@@ -87,9 +87,9 @@ def test_a_file_that_was_cut_off(site: Path) -> None:
 BROKEN = {
     "no such module": ("raise ImportError('no module named nothing')", "ImportError: no module named nothing"),
     "no row": ("TOY = 3", "is 3; expected a paramtool.formats.table.Format"),
-    "a name that is taken": (CODE.replace('name="toy"', 'name="torch"'), "paramtool has a format 'torch' already"),
+    "a name that is taken": (CODE.replace('name="toy"', 'name="torch"'), "paramtool already has a format 'torch'"),
     "suffixes that are text": (CODE.replace('(".toy",)', '".toy"'), "suffixes is '.toy'; expected a tuple"),
-    "no suffix": (CODE.replace('(".toy",)', '("toy",)'), "'toy' is no suffix"),
+    "no suffix": (CODE.replace('(".toy",)', '("toy",)'), "'toy' is not a suffix"),
 }
 
 

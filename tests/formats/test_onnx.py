@@ -284,7 +284,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("LSTM", {"activations": ["Sigmoid", "Tanh", "Relu"]}, "different activations"),
     ("LSTM", {"activations": ["Sigmoid", "Tanh"]}, "2 activations"),
     ("LSTM", {"activations": ["Affine", "Tanh", "Tanh"]}, "'Affine'"),
-    ("RNN", {"activations": ["Elu"], "activation_alpha": [-1.0]}, "no word"),
+    ("RNN", {"activations": ["Elu"], "activation_alpha": [-1.0]}, "a spec cannot express"),
     ("RNN", {"activations": ["Tanh", "Relu"], "directions": 2, "direction": "bidirectional"}, "different activations"),
     ("GRU", {"direction": "sideways"}, "'sideways'"),
     ("GRU", {"directions": 2}, "expected [1, 6, any]"),

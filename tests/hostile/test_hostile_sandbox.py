@@ -101,7 +101,7 @@ class TestAnswers:
         [
             ("loop", "more than 1 second of processor time"),
             ("loop_behind_a_byte", "more than 1 second of processor time"),
-            ("crash", "ended by SIGSEGV"),
+            ("crash", "killed by SIGSEGV"),
             ("hog", "more memory"),
             ("vanish", "without an answer"),
             ("write", "SIGXFSZ|File too large|temporary"),
