@@ -248,7 +248,8 @@ RECORDS: dict[str, Hostile] = {
         "owners_go_round": (
             _alone({"a": {**ALIAS, "owner": "b"}, "b": {**ALIAS, "owner": "a", "position": 2}}),
             ("'a'", "'b'", "itself an alias", "2 defects")),
-        "memory_missing": (_with("aliases", "a", "memory", value="ghost"), ("'a'", "'ghost'", "not a name of the file")),
+        "memory_missing": (
+            _with("aliases", "a", "memory", value="ghost"), ("'a'", "'ghost'", "not a name of the file")),
         "memory_a_span": (
             json.dumps({**RECORD, "spans": ["w"]}), ("'a'", "'w'", "not a name of the file")),
         "memory_leads_on": (
