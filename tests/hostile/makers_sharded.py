@@ -183,7 +183,7 @@ SHARD_RECORDS: dict[str, Hostile] = {
     "alias_in_two_shards": Hostile(
         _records(ONE, {"a": {"position": 3}}), ("'a'", "one.safetensors", "two.safetensors")),
     "alias_of_the_other_shard": Hostile(
-        _records(ONE, {"b": {"position": 3, "owner": "w"}}), ("two.safetensors", "'b'", "'w'", "not there")),
+        _records(ONE, {"b": {"position": 3, "owner": "w"}}), ("two.safetensors", "'b'", "'w'", "not in the file")),
     "index_promises_more": Hostile(
         _records(ONE, TWO, _index_record({"version": 1, "aliases": {"a": {}, "b": {}, "c": {}}})), ("'c'", "changed")),
     "index_promises_derived": Hostile(
