@@ -263,8 +263,8 @@ RECORDS: dict[str, Hostile] = {
         "stored_is_not_stored": (
             _with("stored", value={"ghost": {"memory": "ghost", "memory_evidence": "storage"}}), ("'ghost'",)),
         "position_twice": (_alone({"a": ALIAS, "b": ALIAS}), ("'a' and 'b'", "position, 1")),
-        "derived_is_an_alias_too": (_derived("a"), ("'a'", "derived too")),
-        "derived_is_stored_too": (_derived("w"), ("'w'", "stored too")),
+        "derived_is_an_alias_too": (_derived("a"), ("'a'", "both an alias and derived")),
+        "derived_is_stored_too": (_derived("w"), ("'w'", "both derived and stored")),
         "derived_at_the_position_of_an_alias": (_derived("c", position=1), ("'a' and 'c'", "position, 1")),
         "position_negative": (_with("aliases", "a", "position", value=-1), ("'a'", "-1")),
         "alias_is_stored": (_with("aliases", "w", value=ALIAS), ("'w'",)),
@@ -292,14 +292,14 @@ RECORDS: dict[str, Hostile] = {
         "objects_of_nothing": (_with("objects", value={}), ("objects: ", "not a known form")),
         "objects_lack_a_tensor": (_tree({"map": "dict", "items": [2]}), ("objects: ", "'v' is missing")),
         "objects_too_many_tensors": (
-            _tree({"map": "dict", "items": [10**12]}), ("objects: ", "a run of 1000000000000 tensors; 3 of")),
+            _tree({"map": "dict", "items": [10**12]}), ("objects: ", "a run of 1000000000000 tensors, but only 3 of")),
         "objects_one_tensor_too_many": (_tree({"map": "dict", "items": [4]}), ("objects: ", "a run of 4 tensors")),
         "objects_less_than_no_tensors": (_tree({"map": "dict", "items": [-1, 3]}), ("objects: ", "a run of -1")),
         "objects_with_a_ghost": (
             _tree({"map": "dict", "items": [3, ["x", {"tensor": "nope"}]]}), ("objects: ", "'nope'", "not a name of")),
         **{f"objects_with_{key}": (_tree({"map": "dict", "items": [3, ["x", value]]}), ("objects: ", says))
            for key, (value, says) in {
-               "nothing": ({}, "no form"), "a_list": ([], "no form"), "a_seq_of_nothing": ({"seq": "list"}, "'items'"),
+               "nothing": ({}, "not a known form"), "a_list": ([], "not a known form"), "a_seq_of_nothing": ({"seq": "list"}, "'items'"),
                "a_map_of_nothing": ({"map": "dict"}, "'items'"), "items_a_number": ({"seq": "list", "items": 5}, "5"),
                "a_pair_of_one": ({"map": "dict", "items": [["k"]]}, "a list of 2"),
                "a_kind_a_number": ({"map": 5, "items": []}, "'map' 5; expected a string"),
