@@ -299,7 +299,8 @@ RECORDS: dict[str, Hostile] = {
             _tree({"map": "dict", "items": [3, ["x", {"tensor": "nope"}]]}), ("objects: ", "'nope'", "not a name of")),
         **{f"objects_with_{key}": (_tree({"map": "dict", "items": [3, ["x", value]]}), ("objects: ", says))
            for key, (value, says) in {
-               "nothing": ({}, "not a known form"), "a_list": ([], "not a known form"), "a_seq_of_nothing": ({"seq": "list"}, "'items'"),
+               "nothing": ({}, "not a known form"), "a_list": ([], "not a known form"),
+               "a_seq_of_nothing": ({"seq": "list"}, "'items'"),
                "a_map_of_nothing": ({"map": "dict"}, "'items'"), "items_a_number": ({"seq": "list", "items": 5}, "5"),
                "a_pair_of_one": ({"map": "dict", "items": [["k"]]}, "a list of 2"),
                "a_kind_a_number": ({"map": 5, "items": []}, "'map' 5; expected a string"),
