@@ -9,7 +9,7 @@ import signal
 import sys
 import warnings
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import click
 
@@ -136,14 +136,21 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _python_shows = warnings.showwarning
 
 
-def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """Print a warning of paramtool as the commands print theirs, and one of a library as Python prints it."""
     if filename.startswith(PACKAGE):
         from paramtool.cli import _render
 
         _render.warn(str(message))
     else:
-        _python_shows(message, category, filename, lineno, *rest)
+        _python_shows(message, category, filename, lineno, file, line)
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -19,7 +19,7 @@ STEP = re.compile(r"inflate|skip[0-9]{1,9}|swap[248]")
 
 
 def read(row: Format, path: str) -> Checkpoint:
-    """Read a file with the reader of a package; FormatError names the package if the reader fails or returns nonsense."""
+    """Read a file with a package's reader; FormatError names the package if that fails."""
     try:
         found = import_module(row.module).read(path)
     except (ParamtoolError, OSError):

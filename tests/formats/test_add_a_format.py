@@ -86,10 +86,10 @@ def test_a_file_that_was_cut_off(site: Path) -> None:
 
 BROKEN = {
     "no such module": ("raise ImportError('no module named nothing')", "ImportError: no module named nothing"),
-    "no row": ("TOY = 3", "gives 3; expected a paramtool.formats.table.Format"),
-    "a name that is taken": (CODE.replace('name="toy"', 'name="torch"'), "paramtool has a format 'torch' already"),
+    "no row": ("TOY = 3", "is 3; expected a paramtool.formats.table.Format"),
+    "a name that is taken": (CODE.replace('name="toy"', 'name="torch"'), "paramtool already has a format 'torch'"),
     "suffixes that are text": (CODE.replace('(".toy",)', '".toy"'), "suffixes is '.toy'; expected a tuple"),
-    "no suffix": (CODE.replace('(".toy",)', '("toy",)'), "'toy' is no suffix"),
+    "no suffix": (CODE.replace('(".toy",)', '("toy",)'), "'toy' is not a suffix"),
 }
 
 
@@ -127,7 +127,7 @@ WRONG = {
         "contiguous(number, FLOAT32, (*shape, 2))",
         "ends at",
     ),
-    "a view of nothing": ("contiguous(number,", "contiguous(7,", "is a view of storage 7, which is not there"),
+    "a view of nothing": ("contiguous(number,", "contiguous(7,", "is a view of storage 7, which does not exist"),
     "no entry": (
         "Entry(contiguous(number, FLOAT32, shape))",
         "contiguous(number, FLOAT32, shape)",
@@ -153,7 +153,7 @@ def test_a_sniffer_that_fails(site: Path) -> None:
     """It recognises nothing, and no other file suffers for it."""
     (site / "toy_format.py").write_text(CODE.replace('return head.startswith(b"TOYW")', "return head[9999] == 1"))
     ran = run("inspect model.toy", site)
-    assert ran.code == 3 and "is of no format" in ran.err, ran
+    assert ran.code == 3 and "is not in a format" in ran.err, ran
 
 
 def test_a_length_that_the_file_does_not_have(tmp_path: Path) -> None:

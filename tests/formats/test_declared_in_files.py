@@ -123,10 +123,10 @@ def test_nothing_to_add_is_no_note(shared: Any, tmp_path: Path) -> None:
     ("shared", "names", "says"),
     [
         ({"c": "ghost"}, [], ("'c'", "'ghost'", "not stored")),
-        ({"c": "c"}, [], ("'c'", "round")),
-        ({"c": "d", "d": "c"}, [], ("'c'", "'d'", "round")),
+        ({"c": "c"}, [], ("'c'", "cycle")),
+        ({"c": "d", "d": "c"}, [], ("'c'", "'d'", "cycle")),
         ({"c": "d", "d": "a"}, ["c", "d"], ()),
-        ({"b": "a"}, [], ("'b'", "'a'", "they stay apart")),
+        ({"b": "a"}, [], ("'b'", "'a'", "they are not tied")),
         ({"c": 5, "d": "a"}, ["d"], ("not made of names",)),
         ({5: "a", "d": "a"}, ["d"], ("not made of names",)),
         ({f"n{k}": "ghost" for k in range(9)}, [], ("6 more",)),

@@ -32,7 +32,7 @@ def sniffed(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT.parent)))
 def test_one_row_recognises_a_file_that_is_read_and_none_another(path: Path) -> None:
-    """Every fixture and every sample; an index of shards is read, and is of no format itself."""
+    """Every fixture and every sample; an index of shards is read, and is not in a format itself."""
     try:
         is_index = read_file(str(path)).format.startswith("sharded")
     except ParamtoolError:
@@ -51,7 +51,7 @@ def test_a_header_beyond_the_end_of_the_file() -> None:
 @pytest.mark.parametrize("name", ["x.safetensors", "x.bin"])
 def test_what_a_cut_off_header_is_called(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes((1000).to_bytes(8, "little") + b'{"w":')
-    with pytest.raises(FormatError, match="1000" if name == "x.safetensors" else "of no format"):
+    with pytest.raises(FormatError, match="1000" if name == "x.safetensors" else "not in a format"):
         read_file(str(tmp_path / name))
 
 

@@ -116,7 +116,7 @@ class TestOrder:
     @pytest.mark.parametrize("attributes", [{"": {"layer_names": [b"gone"]}}, {"a": {"weight_names": [b"w", b"gone"]}}])
     def test_what_is_listed_must_be_there(self, tmp_path: Path, attributes: dict[str, Any]) -> None:
         """A list that names what the file lacks is a defect, by name."""
-        with pytest.raises(Defects, match=r"gone'.*not there"):
+        with pytest.raises(Defects, match=r"gone'.*not in the file"):
             self.read(tmp_path, zeros("a/w"), attributes)
 
 
@@ -213,7 +213,7 @@ class TestStorages:
         assert {name: type(entry.value) for name, entry in checkpoint.entries.items()} == dict.fromkeys(
             ("never", "null", "struct"), Unreadable
         )
-        assert checkpoint.notes == ("'text' holds texts and was left out",)
+        assert checkpoint.notes == ("'text' holds strings and was left out",)
 
     def test_numbers_with_odd_bits(self, tmp_path: Path) -> None:
         """A float whose bits are arranged in another way than NumPy's is not taken for one."""
@@ -335,13 +335,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (layer("GRU"), "is a GRU by its configuration, and lstm by its shapes"),
     (layer("LSTM", units=5), "units=5"),
     (layer("LSTM", use_bias=False), "use_bias=False by its configuration, and a bias"),
-    (layer("LSTM", activation={"class_name": "function", "config": "mine"}), "activation of its own"),
-    (layer("LSTM", recurrent_activation="pkg>mine"), "activation of its own"),
+    (layer("LSTM", activation={"class_name": "function", "config": "mine"}), "custom activation"),
+    (layer("LSTM", recurrent_activation="pkg>mine"), "custom activation"),
     (
         {"class_name": "Bidirectional", "config": {"name": "rec", "layer": layer("LSTM")}},
         "is a Bidirectional by its configuration, and has one direction by its names",
     ),
-    (layer("MyLSTM"), "is a MyLSTM by its configuration, which is no recurrent layer or cell of Keras' own"),
+    (layer("MyLSTM"), "is a MyLSTM by its configuration, which is not a recurrent layer or cell of Keras"),
     ({**layer("LSTM"), "module": "mine.layers"}, "is a mine.layers.LSTM"),
     ({**layer("LSTM"), "registered_name": "mine>LSTM"}, "is a mine>LSTM"),
     ({"class_name": "WeightDrop", "config": {"name": "drop", "layer": layer("LSTM")}}, "is wrapped in a WeightDrop"),
@@ -534,7 +534,7 @@ class TestJulia:
         assert list(checkpoint.entries) == ["m.layers.1", "m.layers.2", "m.in.b"]
         graph = alias.build(checkpoint)
         assert graph.names["m.in.b"].alias_set == "m.layers.2"
-        assert checkpoint.notes == ("2 values left out, no arrays of numbers: m.in.n, text",)
+        assert checkpoint.notes == ("2 values left out, which are not arrays of numbers: m.in.n, text",)
         assert checkpoint.producer == "HDF5-based Julia Data Format, version 0.1.1"
 
     def test_a_struct_that_holds_itself(self, tmp_path: Path) -> None:
@@ -546,7 +546,7 @@ class TestJulia:
             held[()] = struct
         with (tmp_path / "m.jld2").open("r+b") as raw_file:
             raw_file.write(JULIA)
-        with pytest.raises(FormatError, match="holds itself"):
+        with pytest.raises(FormatError, match="contains itself"):
             paramtool.read(tmp_path / "m.jld2")
 
 
@@ -557,7 +557,7 @@ def test_a_part_of_a_file_is_a_file(tmp_path: Path) -> None:
         part = _worker.FileRange(file, 10, 30)
         assert (part.seek(0, io.SEEK_END), part.seek(-5, io.SEEK_CUR), part.tell()) == (20, 15, 15)
         assert part.read(5) == bytes(range(25, 30))
-        with pytest.raises(OSError, match="wants 1 bytes"):
+        with pytest.raises(OSError, match="needs 1 bytes"):
             part.read(1)
 
 

@@ -378,7 +378,7 @@ def test_a_symbol_file_that_is_a_folder_is_not_there(tmp_path: Path) -> None:
     """Only regular files count."""
     (tmp_path / "m-symbol.json").mkdir()
     path = written(tmp_path, saved({"arg:enc_parameters": np.zeros((84,), "f4")}), "m-0003.params")
-    assert paramtool.read(path).notes == ("no symbol file beside it says what its recurrent networks are",)
+    assert paramtool.read(path).notes == ("there is no symbol file that describes its recurrent networks",)
 
 
 def test_a_file_without_recurrent_networks_needs_no_symbol(tmp_path: Path) -> None:

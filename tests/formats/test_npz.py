@@ -248,7 +248,7 @@ class TestMxnet2:
     def test_no_symbol_file_is_a_note(self) -> None:
         """A flat vector alone does not say what network it is."""
         assert paramtool.read(MXNET2 / "mxnet2_lstm.params").notes == (
-            "no symbol file beside it says what its recurrent networks are",
+            "there is no symbol file that describes its recurrent networks",
         )
 
     def test_sparse_folders_are_listed(self) -> None:

@@ -281,11 +281,11 @@ SPECS: list[tuple[str, dict[str, Any], str]] = [
      "rnn input=3 hidden=2 bidirectional activation=leaky_relu(0.5)"),
 ]  # fmt: skip
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("LSTM", {"activations": ["Sigmoid", "Tanh", "Relu"]}, "for each place"),
+    ("LSTM", {"activations": ["Sigmoid", "Tanh", "Relu"]}, "different activations"),
     ("LSTM", {"activations": ["Sigmoid", "Tanh"]}, "2 activations"),
     ("LSTM", {"activations": ["Affine", "Tanh", "Tanh"]}, "'Affine'"),
-    ("RNN", {"activations": ["Elu"], "activation_alpha": [-1.0]}, "no word"),
-    ("RNN", {"activations": ["Tanh", "Relu"], "directions": 2, "direction": "bidirectional"}, "for each place"),
+    ("RNN", {"activations": ["Elu"], "activation_alpha": [-1.0]}, "a spec cannot express"),
+    ("RNN", {"activations": ["Tanh", "Relu"], "directions": 2, "direction": "bidirectional"}, "different activations"),
     ("GRU", {"direction": "sideways"}, "'sideways'"),
     ("GRU", {"directions": 2}, "expected [1, 6, any]"),
 ]
@@ -345,7 +345,7 @@ class TestRecurrentNodes:
         """A state that the node begins with is in no module; that it is there is said."""
         node, tensors = recurrent("RNN")
         node.input.extend(["", "P"])
-        assert "begins with the stored 'P'" in only(tmp_path, *tensors, nodes=(node,)).notes[0]
+        assert "the initial state is the stored 'P'" in only(tmp_path, *tensors, nodes=(node,)).notes[0]
 
     def test_operators_of_others_are_left_alone(self, tmp_path: Path) -> None:
         """An LSTM of another domain is some other thing."""

@@ -48,7 +48,7 @@ PARAMS: dict[str, Hostile] = {
     key: Hostile(made(data, "model.params"), says)
     for key, (data, says) in {
         "magic_alone": (pack("<Q", 0x112), ("8 bytes",)),
-        "reserved_set": (pack("<QQQ", 0x112, 1, 0) + pack("<Q", 0), ("no format",)),
+        "reserved_set": (pack("<QQQ", 0x112, 1, 0) + pack("<Q", 0), ("not in a format",)),
         "count_beyond_the_file": (listed(W, count=1000), ("1000",)),
         "count_one_more": (listed(W, count=2), ("names", "truncated")),
         "count_one_less": (listed(W, W, count=1), ("names",)),

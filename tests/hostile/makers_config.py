@@ -61,7 +61,7 @@ CONFIGS: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     "nested_a_text": (config({"text_config": {"tie_word_embeddings": "no"}}),
                       ("'text_config.tie_word_embeddings'", "'no'")),
     "text_config_a_text": (config({"text_config": "llama"}), ("'text_config'", "'llama'", "expected an object")),
-    "model_type_a_number": (config({"model_type": 5}), ("'model_type'", "5", "expected a text")),
+    "model_type_a_number": (config({"model_type": 5}), ("'model_type'", "5", "expected a string")),
     "sides_contradict": (config({"tie_encoder_decoder": True, "share_encoder_decoder_embeddings": False}),
                          ("'tie_encoder_decoder' is true", "'share_encoder_decoder_embeddings' is false")),
     "a_folder": (_instead(lambda path: path.mkdir()), ()),

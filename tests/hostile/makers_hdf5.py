@@ -125,7 +125,7 @@ FILES: dict[str, Hostile] = {
     "external_storage": Hostile(
         made(lambda f, _: f.create_dataset("w", (4,), "f4", external=[("../secret.h5", 0, 16)])), ("'w'", INSIDE), 4),
     "virtual_dataset": Hostile(made(_virtual), ("'w'", INSIDE), 4),
-    "a_group_that_holds_the_root": Hostile(made(_cycle), ("holds itself",)),
+    "a_group_that_holds_the_root": Hostile(made(_cycle), ("contains itself",)),
     "groups_too_deep": Hostile(made(_deep), ("deep",)),
     "a_thousand_million_paths": Hostile(made(_wide), ("groups and datasets",), 4),
     "a_filter_that_is_a_plug_in": Hostile(made(_foreign_filter), ("'w'", "32015")),

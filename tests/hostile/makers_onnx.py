@@ -112,9 +112,9 @@ def _folder_link(path: Path) -> None:
 
 
 WIRE: dict[str, Hostile] = {
-    "varint_without_end": Hostile(made(build(b"\x08" + b"\xff" * 20)), ("has no end",)),
+    "varint_without_end": Hostile(made(build(b"\x08" + b"\xff" * 20)), ("does not end",)),
     "varint_of_70_bits": Hostile(made(build(b"\x08" + b"\xff" * 9 + b"\x7f")), ("64 bits",)),
-    "varint_at_the_end": Hostile(made(build(block(5, HONEST + b"\x08\x80"))), ("has no end",)),
+    "varint_at_the_end": Hostile(made(build(block(5, HONEST + b"\x08\x80"))), ("does not end",)),
     "length_beyond_its_message": Hostile(holding(tensor(block(9, bytes(8), 9))), ("ends at byte",)),
     "length_near_2_to_64": Hostile(holding(tensor(block(9, bytes(8), 2**64 - 1))), ("ends at byte",)),
     "group": Hostile(holding(HONEST + varint(3 << 3 | 3)), ("wire type 3",)),
@@ -127,7 +127,7 @@ WIRE: dict[str, Hostile] = {
     "name_twice_in_a_tensor": Hostile(holding(HONEST + block(8, b"v")), ("name", "twice")),
     "graph_twice": Hostile(made(build(graph(HONEST)) + block(7, graph(HONEST))), ("graph", "twice")),
     "name_not_utf8": Hostile(holding(tensor(RAW, name=b"\xff\xfe")), ("UTF-8",)),
-    "no_opset": Hostile(made(build(graph(HONEST), b"")), ("cut short",)),
+    "no_opset": Hostile(made(build(graph(HONEST), b"")), ("truncated",)),
     "graphs_nested_too_deep": Hostile(made(lambda: nested(40)), ("nest",)),
     "graphs_nested_ten_thousand_deep": Hostile(made(lambda: nested(10_000)), ("nest",)),
 }
@@ -157,7 +157,7 @@ TENSORS: dict[str, Hostile] = {
 }
 PLACES: dict[str, Hostile] = {
     **{
-        f"location_{k}": Hostile(beside(("location", location)), ("inside its own folder",), inspect=4)
+        f"location_{k}": Hostile(beside(("location", location)), ("inside the model's folder",), inspect=4)
         for k, location in enumerate((
             "../secret", "/etc/passwd", "a/../../secret", "a//b", "", "..", ".", "C:\\w", "..\\secret", "//host/w",
             "file:///etc/passwd", "w\0.bin", "w\n", "\x1b[2J",

@@ -95,10 +95,10 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "keras": (archive(Part(b"metadata.json"), Part(b"config.json"), Part(b"model.weights.h5")), "HDF5"),
     "other_zip": (archive(Part(b"readme.txt")), "zip"),
     "plain_pickle": (b"\x80\x04N.", "pickle"),
-    "text": (b"Not Found", "no format"),
-    "zeros": (bytes(4096), "no format"),
+    "text": (b"Not Found", "not in a format"),
+    "zeros": (bytes(4096), "not in a format"),
     "empty": (b"", "empty"),
-    "one_byte": (b"P", "no format"),
+    "one_byte": (b"P", "not in a format"),
 }
 """What stands under a checkpoint's name, and what the message must say of it."""
 
@@ -183,7 +183,7 @@ SHARD_RECORDS: dict[str, Hostile] = {
     "alias_in_two_shards": Hostile(
         _records(ONE, {"a": {"position": 3}}), ("'a'", "one.safetensors", "two.safetensors")),
     "alias_of_the_other_shard": Hostile(
-        _records(ONE, {"b": {"position": 3, "owner": "w"}}), ("two.safetensors", "'b'", "'w'", "not there")),
+        _records(ONE, {"b": {"position": 3, "owner": "w"}}), ("two.safetensors", "'b'", "'w'", "not in the file")),
     "index_promises_more": Hostile(
         _records(ONE, TWO, _index_record({"version": 1, "aliases": {"a": {}, "b": {}, "c": {}}})), ("'c'", "changed")),
     "index_promises_derived": Hostile(

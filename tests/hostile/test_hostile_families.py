@@ -84,8 +84,8 @@ CASES: dict[str, tuple[Change, tuple[str, ...]]] = {
     "file_not_listed": (lambda d: d.update(files=[]), (LINKED, "not listed")),
     "file_missing": (lambda d: d["files"].append("ghost.safetensors"), ("ghost.safetensors",)),
     "file_a_shard": (lambda d: d["files"].append("model-00001-of-00001.safetensors"), ("linked file", "weight_map")),
-    "files_no_list": (lambda d: d.update(files="x"), ("no names of files",)),
-    "files_of_numbers": (lambda d: d.update(files=[1]), ("no names of files",)),
+    "files_no_list": (lambda d: d.update(files="x"), ("not a list of file names",)),
+    "files_of_numbers": (lambda d: d.update(files=[1]), ("not a list of file names",)),
     "owner_missing": (alias(owner="ghost"), ("'y'", "'ghost'")),
     "owner_without_its_file": (lambda d: d["aliases"]["y"].pop("file"), ("'x'", "stored tensor")),
     "window_outside": (alias(shape=[4096]), ("'y'", "16384 bytes")),
@@ -100,8 +100,8 @@ CASES: dict[str, tuple[Change, tuple[str, ...]]] = {
     "version_missing": (lambda d: d.pop("version"), ("damaged",)),
     "in_another_file": (lambda d: d.update({"in": "ghost.json"}), ("ghost.json",)),
     "in_itself": (lambda d: d.update({"in": INDEX}), (INDEX, "damaged")),
-    "in_a_list": (lambda d: d.update({"in": ["index"]}), ("no names of files",)),
-    "metadata_no_texts": (lambda d: d.update(metadata={"a": 1}), ("texts to texts",)),
+    "in_a_list": (lambda d: d.update({"in": ["index"]}), ("not a list of file names",)),
+    "metadata_no_texts": (lambda d: d.update(metadata={"a": 1}), ("strings to strings",)),
 }
 
 
@@ -129,7 +129,7 @@ def test_a_shard_with_names_of_its_own(folder: Path) -> None:
     save_file({"z": torch.arange(4.0), "more": torch.ones(1)}, shard)
     refused(folder, 3, "'more'", "which the index lacks")
     save_file({"z": torch.arange(4.0)}, shard, metadata={KEY: '{"version":1,"aliases":{},"stored":{},"spans":[]}'})
-    refused(folder, 3, "says itself")
+    refused(folder, 3, "has an alias record")
 
 
 def test_a_linked_file_that_is_gone_or_another(folder: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_record_beside_the_index(folder: Path) -> None:
     (folder / INDEX).write_text(json.dumps(index))
     refused(folder, 3, "r.json", "No such file")
     (folder / "r.json").write_text('{"version": 1, "in": "r.json"}')
-    refused(folder, 3, "r.json", "says that it is none")
+    refused(folder, 3, "r.json", "does not have 'in': 'index'")
     (folder / "r.json").write_text(text)
     assert paramtool.load_file(folder).keys() == {"y", "z", "s"}
 

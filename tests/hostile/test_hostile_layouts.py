@@ -155,7 +155,9 @@ SPECS: dict[str, tuple[int, tuple[str, ...], int, tuple[str, ...]]] = {
     "an unknown word": (56, (*FLAT, "--spec", "lstm hiden=2"), 2, ("unknown word 'hiden=2' in a spec", "hidden=...")),
     "no number": (56, (*FLAT, "--spec", "lstm hidden=two"), 2, ("'hidden=two': expected a whole number",)),
     "a negative number": (56, (*FLAT, "--spec", "lstm hidden=-2"), 2, ("'hidden=-2': expected a whole number",)),
-    "nothing of a size": (56, (*FLAT, "--spec", "lstm hidden=0 input=3"), 5, ("hidden=0 is out of range; expected 1 to",)),
+    "nothing of a size": (
+        56, (*FLAT, "--spec", "lstm hidden=0 input=3"), 5, ("hidden=0 is out of range; expected 1 to",)
+    ),
     "given twice": (56, (*FLAT, "--spec", "lstm hidden=2 hidden=3"), 2, ("hidden is given twice",)),
     "two kinds": (56, (*FLAT, "--spec", "lstm gru hidden=2"), 2, ("kind is given twice",)),
     "a gru with a projection": (56, (*FLAT, "--spec", "gru hidden=4 input=3 projection=2"), 5, ("only an LSTM",)),
@@ -420,7 +422,8 @@ RECORDS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     ),
     "another module": (record({**MODULE, "at": "ghost"}), 5, ("'ghost'", "layout cudnn")),
     "no spec": (
-        record({**MODULE, "spec": "what is this"}), 3, ("'rnn': the file describes it by an invalid spec: 'what'",)
+        record({**MODULE, "spec": "what is this"}), 3,
+        ("'rnn': the file describes it by an invalid spec: unknown word 'what'",),
     ),
     "a spec of another length": (
         record({**MODULE, "spec": "lstm input=3 hidden=5"}), 5, ("has 144 elements, expected 200",)

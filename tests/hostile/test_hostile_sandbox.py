@@ -101,7 +101,7 @@ class TestAnswers:
         [
             ("loop", "more than 1 second of processor time"),
             ("loop_behind_a_byte", "more than 1 second of processor time"),
-            ("crash", "ended by SIGSEGV"),
+            ("crash", "killed by SIGSEGV"),
             ("hog", "more memory"),
             ("vanish", "without an answer"),
             ("write", "SIGXFSZ|File too large|temporary"),
@@ -167,7 +167,7 @@ class TestProcesses:
 
     def test_a_library_that_cannot_be_imported_there(self, path: Path) -> None:
         """It is no fault of the file: the message says so, and what shows why."""
-        with path.open("rb") as file, pytest.raises(FormatError, match="could not start") as caught:
+        with path.open("rb") as file, pytest.raises(FormatError, match="failed to start") as caught:
             list(
                 sandbox.ask(
                     file, "FILE", sandbox.Question("tests.no_such_module", "f", {}, sandbox.WorkerLimits(1, 1 << 20))

@@ -56,7 +56,9 @@ CASES: dict[str, Hostile] = {
     "name_of_a_group": Hostile(hdf5(lambda f: f.__setitem__(b"g\xff/w", np.ones(3))), ("UTF-8",)),
     "attribute": Hostile(hdf5(lambda f: f.attrs.create("backend", b"\xff", dtype=TEXT)), ("backend", "UTF-8")),
     "attribute_of_bytes": Hostile(hdf5(lambda f: f.attrs.__setitem__("keras_version", np.bytes_(b"\xff"))), ("utf-8",)),
-    "list_of_names": Hostile(hdf5(lambda f: f.attrs.create("layer_names", [b"\xff"], dtype=TEXT)), ("not there",)),
+    "list_of_names": Hostile(
+        hdf5(lambda f: f.attrs.create("layer_names", [b"\xff"], dtype=TEXT)), ("not in the file",)
+    ),
     "index": Hostile(index, ("surrogate",)),
     "name_in_a_pickle": Hostile(pickled({"w\ud800": torch.ones(3)}), (), 0, 6),
     "text_in_a_pickle": Hostile(pickled({"w": torch.ones(3), "x\udc80": "text\ud800"}), (), 0, 0),

@@ -149,7 +149,7 @@ def test_a_name_outside_the_tree_comes_to_its_top(case: tuple[Node, tuple[str, .
     more = Mapping("dict", (("tree", tree),))
     found = object_tree.complete(more, (*order, "new"))
     assert found == Mapping("dict", (("tree", tree), ("new", TensorRef("new"))))
-    with pytest.raises(ValueError, match="'new' stands nowhere"):
+    with pytest.raises(ValueError, match="'new' is missing"):
         object_tree.decode(json.loads(json.dumps(object_tree.encode(more, (*order, "new")))), (*order, "new"))
 
 

@@ -182,7 +182,7 @@ def test_a_name_that_begins_like_a_module_is_another() -> None:
 @pytest.mark.parametrize(
     ("gone", "message"),
     [
-        ("weight_hh_l0", "is missing|cannot be seen"),
+        ("weight_hh_l0", "is missing|do not show"),
         ("weight_ih_l0", r"'weight_ih_l0' \[20, 3\] is missing"),
         ("bias_hh_l0", r"'bias_hh_l0' \[20\] is missing"),
         ("weight_hh_l0_reverse", r"'weight_hh_l0_reverse' \[20, 5\] is missing"),

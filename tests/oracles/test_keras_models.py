@@ -53,7 +53,7 @@ class Expected:
     """Why it is, whatever is said, where only weights are there."""
 
 
-OWN = r"which is no recurrent layer or cell of Keras' own"
+OWN = r"which is not a recurrent layer or cell of Keras"
 BACK = {"said": "backward=yes", "is_torch": False, "is_flipped": True}
 HARD = {"keras": "hard_sigmoid(0.16666667,0.5)", "tf_keras": "hard_sigmoid(0.2,0.5)"}
 MODELS = {

@@ -262,7 +262,7 @@ def test_whole_sequences(lengths: list[int] | None, tmp_path: Path) -> None:
     """Lengths that are the whole of X, or that come with the data, change nothing: torch computes the same."""
     path, wanted = given(tmp_path, lengths, 5 if lengths else "T")
     notes = paramtool.read(path).notes
-    assert ["'L'" in note and "give them to the network" in note for note in notes] == [True] * (lengths is None)
+    assert ["'L'" in note and "pass them to the network" in note for note in notes] == [True] * (lengths is None)
     report = relayout_command.convert(path, tmp_path / "o.safetensors", target="torch")
     found = {name: value for name, value in paramtool.load_file(tmp_path / "o.safetensors").items() if "enc." in name}
     states = [np.zeros((1, 2, 4), "f4")] * 2
@@ -308,4 +308,6 @@ def test_states_that_the_graph_spreads(number: float, tmp_path: Path) -> None:
         tensors.append(numpy_helper.from_array(np.full(shape, number, "f4"), name))
     spread = [helper.make_node("Unsqueeze", ["h0", "axes"], ["s1"]), helper.make_node("Expand", ["s1", "n"], ["s2"])]
     path = written(tmp_path, model(*tensors, nodes=(*spread, node)))
-    assert ["what the graph makes of 'h0'" in note for note in paramtool.read(path).notes] == [True] * bool(number)
+    assert ["the graph computes the initial state from 'h0'" in note for note in paramtool.read(path).notes] == [
+        True
+    ] * bool(number)

@@ -72,7 +72,7 @@ def test_a_state_of_one_number(value: float, told: bool, tmp_path: Path) -> None
     fill = helper.make_node("ConstantOfShape", ["s"], ["h"], value=number)
     path = saved(tmp_path, shape, fill, lstm("one", "", "h", "h"))
     report = relayout_command.convert(path, tmp_path / "o.safetensors", target="torch")
-    assert any("begins with the constant 'h'" in warning for warning in report.warnings) == told
+    assert any("the initial state is the constant 'h'" in warning for warning in report.warnings) == told
 
 
 @pytest.mark.parametrize("attribute", ["value", "value_ints"])

@@ -356,7 +356,7 @@ def text(data: str) -> Callable[[Path], Path]:
         (text('{"a": 1, "a": 2}'), FormatError, "twice"),
         (text('{"a": '), FormatError, "no JSON"),
         (text("[1, 2]"), FormatError, "holds a list; expected an object"),
-        (text('{"a":' * 100_000), FormatError, "no JSON: it is nested too deep"),
+        (text('{"a":' * 100_000), FormatError, "not valid JSON: it is nested too deep"),
     ],
 )
 def test_a_wrong_config(make: Callable[[Path], Path], error: type[ParamtoolError], says: str, tmp_path: Path) -> None:

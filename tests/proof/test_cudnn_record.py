@@ -358,10 +358,8 @@ def test_a_broken_record_stops_nothing(folder: Callable[..., None], tmp_path: Pa
     evidence_module._read.cache_clear()
     assert on_gpu(CUDNN) == ON_GPU
     (said,) = evidence_module.broken()
-    assert (
-        said
-        == f"{tmp_path / 'records' / 'broken.json'}: is not a record of a layout: layout is missing; the file is ignored"
-    )
+    broken = tmp_path / "records" / "broken.json"
+    assert said == f"{broken}: is not a record of a layout: layout is missing; the file is ignored"
     ran = quick("layouts", "cudnn", cwd=tmp_path)
     assert ran.code == 0 and ran.err == f"warning: {said}\n" and ON_GPU in ran.out
 

@@ -43,7 +43,11 @@ def read(path: str) -> Checkpoint:
         walk.dataset(name, dataset, name, ())
     datasets.check_apart()
     left = sorted(walk.left)
-    notes = [f"{plural(len(left), 'value')} left out, no arrays of numbers: {', '.join(left[:5])}"] if left else []
+    notes = (
+        [f"{plural(len(left), 'value')} left out, which are not arrays of numbers: {', '.join(left[:5])}"]
+        if left
+        else []
+    )
     return Checkpoint(
         format=NAME,
         files=(source,),
@@ -68,7 +72,7 @@ class _JldWalk:
         """A dataset: an array, one struct, or a row of references.  `above` are the datasets that led here."""
         self.steps += 1
         if dataset.address in above or len(above) > hdf5.MAX_DEPTH:
-            raise FormatError(f"{self.datasets.where}: {name!r:.200} holds itself, or too many things in each other")
+            raise FormatError(f"{self.datasets.where}: {name!r:.200} contains itself, or is nested too deeply")
         if self.steps > hdf5.MAX_OBJECTS:
             raise UnsafeError(f"{self.datasets.where}: has more than {hdf5.MAX_OBJECTS:,} values")
         value = self.datasets.value(path, dataset)

@@ -2,8 +2,8 @@
 
     \\x93NUMPY 01 00   u16 length (u32 from version 2)   {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 
-The dict is not evaluated: it is parsed as a literal of bounded length with exactly these three keys.  An array of Python
-objects is a pickle after the header, and is refused.
+The dict is not evaluated: it is parsed as a literal of bounded length with exactly these three keys.  An array of
+Python objects is a pickle after the header, and is refused.
 
 NumPy has no name for bfloat16.  It is written in three ways: `<V2` (ml_dtypes), `<b2` and `[('bfloat16', '<u2')]`
 (both MXNet 2).

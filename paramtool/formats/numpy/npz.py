@@ -4,8 +4,8 @@
     .npz      a zip archive of such files and nothing else, stored (np.savez) or deflated (np.savez_compressed)
 
 A member `a/b.npy` is the tensor `a/b`.  The array of a bare `.npy` has no name and is called `arr_0`, as np.savez calls
-unnamed arrays.  MXNet 2 writes its parameters in this format, a sparse array as a folder `name/` of its parts.  If every
-string in a file is the name of another array, each is another name of that array (MXNet's pull request 18749).
+unnamed arrays.  MXNet 2 writes its parameters in this format, a sparse array as a folder `name/` of its parts.  If
+every string in a file is the name of another array, each is another name of that array (MXNet's pull request 18749).
 
 The elements of a stored member are a range of the file.  The archive's CRC covers the header too; the CRC of the
 elements alone is derived from it, and checked like that of any other storage.

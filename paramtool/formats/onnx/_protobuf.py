@@ -1,4 +1,4 @@
-"""The protobuf wire format, read in place: a message is described by the positions of its fields, and nothing is copied.
+"""The protobuf wire format, read in place: a message is the positions of its fields, and nothing is copied.
 
     message   any number of consecutive fields
     field     a tag, which is a varint of (number << 3 | wire type), and then by wire type

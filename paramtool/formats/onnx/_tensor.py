@@ -37,7 +37,7 @@ class Stored(NamedTuple):
     shape: tuple[int, ...]
     backing: ByteRange | Inline
     packed: str = ""
-    """The real element type if its elements share bytes in a way that no view can express; the bytes are listed then."""
+    """The real element type if its elements share bytes in a way that no view can express; `dtype` is uint8 then."""
     dense: tuple[int, ...] = ()
     """The real shape of a packed tensor."""
 

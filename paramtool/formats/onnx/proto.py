@@ -111,7 +111,7 @@ TYPES = {
 }  # fmt: skip
 """TensorProto.DataType, as paramtool calls the types."""
 PACKED = {21: ("uint4", 2), 22: ("int4", 2), 25: ("uint2", 4), 26: ("int2", 4)}
-"""{code: (type, elements in a byte)} of types that are packed, lowest bits first; the last byte may be partly unused."""
+"""{code: (type, elements in a byte)} of packed types, lowest bits first; the last byte may be partly unused."""
 TYPED_FIELDS = {
     "float_data": {1, 14},
     "double_data": {11, 15},

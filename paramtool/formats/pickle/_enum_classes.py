@@ -1,8 +1,8 @@
-"""Classes of other libraries that a call with one string or one integer makes a value of: enums, all of them.
+"""Enum classes of other libraries: a call with one string or one integer looks up a member.
 
 An enum's member is pickled as a call of its class with the member's value, `SchedulerType("linear")`, and by Python
-3.11.0 to 3.11.3 as `getattr(SchedulerType, "LINEAR")` (Lib/enum.py, `Enum.__reduce_ex__`).  Looking a member up runs
-nothing that the file says.  The names are exact; calls of these classes with anything else are calls like any other.
+3.11.0 to 3.11.3 as `getattr(SchedulerType, "LINEAR")` (Lib/enum.py, `Enum.__reduce_ex__`).  Looking up a member runs
+nothing from the file.  The names are exact; calls of these classes with other arguments are calls like any other.
 
 Each group names the file and the versions in which the classes were found.
 """

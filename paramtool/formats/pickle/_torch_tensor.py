@@ -4,8 +4,8 @@ torch.save writes each tensor of a plain state dict with the same thirty opcodes
 
     f( PERSID( 'storage', type, 'key', 'cpu', numel ), offset, (sizes), (strides), requires_grad, OrderedDict() )
 
-`run` does what these opcodes would do one by one, the memo included, or nothing: then the machine goes on with the
-first of them.  So a tensor that is wrong in any way is told by the opcode at which it is.  A test compares both ways.
+`run` does what these opcodes would do one by one, including the memo, or nothing: then the machine continues with the
+first of them.  So an invalid tensor is reported at the opcode that is wrong.  A test compares both ways.
 
 Source of the form: torch/_tensor.py `_reduce_ex_internal` and torch/serialization.py `persistent_id` (0.4 to 2.13),
 as Lib/pickle.py writes them in protocols 2 and 3.
@@ -69,7 +69,7 @@ def run(machine: Machine, at: int) -> int:
         args = (machine.persistent(pid), _number(offset), shape, steps, requires_grad == b"\x88", empty)
         made = make(*args)
     except (ParamtoolError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError):
-        return 0  # the opcode at which that happens says it
+        return 0  # running the opcodes one by one reports the error
     machine.objects += _OBJECTS
     memo += (name, pid, shape, steps, empty, args, made)
     stack[-1] = made
@@ -83,7 +83,7 @@ def _number(opcode: bytes) -> int:
 
 @lru_cache(4096)
 def _numbers(opcodes: bytes) -> tuple[int, ...] | None:
-    """The tuple that opcodes make, the last of which says of how many numbers; None where there are more or fewer."""
+    """The tuple that opcodes make, whose last opcode gives its length; None if there are more or fewer numbers."""
     found, at = [], 0
     while at < len(opcodes) - 1:
         stop = at + {ord("K"): 2, ord("M"): 3, ord("J"): 5}[opcodes[at]]

@@ -1,4 +1,4 @@
-"""The stack machine that runs pickles: its state, its limits, and what it makes of names, calls and items.
+"""The stack machine that runs pickles: its state, its limits, and how it handles names, calls and items.
 
 The opcodes are in `opcodes.py` and enter themselves into the tables here.
 """
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from paramtool.formats.files import Buffer
 
 BATCH = 1 << 16
-"""So many opcodes run between two looks at the limits; each adds one entry or object at most."""
+"""The number of opcodes between two checks of the limits; each adds one entry or object at most."""
 MAX_DIGITS = 4300
-"""Of a number written as text; CPython's own limit, since int() is quadratic."""
+"""The most digits of a number written as text; CPython's own limit, since int() is quadratic."""
 MAX_NAME_NBYTES = 4096
-"""Of a module or global name."""
+"""The longest module and global name together."""
 MAX_CROWD = 64
-"""So many keys of one dict may have one hash.  Tuples of -1 and -2 all collide: hash(-1) == hash(-2)."""
+"""The most keys of one dict with the same hash.  Tuples of -1 and -2 all collide: hash(-1) == hash(-2)."""
 LONG_KEY = 256
-"""Characters from which on a dict key is work that counts."""
+"""The length from which on a dict key counts as work."""
 LONG_NAME = 256
-"""Characters of a global name from which on the copy of it is work that counts; released libraries stay below."""
+"""The length from which on copying a global name counts as work; names of released libraries are shorter."""
 FEW_ITEMS = 8
-"""So many items of an argument are free for what a constructor does with them: the axes of a shape."""
+"""The number of items of a constructor's argument that do not count as work, such as the axes of a shape."""
 SPEND_SLACK = 1024
 BULKY = frozenset({tuple, list, dict})
 MAX_HANDED_ON = 64
-"""So often such a function may be handed itself."""
+"""The deepest nesting of functions that are passed to each other."""
 
 Handler = Callable[["Machine", int], int]
 """Gets the machine and the index after its opcode, gives the index of the next opcode."""
@@ -132,9 +132,9 @@ class Machine:
         except StructError:
             self.truncated()
         except (UnicodeDecodeError, UnicodeEncodeError) as error:
-            self.fail(f"text that cannot be decoded ({error.reason})", "sound text")
+            self.fail(f"text that cannot be decoded ({error.reason})", "valid text")
         except RecursionError:
-            self.unsafe("data nested too deep to compare", "less")
+            self.unsafe("data nested too deeply to compare", "less nesting")
 
     def _run(self) -> int:
         """Run up to STOP; the index after it.  `run` knows the built-in errors that damage may raise here."""
@@ -165,10 +165,10 @@ class Machine:
                 self.unsafe(f"{count:,} {what}", f"at most {limit:,}")
 
     def spend(self, count: int) -> None:
-        """Account for work that is not paid for by bytes of the pickle: copies of what it memoized."""
+        """Count work that is not proportional to the bytes of the pickle, such as copies of memoized values."""
         self.copied += count
         if self.copied > self.position - self.start + SPEND_SLACK:
-            self.unsafe("the same data repeated without end", "each value about once")
+            self.unsafe("the same data repeated endlessly", "each value about once")
 
     def fail(self, found: str, expected: str) -> NoReturn:
         raise FormatError(f"{self.where}: pickle byte {self.position}: found {found}, expected {expected}")
@@ -242,12 +242,12 @@ class Machine:
     # -- names -----------------------------------------------------------------------------------------------
 
     def name(self, module: str, name: str) -> Global:
-        """The global of that name; the first mention of an unknown one is a use."""
+        """The global of that name; the first mention of an unknown name is recorded as a use."""
         found = self.names.get((module, name))
         if found is not None:
             return found
         if len(module) + len(name) > MAX_NAME_NBYTES:
-            self.fail("a global name of great length", f"at most {MAX_NAME_NBYTES:,} characters")
+            self.fail("a global name that is too long", f"at most {MAX_NAME_NBYTES:,} characters")
         if len(module) + len(name) > LONG_NAME:
             self.spend(len(module) + len(name))
         made = self.names[module, name] = Global(module, name)
@@ -287,7 +287,7 @@ class Machine:
         return self.unknown(path, args)
 
     def unknown(self, path: str, args: tuple[object, ...]) -> Instance:
-        """A call that nothing here knows: a use, unless it only looks up a value of a class that is known."""
+        """An unknown call: recorded as a use, unless it only looks up a member of a known enum."""
         if path in VALUE_CLASSES and is_value(args):
             return Instance(path, args, False)
         self.use(path, True, preview(args))
@@ -307,7 +307,7 @@ class Machine:
         """What NEWOBJ pushes: a bare object of class `cls`."""
         args = self.arguments(args)
         if type(kwargs) is not dict or not all(type(key) is str for key in kwargs):
-            self.fail("keyword arguments that are none", "a dict with names as keys")
+            self.fail("invalid keyword arguments", "a dict with names as keys")
         self.objects += 1
         path = self.callable_path(cls)
         make = self.constructors.get(path)
@@ -346,7 +346,7 @@ class Machine:
         self.spend(len(pairs))
         for pair in pairs:
             if type(pair) not in (list, tuple) or len(pair) != 2:
-                self.fail("an item that is no pair", "a key and a value")
+                self.fail("an item that is not a pair", "a key and a value")
             self.check_key(target, pair[0])
             target[pair[0]] = pair[1]
 
@@ -356,7 +356,7 @@ class Machine:
         return args
 
     def callable_path(self, callee: object) -> str:
-        """The name of what is called; the result of an unknown call is told as `path()`."""
+        """The name of what is called; the result of an unknown call is called `path()`."""
         if type(callee) is Global:
             return callee.path
         if type(callee) is not Instance:
@@ -366,14 +366,14 @@ class Machine:
     def guard(
         self, path: str, make: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> object:
-        """Call one of our own functions; arguments that it cannot take are the pickle's fault."""
+        """Call one of our own functions; FormatError for arguments that it does not accept."""
         try:
             return make(*args, **kwargs)
         except ParamtoolError:
             raise
         except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
             reason = shown(str(error)[:200])
-            self.fail(f"arguments that {shown(path)} cannot take ({reason})", "sound ones")
+            self.fail(f"arguments that {shown(path)} does not accept ({reason})", "valid ones")
 
     def build(self, target: object, state: object) -> None:
         """Give `target` its attributes."""
@@ -430,23 +430,23 @@ class Machine:
         target.extend(items)
 
     def check_key(self, target: object, key: object) -> None:
-        """Refuse keys that cannot be hashed, or only at a great cost."""
+        """Refuse keys that cannot be hashed, or only slowly."""
         self.weigh_key(key, 2)
         if type(key) in ATOMS:
             return
         try:
             place = id(target), hash(key)
         except TypeError:
-            self.fail(f"a {type(key).__name__} as a dict key", "a value that does not change")
+            self.fail(f"a {type(key).__name__} as a dict key", "a hashable value")
         crowd = self.crowds[place] = self.crowds.get(place, 0) + 1
         if crowd > MAX_CROWD:
             self.unsafe("dict keys that collide on purpose", "ordinary keys")
 
     def weigh_key(self, key: object, depth: int) -> None:
-        """Spend for what hashing and comparing a key costs; tuples may nest `depth` deep.
+        """Count the work of hashing and comparing a key; tuples may be nested `depth` deep.
 
-        A tuple's hash is computed anew each time, equal texts are compared byte by byte, and the hash of an
-        int is the int modulo 2**61 - 1, so that big ones collide at will.
+        A tuple's hash is computed anew each time, equal strings are compared byte by byte, and the hash of an
+        int is the int modulo 2**61 - 1, so that big integers can be made to collide.
         """
         if isinstance(key, (str, bytes)):
             self.spend(len(key) // LONG_KEY)

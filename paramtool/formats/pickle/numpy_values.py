@@ -1,4 +1,4 @@
-"""NumPy's arrays, scalars and dtypes inside pickles, as plain values: nothing of NumPy is called.
+"""NumPy arrays, scalars and dtypes in pickles, as plain values: NumPy is not called.
 
     dtype("f4", False, True), BUILD (3, "<", None, None, None, -1, -1, 0)          descriptor.c
     _reconstruct(ndarray, (0,), b"b"), BUILD (1, shape, dtype, is Fortran, bytes)  methods.c
@@ -42,7 +42,7 @@ class NumpyDtype:
         self.args = args
         self.state: tuple[object, ...] | None = None
         self.holds_objects = self._code[:1] in ("O", "")
-        """Whether elements are Python objects, or hold some; also where that cannot be seen."""
+        """Whether elements are or contain Python objects; also True if that is unknown."""
 
     def build(self, state: object) -> None:
         """State is (version, byte order, subdtype, names, fields, size, alignment, flags [, metadata])."""
@@ -53,19 +53,19 @@ class NumpyDtype:
 
     @property
     def _code(self) -> str:
-        """The kind and size of an element, such as `f4`; empty where that is not a short string."""
+        """The kind and size of an element, such as `f4`; empty if that is not a short string."""
         code = self.args[0] if self.args else None
         return code if isinstance(code, str) and len(code) <= MAX_CODE else ""
 
     @property
     def text(self) -> str:
-        """As NumPy writes it: `<f4`; `?` where that is not a string."""
+        """As NumPy writes it: `<f4`; with `?` for what is not a string."""
         order = self.state[1] if self.state else "|"
         return f"{order if isinstance(order, str) and len(order) <= 1 else '?'}{self._code or '?'}"
 
     @property
     def is_simple(self) -> bool:
-        """Whether the text says all of it: no fields, no units, no metadata."""
+        """Whether the text describes it fully: no fields, no units, no metadata."""
         return self.state is None or self.state == state_of(self.text)
 
 
@@ -76,7 +76,7 @@ MAX_PARTS = 10_000
 
 
 def _holds_objects(state: tuple[object, ...]) -> bool:
-    """Whether a dtype's state names a dtype of Python objects; ValueError where it has too many parts to tell."""
+    """Whether a dtype's state contains a dtype of Python objects; ValueError if it has too many parts to tell."""
     todo: list[object] = [state]
     for count, part in enumerate(_taken(todo)):
         if count > MAX_PARTS:
@@ -164,7 +164,7 @@ class NumpyArray:
         return Array(self.dtype.text, self.shape, self.order, self.data or b"")
 
     def view(self, storage: int, dtype: DType) -> View:
-        """The array as a window on a storage that is its bytes; ValueError where they are too few or too many."""
+        """The array as a view of a storage with its bytes; ValueError if they are too few or too many."""
         if self.data is None or prod(self.shape) * dtype.block_bytes != len(self.data):
             raise ValueError(f"an array of shape {list(self.shape)} with {len(self.data or b'')} bytes")
         return View(storage, dtype, 0, self.shape, strides_of(self.shape, self.order))

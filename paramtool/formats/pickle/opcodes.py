@@ -1,4 +1,4 @@
-"""What each opcode of a pickle does to the machine, and the calls of the standard library that are understood."""
+"""The effect of each pickle opcode on the machine, and the calls of the standard library that are supported."""
 
 from __future__ import annotations
 
@@ -439,7 +439,7 @@ def _persid(machine: Machine, at: int) -> int:
 
 
 def _extension(letter: bytes, form: str) -> None:
-    """A number of a registry that only the program that wrote the pickle has."""
+    """A number in a registry that only exists in the program that wrote the pickle."""
     struct = Struct(form)
 
     @_opcode(letter)

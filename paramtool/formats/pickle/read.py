@@ -7,8 +7,8 @@ understands.  Every other name is kept in `Result.uses`, so that people can see 
 
     cposix\\nsystem\\n  'rm -rf'  TUPLE1 REDUCE   ->   Instance("posix.system", ("rm -rf",), called=True)
 
-A hostile pickle must not cost more than its own size: lengths are checked before slicing; stack, memo and
-objects have limits; what a pickle makes us copy or hash may not exceed what it holds (`spend`); keys of dicts
+The cost of a hostile pickle is limited by its size: lengths are checked before slicing; stack, memo and
+objects have limits; a pickle may not cause more copying and hashing than its own bytes (`spend`); keys of dicts
 are atoms or small tuples of them, and keys that collide on purpose are refused.
 
 Positions are indices into the data that was given, in bytes.  Source: Lib/pickletools.py of CPython 3.13,
@@ -66,9 +66,9 @@ def attempt(
     limits: PickleLimits = DEFAULT_LIMITS,
     known: Container[str] = (),
 ) -> tuple[tuple[Use, ...], int, int]:
-    """What a pickle asks for up to where it ends or breaks, the index after its STOP, and how many bytes were run.
+    """The uses in a pickle up to its end or its first error, the index after its STOP, and the bytes that were run.
 
-    The index is -1 where it breaks, -2 where the limits end it.
+    The index is -1 after an error, -2 if a limit was reached.
     """
     machine = Machine(data, start, "", constructors, persistent=persistent, limits=limits, known=known)
     machine.frames = False

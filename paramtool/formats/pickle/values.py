@@ -1,4 +1,4 @@
-"""What pickles hold, as plain values: names, objects that were never made, and what is known of both."""
+"""Plain values for the content of pickles: names, objects that were never made, and tables of known names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PREVIEW_WIDTH = 80
 
 @dataclass(frozen=True, slots=True)
 class PickleLimits:
-    """What one pickle may take before it counts as a bomb."""
+    """The resources that one pickle may use before it counts as a bomb."""
 
     max_nbytes: int = 512 << 20
     max_stack: int = 1_000_000
@@ -24,10 +24,10 @@ class PickleLimits:
 
     @classmethod
     def of_stored(cls, stored_nbytes: int) -> PickleLimits:
-        """The limits of a pickle that has so many bytes in its file, where it may be deflated.
+        """The limits of a pickle with `stored_nbytes` bytes in its file, where it may be deflated.
 
-        A pickle that is stored as it is pays a byte for each object.  One that is deflated pays less: the pickles of
-        torch.save shrink to a third or a sixth, and 10 bytes of the file then make up to 2 objects.
+        An uncompressed pickle has at least a byte for each object, a deflated one fewer: the pickles of torch.save
+        compress to a third or a sixth, and 10 bytes of the file then make up to 2 objects.
         """
         usual = cls()
         most = MIN_DEFLATED_OBJECTS + OBJECTS_PER_STORED_BYTE * stored_nbytes
@@ -39,9 +39,9 @@ OBJECTS_PER_STORED_BYTE = 4
 
 
 class Global:
-    """A name that the pickle mentions; never looked up.
+    """A name that the pickle mentions; it is never looked up.
 
-    Old names are told as the new ones: `__builtin__` is `builtins`, `copy_reg` is `copyreg`, `long` is `int`.
+    Old names are converted to new ones: `__builtin__` to `builtins`, `copy_reg` to `copyreg`, `long` to `int`.
 
     >>> Global("__builtin__", "set").path, Global("__builtin__", "long").path
     ('builtins.set', 'builtins.int')
@@ -65,7 +65,7 @@ class Global:
 
 
 class Instance:
-    """What is left of an object that is not plain data: its class or callable and what was put into it."""
+    """A record of an object that is not plain data: its class or callable, and what was put into it."""
 
     __slots__ = ("args", "called", "kwargs", "mapping", "path", "sequence", "state")
 
@@ -76,9 +76,9 @@ class Instance:
         """True: the pickle calls it (anything might run); False: it only makes an object of a class."""
         self.kwargs: dict[str, object] = {}
         self.mapping: dict[object, object] | None = None
-        """Its items, where it was filled like a dict."""
+        """Its items, if it was filled like a dict."""
         self.sequence: list[object] | None = None
-        """Its items, where it was filled like a list or a set."""
+        """Its items, if it was filled like a list or a set."""
         self.state: object | None = None
         """Its attributes (BUILD); a list of states where there were several and not all were dicts."""
 
@@ -98,7 +98,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one pickle holds."""
+    """The result of running one pickle."""
 
     value: object
     stop: int
@@ -130,7 +130,7 @@ INERT = (
     | {f"datetime.{name}" for name in ("date", "time", "datetime", "timedelta", "timezone")}
     | {"decimal.Decimal", "fractions.Fraction", "uuid.UUID", "argparse.Namespace", "types.SimpleNamespace"}
 )
-"""Classes of the standard library that do nothing but hold their arguments."""
+"""Classes of the standard library that only hold their arguments."""
 
 ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
 
@@ -139,7 +139,7 @@ ESCAPES = {b"\\": b"\\", b"'": b"'", b'"': b'"', b"n": b"\n", b"r": b"\r", b"t":
 
 
 def unescape(text: bytes) -> bytes:
-    """The bytes that Python 2's repr of a string stands for, quotes removed.
+    """The bytes of a string in Python 2's repr, without quotes.
 
     Raises ValueError or KeyError for escapes that it never writes.
 

@@ -1,10 +1,10 @@
-"""Writing pickles of protocol 2, in the opcodes that `torch.load(weights_only=True)` takes.
+"""Write pickles of protocol 2, with the opcodes that `torch.load(weights_only=True)` accepts.
 
 A value is made of None, bool, int, float, complex, str, bytes, list and tuple, and of the few classes below, which
-stand for what a pickle says and Python has no plain value for.  Nothing is imported to write a name.
+represent what a pickle can express and plain Python values cannot.  Nothing is imported to write a name.
 
-Texts, names and containers are remembered (BINPUT) and fetched again where they come a second time, so a list or a
-`Dict` may hold itself.
+Strings, names and containers are memoized (BINPUT) and fetched when they appear again, so a list or a `Dict` may
+contain itself.
 
 Opcodes: Lib/pickletools.py; which of them are taken: torch/_weights_only_unpickler.py (2.13).
 """
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 MAX_INT_BITS = 255 * 8 - 1
 """LONG1 has at most 255 bytes, one bit of them the sign; LONG4 is not taken."""
 BATCH = 1000
-"""So many items are set at once, as Python does."""
+"""The number of items that are set at once, as in Python."""
 
 
 class Name(NamedTuple):
@@ -38,7 +38,7 @@ class Dict:
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """What a call gives, with items put into it and attributes."""
+    """The result of a call, with items and attributes."""
 
     function: Name
     args: tuple[object, ...] = ()
@@ -79,17 +79,17 @@ class _PickleWriter:
     def __init__(self) -> None:
         self.out = bytearray()
         self.memo: dict[object, int] = {}
-        """Texts and names by themselves, containers by their identity."""
+        """{string, name, or identity of a container: its index}."""
 
     def save(self, value: object) -> None:
-        """Write a value; TypeError where it is of no form that a pickle has here."""
+        """Write a value; TypeError if its type is not supported."""
         form = _FORMS.get(type(value))
         if form is None:
             raise TypeError(f"a {type(value).__name__} cannot be pickled")
         form(self, value)
 
     def fetched(self, key: object) -> bool:
-        """Write what was remembered under a key; False where nothing was."""
+        """Write what was memoized under a key; False if nothing was."""
         if (index := self.memo.get(key)) is None:
             return False
         self.out += b"h" + bytes((index,)) if index < 256 else pack("<cI", b"j", index)

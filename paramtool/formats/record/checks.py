@@ -156,7 +156,7 @@ def twice(numbers: Mapping[str, int]) -> Iterator[str]:
 def shards(document: Mapping[str, Any], positions: Mapping[str, int]) -> Iterator[str]:
     """Contradictions between the records of shards, and between them and the record in the index.
 
-    `positions` are those of the names in the shards' records; `document` is the record in the index, which may be empty.
+    `positions` are those of the names in the shards' records; `document` is the record in the index, or empty.
     """
     yield from (f"the alias records of its shards clash: {text}" for text in twice(positions))
     promised = [name for part in ("aliases", "derived") for name in document.get(part, {})]

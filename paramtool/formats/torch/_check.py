@@ -1,4 +1,4 @@
-"""Reading a pickle that was written for torch once more, by torch's own rules: what does not open is not written.
+"""Read back a pickle that was written for torch, by torch's own rules: what torch would refuse is not written.
 
 This is the loop of `torch/_weights_only_unpickler.py` with its opcodes, and with the functions that a torch file calls
 replaced by ones that look at their arguments: a tensor has to be inside its storage, attributes have to be a dict, and
@@ -48,7 +48,7 @@ class CheckedOrderedDict(dict):  # type: ignore[type-arg]
 
 
 class CheckedArray(Loose):
-    """An array of NumPy's, which is nothing before its state is set."""
+    """A NumPy array, which is empty until its state is set."""
 
 
 class Class(str):
@@ -75,7 +75,7 @@ UNHASHABLE = {"argparse.Namespace", "types.SimpleNamespace", "builtins.bytearray
 
 
 def check(pickle: bytes) -> None:
-    """Wrong where `torch.load` would not open a pickle of protocol 2."""
+    """Wrong if `torch.load` would not open a pickle of protocol 2."""
     try:
         _CheckMachine(pickle).run()
     except Wrong:
@@ -138,13 +138,13 @@ def _ordered() -> CheckedOrderedDict:
 
 def _default(*factory: Any) -> dict[Any, Any]:
     if len(factory) > 1 or not all(one is None or isinstance(one, Class) for one in factory):
-        raise Wrong("the factory of a defaultdict is no class")
+        raise Wrong("the factory of a defaultdict is not a class")
     return {}
 
 
 def _deque(items: Any = (), most: Any = None) -> list[Any]:
     if most is not None and not _sizes((most,)):
-        raise Wrong("a deque's greatest length is no number")
+        raise Wrong("a deque's maxlen is not a number")
     return list(items)
 
 
@@ -164,7 +164,7 @@ def _set(items: Any) -> Loose:
 
 def _size(items: Any) -> tuple[int, ...]:
     if not isinstance(items, tuple) or not all(type(item) is int for item in items):
-        raise Wrong("a torch.Size has something else than numbers")
+        raise Wrong("a torch.Size has items that are not numbers")
     return items
 
 
@@ -180,7 +180,7 @@ def _complex(*parts: Any) -> complex:
 
 def _array(kind: Any, shape: Any, code: Any) -> CheckedArray:
     if kind != "numpy.ndarray" or shape != (0,) or code != b"b":
-        raise Wrong("an array is not begun as NumPy begins one")
+        raise Wrong("an array does not begin as NumPy pickles one")
     return CheckedArray()
 
 
@@ -191,7 +191,7 @@ def _array_scalar(dtype: Any, data: Any) -> Fixed:
 
 
 class DTypeOf(Fixed):
-    """A dtype of NumPy's."""
+    """A NumPy dtype."""
 
 
 def _dtype(code: Any, align: Any, copy: Any) -> DTypeOf:
@@ -222,7 +222,7 @@ CALLS: dict[str, Callable[..., object]] = {
 
 
 def _called(name: str, args: tuple[object, ...]) -> object:
-    """What a call gives; objects of the table were judged when the tree was fitted, and are values without items."""
+    """The result of a call; objects of the table were checked when the tree was fitted, and have no items here."""
     if name in CALLS:
         return CALLS[name](*args)
     if name not in FORMS or FORMS[name].new:
@@ -298,7 +298,7 @@ class _CheckMachine:
         args = self.stack.pop()
         function = self.stack[-1]
         if not isinstance(function, Class) or not isinstance(args, tuple):
-            raise Wrong("something that is no function is called")
+            raise Wrong("something that is not a function is called")
         self.stack[-1] = _called(function, args)
 
     def new(self) -> None:
@@ -323,13 +323,13 @@ class _CheckMachine:
     def append(self) -> None:
         items = self.marked()
         if type(self.stack[-1]) is not list:
-            raise Wrong("items are put into something that is no list")
+            raise Wrong("items are put into something that is not a list")
         self.stack[-1].extend(items)
 
     def pairs(self) -> None:
         items, held = self.marked(), self.stack[-1]
         if not isinstance(held, dict) or len(items) % 2:
-            raise Wrong("pairs are put into something that is no dict")
+            raise Wrong("pairs are put into something that is not a dict")
         before = len(held)
         held.update(zip(items[::2], items[1::2], strict=True))
         if len(held) != before + len(items) // 2:

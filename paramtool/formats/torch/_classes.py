@@ -1,4 +1,4 @@
-"""Objects that a torch file holds beside tensors: the closed table of classes that are written back as what they were.
+"""Objects in a torch file other than tensors: the closed table of classes that are written back unchanged.
 
 A class is in the table where its objects are data: what they are pickled from says all of them, and making one runs no
 code but its own constructor on plain values.  Nothing is imported to write one.  `weights_only` says what
@@ -27,21 +27,21 @@ from paramtool.model.objects import Array, Leaf, Mapping, Node, Opaque, Sequence
 ARRAYS = frozenset(f"{spelling}._reconstruct" for spelling in SPELLINGS)
 SCALARS = frozenset(f"{spelling}.scalar" for spelling in SPELLINGS)
 VERSION = "torch.torch_version.TorchVersion"
-"""What `torch.__version__` is: a string of its own class (torch/torch_version.py)."""
+"""The class of `torch.__version__`, a subclass of str (torch/torch_version.py)."""
 FACTORIES = frozenset(f"builtins.{name}" for name in ("list", "dict", "int", "set", "float"))
-"""What a defaultdict may be made with."""
+"""The factories that a defaultdict may have."""
 
 Args = tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ClassForm:
-    """How objects of one class are pickled, and what they are made of."""
+    """How objects of one class are pickled, and their arguments and attributes."""
 
     fits: Callable[[Args], bool]
     """Whether arguments have the number and the types that the class takes."""
     plain: Callable[[Opaque], Node | None]
-    """The object as a dict, list, number or string; None where its data makes no sense."""
+    """The object as a dict, list, number or string; None if its data is invalid."""
     new: bool = False
     """Made by NEWOBJ, without a call of the constructor; otherwise by REDUCE."""
     attributes: bool = False
@@ -145,7 +145,7 @@ def _zone(args: Args) -> bool:
 
 
 def _fraction(args: Args) -> bool:
-    """Two numbers, or the text that a fraction is pickled as; others, such as `1e999999999`, take any time to make."""
+    """Two numbers, or the string as which a fraction is pickled; other strings, such as `1e999999999`, are too slow."""
     if _are(int, int)(args):
         return bool(_value(args[1]))
     found = re.fullmatch(r"-?[0-9]{1,4000}(?:/([0-9]{1,4000}))?", str(_value(args[0]))) if _are(str)(args) else None
@@ -217,7 +217,7 @@ def _as_path(node: Opaque) -> Node:
 
 
 def _as_text(node: Opaque) -> Node | None:
-    """A date, time, zone, fraction or id as the string that Python gives for it; None where Python refuses the data."""
+    """A date, time, zone, fraction or id as the string that Python gives for it; None if Python refuses the data."""
     import datetime
     import fractions
     import uuid
@@ -309,7 +309,7 @@ def is_name(path: str) -> bool:
 
 
 def spoken_class(path: str) -> str:
-    """A class as people know it, by the name that pickles have for it."""
+    """A class by its usual name, from the name that pickles use."""
     if path in ARRAYS:
         return "numpy.ndarray"
     if path in SCALARS:
@@ -318,7 +318,7 @@ def spoken_class(path: str) -> str:
 
 
 def unfit(node: Opaque) -> str:
-    """Why an object is not written as what it was; empty where it is."""
+    """Why an object is not written unchanged; empty if it is."""
     if node.path in ARRAYS or node.path in SCALARS:
         return _unfit_array(node)
     if node.path == DTYPE:
@@ -365,7 +365,7 @@ _TEXT = re.compile(r"[<>|=]?(?:(b1?|\?)|([iu])([1248])|f([248])|c(8|16)|([USV])(
 
 
 def _size(dtype: str | Node) -> int | None:
-    """The bytes of an element of a dtype of NumPy's; None where it is none, or holds Python objects.
+    """The bytes of an element of a NumPy dtype; None if it is not one, or holds Python objects.
 
     >>> [_size(text) for text in ("<f4", "|b1", "<U2", "|O", "<f3", "<M8")]
     [4, 1, 8, None, None, 8]
@@ -384,7 +384,7 @@ def _size(dtype: str | Node) -> int | None:
 
 
 def _is_dtype(node: Node) -> bool:
-    """Whether a node is a dtype of NumPy's that holds no Python objects."""
+    """Whether a node is a NumPy dtype that holds no Python objects."""
     if not isinstance(node, Opaque) or node.path != DTYPE:
         return False
     parts = dict(node.parts)

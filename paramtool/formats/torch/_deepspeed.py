@@ -1,4 +1,4 @@
-"""DeepSpeed's model states: names of shared parameters that the file does not store.
+"""DeepSpeed's model states: names of shared parameters that the file itself does not store.
 
     {"module": {"emb.weight": tensor, ...}, "shared_params": {"head.weight": "emb.weight"}, "param_shapes": [...], ...}
 
@@ -26,9 +26,9 @@ MAX_NOTED = 3
 
 
 def with_shared(checkpoint: Checkpoint) -> Checkpoint:
-    """A checkpoint with the names that its `shared_params` declare; itself where it has none.
+    """A checkpoint with the names that its `shared_params` declare; unchanged if it has none.
 
-    What is wrong with one of them is noted, and so are tensors whose values stand elsewhere: no tensor is lost by it.
+    Invalid declarations become notes, and so do tensors whose values are in other files: no tensor is lost.
     """
     top = checkpoint.objects
     parts = dict(top.items) if isinstance(top, objects.Mapping) else {}
@@ -44,7 +44,7 @@ def with_shared(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _found(checkpoint: Checkpoint, shared: Node | None) -> tuple[dict[str, str], list[str]]:
-    """{name that is not stored: the name that holds its data}, and what is wrong with others."""
+    """{name that is not stored: the name that holds its data}, and the errors of the others."""
     if not isinstance(shared, objects.Mapping) or not shared.items:
         return {}, []
     pairs = dict(_texts(shared))
@@ -57,14 +57,14 @@ def _found(checkpoint: Checkpoint, shared: Node | None) -> tuple[dict[str, str],
         elif f"{MODULE}.{(holder := _holder(pairs, name))}" in views:
             found[name] = holder
         elif holder in pairs:
-            wrong.append(f"leads from {name!r} round to {holder!r}")
+            wrong.append(f"has a cycle from {name!r} to {holder!r}")
         else:
             wrong.append(f"says that {name!r} is {holder!r}, which is not stored")
     return found, wrong
 
 
 def _partitioned(checkpoint: Checkpoint, shapes: Node | None) -> Iterator[str]:
-    """What to say where tensors are empty here and `param_shapes`, a list of mappings, knows their real shapes."""
+    """A note if tensors are empty here and `param_shapes`, a list of mappings, has their real shapes."""
     views = checkpoint.views()
     names = [
         key
@@ -76,20 +76,20 @@ def _partitioned(checkpoint: Checkpoint, shapes: Node | None) -> Iterator[str]:
     if names:
         count = plural(len(names), "of its tensors is", "of its tensors are")
         yield (
-            f"{count} empty: ZeRO stage 3 keeps their values in parts, in the *_optim_states.pt files beside it; "
-            "DeepSpeed's zero_to_fp32.py puts them together"
+            f"{count} empty: ZeRO stage 3 keeps their values in shards, in the *_optim_states.pt files beside it; "
+            "DeepSpeed's zero_to_fp32.py joins them"
         )
 
 
 def _texts(node: objects.Mapping) -> Iterator[tuple[str, str]]:
-    """The items of a mapping whose key and value are texts."""
+    """The items of a mapping whose key and value are strings."""
     for key, value in node.items:
         if isinstance(key, str) and isinstance(value, Leaf) and isinstance(value.value, str):
             yield key, value.value
 
 
 def _holder(pairs: Mapping[str, str], name: str) -> str:
-    """The name at the end of a chain of pairs; one of the chain where it leads round."""
+    """The name at the end of a chain of pairs; a name of the chain if it is a cycle."""
     seen = set()
     while name in pairs and name not in seen:
         seen.add(name)
@@ -98,11 +98,11 @@ def _holder(pairs: Mapping[str, str], name: str) -> str:
 
 
 def _stored_apart(checkpoint: Checkpoint, name: str, owner: str) -> list[str]:
-    """What to say where both names are stored and share nothing."""
+    """A note if both names are stored and share nothing."""
     mine, other = (checkpoint.entries.get(f"{MODULE}.{one}") for one in (name, owner))
     if mine is None or other is None or mine.value == other.value:
         return []
-    return [f"says that {name!r} is {owner!r}, and both are stored, each for itself: they stay apart"]
+    return [f"says that {name!r} is {owner!r}, but both are stored separately: they are not tied"]
 
 
 def _added(checkpoint: Checkpoint, parts: Mapping[objects.Key, Node], found: Mapping[str, str]) -> Checkpoint:

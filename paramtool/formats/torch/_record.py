@@ -1,4 +1,4 @@
-"""What a torch file that paramtool wrote says beside its pickle: one more member of the archive, `paramtool.json`.
+"""The member `paramtool.json` of a torch file that paramtool wrote: what the pickle cannot express.
 
     {"version": 1, "aliases": {...}, "layouts": {...}, "metadata": {...}}
 
@@ -28,7 +28,7 @@ MAX_NBYTES = 256 << 20
 
 
 def encode(plan: Plan) -> bytes:
-    """The member for a plan; empty where there is nothing to say."""
+    """The member for a plan; empty if none is needed."""
     found: dict[str, Any] = {}
     if any(one.set_evidence == "declared" for one in plan.names.values()):
         text = record.encode(plan.unmarked(), {target.name for target in plan.targets}, objects="")
@@ -41,7 +41,7 @@ def encode(plan: Plan) -> bytes:
 
 
 def with_record(checkpoint: Checkpoint, data: bytes) -> Checkpoint:
-    """A checkpoint with what the member says of it; FormatError where the member is damaged."""
+    """A checkpoint with the facts of the member; FormatError if the member is damaged."""
     where = checkpoint.files[0].path
     try:
         found = strict_json.strict(data.decode("utf-8"), surrogates=True)
@@ -54,7 +54,7 @@ def with_record(checkpoint: Checkpoint, data: bytes) -> Checkpoint:
     except record.DAMAGE as error:
         raise FormatError(
             f"{where}: its member {MEMBER!r} is damaged: {error}",
-            hint="the tensors can still be read by torch.load; docs/alias-record.md describes the member",
+            hint="torch.load can still read the tensors; docs/alias-record.md describes the member",
         ) from None
     layouts = {record.LAYOUTS_KEY: json.dumps(found["layouts"])} if "layouts" in found else {}
     entries = {n: e._replace(link=links.get(n)) for n, e in checkpoint.entries.items()} if links else checkpoint.entries

@@ -1,4 +1,4 @@
-"""Stacked pickles (torch 0.1.10 to 1.5): five pickles one behind the other, then the storages.
+"""Stacked pickles (torch 0.1.10 to 1.5): five consecutive pickles, then the storages.
 
     magic, protocol, sys_info, the object, the list of storage keys; for each key an i64 count and the bytes
 
@@ -30,18 +30,18 @@ def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
     protocol = storages.run(data, magic.stop, f"{source.path}: the protocol")
     if protocol.value != PROTOCOL:
         what = f"the protocol is {protocol.value!r:.60}; expected {PROTOCOL}"
-        raise FormatError(f"{source.path}: byte {magic.stop}: {what}", hint="torch.load refuses it, too")
+        raise FormatError(f"{source.path}: byte {magic.stop}: {what}", hint="torch.load refuses the file, too")
     body = storages.run(data, storages.run(data, protocol.stop, f"{source.path}: sys_info").stop)
     keys = storages.run(data, body.stop, f"{source.path}: the list of storages")
     backings, end = _stacked_backings(storages, data, keys)
-    notes = [f"{len(data) - end} bytes stand behind the last storage"] if end < len(data) else []
+    notes = [f"{len(data) - end} bytes follow the last storage"] if end < len(data) else []
     return checkpoint_of(
         "stacked pickles", storages, [backings[key] for key in storages.whole], body.value, notes=notes
     )
 
 
 def _stacked_backings(storages: Storages, data: Contents, keys: Result) -> tuple[dict[str, Backing], int]:
-    """One (count, bytes) after the other, in the order of the list; all that is asked for must be there."""
+    """Read (count, bytes) of each storage, in the order of the list; every storage that is used must be present."""
     where = storages.source.path
     backings: dict[str, Backing] = {}
     position = keys.stop
@@ -52,7 +52,7 @@ def _stacked_backings(storages: Storages, data: Contents, keys: Result) -> tuple
         if ref is None or key in backings:
             raise FormatError(f"{where}: storage {key!r} is listed {'twice' if key in backings else 'and never used'}")
         if position + COUNT.size > len(data):
-            raise FormatError(f"{where}: byte {position}: storage {key!r} is cut off; the file is truncated")
+            raise FormatError(f"{where}: byte {position}: storage {key!r} is incomplete; the file is truncated")
         unit = ref.dtype.block_bytes if ref.dtype else 1
         nbytes = COUNT.unpack(data[position : position + COUNT.size])[0] * unit
         position += COUNT.size
@@ -64,5 +64,5 @@ def _stacked_backings(storages: Storages, data: Contents, keys: Result) -> tuple
         backings[key] = ByteRange(where, position, position + nbytes)
         position += nbytes
     if missing := storages.whole.keys() - backings.keys():
-        raise FormatError(f"{where}: storage {min(missing)!r} is used and not in the list of storages")
+        raise FormatError(f"{where}: storage {min(missing)!r} is used, but not in the list of storages")
     return backings, position

@@ -1,4 +1,4 @@
-"""What all forms of torch files share: storages as pickles name them, and the checkpoint that comes of them."""
+"""Shared by all forms of torch files: storages as pickles name them, and the checkpoint that they make."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Storages:
-    """The storages of one file, numbered as they are met."""
+    """The storages of one file, numbered in order of appearance."""
 
     source: SourceFile
     folder: str = ""
@@ -45,7 +45,7 @@ class Storages:
         if isinstance(pid, tuple) and len(pid) == 4 and pid[0] == "module":
             return pid[1]
         if not isinstance(pid, tuple) or len(pid) not in (5, 6) or pid[0] != "storage":
-            raise ValueError("a persistent id that names no storage")
+            raise ValueError("a persistent id that does not name a storage")
         _, type_, key, location, numel, *view = pid
         dtype = storage_dtype(type_)
         if not isinstance(key, (str, int)) or type(numel) is not int or not 0 <= numel < 1 << 60:
@@ -64,11 +64,11 @@ class Storages:
         if not isinstance(view, tuple):
             return known if known.dtype is dtype else known._replace(dtype=dtype)
         if len(view) != 3 or dtype is None or not all(type(n) is int and n >= 0 for n in view[1:]):
-            raise ValueError(f"a view on storage {key!r} that says no place")
+            raise ValueError(f"a view of storage {key!r} without a position")
         return StorageRef(known.id, dtype, view[1] * dtype.block_bytes, view[2] * dtype.block_bytes)
 
     def inlined(self, name: str, value: InlineView) -> View:
-        """A window on a storage for bytes that are in the pickle; one storage for each array."""
+        """A view of a storage for bytes that are in the pickle; one storage for each array."""
         number, data = len(self.whole) + len(self.inline), value.array.data or b""
         number, _ = self.inline.setdefault(id(value.array), (number, data))
         try:
@@ -77,7 +77,7 @@ class Storages:
             raise FormatError(f"{self.source.path}: {name!r:.200}: {error}; the pickle is damaged") from None
 
     def run(self, data: Buffer, start: int, where: str = "", stored_nbytes: int | None = None) -> Result:
-        """One pickle of this file, which has `stored_nbytes` there; None where it stands there as it is."""
+        """Run one pickle of this file, which has `stored_nbytes` there; None if it is stored uncompressed."""
         where = where or self.source.path
         limits = DEFAULT_LIMITS if stored_nbytes is None else PickleLimits.of_stored(stored_nbytes)
         result = load(data, start, where, CONSTRUCTORS, persistent=self.persistent, limits=limits, known=KNOWN)
@@ -140,7 +140,7 @@ def _producer(storages: Storages) -> str:
 def _unknown(uses: Iterable[Use], entries: Mapping[str, Entry]) -> Iterator[Unknown]:
     """Unknown names, with the tensors that cannot be read without them.
 
-    A tensor may also be of a form that nothing unknown is needed for; that is no call, and the tensor says it.
+    A tensor may also be unreadable without any unknown name; then the tensor itself says why.
     """
     needed: dict[str, list[str]] = {}
     for name, entry in entries.items():

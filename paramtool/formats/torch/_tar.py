@@ -21,7 +21,7 @@ from paramtool.model.storage import Backing, ByteRange, SourceFile
 
 
 def read(file: BinaryIO, source: SourceFile) -> Checkpoint:
-    """Describe a tar file of torch's."""
+    """Describe a torch tar file."""
     places = _tar_members(file, source.path)
     data = Contents(file, source.nbytes)
     storages = Storages(source)
@@ -85,7 +85,7 @@ class _TarReader:
         return struct.unpack(self.data[start : self.position])
 
     def skip(self, nbytes: int) -> int:
-        """The position `nbytes` further; FormatError where the member ends before."""
+        """The position `nbytes` further; FormatError if the member ends before."""
         if nbytes < 0 or self.position + nbytes > min(self.stop, len(self.data)):
             path = self.storages.source.path
             raise FormatError(f"{path}: {self.label}: byte {self.position}: needs {nbytes} more bytes; it is truncated")
@@ -132,7 +132,7 @@ def _tar_storages(
         target, root, offset, _ = reader.as_row(view, 4)
         ref = refs.get(str(root))
         if ref is None or ref.dtype is None or type(offset) is not int or offset < 0:
-            raise FormatError(f"{storages.source.path}: storages: a view on storage {root!r:.40}, which is not there")
+            raise FormatError(f"{storages.source.path}: storages: a view of storage {root!r:.40}, which is missing")
         refs[str(target)] = ref._replace(byte_start=ref.byte_start + offset * ref.dtype.block_bytes)
     return refs, backings
 

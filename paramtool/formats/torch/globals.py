@@ -1,4 +1,4 @@
-"""What torch pickles name, and what each becomes: a table from global to a function that makes a plain value.
+"""The names in torch pickles: a table from each global to a function that makes a plain value.
 
 torch saves a tensor as a call such as `torch._utils._rebuild_tensor_v2(storage, offset, size, stride, ...)`.  Here each
 of these names is a small function that describes the tensor instead.  Whatever is not in the table is never run.
@@ -66,20 +66,20 @@ class PickledTensor:
 
 
 def storage_dtype(type_: object) -> DType | None:
-    """The dtype of a storage class; ValueError where the class is not known."""
+    """The dtype of a storage class; ValueError if the class is unknown."""
     if isinstance(type_, Global):
         if type_.path in UNTYPED:
             return None
         if type_.module in TYPE_MODULES and type_.name in STORAGE_DTYPES:
             return DTYPES[STORAGE_DTYPES[type_.name]]
-    raise ValueError(f"{_path(type_)} is no storage type that is known")
+    raise ValueError(f"{_path(type_)} is not a known storage type")
 
 
 def dtype_of(value: object) -> DType:
-    """A `torch.float32` and the like; ValueError where it is not known."""
+    """The dtype of a `torch.float32` and the like; ValueError if it is unknown."""
     if isinstance(value, Global) and value.module == "torch" and (name := TORCH_DTYPES.get(value.name)):
         return DTYPES[name]
-    raise ValueError(f"{_path(value)} is no dtype that is known")
+    raise ValueError(f"{_path(value)} is not a known dtype")
 
 
 TORCH_DTYPES = {name: name for name in DTYPES} | {
@@ -124,7 +124,7 @@ def _view(storage: object, offset: object, size: object, stride: object, *, dtyp
         raise ValueError(f"expected a storage and an offset, found {_path(storage)} and {_path(offset)}")
     dtype = dtype or storage.dtype
     if dtype is None:
-        raise ValueError("an untyped storage and no dtype")
+        raise ValueError("an untyped storage without a dtype")
     view = View(storage.id, dtype, offset, _sizes(size), _sizes(stride))
     if storage.byte_start:
         view = view.on(storage.id, storage.byte_start + view.byte_start)
@@ -167,7 +167,7 @@ def _tensor_v3(
 
 
 def _flag(value: object) -> bool | None:
-    """Whether a tensor asks for gradients; as torch, ValueError where that is any other value that is known."""
+    """Whether a tensor requires gradients; as in torch, ValueError for any other known value."""
     if value is True or value is False:
         return value
     if value is None or _unknown(value):
@@ -188,7 +188,7 @@ def _parameter(data: object, requires_grad: object = True, hooks: object = None,
         made = PickledTensor(data.value, _flag(requires_grad), "parameter")
         made.build(state if state is not None else data.state)
         return made
-    return PickledTensor(Unreadable(_unknown(data) or "a tensor that is none"))
+    return PickledTensor(Unreadable(_unknown(data) or "a valid tensor, which its data is not"))
 
 
 MAX_PARTS = 128
@@ -325,7 +325,7 @@ class InlineView(NamedTuple):
 
 
 def array_tensor(array: NumpyArray) -> PickledTensor | None:
-    """The tensor that an array is, always the same one; None where a tensor cannot hold it."""
+    """The tensor of an array, always the same object; None if a tensor cannot hold the array."""
     if array.tensor is None and (dtype := array.element) is not None:
         array.tensor = PickledTensor(InlineView(dtype, array))  # type: ignore[arg-type]
     return array.tensor if isinstance(array.tensor, PickledTensor) else None
@@ -425,7 +425,7 @@ CONSTRUCTORS: dict[str, Callable[..., object]] = {
 
 
 class _Known:
-    """Names that may stand in a pickle as data: storage types, dtypes, layouts, schemes."""
+    """Names that may appear in a pickle as data: storage types, dtypes, layouts, schemes."""
 
     def __contains__(self, path: object) -> bool:
         module, _, name = str(path).rpartition(".")

@@ -33,7 +33,7 @@ VERSIONS = range(1, 11)
 
 
 def read(path: str) -> Checkpoint:
-    """Describe a file of any of torch's forms; FormatError or UnsafeError where that is not possible."""
+    """Describe a file of any of torch's forms; FormatError or UnsafeError if that is not possible."""
     file, source = open_source(path)
     with file:
         head = file.read(512)
@@ -59,7 +59,7 @@ def _read_zip(file: BinaryIO, source: SourceFile) -> Checkpoint:
     for label in ("data", "constants") if script else ("data",):
         member = members.get(f"{root}/{label}.pkl")
         if member is None:
-            raise FormatError(f"{where}: has no {root}/{label}.pkl; it is no archive of this version's torch.save")
+            raise FormatError(f"{where}: has no {root}/{label}.pkl; not a torch.save archive")
         storages.folder = f"{label}/"
         data = zip_directory.read_member(file, member, where, MAX_PICKLE_NBYTES)
         stored = member.stored_nbytes if member.method == zip_directory.DEFLATED else None
@@ -90,9 +90,9 @@ PICKLES = (".pkl", ".pickle")
 
 
 def _uses_beside(file: BinaryIO, members: list[zip_directory.Member], source: SourceFile) -> list[Use]:
-    """What pickles ask for that torch.save did not put into the archive, and that torch.load does not look at.
+    """The unknown names in pickles that torch.save did not write and torch.load does not read.
 
-    UnsafeError where they are too much to look through.
+    UnsafeError if there is too much to scan.
     """
     from paramtool.formats import scan
 
@@ -100,12 +100,12 @@ def _uses_beside(file: BinaryIO, members: list[zip_directory.Member], source: So
     found = [one for member in members for one in scan.scan_member(file, member, source.path, work)]
     if not work.ended:
         what = f"{plural(len(members), 'other pickle')} in the archive"
-        raise UnsafeError(f"{source.path}: {what}, with too much in them to look through; expected none")
+        raise UnsafeError(f"{source.path}: {what}, too large to scan; expected none")
     return [Use(one.path, one.called, one.arguments) for one in found]
 
 
 def _root(where: str, members: Mapping[str, zip_directory.Member]) -> str:
-    """The one folder that holds everything; FormatError where the archive is something else."""
+    """The folder that holds all members; FormatError if the archive is something else."""
     root = next(iter(members), "").split("/")[0]
     inside = f"{root}/"
     has_pickle = f"{inside}data.pkl" in members or f"{inside}constants.pkl" in members
@@ -128,7 +128,7 @@ def _check_version(file: BinaryIO, where: str, root: str, members: Mapping[str, 
     """FormatError unless the archive says that it is of a version that torch reads (PyTorchStreamReader::init)."""
     member = members.get(f"{root}/.data/version") or members.get(f"{root}/version")
     if member is None:
-        raise FormatError(f"{where}: has no {root}/version; it is no archive of torch.save, or was changed")
+        raise FormatError(f"{where}: has no {root}/version; it is not a torch.save archive, or was changed")
     said = zip_directory.read_member(file, member, where, 64).strip()
     if not (said.isdigit() and int(said) in VERSIONS):
         raise FormatError(
@@ -148,7 +148,7 @@ def _with_constants(value: object, constants: object) -> object:
 
 
 def _is_big_endian(file: BinaryIO, where: str, member: zip_directory.Member | None) -> bool:
-    """What the member `byteorder` says; without it torch takes little-endian."""
+    """Whether the member `byteorder` says big-endian; without it torch assumes little-endian."""
     order = zip_directory.read_member(file, member, where, 16) if member else b"little"
     if order not in (b"little", b"big"):
         raise FormatError(f"{where}: {member.name if member else ''!r}: found {order!r}; expected 'little' or 'big'")
@@ -156,10 +156,10 @@ def _is_big_endian(file: BinaryIO, where: str, member: zip_directory.Member | No
 
 
 def _backing(where: str, key: str, ref: StorageRef, member: zip_directory.Member | None, *, swap: bool) -> Backing:
-    """Where a storage's bytes are; its member must have just the size that the pickle says."""
+    """Where a storage's bytes are; its member must have exactly the size that the pickle says."""
     nbytes = ref.nbytes
     if member is None:
-        raise FormatError(f"{where}: the pickle asks for storage {key!r}, which the archive does not have")
+        raise FormatError(f"{where}: the pickle refers to storage {key!r}, which the archive does not have")
     if member.nbytes != nbytes:
         raise FormatError(f"{where}: {member.name!r}: has {member.nbytes} bytes; the pickle says {nbytes}")
     steps = []
@@ -175,9 +175,9 @@ def _backing(where: str, key: str, ref: StorageRef, member: zip_directory.Member
 
 
 def _swap_unit(dtype: DType | None) -> int:
-    """Bytes that a big-endian machine wrote the other way round; complex numbers are turned part by part.
+    """The number of bytes to swap together in big-endian data; complex numbers are byte-swapped part by part.
 
-    torch does not turn untyped storages (torch/serialization.py, load_tensor), and what it reads is what they mean.
+    torch does not byte-swap untyped storages (torch/serialization.py, load_tensor), so they are read as they are.
     """
     if dtype is None:
         return 1

@@ -44,7 +44,7 @@ from paramtool.model.view import View, contiguous, contiguous_strides
 
 ROOT = "archive"
 TYPED = {dtype: storage for storage, dtype in STORAGE_DTYPES.items() if not dtype.startswith(("qint", "quint"))}
-"""dtypes that have a class of storages; all others stand in untyped ones."""
+"""dtypes that have a storage class; all others are in untyped storages."""
 PAIRS = "float4_e2m1fn"
 """Counted one by one here, two by two in torch, as `float4_e2m1fn_x2`."""
 DTYPE_WORDS = {
@@ -52,7 +52,7 @@ DTYPE_WORDS = {
     for name in DTYPES
     if not name.startswith(("qint", "quint", "float6_"))
 }
-"""{our name: torch's}; quantised tensors are no plain ones, and torch has no six-bit numbers."""
+"""{our name: torch's}; quantised tensors are not plain tensors, and torch has no six-bit numbers."""
 REBUILD_V2, REBUILD_V3 = (Name("torch._utils", f"_rebuild_tensor_v{k}") for k in (2, 3))
 REBUILD_PARAMETER, PARAMETER_WITH_STATE = (
     Name("torch._utils", f"_rebuild_parameter{end}") for end in ("", "_with_state")
@@ -62,7 +62,7 @@ ORDERED_DICT = Name("collections", "OrderedDict")
 
 
 def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
-    """Of {name: dtype} the names that this format has no form for, each with the reason."""
+    """{name: reason} for the names in {name: dtype} that a torch file cannot store."""
     return {n: f"torch has no plain tensor of {dtype}" for n, dtype in dtypes.items() if dtype not in DTYPE_WORDS}
 
 
@@ -99,12 +99,12 @@ def memory_formats(plan: Plan, checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
-    """One torch file for a plan; PlanError where something has no form in it."""
-    derived = dict.fromkeys(plan.derived, "a torch file has no tensors that are calculated on load")
+    """One torch file for a plan; PlanError if it cannot store something."""
+    derived = dict.fromkeys(plan.derived, "a torch file cannot have tensors that are calculated on load")
     if refused := refusals(plan.dtypes()) | derived:
         lines = [f"{name!r:.200}: {reason}" for name, reason in refused.items()]
-        head = f"{plan.source}: no form in a torch file for {plural(len(refused), 'tensor')}:"
-        raise PlanError(listed(head, lines), hint="dedup --skip-unsupported leaves them out")
+        head = f"{plan.source}: a torch file cannot store {plural(len(refused), 'tensor')}:"
+        raise PlanError(listed(head, lines), hint="dedup --skip-unsupported omits them")
     found = fit(plan, DTYPE_WORDS.values())
     refuse(plan, found)
     pickling = _Pickling(_storages(plan, found.tree), plan)
@@ -118,7 +118,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
     try:
         _check.check(pickle)
     except _check.Wrong as error:
-        hint = "the objects are not as any program pickles them; --plain writes them as dicts and lists"
+        hint = "no program pickles objects in this form; --plain writes them as dicts and lists"
         raise PlanError(f"{plan.source}: torch.load would not open what would be written: {error}", hint) from None
     members: list[tuple[str, bytes | Target]] = [
         ("data.pkl", pickle),
@@ -135,16 +135,16 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
 
 
 MAX_PICKLE_NBYTES = 512 << 20
-"""As `formats.torch` reads at most."""
+"""The largest pickle that `formats.torch` reads."""
 
 
 def refuse(plan: Plan, found: FittedTree) -> None:
-    """PlanError where objects of a plan have no form in a torch file."""
+    """PlanError if a torch file cannot store objects of a plan."""
     if found.refused:
-        head = f"{plan.source}: no form in a torch file for {len(found.refused)} of its objects:"
+        head = f"{plan.source}: a torch file cannot store {len(found.refused)} of its objects:"
         more = len(found.refused) - MAX_NAMED
         hint = (
-            "--skip-unsupported leaves them out, --plain writes the data of each as dicts, lists, numbers and strings "
+            "--skip-unsupported omits them, --plain writes the data of each as dicts, lists, numbers and strings "
             "(of modules the tensors alone), and -o NAME.safetensors keeps that data in the file's metadata"
         )
         raise PlanError(listed(head, found.refused[:MAX_NAMED], max(more, 0)), hint=hint)
@@ -327,7 +327,7 @@ class _Pickling:
         """Tensors that train, parameters and arrays, by where they are: names of one are one object."""
 
     def value(self, node: Node, path: tuple[str, ...]) -> object:
-        """The value that stands for a node."""
+        """The pickle value of a node."""
         mark = node.mark if isinstance(node, (Sequence, objects.Mapping, Opaque)) else 0
         if mark in self.marked:
             return self.marked[mark]

@@ -1,4 +1,4 @@
-"""The tree of objects as a torch file holds it: what is written as it was, what is written plainly, what is refused.
+"""The tree of objects for a torch file: what is written unchanged, what is written as plain values, what is refused.
 
 Objects of the closed table in `_classes` are written back as what they were.  Of any other class there is no way
 back, so `fit` refuses it by name, leaves it out, or writes its data as dicts and lists, as `How` says.  A tensor is
@@ -64,7 +64,7 @@ _PLAINLY = {DEFAULTDICT: "dict", DEQUE: "list", FROZENSET: "list"}
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """What becomes of objects that are not written as what they were."""
+    """How objects are handled that cannot be written unchanged."""
 
     skip: bool = False
     """Leave them out, by name; otherwise they are refused."""
@@ -80,11 +80,11 @@ class FittedTree:
 
     tree: Node
     left_out: tuple[str, ...]
-    """What it does not hold, for people."""
+    """What it does not hold, for messages."""
     changed: tuple[str, ...]
-    """What it holds as plain values, for people."""
+    """What it holds as plain values, for messages."""
     refused: tuple[str, ...]
-    """What stops it from being written, for people."""
+    """What prevents it from being written, for messages."""
     needs: tuple[str, ...]
     """Classes in it that `torch.load(weights_only=True)` refuses."""
 
@@ -450,7 +450,7 @@ def _parts_of(node: Opaque) -> Node:
 
 
 def _spoken(node: Node) -> str:
-    """What a plain value is, for people."""
+    """The kind of a plain value, for messages."""
     match node:
         case Mapping():
             return "a dict"

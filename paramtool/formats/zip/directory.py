@@ -54,15 +54,15 @@ directory size, its offset"""
 FULL16, FULL32 = 0xFFFF, 0xFFFFFFFF
 """A field with this value says: look into the zip64 record."""
 MAX_TAIL = END.size + FULL16
-"""The end record lies in so many last bytes: a comment has at most 65,535."""
+"""The end record is in this many last bytes: a comment has at most 65,535."""
 REFUSED_FLAGS = 0x2061
 """Bits 0, 6 and 13 mean encryption; bit 5 means patch data (APPNOTE 4.4.4)."""
 ZIP64_EXTRA, UNICODE_PATH_EXTRA = 0x0001, 0x7075
 INFLATE_STEP = 1 << 20
 MIN_INFLATED_NBYTES = 8 << 20
 INFLATED_PER_STORED_BYTE = 64
-"""How far a member may inflate that is read whole: pickles, JSON and texts of real checkpoints shrink to a third or a
-sixth, and only what repeats itself without end shrinks to less than a sixty-fourth."""
+"""The largest ratio to which a member that is read whole may inflate: pickles, JSON and text of real checkpoints
+compress to a third or a sixth, and only endless repetition compresses to less than a sixty-fourth."""
 
 
 class Member(NamedTuple):
@@ -123,20 +123,20 @@ def read_member(file: BinaryIO, member: Member, where: str, limit: int, *, most:
         raise UnsafeError(f"{spot}: found {member.nbytes:,} bytes; expected at most {limit:,}")
     if member.nbytes > most:
         packed = f"{member.stored_nbytes:,} bytes that inflate to {member.nbytes:,}"
-        hint = "if the file is sound, unpack it and pack it again without compression, as torch.save does"
-        raise UnsafeError(f"{spot}: found {packed}; expected at most {most:,}: it is a bomb", hint)
+        hint = "if the file is valid, unpack it and pack it again without compression, as torch.save does"
+        raise UnsafeError(f"{spot}: found {packed}; expected at most {most:,}: it is a decompression bomb", hint)
     if member.method == STORED:
         payload = _pread(file.fileno(), member.byte_start, member.nbytes, spot)
     else:
         payload = _inflate(file.fileno(), member, spot)
     if member.crc32 is not None and (found := zlib.crc32(payload)) != member.crc32:
         message = f"found CRC-32 {found:08x}; expected {member.crc32:08x} as in the directory"
-        raise FormatError(f"{spot}: {message}", "the file is damaged: fetch it again")
+        raise FormatError(f"{spot}: {message}", "the file is damaged: download it again")
     return payload
 
 
 def inflatable(stored_nbytes: int) -> int:
-    """To how many bytes so many bytes of a file may inflate, where all of them are read at once."""
+    """The most bytes to which this many bytes of a file may inflate, if all of them are read at once."""
     return max(MIN_INFLATED_NBYTES, INFLATED_PER_STORED_BYTE * stored_nbytes)
 
 
@@ -191,7 +191,7 @@ def _locate(descriptor: int, where: str) -> _Directory:
     at, tail = _find_end(descriptor, size, where)
     _, disk, first_disk, here, count, nbytes, byte_start, comment = END.unpack_from(tail)
     if at + END.size + comment > size:
-        raise FormatError(f"{where}: found a comment cut short by the end of the file; expected {comment} bytes")
+        raise FormatError(f"{where}: found a comment truncated by the end of the file; expected {comment} bytes")
     end: tuple[int, ...] = (disk, first_disk, here, count, nbytes, byte_start)
     at, end = _apply_zip64(descriptor, at, end, where)
     disk, first_disk, here, count, nbytes, byte_start = end
@@ -211,7 +211,7 @@ def _find_end(descriptor: int, size: int, where: str) -> tuple[int, bytes]:
     at = tail.rfind(END_SIGNATURE, 0, max(0, len(tail) - END.size + len(END_SIGNATURE)))
     if at < 0:
         message = f"found no end record in the last {len(tail):,} bytes; expected a zip archive"
-        raise FormatError(f"{where}: {message}", "the file may be cut short: compare its size with the source's")
+        raise FormatError(f"{where}: {message}", "the file may be truncated: compare its size with the source's")
     return byte_start + at, tail[at : at + END.size]
 
 
@@ -262,7 +262,7 @@ def _entries(directory: _Directory, report: _ArchiveDefects) -> Iterator[_Direct
         name_stop = at + CENTRAL.size + fields[10]
         extra_stop = name_stop + fields[11]
         if extra_stop + fields[12] > len(content):
-            report.add("", f"found directory entry {found + 1} cut short; expected its name and extra field")
+            report.add("", f"found directory entry {found + 1} truncated; expected its name and extra field")
             return
         yield _entry(fields, content[at + CENTRAL.size : name_stop], content[name_stop:extra_stop], report)
         at = extra_stop + fields[12]
@@ -326,7 +326,7 @@ def _widen(narrow: tuple[int, int, int], extra: bytes, name: str, report: _Archi
 
 
 def _extra_records(extra: bytes, name: str, report: _ArchiveDefects) -> Iterator[tuple[int, bytes]]:
-    """(id, data) of each record of an extra field; no id that matters may stand twice."""
+    """(id, data) of each record of an extra field; no id that is used may appear twice."""
     at, seen = 0, False
     while at + 4 <= len(extra):
         kind = int.from_bytes(extra[at : at + 2], "little")
@@ -340,7 +340,7 @@ def _extra_records(extra: bytes, name: str, report: _ArchiveDefects) -> Iterator
 
 
 CLOSE_NBYTES = 4 << 10
-"""Local headers that are no further apart come from one read; where members are small, that is a read for thousands."""
+"""Local headers within this distance are read at once; of small members, that is one read for thousands."""
 TOGETHER_NBYTES = 1 << 20
 """Of one such read."""
 
@@ -464,7 +464,7 @@ def _inflate(descriptor: int, member: Member, spot: str) -> bytes:
         try:
             made += engine.decompress(packed, member.nbytes + 1 - len(made))
         except zlib.error as error:
-            raise FormatError(f"{spot}: found bad deflated data ({error}); expected a sound stream") from None
+            raise FormatError(f"{spot}: found invalid deflated data ({error}); expected a valid stream") from None
         if len(made) > member.nbytes:
             raise UnsafeError(f"{spot}: found more bytes than declared; expected {member.nbytes:,}")
     if not engine.eof or left or engine.unused_data or len(made) != member.nbytes:

@@ -1,4 +1,4 @@
-"""Laying out a zip archive as torch does: every member stored, its payload aligned, all sizes known beforehand.
+"""Lay out a zip archive as torch does: every member is stored, its payload aligned, and all sizes are known beforehand.
 
     local header, name, extra (zip64 where it is needed, then `FB`, a length and Z's up to the alignment)
     payload
