@@ -105,8 +105,8 @@ def test_members_may_be_added_and_not_taken_away(command: str) -> None:
     later = {**example, "of_a_later_version": {"more": 1}}
     published.validate(later)
     assert list(validator(command).iter_errors(later)), "what we write is only what is listed"
-    for name in schema(command)["required"]:
-        assert list(published.iter_errors({key: value for key, value in example.items() if key != name})), name
+    for member in schema(command)["required"]:
+        assert list(published.iter_errors({key: value for key, value in example.items() if key != member})), member
 
 
 def test_a_schema_can_fail(tmp_path: Path) -> None:
