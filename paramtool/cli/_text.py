@@ -49,7 +49,7 @@ def load_line(path: str, prefix: str = "", section: str = "") -> str:
     >>> print(load_line("a.safetensors", prefix="module."))
     paramtool.torch.load_model(model, 'a.safetensors', prefix='module.')
     """
-    said = {"section": section, "prefix": prefix}
+    said = {"only": section, "prefix": prefix}
     more = "".join(f", {key}={value!r}" for key, value in said.items() if value)
     return f"paramtool.torch.load_model(model, {path!r}{more})"
 

@@ -93,7 +93,7 @@ class Family(Report):
     linked: bool = True
     """Whether shared shards are hard links; False where the file system has none and they were copied."""
 
-    def rows(self, most: int) -> Iterator[Row]:
+    def _rows(self, most: int) -> Iterator[Row]:
         """Where the folders are, the sizes, and each input."""
         yield "output", f"{self.output} ({self._outcome()})"
         yield "size", f"{size(self.nbytes_before)} -> {size(self.nbytes_after)} in {len(self.shards)} shards"

@@ -50,7 +50,7 @@ class Exported(CheckpointReport):
     renamed: Mapping[str, str] = field(default_factory=dict)
     """{name in the output: name in the input}, where they differ."""
 
-    def rows(self, most: int) -> Iterator[Row]:
+    def _rows(self, most: int) -> Iterator[Row]:
         """From where to where, and the names."""
         yield "input", self.input
         yield "output", f"{self.output} ({self._outcome()})"

@@ -97,7 +97,7 @@ class Guessed(Displayed):
             raise UsageError(f"{self.path}: several modules have names of their own; --at MODULE says which")
         return as_toml(own)
 
-    def rows(self, most: int) -> Iterator[Row]:
+    def _rows(self, most: int) -> Iterator[Row]:
         """Each place with its first candidates, and the lines to type."""
         yield "file", f"{self.path} ({self.checkpoint.format})"
         yield from some_rows(most, "command", self.commands)

@@ -136,7 +136,7 @@ class Inspection(Displayed):
         )
         return equal + sum(members[m.name].window.nbytes for m in self.content.matches if m.relation != "cast")
 
-    def rows(self, most: int) -> Iterator[Row]:
+    def _rows(self, most: int) -> Iterator[Row]:
         """What the terminal shows first: the file, parameters, what is unsafe, found, shared and unused."""
         checkpoint = self.checkpoint
         files = sum(file.nbytes for file in checkpoint.files)

@@ -47,7 +47,7 @@ class Each(Displayed, Generic[R]):
     warnings: tuple[str, ...] = ()
     """Of those other files."""
 
-    def rows(self, most: int) -> Iterator[Row]:
+    def _rows(self, most: int) -> Iterator[Row]:
         """From where to where, and the output of each set."""
         yield "input", self.input
         yield "output", f"{self.output}{'' if self.written else ' (dry run: nothing was written)'}"

@@ -363,7 +363,7 @@ def _check_renamed(checkpoint: Checkpoint, found: list[Found], rename: Mapping[s
 
 
 def convert(
-    path: Path, output: Path | None = None, *, source: str | None = None, target: str,
+    path: Path, output: Path, *, source: str | None = None, target: str,
     spec: str = "", at: Sequence[str] = (), ignore: Sequence[str] = (), stack: Sequence[str] = (),
     rename: Mapping[str, str] | None = None, keep_names: bool = False, keep_split: bool = False,
     drop_kept: bool = False, layout_file: Sequence[Path] = (), skip_unsupported: bool = False, plain: bool = False,
@@ -376,7 +376,7 @@ def convert(
 
     convert("lstm.params", "lstm.safetensors", source="mxnet", target="torch")
 
-    Without `output` it is `STEM.to-TARGET.safetensors` beside the input.  The keywords:
+    The keywords:
 
     source             the layout they are in (`--from`), with options after a colon: `tf1.basic:forget_bias=0`;
                        without it what the file says, else torch

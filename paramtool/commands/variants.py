@@ -39,7 +39,7 @@ class Variant(Displayed, Verdict):
             return "cannot load"
         return "loads through aliases" if self.through else "loads"
 
-    def rows(self, most: int) -> Iterator[Row]:
+    def _rows(self, most: int) -> Iterator[Row]:
         """The verdict, and what is in the way."""
         yield "variant", f"{self.against} ({self.kind})"
         yield "verdict", f"{self.verdict}: {self.names} names"

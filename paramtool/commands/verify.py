@@ -47,7 +47,7 @@ class Verified(Displayed):
     compared: tuple[str, ...] = ()
     """What was compared: `tensors`, `ties`, `objects`, `gradients`, `files`."""
 
-    def rows(self, most: int) -> Iterator[Row]:
+    def _rows(self, most: int) -> Iterator[Row]:
         """What was compared, and every difference."""
         yield "output", self.output
         yield "against", self.against

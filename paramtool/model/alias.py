@@ -136,7 +136,7 @@ class AliasGraph(Displayed):
             return "overlap"
         return relation(member.window, self.owners[member.owner])
 
-    def rows(self, most: int) -> Iterator[Row]:
+    def _rows(self, most: int) -> Iterator[Row]:
         """Counts, then the groups of names that share bytes, the largest first."""
         yield "names", f"{len(self.names)} names on {len(self.owners)} stored tensors of {size(self.stored_nbytes)}"
         if self.unused:

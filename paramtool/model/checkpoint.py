@@ -189,7 +189,7 @@ class Checkpoint(Displayed):
         """{name: window} of the plain tensors."""
         return {name: entry.value for name, entry in self.entries.items() if isinstance(entry.value, View)}
 
-    def rows(self, most: int) -> Iterator[Row]:
+    def _rows(self, most: int) -> Iterator[Row]:
         """The files, the tensors, and what else is known of it."""
         yield "file", f"{few([file.path for file in self.files], 2)} ({size(sum(file.nbytes for file in self.files))})"
         yield "format", self.format + (f", written by {self.producer}" if self.producer else "")

@@ -1,6 +1,6 @@
 """What our values show of themselves: at most ten lines as text, and the same rows as a table in a notebook.
 
-A class says its `rows`, labels and texts; names of files and of tensors are strangers' words, so line breaks, control
+A class says its `_rows`, labels and texts; names of files and of tensors are strangers' words, so line breaks, control
 characters and tags in them are shown as escapes, and long ones without their middle.
 """
 
@@ -39,12 +39,12 @@ class Displayed:
 
     __slots__ = ()
 
-    def rows(self, most: int) -> Iterator[Row]:
+    def _rows(self, most: int) -> Iterator[Row]:
         """What it shows, the most important first; of many things of one kind the first `most`."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        rows = list(self.rows(FEW))
+        rows = list(self._rows(FEW))
         most = MAX_LINES - 1
         shown = rows if len(rows) <= most else rows[: most - 1]
         lines = [f"  {label:<9} {visible(text)}" for label, text in shown]
@@ -55,7 +55,7 @@ class Displayed:
         """The same as a table, with more rows."""
         from html import escape
 
-        cells = ((escape(label), escape(visible(text))) for label, text in self.rows(MANY))
+        cells = ((escape(label), escape(visible(text))) for label, text in self._rows(MANY))
         lines = "".join(f"<tr><th>{label}</th><td>{text}</td></tr>" for label, text in cells)
         return f"<table><caption>{type(self).__name__}</caption>{lines}</table>"
 

@@ -170,7 +170,7 @@ class Plan(Displayed):
         """The storages of the source that it reads."""
         return {int(v.storage) for target in self.targets for copy in target.copies for _, v in copy.terms}
 
-    def rows(self, most: int) -> Iterator[Row]:
+    def _rows(self, most: int) -> Iterator[Row]:
         """Counts, what is derived, and the aliases."""
         if self.source:
             yield "source", self.source

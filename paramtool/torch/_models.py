@@ -44,7 +44,7 @@ class Loaded(Displayed):
     """Parameters and buffers that still have no memory: buffers that no file holds since they are not persistent, and,
     where not `strict`, what is missing."""
 
-    def rows(self, most: int) -> Iterator[Row]:
+    def _rows(self, most: int) -> Iterator[Row]:
         """What was not found, and what was left over."""
         if self.section:
             yield "section", self.section

@@ -42,7 +42,7 @@ class Saved(Displayed):
     """The size of the files."""
     warnings: tuple[str, ...]
 
-    def rows(self, most: int) -> Iterator[Row]:
+    def _rows(self, most: int) -> Iterator[Row]:
         """Where it is, its size, and which names are stored under others."""
         yield "path", f"{self.path} ({size(self.nbytes)})"
         yield "names", f"{len(self.names)} names on {len(self.names) - len(self.aliases)} stored tensors"
@@ -71,7 +71,7 @@ def save_model(
     """
     return _saved(
         model.state_dict(), type(model).__name__, path, metadata,
-        DedupOptions(
+        options=DedupOptions(
             force=force, keep=keep, equal=equal, min_equal_bytes=min_equal_bytes, max_shard_size=max_shard_size,
             verify=verify,
         ),
@@ -94,7 +94,7 @@ def save_file(
             raise UsageError(f"{name!r:.200} is a {type(tensor).__name__}; expected strings and their tensors")
     return _saved(
         dict(tensors), "tensors", path, metadata,
-        DedupOptions(
+        options=DedupOptions(
             force=force, keep=keep, equal=equal, min_equal_bytes=min_equal_bytes, max_shard_size=max_shard_size,
             verify=verify,
         ),
@@ -107,8 +107,8 @@ def _saved(
     label: str,
     path: Path,
     metadata: Mapping[str, str] | None,
-    options: DedupOptions,
     *,
+    options: DedupOptions,
     progress: Progress,
 ) -> Saved:
     """Write a state through a temporary file; what goes wrong is said of `label`, and not of that file."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,23 @@ def schema(command: str) -> dict[str, Any]:
     return found
 
 
-def validator(command: str) -> Draft202012Validator:
+def closed(part: Any) -> Any:
+    """A schema that allows nothing that it does not list: readers have to take more, but we write no more than that."""
+    if isinstance(part, list):
+        return [closed(inner) for inner in part]
+    if not isinstance(part, dict):
+        return part
+    found = {key: closed(inner) for key, inner in part.items()}
+    return (
+        {"additionalProperties": False, **found} if found.get("type") == "object" and "properties" in found else found
+    )
+
+
+def validator(command: str, change: Callable[[Any], Any] = closed) -> Draft202012Validator:
     """A schema, with those that it refers to by the name of their file."""
-    others = ((path.name, Resource.from_contents(json.loads(path.read_text()))) for path in DOCS.glob("schema/*.json"))
-    return Draft202012Validator(schema(command), registry=Registry().with_resources(others))
+    read = ((path.name, json.loads(path.read_text())) for path in DOCS.glob("schema/*.json"))
+    others = ((name, Resource.from_contents(change(found))) for name, found in read)
+    return Draft202012Validator(change(schema(command)), registry=Registry().with_resources(others))
 
 
 def validate(command: str, text: str) -> Any:
@@ -73,20 +86,36 @@ SCHEMAS = [
 
 
 @pytest.mark.parametrize("command", SCHEMAS)
-def test_schemas_are_schemas_and_closed(command: str) -> None:
-    """Draft 2020-12, and nothing that is not listed."""
+def test_schemas_are_schemas_and_open(command: str) -> None:
+    """Draft 2020-12; each object lists its members and allows others, or is a mapping of one kind of values."""
     found = schema(command)
     Draft202012Validator.check_schema(found)
     assert found["$schema"].endswith("2020-12/schema") and found["$id"] == f"{command}-{version(command)}.json"
-    assert all("additionalProperties" in part for part in objects(found))
+    assert "Members may be added" in found["$comment"]
+    for part in objects(found):
+        assert part.get("additionalProperties") is not False, part
+
+
+@pytest.mark.parametrize("command", SCHEMAS)
+def test_members_may_be_added_and_not_taken_away(command: str) -> None:
+    """The examples of the documentation with a member more pass; without any of the required ones they do not."""
+    blocks = re.findall(r"```json\n(.*?)```", (DOCS / "json.md").read_text(), re.S)
+    (example,) = (one for one in map(json.loads, blocks) if one["schema"].startswith(f"paramtool.{command}/"))
+    published = validator(command, lambda found: found)
+    later = {**example, "of_a_later_version": {"more": 1}}
+    published.validate(later)
+    assert list(validator(command).iter_errors(later)), "what we write is only what is listed"
+    for member in schema(command)["required"]:
+        assert list(published.iter_errors({key: value for key, value in example.items() if key != member})), member
 
 
 def test_a_schema_can_fail(tmp_path: Path) -> None:
-    """A document with a member too many, too few or of a wrong type does not pass."""
+    """A document with a member too few or of a wrong type does not pass; we write none with a member too many."""
     path = zipped()(tmp_path)
     good = run("inspect", path.name, cwd=tmp_path)
-    for bad in ({**good, "more": 1}, {k: v for k, v in good.items() if k != "notes"}, {**good, "nbytes": -1}):
-        assert list(Draft202012Validator(schema("inspect")).iter_errors(bad))
+    for bad in ({k: v for k, v in good.items() if k != "notes"}, {**good, "nbytes": -1}):
+        assert list(validator("inspect", lambda found: found).iter_errors(bad))
+    assert list(validator("inspect").iter_errors({**good, "more": 1}))
 
 
 def test_the_examples_of_the_documentation_validate() -> None:

@@ -22,7 +22,7 @@ class Report(Displayed):
     cloned_nbytes: int = 0
     """Bytes of the output that share their blocks with the input."""
 
-    def rows(self, most: int) -> Iterator[Row]:
+    def _rows(self, most: int) -> Iterator[Row]:
         """Where the output is, and the warnings."""
         yield "output", f"{self.output}{'' if self.written else ' (dry run: nothing was written)'}"
         yield from some_rows(most, "warning", self.warnings, what="warnings")
@@ -64,7 +64,7 @@ class WholeReport(CheckpointReport):
     needs: tuple[str, ...] = ()
     """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
 
-    def rows(self, most: int) -> Iterator[Row]:
+    def _rows(self, most: int) -> Iterator[Row]:
         """From where to where, the sizes, and what became of names."""
         yield "input", self.input
         yield "output", f"{self.output} ({self._outcome()})"
