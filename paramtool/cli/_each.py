@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from paramtool.commands.opening import Each
     from paramtool.commands.output.write import R
 
-WEIGHTS = click.option("--weights", metavar="FILE", help="Of a folder with several sets of weights: take this one.")
+WEIGHTS = click.option("--weights", metavar="FILE", help="Read this set of weights, where a folder has several.")
 EACH = click.option("--each", is_flag=True,
-                    help="Of a folder: write every set of weights, those of folders inside too.")  # fmt: skip
+                    help="Write every set of weights of a folder and of the folders inside it.")  # fmt: skip
 
 
 def report(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import io
 import os
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from paramtool.cli._display import styled
 from paramtool.cli._streams import shown
 from paramtool.errors import ParamtoolError, bounded
 
@@ -57,11 +59,11 @@ class Failure:
 
     def complain(self) -> None:
         """Say it on standard error."""
-        lines = f"error: {shown(self.message, lines=True)}\n"
+        lines = f"{styled('error', 'error', sys.stderr)}: {shown(self.message, lines=True)}\n"
         if self.hint:
-            lines += f"hint: {shown(self.hint, lines=True)}\n"
+            lines += f"{styled('hint', 'hint', sys.stderr)}: {shown(self.hint, lines=True)}\n"
         with suppress(OSError):
-            click.echo(self.text or lines, err=True, nl=False)
+            click.echo(self.text or lines, err=True, nl=False, color=True)
 
 
 def failure(error: BaseException) -> Failure | None:

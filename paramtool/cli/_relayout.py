@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from paramtool.cli import _allow, _each, _render
+from paramtool.cli import _allow, _completion, _display, _each, _render
 from paramtool.cli._allow import ALIGN, physical
 from paramtool.cli._text import FILE, NEXT, Size, came_along, opens, plural, size, verify_line
 from paramtool.commands import relayout as relayout_command
@@ -18,39 +18,44 @@ if TYPE_CHECKING:
     from paramtool.passes.rnn.convert import Converted
 
 F = TypeVar("F", bound=Callable[..., Any])
-EPILOG = "Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 5 does not fit the layout, 6 no form, 7 output."
+EPILOG = (
+    "Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 5 does not fit the layout, "
+    "6 the format cannot hold it, 7 output."
+)
 MANY = 12
-"""So many networks are listed; --json lists all."""
+"""How many networks a report lists."""
 
 OPTIONS = (
     click.option("--spec", default="", metavar="WORDS",
-                 help='What the file does not say: "lstm layers=2 hidden=128 input=18 bidirectional".'),
-    click.option("--at", multiple=True, metavar="MODULE",
-                 help="A module, a pattern that matches one, or a flat tensor. Again for more; without it, all."),
-    click.option("--ignore", multiple=True, metavar="PATTERN",
-                 help="Tensors beside a network, such as 'rnn.ln_*', that it is converted without. Again for more."),
+                 help='What the file does not say about the network: "lstm layers=2 hidden=128 input=18 bidirectional".'),
+    click.option("--at", multiple=True, metavar="MODULE", shell_complete=_completion.modules,
+                 help="Only this module, pattern of a module, or flat tensor.  Repeatable.  [default: all]"),
+    click.option("--ignore", multiple=True, metavar="PATTERN", shell_complete=_completion.names,
+                 help="Convert a network without these tensors beside it, such as 'rnn.ln_*'.  Repeatable."),
     click.option("--stack", multiple=True, metavar="A,B=C",
-                 help="Put modules A and B together as the layers of C; A=B,C takes the layers of A apart."),
-    click.option("--rename", multiple=True, metavar="OLD=NEW", help="Put module OLD under the name NEW."),
+                 help="Join modules A and B as the layers of C, or with A=B,C split the layers of A.  Repeatable."),
+    click.option("--rename", multiple=True, metavar="OLD=NEW", help="Rename module OLD to NEW.  Repeatable."),
     click.option("--keep-split", is_flag=True,
-                 help="Also write what the conversion loses, so that the way back gives the same bytes."),
-    click.option("--drop-kept", is_flag=True, help="Do without what an earlier --keep-split wrote."),
-    click.option("--layout-file", multiple=True, type=FILE, metavar="MY.toml", help="Layouts of one's own."),
+                 help="Also store what the conversion loses, so that converting back gives the same bytes."),
+    click.option("--drop-kept", is_flag=True, help="Discard what an earlier --keep-split stored."),
+    click.option("--layout-file", multiple=True, type=FILE, metavar="MY.toml", help="Your own layouts (docs/add-a-layout.md).  Repeatable."),
     _each.WEIGHTS,
     _each.EACH,
-    click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped."),
-    click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB."),
+    click.option("--only", metavar="SECTION", shell_complete=_completion.sections,
+                 help="Read this section of a training checkpoint and strip its prefix."),
+    click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, for example 5GB."),
     ALIGN,
     click.option("--skip-unsupported", is_flag=True,
-                 help="Leave out tensors and objects that the output has no form for."),
+                 help="Leave out tensors and objects that the output format cannot hold."),
     click.option("--plain", is_flag=True, help="In a torch file, write objects as dicts, lists, numbers and strings, "
                  "so that torch.load(weights_only=True) opens it."),
-    click.option("--strict", is_flag=True, help="Refuse to leave out objects that the output cannot hold."),
+    click.option("--strict", is_flag=True, help="Fail instead of leaving out objects that the output format cannot hold."),
     *_allow.OPTIONS,
-    click.option("--no-verify", is_flag=True, help="Do not read the result back."),
-    click.option("--dry-run", is_flag=True, help="Say what would be done."),
-    click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema)."),
+    click.option("--no-verify", is_flag=True, help="Do not read the output back."),
+    click.option("--dry-run", is_flag=True, help="Print what would be done and write nothing."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md)."),
     click.option("--force", is_flag=True, help="Overwrite the output if it exists."),
+    *_display.OPTIONS,
 )  # fmt: skip
 
 

@@ -8,12 +8,14 @@ from itertools import islice
 
 import click
 
-from paramtool.cli import _each, _render
+from paramtool.cli import _completion, _display, _each, _render
 from paramtool.cli._allow import ALIGN, allowing, physical
+from paramtool.cli._help import Command
 from paramtool.cli._text import (
     FILE,
     NEXT,
     OUTPUT,
+    OUTPUT_FILE,
     Size,
     came_along,
     load_line,
@@ -37,51 +39,56 @@ RECORD_NBYTES = 10_000
 """A smaller header is not worth a row."""
 
 
-@click.command("dedup", epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
+@click.command("dedup", cls=Command, epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
 @click.argument("ckpt", type=FILE, nargs=-1, required=True)
 @click.option(
     "-o",
     "--output",
-    type=FILE,
-    help=f"Default: <stem>.dedup.safetensors beside the input. {OUTPUT} Several inputs need a folder.",
+    type=OUTPUT_FILE,
+    help=f"Where to write.  {OUTPUT}  Several inputs need a folder.  [default: <stem>.dedup.safetensors beside CKPT]",
 )
 @click.option("--keep", default="first", show_default=True, metavar="first|last|GLOB",
-              help="Which name owns what several share, in file order; GLOB is matched as by fnmatch.")  # fmt: skip
+              shell_complete=_completion.names,
+              help="Which of the names that share bytes owns them: the first or the last in the file, or the one that "
+              "matches GLOB (as in fnmatch).")  # fmt: skip
 @_each.WEIGHTS
 @_each.EACH
-@click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped.")
+@click.option("--only", metavar="SECTION", shell_complete=_completion.sections,
+              help="Read this section of a training checkpoint and strip its prefix.")  # fmt: skip
 @click.option("--ties-from-config", "config", type=FILE, is_flag=False, flag_value="", metavar="[CONFIG.JSON]",
-              help="Also record the names that the model of a config of transformers, or of the one beside CKPT, ties "
-              "and CKPT lacks.")  # fmt: skip
-@click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB.")
+              help="Record tied names that a transformers config implies but CKPT omits; without a path, use the "
+              "config.json beside CKPT.")  # fmt: skip
+@click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, for example 5GB.")
 @ALIGN
-@click.option("--share-renamed", is_flag=True, help="Of folders and of several inputs: share equal bytes "
-              "under different names too; other programs then miss these names.")  # fmt: skip
-@click.option("--no-equal", is_flag=True, help="Do not look for equal bytes under different names.")
+@click.option("--share-renamed", is_flag=True, help="For folders and several inputs: also share equal "
+              "bytes under different names.  Programs without paramtool then miss these names.")  # fmt: skip
+@click.option("--no-equal", is_flag=True, help="Do not search for equal bytes under different names.")
 @click.option("--min-equal-bytes", type=Size(), default=MIN_EQUAL_NBYTES, show_default=True,
-              help="Smaller tensors are not joined for being equal.")  # fmt: skip
+              help="Do not deduplicate equal tensors that are smaller than this.")  # fmt: skip
 @click.option(
     "--across-roles",
     is_flag=True,
-    help="Let model weights, optimizer state, EMA copies and buffers stand on each other's bytes.",
+    help="Deduplicate across roles: model weights, optimizer state, EMA copies and buffers.",
 )
 @click.option(
     "--derive-casts",
     is_flag=True,
-    help="Leave out what a cast of another tensor gives (a bfloat16 copy); loading calculates it.",
+    help="Do not store a tensor that is a cast of another, such as a bfloat16 copy; loading calculates it.",
 )
-@click.option("--fold-constants", is_flag=True, help="Store a tensor that repeats one value as that value.")
-@click.option("--memory", type=Size(), default=MEMORY_NBYTES, help="What comparing may hold in memory (512MiB).")
+@click.option("--fold-constants", is_flag=True, help="Store a tensor of one repeated value as that value.")
+@click.option("--memory", type=Size(), default=MEMORY_NBYTES,
+              help="Use at most this much memory to compare tensors.  [default: 512MiB]")  # fmt: skip
 @click.option("--skip-unsupported", is_flag=True,
-              help="Leave out tensors and objects that the output has no form for.")  # fmt: skip
+              help="Leave out tensors and objects that the output format cannot hold.")  # fmt: skip
 @click.option("--plain", is_flag=True, help="In a torch file, write objects as dicts, lists, numbers and strings, so "
               "that torch.load(weights_only=True) opens it.")  # fmt: skip
-@click.option("--strict", is_flag=True, help="Refuse to leave out objects that the output cannot hold.")
+@click.option("--strict", is_flag=True, help="Fail instead of leaving out objects that the output format cannot hold.")
 @allowing
-@click.option("--no-verify", is_flag=True, help="Do not read the result back.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
+@click.option("--no-verify", is_flag=True, help="Do not read the output back.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
+@_display.options
 def command(
     ckpt: tuple[str, ...], output: str | None, keep: str, weights: str | None, *, each: bool,
     only: str | None, config: str | None,
@@ -91,7 +98,7 @@ def command(
     allow_class: tuple[str, ...], allow_unknown: bool, no_verify: bool, dry_run: bool,
     as_json: bool, force: bool,
 ) -> None:  # fmt: skip
-    """Write a checkpoint with every byte once and every name recorded.
+    """Write a checkpoint that stores every byte once and records every name.
 
     \b
     $ paramtool dedup model.pt
@@ -101,7 +108,7 @@ def command(
     $ paramtool dedup PIPELINE --each -o small
     """
     if config is not None and len(ckpt) > 1:
-        raise click.BadParameter("is for one input", param_hint="--ties-from-config")
+        raise click.BadParameter("takes one input", param_hint="--ties-from-config")
     options = dedup_command.Options(
         keep=keep,
         ties_from_config=config,
@@ -139,16 +146,16 @@ def _run(
     """Deduplicate several inputs, each set of weights of a folder, or one checkpoint."""
     share_renamed = options.share_renamed
     if each and len(ckpt) > 1:
-        raise click.BadParameter("is for one input", param_hint="--each")
+        raise click.BadParameter("takes one input", param_hint="--each")
     if len(ckpt) > 1:
         if output is None:
-            raise click.UsageError("several inputs need a folder to go to: -o DIR")
+            raise click.UsageError("several inputs need an output folder: -o DIR")
         from paramtool.cli import _family
 
         _family.run(ckpt, output, options, share_renamed, as_json=as_json)
         return
     if share_renamed and not os.path.isdir(ckpt[0]):
-        raise click.BadParameter("is for folders and for several inputs", param_hint="--share-renamed")
+        raise click.BadParameter("needs a folder or several inputs", param_hint="--share-renamed")
     if each:
         from paramtool.cli import _json
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _render
+from paramtool.cli import _completion, _display, _render
 from paramtool.cli._allow import allowing
+from paramtool.cli._help import Command
 from paramtool.cli._text import FILE, plural, quoted
 from paramtool.commands import guess as guess_command
 
@@ -17,20 +18,23 @@ if TYPE_CHECKING:
     from paramtool.guessing.candidates import Guess
 
 MANY_ALIKE = 4
-"""So many other layouts are named; --json lists all."""
+"""How many other layouts a row names."""
 
 
-@click.command("guess", epilog="Exit codes: 0 found, 1 none fits, 2 usage, 3 bad file, 4 unsafe file, 5 --toml cannot.")
+@click.command("guess", cls=Command, epilog="Exit codes: 0 found, 1 no network fits, 2 usage, 3 bad file, "
+               "4 unsafe file, 5 --toml cannot describe it.")  # fmt: skip
 @click.argument("path", metavar="FILE", type=FILE)
-@click.option("--at", metavar="NAME", help="One tensor or module; without it, all tensors of the model.")
-@click.option("--spec", default="", metavar="WORDS", help='List what agrees with this: "lstm hidden=128 layers=2".')
+@click.option("--at", metavar="NAME", shell_complete=_completion.modules,
+              help="Only this tensor or module.  [default: all tensors of the model]")
+@click.option("--spec", default="", metavar="WORDS", help='List only candidates that agree with WORDS: "lstm hidden=128 layers=2".')
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N",
-              help="List at most so many candidates of each place.")  # fmt: skip
-@click.option("--no-values", is_flag=True, help="Read no tensor: order the candidates by sizes and names alone.")
-@click.option("--toml", metavar="LAYOUT",
-              help="For names that are of no layout: print a --layout-file, with the gates of LAYOUT.")  # fmt: skip
+              help="List at most N candidates for each tensor or module.")  # fmt: skip
+@click.option("--no-values", is_flag=True, help="Read no tensor data; rank the candidates by sizes and names alone.")
+@click.option("--toml", metavar="LAYOUT", shell_complete=_completion.layouts,
+              help="For names of no known layout: print a --layout-file with the gates of LAYOUT.")  # fmt: skip
 @allowing
-@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+@_display.options
 def command(
     path: str,
     at: str | None,
@@ -44,9 +48,9 @@ def command(
 ) -> int:
     """List the recurrent networks that tensors could be, each with its reasons.
 
-    Where one network fits and nothing has to be assumed, the last row is the line to type, which was tried; where
-    several fit, a row says the fact that would decide between them.  A length fits many networks, and no shape shows
-    the order of gates.  Values only change the order of the list.
+    If exactly one network fits and nothing is assumed, the last row is a command that paramtool has tried.  If several
+    fit, a row names the fact that decides between them.  Many networks have the same length, and no shape shows the
+    order of gates.  Tensor values only change the order of the list.
 
     \b
     $ paramtool guess flat.pt

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paramtool.cli import _render
+from paramtool.cli import _completion, _display, _render
+from paramtool.cli._help import Command
 from paramtool.cli._text import FILE, plural
 from paramtool.commands import layouts as layouts_command
 from paramtool.layouts import evidence
@@ -16,12 +17,13 @@ if TYPE_CHECKING:
     from paramtool.layouts.layout import Form, Layout
 
 
-@click.command("layouts", epilog="Exit codes: 0 fine, 2 there is no such layout, 5 a layout of one's own is wrong.")
-@click.argument("name", required=False)
-@click.option("--layout-file", multiple=True, type=FILE, metavar="MY.toml", help="Layouts of one's own.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
+@click.command("layouts", cls=Command, epilog="Exit codes: 0 fine, 2 there is no such layout, 5 a --layout-file is wrong.")
+@click.argument("name", required=False, shell_complete=_completion.layouts)
+@click.option("--layout-file", multiple=True, type=FILE, metavar="MY.toml", help="Your own layouts (docs/add-a-layout.md).  Repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+@_display.options
 def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> None:
-    """List the layouts, or show one: its tensors, its options, and the evidence for it.
+    """List the layouts, or show one: its tensors, its options and the evidence for it.
 
     \b
     $ paramtool layouts

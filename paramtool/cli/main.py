@@ -13,8 +13,9 @@ from typing import Any, NoReturn
 import click
 
 from paramtool import __version__
+from paramtool.cli import _display
 from paramtool.cli._failures import ClosedPipe, Failure, Interrupted, caught, failure
-from paramtool.cli._streams import prepare_streams
+from paramtool.cli._streams import prepare_streams, quoted
 
 COMMANDS = {
     "inspect": "look",
@@ -73,10 +74,19 @@ class Lazy(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Import one command."""
-        if name not in COMMANDS:
+        if name not in COMMANDS and name != "help":
             return None
         command: click.Command = importlib.import_module(f"paramtool.cli.{name.replace('-', '_')}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is asked for; one that does not exist is a usage error that suggests others."""
+        word = args[0]
+        if word in COMMANDS or word in ("help", "") or word.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        ctx.fail(no_such_command(word))
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; click itself would turn a closed pipe into exit code 1, which means findings here."""
@@ -101,16 +111,33 @@ class Lazy(click.Group):
                 for name in (name for name, wish in COMMANDS.items() if wish == want):
                     what, example = EXAMPLES[name]
                     formatter.write_text(f"{name} - {what}")
-                    formatter.write_text(f"    $ {example}")
+                    formatter.write(f"      $ {example}\n")
+        formatter.write_paragraph()
+        formatter.write_text("`paramtool help COMMAND` or `paramtool COMMAND --help` explains a command.")
+
+
+def no_such_command(word: str) -> str:
+    """What to say of a word that is no command: the commands like it, or the one that takes a file."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word.lower(), COMMANDS, 2, 0.6)
+    if near:
+        return f"No such command {word!r}.  Did you mean {' or '.join(map(repr, near))}?"
+    if os.path.exists(word):
+        return f"No such command {word!r}.  To look at that file: paramtool inspect {quoted(word)}"
+    return f"No such command {word!r}.  The commands are {', '.join(COMMANDS)}."
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, prog_name="paramtool")
+@click.version_option(__version__, "-V", "--version", prog_name="paramtool")
+@_display.options
 def cli() -> None:
-    """Read checkpoints, see which parameters are shared, and write each byte once under every name.
+    """Read checkpoints, see which parameters share memory, and write each byte once under every name.
 
-    No checkpoint is ever unpickled or run.  Exit codes: 0 fine, 1 findings, 2 usage, 3 bad file, 4 unsafe file,
-    5 does not fit a layout, 6 cannot be planned, 7 output, 70 internal error, 130/143 interrupted, 141 closed pipe.
+    paramtool never unpickles a checkpoint and never runs code from it.
+
+    Exit codes: 0 fine, 1 findings, 2 usage, 3 bad file, 4 unsafe file, 5 does not fit a layout, 6 cannot be planned,
+    7 output, 70 internal error, 130/143 interrupted, 141 closed pipe.
     """
 
 
@@ -118,6 +145,7 @@ def main() -> NoReturn:
     """Run a command; print its error, if any, and exit with the code of its class."""
     prepare_streams()
     caught.clear()
+    _display.reset()
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup's choice stays
             signal.signal(number, _interrupt)

@@ -1,0 +1,230 @@
+"""Rows as lines of a terminal: columns stand under each other, names are elided in the middle, words are never broken.
+
+The last cell of a row reaches to the right edge and wraps there; only the cells before it make columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+GAP = 3
+"""Spaces between columns."""
+LEAST = 12
+"""No column gets narrower than this."""
+LAST = 28
+"""The last cell of a row gets at least this much, where it needs it."""
+DOTS = "…"
+SNAP = 6
+"""An elided name is cut at a dot where one is this near."""
+
+
+class Cell(str):
+    """A text of a row, and how it may be shown."""
+
+    __slots__ = ("kind", "whole")
+    kind: str
+    """`name`: elided in the middle; `whole`: never elided or wrapped, for what people copy; `text`: wrapped."""
+    whole: str
+    """What pipes and --wide show instead."""
+
+    def __new__(cls, text: str, kind: str = "text", whole: str | None = None) -> Cell:
+        made = super().__new__(cls, text)
+        made.kind = kind
+        made.whole = text if whole is None else whole
+        return made
+
+
+class Line(NamedTuple):
+    """One line of a terminal."""
+
+    label: str
+    """The label it belongs to, which gives it its colour."""
+    head: str
+    """The label as it is printed: empty on further lines."""
+    text: str
+
+
+def name(text: str, indent: int = 0) -> Cell:
+    """A name, elided in the middle where there is no room; in a pipe whole."""
+    return Cell(" " * indent + text, "name")
+
+
+def whole(text: str) -> Cell:
+    """A path or a command, which is never changed."""
+    return Cell(text, "whole")
+
+
+def brief(short: str, long: str) -> Cell:
+    """A few words on a terminal, and all of them with --wide and in a pipe."""
+    return Cell(short, "text", long)
+
+
+def width(text: str) -> int:
+    """The columns that a text takes: two for wide characters of East Asia, none for combining marks.
+
+    >>> width("weight"), width("重み"), width("e\u0301")
+    (6, 4, 1)
+    """
+    if text.isascii():
+        return len(text)
+    return sum(map(_columns, text))
+
+
+def _columns(character: str) -> int:
+    from unicodedata import category, east_asian_width
+
+    if category(character) in ("Mn", "Me"):
+        return 0
+    return 2 if east_asian_width(character) in "WF" else 1
+
+
+def elided(text: str, most: int) -> str:
+    """A name in at most so many columns: its beginning and, longer, its end.
+
+    >>> elided("transformer.h.11.attn.c_proj.weight", 24), elided("a.weight", 24)
+    ('trans….attn.c_proj.weight', 'a.weight')
+    """
+    if width(text) <= most:
+        return text
+    room = max(most - 1, 1)
+    indent = len(text) - len(text.lstrip(" "))
+    tail = _fitting(text[::-1], max((room - indent) * 2 // 3, 1))[::-1]
+    if 0 < (dot := _first_dot(tail)) <= SNAP and dot < len(tail) - 1:
+        tail = tail[dot + 1 :]
+    head = _fitting(text, room - width(tail))
+    if 0 <= (dot := _first_dot(head[::-1])) < SNAP and len(head) - dot - 1 > indent + 2:
+        head = head[: len(head) - dot - 1]
+    return f"{head}{DOTS}{tail}"
+
+
+def _first_dot(text: str) -> int:
+    return min((at for at in (text.find(sign) for sign in "./") if at >= 0), default=-1)
+
+
+def _fitting(text: str, most: int) -> str:
+    """As much of the beginning as fits."""
+    if text.isascii():
+        return text[:most]
+    taken = 0
+    for k, character in enumerate(text):
+        taken += _columns(character)
+        if taken > most:
+            return text[:k]
+    return text
+
+
+def wrapped(text: str, most: int) -> list[str]:
+    """A text in lines of at most so many columns, broken at spaces; a word that is too long is elided.
+
+    >>> wrapped("dedup leaves them behind", 12)
+    ['dedup leaves', 'them behind']
+    """
+    if width(text) <= most:
+        return [text]
+    indent = " " * (len(text) - len(text.lstrip(" ")))
+    lines: list[str] = []
+    line = ""
+    for word in text.split():
+        word = elided(word, max(most - len(indent), 1))
+        longer = f"{line} {word}" if line else indent + word
+        if line and width(longer) > most:
+            lines.append(line)
+            longer = indent + word
+        line = longer
+    return [*lines, line]
+
+
+def laid_out(rows: Sequence[Sequence[str]], columns: int | None, sentences: frozenset[str]) -> Iterator[Line]:
+    """The lines of rows at a width, or, without one, of any length; rows with the labels `sentences` share no columns.
+
+    The first cell of a row is its label.
+    """
+    first = max((width(row[0]) for row in rows), default=0) + GAP
+    for is_sentence, part in groupby(rows, key=lambda row: row[0] in sentences):
+        block = [(row[0], _cells(row[1:], wide=columns is None)) for row in part]
+        label = ""
+        for one in [[row] for row in block] if is_sentence else [block]:
+            starts = _starts([cells for _, cells in one], first, columns)
+            for head, cells in one:
+                label = head or label
+                for text in _lines(cells, starts, columns):
+                    yield Line(label, head.ljust(first + len(head) - width(head)), text)
+                    head = ""
+
+
+def _cells(texts: Sequence[str], wide: bool) -> list[Cell]:
+    cells = [text if isinstance(text, Cell) else Cell(text) for text in texts]
+    while cells and not cells[-1]:
+        cells.pop()
+    return [Cell(cell.whole, cell.kind) for cell in cells] if wide else cells
+
+
+def _starts(block: Sequence[Sequence[Cell]], first: int, columns: int | None) -> list[int]:
+    """Where each column begins."""
+    widths = [0] * max((len(cells) for cells in block), default=0)
+    for cells in block:
+        for k, cell in enumerate(cells[:-1]):
+            widths[k] = max(widths[k], width(cell))
+    if columns is not None:
+        _narrow(widths, block, columns - first)
+    starts = [first]
+    for one in widths:
+        starts.append(starts[-1] + one + GAP)
+    return starts
+
+
+def _narrow(widths: list[int], block: Sequence[Sequence[Cell]], room: int) -> None:
+    """Take from the widest column until the last cell of each row has its least."""
+    needs: dict[int, int] = {}
+    for cells in block:
+        if cells:
+            needs[len(cells) - 1] = max(needs.get(len(cells) - 1, 0), min(width(cells[-1]), LAST))
+    for k, need in sorted(needs.items()):
+        while sum(widths[:k]) + GAP * k + need > room:
+            widest = max(range(k), key=lambda at: widths[at], default=None)
+            if widest is None or widths[widest] <= LEAST:
+                break
+            widths[widest] -= 1
+
+
+def _lines(cells: Sequence[Cell], starts: Sequence[int], columns: int | None) -> Iterator[str]:
+    """The lines of one row, from the column of its first cell on."""
+    if not cells:
+        yield ""
+        return
+    edge = columns if columns is not None else 1 << 30
+    stacks: list[tuple[int, list[str]]] = []
+    below: list[tuple[int, list[str]]] = []
+    for k, cell in enumerate(cells):
+        start = starts[k] - starts[0]
+        is_last = k == len(cells) - 1
+        room = (edge if is_last else starts[k + 1] - GAP) - starts[k]
+        if is_last and room < min(LAST, width(cell)) and k:
+            start, room = GAP, edge - starts[0] - GAP
+            below.append((start, _shown(cell, room)))
+        else:
+            stacks.append((start, _shown(cell, room)))
+    yield from _joined(stacks)
+    yield from _joined(below)
+
+
+def _shown(cell: Cell, room: int) -> list[str]:
+    if cell.kind == "whole":
+        return [cell]
+    return [elided(cell, room)] if cell.kind == "name" else wrapped(cell, room)
+
+
+def _joined(stacks: Sequence[tuple[int, list[str]]]) -> Iterator[str]:
+    """Stacks of lines beside each other; what would begin before its neighbour's end goes on a line below."""
+    height = max((len(lines) for _, lines in stacks), default=0)
+    for k in range(height):
+        line = ""
+        for start, lines in stacks:
+            if k < len(lines) and lines[k]:
+                if width(line) + (GAP if line else 0) > start and line:
+                    yield line
+                    line = ""
+                line += " " * (start - width(line)) + lines[k]
+        yield line
