@@ -20,10 +20,11 @@ def _limit(ctx: click.Context, param: click.Parameter, nbytes: int | None) -> No
 
 OPTIONS = (
     click.option("--allow-class", multiple=True, metavar="NAME", shell_complete=_completion.classes,
-                 help="Accept pickles that call NAME or hold objects of a class that matches it; paramtool runs none of "
-                 "them.  Repeatable."),
+                 help="Accept pickles that call NAME or hold objects of a class that matches it; paramtool runs "
+                 "none of them.  Repeatable."),
     click.option("--allow-unknown", is_flag=True,
-                 help="Accept pickles that call unknown names; paramtool runs nothing, so what they would make is missing."),
+                 help="Accept pickles that call unknown names; paramtool runs nothing, so what they would make is "
+                 "missing."),
     click.option("--max-inflated", type=Size(), metavar="SIZE", expose_value=False, callback=_limit,
                  help="Inflate or calculate at most this many bytes of a checkpoint.  [default: 32GB, or 16 times "
                  "the size of its files]"),

@@ -18,7 +18,12 @@ SUFFIXES = (
     ".onnx", ".params", ".jld2", ".json", ".txt", ".pkl", ".toml", ".so", ".model", ".dat", ".jit",
 )  # fmt: skip
 """What ends so is a file, and not a model of a hub."""
-FETCH = {"s3": "aws s3 cp {url} .", "gs": "gcloud storage cp {url} .", "http": "curl -LO {url}", "https": "curl -LO {url}"}
+FETCH = {
+    "s3": "aws s3 cp {url} .",
+    "gs": "gcloud storage cp {url} .",
+    "http": "curl -LO {url}",
+    "https": "curl -LO {url}",
+}
 """Commands that download a URL, by scheme."""
 
 

@@ -9,7 +9,9 @@ import click
 
 from paramtool.cli import _allow, _completion, _display, _each, _render
 from paramtool.cli._allow import ALIGN, physical
-from paramtool.cli._text import FILE, NEXT, Size, came_along, opens, plural, size, verify_line
+from paramtool.cli._display import most
+from paramtool.cli._table import brief, elidable, whole
+from paramtool.cli._text import FILE, NEXT, Size, came_along, evidence_in_short, opens, plural, size, verify_line
 from paramtool.commands import relayout as relayout_command
 from paramtool.layouts import evidence
 
@@ -27,7 +29,7 @@ MANY = 12
 
 OPTIONS = (
     click.option("--spec", default="", metavar="WORDS",
-                 help='What the file does not say about the network: "lstm layers=2 hidden=128 input=18 bidirectional".'),
+                 help='Facts that the file does not state: "lstm layers=2 hidden=128 input=18 bidirectional".'),
     click.option("--at", multiple=True, metavar="MODULE", shell_complete=_completion.modules,
                  help="Only this module, pattern of a module, or flat tensor.  Repeatable.  [default: all]"),
     click.option("--ignore", multiple=True, metavar="PATTERN", shell_complete=_completion.names,
@@ -38,18 +40,21 @@ OPTIONS = (
     click.option("--keep-split", is_flag=True,
                  help="Also store what the conversion loses, so that converting back gives the same bytes."),
     click.option("--drop-kept", is_flag=True, help="Discard what an earlier --keep-split stored."),
-    click.option("--layout-file", multiple=True, type=FILE, metavar="MY.toml", help="Your own layouts (docs/add-a-layout.md).  Repeatable."),
+    click.option("--layout-file", multiple=True, type=FILE, metavar="MY.toml",
+                 help="Your own layouts (docs/add-a-layout.md).  Repeatable."),
     _each.WEIGHTS,
     _each.EACH,
     click.option("--only", metavar="SECTION", shell_complete=_completion.sections,
                  help="Read this section of a training checkpoint and strip its prefix."),
-    click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, for example 5GB."),
+    click.option("--max-shard-size", type=Size(),
+                 help="Write a folder of shards of at most this size, for example 5GB."),
     ALIGN,
     click.option("--skip-unsupported", is_flag=True,
                  help="Leave out tensors and objects that the output format cannot hold."),
     click.option("--plain", is_flag=True, help="In a torch file, write objects as dicts, lists, numbers and strings, "
                  "so that torch.load(weights_only=True) opens it."),
-    click.option("--strict", is_flag=True, help="Fail instead of leaving out objects that the output format cannot hold."),
+    click.option("--strict", is_flag=True,
+                 help="Fail instead of leaving out objects that the output format cannot hold."),
     *_allow.OPTIONS,
     click.option("--no-verify", is_flag=True, help="Do not read the output back."),
     click.option("--dry-run", is_flag=True, help="Print what would be done and write nothing."),
@@ -116,25 +121,30 @@ def report(found: Relayouted, as_json: bool, command: str) -> None:
 
 
 def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
-    yield (command if found.written else "dry run", f"{found.input} -> {found.output}")
-    for one in found.converted[:MANY]:
+    yield (command if found.written else "dry run", whole(f"{found.input} -> {found.output}"))
+    for one in found.converted[: most(MANY)]:
         yield from _network(one)
-    if len(found.converted) > MANY:
-        yield ("network", f"and {plural(len(found.converted) - MANY, 'more network')}", "--json lists them")
+    if len(found.converted) > most(MANY):
+        yield (
+            "network",
+            f"and {plural(len(found.converted) - most(MANY), 'more network')}",
+            "--verbose and --json list them",
+        )
     yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
     yield from (("plain", text) for text in found.changed)
     yield from opens(found.needs)
-    yield ("untouched", f"{plural(found.untouched, 'other tensor')}, as they were, aliases included")
+    yield ("untouched", f"{plural(found.untouched, 'other tensor')} unchanged, aliases included")
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)}")
     yield from physical(found.nbytes_after, found.cloned_nbytes)
     read_back = "all read back and equal" if found.verified else "not verified"
     yield ("names", plural(len(found.plan.order), "name"), read_back, f"{found.seconds:.1f} s")
     sides = (side for one in found.converted for side in (one.source.layout, one.layout))
     for layout in {layout.name: layout for layout in sides}.values():
-        yield ("evidence", layout.name, "; ".join(evidence.evidence(layout)))
+        found_evidence = evidence.evidence(layout)
+        yield ("evidence", layout.name, brief(evidence_in_short(found_evidence), "; ".join(found_evidence)))
     if found.written:
-        yield (NEXT, verify_line(found.output, found.input, found.section, _flag(found)))
+        yield (NEXT, whole(verify_line(found.output, found.input, found.section, _flag(found))))
 
 
 def _flag(found: Relayouted) -> str:
@@ -144,16 +154,16 @@ def _flag(found: Relayouted) -> str:
 
 
 def _network(one: Converted) -> Iterator[_render.Row]:
-    """One row for what a network is, and one for each thing that was done beside moving bytes."""
+    """One row for a network, and one for each change beside moving bytes."""
     yield (
         "network",
-        one.source.at or "(top)",
+        elidable(one.source.at or "(top)"),
         f"{one.source.layout.name} -> {one.layout.name}",
         str(one.spec),
-        "no copy: its parts are one run of bytes already" if one.is_run else "",
+        "not copied: its parts are already one run of bytes" if one.is_run else "",
     )
     for change in one.changes:
-        yield (change.kind, one.source.at or "(top)", change.what)
+        yield (change.kind, elidable(one.source.at or "(top)"), change.what)
 
 
 def run(path: str, output: str | None, command: str, flags: dict[str, Any], **more: Any) -> None:

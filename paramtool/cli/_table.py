@@ -46,7 +46,7 @@ class Line(NamedTuple):
     text: str
 
 
-def name(text: str, indent: int = 0) -> Cell:
+def elidable(text: str, indent: int = 0) -> Cell:
     """A name, elided in the middle where there is no room; in a pipe whole."""
     return Cell(" " * indent + text, "name")
 

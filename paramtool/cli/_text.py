@@ -36,6 +36,22 @@ def named(name: str) -> str:
     return name or "''"
 
 
+def evidence_in_short(evidence: Sequence[str]) -> str:
+    """The strongest evidence for a layout in one word or two; all of it is long.
+
+    >>> evidence_in_short(["oracle: torch", "asked: cuDNN 9.1, without a GPU", "not verified on a GPU"])
+    'asked cuDNN'
+    """
+    for begin, words in EVIDENCE.items():
+        if any(one.startswith(begin) for one in evidence):
+            return words
+    return evidence[0].partition(":")[0] if evidence else ""
+
+
+EVIDENCE = {"verified on ": "verified on GPU", "asked: cuDNN": "asked cuDNN", "oracle": "oracle"}
+"""{how evidence begins: the same in short}, the strongest first."""
+
+
 def load_line(path: str, prefix: str = "", section: str = "") -> str:
     """The line of Python that loads a file into a model.
 

@@ -10,7 +10,9 @@ import click
 
 from paramtool.cli import _completion, _display, _each, _render
 from paramtool.cli._allow import ALIGN, allowing, physical
+from paramtool.cli._display import most
 from paramtool.cli._help import Command
+from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import (
     FILE,
     NEXT,
@@ -34,12 +36,14 @@ from paramtool.model.alias import Alias
 from paramtool.passes import select
 
 MANY = 8
-"""So many groups are listed; --json lists all."""
+"""How many groups a report lists; --verbose and --json list all."""
 RECORD_NBYTES = 10_000
 """A smaller header is not worth a row."""
 
 
-@click.command("dedup", cls=Command, epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
+@click.command(
+    "dedup", cls=Command, epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 no form, 7 output."
+)
 @click.argument("ckpt", type=FILE, nargs=-1, required=True)
 @click.option(
     "-o",
@@ -173,20 +177,20 @@ def _run(
 
 
 def _rows(found: Deduped) -> Iterator[_render.Row]:
-    yield ("dedup" if found.written else "dry run", f"{found.input} -> {found.output}")
+    yield ("dedup" if found.written else "dry run", whole(f"{found.input} -> {found.output}"))
     groups = list(found.graph.groups())
-    for owner, members in groups[:MANY]:
+    for owner, members in groups[: most(MANY)]:
         yield from _group(owner, members, found)
-    if len(groups) > MANY:
-        yield ("shared", f"and {plural(len(groups) - MANY, 'more group')}", "--json lists them")
+    if len(groups) > most(MANY):
+        yield ("shared", f"and {plural(len(groups) - most(MANY), 'more group')}", "--verbose and --json list them")
     yield from _derived(found)
     for names in found.tied:
-        yield ("tied", ", ".join(names), "equal, and stored once: config.json ties them, so from_pretrained finds them")
+        yield ("tied", ", ".join(names), "equal, stored once: config.json ties them, so from_pretrained finds them")
     if found.repeated_nbytes:
         why = (
             "torch would tie names that are only equal"
             if found.format == "torch"
-            else "programs without paramtool find every name; --share-renamed stores them once"
+            else "so that programs without paramtool find every name; --share-renamed stores them once"
         )
         yield ("equal", f"{size(found.repeated_nbytes)} stored again", why)
     if not (groups or found.repeated_nbytes or found.unused_nbytes or found.plan.derived):
@@ -194,7 +198,7 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         equal = "" if found.equal is None else f", no equal bytes were found{least}"
         yield ("note", f"Nothing to deduplicate: no names share bytes{equal}, and no byte is unused")
     if found.unused_nbytes:
-        yield ("unused", size(found.unused_nbytes), "that no tensor uses, left behind")
+        yield ("unused", size(found.unused_nbytes), "used by no tensor, left behind")
     yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
     yield from _sizes(found)
@@ -207,18 +211,19 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         f"{found.seconds:.1f} s",
     )
     if found.equal is None:
-        yield ("not done", "equal bytes under different names were not looked for (--no-equal)")
+        yield ("not done", "equal bytes under different names were not searched for (--no-equal)")
     yield from (("plain", text) for text in found.changed)
     yield from opens(found.needs)
     if found.written and found.format == "torch":
-        yield ("load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True as well")
+        yield ("load it", whole(f"torch.load({found.output!r}, weights_only={not found.needs})"), "mmap=True works too")
     elif found.written:
         section, prefix = _where_in(found)
-        yield ("load it", load_line(found.output, prefix, section), wrapped(prefix))
-        yield ("export", f"paramtool export {quoted(found.output)} --names names.txt -o plain.safetensors",
+        yield ("load it", whole(load_line(found.output, prefix, section)), wrapped(prefix))
+        plain = f"{os.path.splitext(found.output)[0].removesuffix('.dedup')}.plain.safetensors"
+        yield ("export", whole(f"paramtool export {quoted(found.output)} --all-names -o {quoted(plain)}"),
                "for programs without paramtool")  # fmt: skip
     if found.written:
-        yield (NEXT, verify_line(found.output, found.input, found.section, _flag(found)))
+        yield (NEXT, whole(verify_line(found.output, found.input, found.section, _flag(found))))
 
 
 def _flag(found: Deduped) -> str:
@@ -240,16 +245,16 @@ def _where_in(found: Deduped) -> tuple[str, str]:
 def _derived(found: Deduped) -> Iterator[_render.Row]:
     """What is not stored but calculated, and what could be."""
     done = found.plan.derived
-    for name, how in islice(done.items(), MANY):
+    for name, how in islice(done.items(), most(MANY)):
         view, window = found.plan.names[name].window, how.window
         if window is None:
-            yield ("constant", name, f"{size(view.nbytes)} stored as one value of {view.dtype.name}")
+            yield ("constant", elidable(name), f"{size(view.nbytes)} stored as one value of {view.dtype.name}")
         else:
             lost = "nothing is lost" if how.lossless else "rounded to nearest even"
-            yield ("cast", name, f"{view.dtype.name} of {window.storage} ({window.dtype.name}), {lost}",
+            yield ("cast", elidable(name), f"{view.dtype.name} of {window.storage} ({window.dtype.name}), {lost}",
                    f"{size(view.nbytes)}, calculated on load")  # fmt: skip
-    if len(done) > MANY:
-        yield ("derived", f"and {plural(len(done) - MANY, 'more tensor')}", "--json lists them")
+    if len(done) > most(MANY):
+        yield ("derived", f"and {plural(len(done) - most(MANY), 'more tensor')}", "--verbose and --json list them")
     if found.content is None or found.format != "safetensors":
         return
     casts = [match for match in found.content.matches if match.relation == "cast" and match.name not in done]
@@ -267,7 +272,7 @@ def _derived(found: Deduped) -> Iterator[_render.Row]:
 def _sizes(found: Deduped) -> Iterator[_render.Row]:
     record = found.nbytes_after - found.plan.nbytes
     if record > RECORD_NBYTES and 20 * record > found.nbytes_after:
-        yield ("record", f"{size(record)} say where {plural(len(found.plan.order), 'name')} stand")
+        yield ("record", f"{size(record)} record where {plural(len(found.plan.order), 'name')} are stored")
     change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
     change = "same size" if change in ("+0%", "-0%") else change
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})")
@@ -283,21 +288,21 @@ def _group(owner: str, members: tuple[Alias, ...], found: Deduped) -> Iterator[_
         (m.alias_set for m in members if m.evidence != "content"), members[0].alias_set
     )
     shared = [member for member in alias_sets.pop(mine) if member.name != owner]
-    what = "one span" if owner in found.graph.anonymous else named(owner)
+    what = "one span" if owner in found.graph.anonymous else elidable(named(owner))
     if shared:
         saved = size(sum(min(m.window.nbytes, _span([m])) for m in shared))
         names = ", ".join(f"{named(m.name)} ({found.graph.relation(m)})" for m in shared[:4]) + _more(len(shared) - 4)
         yield ("shared", what, names, f"{saved} follow their owner")
     constants = {name for equal in found.equal or () if equal.constant for name in equal.names}
     others = list(alias_sets.values())
-    for alias_set in others[:MANY]:
+    for alias_set in others[: most(MANY)]:
         names = named(alias_set[0].name) + (f" ({len(alias_set)} names share it)" if len(alias_set) > 1 else "")
         kind = "constant, " if alias_set[0].name in constants else ""
         relation = found.graph.relation(alias_set[0])
         label = relation if relation in ("slice", "transpose", "view") else "equal"
         yield (label, what, names, f"{size(_span(alias_set))}, {kind}stored once, separate on load")
-    if len(others) > MANY:
-        yield ("equal", what, _more(len(others) - MANY).strip(), "each in a memory of its own on load")
+    if len(others) > most(MANY):
+        yield ("equal", what, _more(len(others) - most(MANY)).strip(), "separate memory on load")
 
 
 def _span(members: list[Alias]) -> int:

@@ -10,8 +10,22 @@ import click
 
 from paramtool.cli import _completion, _display, _each, _render
 from paramtool.cli._allow import ALIGN, allowing, physical
+from paramtool.cli._display import most
 from paramtool.cli._help import Command
-from paramtool.cli._text import FILE, FILE_OR_STDIN, NEXT, OUTPUT, OUTPUT_FILE, Size, came_along, named, plural, size, verify_line
+from paramtool.cli._table import elidable, whole
+from paramtool.cli._text import (
+    FILE,
+    FILE_OR_STDIN,
+    NEXT,
+    OUTPUT,
+    OUTPUT_FILE,
+    Size,
+    came_along,
+    named,
+    plural,
+    size,
+    verify_line,
+)
 from paramtool.commands import export as export_command
 from paramtool.commands.export import MAX_EXPANDED_NBYTES
 
@@ -19,27 +33,46 @@ if TYPE_CHECKING:
     from paramtool.commands.export import Exported
 
 MANY = 8
-"""So many names are listed; --json lists all."""
+"""How many names a report lists; --verbose and --json list all."""
 
 
 @click.command("export", cls=Command, epilog="Exit codes: 0 fine, 2 name missing, 3 bad file, 4 unsafe file, "
                "6 the format cannot hold it, 7 output.")  # fmt: skip
 @click.argument("path", metavar="FILE", type=FILE)
-@click.option("--names", type=FILE_OR_STDIN, metavar="NAMES.txt",
-              help="Write the names in this file, one a line; - reads standard input.")
-@click.option("--like", type=FILE, metavar="OTHER_CKPT", help="Write the names of another checkpoint, and check its shapes.")
+@click.option(
+    "--names",
+    type=FILE_OR_STDIN,
+    metavar="NAMES.txt",
+    help="Write the names in this file, one a line; - reads standard input.",
+)
+@click.option(
+    "--like", type=FILE, metavar="OTHER_CKPT", help="Write the names of another checkpoint, and check its shapes."
+)
 @click.option("--keys-from-config", "config", type=FILE, is_flag=False, flag_value="", metavar="[CONFIG.JSON]",
               help="Write the names of the model that a transformers config describes; without a path, use the "
               "config.json beside FILE.")  # fmt: skip
 @click.option("--all-names", is_flag=True, help="Write every name, aliases included.")
-@click.option("--like-only", metavar="SECTION", shell_complete=_completion.sections_of("like"),
-              help="Take the names of this section of OTHER_CKPT and strip its prefix.")
+@click.option(
+    "--like-only",
+    metavar="SECTION",
+    shell_complete=_completion.sections_of("like"),
+    help="Take the names of this section of OTHER_CKPT and strip its prefix.",
+)
 @_each.WEIGHTS
 @_each.EACH
-@click.option("--only", metavar="SECTION", shell_complete=_completion.sections,
-              help="Read this section of FILE and strip its prefix.")
-@click.option("--prefix", default="", metavar="P", shell_complete=_completion.prefixes,
-              help="Keep the names in FILE that begin with P, and strip it.")
+@click.option(
+    "--only",
+    metavar="SECTION",
+    shell_complete=_completion.sections,
+    help="Read this section of FILE and strip its prefix.",
+)
+@click.option(
+    "--prefix",
+    default="",
+    metavar="P",
+    shell_complete=_completion.prefixes,
+    help="Keep the names in FILE that begin with P, and strip it.",
+)
 @click.option("--rename", multiple=True, metavar="FROM=TO",
               help="Rename a name or a pattern, such as 'bert.*=*'.  Repeatable; rules apply in order.")  # fmt: skip
 @click.option("-o", "--output", required=True, type=OUTPUT_FILE, help=f"Where to write.  {OUTPUT}")
@@ -71,7 +104,9 @@ def command(
     options |= {"max_shard_size": max_shard_size, "verify": not no_verify, "progress": _render.progress}
     if each:
         if not all_names or options["like_only"] is not None:
-            raise click.BadParameter("writes every name of each set, so it needs --all-names and excludes --like-only", param_hint="--each")
+            raise click.BadParameter(
+                "writes every name of each set, so it needs --all-names and excludes --like-only", param_hint="--each"
+            )
         from paramtool.cli import _json
 
         del options["like_only"]
@@ -106,22 +141,25 @@ def command(
 def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
     whose = f"names of section {found.like_section} of {like}" if found.like_section is not None else ""
     what = "export" if found.written else "dry run"
-    yield (what, f"{found.input} -> {found.output}", plural(len(found.names), "name"), size(found.nbytes), whose)
+    yield (what, whole(f"{found.input} -> {found.output}"), plural(len(found.names), "name"), size(found.nbytes), whose)
     yield from physical(found.nbytes, found.cloned_nbytes)
     if not found.written:
-        yield from (("name", named(name), _was(name, found)) for name in found.names)
+        yield from (("name", elidable(named(name)), _was(name, found)) for name in found.names)
     elif found.renamed:
-        yield from (("renamed", name, f"was {old}") for name, old in list(found.renamed.items())[:MANY])
-        if len(found.renamed) > MANY:
-            yield ("renamed", f"and {len(found.renamed) - MANY} more", "--json lists them")
+        yield from (
+            ("renamed", elidable(name), elidable(f"was {old}"))
+            for name, old in list(found.renamed.items())[: most(MANY)]
+        )
+        if len(found.renamed) > most(MANY):
+            yield ("renamed", f"and {len(found.renamed) - most(MANY)} more", "--verbose and --json list them")
     yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
     if not found.written:
         return
     yield ("verified", "all read back and equal") if found.verified else ("not done", "not verified (--no-verify)")
     if not found.renamed:
-        yield (NEXT, verify_line(found.output, found.input, found.section, "--subset"))
+        yield (NEXT, whole(verify_line(found.output, found.input, found.section, "--subset")))
 
 
 def _was(name: str, found: Exported) -> str:
-    return f"was {found.renamed[name]}" if name in found.renamed else ""
+    return elidable(f"was {found.renamed[name]}") if name in found.renamed else ""

@@ -16,15 +16,21 @@ from paramtool.cli._text import FILE, OUTPUT, OUTPUT_FILE
 @click.option("-o", "--output", type=OUTPUT_FILE,
               help=f"Where to write.  {OUTPUT}  [default: <stem>.fused.safetensors beside FILE]")  # fmt: skip
 @click.option(
-    "--layout", required=True, metavar="LAYOUT", shell_complete=_completion.layouts,
+    "--layout",
+    required=True,
+    metavar="LAYOUT",
+    shell_complete=_completion.layouts,
     help="The fused layout: cudnn, mxnet.flat, mxnet.v2, ...; `paramtool layouts` lists them.",
 )
 @click.option(
-    "--from", "source", metavar="LAYOUT", shell_complete=_completion.layouts,
+    "--from",
+    "source",
+    metavar="LAYOUT",
+    shell_complete=_completion.layouts,
     help="The layout of the parts.  [default: what the file says, else torch]",
 )
 @click.option("--keep-names", is_flag=True,
-              help="Store the fused tensor and record the parts as views of it, so that models of both kinds load it.")  # fmt: skip
+              help="Store the fused tensor and record the parts as views of it, for models of both kinds.")  # fmt: skip
 @_relayout.shared_options
 def command(path: str, output: str | None, layout: str, source: str | None, *, keep_names: bool, **flags: Any) -> None:
     """Fuse the weights of each recurrent network into one tensor, of all networks or of those at --at.

@@ -9,7 +9,9 @@ import click
 
 from paramtool.cli import _completion, _display, _render
 from paramtool.cli._allow import allowing
+from paramtool.cli._display import current
 from paramtool.cli._help import Command
+from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import FILE, plural, quoted
 from paramtool.commands import guess as guess_command
 
@@ -24,9 +26,18 @@ MANY_ALIKE = 4
 @click.command("guess", cls=Command, epilog="Exit codes: 0 found, 1 no network fits, 2 usage, 3 bad file, "
                "4 unsafe file, 5 --toml cannot describe it.")  # fmt: skip
 @click.argument("path", metavar="FILE", type=FILE)
-@click.option("--at", metavar="NAME", shell_complete=_completion.modules,
-              help="Only this tensor or module.  [default: all tensors of the model]")
-@click.option("--spec", default="", metavar="WORDS", help='List only candidates that agree with WORDS: "lstm hidden=128 layers=2".')
+@click.option(
+    "--at",
+    metavar="NAME",
+    shell_complete=_completion.modules,
+    help="Only this tensor or module.  [default: all tensors of the model]",
+)
+@click.option(
+    "--spec",
+    default="",
+    metavar="WORDS",
+    help='List only candidates that agree with WORDS: "lstm hidden=128 layers=2".',
+)
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N",
               help="List at most N candidates for each tensor or module.")  # fmt: skip
 @click.option("--no-values", is_flag=True, help="Read no tensor data; rank the candidates by sizes and names alone.")
@@ -64,6 +75,8 @@ def command(
         from paramtool.cli import _json
 
         _render.json_text(_json.guessed(found, at))
+    elif current.quiet:
+        _render.lines(found.commands)
     else:
         _render.rows(_rows(found, no_values))
     return 0 if found.candidates else 1
@@ -71,31 +84,41 @@ def command(
 
 def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
     tensors = plural(len(found.checkpoint.entries), "tensor")
-    yield ("file", found.path, f"{found.checkpoint.format} · {tensors} · {plural(len(found.considered), 'place')}")
+    yield (
+        "file",
+        whole(found.path),
+        f"{found.checkpoint.format} · {tensors} · {plural(len(found.considered), 'place')}",
+    )
     for place, candidates in found.places():
         yield from _place(place, candidates, found)
     if not any(place.fits or place.is_refused for place in found.considered):
-        yield ("none", "no tensor has the names or the shape of a recurrent network that was looked for")
-        yield ("next", f"paramtool inspect {quoted(found.path)} --tensors")
+        yield ("none", "no tensor has the names or the shape of a known recurrent network")
+        yield ("next", whole(f"paramtool inspect {quoted(found.path)} --tensors"))
         return
     unread = [place.at for place in found.considered if place.fits > 1 and not place.looked]
     if unread:
         why = "--no-values" if no_values else "too large"
         yield ("not done", f"values were not read ({why}): {', '.join(unread[:3])}{' ...' if unread[3:] else ''}")
-    yield from (("next", line) for line in found.commands)
+    yield from (("next", whole(line)) for line in found.commands)
 
 
 def _place(place: Considered, candidates: tuple[Guess, ...], found: Guessed) -> Iterator[_render.Row]:
     fits = plural(place.fits, "network fits", "networks fit")
     if place.fits > place.listed:
         fits += f", {place.listed} listed: --limit lists more"
-    yield (place.what, place.at or "(top)", _shape(place, found), fits)
+    yield (place.what, elidable(place.at or "(top)"), _shape(place, found), fits)
     for one in candidates:
         alike = f"or {', '.join(one.alike[:MANY_ALIKE])}{' ...' if one.alike[MANY_ALIKE:] else ''}" if one.alike else ""
-        yield ("candidate", f'--layout {one.layout} --spec "{one.spec}"', one.sure, "; ".join(one.reasons), alike)
-    yield from (("decide", place.at or "(top)", fact) for fact in place.decide)
+        yield (
+            "candidate",
+            whole(f'--layout {one.layout} --spec "{one.spec}"'),
+            one.sure,
+            "; ".join(one.reasons),
+            alike,
+        )
+    yield from (("decide", elidable(place.at or "(top)"), fact) for fact in place.decide)
     if place.decide and not place.is_refused:
-        yield ("then", place.at or "(top)", _then(place, candidates, found.path))
+        yield ("then", elidable(place.at or "(top)"), _then(place, candidates, found.path))
 
 
 def _then(place: Considered, candidates: tuple[Guess, ...], path: str) -> str:

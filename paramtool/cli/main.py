@@ -86,7 +86,7 @@ class Lazy(click.Group):
         word = args[0]
         if word in COMMANDS or word in ("help", "") or word.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
-        ctx.fail(no_such_command(word))
+        raise click.UsageError(no_such_command(word), ctx)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; click itself would turn a closed pipe into exit code 1, which means findings here."""

@@ -10,7 +10,9 @@ import click
 import paramtool
 from paramtool.cli import _completion, _display, _render
 from paramtool.cli._allow import allowing
+from paramtool.cli._display import current, most
 from paramtool.cli._help import Command
+from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, FILE_OR_STDIN, plural, quoted
 from paramtool.engine.compare.difference import format_difference
 
@@ -22,18 +24,22 @@ MANY = 8
 
 
 @click.command("variants", cls=Command,
-               epilog="Exit codes: 0 all variants can load, 1 one cannot, 2 usage, 3 bad file, 4 unsafe file.")  # fmt: skip
+               epilog="Exit codes: 0 all can load, 1 one cannot, 2 usage, 3 bad file, 4 unsafe file.")  # fmt: skip
 @click.argument("path", metavar="FILE", type=FILE)
 @click.option("--against", multiple=True, required=True, type=FILE_OR_STDIN, metavar="NAMES|CKPT|config.json",
               help="A variant: a file of names, one a line (- reads standard input); a checkpoint; a transformers "
               "config; or a folder with one of these.  Repeatable.")  # fmt: skip
-@click.option("--only", metavar="SECTION", shell_complete=_completion.sections,
-              help="Read this section of FILE and strip its prefix.")
+@click.option(
+    "--only",
+    metavar="SECTION",
+    shell_complete=_completion.sections,
+    help="Read this section of FILE and strip its prefix.",
+)
 @allowing
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
 @_display.options
 def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool, **allowed: Any) -> int:
-    """Say which variants of a model can load a file, which names they get through aliases, and what prevents the others.
+    """Say which variants of a model can load a file, which names need aliases, and what prevents the others.
 
     Tensor data is read only where a variant ties names that the file stores twice.  For a config.json, the installed
     transformers builds the model without weights; nothing is downloaded.
@@ -47,6 +53,8 @@ def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool
         from paramtool.cli import _json
 
         _render.json_text(_json.variants(path, found))
+    elif current.quiet:
+        _render.lines((f"{one.against}: {one.verdict}" for one in found if not one.loads), "finding")
     else:
         _render.rows(_rows(path, found))
     return 0 if all(variant.loads for variant in found) else 1
@@ -57,10 +65,10 @@ def _rows(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
         yield ("variant", variant.against, variant.verdict, _summary(variant))
     for variant in found:
         for label, lines in _details(variant):
-            for line in lines[:MANY]:
+            for line in lines[: most(MANY)]:
                 yield (label, variant.against, line)
-            if len(lines) > MANY:
-                yield (label, variant.against, f"and {len(lines) - MANY} more")
+            if len(lines) > most(MANY):
+                yield (label, variant.against, f"and {len(lines) - most(MANY)} more")
         if variant.advice:
             yield ("hint", variant.against, variant.advice)
     yield from _next(path, found)
@@ -111,13 +119,13 @@ def _next(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
     if variant is None:
         return
     strict = ", strict=False" if variant.unused else ""
-    yield ("load it", f"paramtool.torch.load_model(model, {path!r}{strict})")
+    yield ("load it", whole(f"paramtool.torch.load_model(model, {path!r}{strict})"))
     if variant.against != "-":
         section = "" if variant.section is None else f" --only {quoted(variant.section)}"
         names = f"{_FLAGS[variant.kind]} {quoted(variant.against)}{section}"
         yield (
             "next",
-            f"paramtool export {quoted(path)} {names} -o plain.safetensors",
+            whole(f"paramtool export {quoted(path)} {names} -o plain.safetensors"),
             "for programs without paramtool",
         )
 

@@ -11,6 +11,7 @@ import click
 from paramtool.cli import _completion, _display, _render
 from paramtool.cli._allow import allowing
 from paramtool.cli._help import Command
+from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, plural
 from paramtool.commands import verify as verify_command
 
@@ -18,12 +19,18 @@ from paramtool.commands import verify as verify_command
 @click.command("verify", cls=Command, epilog="Exit codes: 0 equal, 1 differences, 2 usage, 3 bad file, 4 unsafe file.")
 @click.argument("out", type=FILE)
 @click.option("--against", required=True, type=FILE, metavar="CKPT", help="The checkpoint that OUT was made from.")
-@click.option("--only", metavar="SECTION", shell_complete=_completion.sections_of("against"),
-              help="Compare with this section of CKPT, its prefix stripped.")
+@click.option(
+    "--only",
+    metavar="SECTION",
+    shell_complete=_completion.sections_of("against"),
+    help="Compare with this section of CKPT, its prefix stripped.",
+)
 @click.option("--subset", is_flag=True, help="Accept that OUT lacks names, objects and files, as an export does.")
 @click.option("--tensors-only", is_flag=True, help="Compare tensors and ties only, not other objects and files.")
 @click.option("--weights", metavar="FILE", help="Compare with this set of weights, where the folder CKPT has several.")
-@click.option("--each", is_flag=True, help="Compare every set of weights of two folders and of the folders inside them.")
+@click.option(
+    "--each", is_flag=True, help="Compare every set of weights of two folders and of the folders inside them."
+)
 @allowing
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
 @_display.options
@@ -61,5 +68,7 @@ def command(
     else:
         what = ", ".join(found.compared)
         names = plural(found.names, "name")
-        _render.rows([("verified", f"{names} of {found.output}", f"equal to {found.against}", f"compared: {what}")])
+        _render.rows(
+            [("verified", whole(f"{names} of {found.output}"), whole(f"equal to {found.against}"), f"compared: {what}")]
+        )
     return 1 if found.differences else 0

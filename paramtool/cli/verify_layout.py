@@ -119,9 +119,9 @@ def _rows(found: Mapping[str, Any], output: str | None, library: str | None) -> 
     if output is not None:
         yield ("record", output)
     elif found["grid"] == "full":
-        yield ("next", "-o RECORD.json keeps this")
+        yield ("next", "-o RECORD.json writes this record to a file")
     else:
-        yield ("next", "without --quick the whole grid is asked, and only that counts")
+        yield ("next", "without --quick the full grid is asked; only that counts as a proof")
 
 
 def _verdict(found: Mapping[str, Any], library: str | None) -> str:

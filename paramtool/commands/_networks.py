@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from paramtool.model.checkpoint import Checkpoint
 
 TENSOR = re.compile(r"(?:(.*)\.)?(weight|bias)_(ih|hh|hr)(?:_l(\d+)(_reverse)?)?", re.DOTALL)
-"""The names of torch.nn.RNNBase._all_weights (torch/nn/modules/rnn.py) and, without a layer, of torch.nn.RNNCellBase."""
+"""The names of torch.nn.RNNBase._all_weights (torch/nn/modules/rnn.py); without a layer, of RNNCellBase."""
 KINDS = {1: "rnn", 3: "gru", 4: "lstm"}
 """Networks by the number of their gates."""
 OTHERS = re.compile(r"recurrent_kernel|(?:h2h|_weight_hh|recurrent_R)|lstm|gru(?![a-z])|rnn", re.IGNORECASE)
@@ -87,10 +87,10 @@ def of_torch(shapes: Mapping[str, Shape]) -> Iterator[NamedNetwork]:
 
 def _spec(tensors: Mapping[Key, Shape]) -> str:
     """The network in words; empty where the shapes are none's."""
-    first = tensors.get(("weight_hh", 0, "")), tensors.get(("weight_ih", 0, ""))
-    if first[0] is None or first[1] is None or len(first[0]) != 2 or len(first[1]) != 2:
+    recurrent, inputs = tensors.get(("weight_hh", 0, ""), ()), tensors.get(("weight_ih", 0, ""), ())
+    if len(recurrent) != 2 or len(inputs) != 2:
         return ""
-    (rows, width), (_, size) = first
+    (rows, width), (_, size) = recurrent, inputs
     folded = tensors.get(("weight_hr", 0, ""))
     hidden = folded[1] if folded and len(folded) == 2 else width
     kind = KINDS.get(rows // hidden if hidden and rows % hidden == 0 else 0, "")

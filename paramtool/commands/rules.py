@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
+About = tuple[str, str]
+"""A finding that can be said of many tensors: the name of one, and what is said of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What a rule found."""
@@ -33,6 +37,10 @@ class Finding:
     rule: str
     """The rule as it was written."""
     text: str
+    name: str = ""
+    """The tensor that it is about, where the same can be said of others."""
+    what: str = ""
+    """What is said of it, without its name."""
 
 
 def _nothing(found: Inspection, asked: object) -> Iterator[str]:
@@ -51,7 +59,7 @@ class Kind(Generic[A]):
     """What it finds."""
     parse: Callable[[str], A]
     """What a rule asks for, from what follows the id and the sign after it; UsageError where it is wrong."""
-    judge: Callable[[Inspection, A], Iterator[str]]
+    judge: Callable[[Inspection, A], Iterator[str | About]]
     """The findings; none where the rule holds."""
     assumes: Callable[[Inspection, A], Iterator[str]] = _nothing
     """Of a rule that holds: what the file itself does not show, and who says so."""
@@ -71,7 +79,13 @@ class Rule:
 
     def findings(self, found: Inspection) -> Iterator[Finding]:
         """What it finds; nothing where it holds."""
-        return (Finding(self.text, text) for text in self.kind.judge(found, self.asked))
+        return (self._finding(one) for one in self.kind.judge(found, self.asked))
+
+    def _finding(self, found: str | About) -> Finding:
+        if isinstance(found, str):
+            return Finding(self.text, found)
+        name, what = found
+        return Finding(self.text, f"{quoted(name)} {what}", name, what)
 
     def assumptions(self, found: Inspection) -> Iterator[str]:
         """Where it holds by more than the file shows: what is assumed."""
@@ -207,7 +221,7 @@ def _by_config(found: Inspection, names: tuple[str, str]) -> Iterator[str]:
         yield f"the file lacks {lacks}, which a model finds by {tie.because}: {quoted(tie.present[0])} is there"
 
 
-def _dtype(found: Inspection, asked: tuple[str, str]) -> Iterator[str]:
+def _dtype(found: Inspection, asked: tuple[str, str]) -> Iterator[str | About]:
     pattern, dtype = asked
     matched = [(name, view) for name, view in found.checkpoint.windows() if fnmatchcase(name, pattern)]
     if not matched and any(fnmatchcase(name, pattern) for name in found.checkpoint.entries):
@@ -216,7 +230,7 @@ def _dtype(found: Inspection, asked: tuple[str, str]) -> Iterator[str]:
         yield f"no tensor matches {quoted(pattern)}{advice(found, [pattern], fnmatchcase)}"
     for name, view in matched:
         if view.dtype.name != dtype:
-            yield f"{quoted(name)} is {view.dtype.name}, not {dtype}"
+            yield name, f"is {view.dtype.name}, not {dtype}"
 
 
 KINDS: tuple[Kind[Any], ...] = (
