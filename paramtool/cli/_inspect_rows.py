@@ -180,7 +180,8 @@ def _networks(found: Inspection) -> Iterator[_render.Row]:
     fused = {network.at for network in found.fused.values()}
     alone = [one for one in found.networks if one.at not in fused]
     for one in alone[: most(MANY)]:
-        yield ("network", elidable(one.at or "(top)"), one.spec, brief(one.layout, f"{one.layout}, by {one.source}"))
+        words = brief(f"{one.spec} · {one.layout}", f"{one.spec}  {one.layout}, by {one.source}")
+        yield ("network", elidable(one.at or "(top)"), words)
     if (more := len(alone) - most(MANY)) > 0:
         yield ("network", f"and {plural(more, 'more network')}", ALL_LISTED)
 
@@ -237,12 +238,8 @@ def _fused(block: FusedBlock, network: FusedNetwork | None) -> Iterator[_render.
     yield ("fused", f"{plural(len(names), 'tensor')} on one buffer", f"{size(block.nbytes)}, {gaps}{tail}")
     if network is not None:
         what = f"{network.layout} order: {network.spec}"
-        yield (
-            "",
-            elidable(network.at or "the network", 2),
-            what,
-            brief(evidence_in_short(network.proof), "; ".join(network.proof)),
-        )
+        proof = brief(f"{what} · {evidence_in_short(network.proof)}", f"{what}  {'; '.join(network.proof)}")
+        yield ("", elidable(network.at or "the network", 2), proof)
     for part, start, stop in block.parts[: most(MANY)]:
         yield ("", elidable(part, 2), f"bytes {start}-{stop}")
     if len(names) > most(MANY):

@@ -13,11 +13,22 @@ GAP = 3
 """Spaces between columns."""
 LEAST = 12
 """No column gets narrower than this."""
+LEAST_TEXT = 16
+"""The same of a column of words, which wrap."""
 LAST = 28
 """The last cell of a row gets at least this much, where it needs it."""
 DOTS = "…"
+DOT = "·"
+"""What stands between facts."""
 SNAP = 6
 """An elided name is cut at a dot where one is this near."""
+
+
+TOGETHER = {
+    **dict.fromkeys(("shared", "equal", "slice", "transpose", "view", "cast", "constant", "calculated"), "shared"),
+    "part": "tensor",
+}
+"""{label: the label whose columns it shares}."""
 
 
 class Cell(str):
@@ -91,7 +102,7 @@ def elided(text: str, most: int) -> str:
     room = max(most - 1, 1)
     indent = len(text) - len(text.lstrip(" "))
     tail = _fitting(text[::-1], max((room - indent) * 2 // 3, 1))[::-1]
-    if 0 < (dot := _first_dot(tail)) <= SNAP and dot < len(tail) - 1:
+    if 0 <= (dot := _first_dot(tail)) <= SNAP and dot < len(tail) - 1:
         tail = tail[dot + 1 :]
     head = _fitting(text, room - width(tail))
     if 0 <= (dot := _first_dot(head[::-1])) < SNAP and len(head) - dot - 1 > indent + 2:
@@ -116,42 +127,51 @@ def _fitting(text: str, most: int) -> str:
 
 
 def wrapped(text: str, most: int) -> list[str]:
-    """A text in lines of at most so many columns, broken at spaces; a word that is too long is elided.
+    """A text in lines of at most so many columns: broken between its facts, else at spaces; long words are elided.
 
-    >>> wrapped("dedup leaves them behind", 12)
-    ['dedup leaves', 'them behind']
+    >>> wrapped("dedup leaves them behind", 12), wrapped("torch zip · 12 tensors", 14)
+    (['dedup leaves', 'them behind'], ['torch zip ·', '12 tensors'])
     """
     if width(text) <= most:
         return [text]
     indent = " " * (len(text) - len(text.lstrip(" ")))
-    lines: list[str] = []
-    line = ""
-    for word in text.split():
-        word = elided(word, max(most - len(indent), 1))
-        longer = f"{line} {word}" if line else indent + word
-        if line and width(longer) > most:
-            lines.append(line)
-            longer = indent + word
-        line = longer
-    return [*lines, line]
+    facts = text.strip().split(f" {DOT} ")
+    words = [*(f"{fact} {DOT}" for fact in facts[:-1]), facts[-1]]
+    if max(map(width, words)) > most - len(indent):
+        words = [elided(word, max(most - len(indent), 1)) for word in text.split()]
+    lines = [indent + words[0]]
+    for word in words[1:]:
+        if width(lines[-1]) + 1 + width(word) <= most:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(indent + word)
+    return lines
 
 
 def laid_out(rows: Sequence[Sequence[str]], columns: int | None, sentences: frozenset[str]) -> Iterator[Line]:
-    """The lines of rows at a width, or, without one, of any length; rows with the labels `sentences` share no columns.
+    """The lines of rows at a width, or, without one, of any length.
 
-    The first cell of a row is its label.
+    The first cell of a row is its label.  Rows of one label share their columns, those of TOGETHER with each other;
+    rows with the labels `sentences` have none.
     """
     first = max((width(row[0]) for row in rows), default=0) + GAP
-    for is_sentence, part in groupby(rows, key=lambda row: row[0] in sentences):
-        block = [(row[0], _cells(row[1:], wide=columns is None)) for row in part]
-        label = ""
-        for one in [[row] for row in block] if is_sentence else [block]:
-            starts = _starts([cells for _, cells in one], first, columns)
-            for head, cells in one:
-                label = head or label
-                for text in _lines(cells, starts, columns):
-                    yield Line(label, head.ljust(first + len(head) - width(head)), text)
-                    head = ""
+    for label, part in groupby(_labelled(rows), key=lambda row: TOGETHER.get(row[0], row[0])):
+        block = [(label, head, _cells(cells, wide=columns is None)) for label, head, cells in part]
+        edge = columns if columns is not None else 1 << 30
+        starts = _starts([cells for _, _, cells in block], first, columns)
+        for own, head, cells in block:
+            texts = _sentence(cells, edge - first) if label in sentences else _lines(cells, starts, edge)
+            for number, text in enumerate(texts):
+                shown = "" if number else head
+                yield Line(own, shown + " " * (first - width(shown)), text)
+
+
+def _labelled(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """(the label that holds, the label of the row, the other cells)."""
+    label = ""
+    for row in rows:
+        label = row[0] or label
+        yield label, row[0], row[1:]
 
 
 def _cells(texts: Sequence[str], wide: bool) -> list[Cell]:
@@ -161,53 +181,61 @@ def _cells(texts: Sequence[str], wide: bool) -> list[Cell]:
     return [Cell(cell.whole, cell.kind) for cell in cells] if wide else cells
 
 
+def _sentence(cells: Sequence[Cell], room: int) -> Iterator[str]:
+    """One line, or, where there is no room, the first cell and the others below it."""
+    line = (" " * GAP).join(filter(None, cells))
+    if width(line) <= room:
+        yield line
+        return
+    for number, cell in enumerate(filter(None, cells)):
+        indent = " " * (2 if number else 0)
+        yield from (indent + text for text in _shown(cell, room - len(indent)))
+
+
 def _starts(block: Sequence[Sequence[Cell]], first: int, columns: int | None) -> list[int]:
     """Where each column begins."""
     widths = [0] * max((len(cells) for cells in block), default=0)
+    names = set()
     for cells in block:
         for k, cell in enumerate(cells[:-1]):
             widths[k] = max(widths[k], width(cell))
+            names |= {k} if cell.kind == "name" else set()
     if columns is not None:
-        _narrow(widths, block, columns - first)
+        _narrow(widths, block, names, columns - first)
     starts = [first]
     for one in widths:
         starts.append(starts[-1] + one + GAP)
     return starts
 
 
-def _narrow(widths: list[int], block: Sequence[Sequence[Cell]], room: int) -> None:
-    """Take from the widest column until the last cell of each row has its least."""
+def _narrow(widths: list[int], block: Sequence[Sequence[Cell]], names: set[int], room: int) -> None:
+    """Take from the widest column until the last cell of each row has its least; names give way after words."""
     needs: dict[int, int] = {}
     for cells in block:
         if cells:
             needs[len(cells) - 1] = max(needs.get(len(cells) - 1, 0), min(width(cells[-1]), LAST))
     for k, need in sorted(needs.items()):
         while sum(widths[:k]) + GAP * k + need > room:
-            widest = max(range(k), key=lambda at: widths[at], default=None)
-            if widest is None or widths[widest] <= LEAST:
+            wide = [at for at in range(k) if widths[at] > (LEAST if at in names else LEAST_TEXT)]
+            if not wide:
                 break
-            widths[widest] -= 1
+            widths[max(wide, key=lambda at: (at not in names, widths[at]))] -= 1
 
 
-def _lines(cells: Sequence[Cell], starts: Sequence[int], columns: int | None) -> Iterator[str]:
+def _lines(cells: Sequence[Cell], starts: Sequence[int], edge: int) -> Iterator[str]:
     """The lines of one row, from the column of its first cell on."""
-    if not cells:
-        yield ""
-        return
-    edge = columns if columns is not None else 1 << 30
-    stacks: list[tuple[int, list[str]]] = []
-    below: list[tuple[int, list[str]]] = []
+    beside: list[tuple[int, list[str]]] = []
+    below: list[str] = []
     for k, cell in enumerate(cells):
-        start = starts[k] - starts[0]
         is_last = k == len(cells) - 1
         room = (edge if is_last else starts[k + 1] - GAP) - starts[k]
-        if is_last and room < min(LAST, width(cell)) and k:
-            start, room = GAP, edge - starts[0] - GAP
-            below.append((start, _shown(cell, room)))
+        is_crowded = cell.kind == "whole" and width(cell) > room
+        if (is_last and room < min(LAST, width(cell)) and k) or (is_crowded and k):
+            below += [" " * GAP + text for text in _shown(cell, edge - starts[0] - GAP)]
         else:
-            stacks.append((start, _shown(cell, room)))
-    yield from _joined(stacks)
-    yield from _joined(below)
+            beside.append((starts[k] - starts[0], _shown(cell, room)))
+    yield from _joined(beside)
+    yield from below
 
 
 def _shown(cell: Cell, room: int) -> list[str]:
@@ -218,12 +246,13 @@ def _shown(cell: Cell, room: int) -> list[str]:
 
 def _joined(stacks: Sequence[tuple[int, list[str]]]) -> Iterator[str]:
     """Stacks of lines beside each other; what would begin before its neighbour's end goes on a line below."""
-    height = max((len(lines) for _, lines in stacks), default=0)
-    for k in range(height):
+    if not stacks:
+        yield ""
+    for k in range(max((len(lines) for _, lines in stacks), default=0)):
         line = ""
         for start, lines in stacks:
             if k < len(lines) and lines[k]:
-                if width(line) + (GAP if line else 0) > start and line:
+                if line and width(line) + GAP > start:
                     yield line
                     line = ""
                 line += " " * (start - width(line)) + lines[k]

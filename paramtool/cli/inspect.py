@@ -91,8 +91,8 @@ def command(
     allow_unknown: bool,
 ) -> int:  # fmt: skip
     """Show what is in checkpoints.  paramtool imports and runs nothing from them, and reads tensor data only for
-    --digest, --config and rules about bytes.  A file is unsafe if its pickles call unknown names: inspect lists all of them and
-    exits with code 4.  If one of several files cannot be read, the others are still listed.
+    --digest, --config and rules about bytes.  A file is unsafe if its pickles call unknown names: inspect lists all of
+    them and exits with code 4.  If one of several files cannot be read, the others are still listed.
 
     The parameter count covers floating-point and complex tensors of the model, and integer tensors called weight.  It
     excludes masks, and counts shared tensors once.  For a file without parameters, inspect lists the objects.
@@ -180,12 +180,14 @@ def _capped(findings: list[Finding]) -> Iterator[str]:
 
 def _grouped(findings: list[Finding], where: str) -> Iterator[_render.Row]:
     """A row for what a rule finds, with the first names of those of which it finds the same."""
-    for (rule, what), group in groupby(findings, key=lambda finding: (finding.rule, finding.what)):
-        texts = list(group)
-        if len(texts) == 1 or not what:
-            yield from (("finding", where + rule, finding.text) for finding in texts)
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.rule, finding.what or finding.text), []).append(finding)
+    for (rule, what), group in groups.items():
+        if len(group) == 1:
+            yield ("finding", where + rule, group[0].text)
             continue
-        names = [finding.name for finding in texts]
+        names = [finding.name for finding in group]
         more = len(names) - MANY_NAMES
         yield ("finding", where + rule, f"{plural(len(names), 'tensor')}: each {what}")
         yield from (("", "", elidable(one, 2)) for one in names[:MANY_NAMES])

@@ -56,9 +56,15 @@ def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> No
 def _list(found: tuple[Layout, ...]) -> Iterator[_render.Row]:
     label = "layout"
     for layout in found:
-        yield (label, layout.name, layout.title, ", ".join(layout.holds()), _evidence(layout))
+        yield (label, layout.name, layout.title, _holds(layout), _evidence(layout))
         label = ""
     yield ("next", whole(f"paramtool layouts {found[0].name}"), "shows its tensors, options, sources and evidence")
+
+
+def _holds(layout: Layout) -> str:
+    """The kinds of networks, and in the long form what each can be."""
+    kinds = dict.fromkeys(form.kind for form in layout.forms)
+    return brief(", ".join(kinds), ", ".join(layout.holds()))
 
 
 def _evidence(layout: Layout) -> str:
