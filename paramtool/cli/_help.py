@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import cleandoc
+
 import click
 
 BREAK = "\n\n\b\n"
@@ -14,7 +16,7 @@ class Command(click.Command):
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Examples, usage, text, options, exit codes."""
         for line in _parts(self.help)[1].splitlines():
-            formatter.write(f"{line.strip()}\n")
+            formatter.write(f"{line}\n")
         formatter.write_paragraph()
         super().format_help(ctx, formatter)
 
@@ -27,5 +29,5 @@ class Command(click.Command):
 
 def _parts(text: str | None) -> tuple[str, str]:
     """The text and the examples of a docstring."""
-    said, _, examples = (text or "").partition(BREAK)
+    said, _, examples = cleandoc(text or "").partition(BREAK)
     return said, examples

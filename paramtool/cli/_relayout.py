@@ -160,7 +160,7 @@ def _network(one: Converted) -> Iterator[_render.Row]:
         elidable(one.source.at or "(top)"),
         f"{one.source.layout.name} -> {one.layout.name}",
         str(one.spec),
-        "not copied: its parts are already one run of bytes" if one.is_run else "",
+        "no copy: its parts are one run of bytes already" if one.is_run else "",
     )
     for change in one.changes:
         yield (change.kind, elidable(one.source.at or "(top)"), change.what)

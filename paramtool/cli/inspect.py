@@ -16,7 +16,7 @@ from paramtool.cli._display import current
 from paramtool.cli._failures import Failure, failure
 from paramtool.cli._help import Command
 from paramtool.cli._paths import check
-from paramtool.cli._table import elidable
+from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import FILES, plural
 from paramtool.commands import inspect as inspect_command
 from paramtool.commands import rules as ruling
@@ -164,7 +164,7 @@ class _Display:
             _render.rows(_grouped(seen.findings, where))
         else:
             _render.lines((where + line for line in _capped(seen.findings)), "finding")
-        if self.rules and seen.found is not None and not current.quiet:
+        if self.rules and not where and seen.found is not None and not current.quiet:
             _render.rows([_verdict(seen.findings, self.rules)])
 
 
@@ -269,7 +269,7 @@ def _item(seen: _Seen, how: _Display) -> dict[str, Any]:
 def _listed(seen: _Seen, how: _Display) -> None:
     """The listing of one of several, with an empty line after it."""
     if seen.found is None and not current.quiet:
-        _render.rows([("file", seen.path, f"not listed: error with exit code {seen.code}")])
+        _render.rows([("file", whole(seen.path), f"not listed: error with exit code {seen.code}")])
     how.text(seen, f"{seen.path}: ")
     if not current.quiet:
         _render.lines([""])
