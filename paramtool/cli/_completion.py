@@ -5,8 +5,9 @@ A completion is quick and never complains: what takes too long or cannot be read
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -126,10 +127,14 @@ def commands(ctx: click.Context, param: click.Parameter, typed: str) -> list[Com
     return _quietly(lambda: COMMANDS, typed)
 
 
-def _checkpoint(ctx: click.Context, parameters: Iterable[str] = FILES) -> Checkpoint:
-    """The file that is on the line already; any error where there is none."""
+def _checkpoint(ctx: click.Context, parameters: Sequence[str] = FILES) -> Checkpoint:
+    """The file that is on the line already; any error where there is none.
+
+    click leaves arguments in `ctx.args` where the line ends with an option that has no value yet.
+    """
     from paramtool import formats
 
-    given = next(value for name in parameters if (value := ctx.params.get(name)))
-    path = given[0] if isinstance(given, tuple) else given
+    given = [ctx.params.get(name) for name in parameters] + (list(ctx.args) if parameters == FILES else [])
+    paths = [one[0] if isinstance(one, tuple) else one for one in given if one]
+    path = next(path for path in paths if os.path.exists(path))
     return formats.describe(path, ctx.params.get("weights"), allow_class=(), allow_unknown=True)

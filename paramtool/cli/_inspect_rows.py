@@ -336,9 +336,9 @@ def _next_of_output(found: Inspection, path: str) -> Iterator[_render.Row]:
 
 def _next_relayout(found: Inspection, path: str) -> list[_render.Row]:
     """What can be done with recurrent networks, where dedup has nothing to gain."""
-    gain = found.unused_nbytes or found.duplicate_nbytes or found.distinct < len(found.checkpoint.entries)
     sources = {one.layout for one in found.networks}
-    if gain or len(sources) != 1 or _refused(found) or found.allow_class or found.weights or found.section is not None:
+    is_plain = not (found.allow_class or found.weights or found.section is not None)
+    if _gain(found) or len(sources) != 1 or _refused(found) or not is_plain:
         return []
     (source,) = sources
     if _is_fused(source):
@@ -348,9 +348,20 @@ def _next_relayout(found: Inspection, path: str) -> list[_render.Row]:
         return [("next", whole(f"paramtool fuse {path} --layout cudnn"), f"stores {many} as one buffer each")]
     if source == "torch.cell":
         return []
-    said = "" if all(one.source != "names and shapes" for one in found.networks) else f" --from {quoted(source)}"
+    is_said = all(one.source != "names and shapes" for one in found.networks)
+    from paramtool.commands.networks import can_convert
+
+    if not can_convert(found.checkpoint, None if is_said else source, "torch"):
+        return [("next", whole(f"paramtool guess {path}"), "names the facts that a conversion needs")]
+    words = "" if is_said else f" --from {quoted(source)}"
     output = _beside(found, "torch")
-    return [("next", whole(f"paramtool convert {path}{said} --to torch -o {output}"), f"converts {many} to PyTorch")]
+    return [("next", whole(f"paramtool convert {path}{words} --to torch -o {output}"), f"converts {many} to PyTorch")]
+
+
+def _gain(found: Inspection) -> bool:
+    """Whether dedup is known to have something to do."""
+    shared = found.distinct < len(found.checkpoint.entries)
+    return bool(shared or found.unused_nbytes or found.duplicate_nbytes)
 
 
 def _is_fused(layout: str) -> bool:
@@ -374,6 +385,8 @@ def _next_dedup(found: Inspection, path: str) -> list[_render.Row]:
     kept = [name for name in found.checkpoint.entries if name not in refused]
     if not kept:
         return [("next", "dedup refuses every tensor: safetensors cannot hold them")]
+    if found.equal is not None and not refused and not _gain(found):
+        return [("note", "nothing to deduplicate: no bytes are stored twice, and none are unused")]
     flags = "".join(f" --allow-class {quoted(name)}" for name in found.allow_class)
     why = ""
     if refused:

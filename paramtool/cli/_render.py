@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 Row = tuple[str, ...]
 """What it is, of what, and details; empty texts keep columns apart."""
 WHOLE_LINES = frozenset(
-    ("file", "dedup", "dry run", "export", "size", "not done", "next", "load it", "note", "verified", "verdict")
-)
+    ("file", "dedup", "dry run", "export", "size", "not done", "next", "load it", "note", "verified", "verdict",
+     "candidate")
+)  # fmt: skip
 """Rows of one sentence, a path or a command: they share no columns with others."""
 NARROW = 40
 """Terminals with fewer columns get the lines of a pipe."""

@@ -95,7 +95,7 @@ def elided(text: str, most: int) -> str:
     """A name in at most so many columns: its beginning and, longer, its end.
 
     >>> elided("transformer.h.11.attn.c_proj.weight", 24), elided("a.weight", 24)
-    ('trans….attn.c_proj.weight', 'a.weight')
+    ('transforme…c_proj.weight', 'a.weight')
     """
     if width(text) <= most:
         return text
@@ -107,7 +107,8 @@ def elided(text: str, most: int) -> str:
     head = _fitting(text, room - width(tail))
     if 0 <= (dot := _first_dot(head[::-1])) < SNAP and len(head) - dot - 1 > indent + 2:
         head = head[: len(head) - dot - 1]
-    return f"{head}{DOTS}{tail}"
+    parts = (text[at + 1 :] for at in range(len(head), len(text) - len(tail)) if text[at] in "./")
+    return f"{head}{DOTS}{next((part for part in parts if width(part) <= room - width(head)), tail)}"
 
 
 def _first_dot(text: str) -> int:
@@ -215,9 +216,13 @@ def _narrow(widths: list[int], block: Sequence[Sequence[Cell]], names: set[int],
         if cells:
             needs[len(cells) - 1] = max(needs.get(len(cells) - 1, 0), min(width(cells[-1]), LAST))
     for k, need in sorted(needs.items()):
+        before = list(widths)
         while sum(widths[:k]) + GAP * k + need > room:
             wide = [at for at in range(k) if widths[at] > (LEAST if at in names else LEAST_TEXT)]
-            if not wide:
+            if not wide:  # the last cells go on lines below, and the others keep their room
+                widths[:] = before
+                while k and sum(widths[:k]) + GAP * (k - 1) > room:
+                    widths[max(range(k), key=lambda at: widths[at])] -= 1
                 break
             widths[max(wide, key=lambda at: (at not in names, widths[at]))] -= 1
 

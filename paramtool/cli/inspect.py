@@ -164,7 +164,7 @@ class _Display:
             _render.rows(_grouped(seen.findings, where))
         else:
             _render.lines((where + line for line in _capped(seen.findings)), "finding")
-        if self.rules and not where and seen.found is not None and not current.quiet:
+        if self.rules and seen.found is not None and not current.quiet:
             _render.rows([_verdict(seen.findings, self.rules)])
 
 
@@ -200,10 +200,7 @@ def _verdict(findings: list[Finding], rules: int) -> _render.Row:
     broken = len({finding.rule for finding in findings})
     if not findings:
         return ("verdict", "fine: " + plural(rules, "rule finds nothing", "rules find nothing"))
-    return (
-        "verdict",
-        f"{plural(len(findings), 'finding')}: {broken} of {plural(rules, 'rule')} found something, exit code 1",
-    )
+    return ("verdict", f"{plural(len(findings), 'finding')} from {broken} of {plural(rules, 'rule')}, exit code 1")
 
 
 def _one(seen: _Seen, how: _Display) -> int:

@@ -19,8 +19,8 @@ from paramtool.model.inflating import limiting
 from paramtool.model.view import View
 
 if TYPE_CHECKING:
-    from paramtool.commands._networks import NamedNetwork
     from paramtool.commands.config_ties import DeclaredTies
+    from paramtool.commands.networks import NamedNetwork
     from paramtool.model.config import Config
     from paramtool.model.match import Content, Equal
     from paramtool.passes.rnn.buffers import FusedNetwork
@@ -265,7 +265,7 @@ def _networks(checkpoint: Checkpoint) -> tuple[NamedNetwork, ...]:
     """The recurrent networks of a checkpoint; what finds them is imported where a name could be one's."""
     if not checkpoint.modules and not any(_RECURRENT.search(name) for name in checkpoint.entries):
         return ()
-    from paramtool.commands._networks import networks
+    from paramtool.commands.networks import networks
 
     return networks(checkpoint)
 
