@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from paramtool.model.checkpoint import Checkpoint
@@ -21,7 +20,7 @@ SECONDS = 2
 FILES = ("path", "paths", "ckpt", "out")
 """Parameters that name the file that is read."""
 MOST = 500
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 class _Late(Exception):
@@ -32,13 +31,13 @@ def _late(number: int, frame: object) -> None:
     raise _Late
 
 
-def _quietly(found: Callable[[], Iterable[str]], typed: str) -> list[CompletionItem]:
+def _quietly(found: Callable[[], Iterable[str]], typed: str) -> list[str]:
     """What begins as it was typed; nothing where that is an error."""
     before = signal.signal(signal.SIGALRM, _late) if hasattr(signal, "SIGALRM") else None
     try:
         if before is not None:
             signal.alarm(SECONDS)
-        return [CompletionItem(word) for word in found() if word.startswith(typed)][:MOST]
+        return [word for word in found() if word.startswith(typed)][:MOST]
     except Exception:  # whatever it is, a prompt is no place to say it
         return []
     finally:
@@ -47,7 +46,7 @@ def _quietly(found: Callable[[], Iterable[str]], typed: str) -> list[CompletionI
             signal.signal(signal.SIGALRM, before)
 
 
-def layouts(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+def layouts(ctx: click.Context, param: click.Parameter, typed: str) -> list[str]:
     """Names of layouts."""
 
     def found() -> Iterator[str]:
@@ -58,7 +57,7 @@ def layouts(ctx: click.Context, param: click.Parameter, typed: str) -> list[Comp
     return _quietly(found, typed)
 
 
-def rules(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+def rules(ctx: click.Context, param: click.Parameter, typed: str) -> list[str]:
     """Rules of --fail-on, and behind `untied:`, `missing:` and so on the names in the file."""
 
     def found() -> Iterator[str]:
@@ -74,7 +73,7 @@ def rules(ctx: click.Context, param: click.Parameter, typed: str) -> list[Comple
     return _quietly(found, typed)
 
 
-def sections(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+def sections(ctx: click.Context, param: click.Parameter, typed: str) -> list[str]:
     """Sections of the file on the line."""
     return _quietly(lambda: (section.name for section in _checkpoint(ctx).sections), typed)
 
@@ -82,18 +81,18 @@ def sections(ctx: click.Context, param: click.Parameter, typed: str) -> list[Com
 def sections_of(name: str) -> Completer:
     """Sections of the file that another option names."""
 
-    def complete(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+    def complete(ctx: click.Context, param: click.Parameter, typed: str) -> list[str]:
         return _quietly(lambda: (section.name for section in _checkpoint(ctx, (name,)).sections), typed)
 
     return complete
 
 
-def names(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+def names(ctx: click.Context, param: click.Parameter, typed: str) -> list[str]:
     """Names of tensors in the file on the line."""
     return _quietly(lambda: _checkpoint(ctx).entries, typed)
 
 
-def modules(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+def modules(ctx: click.Context, param: click.Parameter, typed: str) -> list[str]:
     """Names of modules and of tensors in the file on the line."""
 
     def found() -> Iterator[str]:
@@ -105,7 +104,7 @@ def modules(ctx: click.Context, param: click.Parameter, typed: str) -> list[Comp
     return _quietly(found, typed)
 
 
-def prefixes(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+def prefixes(ctx: click.Context, param: click.Parameter, typed: str) -> list[str]:
     """What names in the file begin with, up to a dot."""
 
     def found() -> Iterator[str]:
@@ -115,12 +114,12 @@ def prefixes(ctx: click.Context, param: click.Parameter, typed: str) -> list[Com
     return _quietly(found, typed)
 
 
-def classes(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+def classes(ctx: click.Context, param: click.Parameter, typed: str) -> list[str]:
     """Names that the pickles of the file ask for."""
     return _quietly(lambda: (unknown.path for unknown in _checkpoint(ctx).unknown), typed)
 
 
-def commands(ctx: click.Context, param: click.Parameter, typed: str) -> list[CompletionItem]:
+def commands(ctx: click.Context, param: click.Parameter, typed: str) -> list[str]:
     """Commands."""
     from paramtool.cli.main import COMMANDS
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TextIO, TypeVar
 
 import click
@@ -16,14 +15,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 WHEN = ("auto", "always", "never")
 
 
-@dataclass(slots=True)
 class Display:
     """What the command line says of printing."""
 
-    quiet: bool = False
-    verbose: bool = False
-    wide: bool = False
-    color: str = "auto"
+    def __init__(self) -> None:
+        self.quiet = self.verbose = self.wide = False
+        self.color = "auto"
 
 
 current = Display()
@@ -32,8 +29,7 @@ current = Display()
 
 def reset() -> None:
     """Forget what an earlier command line said: one process may run several."""
-    current.quiet = current.verbose = current.wide = False
-    current.color = "auto"
+    vars(current).update(vars(Display()))
 
 
 def _set(ctx: click.Context, param: click.Parameter, value: Any) -> None:

@@ -10,9 +10,9 @@ import click
 
 from paramtool.errors import UsageError
 
-URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
-HUB_HOST = re.compile(r"(?:www\.)?(?:huggingface\.co|hf\.co)/")
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+URL = r"([A-Za-z][A-Za-z0-9+.-]+)://((?s:.*))"
+HUB_HOST = r"(?:www\.)?(?:huggingface\.co|hf\.co)/"
+HUB_ID = r"[A-Za-z0-9][\w.-]*/[\w.-]+"
 SUFFIXES = (
     ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".th", ".tar", ".zip", ".h5", ".hdf5", ".keras", ".npz", ".npy",
     ".onnx", ".params", ".jld2", ".json", ".txt", ".pkl", ".toml", ".so", ".model", ".dat", ".jit",
@@ -58,7 +58,7 @@ def check(path: str, command: str | None = None) -> None:
     if not path or os.path.lexists(path):
         return
     then = f", then `paramtool {command} ...` on what it writes" if command else ""
-    if match := URL.fullmatch(path):
+    if match := re.fullmatch(URL, path):
         raise UsageError(f"{path}: is a URL; paramtool reads local files and downloads nothing", _fetched(match) + then)
     if path == "-":
         raise UsageError(
@@ -79,14 +79,14 @@ def check(path: str, command: str | None = None) -> None:
 
 
 def _check_output(path: str) -> None:
-    if URL.fullmatch(path) and not os.path.isdir(os.path.dirname(path)):
+    if re.fullmatch(URL, path) and not os.path.isdir(os.path.dirname(path)):
         raise UsageError(f"{path}: is a URL; paramtool writes local files", hint="write a file, then upload it")
     if path == "-":
         raise UsageError("-: a checkpoint is not written to standard output", hint="-o FILE names a file")
 
 
 def _is_hub_id(path: str) -> bool:
-    return bool(HUB_ID.fullmatch(path)) and not path.endswith(SUFFIXES) and not os.path.lexists(path.split("/")[0])
+    return bool(re.fullmatch(HUB_ID, path)) and not path.endswith(SUFFIXES) and not os.path.lexists(path.split("/")[0])
 
 
 def _folder(path: str) -> str:
@@ -97,7 +97,7 @@ def _folder(path: str) -> str:
 
 def _fetched(match: re.Match[str]) -> str:
     scheme, rest = match[1].lower(), match[2]
-    if scheme == "hf" or (scheme in ("http", "https") and (host := HUB_HOST.match(rest))):
+    if scheme == "hf" or (scheme in ("http", "https") and (host := re.match(HUB_HOST, rest))):
         parts = (rest if scheme == "hf" else rest[host.end() :] if host else "").split("?")[0].split("/")
         if len(parts) > 1 and all(parts[:2]):
             file = parts[4:] if parts[2:3] and parts[2] in ("resolve", "blob", "raw") else parts[2:]

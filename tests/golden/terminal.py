@@ -84,7 +84,7 @@ def environment(**said: str) -> Iterator[None]:
 
 def on_terminal(columns: int, *args: object, cwd: Path, **said: str) -> Ran:
     """Run a command in this process; it takes its standard output for a terminal."""
-    with environment(COLUMNS=str(columns), TERM="xterm", **{"NO_COLOR": "1", **said}):
+    with environment(**{"COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1", **said}):
         return quick(*args, cwd=cwd, out=Terminal())
 
 
