@@ -111,6 +111,43 @@ def elided(text: str, most: int) -> str:
     return f"{head}{DOTS}{next((part for part in parts if width(part) <= room - width(head)), tail)}"
 
 
+def elided_apart(names: Sequence[str], most: int) -> dict[str, str]:
+    """Several names, each elided; where two would look the same, the part that differs stays in the middle.
+
+    >>> list(elided_apart(["model.layers.0.self_attention.weight", "model.layers.1.self_attention.weight"], 18).values())
+    ['mod…0…ntion.weight', 'mod…1…ntion.weight']
+    """
+    found = {name: elided(name, most) for name in names}
+    alike: dict[str, list[str]] = {}
+    for name, short in found.items():
+        alike.setdefault(short, []).append(name)
+    for group in alike.values():
+        if len(group) > 1:
+            start = _common(group)
+            stop = _common([name[::-1] for name in group])
+            found.update({name: _around(name, start, len(name) - stop, most) for name in group})
+    return found
+
+
+def _common(names: Sequence[str]) -> int:
+    """How many characters all names begin with."""
+    first, last = min(names), max(names)
+    return next((k for k, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+
+
+def _around(name: str, start: int, stop: int, most: int) -> str:
+    """A name with the part from `start` to `stop` whole, from dot to dot, between its two ends."""
+    start = 1 + max(name.rfind(sign, 0, start) for sign in "./")
+    ends = [at for at in (name.find(sign, max(stop, start)) for sign in "./") if at >= 0]
+    middle = name[start : min(ends, default=len(name))]
+    room = most - width(middle) - 2
+    head = _fitting(name, max(room // 4, 0))
+    tail = _fitting(name[::-1], max(room - width(head), 0))[::-1]
+    if room < 2 or len(head) >= start or len(tail) >= len(name) - start - len(middle):
+        return elided(name, most)
+    return f"{head}{DOTS}{middle}{DOTS}{tail}"
+
+
 def _first_dot(text: str) -> int:
     return min((at for at in (text.find(sign) for sign in "./") if at >= 0), default=-1)
 
@@ -160,6 +197,10 @@ def laid_out(rows: Sequence[Sequence[str]], columns: int | None, sentences: froz
         block = [(label, head, _cells(cells, wide=columns is None)) for label, head, cells in part]
         edge = columns if columns is not None else 1 << 30
         starts = _starts([cells for _, _, cells in block], first, columns)
+        short = _shortened([cells for _, _, cells in block], starts) if columns is not None else {}
+        block = [
+            (own, head, [Cell(short.get((k, c), c), c.kind) for k, c in enumerate(row)]) for own, head, row in block
+        ]
         for own, head, cells in block:
             texts = _sentence(cells, edge - first) if label in sentences else _lines(cells, starts, edge)
             for number, text in enumerate(texts):
@@ -173,6 +214,20 @@ def _labelled(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, str, Sequenc
     for row in rows:
         label = row[0] or label
         yield label, row[0], row[1:]
+
+
+def _shortened(block: Sequence[Sequence[Cell]], starts: Sequence[int]) -> dict[tuple[int, str], str]:
+    """{(column, name): the name elided} of the names in columns; last cells have room of their own."""
+    names: dict[int, dict[str, None]] = {}
+    for cells in block:
+        for k, cell in enumerate(cells[:-1]):
+            if cell.kind == "name":
+                names.setdefault(k, {})[cell] = None
+    return {
+        (k, name): short
+        for k, column in names.items()
+        for name, short in elided_apart(list(column), starts[k + 1] - GAP - starts[k]).items()
+    }
 
 
 def _cells(texts: Sequence[str], wide: bool) -> list[Cell]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.cli._table import DOTS, Cell, brief, elidable, elided, laid_out, whole, width, wrapped
+from paramtool.cli._table import DOTS, Cell, brief, elidable, elided, elided_apart, laid_out, whole, width, wrapped
 
 NAMES = st.text(st.sampled_from("abcdefgh.0_重み\u0301/"), min_size=1, max_size=60).filter(str.strip)
 WORDS = st.lists(st.text(st.sampled_from("abcdefgh重"), min_size=1, max_size=9), min_size=1, max_size=12).map(" ".join)
@@ -31,6 +31,21 @@ def test_names_that_people_have() -> None:
     """The cut is at a dot where one is near, and the end says more than the beginning."""
     assert elided("transformer.layers.wte.weight", 22) == "transformer…wte.weight"
     assert elided("model.language_model.layers.12.self_attn.q_proj.weight", 34).endswith("12.self_attn.q_proj.weight")
+
+
+def test_names_that_differ_in_the_middle_stay_apart() -> None:
+    """The number of a layer is there, whatever is left out around it."""
+    names = [f"model.decoder.layers.{k}.self_attention.query_key_value.weight" for k in range(12)]
+    short = elided_apart(names, 36)
+    assert len(set(short.values())) == 12 and all(width(one) <= 36 for one in short.values())
+    assert all(f"…{k}…" in short[name] for k, name in enumerate(names))
+
+
+@given(st.lists(NAMES, unique=True), st.integers(8, 40))
+def test_eliding_several_names(names: list[str], most: int) -> None:
+    """None is too wide; those that fit are whole."""
+    short = elided_apart(names, most)
+    assert all(width(one) <= most and (one == name or width(name) > most) for name, one in short.items())
 
 
 @given(WORDS, st.integers(9, 60))
