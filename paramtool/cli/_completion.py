@@ -38,7 +38,7 @@ def _quietly(found: Callable[[], Iterable[str]], typed: str) -> list[str]:
         if before is not None:
             signal.alarm(SECONDS)
         return [word for word in found() if word.startswith(typed)][:MOST]
-    except Exception:  # whatever it is, a prompt is no place to say it
+    except Exception:  # a completion never prints an error
         return []
     finally:
         if before is not None:

@@ -67,7 +67,7 @@ class Failure:
 
 
 def failure(error: BaseException) -> Failure | None:
-    """What an error comes to; None for what is no error of the work.
+    """The failure that an error means; None for what is not an error of the command.
 
     These are signals and their echoes, a standard output that nobody reads or that is full, and, for whoever debugs,
     our own defects.

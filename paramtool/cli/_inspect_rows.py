@@ -77,7 +77,7 @@ def _head(found: Inspection, parameters: int) -> Iterator[_render.Row]:
 
 
 def _kinds(found: Inspection) -> Iterator[_render.Row]:
-    """Tensors that are no plain windows: what cannot be written, and what only waits for a sign."""
+    """Tensors that are not plain views: those that cannot be written, and those with a pending sign."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for name, entry in found.checkpoint.entries.items():
         if not isinstance(entry.value, View):
@@ -156,7 +156,7 @@ def _derived(found: Inspection) -> Iterator[_render.Row]:
 
 
 def _repeated(found: Inspection) -> Iterator[_render.Row]:
-    """Tensors that others hold in part, in another order or in another type, and tensors of one value."""
+    """Slices, transposes and casts of other tensors, and tensors of one repeated value."""
     if found.content is None:
         return
     words = {
@@ -176,7 +176,7 @@ def _repeated(found: Inspection) -> Iterator[_render.Row]:
 
 
 def _networks(found: Inspection) -> Iterator[_render.Row]:
-    """Recurrent networks; those that are a fused block of windows stand with it."""
+    """Recurrent networks; those of a fused block are listed with the block."""
     fused = {network.at for network in found.fused.values()}
     alone = [one for one in found.networks if one.at not in fused]
     for one in alone[: most(MANY)]:
@@ -252,7 +252,7 @@ def _unused(found: Inspection) -> Iterator[_render.Row]:
         yield (
             "unused",
             size(found.unused_nbytes),
-            f"of {storages} belong to no tensor; dedup leaves them behind",
+            f"of {storages} belong to no tensor; dedup leaves them out",
         )
 
 
@@ -306,7 +306,7 @@ def _digest(digests: Mapping[str, str], own: str) -> Cell:
 
 
 def _next(found: Inspection) -> Iterator[_render.Row]:
-    """What was not looked for, and the one command that fits the file best."""
+    """What was not searched for, and the command that fits the file best."""
     if found.equal is None and found.checkpoint.entries:
         yield ("not done", "equal bytes under different names were not searched for: --digest does")
     path, entries = quoted(found.path), found.checkpoint.entries

@@ -151,7 +151,7 @@ def sections(checkpoint: Checkpoint) -> list[dict[str, Any]]:
 
 
 def groups(graph: AliasGraph) -> Iterator[dict[str, Any]]:
-    """Alias groups: an owner and every name that stands on it."""
+    """Alias groups: an owner and every name that is a view of it."""
     for owner, members in graph.groups():
         yield {
             "owner": owner,
@@ -353,7 +353,7 @@ def _variant(one: Variant) -> dict[str, Any]:
 
 
 def _apart(one: Apart) -> dict[str, Any]:
-    """Infinity is no number of JSON: where one is infinite or NaN and the other is not, the difference is a text."""
+    """JSON has no infinity: where only one value is infinite or NaN, the difference is a string."""
     number = one.difference
     shown = number if number is None or isfinite(number) else "infinity"
     return {"name": one.name, "other": one.other, "difference": shown}

@@ -63,7 +63,7 @@ def rows(found: Iterable[Row]) -> None:
 
 
 def _labelled(found: Iterable[Row]) -> Iterator[Row]:
-    """Rows that each have the label under which they stand."""
+    """Rows, each with the label that applies to it."""
     label = ""
     for row in found:
         label = row[0] or label
@@ -100,7 +100,7 @@ def lines(found: Iterable[str], label: str = "") -> None:
 
 
 def flush() -> None:
-    """Put out what was printed, so that it stands before an error."""
+    """Flush standard output, so that it precedes an error."""
     sys.stdout.flush()
 
 

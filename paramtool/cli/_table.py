@@ -1,4 +1,4 @@
-"""Rows as lines of a terminal: columns stand under each other, names are elided in the middle, words are never broken.
+"""Rows as lines of a terminal: columns are aligned, names are elided in the middle, words are never broken.
 
 The last cell of a row reaches to the right edge and wraps there; only the cells before it make columns.
 """
@@ -19,7 +19,7 @@ LAST = 28
 """The last cell of a row gets at least this much, where it needs it."""
 DOTS = "…"
 DOT = "·"
-"""What stands between facts."""
+"""Separates facts."""
 SNAP = 6
 """An elided name is cut at a dot where one is this near."""
 
@@ -92,7 +92,7 @@ def _columns(character: str) -> int:
 
 
 def elided(text: str, most: int) -> str:
-    """A name in at most so many columns: its beginning and, longer, its end.
+    """A name in at most `most` columns: its beginning and, longer, its end.
 
     >>> elided("transformer.h.11.attn.c_proj.weight", 24), elided("a.weight", 24)
     ('transforme…c_proj.weight', 'a.weight')
@@ -114,8 +114,8 @@ def elided(text: str, most: int) -> str:
 def elided_apart(names: Sequence[str], most: int) -> dict[str, str]:
     """Several names, each elided; where two would look the same, the part that differs stays in the middle.
 
-    >>> list(elided_apart(["model.layers.0.self_attention.weight", "model.layers.1.self_attention.weight"], 18).values())
-    ['mod…0…ntion.weight', 'mod…1…ntion.weight']
+    >>> list(elided_apart(["model.layers.0.self_attn.weight", "model.layers.1.self_attn.weight"], 18).values())
+    ['mod…0…_attn.weight', 'mod…1…_attn.weight']
     """
     found = {name: elided(name, most) for name in names}
     alike: dict[str, list[str]] = {}
@@ -165,7 +165,7 @@ def _fitting(text: str, most: int) -> str:
 
 
 def wrapped(text: str, most: int) -> list[str]:
-    """A text in lines of at most so many columns: broken between its facts, else at spaces; long words are elided.
+    """A text in lines of at most `most` columns: broken between its facts, else at spaces; long words are elided.
 
     >>> wrapped("dedup leaves them behind", 12), wrapped("torch zip · 12 tensors", 14)
     (['dedup leaves', 'them behind'], ['torch zip ·', '12 tensors'])

@@ -113,7 +113,7 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
 def verify_line(output: str, source: str, only: str | None = None, flag: str = "", *, each: bool = False) -> str:
     """The command that compares an output with what it was made from; `flag` says what it does not hold.
 
-    What the user allowed, and which weights of a folder were taken, is said again.
+    It repeats the --allow-class, --allow-unknown and --weights that the user gave.
     """
     given = context.params if (context := click.get_current_context(silent=True)) else {}
     words = ["paramtool verify", quoted(output), "--against", quoted(source)]

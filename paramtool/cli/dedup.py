@@ -42,7 +42,9 @@ RECORD_NBYTES = 10_000
 
 
 @click.command(
-    "dedup", cls=Command, epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 no form, 7 output."
+    "dedup",
+    cls=Command,
+    epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 the format cannot hold it, 7 output.",
 )
 @click.argument("ckpt", type=FILE, nargs=-1, required=True)
 @click.option(

@@ -214,7 +214,7 @@ def _one(seen: _Seen, how: _Display) -> int:
 
 
 def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Display) -> int:
-    """Every path in its turn, whatever became of those before it; the exit code is the highest of theirs."""
+    """Every path in order, also after one has failed; the exit code is the highest of theirs."""
     codes: list[int] = []
     with _kept() if how.as_json else nullcontext() as kept:
         for path in paths:
@@ -234,7 +234,7 @@ def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Display) -
 
 
 def _kept() -> Kept:
-    """The documents of several paths, of which the exit code of all stands in front."""
+    """The documents of several paths, kept until the exit code of all is known, which comes first."""
     from paramtool.cli._json_text import Kept
 
     return Kept()

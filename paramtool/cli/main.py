@@ -1,4 +1,4 @@
-"""`paramtool`: the commands, loaded when they are asked for, and the one place where an error is printed."""
+"""`paramtool`: the commands, loaded on first use, and the one place where an error is printed."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ COMMANDS = {
 }
 """Every command, and what a person wants from it."""
 EXAMPLES = {
-    "inspect": ("what is in a checkpoint: shared, fused, unused", "paramtool inspect model.pt"),
+    "inspect": ("show what a checkpoint holds: shared, fused and unused memory", "paramtool inspect model.pt"),
     "variants": (
-        "which variants of a model can load a file",
+        "say which variants of a model can load a file",
         "paramtool variants model.dedup.safetensors --against names.txt --against untied/config.json",
     ),
-    "dedup": ("write every byte once, keep every name", "paramtool dedup model.pt"),
+    "dedup": ("write every byte once and keep every name", "paramtool dedup model.pt"),
     "export": (
-        "write just the names that one variant wants",
+        "write exactly the names that one variant wants",
         "paramtool export model.dedup.safetensors --names names.txt -o plain.safetensors",
     ),
     "convert": (
-        "from one framework's layout to another's",
+        "convert networks between the layouts of frameworks",
         "paramtool convert lstm.params -o lstm.safetensors --from mxnet --to torch",
     ),
-    "fuse": ("the parts of a network as one tensor", "paramtool fuse model.pt --layout cudnn"),
-    "unfuse": ("flat vectors and fused blocks as named tensors", "paramtool unfuse model.fused.safetensors"),
-    "guess": ("what a flat vector or a set of matrices could be", "paramtool guess flat.pt"),
-    "layouts": ("which layouts there are, and what each can hold", "paramtool layouts mxnet"),
+    "fuse": ("store the parts of a network as one tensor", "paramtool fuse model.pt --layout cudnn"),
+    "unfuse": ("split flat vectors and fused blocks into named tensors", "paramtool unfuse model.fused.safetensors"),
+    "guess": ("list what a flat vector or a set of matrices could be", "paramtool guess flat.pt"),
+    "layouts": ("list the layouts and what each can hold", "paramtool layouts mxnet"),
     "verify": (
         "compare an output with its source",
         "paramtool verify model.dedup.safetensors --against model.pt",
     ),
     "verify-layout": (
-        "ask cuDNN, torch and a GPU whether the table of a layout holds",
+        "check the table of a layout against cuDNN, torch and a GPU",
         "paramtool verify-layout cudnn -o record.json",
     ),
 }
@@ -82,7 +82,7 @@ class Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is asked for; one that does not exist is a usage error that suggests others."""
+        """Look a command up; an unknown one is a usage error that suggests others."""
         word = args[0]
         if word in COMMANDS or word in ("help", "") or word.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
@@ -117,7 +117,7 @@ class Lazy(click.Group):
 
 
 def no_such_command(word: str) -> str:
-    """What to say of a word that is no command: the commands like it, or the one that takes a file."""
+    """The message for an unknown command: the nearest commands, or the one that takes a file."""
     from difflib import get_close_matches
 
     near = get_close_matches(word.lower(), COMMANDS, 2, 0.6)

@@ -85,7 +85,7 @@ def of_torch(shapes: Mapping[str, Shape]) -> Iterator[NamedNetwork]:
     """Networks of PyTorch by their names and shapes, in the order of the file.
 
     >>> [one.spec for one in of_torch({"a.weight_ih_l0": (8, 3), "a.weight_hh_l0": (8, 2)})]
-    ['lstm input=3 hidden=2']
+    ['lstm input=3 hidden=2 bias=no']
     """
     if not any("weight_hh" in name for name in shapes):
         return
