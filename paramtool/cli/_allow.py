@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from paramtool.cli import _render
+from paramtool.cli import _completion, _render
 from paramtool.cli._text import Size, size
 from paramtool.model import inflating
 
@@ -19,13 +19,14 @@ def _limit(ctx: click.Context, param: click.Parameter, nbytes: int | None) -> No
 
 
 OPTIONS = (
-    click.option("--allow-class", multiple=True, metavar="NAME",
-                 help="Go on where the pickle calls NAME, or holds objects of classes that match it (it is never run). "
-                 "Repeatable."),
+    click.option("--allow-class", multiple=True, metavar="NAME", shell_complete=_completion.classes,
+                 help="Accept pickles that call NAME or hold objects of a class that matches it; paramtool runs "
+                 "none of them.  Repeatable."),
     click.option("--allow-unknown", is_flag=True,
-                 help="Go on whatever the pickle calls (nothing is run, and what it would have made is missing)."),
+                 help="Accept pickles that call unknown names; paramtool runs nothing, so what they would make is "
+                 "missing."),
     click.option("--max-inflated", type=Size(), metavar="SIZE", expose_value=False, callback=_limit,
-                 help="The most bytes that are inflated or calculated of a checkpoint.  [default: 32GB, or 16 times "
+                 help="Inflate or calculate at most this many bytes of a checkpoint.  [default: 32GB, or 16 times "
                  "the size of its files]"),
 )  # fmt: skip
 
@@ -43,7 +44,7 @@ ALIGN = click.option(
     default=8,
     show_default=True,
     metavar="BYTES",
-    help="Begin tensor data at a multiple of so many bytes, tensors of whole pages first: 4096.",
+    help="Align tensor data to a multiple of BYTES.  With 4096, tensors of whole pages come first.",
 )
 
 

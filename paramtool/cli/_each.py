@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paramtool.cli import _render
+from paramtool.cli._table import whole
 from paramtool.cli._text import NEXT, came_along, plural, verify_line
 
 if TYPE_CHECKING:
     from paramtool.commands.opening import Each
     from paramtool.commands.output.write import R
 
-WEIGHTS = click.option("--weights", metavar="FILE", help="Of a folder with several sets of weights: take this one.")
+WEIGHTS = click.option("--weights", metavar="FILE", help="Read this set of weights, where a folder has several.")
 EACH = click.option("--each", is_flag=True,
-                    help="Of a folder: write every set of weights, those of folders inside too.")  # fmt: skip
+                    help="Write every set of weights of a folder and of the folders inside it.")  # fmt: skip
 
 
 def report(
@@ -51,7 +52,7 @@ def _rows(
     found: Each[R], rows: Callable[[R], Iterable[_render.Row]], flag: Callable[[R], str]
 ) -> Iterator[_render.Row]:
     what = "each" if found.written else "dry run"
-    yield (what, f"{found.input} -> {found.output}", f"{plural(len(found.members), 'set')} of weights")
+    yield (what, whole(f"{found.input} -> {found.output}"), f"{plural(len(found.members), 'set')} of weights")
     yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
     for one in found.members:
@@ -59,4 +60,4 @@ def _rows(
     if found.written:
         flags = {flag(one) for one in found.members}
         weakest = next((one for one in ("--subset", "--tensors-only") if one in flags), "")
-        yield (NEXT, verify_line(found.output, found.input, flag=weakest, each=True))
+        yield (NEXT, whole(verify_line(found.output, found.input, flag=weakest, each=True)))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import io
 import os
+import sys
 from contextlib import suppress
 from typing import Any
 
 import click
 
+from paramtool.cli._display import styled
 from paramtool.cli._streams import shown
 from paramtool.errors import ParamtoolError, bounded
 from paramtool.lazy_dataclass import dataclass
@@ -57,15 +59,15 @@ class Failure:
 
     def complain(self) -> None:
         """Say it on standard error."""
-        lines = f"error: {shown(self.message, lines=True)}\n"
+        lines = f"{styled('error', 'error', sys.stderr)}: {shown(self.message, lines=True)}\n"
         if self.hint:
-            lines += f"hint: {shown(self.hint, lines=True)}\n"
+            lines += f"{styled('hint', 'hint', sys.stderr)}: {shown(self.hint, lines=True)}\n"
         with suppress(OSError):
-            click.echo(self.text or lines, err=True, nl=False)
+            click.echo(self.text or lines, err=True, nl=False, color=True)
 
 
 def failure(error: BaseException) -> Failure | None:
-    """What an error comes to; None for what is no error of the work.
+    """The failure that an error means; None for what is not an error of the command.
 
     These are signals and their echoes, a standard output that nobody reads or that is full, and, for whoever debugs,
     our own defects.

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from paramtool.cli import _render
 from paramtool.cli._allow import physical
+from paramtool.cli._display import most
+from paramtool.cli._table import whole
 from paramtool.cli._text import NEXT, load_line, plural, size, verify_line, wrapped
 from paramtool.commands import dedup_many
 from paramtool.commands.dedup import DedupOptions
 from paramtool.commands.dedup_many import Family
 
 MANY = 8
-"""So many inputs are listed; --json lists all."""
+"""How many inputs a report lists; --verbose and --json list all."""
 
 
 def run(inputs: Sequence[str], output: str, options: DedupOptions, share_renamed: bool, *, as_json: bool) -> None:
@@ -28,13 +30,20 @@ def run(inputs: Sequence[str], output: str, options: DedupOptions, share_renamed
 
 
 def _rows(found: Family) -> Iterator[_render.Row]:
-    yield ("dedup" if found.written else "dry run", f"{plural(len(found.members), 'checkpoint')} -> {found.output}")
-    for member in found.members[:MANY]:
+    yield (
+        "dedup" if found.written else "dry run",
+        whole(f"{plural(len(found.members), 'checkpoint')} -> {found.output}"),
+    )
+    for member in found.members[: most(MANY)]:
         shared = f"{size(member.shared_by_all)} shared by all, {size(member.shared_by_some)} by some"
         sizes = f"{size(member.nbytes_before)} -> {size(member.nbytes_after)}"
         yield ("input", f"{member.input} -> {member.folder}", sizes, f"{shared}, {size(member.own)} own")
-    if len(found.members) > MANY:
-        yield ("input", f"and {plural(len(found.members) - MANY, 'more checkpoint')}", "--json lists them")
+    if len(found.members) > most(MANY):
+        yield (
+            "input",
+            f"and {plural(len(found.members) - most(MANY), 'more checkpoint')}",
+            "--verbose and --json list them",
+        )
     yield from (("left out", f"{member.input}: {text}") for member in found.members for text in member.left_out)
     change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})", "shared files counted once")
@@ -46,17 +55,17 @@ def _rows(found: Family) -> Iterator[_render.Row]:
     read_back = "all read back and equal" if found.verified else "not verified"
     yield ("names", plural(names, "name"), read_back, f"{found.seconds:.1f} s")
     yield from _renamed(found)
-    yield ("not done", "slices, transposes and casts of tensors were not looked for")
+    yield ("not done", "slices, transposes and casts of tensors were not searched for")
     if found.written:
         first = found.members[0]
-        yield ("load it", load_line(first.folder, first.wrapper), wrapped(first.wrapper))
-        yield (NEXT, verify_line(first.folder, first.input, first.section))
+        yield ("load it", whole(load_line(first.folder, first.wrapper)), wrapped(first.wrapper))
+        yield (NEXT, whole(verify_line(first.folder, first.input, first.section)))
 
 
 def _renamed(found: Family) -> Iterator[_render.Row]:
     if found.renamed_nbytes and found.share_renamed:
-        yield ("renamed", f"{size(found.renamed_nbytes)} under other names stand in the record only",
-               "programs that do not read it miss these names")  # fmt: skip
+        yield ("renamed", f"{size(found.renamed_nbytes)} under other names are only in the record",
+               "programs without paramtool miss these names")  # fmt: skip
     elif found.renamed_nbytes:
         yield ("not done", f"{size(found.renamed_nbytes)} are equal under different names",
                "--share-renamed stores them once, for paramtool alone; config.json ties one folder only")  # fmt: skip

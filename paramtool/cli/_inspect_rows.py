@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from paramtool.cli import _render
-from paramtool.cli._text import count, named, plural, quoted, size
+from paramtool.cli._display import most
+from paramtool.cli._table import Cell, brief, elidable, whole
+from paramtool.cli._text import count, evidence_in_short, named, plural, quoted, size
 from paramtool.commands.inspect import Inspection
 from paramtool.formats.policy import is_allowed, is_dangerous
 from paramtool.model.alias import Alias, FusedBlock
@@ -18,13 +20,18 @@ if TYPE_CHECKING:
     from paramtool.passes.rnn.buffers import FusedNetwork
 
 MANY = 8
-"""So many groups or names are listed; --tensors and --json list all."""
+"""How many groups or names a report lists; --tensors, --verbose and --json list all."""
+ALL_LISTED = "--verbose and --json list them"
 MANY_OBJECTS = 40
+DIGEST_LENGTH = 12
+"""Hexadecimal digits of a digest on a terminal."""
 MANY_BLOCKS = 4
-"""Fused blocks have many parts: so many are listed."""
+"""How many fused blocks a report lists: each has many parts."""
 
 
-def rows(found: Inspection, notes: list[str], tensors: bool) -> Iterator[_render.Row]:
+def rows(
+    found: Inspection, notes: list[str], tensors: bool, *, tree: bool = False, depth: int | None = None
+) -> Iterator[_render.Row]:
     """All rows of a checkpoint; `notes` are those that the checkpoint itself does not have."""
     parameters = found.parameters
     yield from _head(found, parameters)
@@ -35,11 +42,14 @@ def rows(found: Inspection, notes: list[str], tensors: bool) -> Iterator[_render
     yield from _equal(found)
     yield from _derived(found)
     yield from _repeated(found)
+    yield from _networks(found)
     yield from _fused_blocks(found)
     yield from _config_rows(found)
     if not parameters:
         yield from _objects(found)
     yield from (("note", note) for note in (*found.checkpoint.notes, *notes))
+    if tree:
+        yield from _tree(found, depth)
     if tensors:
         yield from _tensors(found)
     yield from _next(found)
@@ -57,7 +67,7 @@ def _head(found: Inspection, parameters: int) -> Iterator[_render.Row]:
         f"{count(parameters)} parameter{'' if parameters == 1 else 's'}",
         ", ".join(dtypes(checkpoint)),
     ]
-    yield ("file", found.path, " · ".join(fact for fact in facts if fact))
+    yield ("file", whole(found.path), " · ".join(fact for fact in facts if fact))
     if checkpoint.producer:
         yield ("written by", checkpoint.producer)
     if found.section is not None:
@@ -67,7 +77,7 @@ def _head(found: Inspection, parameters: int) -> Iterator[_render.Row]:
 
 
 def _kinds(found: Inspection) -> Iterator[_render.Row]:
-    """Tensors that are no plain windows: what cannot be written, and what only waits for a sign."""
+    """Tensors that are not plain views: those that cannot be written, and those with a pending sign."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for name, entry in found.checkpoint.entries.items():
         if not isinstance(entry.value, View):
@@ -94,21 +104,21 @@ def _some(names: list[str]) -> str:
 def _shared(found: Inspection) -> Iterator[_render.Row]:
     graph = found.graph
     shown_groups = list(graph.groups())
-    for owner, members in shown_groups[:MANY]:
+    for owner, members in shown_groups[: most(MANY)]:
         view = graph.owners[owner]
         label = "shared" if len({m.alias_set for m in members}) == 1 else "equal"
         if owner in graph.anonymous:
             yield (label, f"{plural(len(members), 'window')} on one span", _geometry(view), size(view.nbytes))
         else:
-            yield (label, named(owner), _geometry(view), size(view.nbytes))
+            yield (label, elidable(named(owner)), _geometry(view), size(view.nbytes))
         others = [member for member in members if member.name != owner]
-        for member in others[:MANY]:
-            yield ("", f"  {named(member.name)}", _relation(member, owner, found))
-        if len(others) > MANY:
-            yield ("", f"  and {plural(len(others) - MANY, 'more name')}")
-    if len(shown_groups) > MANY:
-        names = sum(len(members) for _, members in shown_groups[MANY:])
-        yield ("shared", f"and {plural(len(shown_groups) - MANY, 'more group')} of {names} names", "--json lists them")
+        for member in others[: most(MANY)]:
+            yield ("", elidable(named(member.name), 2), _relation(member, owner, found))
+        if len(others) > most(MANY):
+            yield ("", f"  and {plural(len(others) - most(MANY), 'more name')}")
+    if len(shown_groups) > most(MANY):
+        names = sum(len(members) for _, members in shown_groups[most(MANY) :])
+        yield ("shared", f"and {plural(len(shown_groups) - most(MANY), 'more group')} of {names} names", ALL_LISTED)
 
 
 def _relation(member: Alias, owner: str, found: Inspection) -> str:
@@ -125,44 +135,74 @@ def _geometry(view: View) -> str:
 
 
 def _equal(found: Inspection) -> Iterator[_render.Row]:
-    for equal in (found.equal or ())[:MANY]:
+    for equal in (found.equal or ())[: most(MANY)]:
         first = found.graph.names[equal.names[0]].window
         constant = ", constant" if equal.constant else ""
         names = plural(len(equal.names) - 1, "name")
-        yield ("equal", named(equal.names[0]), _geometry(first), size(first.nbytes))
+        yield ("equal", elidable(named(equal.names[0])), _geometry(first), size(first.nbytes))
         yield ("", f"  {_some(list(equal.names[1:]))}", f"{names}, equal bytes, separate memory{constant}")
-    if found.equal and len(found.equal) > MANY:
-        yield ("equal", f"and {plural(len(found.equal) - MANY, 'more group')}", "--json lists them")
+    if found.equal and len(found.equal) > most(MANY):
+        yield ("equal", f"and {plural(len(found.equal) - most(MANY), 'more group')}", ALL_LISTED)
 
 
 def _derived(found: Inspection) -> Iterator[_render.Row]:
     """Names that the file does not store: loading calculates them."""
-    for name, how in list(found.graph.derived.items())[:MANY]:
-        view = found.graph.owners[name]
+    for derived, how in list(found.graph.derived.items())[: most(MANY)]:
+        view = found.graph.owners[derived]
         what = f"a cast of {how.window.storage}" if how.window else "one value"
-        yield ("calculated", name, what, _geometry(view), "on load, by readers of the alias record")
-    if (more := len(found.graph.derived) - MANY) > 0:
+        yield ("calculated", elidable(derived), what, _geometry(view), "on load, by readers of the alias record")
+    if (more := len(found.graph.derived) - most(MANY)) > 0:
         yield ("calculated", f"and {plural(more, 'more name')}")
 
 
 def _repeated(found: Inspection) -> Iterator[_render.Row]:
-    """Tensors that others hold in part, in another order or in another type, and tensors of one value."""
+    """Slices, transposes and casts of other tensors, and tensors of one repeated value."""
     if found.content is None:
         return
     words = {
         "view": "is, in another shape,", "slice": "is a slice of", "transpose": "is the transpose of",
         "cast": "is a cast of",
     }  # fmt: skip
-    for match in found.content.matches[:MANY]:
+    for match in found.content.matches[: most(MANY)]:
         view = found.graph.names[match.name].window
         rounded = "" if match.lossless else ", rounded to nearest even"
         where = f"from element {match.window.offset} on" if match.relation == "slice" else ""
-        yield (match.relation, match.name, f"{words[match.relation]} {match.owner}", f"{_geometry(view)}{rounded}",
-               where or size(view.nbytes))  # fmt: skip
-    if (more := len(found.content.matches) - MANY) > 0:
-        yield ("", f"and {more} more of these", "--json lists them")
+        what = f"{words[match.relation]} {match.owner}"
+        yield (match.relation, elidable(match.name), what, f"{_geometry(view)}{rounded}", where or size(view.nbytes))
+    if (more := len(found.content.matches) - most(MANY)) > 0:
+        yield ("", f"and {more} more of these", ALL_LISTED)
     if constants := list(found.content.constants):
         yield ("constant", _some(constants), f"{plural(len(constants), 'tensor')} of one value each")
+
+
+def _networks(found: Inspection) -> Iterator[_render.Row]:
+    """Recurrent networks; those of a fused block are listed with the block."""
+    fused = {network.at for network in found.fused.values()}
+    alone = [one for one in found.networks if one.at not in fused]
+    for one in alone[: most(MANY)]:
+        words = brief(f"{one.spec} · {one.layout}", f"{one.spec}  {one.layout}, by {one.source}")
+        yield ("network", elidable(one.at or "(top)"), words)
+    if (more := len(alone) - most(MANY)) > 0:
+        yield ("network", f"and {plural(more, 'more network')}", ALL_LISTED)
+
+
+def _tree(found: Inspection, depth: int | None) -> Iterator[_render.Row]:
+    """A row for each module, indented; a tensor that another module shares counts there."""
+    from paramtool.commands.tree import tree
+
+    for level, node in tree(found).walk(depth):
+        label = Cell("  " * level + (node.name or "(all)"), "name", node.path or "(all)")
+        shared = ", ".join(f"{one} = {other}" for one, other in list(node.shared.items())[:1])
+        more = f" and {len(node.shared) - 1} more" if len(node.shared) > 1 else ""
+        is_lowest = node.shared and not any(child.shared for child in node.children.values())
+        yield (
+            "module",
+            label,
+            plural(node.tensors, "tensor"),
+            f"{count(node.parameters)} param{'' if node.parameters == 1 else 's'}",
+            size(node.nbytes),
+            f"shared: {shared}{more}" if is_lowest else "",
+        )
 
 
 def _objects(found: Inspection) -> Iterator[_render.Row]:
@@ -172,7 +212,7 @@ def _objects(found: Inspection) -> Iterator[_render.Row]:
     lines = list(islice(outline(found.checkpoint.objects), MANY_OBJECTS + 1))
     yield from (("object", path, value) for path, value in lines[:MANY_OBJECTS])
     if len(lines) > MANY_OBJECTS:
-        yield ("object", "and more", "--json lists them")
+        yield ("object", "and more", ALL_LISTED)
 
 
 def _config_rows(found: Inspection) -> Iterator[_render.Row]:
@@ -184,11 +224,11 @@ def _config_rows(found: Inspection) -> Iterator[_render.Row]:
 
 def _fused_blocks(found: Inspection) -> Iterator[_render.Row]:
     blocks = found.graph.fused
-    for block in blocks[:MANY_BLOCKS]:
+    for block in blocks[: most(MANY_BLOCKS)]:
         yield from _fused(block, found.fused.get(block.storage))
-    if rest := blocks[MANY_BLOCKS:]:
+    if rest := blocks[most(MANY_BLOCKS) :]:
         tensors = plural(sum(len(block.parts) for block in rest), "tensor")
-        yield ("fused", f"and {plural(len(rest), 'more block')} of {tensors}", "--json lists them")
+        yield ("fused", f"and {plural(len(rest), 'more block')} of {tensors}", ALL_LISTED)
 
 
 def _fused(block: FusedBlock, network: FusedNetwork | None) -> Iterator[_render.Row]:
@@ -198,11 +238,12 @@ def _fused(block: FusedBlock, network: FusedNetwork | None) -> Iterator[_render.
     yield ("fused", f"{plural(len(names), 'tensor')} on one buffer", f"{size(block.nbytes)}, {gaps}{tail}")
     if network is not None:
         what = f"{network.layout} order: {network.spec}"
-        yield ("", f"  {network.at or 'the network'}", what, "; ".join(network.proof))
-    for name, start, stop in block.parts[:MANY]:
-        yield ("", f"  {name}", f"bytes {start}-{stop}")
-    if len(names) > MANY:
-        yield ("", f"  and {len(names) - MANY} more")
+        proof = brief(f"{what} · {evidence_in_short(network.proof)}", f"{what}  {'; '.join(network.proof)}")
+        yield ("", elidable(network.at or "the network", 2), proof)
+    for part, start, stop in block.parts[: most(MANY)]:
+        yield ("", elidable(part, 2), f"bytes {start}-{stop}")
+    if len(names) > most(MANY):
+        yield ("", f"  and {len(names) - most(MANY)} more")
 
 
 def _unused(found: Inspection) -> Iterator[_render.Row]:
@@ -211,7 +252,7 @@ def _unused(found: Inspection) -> Iterator[_render.Row]:
         yield (
             "unused",
             size(found.unused_nbytes),
-            f"of {storages} belong to no tensor; dedup leaves them behind",
+            f"of {storages} belong to no tensor; dedup leaves them out",
         )
 
 
@@ -240,34 +281,34 @@ def _asked(unknown: Unknown) -> str:
 
 def _tensors(found: Inspection) -> Iterator[_render.Row]:
     digests = found.digests or {}
-    for name, entry in found.checkpoint.entries.items():
+    for own, entry in found.checkpoint.entries.items():
         match entry.value:
             case View() as view:
-                owner = found.graph.names[name].owner
-                stands = "" if owner == name else f"on {named(owner)}"
-                yield (
-                    "tensor",
-                    named(name),
-                    _geometry(view),
-                    size(view.nbytes),
-                    entry.role,
-                    stands,
-                    digests.get(name, ""),
-                )
+                owner = found.graph.names[own].owner
+                on = "" if owner == own else elidable(f"on {named(owner)}")
+                yield ("tensor", elidable(named(own)), _geometry(view), size(view.nbytes), entry.role, on,
+                       _digest(digests, own))  # fmt: skip
             case Compound(kind, parts, _):
-                yield ("tensor", named(name), kind, "", entry.role)
+                yield ("tensor", elidable(named(own)), kind, "", entry.role)
                 for label, view in parts.items():
-                    part = f"{name}/{label}"
-                    yield ("part", part, _geometry(view), size(view.nbytes), "", "", digests.get(part, ""))
+                    part = f"{own}/{label}"
+                    yield ("part", elidable(part), _geometry(view), size(view.nbytes), "", "", _digest(digests, part))
             case NoData(dtype, shape, why):
-                yield ("tensor", named(name), f"{list(shape)} {dtype.name}", "no data", entry.role, why)
+                yield ("tensor", elidable(named(own)), f"{list(shape)} {dtype.name}", "no data", entry.role, why)
             case Unreadable(needs):
-                yield ("tensor", named(name), "unreadable", "", entry.role, f"needs {needs}")
+                yield ("tensor", elidable(named(own)), "unreadable", "", entry.role, f"needs {needs}")
+
+
+def _digest(digests: Mapping[str, str], own: str) -> Cell:
+    """The beginning of a digest on a terminal, in a pipe all of it."""
+    digest = digests.get(own, "")
+    return Cell(digest[:DIGEST_LENGTH], "name", digest)
 
 
 def _next(found: Inspection) -> Iterator[_render.Row]:
+    """What was not searched for, and the command that fits the file best."""
     if found.equal is None and found.checkpoint.entries:
-        yield ("not done", "equal bytes under different names were not looked for: --digest does")
+        yield ("not done", "equal bytes under different names were not searched for: --digest does")
     path, entries = quoted(found.path), found.checkpoint.entries
     if found.weights is not None:
         path += f" --weights {quoted(found.weights)}"
@@ -276,21 +317,76 @@ def _next(found: Inspection) -> Iterator[_render.Row]:
     if not entries or found.unsafe:  # the error says what can be done
         return
     if found.checkpoint.producer == "paramtool":
-        yield ("next", f"paramtool export {path} --names names.txt -o plain.safetensors")
+        yield from _next_of_output(found, path)
     elif needed := {name for unknown in found.checkpoint.unknown for name in unknown.needed_by}:
-        yield ("next", f"dedup refuses the file: {plural(len(needed), 'tensor')} cannot be read without running code, "
-               "which is never done, and no flag helps")  # fmt: skip
+        yield ("next", f"dedup refuses the file: {plural(len(needed), 'tensor')} cannot be read without executing code "
+               "from the pickle, which paramtool never does; no flag helps")  # fmt: skip
     else:
-        yield from _next_dedup(found, path)
+        yield from _next_relayout(found, path) or _next_dedup(found, path)
 
 
-def _next_dedup(found: Inspection, path: str) -> Iterator[_render.Row]:
+def _next_of_output(found: Inspection, path: str) -> Iterator[_render.Row]:
+    """Of what paramtool wrote: networks come apart again, and names go to programs without paramtool."""
+    if any(_is_fused(one.layout) for one in found.networks):
+        yield ("next", whole(f"paramtool unfuse {path}"), "splits the fused networks into named tensors")
+    else:
+        yield ("next", whole(f"paramtool export {path} --all-names -o {_beside(found, 'plain')}"),
+               "for programs without paramtool")  # fmt: skip
+
+
+def _next_relayout(found: Inspection, path: str) -> list[_render.Row]:
+    """What can be done with recurrent networks, where dedup has nothing to gain."""
+    sources = {one.layout for one in found.networks}
+    is_plain = not (found.allow_class or found.weights or found.section is not None)
+    if _gain(found) or len(sources) != 1 or _refused(found) or not is_plain:
+        return []
+    (source,) = sources
+    if _is_fused(source):
+        return [("next", whole(f"paramtool unfuse {path}"), "splits the fused networks into named tensors")]
+    many = plural(len(found.networks), "network")
+    if source == "torch":
+        return [("next", whole(f"paramtool fuse {path} --layout cudnn"), f"stores {many} as one buffer each")]
+    if source == "torch.cell":
+        return []
+    is_said = all(one.source != "names and shapes" for one in found.networks)
+    from paramtool.commands.networks import can_convert
+
+    if not can_convert(found.checkpoint, None if is_said else source, "torch"):
+        return [("next", whole(f"paramtool guess {path}"), "names the facts that a conversion needs")]
+    words = "" if is_said else f" --from {quoted(source)}"
+    output = _beside(found, "torch")
+    return [("next", whole(f"paramtool convert {path}{words} --to torch -o {output}"), f"converts {many} to PyTorch")]
+
+
+def _gain(found: Inspection) -> bool:
+    """Whether dedup is known to have something to do."""
+    shared = found.distinct < len(found.checkpoint.entries)
+    return bool(shared or found.unused_nbytes or found.duplicate_nbytes)
+
+
+def _is_fused(layout: str) -> bool:
+    """Whether a layout keeps a whole network in one tensor."""
+    from paramtool import layouts
+
+    return len({row.name for form in layouts.find(layouts.parse(layout)[0]).forms for row in form.tensors}) == 1
+
+
+def _beside(found: Inspection, word: str) -> str:
+    """An output beside the file, named after it: `model.plain.safetensors`."""
+    import os
+
+    stem = os.path.splitext(found.path.rstrip("/"))[0].removesuffix(".dedup")
+    return quoted(f"{stem}.{word}.safetensors")
+
+
+def _next_dedup(found: Inspection, path: str) -> list[_render.Row]:
     """What dedup would do, with the flags that it asks for."""
     refused = _refused(found)
     kept = [name for name in found.checkpoint.entries if name not in refused]
     if not kept:
-        yield ("next", "dedup refuses every tensor: safetensors has no form for them")
-        return
+        return [("next", "dedup refuses every tensor: safetensors cannot hold them")]
+    if found.equal is not None and not refused and not _gain(found):
+        return [("note", "nothing to deduplicate: no bytes are stored twice, and none are unused")]
     flags = "".join(f" --allow-class {quoted(name)}" for name in found.allow_class)
     why = ""
     if refused:
@@ -298,11 +394,8 @@ def _next_dedup(found: Inspection, path: str) -> Iterator[_render.Row]:
         leaves = "it" if len(refused) == 1 else "them"
         why += f"dedup refuses {plural(len(refused), 'tensor')}: --skip-unsupported leaves {leaves} out; "
     names = ("all " if len(kept) > 1 and not refused else "") + plural(len(kept), "name")
-    yield (
-        "next",
-        f"paramtool dedup {path}{flags}",
-        f"{why}would write about {size(_stored(found, kept))} and keep {names}",
-    )
+    written = f"{why}would write about {size(_stored(found, kept))} and keep {names}"
+    return [("next", whole(f"paramtool dedup {path}{flags}"), written)]
 
 
 def _refused(found: Inspection) -> set[str]:

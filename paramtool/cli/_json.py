@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from paramtool.commands.guess import Considered, Guessed
     from paramtool.commands.inspect import Inspection
     from paramtool.commands.relayout import Relayouted
+    from paramtool.commands.tree import TreeNode
     from paramtool.commands.variants import Variant
     from paramtool.commands.verify import Verified
     from paramtool.guessing.candidates import Guess
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 MAX_OBJECTS = 10_000
 
 
-def inspection(found: Inspection, findings: list[dict[str, str]], notes: list[str], tensors: bool) -> dict[str, Any]:
+def inspection(found: Inspection, findings: list[dict[str, str]], notes: list[str], tensors: bool, *,
+               tree: bool = False, depth: int | None = None) -> dict[str, Any]:  # fmt: skip
     """`paramtool inspect --json`; `notes` are those that the checkpoint itself does not have."""
     checkpoint, graph = found.checkpoint, found.graph
     data: dict[str, Any] = {
@@ -66,6 +68,14 @@ def inspection(found: Inspection, findings: list[dict[str, str]], notes: list[st
         "notes": [*checkpoint.notes, *notes],
         "findings": findings,
     }  # fmt: skip
+    if found.networks:
+        data["networks"] = [
+            {"at": one.at, "layout": one.layout, "spec": one.spec, "source": one.source} for one in found.networks
+        ]
+    if tree:
+        from paramtool.commands.tree import tree as modules
+
+        data["tree"] = (_node(level, node) for level, node in modules(found).walk(depth))
     if found.section is not None:
         data["section"] = found.section
     if not data["parameters"] and (objects := _objects(found)):
@@ -75,6 +85,17 @@ def inspection(found: Inspection, findings: list[dict[str, str]], notes: list[st
     if tensors:
         data["tensor_list"] = (_tensor(name, entry, graph, found) for name, entry in checkpoint.entries.items())
     return data
+
+
+def _node(level: int, node: TreeNode) -> dict[str, Any]:
+    return {
+        "module": node.path,
+        "level": level,
+        "tensors": node.tensors,
+        "parameters": node.parameters,
+        "nbytes": node.nbytes,
+        "shared": [{"name": name, "with": other} for name, other in node.shared.items()],
+    }
 
 
 def _unknown(asked: Iterable[Unknown], unsafe: Collection[Unknown]) -> list[dict[str, Any]]:
@@ -130,7 +151,7 @@ def sections(checkpoint: Checkpoint) -> list[dict[str, Any]]:
 
 
 def groups(graph: AliasGraph) -> Iterator[dict[str, Any]]:
-    """Alias groups: an owner and every name that stands on it."""
+    """Alias groups: an owner and every name that is a view of it."""
     for owner, members in graph.groups():
         yield {
             "owner": owner,
@@ -332,7 +353,7 @@ def _variant(one: Variant) -> dict[str, Any]:
 
 
 def _apart(one: Apart) -> dict[str, Any]:
-    """Infinity is no number of JSON: where one is infinite or NaN and the other is not, the difference is a text."""
+    """JSON has no infinity: where only one value is infinite or NaN, the difference is a string."""
     number = one.difference
     shown = number if number is None or isfinite(number) else "infinity"
     return {"name": one.name, "other": one.other, "difference": shown}

@@ -1,6 +1,6 @@
 """JSON documents as text, piece by piece, so that a long one is never there as a whole.
 
-An iterator in a document stands for an array whose items are made while it is written.  The text is the one that
+An iterator in a document represents an array whose items are made while it is written.  The text is the one that
 `json.dumps(..., indent=2)` gives of the same document with lists.
 """
 
@@ -79,7 +79,7 @@ def chunks(found: Iterable[str]) -> Iterator[str]:
 
 
 class Kept:
-    """The text of an array whose items are known before what stands in front of it: a member of a document.
+    """The text of an array whose items are known before the members in front of it: a member of a document.
 
     Many items are kept in a temporary file that has no name and is gone with the process.
     """

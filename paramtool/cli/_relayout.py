@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from paramtool.cli import _allow, _each, _render
+from paramtool.cli import _allow, _completion, _display, _each, _render
 from paramtool.cli._allow import ALIGN, physical
-from paramtool.cli._text import FILE, NEXT, Size, came_along, opens, plural, size, verify_line
+from paramtool.cli._display import most
+from paramtool.cli._table import brief, elidable, whole
+from paramtool.cli._text import FILE, NEXT, Size, came_along, evidence_in_short, opens, plural, size, verify_line
 from paramtool.commands import relayout as relayout_command
 from paramtool.layouts import evidence
 
@@ -18,39 +20,47 @@ if TYPE_CHECKING:
     from paramtool.passes.rnn.convert import Converted
 
 F = TypeVar("F", bound=Callable[..., Any])
-EPILOG = "Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 5 does not fit the layout, 6 no form, 7 output."
+EPILOG = (
+    "Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 5 does not fit the layout, "
+    "6 the format cannot hold it, 7 output."
+)
 MANY = 12
-"""So many networks are listed; --json lists all."""
+"""How many networks a report lists."""
 
 OPTIONS = (
     click.option("--spec", default="", metavar="WORDS",
-                 help='What the file does not say: "lstm layers=2 hidden=128 input=18 bidirectional".'),
-    click.option("--at", multiple=True, metavar="MODULE",
-                 help="A module, a pattern that matches one, or a flat tensor. Again for more; without it, all."),
-    click.option("--ignore", multiple=True, metavar="PATTERN",
-                 help="Tensors beside a network, such as 'rnn.ln_*', that it is converted without. Again for more."),
+                 help='Facts that the file does not state: "lstm layers=2 hidden=128 input=18 bidirectional".'),
+    click.option("--at", multiple=True, metavar="MODULE", shell_complete=_completion.modules,
+                 help="Only this module, pattern of a module, or flat tensor.  Repeatable.  [default: all]"),
+    click.option("--ignore", multiple=True, metavar="PATTERN", shell_complete=_completion.names,
+                 help="Convert a network without these tensors beside it, such as 'rnn.ln_*'.  Repeatable."),
     click.option("--stack", multiple=True, metavar="A,B=C",
-                 help="Put modules A and B together as the layers of C; A=B,C takes the layers of A apart."),
-    click.option("--rename", multiple=True, metavar="OLD=NEW", help="Put module OLD under the name NEW."),
+                 help="Join modules A and B as the layers of C, or with A=B,C split the layers of A.  Repeatable."),
+    click.option("--rename", multiple=True, metavar="OLD=NEW", help="Rename module OLD to NEW.  Repeatable."),
     click.option("--keep-split", is_flag=True,
-                 help="Also write what the conversion loses, so that the way back gives the same bytes."),
-    click.option("--drop-kept", is_flag=True, help="Do without what an earlier --keep-split wrote."),
-    click.option("--layout-file", multiple=True, type=FILE, metavar="MY.toml", help="Layouts of one's own."),
+                 help="Also store what the conversion loses, so that converting back gives the same bytes."),
+    click.option("--drop-kept", is_flag=True, help="Discard what an earlier --keep-split stored."),
+    click.option("--layout-file", multiple=True, type=FILE, metavar="MY.toml",
+                 help="Your own layouts (docs/add-a-layout.md).  Repeatable."),
     _each.WEIGHTS,
     _each.EACH,
-    click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped."),
-    click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB."),
+    click.option("--only", metavar="SECTION", shell_complete=_completion.sections,
+                 help="Read this section of a training checkpoint and strip its prefix."),
+    click.option("--max-shard-size", type=Size(),
+                 help="Write a folder of shards of at most this size, for example 5GB."),
     ALIGN,
     click.option("--skip-unsupported", is_flag=True,
-                 help="Leave out tensors and objects that the output has no form for."),
+                 help="Leave out tensors and objects that the output format cannot hold."),
     click.option("--plain", is_flag=True, help="In a torch file, write objects as dicts, lists, numbers and strings, "
                  "so that torch.load(weights_only=True) opens it."),
-    click.option("--strict", is_flag=True, help="Refuse to leave out objects that the output cannot hold."),
+    click.option("--strict", is_flag=True,
+                 help="Fail instead of leaving out objects that the output format cannot hold."),
     *_allow.OPTIONS,
-    click.option("--no-verify", is_flag=True, help="Do not read the result back."),
-    click.option("--dry-run", is_flag=True, help="Say what would be done."),
-    click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema)."),
+    click.option("--no-verify", is_flag=True, help="Do not read the output back."),
+    click.option("--dry-run", is_flag=True, help="Print what would be done and write nothing."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md)."),
     click.option("--force", is_flag=True, help="Overwrite the output if it exists."),
+    *_display.OPTIONS,
 )  # fmt: skip
 
 
@@ -111,25 +121,30 @@ def report(found: Relayouted, as_json: bool, command: str) -> None:
 
 
 def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
-    yield (command if found.written else "dry run", f"{found.input} -> {found.output}")
-    for one in found.converted[:MANY]:
+    yield (command if found.written else "dry run", whole(f"{found.input} -> {found.output}"))
+    for one in found.converted[: most(MANY)]:
         yield from _network(one)
-    if len(found.converted) > MANY:
-        yield ("network", f"and {plural(len(found.converted) - MANY, 'more network')}", "--json lists them")
+    if len(found.converted) > most(MANY):
+        yield (
+            "network",
+            f"and {plural(len(found.converted) - most(MANY), 'more network')}",
+            "--verbose and --json list them",
+        )
     yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
     yield from (("plain", text) for text in found.changed)
     yield from opens(found.needs)
-    yield ("untouched", f"{plural(found.untouched, 'other tensor')}, as they were, aliases included")
+    yield ("untouched", f"{plural(found.untouched, 'other tensor')} unchanged, aliases included")
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)}")
     yield from physical(found.nbytes_after, found.cloned_nbytes)
     read_back = "all read back and equal" if found.verified else "not verified"
     yield ("names", plural(len(found.plan.order), "name"), read_back, f"{found.seconds:.1f} s")
     sides = (side for one in found.converted for side in (one.source.layout, one.layout))
     for layout in {layout.name: layout for layout in sides}.values():
-        yield ("evidence", layout.name, "; ".join(evidence.evidence(layout)))
+        found_evidence = evidence.evidence(layout)
+        yield ("evidence", layout.name, brief(evidence_in_short(found_evidence), "; ".join(found_evidence)))
     if found.written:
-        yield (NEXT, verify_line(found.output, found.input, found.section, _flag(found)))
+        yield (NEXT, whole(verify_line(found.output, found.input, found.section, _flag(found))))
 
 
 def _flag(found: Relayouted) -> str:
@@ -139,16 +154,16 @@ def _flag(found: Relayouted) -> str:
 
 
 def _network(one: Converted) -> Iterator[_render.Row]:
-    """One row for what a network is, and one for each thing that was done beside moving bytes."""
+    """One row for a network, and one for each change beside moving bytes."""
     yield (
         "network",
-        one.source.at or "(top)",
+        elidable(one.source.at or "(top)"),
         f"{one.source.layout.name} -> {one.layout.name}",
         str(one.spec),
         "no copy: its parts are one run of bytes already" if one.is_run else "",
     )
     for change in one.changes:
-        yield (change.kind, one.source.at or "(top)", change.what)
+        yield (change.kind, elidable(one.source.at or "(top)"), change.what)
 
 
 def run(path: str, output: str | None, command: str, flags: dict[str, Any], **more: Any) -> None:

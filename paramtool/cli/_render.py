@@ -1,7 +1,7 @@
 """Printing: rows for people, JSON for machines, a progress bar where somebody watches.
 
 On a terminal rows are a table; in a pipe they are plain lines, one a fact.  The words carry everything; colour only
-helps.  rich is imported when a terminal is there.
+helps.  rich is imported for progress bars.
 """
 
 from __future__ import annotations
@@ -10,26 +10,29 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from paramtool.cli._display import current, is_colored, styled
+from paramtool.cli._table import Cell, laid_out
 from paramtool.cli._text import shown
 from paramtool.commands.progress import Advance
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
-    from rich.table import Table
 
 Row = tuple[str, ...]
 """What it is, of what, and details; empty texts keep columns apart."""
-WHOLE_LINES = {"file", "dedup", "dry run", "export", "size", "not done", "next", "load it"}
-"""Rows of one sentence, a path or a command: they never fold into a column."""
-GAP = 3
-"""Columns of a terminal between columns of a table."""
-NARROW = 60
+WHOLE_LINES = frozenset(
+    ("file", "dedup", "dry run", "export", "size", "not done", "next", "load it", "note", "verified", "verdict",
+     "candidate")
+)  # fmt: skip
+"""Rows of one sentence, a path or a command: they share no columns with others."""
+NARROW = 40
 """Terminals with fewer columns get the lines of a pipe."""
 PROGRESS_NBYTES = 64 << 20
 """Shorter work shows no bar."""
+SHOWN_QUIETLY = frozenset(("finding", "difference", "unsafe"))
+"""Labels of rows that --quiet leaves."""
 
 
 def _columns() -> int:
@@ -40,47 +43,39 @@ def _columns() -> int:
         return 80
 
 
+def is_table() -> bool:
+    """Whether rows become a table: on a terminal that is not too narrow."""
+    return sys.stdout.isatty() and _columns() >= NARROW
+
+
 def rows(found: Iterable[Row]) -> None:
-    """Print rows: aligned on a terminal, one plain line each in a pipe."""
-    clean = (tuple(shown(text) for text in row) for row in found)
-    if sys.stdout.isatty() and _columns() >= NARROW:
-        _aligned(list(clean))
+    """Print rows: aligned on a terminal, one plain line each in a pipe.  With --quiet only those of SHOWN_QUIETLY."""
+    if current.quiet:
+        found = (row for row in _labelled(found) if row[0] in SHOWN_QUIETLY)
+    if is_table():
+        clean = [tuple(map(_clean, row)) for row in found]
+        for line in laid_out(clean, None if current.wide else _columns(), WHOLE_LINES):
+            print((styled(line.head, line.label, sys.stdout) + line.text).rstrip())
         return
+    for row in _labelled(found):
+        label, *texts = (shown(text.whole if isinstance(text, Cell) else text) for text in row)
+        print("  ".join([styled(label, label, sys.stdout), *filter(None, texts)]))
+
+
+def _labelled(found: Iterable[Row]) -> Iterator[Row]:
+    """Rows, each with the label that applies to it."""
     label = ""
-    for row in clean:
+    for row in found:
         label = row[0] or label
-        print("  ".join([label, *(text for text in row[1:] if text)]))
+        yield (label, *row[1:])
 
 
-def _aligned(clean: list[tuple[str, ...]]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    label = max((len(row[0]) for row in clean), default=0)
-    for whole, part in groupby(clean, key=lambda row: row[0] in WHOLE_LINES):
-        if not whole:
-            console.print(_table(list(part), label))
-            continue
-        for row in part:
-            text = "   ".join(text for text in row[1:] if text)
-            line = Text.assemble((row[0].ljust(label + GAP), "bold"), text)
-            console.print(line, no_wrap=True, soft_wrap=True)
-
-
-def _table(part: list[tuple[str, ...]], label: int) -> Table:
-    """Rows under each other; the first column is `label` wide."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table.grid(padding=(0, GAP, 0, 0))
-    width = max(len(row) for row in part)
-    table.add_column(no_wrap=True, style="bold", min_width=label)
-    for _ in range(width - 1):
-        table.add_column(overflow="fold")
-    for row in part:
-        table.add_row(*(Text(text) for text in (*row, *[""] * (width - len(row)))))
-    return table
+def _clean(text: str) -> str:
+    """A cell in which nothing is left that a terminal would obey."""
+    if not isinstance(text, Cell):
+        return shown(text)
+    long = shown(text.whole)
+    return Cell(long if current.verbose and text.kind == "text" else shown(text), text.kind, long)
 
 
 def json_text(data: dict[str, Any]) -> None:
@@ -98,27 +93,27 @@ def text(pieces: Iterable[str]) -> None:
     sys.stdout.write("\n")
 
 
-def lines(found: Iterable[str]) -> None:
-    """Print lines."""
+def lines(found: Iterable[str], label: str = "") -> None:
+    """Print lines, each behind a label if there is one."""
     for line in found:
-        print(shown(line))
+        print((styled(label, label, sys.stdout) + ": " if label else "") + shown(line))
 
 
 def flush() -> None:
-    """Put out what was printed, so that it stands before an error."""
+    """Flush standard output, so that it precedes an error."""
     sys.stdout.flush()
 
 
 def warn(*texts: str) -> None:
     """A line on standard error for each."""
     for text in texts:
-        print(f"warning: {shown(text)}", file=sys.stderr)
+        print(styled("warning", "warning", sys.stderr) + f": {shown(text)}", file=sys.stderr)
 
 
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Advance]:
     """A bar of bytes on standard error for long work, where a terminal is there."""
-    if not sys.stderr.isatty() or 0 < total < PROGRESS_NBYTES:
+    if current.quiet or not sys.stderr.isatty() or 0 < total < PROGRESS_NBYTES:
         yield lambda nbytes: None
         return
     from rich.progress import DownloadColumn, TransferSpeedColumn
@@ -130,7 +125,7 @@ def progress(label: str, total: int) -> Iterator[Advance]:
 @contextmanager
 def counted(label: str, total: int) -> Iterator[Advance]:
     """The same for work that is counted in cases."""
-    if not sys.stderr.isatty():
+    if current.quiet or not sys.stderr.isatty():
         yield lambda number: None
         return
     from rich.progress import MofNCompleteColumn
@@ -145,6 +140,6 @@ def _bar(label: str, total: int, *columns: ProgressColumn) -> Iterator[Advance]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     every = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
-    with Progress(*every, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*every, console=Console(stderr=True, no_color=not is_colored(sys.stderr)), transient=True) as bar:
         task = bar.add_task(label, total=total or None)
         yield lambda number: bar.advance(task, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import sys
 
 
@@ -26,3 +27,25 @@ def shown(text: str, lines: bool = False) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or (lines and c == "\n") else ascii(c)[1:-1] for c in text)
+
+
+def quoted(path: str) -> str:
+    """A path as a shell takes it, and as no command takes it for a flag; control characters as bash and zsh write them.
+
+    >>> print(quoted("a.pt"), quoted("my model.pt"), quoted("-x.pt"), quoted("a\\tb"))
+    a.pt 'my model.pt' ./-x.pt $'a\\tb'
+    """
+    path = f"./{path}" if path.startswith("-") else path
+    if path.isprintable():
+        return shlex.quote(path)
+    return "$'" + "".join(map(_ansi_c, path)) + "'"
+
+
+def _ansi_c(character: str) -> str:
+    """One character within $'...': what is not printable as the bytes that a file system has for it."""
+    if character in "'\\":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    short = {"\n": "\\n", "\t": "\\t"}.get(character)
+    return short or "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))

@@ -7,31 +7,24 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from paramtool.cli._paths import EachPath, Path
+from paramtool.cli._streams import quoted as quoted
 from paramtool.cli._streams import shown as shown
 from paramtool.commands.sizes import parse_size as parse_size
 from paramtool.commands.sizes import size as size
 from paramtool.errors import plural as plural
 
-OUTPUT = "Ends in .safetensors, or in .pt, .pth, .bin or .ckpt for torch's format; of a folder, a folder."
+OUTPUT = "The suffix sets the format: .safetensors, or .pt, .pth, .bin or .ckpt for torch.  A folder becomes a folder."
 """What every command says of its output."""
 NEXT = "next"
 """The row with the command that comes next."""
 MANY = 8
-"""So many files are named in a row."""
+"""How many files a row names."""
 
 
 def count(number: int) -> str:
     """A count with three digits: 124 M."""
     return size(number).removesuffix("B").rstrip().replace("k", "k").replace("G", "G")
-
-
-def quoted(path: str) -> str:
-    """A path as a shell takes it, and as no command takes it for a flag.
-
-    >>> print(quoted("a.pt"), quoted("my model.pt"), quoted("-x.pt"))
-    a.pt 'my model.pt' ./-x.pt
-    """
-    return shlex.quote(f"./{path}" if path.startswith("-") else path)
 
 
 def named(name: str) -> str:
@@ -41,6 +34,22 @@ def named(name: str) -> str:
     w ''
     """
     return name or "''"
+
+
+def evidence_in_short(evidence: Sequence[str]) -> str:
+    """The strongest evidence for a layout in one word or two; all of it is long.
+
+    >>> evidence_in_short(["oracle: torch", "asked: cuDNN 9.1, without a GPU", "not verified on a GPU"])
+    'asked cuDNN'
+    """
+    for begin, words in EVIDENCE.items():
+        if any(one.startswith(begin) for one in evidence):
+            return words
+    return evidence[0].partition(":")[0] if evidence else ""
+
+
+EVIDENCE = {"verified on ": "verified on GPU", "asked: cuDNN": "asked cuDNN", "oracle": "oracle"}
+"""{how evidence begins: the same in short}, the strongest first."""
 
 
 def load_line(path: str, prefix: str = "", section: str = "") -> str:
@@ -76,8 +85,14 @@ def _like_weights(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
         yield ("as before", plural(len(found), "file"), ", ".join(found[:MANY]) + more, "may be weights; not read")
 
 
-FILE = click.Path(readable=False)
-"""A path; whether it can be read is found out, and said, when it is."""
+FILE = Path()
+"""A path of something that is read."""
+FILES = EachPath()
+"""One of several, of which each has an error of its own."""
+FILE_OR_STDIN = Path(stdin=True)
+"""The same, or `-` for standard input."""
+OUTPUT_FILE = Path(output=True)
+"""A path of something that is written."""
 
 
 class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
@@ -98,7 +113,7 @@ class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic 
 def verify_line(output: str, source: str, only: str | None = None, flag: str = "", *, each: bool = False) -> str:
     """The command that compares an output with what it was made from; `flag` says what it does not hold.
 
-    What the user allowed, and which weights of a folder were taken, is said again.
+    It repeats the --allow-class, --allow-unknown and --weights that the user gave.
     """
     given = context.params if (context := click.get_current_context(silent=True)) else {}
     words = ["paramtool verify", quoted(output), "--against", quoted(source)]

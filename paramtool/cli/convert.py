@@ -6,21 +6,23 @@ from typing import Any
 
 import click
 
-from paramtool.cli import _relayout
-from paramtool.cli._text import FILE, OUTPUT
+from paramtool.cli import _completion, _relayout
+from paramtool.cli._help import Command
+from paramtool.cli._text import FILE, OUTPUT, OUTPUT_FILE
 
 
-@click.command("convert", epilog=_relayout.EPILOG)
+@click.command("convert", cls=Command, epilog=_relayout.EPILOG)
 @click.argument("path", metavar="SRC", type=FILE)
-@click.option("-o", "--output", type=FILE, metavar="DST", required=True, help=OUTPUT)
-@click.option("--from", "source", metavar="LAYOUT",
-              help="As `paramtool layouts` lists them; default: what the file says, else torch. "
-                   "Options follow a colon: tf1.basic:forget_bias=0.")  # fmt: skip
-@click.option("--to", "target", metavar="LAYOUT", required=True, help="Likewise.")
-@click.option("--keep-names", is_flag=True, help="Also record the old names, as windows on the new tensors.")
+@click.option("-o", "--output", type=OUTPUT_FILE, metavar="DST", required=True, help=f"Where to write.  {OUTPUT}")
+@click.option("--from", "source", metavar="LAYOUT", shell_complete=_completion.layouts,
+              help="The layout of SRC, as `paramtool layouts` lists it.  Options follow a colon: "
+              "tf1.basic:forget_bias=0.  [default: what the file says, else torch]")  # fmt: skip
+@click.option("--to", "target", metavar="LAYOUT", required=True, shell_complete=_completion.layouts,
+              help="The layout to write, in the same form.")  # fmt: skip
+@click.option("--keep-names", is_flag=True, help="Also record the old names, as views of the new tensors.")
 @_relayout.shared_options
 def command(path: str, output: str, source: str | None, target: str, *, keep_names: bool, **flags: Any) -> None:
-    """Write the recurrent networks of a checkpoint in another layout; everything else stays as it is.
+    """Convert the recurrent networks of a checkpoint to another layout.  Everything else stays unchanged.
 
     \b
     $ paramtool convert lstm-0001.params -o lstm.safetensors --from mxnet --to torch

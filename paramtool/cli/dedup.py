@@ -8,12 +8,16 @@ from itertools import islice
 
 import click
 
-from paramtool.cli import _each, _render
+from paramtool.cli import _completion, _display, _each, _render
 from paramtool.cli._allow import ALIGN, allowing, physical
+from paramtool.cli._display import most
+from paramtool.cli._help import Command
+from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import (
     FILE,
     NEXT,
     OUTPUT,
+    OUTPUT_FILE,
     Size,
     came_along,
     load_line,
@@ -32,56 +36,65 @@ from paramtool.model.alias import Alias
 from paramtool.passes import select
 
 MANY = 8
-"""So many groups are listed; --json lists all."""
+"""How many groups a report lists; --verbose and --json list all."""
 RECORD_NBYTES = 10_000
 """A smaller header is not worth a row."""
 
 
-@click.command("dedup", epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
+@click.command(
+    "dedup",
+    cls=Command,
+    epilog="Exit codes: 0 fine, 2 usage, 3 bad file, 4 unsafe file, 6 the format cannot hold it, 7 output.",
+)
 @click.argument("ckpt", type=FILE, nargs=-1, required=True)
 @click.option(
     "-o",
     "--output",
-    type=FILE,
-    help=f"Default: <stem>.dedup.safetensors beside the input. {OUTPUT} Several inputs need a folder.",
+    type=OUTPUT_FILE,
+    help=f"Where to write.  {OUTPUT}  Several inputs need a folder.  [default: <stem>.dedup.safetensors beside CKPT]",
 )
 @click.option("--keep", default="first", show_default=True, metavar="first|last|GLOB",
-              help="Which name owns what several share, in file order; GLOB is matched as by fnmatch.")  # fmt: skip
+              shell_complete=_completion.names,
+              help="Which of the names that share bytes owns them: the first or the last in the file, or the one that "
+              "matches GLOB (as in fnmatch).")  # fmt: skip
 @_each.WEIGHTS
 @_each.EACH
-@click.option("--only", metavar="SECTION", help="One section of a training checkpoint, its prefix stripped.")
+@click.option("--only", metavar="SECTION", shell_complete=_completion.sections,
+              help="Read this section of a training checkpoint and strip its prefix.")  # fmt: skip
 @click.option("--ties-from-config", "config", type=FILE, is_flag=False, flag_value="", metavar="[CONFIG.JSON]",
-              help="Also record the names that the model of a config of transformers, or of the one beside CKPT, ties "
-              "and CKPT lacks.")  # fmt: skip
-@click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB.")
+              help="Record tied names that a transformers config implies but CKPT omits; without a path, use the "
+              "config.json beside CKPT.")  # fmt: skip
+@click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, for example 5GB.")
 @ALIGN
-@click.option("--share-renamed", is_flag=True, help="Of folders and of several inputs: share equal bytes "
-              "under different names too; other programs then miss these names.")  # fmt: skip
-@click.option("--no-equal", is_flag=True, help="Do not look for equal bytes under different names.")
+@click.option("--share-renamed", is_flag=True, help="For folders and several inputs: also share equal "
+              "bytes under different names.  Programs without paramtool then miss these names.")  # fmt: skip
+@click.option("--no-equal", is_flag=True, help="Do not search for equal bytes under different names.")
 @click.option("--min-equal-bytes", type=Size(), default=MIN_EQUAL_NBYTES, show_default=True,
-              help="Smaller tensors are not joined for being equal.")  # fmt: skip
+              help="Do not deduplicate equal tensors that are smaller than this.")  # fmt: skip
 @click.option(
     "--across-roles",
     is_flag=True,
-    help="Let model weights, optimizer state, EMA copies and buffers stand on each other's bytes.",
+    help="Deduplicate across roles: model weights, optimizer state, EMA copies and buffers.",
 )
 @click.option(
     "--derive-casts",
     is_flag=True,
-    help="Leave out what a cast of another tensor gives (a bfloat16 copy); loading calculates it.",
+    help="Do not store a tensor that is a cast of another, such as a bfloat16 copy; loading calculates it.",
 )
-@click.option("--fold-constants", is_flag=True, help="Store a tensor that repeats one value as that value.")
-@click.option("--memory", type=Size(), default=MEMORY_NBYTES, help="What comparing may hold in memory (512MiB).")
+@click.option("--fold-constants", is_flag=True, help="Store a tensor of one repeated value as that value.")
+@click.option("--memory", type=Size(), default=MEMORY_NBYTES,
+              help="Use at most this much memory to compare tensors.  [default: 512MiB]")  # fmt: skip
 @click.option("--skip-unsupported", is_flag=True,
-              help="Leave out tensors and objects that the output has no form for.")  # fmt: skip
+              help="Leave out tensors and objects that the output format cannot hold.")  # fmt: skip
 @click.option("--plain", is_flag=True, help="In a torch file, write objects as dicts, lists, numbers and strings, so "
               "that torch.load(weights_only=True) opens it.")  # fmt: skip
-@click.option("--strict", is_flag=True, help="Refuse to leave out objects that the output cannot hold.")
+@click.option("--strict", is_flag=True, help="Fail instead of leaving out objects that the output format cannot hold.")
 @allowing
-@click.option("--no-verify", is_flag=True, help="Do not read the result back.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
+@click.option("--no-verify", is_flag=True, help="Do not read the output back.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
+@_display.options
 def command(
     ckpt: tuple[str, ...], output: str | None, keep: str, weights: str | None, *, each: bool,
     only: str | None, config: str | None,
@@ -91,7 +104,7 @@ def command(
     allow_class: tuple[str, ...], allow_unknown: bool, no_verify: bool, dry_run: bool,
     as_json: bool, force: bool,
 ) -> None:  # fmt: skip
-    """Write a checkpoint with every byte once and every name recorded.
+    """Write a checkpoint that stores every byte once and records every name.
 
     \b
     $ paramtool dedup model.pt
@@ -101,7 +114,7 @@ def command(
     $ paramtool dedup PIPELINE --each -o small
     """
     if config is not None and len(ckpt) > 1:
-        raise click.BadParameter("is for one input", param_hint="--ties-from-config")
+        raise click.BadParameter("takes one input", param_hint="--ties-from-config")
     options = dedup_command.DedupOptions(
         keep=keep,
         ties_from_config=config,
@@ -139,16 +152,16 @@ def _run(
     """Deduplicate several inputs, each set of weights of a folder, or one checkpoint."""
     share_renamed = options.share_renamed
     if each and len(ckpt) > 1:
-        raise click.BadParameter("is for one input", param_hint="--each")
+        raise click.BadParameter("takes one input", param_hint="--each")
     if len(ckpt) > 1:
         if output is None:
-            raise click.UsageError("several inputs need a folder to go to: -o DIR")
+            raise click.UsageError("several inputs need an output folder: -o DIR")
         from paramtool.cli import _family
 
         _family.run(ckpt, output, options, share_renamed, as_json=as_json)
         return
     if share_renamed and not os.path.isdir(ckpt[0]):
-        raise click.BadParameter("is for folders and for several inputs", param_hint="--share-renamed")
+        raise click.BadParameter("needs a folder or several inputs", param_hint="--share-renamed")
     if each:
         from paramtool.cli import _json
 
@@ -166,20 +179,20 @@ def _run(
 
 
 def _rows(found: Deduped) -> Iterator[_render.Row]:
-    yield ("dedup" if found.written else "dry run", f"{found.input} -> {found.output}")
+    yield ("dedup" if found.written else "dry run", whole(f"{found.input} -> {found.output}"))
     groups = list(found.graph.groups())
-    for owner, members in groups[:MANY]:
+    for owner, members in groups[: most(MANY)]:
         yield from _group(owner, members, found)
-    if len(groups) > MANY:
-        yield ("shared", f"and {plural(len(groups) - MANY, 'more group')}", "--json lists them")
+    if len(groups) > most(MANY):
+        yield ("shared", f"and {plural(len(groups) - most(MANY), 'more group')}", "--verbose and --json list them")
     yield from _derived(found)
     for names in found.tied:
-        yield ("tied", ", ".join(names), "equal, and stored once: config.json ties them, so from_pretrained finds them")
+        yield ("tied", ", ".join(names), "equal, stored once: config.json ties them, so from_pretrained finds them")
     if found.repeated_nbytes:
         why = (
             "torch would tie names that are only equal"
             if found.format == "torch"
-            else "programs without paramtool find every name; --share-renamed stores them once"
+            else "so that programs without paramtool find every name; --share-renamed stores them once"
         )
         yield ("equal", f"{size(found.repeated_nbytes)} stored again", why)
     if not (groups or found.repeated_nbytes or found.unused_nbytes or found.plan.derived):
@@ -187,7 +200,7 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         equal = "" if found.equal is None else f", no equal bytes were found{least}"
         yield ("note", f"Nothing to deduplicate: no names share bytes{equal}, and no byte is unused")
     if found.unused_nbytes:
-        yield ("unused", size(found.unused_nbytes), "that no tensor uses, left behind")
+        yield ("unused", size(found.unused_nbytes), "used by no tensor, left behind")
     yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
     yield from _sizes(found)
@@ -200,18 +213,19 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
         f"{found.seconds:.1f} s",
     )
     if found.equal is None:
-        yield ("not done", "equal bytes under different names were not looked for (--no-equal)")
+        yield ("not done", "equal bytes under different names were not searched for (--no-equal)")
     yield from (("plain", text) for text in found.changed)
     yield from opens(found.needs)
     if found.written and found.format == "torch":
-        yield ("load it", f"torch.load({found.output!r}, weights_only={not found.needs})", "mmap=True as well")
+        yield ("load it", whole(f"torch.load({found.output!r}, weights_only={not found.needs})"), "mmap=True works too")
     elif found.written:
         section, prefix = _where_in(found)
-        yield ("load it", load_line(found.output, prefix, section), wrapped(prefix))
-        yield ("export", f"paramtool export {quoted(found.output)} --names names.txt -o plain.safetensors",
+        yield ("load it", whole(load_line(found.output, prefix, section)), wrapped(prefix))
+        plain = f"{os.path.splitext(found.output)[0].removesuffix('.dedup')}.plain.safetensors"
+        yield ("export", whole(f"paramtool export {quoted(found.output)} --all-names -o {quoted(plain)}"),
                "for programs without paramtool")  # fmt: skip
     if found.written:
-        yield (NEXT, verify_line(found.output, found.input, found.section, _flag(found)))
+        yield (NEXT, whole(verify_line(found.output, found.input, found.section, _flag(found))))
 
 
 def _flag(found: Deduped) -> str:
@@ -233,16 +247,16 @@ def _where_in(found: Deduped) -> tuple[str, str]:
 def _derived(found: Deduped) -> Iterator[_render.Row]:
     """What is not stored but calculated, and what could be."""
     done = found.plan.derived
-    for name, how in islice(done.items(), MANY):
+    for name, how in islice(done.items(), most(MANY)):
         view, window = found.plan.names[name].window, how.window
         if window is None:
-            yield ("constant", name, f"{size(view.nbytes)} stored as one value of {view.dtype.name}")
+            yield ("constant", elidable(name), f"{size(view.nbytes)} stored as one value of {view.dtype.name}")
         else:
             lost = "nothing is lost" if how.lossless else "rounded to nearest even"
-            yield ("cast", name, f"{view.dtype.name} of {window.storage} ({window.dtype.name}), {lost}",
+            yield ("cast", elidable(name), f"{view.dtype.name} of {window.storage} ({window.dtype.name}), {lost}",
                    f"{size(view.nbytes)}, calculated on load")  # fmt: skip
-    if len(done) > MANY:
-        yield ("derived", f"and {plural(len(done) - MANY, 'more tensor')}", "--json lists them")
+    if len(done) > most(MANY):
+        yield ("derived", f"and {plural(len(done) - most(MANY), 'more tensor')}", "--verbose and --json list them")
     if found.content is None or found.format != "safetensors":
         return
     casts = [match for match in found.content.matches if match.relation == "cast" and match.name not in done]
@@ -260,7 +274,7 @@ def _derived(found: Deduped) -> Iterator[_render.Row]:
 def _sizes(found: Deduped) -> Iterator[_render.Row]:
     record = found.nbytes_after - found.plan.nbytes
     if record > RECORD_NBYTES and 20 * record > found.nbytes_after:
-        yield ("record", f"{size(record)} say where {plural(len(found.plan.order), 'name')} stand")
+        yield ("record", f"{size(record)} record where {plural(len(found.plan.order), 'name')} are stored")
     change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
     change = "same size" if change in ("+0%", "-0%") else change
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})")
@@ -276,21 +290,21 @@ def _group(owner: str, members: tuple[Alias, ...], found: Deduped) -> Iterator[_
         (m.alias_set for m in members if m.evidence != "content"), members[0].alias_set
     )
     shared = [member for member in alias_sets.pop(mine) if member.name != owner]
-    what = "one span" if owner in found.graph.anonymous else named(owner)
+    what = "one span" if owner in found.graph.anonymous else elidable(named(owner))
     if shared:
         saved = size(sum(min(m.window.nbytes, _span([m])) for m in shared))
         names = ", ".join(f"{named(m.name)} ({found.graph.relation(m)})" for m in shared[:4]) + _more(len(shared) - 4)
         yield ("shared", what, names, f"{saved} follow their owner")
     constants = {name for equal in found.equal or () if equal.constant for name in equal.names}
     others = list(alias_sets.values())
-    for alias_set in others[:MANY]:
+    for alias_set in others[: most(MANY)]:
         names = named(alias_set[0].name) + (f" ({len(alias_set)} names share it)" if len(alias_set) > 1 else "")
         kind = "constant, " if alias_set[0].name in constants else ""
         relation = found.graph.relation(alias_set[0])
         label = relation if relation in ("slice", "transpose", "view") else "equal"
         yield (label, what, names, f"{size(_span(alias_set))}, {kind}stored once, separate on load")
-    if len(others) > MANY:
-        yield ("equal", what, _more(len(others) - MANY).strip(), "each in a memory of its own on load")
+    if len(others) > most(MANY):
+        yield ("equal", what, _more(len(others) - most(MANY)).strip(), "separate memory on load")
 
 
 def _span(members: list[Alias]) -> int:

@@ -8,9 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _each, _render
+from paramtool.cli import _completion, _display, _each, _render
 from paramtool.cli._allow import ALIGN, allowing, physical
-from paramtool.cli._text import FILE, NEXT, OUTPUT, Size, came_along, named, plural, size, verify_line
+from paramtool.cli._display import most
+from paramtool.cli._help import Command
+from paramtool.cli._table import elidable, whole
+from paramtool.cli._text import (
+    FILE,
+    FILE_OR_STDIN,
+    NEXT,
+    OUTPUT,
+    OUTPUT_FILE,
+    Size,
+    came_along,
+    named,
+    plural,
+    size,
+    verify_line,
+)
 from paramtool.commands import export as export_command
 from paramtool.commands.export import MAX_EXPANDED_NBYTES
 
@@ -18,40 +33,67 @@ if TYPE_CHECKING:
     from paramtool.commands.export import Exported
 
 MANY = 8
-"""So many names are listed; --json lists all."""
+"""How many names a report lists; --verbose and --json list all."""
 
 
-@click.command("export", epilog="Exit codes: 0 fine, 2 name missing, 3 bad file, 4 unsafe file, 6 no form, 7 output.")
+@click.command("export", cls=Command, epilog="Exit codes: 0 fine, 2 name missing, 3 bad file, 4 unsafe file, "
+               "6 the format cannot hold it, 7 output.")  # fmt: skip
 @click.argument("path", metavar="FILE", type=FILE)
-@click.option("--names", type=FILE, metavar="NAMES.txt", help="One name a line; - reads standard input.")
-@click.option("--like", type=FILE, metavar="OTHER_CKPT", help="Take the names, and check the shapes, of another.")
+@click.option(
+    "--names",
+    type=FILE_OR_STDIN,
+    metavar="NAMES.txt",
+    help="Write the names in this file, one a line; - reads standard input.",
+)
+@click.option(
+    "--like", type=FILE, metavar="OTHER_CKPT", help="Write the names of another checkpoint, and check its shapes."
+)
 @click.option("--keys-from-config", "config", type=FILE, is_flag=False, flag_value="", metavar="[CONFIG.JSON]",
-              help="Names and shapes of the model of a config of transformers, or of the one beside FILE.")  # fmt: skip
-@click.option("--all-names", is_flag=True, help="Every name, aliases too.")
-@click.option("--like-only", metavar="SECTION", help="The names of one section of OTHER_CKPT, its prefix stripped.")
+              help="Write the names of the model that a transformers config describes; without a path, use the "
+              "config.json beside FILE.")  # fmt: skip
+@click.option("--all-names", is_flag=True, help="Write every name, aliases included.")
+@click.option(
+    "--like-only",
+    metavar="SECTION",
+    shell_complete=_completion.sections_of("like"),
+    help="Take the names of this section of OTHER_CKPT and strip its prefix.",
+)
 @_each.WEIGHTS
 @_each.EACH
-@click.option("--only", metavar="SECTION", help="One section of FILE, its prefix stripped.")
-@click.option("--prefix", default="", metavar="P", help="Of FILE the names that begin with P, without it.")
+@click.option(
+    "--only",
+    metavar="SECTION",
+    shell_complete=_completion.sections,
+    help="Read this section of FILE and strip its prefix.",
+)
+@click.option(
+    "--prefix",
+    default="",
+    metavar="P",
+    shell_complete=_completion.prefixes,
+    help="Keep the names in FILE that begin with P, and strip it.",
+)
 @click.option("--rename", multiple=True, metavar="FROM=TO",
-              help="A name or a pattern, 'bert.*=*'; again for more, which see what it made.")  # fmt: skip
-@click.option("-o", "--output", required=True, type=FILE, help=OUTPUT)
-@click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, such as 5GB.")
+              help="Rename a name or a pattern, such as 'bert.*=*'.  Repeatable; rules apply in order.")  # fmt: skip
+@click.option("-o", "--output", required=True, type=OUTPUT_FILE, help=f"Where to write.  {OUTPUT}")
+@click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, for example 5GB.")
 @click.option("--max-bytes", type=Size(), default=MAX_EXPANDED_NBYTES, show_default=True,
-              help="What one expanded (stride 0) tensor may grow to.")  # fmt: skip
+              help="Write an expanded (stride 0) tensor of at most this many bytes.")  # fmt: skip
 @ALIGN
 @allowing
-@click.option("--no-verify", is_flag=True, help="Do not read the result back.")
-@click.option("--dry-run", is_flag=True, help="Say what would be written.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
+@click.option("--no-verify", is_flag=True, help="Do not read the output back.")
+@click.option("--dry-run", is_flag=True, help="Print what would be written and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
 @click.option("--force", is_flag=True, help="Overwrite the output if it exists.")
+@_display.options
 def command(
     path: str, names: str | None, like: str | None, config: str | None, *, all_names: bool, output: str,
     max_shard_size: int | None, no_verify: bool, as_json: bool, each: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Write a plain file with exactly the names that a variant wants, each stored for itself.
+    """Write a plain file with exactly the names that a variant wants.  Each name is stored separately.
 
-    Say which names in one way.  They are looked for in the section of --only, after --prefix, after --rename.
+    Choose exactly one of --names, --like, --keys-from-config and --all-names.  --only applies first, then --prefix,
+    then --rename; the names are looked up in the result.
 
     \b
     $ paramtool export model.dedup.safetensors --like variant.pt -o plain.safetensors
@@ -62,7 +104,9 @@ def command(
     options |= {"max_shard_size": max_shard_size, "verify": not no_verify, "progress": _render.progress}
     if each:
         if not all_names or options["like_only"] is not None:
-            raise click.BadParameter("writes every name of each set, so it goes with --all-names", param_hint="--each")
+            raise click.BadParameter(
+                "writes every name of each set, so it needs --all-names and excludes --like-only", param_hint="--each"
+            )
         from paramtool.cli import _json
 
         del options["like_only"]
@@ -100,22 +144,25 @@ def command(
 def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
     whose = f"names of section {found.like_section} of {like}" if found.like_section is not None else ""
     what = "export" if found.written else "dry run"
-    yield (what, f"{found.input} -> {found.output}", plural(len(found.names), "name"), size(found.nbytes), whose)
+    yield (what, whole(f"{found.input} -> {found.output}"), plural(len(found.names), "name"), size(found.nbytes), whose)
     yield from physical(found.nbytes, found.cloned_nbytes)
     if not found.written:
-        yield from (("name", named(name), _was(name, found)) for name in found.names)
+        yield from (("name", elidable(named(name)), _was(name, found)) for name in found.names)
     elif found.renamed:
-        yield from (("renamed", name, f"was {old}") for name, old in list(found.renamed.items())[:MANY])
-        if len(found.renamed) > MANY:
-            yield ("renamed", f"and {len(found.renamed) - MANY} more", "--json lists them")
+        yield from (
+            ("renamed", elidable(name), elidable(f"was {old}"))
+            for name, old in list(found.renamed.items())[: most(MANY)]
+        )
+        if len(found.renamed) > most(MANY):
+            yield ("renamed", f"and {len(found.renamed) - most(MANY)} more", "--verbose and --json list them")
     yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
     if not found.written:
         return
     yield ("verified", "all read back and equal") if found.verified else ("not done", "not verified (--no-verify)")
     if not found.renamed:
-        yield (NEXT, verify_line(found.output, found.input, found.section, "--subset"))
+        yield (NEXT, whole(verify_line(found.output, found.input, found.section, "--subset")))
 
 
 def _was(name: str, found: Exported) -> str:
-    return f"was {found.renamed[name]}" if name in found.renamed else ""
+    return elidable(f"was {found.renamed[name]}") if name in found.renamed else ""

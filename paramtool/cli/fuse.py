@@ -6,24 +6,34 @@ from typing import Any
 
 import click
 
-from paramtool.cli import _relayout
-from paramtool.cli._text import FILE, OUTPUT
+from paramtool.cli import _completion, _relayout
+from paramtool.cli._help import Command
+from paramtool.cli._text import FILE, OUTPUT, OUTPUT_FILE
 
 
-@click.command("fuse", epilog=_relayout.EPILOG)
+@click.command("fuse", cls=Command, epilog=_relayout.EPILOG)
 @click.argument("path", metavar="FILE", type=FILE)
-@click.option("-o", "--output", type=FILE, help=f"Default: <stem>.fused.safetensors beside the input. {OUTPUT}")
+@click.option("-o", "--output", type=OUTPUT_FILE,
+              help=f"Where to write.  {OUTPUT}  [default: <stem>.fused.safetensors beside FILE]")  # fmt: skip
 @click.option(
-    "--layout", required=True, metavar="LAYOUT", help="cudnn, mxnet.flat, mxnet.v2, ...: see `paramtool layouts`."
+    "--layout",
+    required=True,
+    metavar="LAYOUT",
+    shell_complete=_completion.layouts,
+    help="The fused layout: cudnn, mxnet.flat, mxnet.v2, ...; `paramtool layouts` lists them.",
 )
 @click.option(
-    "--from", "source", metavar="LAYOUT", help="The layout of the parts; default: what the file says, else torch."
+    "--from",
+    "source",
+    metavar="LAYOUT",
+    shell_complete=_completion.layouts,
+    help="The layout of the parts.  [default: what the file says, else torch]",
 )
 @click.option("--keep-names", is_flag=True,
-              help="Write the fused tensor once and the parts as windows on it, for models of both kinds.")  # fmt: skip
+              help="Store the fused tensor and record the parts as views of it, for models of both kinds.")  # fmt: skip
 @_relayout.shared_options
 def command(path: str, output: str | None, layout: str, source: str | None, *, keep_names: bool, **flags: Any) -> None:
-    """Fuse the weights of every recurrent network, or of those at --at.
+    """Fuse the weights of each recurrent network into one tensor, of all networks or of those at --at.
 
     \b
     $ paramtool fuse model.pt --layout cudnn

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _render
+from paramtool.cli import _completion, _display, _render
 from paramtool.cli._allow import allowing
+from paramtool.cli._display import current
+from paramtool.cli._help import Command
+from paramtool.cli._table import elidable, whole
 from paramtool.cli._text import FILE, plural, quoted
 from paramtool.commands import guess as guess_command
 
@@ -17,20 +20,32 @@ if TYPE_CHECKING:
     from paramtool.guessing.candidates import Guess
 
 MANY_ALIKE = 4
-"""So many other layouts are named; --json lists all."""
+"""How many other layouts a row names."""
 
 
-@click.command("guess", epilog="Exit codes: 0 found, 1 none fits, 2 usage, 3 bad file, 4 unsafe file, 5 --toml cannot.")
+@click.command("guess", cls=Command, epilog="Exit codes: 0 found, 1 no network fits, 2 usage, 3 bad file, "
+               "4 unsafe file, 5 --toml cannot describe it.")  # fmt: skip
 @click.argument("path", metavar="FILE", type=FILE)
-@click.option("--at", metavar="NAME", help="One tensor or module; without it, all tensors of the model.")
-@click.option("--spec", default="", metavar="WORDS", help='List what agrees with this: "lstm hidden=128 layers=2".')
+@click.option(
+    "--at",
+    metavar="NAME",
+    shell_complete=_completion.modules,
+    help="Only this tensor or module.  [default: all tensors of the model]",
+)
+@click.option(
+    "--spec",
+    default="",
+    metavar="WORDS",
+    help='List only candidates that agree with WORDS: "lstm hidden=128 layers=2".',
+)
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N",
-              help="List at most so many candidates of each place.")  # fmt: skip
-@click.option("--no-values", is_flag=True, help="Read no tensor: order the candidates by sizes and names alone.")
-@click.option("--toml", metavar="LAYOUT",
-              help="For names that are of no layout: print a --layout-file, with the gates of LAYOUT.")  # fmt: skip
+              help="List at most N candidates for each tensor or module.")  # fmt: skip
+@click.option("--no-values", is_flag=True, help="Read no tensor data; rank the candidates by sizes and names alone.")
+@click.option("--toml", metavar="LAYOUT", shell_complete=_completion.layouts,
+              help="For names of no known layout: print a --layout-file with the gates of LAYOUT.")  # fmt: skip
 @allowing
-@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+@_display.options
 def command(
     path: str,
     at: str | None,
@@ -44,9 +59,9 @@ def command(
 ) -> int:
     """List the recurrent networks that tensors could be, each with its reasons.
 
-    Where one network fits and nothing has to be assumed, the last row is the line to type, which was tried; where
-    several fit, a row says the fact that would decide between them.  A length fits many networks, and no shape shows
-    the order of gates.  Values only change the order of the list.
+    If exactly one network fits and nothing is assumed, the last row is a command that paramtool has tried.  If several
+    fit, a row names the fact that decides between them.  Many networks have the same length, and no shape shows the
+    order of gates.  Tensor values only change the order of the list.
 
     \b
     $ paramtool guess flat.pt
@@ -60,6 +75,8 @@ def command(
         from paramtool.cli import _json
 
         _render.json_text(_json.guessed(found, at))
+    elif current.quiet:
+        _render.lines(found.commands)
     else:
         _render.rows(_rows(found, no_values))
     return 0 if found.candidates else 1
@@ -67,31 +84,41 @@ def command(
 
 def _rows(found: Guessed, no_values: bool) -> Iterator[_render.Row]:
     tensors = plural(len(found.checkpoint.entries), "tensor")
-    yield ("file", found.path, f"{found.checkpoint.format} · {tensors} · {plural(len(found.considered), 'place')}")
+    yield (
+        "file",
+        whole(found.path),
+        f"{found.checkpoint.format} · {tensors} · {plural(len(found.considered), 'place')}",
+    )
     for place, candidates in found.places():
         yield from _place(place, candidates, found)
     if not any(place.fits or place.is_refused for place in found.considered):
-        yield ("none", "no tensor has the names or the shape of a recurrent network that was looked for")
-        yield ("next", f"paramtool inspect {quoted(found.path)} --tensors")
+        yield ("none", "no tensor has the names or the shape of a known recurrent network")
+        yield ("next", whole(f"paramtool inspect {quoted(found.path)} --tensors"))
         return
     unread = [place.at for place in found.considered if place.fits > 1 and not place.looked]
     if unread:
         why = "--no-values" if no_values else "too large"
         yield ("not done", f"values were not read ({why}): {', '.join(unread[:3])}{' ...' if unread[3:] else ''}")
-    yield from (("next", line) for line in found.commands)
+    yield from (("next", whole(line)) for line in found.commands)
 
 
 def _place(place: Considered, candidates: tuple[Guess, ...], found: Guessed) -> Iterator[_render.Row]:
     fits = plural(place.fits, "network fits", "networks fit")
     if place.fits > place.listed:
         fits += f", {place.listed} listed: --limit lists more"
-    yield (place.what, place.at or "(top)", _shape(place, found), fits)
+    yield (place.what, elidable(place.at or "(top)"), _shape(place, found), fits)
     for one in candidates:
         alike = f"or {', '.join(one.alike[:MANY_ALIKE])}{' ...' if one.alike[MANY_ALIKE:] else ''}" if one.alike else ""
-        yield ("candidate", f'--layout {one.layout} --spec "{one.spec}"', one.sure, "; ".join(one.reasons), alike)
-    yield from (("decide", place.at or "(top)", fact) for fact in place.decide)
+        yield (
+            "candidate",
+            whole(f'--layout {one.layout} --spec "{one.spec}"'),
+            one.sure,
+            "; ".join(one.reasons),
+            alike,
+        )
+    yield from (("decide", elidable(place.at or "(top)"), fact) for fact in place.decide)
     if place.decide and not place.is_refused:
-        yield ("then", place.at or "(top)", _then(place, candidates, found.path))
+        yield ("then", elidable(place.at or "(top)"), _then(place, candidates, found.path))
 
 
 def _then(place: Considered, candidates: tuple[Guess, ...], path: str) -> str:

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _each, _render
+from paramtool.cli import _completion, _display, _each, _render
 from paramtool.cli._allow import allowing
+from paramtool.cli._display import current
 from paramtool.cli._failures import Failure, failure
-from paramtool.cli._text import FILE, plural
+from paramtool.cli._help import Command
+from paramtool.cli._paths import check
+from paramtool.cli._table import elidable, whole
+from paramtool.cli._text import FILES, plural
 from paramtool.commands import inspect as inspect_command
 from paramtool.commands import rules as ruling
 from paramtool.commands.inspect import Inspection
@@ -24,11 +28,13 @@ from paramtool.lazy_dataclass import dataclass
 if TYPE_CHECKING:
     from paramtool.cli._json_text import Kept
 
+MANY_NAMES = 3
+"""How many names a group of findings shows."""
 EPILOG = (
     "\b\nRules, and what each finds:\n"
     + "".join(f"  {kind.id}{kind.form}\n      {kind.words}\n" for kind in KINDS)
-    + "\nExit codes: 0 fine, 1 a --fail-on rule found something, 2 usage, 3 bad file, 4 unsafe file, of which "
-    "everything is listed first; of several, in one file or in many, the highest."
+    + "\nExit codes: 0 fine, 1 a --fail-on rule found something, 2 usage, 3 bad file, 4 unsafe file (listed first).  "
+    "The highest code wins, within a file and among files."
 )  # fmt: skip
 
 
@@ -57,44 +63,56 @@ class _Seen:
         return self.failure.code if self.failure else 1 if self.findings else 0
 
 
-@click.command("inspect", epilog=EPILOG)
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=FILE)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schemas).")
-@click.option("--quiet", is_flag=True, help="Print findings alone; errors are on standard error, as always.")
+@click.command("inspect", cls=Command, epilog=EPILOG)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=FILES)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schemas: docs/json.md).")
 @click.option("--tensors", is_flag=True, help="List every tensor.")
-@click.option("--digest", is_flag=True, help="Read everything: a digest for each tensor, and which are equal.")
-@click.option("--only", metavar="SECTION", help="Look at this section of a training checkpoint, its prefix stripped.")
+@click.option("--tree", is_flag=True, help="List the modules, with the tensors, parameters and bytes below each.")
+@click.option("--depth", type=click.IntRange(1), metavar="N", help="With --tree, go down N levels.")
+@click.option("--digest", is_flag=True, help="Read everything: print a digest of each tensor and find equal tensors.")
+@click.option(
+    "--only",
+    metavar="SECTION",
+    shell_complete=_completion.sections,
+    help="Read this section of a training checkpoint and strip its prefix.",
+)
 @_each.WEIGHTS
 @click.option("--config", is_flag=False, flag_value="", metavar="[PATH]",
-              help="Compare the ties that a config.json declares with those of the file, reading what they name; "
-              "without PATH the config.json beside the checkpoint.")  # fmt: skip
+              help="Compare the ties that a config.json declares with those in the file, and read the tensors that "
+              "it names; without PATH, use the config.json beside the checkpoint.")  # fmt: skip
 @click.option("--fail-on", "rules", multiple=True, metavar="RULE", callback=_parsed,
-              help="Exit with 1 where the rule finds something; they are listed below.  Repeatable.")  # fmt: skip
+              shell_complete=_completion.rules,
+              help="Exit with code 1 if RULE finds something; the rules are listed below.  Repeatable.")  # fmt: skip
 @allowing
+@_display.options
 def command(
-    paths: tuple[str, ...], as_json: bool, quiet: bool, tensors: bool, *, digest: bool, only: str | None,
-    weights: str | None, config: str | None, rules: list[Rule], allow_class: tuple[str, ...], allow_unknown: bool,
+    paths: tuple[str, ...], as_json: bool, tensors: bool, tree: bool, depth: int | None, *, digest: bool,
+    only: str | None, weights: str | None, config: str | None, rules: list[Rule], allow_class: tuple[str, ...],
+    allow_unknown: bool,
 ) -> int:  # fmt: skip
-    """Show what is in checkpoints.  Nothing of them is imported or run, and no tensor is read without --digest or
-    --config.  A file whose pickles call what is not known is unsafe: all of it is listed, and the exit code is 4.  Of
-    several files one that cannot be read does not stop the others.
+    """Show what is in checkpoints.  paramtool imports and runs nothing from them, and reads tensor data only for
+    --digest, --config and rules about bytes.  A file is unsafe if its pickles call unknown names: inspect lists all of
+    them and exits with code 4.  If one of several files cannot be read, the others are still listed.
 
-    Parameters are the elements of the model's floating-point and complex tensors, and of integers called weight; masks
-    are none, and what several names share counts once.  A file without any lists its objects.
+    The parameter count covers floating-point and complex tensors of the model, and integer tensors called weight.  It
+    excludes masks, and counts shared tensors once.  For a file without parameters, inspect lists the objects.
 
     \b
     $ paramtool inspect model.pt
     $ paramtool inspect *.pt --quiet --fail-on 'unused-bytes>1MB' --fail-on untied:lm_head.weight=wte.weight
     $ paramtool inspect ./gpt2 --config --fail-on config-ties
     """
-    if quiet and as_json:
-        raise UsageError("--quiet is for lines of text, and --json prints one document: give one of the two")
+    if current.quiet and as_json:
+        raise UsageError("--quiet prints lines of text and --json one document", hint="give one of the two")
+    if depth is not None and not tree:
+        raise UsageError("--depth needs --tree", hint="paramtool inspect --tree --depth 2 ...")
     if config is None and any(rule.kind.needs_config for rule in rules):
         config = ""
     equal = any(rule.kind.needs_content for rule in rules)
     smallest = 1 if equal else MIN_EQUAL_NBYTES  # a rule counts every byte
 
     def look(path: str) -> _Seen:
+        check(path, "inspect")
         found = inspect_command.inspect(
             path, digest=digest, equal=equal, min_equal_bytes=smallest, config=config, weights=weights, only=only,
             allow_class=allow_class, allow_unknown=allow_unknown, progress=_render.progress,
@@ -103,7 +121,7 @@ def command(
         unsafe = None if allow_unknown else _refused(found)
         return _Seen(path, found, ruling.judged(rules, found), notes, unsafe)
 
-    how = _Display(as_json, quiet, tensors or digest)
+    how = _Display(as_json, tensors or digest, tree, depth, len(rules))
     return _one(look(paths[0]), how) if len(paths) == 1 else _many(paths, look, how)
 
 
@@ -121,8 +139,11 @@ class _Display:
     """What is printed of each file."""
 
     as_json: bool
-    quiet: bool
     tensors: bool
+    tree: bool
+    depth: int | None
+    rules: int
+    """How many rules there are."""
 
     def document(self, seen: _Seen) -> dict[str, Any] | None:
         """`paramtool.inspect/4`; None for a file that cannot be described."""
@@ -130,25 +151,56 @@ class _Display:
 
         if seen.found is None:
             return None
-        findings = [{"rule": finding.rule, "finding": finding.text} for finding in seen.findings]
-        return _json.inspection(seen.found, findings, seen.notes, self.tensors)
+        findings = [{"rule": finding.rule, "finding": finding.message} for finding in seen.findings]
+        return _json.inspection(seen.found, findings, seen.notes, self.tensors, tree=self.tree, depth=self.depth)
 
     def text(self, seen: _Seen, where: str = "") -> None:
-        """The listing and the findings, which say `where` if that is not plain."""
-        if seen.found is not None and not self.quiet:
+        """The listing, the findings, which say `where` if that is not plain, and the verdict."""
+        if seen.found is not None and not current.quiet:
             from paramtool.cli._inspect_rows import rows
 
-            _render.rows(rows(seen.found, seen.notes, self.tensors))
-        _render.lines(f"finding: {where}{line}" for line in _capped(seen.findings))
+            _render.rows(rows(seen.found, seen.notes, self.tensors, tree=self.tree, depth=self.depth))
+        if _render.is_table() and not current.verbose:
+            _render.rows(_grouped(seen.findings, where))
+        else:
+            _render.lines((where + line for line in _capped(seen.findings)), "finding")
+        if self.rules and seen.found is not None and not current.quiet:
+            _render.rows([_verdict(seen.findings, self.rules)])
 
 
 def _capped(findings: list[Finding]) -> Iterator[str]:
-    """The lines of findings; of one rule the first, and how many more there are."""
+    """The lines of findings, one each; of one rule the first, and how many more there are."""
+    most = _display.most(MAX_LISTED)
     for rule, group in groupby(findings, key=lambda finding: finding.rule):
-        texts = [finding.text for finding in group]
-        yield from (f"{rule}: {text}" for text in texts[:MAX_LISTED])
-        if more := len(texts[MAX_LISTED:]):
-            yield f"{rule}: and {more} more; --json lists them"
+        texts = [finding.message for finding in group]
+        yield from (f"{rule}: {text}" for text in texts[:most])
+        if more := len(texts[most:]):
+            yield f"{rule}: and {more} more; --verbose and --json list them"
+
+
+def _grouped(findings: list[Finding], where: str) -> Iterator[_render.Row]:
+    """A row for what a rule finds, with the first names of those of which it finds the same."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.rule, finding.what or finding.message), []).append(finding)
+    for (rule, what), group in groups.items():
+        if len(group) == 1:
+            yield ("finding", where + rule, group[0].message)
+            continue
+        names = [name for finding in group for name in finding.names]
+        more = len(names) - MANY_NAMES
+        yield ("finding", where + rule, f"{plural(len(names), 'tensor')}: each {what}")
+        yield from (("", "", elidable(one, 2)) for one in names[:MANY_NAMES])
+        if more > 0:
+            yield ("", "", f"  and {more} more; --verbose and --json list them")
+
+
+def _verdict(findings: list[Finding], rules: int) -> _render.Row:
+    """The last line of a file that rules were asked about."""
+    broken = len({finding.rule for finding in findings})
+    if not findings:
+        return ("verdict", "fine: " + plural(rules, "rule finds nothing", "rules find nothing"))
+    return ("verdict", f"{plural(len(findings), 'finding')} from {broken} of {plural(rules, 'rule')}, exit code 1")
 
 
 def _one(seen: _Seen, how: _Display) -> int:
@@ -162,7 +214,7 @@ def _one(seen: _Seen, how: _Display) -> int:
 
 
 def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Display) -> int:
-    """Every path in its turn, whatever became of those before it; the exit code is the highest of theirs."""
+    """Every path in order, also after one has failed; the exit code is the highest of theirs."""
     codes: list[int] = []
     with _kept() if how.as_json else nullcontext() as kept:
         for path in paths:
@@ -176,13 +228,13 @@ def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Display) -
         if kept is not None:
             head = {"schema": "paramtool.inspect-files/1", "exit_code": max(codes)}
             _render.text(kept.document(head, "files"))
-        elif not how.quiet:
+        elif not current.quiet:
             _render.rows([_total(codes)])
     return max(codes)
 
 
 def _kept() -> Kept:
-    """The documents of several paths, of which the exit code of all stands in front."""
+    """The documents of several paths, kept until the exit code of all is known, which comes first."""
     from paramtool.cli._json_text import Kept
 
     return Kept()
@@ -213,10 +265,10 @@ def _item(seen: _Seen, how: _Display) -> dict[str, Any]:
 
 def _listed(seen: _Seen, how: _Display) -> None:
     """The listing of one of several, with an empty line after it."""
-    if seen.found is None and not how.quiet:
-        _render.rows([("file", seen.path, f"not listed: error with exit code {seen.code}")])
+    if seen.found is None and not current.quiet:
+        _render.rows([("file", whole(seen.path), f"not listed: error with exit code {seen.code}")])
     how.text(seen, f"{seen.path}: ")
-    if not how.quiet:
+    if not current.quiet:
         _render.lines([""])
 
 

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paramtool.cli import _render
-from paramtool.cli._text import FILE, plural
+from paramtool.cli import _completion, _display, _render
+from paramtool.cli._display import current
+from paramtool.cli._help import Command
+from paramtool.cli._table import brief, whole
+from paramtool.cli._text import FILE, evidence_in_short, plural
 from paramtool.commands import layouts as layouts_command
 from paramtool.layouts import evidence
 
@@ -16,12 +19,21 @@ if TYPE_CHECKING:
     from paramtool.layouts.layout import Form, Layout
 
 
-@click.command("layouts", epilog="Exit codes: 0 fine, 2 there is no such layout, 5 a layout of one's own is wrong.")
-@click.argument("name", required=False)
-@click.option("--layout-file", multiple=True, type=FILE, metavar="MY.toml", help="Layouts of one's own.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
+@click.command(
+    "layouts", cls=Command, epilog="Exit codes: 0 fine, 2 there is no such layout, 5 a --layout-file is wrong."
+)
+@click.argument("name", required=False, shell_complete=_completion.layouts)
+@click.option(
+    "--layout-file",
+    multiple=True,
+    type=FILE,
+    metavar="MY.toml",
+    help="Your own layouts (docs/add-a-layout.md).  Repeatable.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+@_display.options
 def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> None:
-    """List the layouts, or show one: its tensors, its options, and the evidence for it.
+    """List the layouts, or show one: its tensors, its options and the evidence for it.
 
     \b
     $ paramtool layouts
@@ -33,6 +45,8 @@ def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> No
         from paramtool.cli import _json_layouts
 
         _render.json_text(_json_layouts.layouts(found))
+    elif current.quiet:
+        _render.lines(layout.name for layout in found)
     elif name is None:
         _render.rows(_list(found))
     else:
@@ -42,9 +56,20 @@ def command(name: str | None, layout_file: tuple[str, ...], as_json: bool) -> No
 def _list(found: tuple[Layout, ...]) -> Iterator[_render.Row]:
     label = "layout"
     for layout in found:
-        yield (label, layout.name, layout.title, ", ".join(layout.holds()), "; ".join(evidence.evidence(layout)))
+        yield (label, layout.name, layout.title, _holds(layout), _evidence(layout))
         label = ""
-    yield ("next", "paramtool layouts NAME", "shows its tensors, options and sources")
+    yield ("next", whole(f"paramtool layouts {found[0].name}"), "shows its tensors, options, sources and evidence")
+
+
+def _holds(layout: Layout) -> str:
+    """The kinds of networks, and in the long form what each can be."""
+    kinds = dict.fromkeys(form.kind for form in layout.forms)
+    return brief(", ".join(kinds), ", ".join(layout.holds()))
+
+
+def _evidence(layout: Layout) -> str:
+    found = evidence.evidence(layout)
+    return brief(evidence_in_short(found), "; ".join(found))
 
 
 def _show(layout: Layout) -> Iterator[_render.Row]:

@@ -1,4 +1,4 @@
-"""`paramtool`: the commands, loaded when they are asked for, and the one place where an error is printed."""
+"""`paramtool`: the commands, loaded on first use, and the one place where an error is printed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from paramtool import __version__
+from paramtool.cli import _display
 from paramtool.cli._failures import ClosedPipe, Failure, Interrupted, caught, failure
-from paramtool.cli._streams import prepare_streams
+from paramtool.cli._streams import prepare_streams, quoted
 
 COMMANDS = {
     "inspect": "look",
@@ -32,30 +33,30 @@ COMMANDS = {
 }
 """Every command, and what a person wants from it."""
 EXAMPLES = {
-    "inspect": ("what is in a checkpoint: shared, fused, unused", "paramtool inspect model.pt"),
+    "inspect": ("show what a checkpoint holds: shared, fused and unused memory", "paramtool inspect model.pt"),
     "variants": (
-        "which variants of a model can load a file",
+        "say which variants of a model can load a file",
         "paramtool variants model.dedup.safetensors --against names.txt --against untied/config.json",
     ),
-    "dedup": ("write every byte once, keep every name", "paramtool dedup model.pt"),
+    "dedup": ("write every byte once and keep every name", "paramtool dedup model.pt"),
     "export": (
-        "write just the names that one variant wants",
+        "write exactly the names that one variant wants",
         "paramtool export model.dedup.safetensors --names names.txt -o plain.safetensors",
     ),
     "convert": (
-        "from one framework's layout to another's",
+        "convert networks between the layouts of frameworks",
         "paramtool convert lstm.params -o lstm.safetensors --from mxnet --to torch",
     ),
-    "fuse": ("the parts of a network as one tensor", "paramtool fuse model.pt --layout cudnn"),
-    "unfuse": ("flat vectors and fused blocks as named tensors", "paramtool unfuse model.fused.safetensors"),
-    "guess": ("what a flat vector or a set of matrices could be", "paramtool guess flat.pt"),
-    "layouts": ("which layouts there are, and what each can hold", "paramtool layouts mxnet"),
+    "fuse": ("store the parts of a network as one tensor", "paramtool fuse model.pt --layout cudnn"),
+    "unfuse": ("split flat vectors and fused blocks into named tensors", "paramtool unfuse model.fused.safetensors"),
+    "guess": ("list what a flat vector or a set of matrices could be", "paramtool guess flat.pt"),
+    "layouts": ("list the layouts and what each can hold", "paramtool layouts mxnet"),
     "verify": (
         "compare an output with its source",
         "paramtool verify model.dedup.safetensors --against model.pt",
     ),
     "verify-layout": (
-        "ask cuDNN, torch and a GPU whether the table of a layout holds",
+        "check the table of a layout against cuDNN, torch and a GPU",
         "paramtool verify-layout cudnn -o record.json",
     ),
 }
@@ -74,10 +75,19 @@ class Lazy(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Import one command."""
-        if name not in COMMANDS:
+        if name not in COMMANDS and name != "help":
             return None
         command: click.Command = importlib.import_module(f"paramtool.cli.{name.replace('-', '_')}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Look a command up; an unknown one is a usage error that suggests others."""
+        word = args[0]
+        if word in COMMANDS or word in ("help", "") or word.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        raise click.UsageError(no_such_command(word), ctx)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; click itself would turn a closed pipe into exit code 1, which means findings here."""
@@ -102,16 +112,33 @@ class Lazy(click.Group):
                 for name in (name for name, wish in COMMANDS.items() if wish == want):
                     what, example = EXAMPLES[name]
                     formatter.write_text(f"{name} - {what}")
-                    formatter.write_text(f"    $ {example}")
+                    formatter.write(f"      $ {example}\n")
+        formatter.write_paragraph()
+        formatter.write_text("`paramtool help COMMAND` or `paramtool COMMAND --help` explains a command.")
+
+
+def no_such_command(word: str) -> str:
+    """The message for an unknown command: the nearest commands, or the one that takes a file."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word.lower(), COMMANDS, 2, 0.6)
+    if near:
+        return f"No such command {word!r}.  Did you mean {' or '.join(map(repr, near))}?"
+    if os.path.exists(word):
+        return f"No such command {word!r}.  To look at that file: paramtool inspect {quoted(word)}"
+    return f"No such command {word!r}.  The commands are {', '.join(COMMANDS)}."
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, prog_name="paramtool")
+@click.version_option(__version__, "-V", "--version", prog_name="paramtool")
+@_display.options
 def cli() -> None:
-    """Read checkpoints, see which parameters are shared, and write each byte once under every name.
+    """Read checkpoints, see which parameters share memory, and write each byte once under every name.
 
-    No checkpoint is ever unpickled or run.  Exit codes: 0 fine, 1 findings, 2 usage, 3 bad file, 4 unsafe file,
-    5 does not fit a layout, 6 cannot be planned, 7 output, 70 internal error, 130/143 interrupted, 141 closed pipe.
+    paramtool never unpickles a checkpoint and never runs code from it.
+
+    Exit codes: 0 fine, 1 findings, 2 usage, 3 bad file, 4 unsafe file, 5 does not fit a layout, 6 cannot be planned,
+    7 output, 70 internal error, 130/143 interrupted, 141 closed pipe.
     """
 
 
@@ -120,6 +147,7 @@ def main() -> NoReturn:
     prepare_streams()
     warnings.showwarning = _show_warning
     caught.clear()
+    _display.reset()
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup's choice stays
             signal.signal(number, _interrupt)

@@ -8,31 +8,41 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import paramtool
-from paramtool.cli import _render
+from paramtool.cli import _completion, _display, _render
 from paramtool.cli._allow import allowing
-from paramtool.cli._text import FILE, plural, quoted
+from paramtool.cli._display import current, most
+from paramtool.cli._help import Command
+from paramtool.cli._table import whole
+from paramtool.cli._text import FILE, FILE_OR_STDIN, plural, quoted
 from paramtool.engine.compare.difference import format_difference
 
 if TYPE_CHECKING:
     from paramtool.commands.variants import Variant
 
 MANY = 8
-"""So many names are listed; --json lists all."""
+"""How many names of a kind a report lists."""
 
 
-@click.command("variants", epilog="Exit codes: 0 all can load, 1 one cannot, 2 usage, 3 bad file, 4 unsafe file.")
+@click.command("variants", cls=Command,
+               epilog="Exit codes: 0 all can load, 1 one cannot, 2 usage, 3 bad file, 4 unsafe file.")  # fmt: skip
 @click.argument("path", metavar="FILE", type=FILE)
-@click.option("--against", multiple=True, required=True, type=FILE, metavar="NAMES|CKPT|config.json",
-              help="A variant: names, one a line (- reads standard input); a checkpoint; the config of a model of "
-              "transformers; a folder with one of these.  May be repeated.")  # fmt: skip
-@click.option("--only", metavar="SECTION", help="One section of FILE, its prefix stripped.")
+@click.option("--against", multiple=True, required=True, type=FILE_OR_STDIN, metavar="NAMES|CKPT|config.json",
+              help="A variant: a file of names, one a line (- reads standard input); a checkpoint; a transformers "
+              "config; or a folder with one of these.  Repeatable.")  # fmt: skip
+@click.option(
+    "--only",
+    metavar="SECTION",
+    shell_complete=_completion.sections,
+    help="Read this section of FILE and strip its prefix.",
+)
 @allowing
-@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+@_display.options
 def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool, **allowed: Any) -> int:
-    """Say which variants of a model can load a file: all names there, some through aliases, or what is in the way.
+    """Say which variants of a model can load a file, which names need aliases, and what prevents the others.
 
-    Tensors are read only where a variant ties names that the file holds twice.  The model of a config.json is built
-    without weights, by the transformers that is installed; nothing is downloaded.
+    Tensor data is read only where a variant ties names that the file stores twice.  For a config.json, the installed
+    transformers builds the model without weights; nothing is downloaded.
 
     \b
     $ paramtool variants model.dedup.safetensors --against names.txt
@@ -43,6 +53,8 @@ def command(path: str, against: tuple[str, ...], only: str | None, as_json: bool
         from paramtool.cli import _json
 
         _render.json_text(_json.variants(path, found))
+    elif current.quiet:
+        _render.lines((f"{one.against}: {one.verdict}" for one in found if not one.loads), "finding")
     else:
         _render.rows(_rows(path, found))
     return 0 if all(variant.loads for variant in found) else 1
@@ -53,10 +65,10 @@ def _rows(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
         yield ("variant", variant.against, variant.verdict, _summary(variant))
     for variant in found:
         for label, lines in _details(variant):
-            for line in lines[:MANY]:
+            for line in lines[: most(MANY)]:
                 yield (label, variant.against, line)
-            if len(lines) > MANY:
-                yield (label, variant.against, f"and {len(lines) - MANY} more")
+            if len(lines) > most(MANY):
+                yield (label, variant.against, f"and {len(lines) - most(MANY)} more")
         if variant.advice:
             yield ("hint", variant.against, variant.advice)
     yield from _next(path, found)
@@ -107,13 +119,13 @@ def _next(path: str, found: Sequence[Variant]) -> Iterator[_render.Row]:
     if variant is None:
         return
     strict = ", strict=False" if variant.unused else ""
-    yield ("load it", f"paramtool.torch.load_model(model, {path!r}{strict})")
+    yield ("load it", whole(f"paramtool.torch.load_model(model, {path!r}{strict})"))
     if variant.against != "-":
         section = "" if variant.section is None else f" --only {quoted(variant.section)}"
         names = f"{_FLAGS[variant.kind]} {quoted(variant.against)}{section}"
         yield (
             "next",
-            f"paramtool export {quoted(path)} {names} -o plain.safetensors",
+            whole(f"paramtool export {quoted(path)} {names} -o plain.safetensors"),
             "for programs without paramtool",
         )
 

@@ -8,22 +8,32 @@ from typing import Any
 
 import click
 
-from paramtool.cli import _render
+from paramtool.cli import _completion, _display, _render
 from paramtool.cli._allow import allowing
+from paramtool.cli._help import Command
+from paramtool.cli._table import whole
 from paramtool.cli._text import FILE, plural
 from paramtool.commands import verify as verify_command
 
 
-@click.command("verify", epilog="Exit codes: 0 equal, 1 differences, 2 usage, 3 bad file, 4 unsafe file.")
+@click.command("verify", cls=Command, epilog="Exit codes: 0 equal, 1 differences, 2 usage, 3 bad file, 4 unsafe file.")
 @click.argument("out", type=FILE)
-@click.option("--against", required=True, type=FILE, metavar="CKPT", help="What it was made from.")
-@click.option("--only", metavar="SECTION", help="Compare with one section of CKPT, its prefix stripped.")
-@click.option("--subset", is_flag=True, help="OUT may lack names, objects and files, as an export does.")
-@click.option("--tensors-only", is_flag=True, help="Compare tensors and ties, and no other objects and files.")
-@click.option("--weights", metavar="FILE", help="Of a folder CKPT with several sets of weights: compare with this one.")
-@click.option("--each", is_flag=True, help="Of two folders: compare every set of weights, those of folders inside too.")
+@click.option("--against", required=True, type=FILE, metavar="CKPT", help="The checkpoint that OUT was made from.")
+@click.option(
+    "--only",
+    metavar="SECTION",
+    shell_complete=_completion.sections_of("against"),
+    help="Compare with this section of CKPT, its prefix stripped.",
+)
+@click.option("--subset", is_flag=True, help="Accept that OUT lacks names, objects and files, as an export does.")
+@click.option("--tensors-only", is_flag=True, help="Compare tensors and ties only, not other objects and files.")
+@click.option("--weights", metavar="FILE", help="Compare with this set of weights, where the folder CKPT has several.")
+@click.option(
+    "--each", is_flag=True, help="Compare every set of weights of two folders and of the folders inside them."
+)
 @allowing
-@click.option("--json", "as_json", is_flag=True, help="One JSON document (docs/json.md has its schema).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document (schema: docs/json.md).")
+@_display.options
 def command(
     out: str,
     against: str,
@@ -36,16 +46,16 @@ def command(
     as_json: bool,
     **allowed: Any,
 ) -> int:
-    """Compare two checkpoints: each tensor's dtype, shape and bytes, which names share memory, and all other objects.
+    """Compare two checkpoints: dtype, shape and bytes of each tensor, which names share memory, and all other objects.
 
-    Of two folders the other files are compared as well.
+    For two folders, the other files are compared as well.
 
     \b
     $ paramtool verify model.dedup.safetensors --against model.pt
     """
     run: Callable[..., verify_command.Verified]
     if each and (weights is not None or only is not None):
-        raise click.UsageError("--weights and --only are for one set of weights, and --each compares all")
+        raise click.UsageError("--each compares all sets of weights, so it excludes --weights and --only")
     run = verify_command.verify_each if each else partial(verify_command.verify, only=only, weights=weights)
     found = run(out, against, subset=subset, tensors_only=tensors_only, progress=_render.progress, **allowed)
     _render.warn(*found.warnings)
@@ -54,9 +64,11 @@ def command(
 
         _render.json_text(_json.verified(found))
     elif found.differences:
-        _render.lines(f"difference: {text}" for text in found.differences)
+        _render.lines(found.differences, "difference")
     else:
         what = ", ".join(found.compared)
         names = plural(found.names, "name")
-        _render.rows([("verified", f"{names} of {found.output}", f"equal to {found.against}", f"compared: {what}")])
+        _render.rows(
+            [("verified", whole(f"{names} of {found.output}"), whole(f"equal to {found.against}"), f"compared: {what}")]
+        )
     return 1 if found.differences else 0

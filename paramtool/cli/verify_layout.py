@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paramtool.cli import _render
-from paramtool.cli._text import FILE
+from paramtool.cli import _completion, _display, _render
+from paramtool.cli._help import Command
+from paramtool.cli._text import FILE, OUTPUT_FILE
 from paramtool.errors import UsageError
 from paramtool.layouts import evidence
 from paramtool.proof import record_file
@@ -23,7 +24,7 @@ EPILOG = (
     "3 the library cannot be asked without a GPU, 7 the record cannot be written."
 )
 MANY = 20
-"""So many findings are listed; the record and --json have more."""
+"""How many findings a report lists; the record and --json have more."""
 WHAT = {
     "asked": "cuDNN's cudnnGetRNNWeightParams",
     "flattened": "torch's flatten_parameters",
@@ -31,18 +32,19 @@ WHAT = {
 }
 
 
-@click.command("verify-layout", epilog=EPILOG)
-@click.argument("layout", metavar="LAYOUT")
-@click.option("--quick", is_flag=True, help="A small grid; a record of it does not count as a proof.")
+@click.command("verify-layout", cls=Command, epilog=EPILOG)
+@click.argument("layout", metavar="LAYOUT", shell_complete=_completion.layouts)
+@click.option("--quick", is_flag=True, help="Ask a small grid of networks; its record does not count as a proof.")
 @click.option("--library", type=FILE, metavar="LIBCUDNN",
-              help="Ask this libcudnn.so.8 or .9 alone; needs neither a GPU nor torch.")  # fmt: skip
-@click.option("-o", "--output", type=FILE, metavar="RECORD.json", help="Keep the record.")
+              help="Ask only this libcudnn.so.8 or .9; needs neither a GPU nor torch.")  # fmt: skip
+@click.option("-o", "--output", type=OUTPUT_FILE, metavar="RECORD.json", help="Write the record to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record (docs/json.md has its schema).")
 @click.option("--force", is_flag=True, help="Overwrite the record if it exists.")
+@_display.options
 def command(layout: str, quick: bool, library: str | None, output: str | None, *, as_json: bool, force: bool) -> int:
-    """Prove the table of a layout: ask cuDNN itself, ask torch, and run networks on a CUDA GPU.
+    """Check the table of a layout: ask cuDNN, ask torch, and run networks on a CUDA GPU.
 
-    Needs paramtool[torch] and a GPU; docs/gpu.md says more.  With --library, the library alone is asked.
+    Needs paramtool[torch] and a GPU (docs/gpu.md).  With --library, it asks only the library.
 
     \b
     $ paramtool verify-layout cudnn -o record.json
@@ -117,9 +119,9 @@ def _rows(found: Mapping[str, Any], output: str | None, library: str | None) -> 
     if output is not None:
         yield ("record", output)
     elif found["grid"] == "full":
-        yield ("next", "-o RECORD.json keeps this")
+        yield ("next", "-o RECORD.json writes this record to a file")
     else:
-        yield ("next", "without --quick the whole grid is asked, and only that counts")
+        yield ("next", "without --quick the full grid is asked; only that counts as a proof")
 
 
 def _verdict(found: Mapping[str, Any], library: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from paramtool.model.view import View
 
 if TYPE_CHECKING:
     from paramtool.commands.config_ties import DeclaredTies
+    from paramtool.commands.networks import NamedNetwork
     from paramtool.commands.rules import Finding, Rule
     from paramtool.model.config import Config
     from paramtool.model.match import Content, Equal
@@ -68,6 +70,8 @@ class Inspection(Displayed):
     """What the rules of `fail_on` found, in their order; None where no rule was given."""
     assumed: tuple[str, ...] = ()
     """What the file itself does not show, of rules that found nothing."""
+    networks: tuple[NamedNetwork, ...] = ()
+    """The recurrent networks that the file describes, or that its names and shapes show."""
 
     @property
     def unsafe(self) -> tuple[Unknown, ...]:
@@ -110,7 +114,7 @@ class Inspection(Displayed):
         entries, members, owners = self.checkpoint.entries, self.graph.names, self.graph.owners
         own, others = 0, set()
         for name, entry in entries.items():
-            if _parameter(name, entry) is None:
+            if parameter(name, entry) is None:
                 continue
             owner = members[name if name in members else f"{name}/data"].owner
             if owner.removesuffix("/data") == name or owner == name:
@@ -168,10 +172,10 @@ def _identity(name: str, entry: Entry, graph: AliasGraph) -> object:
 def _counts(owner: str, entries: Mapping[str, Entry]) -> bool:
     """Whether an owner is itself a tensor, or the data of one, that can be a parameter."""
     names = (name for name in (owner, owner.removesuffix("/data")) if name in entries)
-    return any(_parameter(name, entries[name]) is not None for name in names)
+    return any(parameter(name, entries[name]) is not None for name in names)
 
 
-def _parameter(name: str, entry: Entry) -> View | None:
+def parameter(name: str, entry: Entry) -> View | None:
     """The window of a tensor that can be a parameter; None of what is none.
 
     Parameters that are trained are floats or complex (torch/nn/parameter.py); integers are counted where they are
@@ -241,6 +245,7 @@ def inspect(
         os.fspath(path), checkpoint, graph, fused=_fused(checkpoint, graph),
         config=None if settings is None else _declared(settings, checkpoint, graph, progress),
         sidecars=_beside(path, whole), allow_class=allowed, weights=weights, section=only, settings=settings,
+        networks=_networks(checkpoint),
     )  # fmt: skip
     if digest or equal:
         found = _compared(found, digest, min_equal_bytes, progress)
@@ -313,6 +318,18 @@ def _declared(settings: Config, checkpoint: Checkpoint, graph: AliasGraph, progr
     from paramtool.commands import config_ties
 
     return config_ties.declared_ties(settings, checkpoint, graph, progress)
+
+
+def _networks(checkpoint: Checkpoint) -> tuple[NamedNetwork, ...]:
+    """The recurrent networks of a checkpoint; what finds them is imported where a name could be one's."""
+    if not checkpoint.modules and not any(_RECURRENT.search(name) for name in checkpoint.entries):
+        return ()
+    from paramtool.commands.networks import networks
+
+    return networks(checkpoint)
+
+
+_RECURRENT = re.compile(r"weight_hh|rnn|lstm|gru|recurrent|h2h", re.IGNORECASE)
 
 
 def _fused(checkpoint: Checkpoint, graph: AliasGraph) -> Mapping[int, FusedNetwork]:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from paramtool.commands.inspect import Inspection
 
 A = TypeVar("A")
-Judged = tuple[str, tuple[str, ...]]
-"""A message, and the tensors that it is about."""
+Judged = tuple[str, tuple[str, ...]] | tuple[str, tuple[str, ...], str]
+"""A message, the tensors that it is about, and what is said of one tensor without its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,8 @@ class Finding:
     message: str
     names: tuple[str, ...] = ()
     """The tensors that it is about, as far as it is about tensors."""
-
-    @property
-    def text(self) -> str:
-        """The message, as the command line calls it."""
-        return self.message
+    what: str = ""
+    """What is said of its one tensor, without the name, where the same can be said of others; empty otherwise."""
 
 
 def _nothing(found: Inspection, asked: object) -> Iterator[str]:
@@ -231,7 +228,8 @@ def _dtype(found: Inspection, asked: tuple[str, str]) -> Iterator[Judged]:
         yield f"no tensor matches {quoted(pattern)}{advice(found, [pattern], fnmatchcase)}", ()
     for name, view in matched:
         if view.dtype.name != dtype:
-            yield f"{quoted(name)} is {view.dtype.name}, not {dtype}", (name,)
+            what = f"is {view.dtype.name}, not {dtype}"
+            yield f"{quoted(name)} {what}", (name,), what
 
 
 KINDS: tuple[Kind[Any], ...] = (

@@ -10,6 +10,7 @@ from paramtool.model.checkpoint import Checkpoint, Module, Ordered
 from paramtool.model.objects import EMPTY, Opaque, map_tensors, rebased, subtree, tensor_names, walk
 from paramtool.model.storage import Cast
 from paramtool.passes.compat.wanted import plain_window
+from paramtool.passes.suggest import alike
 
 WRAPPERS = ("module.", "_orig_mod.")
 """Prefixes that wrappers add: DataParallel, DistributedDataParallel and AveragedModel; torch.compile."""
@@ -35,7 +36,9 @@ def section(checkpoint: Checkpoint, name: str) -> Checkpoint:
     found = next((s for s in checkpoint.sections if s.name == name), None)
     if found is None:
         known = ", ".join(repr(s.name) for s in checkpoint.sections) or "none"
-        raise UsageError(f"{checkpoint.files[0].path}: no section {name!r}; its sections: {known}")
+        near = alike(name, [s.name for s in checkpoint.sections])
+        hint = f"do you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise UsageError(f"{checkpoint.files[0].path}: no section {name!r}; its sections: {known}", hint)
     cut = len(found.prefix)
     inside = subtree(checkpoint.objects, found.name)
     names = set(tensor_names(inside))

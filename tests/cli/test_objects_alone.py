@@ -51,7 +51,7 @@ FILES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "a text": (lambda: {"": "x" * 1000}, (f"''  'x{'x' * 78}...",)),
     "bytes": (lambda: {"k": b"x" * 9, "n": 1 << 5000}, ("k  9 bytes", "n  an integer of 5001 bits")),
     "odd keys": (lambda: {0: {1.5: None, (1, 2): True}}, ("0.1.5  None", "0.(1, 2)  True")),
-    "many": (lambda: {str(k): k for k in range(99)}, ("0  0", "39  39", "and more  --json lists them")),
+    "many": (lambda: {str(k): k for k in range(99)}, ("0  0", "39  39", "and more  --verbose and --json list them")),
 }  # fmt: skip
 
 

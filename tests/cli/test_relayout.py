@@ -91,7 +91,7 @@ def test_fuse_and_unfuse_without_flags(model: Path, tmp_path: Path) -> None:
     assert rows(ran, "fuse") == ["m.pt -> m.fused.safetensors"] and ran.err == ""
     assert rows(ran, "network") == ["enc  torch -> cudnn  lstm input=6 hidden=8 layers=2 bidirectional",
                                     "gru  torch -> cudnn  gru input=16 hidden=6 bias=no reset=after"]  # fmt: skip
-    assert rows(ran, "untouched") == ["4 other tensors, as they were, aliases included"]
+    assert rows(ran, "untouched") == ["4 other tensors unchanged, aliases included"]
     assert labels(ran) == ["fuse", "network", "made", "untouched", "size", "names", "evidence", "next"]
     ran = run("unfuse", "m.fused.safetensors", cwd=tmp_path)
     assert rows(ran, "unfuse") == ["m.fused.safetensors -> m.fused.unfused.safetensors"]
@@ -253,7 +253,7 @@ def test_many_networks_are_counted(tmp_path: Path) -> None:
     save(tmp_path, {k: v for n in range(15) for k, v in state(nn.GRU(2, 2), f"l{n:02}").items()})
     args = ("fuse", "m.pt", "--layout", "cudnn", "--dry-run")
     found = rows(run(*args, cwd=tmp_path), "network")
-    assert len(found) == 13 and found[-1] == "and 3 more networks  --json lists them"
+    assert len(found) == 13 and found[-1] == "and 3 more networks  --verbose and --json list them"
     assert len(document(*args, cwd=tmp_path)["networks"]) == 15
 
 
@@ -268,7 +268,7 @@ def test_the_next_command_can_be_typed(tmp_path: Path) -> None:
 
 def test_in_a_pipe_and_on_a_terminal(model: Path, tmp_path: Path) -> None:
     """Plain lines with labels in a pipe; the same words on a terminal."""
-    ran = command("fuse", "m.pt", "--layout", "cudnn", cwd=tmp_path, env={"FORCE_COLOR": "1"})
+    ran = command("fuse", "m.pt", "--layout", "cudnn", cwd=tmp_path, env={"CLICOLOR": "1"})
     assert (ran.code, ran.err) == (0, "") and ran.out.replace("\n", "").isprintable(), ran
     assert all("  " in line and not line.startswith(" ") for line in ran.out.splitlines()), ran
     ran = on_a_terminal("fuse", "m.pt", "--layout", "cudnn", "--force", cwd=tmp_path, env={"NO_COLOR": "1"})

@@ -67,7 +67,7 @@ def test_a_library_that_agrees(right: Path, tmp_path: Path) -> None:
     assert words(ran, "asked")[0].endswith("2,560 agree, 0 not supported, 0 differ")
     assert all(line.endswith("not done") for part in ("flattened", "ran") for line in words(ran, part))
     assert words(ran, "verdict") == ["the table is what cuDNN 9.10.2 says; without a GPU nothing was run"]
-    assert words(ran, "next") == ["without --quick the whole grid is asked, and only that counts"]
+    assert words(ran, "next") == ["without --quick the full grid is asked; only that counts as a proof"]
     assert words(ran, "difference") == []
 
 

@@ -84,10 +84,10 @@ def interrupted(number: int, where: tuple[str, str, str], *args: object, cwd: Pa
     return Ran(process.returncode, out, err)
 
 
-def quick(*args: object, cwd: Path) -> Ran:
-    """The same in this process: a hundred times sooner."""
+def quick(*args: object, cwd: Path, out: io.StringIO | None = None) -> Ran:
+    """The same in this process, a hundred times sooner; `out` stands for standard output."""
     before = (sys.argv, signal.getsignal(signal.SIGTERM), gc.isenabled(), os.getcwd())
-    out, err = io.StringIO(), io.StringIO()
+    out, err = out or io.StringIO(), io.StringIO()
     sys.argv = ["paramtool", *map(str, args)]
     try:
         os.chdir(cwd)

@@ -1,0 +1,33 @@
+"""A command whose help opens with its examples."""
+
+from __future__ import annotations
+
+from inspect import cleandoc
+
+import click
+
+BREAK = "\n\n\b\n"
+"""What stands before the examples in a command's docstring: click keeps the lines that follow."""
+
+
+class Command(click.Command):
+    """A command whose docstring ends with lines to type, `$ paramtool ...`; --help shows them first."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Examples, usage, text, options, exit codes."""
+        for line in _parts(self.help)[1].splitlines():
+            formatter.write(f"{line}\n")
+        formatter.write_paragraph()
+        super().format_help(ctx, formatter)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The text without the examples."""
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(_parts(self.help)[0])
+
+
+def _parts(text: str | None) -> tuple[str, str]:
+    """The text and the examples of a docstring."""
+    said, _, examples = cleandoc(text or "").partition(BREAK)
+    return said, examples

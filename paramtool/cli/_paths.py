@@ -1,0 +1,112 @@
+"""Paths on the command line, and what is often given in their place: a URL, a model of a hub, `-`, a pattern."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+
+import click
+
+from paramtool.errors import UsageError
+
+URL = r"([A-Za-z][A-Za-z0-9+.-]+)://((?s:.*))"
+HUB_HOST = r"(?:www\.)?(?:huggingface\.co|hf\.co)/"
+HUB_ID = r"[A-Za-z0-9][\w.-]*/[\w.-]+"
+SUFFIXES = (
+    ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".th", ".tar", ".zip", ".h5", ".hdf5", ".keras", ".npz", ".npy",
+    ".onnx", ".params", ".jld2", ".json", ".txt", ".pkl", ".toml", ".so", ".model", ".dat", ".jit",
+)  # fmt: skip
+"""What ends so is a file, and not a model of a hub."""
+FETCH = {
+    "s3": "aws s3 cp {url} .",
+    "gs": "gcloud storage cp {url} .",
+    "http": "curl -LO {url}",
+    "https": "curl -LO {url}",
+}
+"""Commands that download a URL, by scheme."""
+
+
+class Path(click.Path):
+    """A path; whether it can be read is found out, and said, when it is."""
+
+    def __init__(self, stdin: bool = False, output: bool = False) -> None:
+        super().__init__(readable=False)
+        self.stdin = stdin
+        self.output = output
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The path; UsageError where it is none."""
+        path = os.fsdecode(super().convert(value, param, ctx))  # type: ignore[arg-type]
+        if not (ctx and ctx.resilient_parsing) and not (self.stdin and path == "-"):
+            if self.output:
+                _check_output(path)
+            else:
+                check(path, ctx.info_name if ctx else None)
+        return path
+
+
+class EachPath(click.Path):
+    """One of several paths, each of which is checked when its turn comes."""
+
+    def __init__(self) -> None:
+        super().__init__(readable=False)
+
+
+def check(path: str, command: str | None = None) -> None:
+    """UsageError where a path is a URL, the id of a model, `-`, or a pattern that matches nothing."""
+    if not path or os.path.lexists(path):
+        return
+    then = f", then `paramtool {command} ...` on what it writes" if command else ""
+    if match := re.fullmatch(URL, path):
+        raise UsageError(f"{path}: is a URL; paramtool reads local files and downloads nothing", _fetched(match) + then)
+    if path == "-":
+        raise UsageError(
+            "-: standard input is not read: a checkpoint is read from several places, so it has to be a file",
+            hint="write it to a file first: ... > model.pt",
+        )
+    if re.search(r"[*?]|\[.+\]", path):
+        raise UsageError(
+            f"{path}: no file matches this pattern; the shell passes it on as it is",
+            hint=f"`ls {_folder(path)}` shows what is there",
+        )
+    if _is_hub_id(path):
+        raise UsageError(
+            f"{path}: there is no such file; it looks like a model of the Hugging Face Hub, "
+            "and paramtool downloads nothing",
+            hint=f"`{_download(path)}`{then}",
+        )
+
+
+def _check_output(path: str) -> None:
+    if re.fullmatch(URL, path) and not os.path.isdir(os.path.dirname(path)):
+        raise UsageError(f"{path}: is a URL; paramtool writes local files", hint="write a file, then upload it")
+    if path == "-":
+        raise UsageError("-: a checkpoint is not written to standard output", hint="-o FILE names a file")
+
+
+def _is_hub_id(path: str) -> bool:
+    return bool(re.fullmatch(HUB_ID, path)) and not path.endswith(SUFFIXES) and not os.path.lexists(path.split("/")[0])
+
+
+def _folder(path: str) -> str:
+    """The last folder in front of the pattern."""
+    plain = re.split(r"[*?\[]", path)[0]
+    return shlex.quote(os.path.dirname(plain) or ".")
+
+
+def _fetched(match: re.Match[str]) -> str:
+    scheme, rest = match[1].lower(), match[2]
+    if scheme == "hf" or (scheme in ("http", "https") and (host := re.match(HUB_HOST, rest))):
+        parts = (rest if scheme == "hf" else rest[host.end() :] if host else "").split("?")[0].split("/")
+        if len(parts) > 1 and all(parts[:2]):
+            file = parts[4:] if parts[2:3] and parts[2] in ("resolve", "blob", "raw") else parts[2:]
+            return f"`{_download('/'.join(parts[:2]), '/'.join(filter(None, file)))}`"
+    if scheme in FETCH:
+        return f"`{FETCH[scheme].format(url=shlex.quote(match[0]))}`"
+    return "download it first"
+
+
+def _download(model: str, file: str = "") -> str:
+    folder = model.partition("/")[2]
+    return " ".join(map(shlex.quote, filter(None, ("hf", "download", model, file, "--local-dir", folder))))
