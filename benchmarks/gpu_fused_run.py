@@ -68,7 +68,7 @@ def ended(run: Callable[[], int]) -> int:
         say(f"gpu_fused: {where}: {error.strerror or type(error).__name__}")
         return CANNOT_WRITE
     except ParamtoolError as error:
-        say("\n".join(filter(None, [f"gpu_fused: {error}", error.hint])))
+        say("\n".join(filter(None, [f"gpu_fused: {error.message}", error.hint])))
         return error.exit_code
     finally:
         _silence()
@@ -169,7 +169,7 @@ class Output:
             return Staged(self.path, False, force, self.inputs)
         except OutputError as error:
             hint = re.sub(r"(?<!\S)-o\b", self.flag, error.hint)  # the hint names -o
-            raise OutputError(f"{self.flag}: {error}", hint=hint) from None
+            raise OutputError(f"{self.flag}: {error.message}", hint=hint) from None
 
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:

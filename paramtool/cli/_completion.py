@@ -23,12 +23,12 @@ MOST = 500
 Completer = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
-class _Late(Exception):
+class _LateOption(Exception):
     """The time is over."""
 
 
 def _late(number: int, frame: object) -> None:
-    raise _Late
+    raise _LateOption
 
 
 def _quietly(found: Callable[[], Iterable[str]], typed: str) -> list[str]:

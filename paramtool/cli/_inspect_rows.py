@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from paramtool.cli import _render
 from paramtool.cli._display import most
-from paramtool.cli._table import Cell, brief, elidable, whole
+from paramtool.cli._table import TableCell, brief, elidable, whole
 from paramtool.cli._text import count, evidence_in_short, named, plural, quoted, size
 from paramtool.commands.inspect import Inspection
 from paramtool.formats.policy import is_allowed, is_dangerous
@@ -191,7 +191,7 @@ def _tree(found: Inspection, depth: int | None) -> Iterator[_render.Row]:
     from paramtool.commands.tree import tree
 
     for level, node in tree(found).walk(depth):
-        label = Cell("  " * level + (node.name or "(all)"), "name", node.path or "(all)")
+        label = TableCell("  " * level + (node.name or "(all)"), "name", node.path or "(all)")
         shared = ", ".join(f"{one} = {other}" for one, other in list(node.shared.items())[:1])
         more = f" and {len(node.shared) - 1} more" if len(node.shared) > 1 else ""
         is_lowest = node.shared and not any(child.shared for child in node.children.values())
@@ -299,10 +299,10 @@ def _tensors(found: Inspection) -> Iterator[_render.Row]:
                 yield ("tensor", elidable(named(own)), "unreadable", "", entry.role, f"needs {needs}")
 
 
-def _digest(digests: Mapping[str, str], own: str) -> Cell:
+def _digest(digests: Mapping[str, str], own: str) -> TableCell:
     """The beginning of a digest on a terminal, in a pipe all of it."""
     digest = digests.get(own, "")
-    return Cell(digest[:DIGEST_LENGTH], "name", digest)
+    return TableCell(digest[:DIGEST_LENGTH], "name", digest)
 
 
 def _next(found: Inspection) -> Iterator[_render.Row]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from paramtool.cli._display import current, is_colored, styled
-from paramtool.cli._table import Cell, laid_out
+from paramtool.cli._table import TableCell, laid_out
 from paramtool.cli._text import shown
 from paramtool.commands.progress import Advance
 
@@ -58,7 +58,7 @@ def rows(found: Iterable[Row]) -> None:
             print((styled(line.head, line.label, sys.stdout) + line.text).rstrip())
         return
     for row in _labelled(found):
-        label, *texts = (shown(text.whole if isinstance(text, Cell) else text) for text in row)
+        label, *texts = (shown(text.whole if isinstance(text, TableCell) else text) for text in row)
         print("  ".join([styled(label, label, sys.stdout), *filter(None, texts)]))
 
 
@@ -72,10 +72,10 @@ def _labelled(found: Iterable[Row]) -> Iterator[Row]:
 
 def _clean(text: str) -> str:
     """A cell in which nothing is left that a terminal would obey."""
-    if not isinstance(text, Cell):
+    if not isinstance(text, TableCell):
         return shown(text)
     long = shown(text.whole)
-    return Cell(long if current.verbose and text.kind == "text" else shown(text), text.kind, long)
+    return TableCell(long if current.verbose and text.kind == "text" else shown(text), text.kind, long)
 
 
 def json_text(data: dict[str, Any]) -> None:

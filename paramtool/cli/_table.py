@@ -31,7 +31,7 @@ TOGETHER = {
 """{label: the label whose columns it shares}."""
 
 
-class Cell(str):
+class TableCell(str):
     """A text of a row, and how it may be shown."""
 
     __slots__ = ("kind", "whole")
@@ -40,7 +40,7 @@ class Cell(str):
     whole: str
     """What pipes and --wide show instead."""
 
-    def __new__(cls, text: str, kind: str = "text", whole: str | None = None) -> Cell:
+    def __new__(cls, text: str, kind: str = "text", whole: str | None = None) -> TableCell:
         made = super().__new__(cls, text)
         made.kind = kind
         made.whole = text if whole is None else whole
@@ -57,19 +57,19 @@ class Line(NamedTuple):
     text: str
 
 
-def elidable(text: str, indent: int = 0) -> Cell:
+def elidable(text: str, indent: int = 0) -> TableCell:
     """A name, elided in the middle where there is no room; in a pipe whole."""
-    return Cell(" " * indent + text, "name")
+    return TableCell(" " * indent + text, "name")
 
 
-def whole(text: str) -> Cell:
+def whole(text: str) -> TableCell:
     """A path or a command, which is never changed."""
-    return Cell(text, "whole")
+    return TableCell(text, "whole")
 
 
-def brief(short: str, long: str) -> Cell:
+def brief(short: str, long: str) -> TableCell:
     """A few words on a terminal, and all of them with --wide and in a pipe."""
-    return Cell(short, "text", long)
+    return TableCell(short, "text", long)
 
 
 def width(text: str) -> int:
@@ -199,7 +199,8 @@ def laid_out(rows: Sequence[Sequence[str]], columns: int | None, sentences: froz
         starts = _starts([cells for _, _, cells in block], first, columns)
         short = _shortened([cells for _, _, cells in block], starts) if columns is not None else {}
         block = [
-            (own, head, [Cell(short.get((k, c), c), c.kind) for k, c in enumerate(row)]) for own, head, row in block
+            (own, head, [TableCell(short.get((k, c), c), c.kind) for k, c in enumerate(row)])
+            for own, head, row in block
         ]
         for own, head, cells in block:
             texts = _sentence(cells, edge - first) if label in sentences else _lines(cells, starts, edge)
@@ -216,7 +217,7 @@ def _labelled(rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, str, Sequenc
         yield label, row[0], row[1:]
 
 
-def _shortened(block: Sequence[Sequence[Cell]], starts: Sequence[int]) -> dict[tuple[int, str], str]:
+def _shortened(block: Sequence[Sequence[TableCell]], starts: Sequence[int]) -> dict[tuple[int, str], str]:
     """{(column, name): the name elided} of the names in columns; last cells have room of their own."""
     names: dict[int, dict[str, None]] = {}
     for cells in block:
@@ -230,14 +231,14 @@ def _shortened(block: Sequence[Sequence[Cell]], starts: Sequence[int]) -> dict[t
     }
 
 
-def _cells(texts: Sequence[str], wide: bool) -> list[Cell]:
-    cells = [text if isinstance(text, Cell) else Cell(text) for text in texts]
+def _cells(texts: Sequence[str], wide: bool) -> list[TableCell]:
+    cells = [text if isinstance(text, TableCell) else TableCell(text) for text in texts]
     while cells and not cells[-1]:
         cells.pop()
-    return [Cell(cell.whole, cell.kind) for cell in cells] if wide else cells
+    return [TableCell(cell.whole, cell.kind) for cell in cells] if wide else cells
 
 
-def _sentence(cells: Sequence[Cell], room: int) -> Iterator[str]:
+def _sentence(cells: Sequence[TableCell], room: int) -> Iterator[str]:
     """One line, or, where there is no room, the first cell and the others below it."""
     line = (" " * GAP).join(filter(None, cells))
     if width(line) <= room:
@@ -248,7 +249,7 @@ def _sentence(cells: Sequence[Cell], room: int) -> Iterator[str]:
         yield from (indent + text for text in _shown(cell, room - len(indent)))
 
 
-def _starts(block: Sequence[Sequence[Cell]], first: int, columns: int | None) -> list[int]:
+def _starts(block: Sequence[Sequence[TableCell]], first: int, columns: int | None) -> list[int]:
     """Where each column begins."""
     widths = [0] * max((len(cells) for cells in block), default=0)
     names = set()
@@ -264,7 +265,7 @@ def _starts(block: Sequence[Sequence[Cell]], first: int, columns: int | None) ->
     return starts
 
 
-def _narrow(widths: list[int], block: Sequence[Sequence[Cell]], names: set[int], room: int) -> None:
+def _narrow(widths: list[int], block: Sequence[Sequence[TableCell]], names: set[int], room: int) -> None:
     """Take from the widest column until the last cell of each row has its least; names give way after words."""
     needs: dict[int, int] = {}
     for cells in block:
@@ -282,7 +283,7 @@ def _narrow(widths: list[int], block: Sequence[Sequence[Cell]], names: set[int],
             widths[max(wide, key=lambda at: (at not in names, widths[at]))] -= 1
 
 
-def _lines(cells: Sequence[Cell], starts: Sequence[int], edge: int) -> Iterator[str]:
+def _lines(cells: Sequence[TableCell], starts: Sequence[int], edge: int) -> Iterator[str]:
     """The lines of one row, from the column of its first cell on."""
     beside: list[tuple[int, list[str]]] = []
     below: list[str] = []
@@ -298,7 +299,7 @@ def _lines(cells: Sequence[Cell], starts: Sequence[int], edge: int) -> Iterator[
     yield from below
 
 
-def _shown(cell: Cell, room: int) -> list[str]:
+def _shown(cell: TableCell, room: int) -> list[str]:
     if cell.kind == "whole":
         return [cell]
     return [elided(cell, room)] if cell.kind == "name" else wrapped(cell, room)

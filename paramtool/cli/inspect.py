@@ -86,7 +86,7 @@ class _Seen:
 @allowing
 @_display.options
 def command(
-    paths: tuple[str, ...], as_json: bool, tensors: bool, tree: bool, depth: int | None, *, digest: bool,
+    paths: tuple[str, ...], as_json: bool, tensors: bool, *, tree: bool, depth: int | None, digest: bool,
     only: str | None, weights: str | None, config: str | None, rules: list[Rule], allow_class: tuple[str, ...],
     allow_unknown: bool,
 ) -> int:  # fmt: skip
@@ -121,7 +121,7 @@ def command(
         unsafe = None if allow_unknown else _refused(found)
         return _Seen(path, found, ruling.judged(rules, found), notes, unsafe)
 
-    how = _Display(as_json, tensors or digest, tree, depth, len(rules))
+    how = _Printing(as_json, tensors or digest, tree, depth, len(rules))
     return _one(look(paths[0]), how) if len(paths) == 1 else _many(paths, look, how)
 
 
@@ -135,7 +135,7 @@ def _refused(found: Inspection) -> Failure | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Display:
+class _Printing:
     """What is printed of each file."""
 
     as_json: bool
@@ -203,7 +203,7 @@ def _verdict(findings: list[Finding], rules: int) -> _render.Row:
     return ("verdict", f"{plural(len(findings), 'finding')} from {broken} of {plural(rules, 'rule')}, exit code 1")
 
 
-def _one(seen: _Seen, how: _Display) -> int:
+def _one(seen: _Seen, how: _Printing) -> int:
     """One path: its document or its listing, and then why it is unsafe, if it is."""
     if how.as_json:
         _render.json_text(how.document(seen) or {})
@@ -213,7 +213,7 @@ def _one(seen: _Seen, how: _Display) -> int:
     return seen.code
 
 
-def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Display) -> int:
+def _many(paths: tuple[str, ...], look: Callable[[str], _Seen], how: _Printing) -> int:
     """Every path in order, also after one has failed; the exit code is the highest of theirs."""
     codes: list[int] = []
     with _kept() if how.as_json else nullcontext() as kept:
@@ -253,7 +253,7 @@ def _looked(path: str, look: Callable[[str], _Seen]) -> _Seen:
         return _Seen(path, None, [], [], failed)
 
 
-def _item(seen: _Seen, how: _Display) -> dict[str, Any]:
+def _item(seen: _Seen, how: _Printing) -> dict[str, Any]:
     """One of `files` of the document of several paths."""
     return {
         "path": seen.path,
@@ -263,7 +263,7 @@ def _item(seen: _Seen, how: _Display) -> dict[str, Any]:
     }
 
 
-def _listed(seen: _Seen, how: _Display) -> None:
+def _listed(seen: _Seen, how: _Printing) -> None:
     """The listing of one of several, with an empty line after it."""
     if seen.found is None and not current.quiet:
         _render.rows([("file", whole(seen.path), f"not listed: error with exit code {seen.code}")])

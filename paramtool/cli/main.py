@@ -9,7 +9,7 @@ import signal
 import sys
 import warnings
 from contextlib import suppress
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 import click
 
@@ -145,7 +145,7 @@ def cli() -> None:
 def main() -> NoReturn:
     """Run a command; print its error, if any, and exit with the code of its class."""
     prepare_streams()
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     caught.clear()
     _display.reset()
     for number in SIGNALS:
@@ -164,21 +164,14 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _python_shows = warnings.showwarning
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
     """Print a warning of paramtool as the commands print theirs, and one of a library as Python prints it."""
     if filename.startswith(PACKAGE):
         from paramtool.cli import _render
 
         _render.warn(str(message))
     else:
-        _python_shows(message, category, filename, lineno, file, line)
+        _python_shows(message, category, filename, lineno, *rest)
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -96,7 +96,7 @@ class Family(Report):
     def _rows(self, most: int) -> Iterator[Row]:
         """Where the folders are, the sizes, and each input."""
         yield "output", f"{self.output} ({self._outcome()})"
-        yield "size", f"{size(self.nbytes_before)} -> {size(self.nbytes_after)} in {len(self.shards)} shards"
+        yield "size", f"{size(self.nbytes_before)} -> {size(self.nbytes_after)} in {plural(len(self.shards), 'shard')}"
         for one in self.members:
             yield "input", f"{one.input}: {size(one.nbytes_before)}, of which {size(one.own)} are its own"
         yield from some_rows(most, "warning", self.warnings, what="warnings")

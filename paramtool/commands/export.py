@@ -54,7 +54,7 @@ class Exported(CheckpointReport):
         """From where to where, and the names."""
         yield "input", self.input
         yield "output", f"{self.output} ({self._outcome()})"
-        yield "names", f"{len(self.names)} names of {size(self.nbytes)}: {few(self.names)}"
+        yield "names", f"{plural(len(self.names), 'name')} of {size(self.nbytes)}: {few(self.names)}"
         yield from some_rows(most, "renamed", (f"{old} -> {new}" for new, old in self.renamed.items()))
         yield from some_rows(most, "left out", self.left_out)
         yield from some_rows(most, "warning", self.warnings, what="warnings")

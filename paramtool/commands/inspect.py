@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from paramtool import formats
 from paramtool.commands.progress import MIN_EQUAL_NBYTES, Path, Progress, silent
-from paramtool.errors import UsageError
+from paramtool.errors import UsageError, plural
 from paramtool.formats import policy
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
@@ -145,7 +145,10 @@ class Inspection(Displayed):
         checkpoint = self.checkpoint
         files = sum(file.nbytes for file in checkpoint.files)
         yield "file", f"{self.path} ({checkpoint.format}{f', {checkpoint.producer}' * bool(checkpoint.producer)})"
-        yield "tensors", f"{len(checkpoint.entries)} names, {self.distinct} distinct, in files of {size(files)}"
+        yield (
+            "tensors",
+            f"{plural(len(checkpoint.entries), 'name')}, {self.distinct} distinct, in files of {size(files)}",
+        )
         yield "params", f"{self.parameters:,}"
         for one in self.unsafe:
             yield "unsafe", f"{one.path} is {'called' if one.called else 'named'} by the file"

@@ -10,7 +10,7 @@ from paramtool.commands.asked import Asked, Build, ask
 from paramtool.commands.progress import Advance, Path, Progress, silent
 from paramtool.engine.compare.difference import agree, largest
 from paramtool.engine.read.source import Source
-from paramtool.errors import UsageError
+from paramtool.errors import UsageError, plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Displayed, Row, few
@@ -42,7 +42,7 @@ class Variant(Displayed, Verdict):
     def _rows(self, most: int) -> Iterator[Row]:
         """The verdict, and what is in the way."""
         yield "variant", f"{self.against} ({self.kind})"
-        yield "verdict", f"{self.verdict}: {self.names} names"
+        yield "verdict", f"{self.verdict}: {plural(self.names, 'name')}"
         found = (("lacks", self.lacks), ("through", self.through), ("filled", self.filled), ("shapes", self.shapes),
                  ("types", self.types), ("apart", self.apart), ("unused", self.unused))  # fmt: skip
         for label, items in found:

@@ -51,8 +51,8 @@ class Verified(Displayed):
         """What was compared, and every difference."""
         yield "output", self.output
         yield "against", self.against
-        equal = f"{len(self.differences)} differences" if self.differences else "equal"
-        yield "verdict", f"{equal}: {self.names} names; compared: {', '.join(self.compared)}"
+        equal = f"{plural(len(self.differences), 'difference')}" if self.differences else "equal"
+        yield "verdict", f"{equal}: {plural(self.names, 'name')}; compared: {', '.join(self.compared)}"
         yield from some_rows(most, "differs", self.differences, what="differences")
         yield from some_rows(most, "warning", self.warnings, what="warnings")
 

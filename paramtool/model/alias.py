@@ -24,6 +24,7 @@ from fnmatch import fnmatchcase
 from math import lcm
 from typing import NamedTuple
 
+from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint, Entry, Link, NoData, pending
 from paramtool.model.display import Displayed, Row, few, short, size, some_rows
@@ -138,7 +139,10 @@ class AliasGraph(Displayed):
 
     def _rows(self, most: int) -> Iterator[Row]:
         """Counts, then the groups of names that share bytes, the largest first."""
-        yield "names", f"{len(self.names)} names on {len(self.owners)} stored tensors of {size(self.stored_nbytes)}"
+        yield (
+            "names",
+            f"{plural(len(self.names), 'name')} on {len(self.owners)} stored tensors of {size(self.stored_nbytes)}",
+        )
         if self.unused:
             yield "unused", f"{size(sum(self.unused.values()))} that no name looks at"
         yield from some_rows(most, "shared", shared(self), what="groups")

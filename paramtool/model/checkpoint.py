@@ -16,6 +16,7 @@ from dataclasses import field
 from itertools import islice
 from typing import NamedTuple
 
+from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.display import Displayed, Row, few, short, size, some_rows
 from paramtool.model.dtype import DType
@@ -194,7 +195,10 @@ class Checkpoint(Displayed):
         yield "file", f"{few([file.path for file in self.files], 2)} ({size(sum(file.nbytes for file in self.files))})"
         yield "format", self.format + (f", written by {self.producer}" if self.producer else "")
         nbytes = sum(storage.nbytes for storage in self.storages.values())
-        yield "tensors", f"{len(self.entries)} names on {len(self.storages)} storages of {size(nbytes)}"
+        yield (
+            "tensors",
+            f"{plural(len(self.entries), 'name')} on {plural(len(self.storages), 'storage')} of {size(nbytes)}",
+        )
         if self.sections:
             yield "sections", few([section.name for section in self.sections], 8)
         if self.modules:

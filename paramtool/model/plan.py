@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from math import prod
 
-from paramtool.errors import PlanError
+from paramtool.errors import PlanError, plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.alias import Alias, Derived, relation
 from paramtool.model.checkpoint import Module
@@ -174,7 +174,7 @@ class Plan(Displayed):
         """Counts, what is derived, and the aliases."""
         if self.source:
             yield "source", self.source
-        yield "names", f"{len(self.names)} names on {len(self.targets)} stored tensors of {size(self.nbytes)}"
+        yield "names", f"{plural(len(self.names), 'name')} on {len(self.targets)} stored tensors of {size(self.nbytes)}"
         if self.derived:
             yield "derived", f"{few(list(self.derived))}: calculated when the file is loaded"
         if self.requires:

@@ -45,7 +45,7 @@ class Saved(Displayed):
     def _rows(self, most: int) -> Iterator[Row]:
         """Where it is, its size, and which names are stored under others."""
         yield "path", f"{self.path} ({size(self.nbytes)})"
-        yield "names", f"{len(self.names)} names on {len(self.names) - len(self.aliases)} stored tensors"
+        yield "names", f"{plural(len(self.names), 'name')} on {len(self.names) - len(self.aliases)} stored tensors"
         aliases = (f"{short(name)} is a view of {short(owner)}" for name, owner in self.aliases.items())
         yield from some_rows(most, "alias", aliases, what="aliases")
         yield from some_rows(most, "warning", self.warnings, what="warnings")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paramtool.cli._table import DOTS, Cell, brief, elidable, elided, elided_apart, laid_out, whole, width, wrapped
+from paramtool.cli._table import DOTS, TableCell, brief, elidable, elided, elided_apart, laid_out, whole, width, wrapped
 
 NAMES = st.text(st.sampled_from("abcdefgh.0_重み\u0301/"), min_size=1, max_size=60).filter(str.strip)
 WORDS = st.lists(st.text(st.sampled_from("abcdefgh重"), min_size=1, max_size=9), min_size=1, max_size=12).map(" ".join)
-CELLS = st.one_of(NAMES.map(elidable), WORDS.map(Cell))
+CELLS = st.one_of(NAMES.map(elidable), WORDS.map(TableCell))
 ROWS = st.lists(
     st.tuples(st.sampled_from(["", "shared", "tensor", "file"]), CELLS, CELLS, CELLS), min_size=1, max_size=6
 )

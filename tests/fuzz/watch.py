@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import faulthandler
 import os
 import resource
@@ -104,8 +105,10 @@ def _is_our_own(event: str, args: tuple[Any, ...]) -> bool:
 
 
 def _importing() -> bool:
-    """Whether the body of a module is being run: dataclasses and named tuples make their methods with exec."""
+    """Whether the body of a module is being run, or the standard library makes the methods of a dataclass."""
     frame = sys._getframe(2)
+    if frame.f_code.co_filename == dataclasses.__file__:
+        return True
     while frame is not None:
         if frame.f_code.co_name == "<module>" and os.path.isabs(frame.f_code.co_filename):
             return frame.f_back is not None and "frozen importlib" in frame.f_back.f_code.co_filename

@@ -124,7 +124,7 @@ DAMAGE: dict[str, tuple[bytes, bytes, str]] = {
     "device": (b"X\x03\0\0\0cpu", b"X\x03\0\0\0gpu", "storage is not named"),
     "list_as_key": (b"X\x01\0\0\0w", b"]", "unhashable"),
     "one_key_twice": (b"RtRu.", b"RtRX\x01\0\0\0wNu.", "twice"),
-    "odd_number_of_items": (b"RtRu.", b"RtRNu.", "no dict"),
+    "odd_number_of_items": (b"RtRu.", b"RtRNu.", "not a dict"),
     "two_values": (b"u.", b"uN.", "one value"),
     "attributes_a_number": (b"OrderedDict\n)R", b"OrderedDict\n)RK\x07b", "not a dict"),
     "cut_off": (b"u.", b"u", "IndexError"),

@@ -319,7 +319,7 @@ def test_whole_tensors_keep_their_own_dtypes() -> None:
 def test_packed_types_are_refused() -> None:
     """Types of several elements in a byte are named."""
     packed = dict.fromkeys(shapes_of("torch", Spec("lstm", 4, 4), "net"), "float4_e2m1fn")
-    with pytest.raises(LayoutError, match="float4_e2m1fn: packed and quantised networks are not converted"):
+    with pytest.raises(LayoutError, match="float4_e2m1fn; packed and quantised networks are not converted"):
         plan(Spec("lstm", 4, 4), "torch", "cudnn", packed)
 
 

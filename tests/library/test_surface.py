@@ -117,7 +117,7 @@ FUNCTIONS = {
     "verify": ["verify"],
 }
 WITHOUT_FUNCTION = {"layouts", "verify-layout", "help"}
-DISPLAY = {"json", "quiet", "verbose", "tensors", "wide", "tree", "color", "toml", "help", "version"}
+DISPLAY = {"json", "quiet", "verbose", "tensors", "wide", "tree", "depth", "color", "toml", "help", "version"}
 """Flags that say how something is shown, in any command."""
 RENAMED = {
     ("convert", "from"): "source",

@@ -354,7 +354,7 @@ def text(data: str) -> Callable[[Path], Path]:
         (broken(activation_function="none such"), FormatError, "cannot build"),
         (broken(quantization_config={"quant_method": "gptq"}), FormatError, "quantised"),
         (text('{"a": 1, "a": 2}'), FormatError, "twice"),
-        (text('{"a": '), FormatError, "no JSON"),
+        (text('{"a": '), FormatError, "not valid JSON"),
         (text("[1, 2]"), FormatError, "holds a list; expected an object"),
         (text('{"a":' * 100_000), FormatError, "not valid JSON: it is nested too deep"),
     ],

@@ -25,7 +25,7 @@ def test_a_name_that_goes_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None
     """Without the names of save_pretrained, a Gemma 3 folder is refused, and the zoo says so."""
     monkeypatch.setattr(_saved_names, "_rules", lambda model: None)
     found = zoo.judged("transformers", "gemma3")
-    assert zoo.is_wrong(found) and found["verdicts"]["`load_model`"].startswith("WRONG: PlanError")
+    assert zoo.is_wrong(found) and found["verdicts"]["`load_model`"].startswith("WRONG: ModelError")
     assert found["verdicts"]["file"] == "ok"
 
 

@@ -141,7 +141,7 @@ def test_the_section_that_holds_most() -> None:
     assert select.section_for(TRAINED, ["0.m"]) == "optim"
     for whole in (["model.w", "w"], ["other"], [], ["model.w", "ema.w"]):
         assert select.section_for(TRAINED, whole) is None
-    with pytest.raises(UsageError, match=r"2 sections hold the wanted names: 'model', 'ema'$"):
+    with pytest.raises(UsageError, match=r"2 sections hold the wanted names: 'model', 'ema'\n"):
         select.section_for(TRAINED, ["w"])
     assert select.section_for(checkpoint({"w": (1,)}), ["v"]) is None
 

@@ -584,7 +584,7 @@ def test_memory_that_is_not_to_be_had_is_an_error_with_a_name(
 
     monkeypatch.setattr(np, "empty", nothing(MemoryError()))
     monkeypatch.setattr(torch, "empty", nothing(RuntimeError("DefaultCPUAllocator: can't allocate memory")))
-    with pytest.raises(FormatError, match=r"m\.pt: 'w': 4000 bytes of memory"):
+    with pytest.raises(FormatError, match=r"m\.pt: 'w': cannot allocate 4000 bytes"):
         load(path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from paramtool.errors import plural
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Displayed, Row, size, some_rows
@@ -69,7 +70,7 @@ class WholeReport(CheckpointReport):
         yield "input", self.input
         yield "output", f"{self.output} ({self._outcome()})"
         yield "size", f"{size(self.nbytes_before)} -> {size(self.nbytes_after)}"
-        yield "names", f"{len(self.plan.names)} names on {len(self.plan.targets)} stored tensors"
+        yield "names", f"{plural(len(self.plan.names), 'name')} on {len(self.plan.targets)} stored tensors"
         yield from self._more(most)
         yield from some_rows(most, "left out", self.left_out)
         yield from some_rows(most, "warning", self.warnings, what="warnings")
