@@ -177,7 +177,7 @@ def test_a_distributed_checkpoint(tmp_path: Path) -> None:
     checkpoint.save({"w": torch.zeros(3), "e": 3, "m": {"x": torch.ones(2)}}, checkpoint_id=str(tmp_path / "dcp"))
     for path in (tmp_path / "dcp").iterdir():
         assert [one for one in scan.scan(str(path)) if one.called] == [], path
-    with pytest.raises(FormatError, match="is a torch.distributed.checkpoint folder"):
+    with pytest.raises(FormatError, match=r"is a torch\.distributed\.checkpoint folder"):
         paramtool.read(tmp_path / "dcp")
 
 
