@@ -153,6 +153,12 @@ class UsageError(ParamtoolError, ValueError):
     exit_code = 2
 
 
+def refuse_string(name: str, value: object) -> None:
+    """UsageError where a keyword that takes several values got one string, whose letters they would be."""
+    if isinstance(value, (str, bytes)):
+        raise UsageError(f"{name} is the string {value!r:.200}", hint=f"a list: {name}=[{value!r:.200}]")
+
+
 class NoSuchFileError(UsageError, FileNotFoundError):
     """A file that a request names beside the checkpoint, such as a list of names, does not exist."""
 

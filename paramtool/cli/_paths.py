@@ -15,9 +15,11 @@ HUB_HOST = r"(?:www\.)?(?:huggingface\.co|hf\.co)/"
 HUB_ID = r"[A-Za-z0-9][\w.-]*/[\w.-]+"
 SUFFIXES = (
     ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".th", ".tar", ".zip", ".h5", ".hdf5", ".keras", ".npz", ".npy",
-    ".onnx", ".params", ".jld2", ".json", ".txt", ".pkl", ".toml", ".so", ".model", ".dat", ".jit",
+    ".onnx", ".params", ".jld2", ".json", ".txt", ".pkl", ".toml", ".so", ".model", ".dat", ".jit", ".gguf", ".pb",
 )  # fmt: skip
 """What ends so is a file, and not a model of a hub."""
+REVISIONS = ("resolve", "blob", "raw", "tree")
+"""What follows the name of a repository in the URLs of files: the revision comes next."""
 FETCH = {
     "s3": "aws s3 cp {url} .",
     "gs": "gcloud storage cp {url} .",
@@ -67,8 +69,8 @@ def check(path: str, command: str | None = None) -> None:
         )
     if re.search(r"[*?]|\[.+\]", path):
         raise UsageError(
-            f"{path}: no file matches this pattern; the shell passes it on as it is",
-            hint=f"`ls {_folder(path)}` shows what is there",
+            f"{path}: {_pattern_text(path)}",
+            hint=_pattern_hint(path),
         )
     if _is_hub_id(path):
         raise UsageError(
@@ -89,24 +91,37 @@ def _is_hub_id(path: str) -> bool:
     return bool(re.fullmatch(HUB_ID, path)) and not path.endswith(SUFFIXES) and not os.path.lexists(path.split("/")[0])
 
 
-def _folder(path: str) -> str:
-    """The last folder in front of the pattern."""
-    plain = re.split(r"[*?\[]", path)[0]
-    return shlex.quote(os.path.dirname(plain) or ".")
+def _pattern_text(path: str) -> str:
+    from glob import glob
+
+    if glob(path):
+        return "is a pattern, which paramtool does not expand; files match it"
+    return "no file matches this pattern"
+
+
+def _pattern_hint(path: str) -> str:
+    """What to do with a pattern; the last folder in front of it, if that exists."""
+    from glob import glob
+
+    if glob(path):
+        return "write it without quotes, so that the shell expands it"
+    folder = os.path.dirname(re.split(r"[*?\[]", path)[0]) or "."
+    return f"`ls {shlex.quote(folder)}` shows what is there" if os.path.isdir(folder) else f"{folder}: no such folder"
 
 
 def _fetched(match: re.Match[str]) -> str:
     scheme, rest = match[1].lower(), match[2]
     if scheme == "hf" or (scheme in ("http", "https") and (host := re.match(HUB_HOST, rest))):
         parts = (rest if scheme == "hf" else rest[host.end() :] if host else "").split("?")[0].split("/")
-        if len(parts) > 1 and all(parts[:2]):
-            file = parts[4:] if parts[2:3] and parts[2] in ("resolve", "blob", "raw") else parts[2:]
-            return f"`{_download('/'.join(parts[:2]), '/'.join(filter(None, file)))}`"
+        owner = 1 if (parts[1:2] and parts[1] in REVISIONS) or len(parts) == 1 else 2  # `gpt2` has no owner
+        if all(parts[:owner]):
+            file = parts[owner + 2 :] if parts[owner : owner + 1] and parts[owner] in REVISIONS else parts[owner:]
+            return f"`{_download('/'.join(parts[:owner]), '/'.join(filter(None, file)))}`"
     if scheme in FETCH:
         return f"`{FETCH[scheme].format(url=shlex.quote(match[0]))}`"
     return "download it first"
 
 
 def _download(model: str, file: str = "") -> str:
-    folder = model.partition("/")[2]
+    folder = model.rpartition("/")[2]
     return " ".join(map(shlex.quote, filter(None, ("hf", "download", model, file, "--local-dir", folder))))

@@ -68,6 +68,8 @@ def command(
     else:
         what = ", ".join(found.compared)
         names = plural(found.names, "name")
+        if found.converted:
+            names = f"{names}, and not {plural(found.converted, 'converted tensor')},"
         _render.rows(
             [("verified", whole(f"{names} of {found.output}"), whole(f"equal to {found.against}"), f"compared: {what}")]
         )

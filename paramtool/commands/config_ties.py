@@ -233,7 +233,7 @@ def text(row: Declared) -> str:
     if row.result in declared.BROKEN and row.says:
         return f"{row.why}, and {a!r} and {b!r} are stored with {row.file}{apart_text(row)}; they stay apart"
     names = ", ".join(map(repr, row.tie.names[:3]))
-    return f"{row.why}, and {names} share memory in the file: whoever trains one trains them all"
+    return f"{row.why}, and {names} share memory in the file: training one of them changes all"
 
 
 def apart_text(row: Declared) -> str:

@@ -23,7 +23,7 @@ from paramtool.commands.output.writers import SAFETENSORS, Fitted, check_name
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.engine.read.source import MAX_OPEN_FILES, Source
 from paramtool.engine.write.places import check_apart, check_place
-from paramtool.errors import PlanError, UsageError, plural
+from paramtool.errors import PlanError, UsageError, plural, refuse_string
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder import weight_names
 from paramtool.formats.folder.weight_names import WeightsName
@@ -129,6 +129,7 @@ def dedup_family(
 
 def _family(paths: Sequence[Path], output: Path, options: DedupOptions, began: float, *, progress: Progress) -> Family:
     """What `dedup_family` writes."""
+    refuse_string("paths", paths)
     target = os.path.normpath(output) if (output := os.fspath(output)) else ""
     _check_request(paths, target, options)
     names = _folders([os.fspath(path) for path in paths])

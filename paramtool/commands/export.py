@@ -20,7 +20,7 @@ from paramtool.commands.output.report import CheckpointReport
 from paramtool.commands.output.write import Destination, Work, done, laid_out, name_warnings, place
 from paramtool.commands.output.writers import SAFETENSORS
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.errors import PlanError, UsageError, listed, plural, some
+from paramtool.errors import PlanError, UsageError, listed, plural, refuse_string, some
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.formats.hf_config import NAME
 from paramtool.formats.object_tree import is_flat
@@ -246,9 +246,10 @@ def _wanted(
     """The names that were asked for in one of the ways; UsageError for none of them and for several."""
     if (names is not None) + (like is not None) + (keys_from_config is not None) + all_names != 1:
         raise UsageError(
-            "say which names, one way: names (--names NAMES.txt), like (--like OTHER_CKPT), the model of a config "
+            "choose exactly one: names (--names NAMES.txt), like (--like OTHER_CKPT), the model of a config "
             "(keys_from_config, --keys-from-config), or all_names (--all-names)"
         )
+    refuse_string("names", names)
     if like is None and options.like_only is not None:
         raise UsageError("like_only (--like-only) is a section of like (--like OTHER_CKPT), which is not given")
     if options.ties and keys_from_config is not None:
@@ -334,8 +335,8 @@ def _apart(entries: Mapping[str, Entry], ties: Mapping[str, str]) -> Iterator[st
     for name, first in ties.items():
         if name in entries and first in entries and entries[name].value != entries[first].value:
             yield (
-                f"the model ties {name!r} to {first!r}, and the file holds them apart; both are written, and a loader "
-                "that ties them keeps one (`paramtool variants` compares them)"
+                f"the model ties {name!r} to {first!r}, and the file stores them separately; both are written, and a "
+                "loader that ties them keeps one (`paramtool variants` compares them)"
             )
 
 

@@ -152,7 +152,7 @@ def _decide(found: Sequence[Guess], format: str) -> tuple[str, ...]:
         facts += found[0].unshown
         facts += filter(None, [decide.foreign_names(found[0], format)])
     if len(found) == 1 and not found[0].tensors:
-        facts.append("where its tensors are: the file tells of the network, and not of them")
+        facts.append("where its tensors are: the file describes the network, but not its tensors")
     return tuple(dict.fromkeys(facts))
 
 
@@ -215,7 +215,7 @@ def _views(checkpoint: Checkpoint, at: str | None) -> dict[str, View]:
     if at in checkpoint.entries:
         if at not in views or len(views[at].shape) != 1:
             raise UsageError(
-                f"{checkpoint.files[0].path}: {at!r} is no vector of floats; a flat network is one",
+                f"{checkpoint.files[0].path}: {at!r} is not a one-dimensional tensor of floats, as a flat network is",
                 hint="--at takes a vector, or the module of several tensors",
             )
         return {at: views[at]}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from paramtool import formats
 from paramtool.commands.progress import MIN_EQUAL_NBYTES, Path, Progress, silent
-from paramtool.errors import UsageError, plural
+from paramtool.errors import plural, refuse_string
 from paramtool.formats import policy
 from paramtool.formats.files import is_folder
 from paramtool.lazy_dataclass import dataclass
@@ -258,8 +258,7 @@ def inspect(
 def _rules(texts: Sequence[str]) -> list[Rule]:
     if not texts:
         return []
-    if isinstance(texts, str):
-        raise UsageError(f"fail_on is the string {texts!r:.200}", hint=f"a list of rules: fail_on=[{texts!r:.200}]")
+    refuse_string("fail_on", texts)
     from paramtool.commands import rules
 
     return [rules.parse(text) for text in texts]

@@ -41,4 +41,4 @@ def _text(path: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is no UTF-8 text: byte {error.start} is wrong") from None
+        raise UsageError(f"{path}: is not UTF-8 text: byte {error.start} is invalid") from None

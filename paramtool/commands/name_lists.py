@@ -32,7 +32,7 @@ def read_names(path: Path) -> list[str]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is no UTF-8 text: byte {error.start} is wrong", hint="one name a line") from None
+        raise UsageError(f"{path}: is not UTF-8 text: byte {error.start} is invalid", hint="one name a line") from None
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     names = list(dict.fromkeys(line for line in lines if line.strip()))
     if not names:

@@ -257,7 +257,7 @@ def _stacked(checkpoint: Checkpoint, found: list[Found], options: RelayoutOption
     if kept := [name for name in checkpoint.entries if not options.drop_kept and any(o.is_kept(name) for o in old)]:
         raise LayoutError(
             f"{where}: {kept[0]!r} holds biases of a network that --stack takes layers of",
-            hint="--drop-kept goes on without them, or convert first and stack the result",
+            hint="--drop-kept continues without them, or convert first and stack the result",
         )
     return [
         replace(by_name[one.stacked[0]], network=one, shapes={}, ignored=()) if one.stacked else by_name[one.at]
@@ -281,7 +281,7 @@ def _unsure(checkpoint: Checkpoint, name: str, facts: Facts, source: str | None)
         )
     lines = [f"{_words(one)}   {'; '.join(one.reasons[:2])}" for one in likely[:LIKELY]]
     fits = plural(len(likely), "network")
-    head = f"{where}: {name!r} has {plural(length, 'element')}; that fits {fits}, which has to be said:"
+    head = f"{where}: {name!r} has {plural(length, 'element')}; that fits {fits}; choose one:"
     return LayoutError(listed(head, lines, len(likely) - len(lines)), _look_closer(where))
 
 
@@ -359,7 +359,7 @@ def _check_renamed(checkpoint: Checkpoint, found: list[Found], rename: Mapping[s
     there = dict.fromkeys(one.network.at for one in found)
     if unknown := [at for at in rename if at not in there]:
         where, known = checkpoint.files[0].path, ", ".join(map(repr, there))
-        raise UsageError(f"{where}: --rename {unknown[0]!r} is no network that is converted; these are: {known}")
+        raise UsageError(f"{where}: --rename {unknown[0]!r} is not a converted network; expected one of: {known}")
 
 
 def convert(

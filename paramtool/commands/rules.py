@@ -94,7 +94,7 @@ def parse(text: str) -> Rule:
         start = kind.id + kind.form[:1]
         if text.startswith(start) if kind.form else text == start:
             return Rule(text, kind, kind.parse(text[len(start) :]))
-    raise UsageError(f"{quoted(text)} is no rule; {_like(text)}the rules are {', '.join(map(_whole, KINDS))}")
+    raise UsageError(f"{quoted(text)} is an unknown rule; {_like(text)}the rules are {', '.join(map(_whole, KINDS))}")
 
 
 def _whole(kind: Kind[Any]) -> str:
@@ -130,14 +130,14 @@ def _name(text: str) -> str:
 def _pair(text: str) -> tuple[str, str]:
     a, _, b = text.rpartition("=")
     if not a or not b:
-        raise UsageError(f"{text!r} is no A=B: expected two values with = between them")
+        raise UsageError(f"{text!r} is not of the form A=B")
     return a, b
 
 
 def _pattern_and_dtype(text: str) -> tuple[str, str]:
     pattern, dtype = _pair(text)
     if dtype not in DTYPES:
-        raise UsageError(f"{dtype!r} is no dtype; they are called float32, bfloat16, float8_e4m3fn, ...")
+        raise UsageError(f"{dtype!r} is an unknown dtype; examples: float32, bfloat16, float8_e4m3fn, ...")
     return pattern, dtype
 
 
@@ -208,7 +208,7 @@ def _untied(found: Inspection, names: tuple[str, str]) -> Iterator[Judged]:
     elif of_a != of_b:
         yield f"{quoted(a)} and {quoted(b)} do not share memory", names
     elif not is_one_tensor(found, a, b):
-        yield f"{quoted(a)} and {quoted(b)} stand in one storage, and are not the same elements of it", names
+        yield f"{quoted(a)} and {quoted(b)} share a storage but cover different elements", names
 
 
 def _by_config(found: Inspection, names: tuple[str, str]) -> Iterator[str]:
@@ -233,8 +233,8 @@ def _dtype(found: Inspection, asked: tuple[str, str]) -> Iterator[Judged]:
 
 
 KINDS: tuple[Kind[Any], ...] = (
-    Kind("untied", ":A=B", "A and B do not share memory; a name that the file lacks counts where config.json ties it "
-         "to one that is there", _pair, _untied, _by_config),
+    Kind("untied", ":A=B", "A and B do not share memory; a missing name counts as present if config.json ties it "
+         "to a name in the file", _pair, _untied, _by_config),
     Kind("wrong-dtype", ":PATTERN=DTYPE", "a tensor whose name matches is not of that dtype, or none matches",
          _pattern_and_dtype, _dtype),
     Kind("missing", ":NAME", "the file has no tensor of that name", _name, _missing),
@@ -244,7 +244,7 @@ KINDS: tuple[Kind[Any], ...] = (
     Kind("duplicate-bytes", ">SIZE", "more than SIZE bytes are stored more than once", _size, _duplicate,
          needs_content=True),
     Kind("unused-bytes", ">SIZE", "more than SIZE bytes belong to no tensor", _size, _unused),
-    Kind("config-ties", "", "a tie that config.json declares has diverged, or one that it denies is shared", _none,
+    Kind("config-ties", "", "a tie that config.json declares has diverged, or shares what it says is untied", _none,
          _config_ties, needs_config=True),
     Kind("not-tied", ":A=B", "the older spelling of untied", _pair, _untied, _by_config),
     Kind("dtype", ":PATTERN=DTYPE", "the older spelling of wrong-dtype: finds what is not of that dtype",

@@ -18,5 +18,5 @@ def parse_size(text: str) -> int:
     """
     found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]*)\s*", text)
     if not found or found[2].upper() not in UNITS:
-        raise ValueError(f"{text!r} is no size; write 4096, 5GB or 512MiB")
+        raise ValueError(f"{text!r} is an invalid size; write 4096, 5GB or 512MiB")
     return int(float(found[1]) * UNITS[found[2].upper()])

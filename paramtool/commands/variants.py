@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
@@ -10,7 +11,7 @@ from paramtool.commands.asked import Asked, Build, ask
 from paramtool.commands.progress import Advance, Path, Progress, silent
 from paramtool.engine.compare.difference import agree, largest
 from paramtool.engine.read.source import Source
-from paramtool.errors import UsageError, plural
+from paramtool.errors import UsageError, plural, refuse_string
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.display import Displayed, Row, few
@@ -72,13 +73,16 @@ def variants(
     checkpoint to load; without it, each variant takes the one whose names it wants.
     UsageError where nothing is asked, or a variant has no names; errors of reading as of `read`.
     """
+    refuse_string("against", against)
+    if isinstance(against, os.PathLike):
+        raise UsageError("against is one path", hint="a list: against=[...]")
     if not against:
-        raise UsageError("say which variants: against (--against NAMES|CKPT|config.json), one or several")
+        raise UsageError("no variant is given; expected one or more of against (--against NAMES|CKPT|config.json)")
     whole = formats.read(path, allow_class=allow_class, allow_unknown=allow_unknown)
     asked = [one if isinstance(one, Asked) else ask(one, build, allow_class, allow_unknown) for one in against]
     for one in asked:
         if not one.wanted:
-            raise UsageError(f"{one.against}: names no tensor, so it is no variant; expected a checkpoint or names")
+            raise UsageError(f"{one.against}: lists no tensor names; expected a checkpoint or a list of names")
     judged = [_best(whole, one, only) for one in asked]
     total = sum(view.nbytes for _, _, questions in judged for question in questions for view in question.found)
     found = []

@@ -46,13 +46,16 @@ class Verified(Displayed):
     """What was not compared, and why: ties across a sign, and what the output's format or its writer does not keep."""
     compared: tuple[str, ...] = ()
     """What was compared: `tensors`, `ties`, `objects`, `gradients`, `files`."""
+    converted: int = 0
+    """Tensors of converted networks in the output, which were not compared."""
 
     def _rows(self, most: int) -> Iterator[Row]:
         """What was compared, and every difference."""
         yield "output", self.output
         yield "against", self.against
         equal = f"{plural(len(self.differences), 'difference')}" if self.differences else "equal"
-        yield "verdict", f"{equal}: {plural(self.names, 'name')}; compared: {', '.join(self.compared)}"
+        left = f", {plural(self.converted, 'converted tensor')} not compared" if self.converted else ""
+        yield "verdict", f"{equal}: {plural(self.names, 'name')}{left}; compared: {', '.join(self.compared)}"
         yield from some_rows(most, "differs", self.differences, what="differences")
         yield from some_rows(most, "warning", self.warnings, what="warnings")
 
@@ -136,6 +139,7 @@ def verify_each(
             (*result.differences, *(f"{label}: {text}" for text in one.differences)),
             (*result.warnings, *(f"{label}: {text}" for text in one.warnings)),
             one.compared,
+            result.converted + one.converted,
         )
     more = [os.path.join(place, name) for place, name in mine if (place, name) not in theirs]
     differences = (*result.differences, *(f"weights {label!r}: the source does not have them" for label in more))
@@ -208,6 +212,7 @@ def _compared(
         tuple(differences),
         tuple(dict.fromkeys(warnings)),
         tuple(compared),
+        parts.count,
     )
 
 
@@ -229,6 +234,8 @@ class _ConvertedNames:
     windows: frozenset[str] = frozenset()
     """Names of the source that are windows on new tensors."""
     notes: tuple[str, ...] = ()
+    count: int = 0
+    """The tensors that the source never had."""
 
 
 def _converted(found: Checkpoint, expected: Checkpoint) -> _ConvertedNames:
@@ -250,7 +257,11 @@ def _converted(found: Checkpoint, expected: Checkpoint) -> _ConvertedNames:
     places = ", ".join(sorted({f"{module.at or 'the top'} ({module.layout})" for module in modules}))
     counts = f"{plural(len(made), 'tensor')} of the output" + (f" and {len(gone)} of the source" if gone else "")
     return _ConvertedNames(
-        _lacking(found, made), _lacking(expected, gone), windows, (f"converted: {places}: {counts}; not compared",)
+        _lacking(found, made),
+        _lacking(expected, gone),
+        windows,
+        (f"converted: {places}: {counts}; not compared",),
+        len(made),
     )
 
 

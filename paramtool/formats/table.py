@@ -147,7 +147,9 @@ FORMATS = (
 """Paramtool's own formats.  At most one of them recognises a file, so their order does not matter."""
 SHARDED = FormatForm("sharded folder or index", "JSON with `weight_map`", "by the record", written="yes (safetensors)")
 """Files of these formats with an index, read by `sharded.py`; not a separate format."""
-SUFFIXES = tuple(dict.fromkeys(suffix for row in FORMATS for suffix in row.suffixes))
+NEVER_WRITTEN = (".th",)
+"""Names of torch files that are read, and that no output has: AllenNLP's `best.th`."""
+SUFFIXES = (*dict.fromkeys(suffix for row in FORMATS for suffix in row.suffixes), *NEVER_WRITTEN)
 """Suffixes of the weights that paramtool itself reads."""
 OTHER_SUFFIXES = (
     ".ort", ".gguf", ".ggml", ".msgpack", ".pkl", ".pickle", ".joblib", ".dill", ".pb", ".tflite", ".mlmodel",

@@ -144,7 +144,7 @@ class AliasGraph(Displayed):
             f"{plural(len(self.names), 'name')} on {len(self.owners)} stored tensors of {size(self.stored_nbytes)}",
         )
         if self.unused:
-            yield "unused", f"{size(sum(self.unused.values()))} that no name looks at"
+            yield "unused", f"{size(sum(self.unused.values()))} that no name uses"
         yield from some_rows(most, "shared", shared(self), what="groups")
         for block in self.fused[:most]:
             yield "fused", f"{few([name for name, _, _ in block.parts])} in one storage of {size(block.nbytes)}"

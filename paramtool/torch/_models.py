@@ -44,6 +44,10 @@ class Loaded(Displayed):
     """Parameters and buffers that still have no memory: buffers that no file holds since they are not persistent, and,
     where not `strict`, what is missing."""
 
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        """`missing, unexpected = load_model(...)`, as torch and safetensors have it."""
+        return iter((self.missing, self.unexpected))
+
     def _rows(self, most: int) -> Iterator[Row]:
         """What was not found, and what was left over."""
         if self.section:

@@ -150,7 +150,7 @@ def places(
     new = {name: tensor for name, tensor in tensors.items() if assign or tensor.is_meta}
     homes = _homes(model)
     if homeless := [name for name, tensor in new.items() if id(tensor) not in homes]:
-        raise ModelError(f"{homeless[0]!r} is no parameter or buffer of any module: it cannot be replaced")
+        raise ModelError(f"{homeless[0]!r} belongs to no module, so it cannot be replaced")
     groups: dict[str, StorageGroup] = {}
     for views, types in _shared(new, found, assign, dtype):
         first = tensors[next(iter(views))]

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pickle import PicklingError
 from typing import BinaryIO
 
 import torch
@@ -67,7 +68,8 @@ def save_model(
     model ties are stored once in any case, as safetensors does.  The other keywords are those of `paramtool.dedup`.
 
     PlanError where a tensor has no values (the meta device, lazy modules), UsageError or OutputError as of `dedup`;
-    nothing is left behind then.
+    nothing is left behind then.  The tensors go through a temporary file beside the output, so the disk needs room for
+    twice their size.
     """
     return _saved(
         model.state_dict(), type(model).__name__, path, metadata,
@@ -116,15 +118,14 @@ def _saved(
     target = os.fspath(path)
     texts = dict(metadata or {})
     if wrong := [key for key, text in texts.items() if not isinstance(key, str) or not isinstance(text, str)]:
-        raise UsageError(f"metadata {wrong[0]!r:.200} is {texts[wrong[0]]!r:.200}; expected strings for strings")
+        raise UsageError(f"metadata {wrong[0]!r:.200} is {texts[wrong[0]]!r:.200}; expected strings")
     is_folder = options.max_shard_size is not None
     if texts and writer_for(target, is_folder).name != "safetensors":
         raise UsageError(f"{target}: only safetensors files hold metadata", hint="name the output NAME.safetensors")
     check_place(target, is_folder, options.force, ())
     with _temporary(target) as (file, place):
         try:
-            torch.save(state, file)
-            file.flush()
+            _write(state, file, label, target)
             found = opened(place, None, progress, options)
             found = replace(found, checkpoint=replace(found.checkpoint, metadata=texts))
             report = dedup_opened(place, found, path, options, progress=progress)
@@ -135,6 +136,24 @@ def _saved(
     aliases = {one.name: one.owner for one in report.plan.aliases}
     warnings = tuple(text.replace(place, label) for text in report.warnings)
     return Saved(report.output, report.files, report.plan.order, aliases, report.nbytes_after, warnings)
+
+
+def _write(state: Mapping[str, object], file: BinaryIO, label: str, target: str) -> None:
+    """torch.save into the temporary file; PlanError for what cannot be pickled, OutputError where writing fails."""
+    try:
+        torch.save(state, file)
+        file.flush()
+    except (TypeError, AttributeError, PicklingError) as error:
+        raise PlanError(
+            f"{label}: torch.save cannot write it: {error}", hint="its state dict should hold tensors and plain values"
+        ) from None
+    except (OSError, RuntimeError) as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
+        raise OutputError(
+            f"{target}: cannot be written: {getattr(error, 'strerror', None) or str(error)[:200]}",
+            hint="saving takes twice the size of the tensors on that disk: a temporary file, then the output",
+        ) from None
 
 
 def _refuse_without_values(label: str, state: Mapping[str, object]) -> None:
@@ -166,7 +185,7 @@ def _temporary(target: str) -> Iterator[tuple[BinaryIO, str]]:
         else:
             with tempfile.NamedTemporaryFile(dir=folder, prefix=".paramtool-", suffix=".pt") as named:
                 yield named, named.name  # type: ignore[misc]
-    except FileNotFoundError as error:
+    except OSError as error:
         if isinstance(error, ParamtoolError):
             raise
         raise OutputError(f"{target}: cannot be written: {error.strerror}") from None

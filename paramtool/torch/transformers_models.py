@@ -138,7 +138,7 @@ def _architecture(where: str, config: Mapping[str, Any], transformers: ModuleTyp
             hint="in Python, build the model yourself: paramtool.torch.variants(model, FILE)",
         )
     raise FormatError(
-        f"{where}: {names[0]!r} is no model of transformers {transformers.__version__}",
+        f"{where}: {names[0]!r} is not a model of transformers {transformers.__version__}",
         hint="a newer transformers may have it; in Python: paramtool.torch.variants(model, FILE)",
     )
 

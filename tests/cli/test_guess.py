@@ -174,7 +174,7 @@ def test_nothing_fits(tmp_path: Path) -> None:
     "args, code, says",
     [
         (("m.pt", "--at", "enc.flot"), 2, ("m.pt", "'enc.flot'", "'enc.flat'")),
-        (("m.pt", "--at", "fc.weight"), 2, ("m.pt", "'fc.weight'", "no vector")),
+        (("m.pt", "--at", "fc.weight"), 2, ("m.pt", "'fc.weight'", "one-dimensional")),
         (("m.pt", "--limit", "0"), 2, ("--limit",)),
         (("m.pt", "--toml", "keras"), 2, ("m.pt", "'keras'", "there: torch")),
         (("missing.pt",), 3, ("missing.pt",)),

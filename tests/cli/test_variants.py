@@ -153,7 +153,7 @@ def test_an_empty_checkpoint_is_no_variant(tmp_path: Path) -> None:
     torch.save({}, tmp_path / "empty.pt")
     torch.save({"a": torch.ones(3)}, tmp_path / "one.pt")
     ran = quick("variants", "one.pt", "--against", "empty.pt", cwd=tmp_path)
-    assert (ran.code, ran.out) == (2, "") and "empty.pt: names no tensor" in ran.err
+    assert (ran.code, ran.out) == (2, "") and "empty.pt: lists no tensor names" in ran.err
     ran = quick("export", "one.pt", "--like", "empty.pt", "-o", "out.safetensors", cwd=tmp_path)
     assert ran.code == 2 and "empty.pt: holds no tensor" in ran.err
     ran = quick("dedup", "one.pt", "--memory", "0", "-o", "out.safetensors", cwd=tmp_path)

@@ -208,7 +208,7 @@ def test_a_companion_with_the_name_of_another_set(folder: Path, tmp_path: Path) 
     torch.save({"x": torch.ones(3)}, folder / "pytorch_model_1.bin")
     (folder / "model_1.safetensors").write_bytes(b"something else")
     before = contents(tmp_path)
-    with pytest.raises(PlanError, match=r"'model_1\.safetensors' would come along"):
+    with pytest.raises(PlanError, match=r"'model_1\.safetensors' would be copied over"):
         dedup_command.dedup_each(folder, tmp_path / "out")
     assert contents(tmp_path) == before
 
@@ -571,7 +571,9 @@ def test_names_that_the_output_writes_are_never_sidecars(folder: Path) -> None:
     found = sidecars_of(str(folder), [str(folder / "model.safetensors")], "elsewhere")
     assert {n for n in found.files if n.lower().startswith("model")} == {"modeling_x.py"}
     found = sidecars_of(str(folder), [str(folder / "other.safetensors")], "elsewhere")
-    with pytest.raises(PlanError, match=r"'model.safetensors' would come along, and the output writes 'MODEL"):
+    with pytest.raises(
+        PlanError, match=r"'model.safetensors' would be copied over a file that the output writes: 'MODEL"
+    ):
         check_names(["other.safetensors", "MODEL.safetensors"], found.files, "out")
     check_names(["other.safetensors", "shards/model.safetensors"], found.files, "out")
 
@@ -586,9 +588,9 @@ def test_a_written_name_is_refused_before_anything_is_written(
     for module in ("output.write", "_dedup_many_work"):
         monkeypatch.setattr(f"paramtool.commands.{module}.sidecars_of", lambda *_, **__: Sidecars(found))
     for dry_run in (False, True):
-        with pytest.raises(PlanError, match="would come along"):
+        with pytest.raises(PlanError, match="would be copied over"):
             dedup_command.dedup(folder, tmp_path / "out", dry_run=dry_run)
-        with pytest.raises(PlanError, match="would come along"):
+        with pytest.raises(PlanError, match="would be copied over"):
             dedup_many.dedup_family([folder, tmp_path / "other"], tmp_path / "out", dry_run=dry_run)
     assert contents(tmp_path) == before
 

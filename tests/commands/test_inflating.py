@@ -215,4 +215,4 @@ def test_one_line_says_what_to_do(tmp_path: Path) -> None:
 def test_a_limit_that_is_no_size(tmp_path: Path) -> None:
     """As of every option that takes one."""
     ran = quick("inspect", "x", "--max-inflated", "much", cwd=tmp_path)
-    assert ran.code == 2 and "is no size" in ran.err
+    assert ran.code == 2 and "is an invalid size" in ran.err

@@ -245,7 +245,7 @@ def test_a_name_twice_counts_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "error", "says"),
     [
-        (b"caf\xe9\n", UsageError, "no UTF-8"),
+        (b"caf\xe9\n", UsageError, "not UTF-8"),
         (b"version https://git-lfs.github.com/spec/v1\n", FormatError, "git-LFS"),
         (b"<!DOCTYPE html><p>", FormatError, "HTML"),
         (b"\x00\x01\x02", FormatError, "not in a format"),

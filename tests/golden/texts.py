@@ -25,12 +25,13 @@ PHRASE = re.compile(r"[A-Za-z]{2,}.* \S*[a-z]{2,}", re.DOTALL)
 
 def help_texts() -> Iterator[str]:
     """What `paramtool --help` and `paramtool COMMAND --help` print."""
-    context = click.Context(cli, info_name="paramtool", terminal_width=100, max_content_width=100)
+    settings = {**cli.context_settings, "terminal_width": 100, "max_content_width": 100}
+    context = click.Context(cli, info_name="paramtool", **settings)
     yield f"$ paramtool --help\n{cli.get_help(context)}"
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         assert command is not None
-        inner = click.Context(command, context, info_name=name, terminal_width=100, max_content_width=100)
+        inner = click.Context(command, context, info_name=name, **settings)
         yield f"$ paramtool {name} --help\n{command.get_help(inner)}"
 
 

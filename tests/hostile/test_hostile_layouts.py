@@ -238,7 +238,7 @@ def test_renaming_what_is_not_converted(tmp_path: Path) -> None:
     """A name that is none of a converted network, or has two new ones, is exit 2."""
     save(tmp_path, {**lstm(at="a"), **lstm(at="b")})
     args = ("convert", "m.pt", "--to", "cudnn", *OUT, "--at", "a")
-    says = ("m.pt: --rename 'b' is no network that is converted; these are: 'a'",)
+    says = ("m.pt: --rename 'b' is not a converted network; expected one of: 'a'",)
     refused(quick, *args, "--rename", "b=c", cwd=tmp_path, code=2, says=says)
     for words in (("--rename", "a"), ("--rename", "a=b", "--rename", "a=c")):
         refused(quick, *args, *words, cwd=tmp_path, code=2, says=("--rename", "'a'"))

@@ -15,7 +15,7 @@ from torch import nn
 import paramtool
 import paramtool.torch
 from paramtool import errors
-from paramtool.errors import ParamtoolError
+from paramtool.errors import ParamtoolError, UsageError
 
 KINDS = sorted(
     (kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, ParamtoolError)),
@@ -112,3 +112,27 @@ def test_what_does_not_fit_a_model_is_a_runtime_error(case: str, tmp_path: Path)
     with pytest.raises(RuntimeError) as error:
         paramtool.torch.load_model(model, tmp_path / "m.safetensors")
     assert isinstance(error.value, errors.PlanError) and error.value.exit_code == 6
+
+
+def test_one_string_is_not_several(tmp_path: Path) -> None:
+    """Its letters would be names, paths or rules."""
+    path = tmp_path / "m.pt"
+    torch.save({"w": torch.ones(2)}, path)
+    out = tmp_path / "out.safetensors"
+    for call in (
+        lambda: paramtool.export(path, out, names="w"),
+        lambda: paramtool.variants(path, "names.txt"),  # type: ignore[arg-type]
+        lambda: paramtool.dedup_family(str(path), tmp_path / "out"),
+        lambda: paramtool.inspect(path, fail_on="unsafe"),
+    ):
+        with pytest.raises(UsageError, match="is the string") as caught:
+            call()
+        assert "=[" in str(caught.value)
+
+
+def test_wrong_types(tmp_path: Path) -> None:
+    """Named, before anything is read."""
+    with pytest.raises(UsageError, match="max_shard_size is '5GB'; expected a number of bytes"):
+        paramtool.dedup("m.pt", "out", max_shard_size="5GB")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="options is dict; expected DedupOptions"):
+        paramtool.dedup("m.pt", "out", {"keep": "last"})  # type: ignore[arg-type]

@@ -197,3 +197,42 @@ def test_tensors_of_a_gpu(tmp_path: Path) -> None:
     paramtool.torch.save_model(model := Tied().cuda(), tmp_path / "m.safetensors")
     paramtool.torch.load_model(twin := Tied(), tmp_path / "m.safetensors")
     assert torch.equal(twin.emb.weight, model.emb.weight.cpu())
+
+
+def test_an_unwritable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said of the output, and not of a temporary file."""
+    for folder in ("/sys/kernel", "/proc"):
+        with pytest.raises(OutputError, match=rf"^{folder}/m\.safetensors: "):
+            paramtool.torch.save_model(nn.Linear(2, 2), f"{folder}/m.safetensors")
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("unexpected pos 832 vs 726")])
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """torch turns an error of writing into a RuntimeError; nothing is left behind."""
+
+    def full(*args: object) -> None:
+        raise error
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OutputError, match=r"m\.safetensors: cannot be written") as caught:
+        paramtool.torch.save_model(nn.Linear(2, 2), tmp_path / "m.safetensors")
+    assert "twice the size" in str(caught.value) and not os.listdir(tmp_path)
+
+
+def test_what_cannot_be_pickled(tmp_path: Path) -> None:
+    """A generator in a model's extra state."""
+
+    class Extra(nn.Linear):
+        def get_extra_state(self) -> object:
+            return (k for k in range(3))
+
+    with pytest.raises(PlanError, match=r"Extra: torch\.save cannot write it: cannot pickle 'generator'"):
+        paramtool.torch.save_model(Extra(2, 2), tmp_path / "m.safetensors")
+    assert not os.listdir(tmp_path)
+
+
+def test_missing_and_unexpected_as_a_pair(tmp_path: Path) -> None:
+    """As torch's and safetensors' loaders return them."""
+    paramtool.torch.save_model(nn.Linear(2, 2), tmp_path / "m.safetensors")
+    missing, unexpected = paramtool.torch.load_model(nn.Linear(2, 2), tmp_path / "m.safetensors")
+    assert missing == unexpected == ()

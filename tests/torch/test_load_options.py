@@ -372,5 +372,5 @@ class Conjured(nn.Module):
 
 
 def test_what_no_module_holds_cannot_be_replaced(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="'made' is no parameter"):
+    with pytest.raises(PlanError, match="'made' belongs to no module"):
         load_model(Conjured(), saved({"made": torch.ones(2)}, tmp_path), assign=True)

@@ -649,8 +649,8 @@ def test_a_pending_view_is_written_once(name: str, keep: str, tmp_path: Path) ->
     report = paramtool.dedup(path, tmp_path / name, keep=keep, equal=False)
     assert len(report.plan.targets) == 4 and report.plan.order == tuple(conjugates())
     assert report.warnings == (
-        f"'a', 'b', 'row' follow 'w' in {path}; conjugated and negated views are stored resolved, "
-        "so that they stand apart",
+        f"'a', 'b', 'row' follow 'w' in {path}; conjugated and negated views are stored as separate tensors, "
+        "with conjugation and negation applied",
     )
     found = paramtool.verify(report.output, path)
     assert not found.differences

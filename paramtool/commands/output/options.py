@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from paramtool.errors import UsageError
+from paramtool.errors import UsageError, refuse_string
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.formats.safetensors.write import ALIGN
 from paramtool.lazy_dataclass import dataclass
@@ -18,6 +18,7 @@ from paramtool.model import inflating
 
 __all__ = ["ALIGN", "ObjectOptions", "WriteOptions", "chosen"]
 Chosen = TypeVar("Chosen", bound="WriteOptions")
+_NUMBERS = ("max_shard_size", "align", "max_inflated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +48,11 @@ class WriteOptions:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if str(field.type).startswith("Sequence") and isinstance(getattr(self, field.name), str):
-                text = getattr(self, field.name)
-                raise UsageError(
-                    f"{field.name} is the string {text!r}", hint=f"a list of them: {field.name}=[{text!r}]"
-                )
+            if str(field.type).startswith("Sequence"):
+                refuse_string(field.name, getattr(self, field.name))
+        for name in _NUMBERS:
+            if not isinstance(getattr(self, name), (int, type(None))):
+                raise UsageError(f"{name} is {getattr(self, name)!r:.100}; expected a number of bytes")
         if self.max_shard_size is not None and self.max_shard_size < 1:
             raise UsageError(
                 f"max_shard_size (--max-shard-size) is {self.max_shard_size}: a shard needs at least one byte"
@@ -80,6 +81,10 @@ def chosen(
     `keywords` are the function's `locals()`, whose names, types and defaults are those of the fields; what a function
     leaves to another keyword is `fixed`.
     """
+    if not isinstance(options, (kind, type(None))):
+        raise UsageError(
+            f"options is {type(options).__name__}; expected {kind.__name__}", hint="or give the options as keywords"
+        )
     said = {field.name: keywords[field.name] for field in fields(kind) if field.name not in fixed}
     if options is None:
         return kind(**said)

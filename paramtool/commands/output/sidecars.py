@@ -403,8 +403,8 @@ def check_names(written: Iterable[str], files: Iterable[str], folder: str) -> No
     for name in written:
         if other := names.get(name.casefold()):
             raise PlanError(
-                f"{folder}: {other!r} would come along, and the output writes {name!r}",
-                hint="move that file out of the folder, or name the weights file itself: nothing comes along then",
+                f"{folder}: {other!r} would be copied over a file that the output writes: {name!r}",
+                hint="move that file out of the folder, or name the weights file itself: then no others are copied",
             )
 
 
@@ -419,8 +419,7 @@ def optimizer_warnings(files: Iterable[str]) -> Iterator[str]:
     states = [name for name in files if is_training_state(name) and "optimizer" in name]
     if states:
         yield (
-            f"came along as they are, and do not fit the converted weights: {some(states, MAX_NAMED)}; "
-            "a run does not resume"
+            f"copied unchanged; they do not fit the converted weights: {some(states, MAX_NAMED)}; a run does not resume"
         )
 
 

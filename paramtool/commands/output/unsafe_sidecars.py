@@ -45,7 +45,7 @@ def warnings(files: Mapping[str, str], allow_class: Sequence[str] = ()) -> Itera
             calls = "; ".join(map(policy.format_unknown, bad[:MANY])) + (
                 f"; and {len(bad) - MANY} more" if bad[MANY:] else ""
             )
-            yield f"{name!r} comes along and is unsafe to unpickle: it calls or names {calls}; nothing of it was run"
+            yield f"{name!r} is copied, and is unsafe to unpickle: it calls or names {calls}; nothing of it was run"
 
 
 MANY = 3

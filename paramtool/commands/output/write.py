@@ -31,7 +31,7 @@ from paramtool.engine.write.places import NOTHING, check_apart, check_place
 from paramtool.engine.write.staging import Staged
 from paramtool.engine.write.verify import by_name
 from paramtool.engine.write.writer import make_folder, write
-from paramtool.errors import OutputError, ParamtoolError, UnreadableError, UnsafeError, UsageError, listed
+from paramtool.errors import OutputError, ParamtoolError, UnreadableError, UnsafeError, UsageError, listed, some
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights, WeightsName, index_parts
 from paramtool.formats.object_tree import complete
@@ -39,7 +39,7 @@ from paramtool.formats.output import OutputFile
 from paramtool.formats.policy import format_unknown
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.lazy_dataclass import dataclass
-from paramtool.model import alias
+from paramtool.model import alias, objects
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, NoData, Unreadable
 from paramtool.model.plan import Plan
 from paramtool.model.view import View
@@ -401,7 +401,10 @@ def _separated_warnings(checkpoint: Checkpoint) -> Iterator[str]:
     """Ties that break because a conjugation or negation is carried out."""
     where = checkpoint.files[0].path
     for text in following(alias.parted(checkpoint)):
-        yield f"{text} in {where}; conjugated and negated views are stored resolved, so that they stand apart"
+        yield (
+            f"{text} in {where}; conjugated and negated views are stored as separate tensors, "
+            "with conjugation and negation applied"
+        )
 
 
 def other_sections(whole: Checkpoint, only: str | None) -> Iterator[str]:
@@ -409,6 +412,10 @@ def other_sections(whole: Checkpoint, only: str | None) -> Iterator[str]:
     others = [section.name for section in whole.sections if section.name != only]
     if only is not None and others:
         yield f"section{'s' if len(others) > 1 else ''} {', '.join(others)}"
+    if only is not None and isinstance(whole.objects, objects.Mapping):
+        loose = [objects.word(key) for key, child in whole.objects.items if not any(objects.tensor_names(child))]
+        if loose:
+            yield f"objects outside of the section: {some(loose, MAX_LOST)}"
 
 
 def left_out(checkpoint: Checkpoint, plan: Plan) -> Iterator[str]:
@@ -427,8 +434,8 @@ def keeping(options: ObjectOptions) -> Keeping:
 def lost_warnings(fitted: Fitted, output: str) -> Iterator[str]:
     """What the output cannot hold and nobody asked to leave out; the first line of a report."""
     if fitted.lost:
-        some = "; ".join(fitted.lost[:MAX_LOST]) + (f" and {n} more" if (n := len(fitted.lost) - MAX_LOST) > 0 else "")
-        yield f"{output} does not hold {some}; -o NAME.pt does, and --strict makes this an error"
+        shown = "; ".join(fitted.lost[:MAX_LOST]) + (f" and {n} more" if (n := len(fitted.lost) - MAX_LOST) > 0 else "")
+        yield f"{output} does not hold {shown}; -o NAME.pt does, and --strict makes this an error"
 
 
 MAX_LOST = 5

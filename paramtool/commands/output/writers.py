@@ -83,7 +83,7 @@ def _fit_safetensors(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fi
     """Objects go into the metadata, but for what that cannot hold."""
     lost = (*safetensors.left_out_objects(plan), *torch_write.memory_formats(plan, checkpoint))
     if lost and keeping.strict:
-        head = f"{plan.source}: no room in safetensors for what follows:"
+        head = f"{plan.source}: safetensors cannot store:"
         raise PlanError(listed(head, lost), hint="-o NAME.pt holds them; without --strict they are left out and named")
     return Fitted(plan, (*lost, *safetensors.objects_left_out_before(plan)), lost=lost)
 

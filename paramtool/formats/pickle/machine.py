@@ -207,7 +207,7 @@ class Machine:
     def memo_key(self, text: bytes) -> int:
         key = self.number(text)
         if not 0 <= key < 1 << 32:
-            self.fail("a memo key out of range", "one that fits 32 bits")
+            self.fail("a memo key out of range", "a key that fits 32 bits")
         return key
 
     # -- the stack -------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def judge(
         shapes=shapes,
         types=types,
         unused=unused,
-        advice=_advice(lacks, part),
+        advice=_advice(lacks, part, wanted),
     )
     fit = present.keys() - {clash.name for clash in shapes} - {clash.name for clash in types}
     return verdict, tuple(questions(wanted, {n: e for n, e in present.items() if n in fit}))
@@ -212,15 +212,24 @@ def _unused(part: Checkpoint, present: Mapping[str, Entry], graph: AliasGraph) -
             yield name
 
 
-def _advice(lacks: Sequence[str], part: Checkpoint) -> str:
+def _advice(lacks: Sequence[str], part: Checkpoint, wanted: Mapping[str, Wanted]) -> str:
     """What to do if most names differ by a prefix, as with DistributedDataParallel and models without a head."""
     prefix, count = suggest.prefix_before(lacks, part.entries)
-    if 2 * count > len(lacks):
+    if 2 * count > len(lacks) and _fit_under(prefix, lacks, part, wanted):
         return f"{_of(count, lacks)} the prefix {prefix!r} in the file: load_model(..., prefix={prefix!r}) strips it"
     head, count = suggest.head_of(lacks, part.entries)
     if 2 * count > len(lacks):
         return f"{_of(count, lacks)} the prefix {head!r} only in the model: load the file into that part of it"
     return tied_advice(lacks)
+
+
+def _fit_under(prefix: str, lacks: Sequence[str], part: Checkpoint, wanted: Mapping[str, Wanted]) -> bool:
+    """Whether the tensors with a prefix have the shapes that the variant wants of the names without it."""
+    for name in lacks:
+        entry, view = part.entries.get(prefix + name), wanted[name].view
+        if entry is not None and view is not None and isinstance(entry.value, View) and entry.value.shape != view.shape:
+            return False
+    return True
 
 
 def _of(count: int, lacks: Sequence[str]) -> str:

@@ -199,7 +199,7 @@ def _windows(checkpoint: Checkpoint, converted: list[Converted], new: StoredOnce
             assert isinstance(entry.value, View)
             view = _one_window(by_tensor[own], entry.value)
             if view is None or name in seen:
-                why = "is a part of two networks, so it cannot be a window on both"
+                why = "is a part of two networks, so it cannot be a view of both"
                 if view is None:
                     why = f"is not a window on the tensors of layout {one.layout.name}: order or values differ"
                 raise PlanError(
