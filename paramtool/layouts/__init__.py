@@ -69,6 +69,8 @@ def find(name: str) -> Layout:
             raise error
     near = get_close_matches(name, known, 3, 0.5) or [n for n in known if n.startswith(name.split(".")[0])]
     hint = f"did you mean {', '.join(near)}?" if near else "`paramtool layouts` lists them"
+    if of_kind := [n for n, layout in known.items() if any(form.kind == name.lower() for form in layout.forms)]:
+        hint = f"layouts of a {name.lower()}: {', '.join(of_kind)}"
     raise UsageError(f"there is no layout {name!r}", hint="; ".join([hint, *installed().warnings]))
 
 

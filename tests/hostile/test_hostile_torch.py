@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
-from paramtool.errors import UnsafeError
+import paramtool
+from paramtool.errors import FormatError, UnsafeError
 from paramtool.formats.pickle.values import PickleLimits
 from paramtool.formats.torch import _storages
 from tests.contracts import makers as honest
@@ -163,3 +165,15 @@ def test_makers_are_honest_without_their_lie(tmp_path: Path) -> None:
         assert (tmp_path / f"{form}.safetensors").read_bytes().endswith(makers_torch.DATA)
         shutil.copy(path, tmp_path / "again.pt")
     assert makers_pickle.MAKERS.keys() == makers_torch.BOMBS.keys()
+
+
+def test_a_stacked_file_says_that_it_is_truncated(tmp_path: Path) -> None:
+    """Where the end of a storage is missing, and where two counts disagree."""
+    torch.save({"w": torch.ones(100)}, tmp_path / "m.pt", _use_new_zipfile_serialization=False)
+    data = (tmp_path / "m.pt").read_bytes()
+    (tmp_path / "m.pt").write_bytes(data[:-40])
+    with pytest.raises(FormatError, match="has 400 bytes, of which 360 are in the file; it is truncated"):
+        paramtool.read(tmp_path / "m.pt")
+    (tmp_path / "m.pt").write_bytes(data[:-408] + (99).to_bytes(8, "little") + data[-400:])
+    with pytest.raises(FormatError, match="has 396 bytes; the pickle says 400"):
+        paramtool.read(tmp_path / "m.pt")

@@ -459,3 +459,11 @@ def test_scopes_of_tensorflow(layout: str, scope: str, layers: int, sides: tuple
     found = network(table, {}, at, shapes, facts={"kind": "lstm"})
     assert (found.spec.layers, found.spec.directions, found.spec.input) == (layers, len(sides), 3)
     assert set(found.tensors.values()) == shapes.keys()
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn", "GRU"])
+def test_a_kind_in_place_of_a_layout(kind: str) -> None:
+    """The error lists the layouts of that kind."""
+    with pytest.raises(UsageError, match=f"there is no layout {kind!r}") as caught:
+        layouts.find(kind)
+    assert caught.value.hint.startswith(f"layouts of a {kind.lower()}: torch, torch.cell, cudnn, ")

@@ -56,10 +56,15 @@ def _stacked_backings(storages: Storages, data: Contents, keys: Result) -> tuple
         unit = ref.dtype.block_bytes if ref.dtype else 1
         nbytes = COUNT.unpack(data[position : position + COUNT.size])[0] * unit
         position += COUNT.size
-        if nbytes != ref.nbytes or position + nbytes > len(data):
+        if nbytes == ref.nbytes and position + nbytes > len(data):
             raise FormatError(
-                f"{where}: byte {position - COUNT.size}: storage {key!r} has {nbytes} bytes, the pickle says "
-                f"{ref.nbytes}, and the file has {len(data) - position} left"
+                f"{where}: byte {position}: storage {key!r} has {nbytes} bytes, of which {len(data) - position} are in "
+                "the file; it is truncated"
+            )
+        if nbytes != ref.nbytes:
+            raise FormatError(
+                f"{where}: byte {position - COUNT.size}: storage {key!r} has {nbytes} bytes; the pickle says "
+                f"{ref.nbytes}"
             )
         backings[key] = ByteRange(where, position, position + nbytes)
         position += nbytes
