@@ -11,6 +11,34 @@ from measure import HEADER, PARAMTOOL, folder, interleaved, machine, make, print
 WANTED_RATIO = 2.2
 WANTED_NBYTES = 60e6
 TORCH = "import sys, torch; torch.load(sys.argv[1], mmap=True, weights_only=True)"
+FIXTURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fixtures")
+SMALL = {
+    "allenai__allennlp__simple_tagger_full_best.th": 2.0,
+    os.path.join(FIXTURES, "torch", "tied_flattened", "tied_flattened.pt"): 2.6,
+    "Xiaobin-Rong__gtcrn__model_trained_on_vctk.tar": 3.5,
+}
+"""{a small file: how many times the base process `inspect` may take}; names without a folder are samples."""
+
+
+def small(samples: str, rounds: int) -> None:
+    """The small files, by the best of the rounds, beside two processes that import what a command line needs."""
+    base, rich = "python -c 'import click, json'", "python -c 'import click, json, rich.text'"
+    commands = {base: [sys.executable, "-c", "import click, json"]}
+    commands[rich] = [sys.executable, "-c", "import click, json, rich.text"]
+    for name in SMALL:
+        commands[os.path.basename(name)] = [PARAMTOOL, "inspect", os.path.join(samples, name)]
+    found = interleaved(commands, rounds)
+    best = {label: min(run.processor_seconds for run in runs) for label, runs in found.items()}
+    notes = [
+        verdict(os.path.basename(name), best[os.path.basename(name)] / best[base], bound, " times")
+        for name, bound in SMALL.items()
+    ]
+    table = [
+        (label, f"{1000 * one:.0f} ms", f"{one / best[base]:.2f}", f"{one / best[rich]:.2f}")
+        for label, one in best.items()
+    ]
+    header = ("what", "processor time, best", "beside click and json", "beside click, json and rich.text")
+    print_table(f"start-up of inspect, {rounds} rounds", header, table, [*notes, machine()])
 
 
 def main() -> None:
@@ -18,7 +46,11 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--gb", type=float, default=4)
     arguments.add_argument("--rounds", type=int, default=15)
+    arguments.add_argument("--samples", help="a folder with the samples: measure start-up with small files")
     asked = arguments.parse_args()
+    if asked.samples is not None:
+        small(asked.samples, asked.rounds)
+        return
     with folder() as place:
         path = make("aliases", os.path.join(place, "model.pt"), int(asked.gb * 1e9))
         commands = {
