@@ -653,7 +653,7 @@ def test_one_place_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no tensor 'enc\.fla', and no module") as error:
         guess(path, "enc.fla")
     assert "'enc.flat'" in error.value.hint
-    with pytest.raises(UsageError, match="'ids' is no vector of floats"):
+    with pytest.raises(UsageError, match="'ids' is not a one-dimensional tensor of floats"):
         guess(path, "ids")
 
 

@@ -111,7 +111,7 @@ class TestSavedFromAGpu:
         """With `only`, the same without the section's prefix, the optimizer left out and said so."""
         report = relayout_command.fuse(samples / GTCRN, tmp_path / "m.safetensors", layout="cudnn", only="model")
         assert report.warnings == ()
-        assert report.left_out == ("section optimizer",)
+        assert report.left_out == ("section optimizer", "objects outside of the section: 'epoch'")
         assert all(one.is_run for one in report.converted)
         found = paramtool.load_file(tmp_path / "m.safetensors")
         for at, expected in self.storages(loaded["model"]).items():
