@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from importlib import import_module
 from itertools import product
 from math import isfinite
 from typing import Any
@@ -39,8 +40,6 @@ def table_digest(layout: Layout) -> str:
     >>> table_digest(layouts.find("cudnn")) == table_digest(layouts.find("miopen"))
     False
     """
-    from hashlib import sha256
-
     data = {
         "name": layout.name,
         "separator": layout.separator,
@@ -49,7 +48,17 @@ def table_digest(layout: Layout) -> str:
         "options": [[option.name, option.default, option.values] for option in layout.options],
         "forms": [_form(form) for form in layout.forms],
     }
-    return sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return _sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode())
+
+
+def _sha256(data: bytes) -> str:
+    """SHA-256 in hexadecimal, by Python's own module: `hashlib` loads OpenSSL, which takes milliseconds."""
+    for name in ("_sha2", "_sha256", "hashlib"):  # since Python 3.12, before, and where a build lacks both
+        try:
+            return str(import_module(name).sha256(data).hexdigest())
+        except ImportError:
+            continue
+    raise AssertionError("every Python has hashlib")
 
 
 def _form(form: Form) -> dict[str, Any]:

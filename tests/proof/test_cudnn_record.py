@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import product
@@ -456,3 +459,14 @@ def test_the_records_of_a_layout(folder: Callable[..., None], tmp_path: Path) ->
 def test_an_option_is_a_part_of_the_table() -> None:
     """A new one changes what may be where."""
     assert table_digest(replace(CUDNN, options=(*CUDNN.options, Option("a", "b", "c")))) != table_digest(CUDNN)
+
+
+def test_the_digest_is_sha256() -> None:
+    """Whichever module computes it; OpenSSL is not loaded for it."""
+    for data in (b"", b"x" * 1000):
+        assert evidence_module._sha256(data) == hashlib.sha256(data).hexdigest()
+    script = "import sys\nfrom paramtool import layouts\nfrom paramtool.layouts.evidence import table_digest\n"
+    script += "table_digest(layouts.find('cudnn'))\nprint('_hashlib' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "False\n"
+    )
