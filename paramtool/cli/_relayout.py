@@ -122,6 +122,8 @@ def report(found: Relayouted, as_json: bool, command: str) -> None:
 
 def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
     yield (command if found.written else "dry run", whole(f"{found.input} -> {found.output}"))
+    if found.as_is:
+        yield ("network", "any recurrent network stays in its layout; --to LAYOUT converts it")
     for one in found.converted[: most(MANY)]:
         yield from _network(one)
     if len(found.converted) > most(MANY):
@@ -150,7 +152,7 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
 def _flag(found: Relayouted) -> str:
     """What `verify` needs to know of an output that does not hold everything, or not under the same names."""
     renamed = any(one.at != one.source.at for one in found.converted)
-    return "--subset" if renamed else "" if found.keeps_objects else "--tensors-only"
+    return "--subset" if renamed or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
 
 
 def _network(one: Converted) -> Iterator[_render.Row]:
@@ -166,15 +168,18 @@ def _network(one: Converted) -> Iterator[_render.Row]:
         yield (change.kind, elidable(one.source.at or "(top)"), change.what)
 
 
-def run(path: str, output: str | None, command: str, flags: dict[str, Any], **more: Any) -> None:
+def run(path: str, output: str | None, command: str, flags: dict[str, Any], *, word: str = "", **more: Any) -> None:
     """One call of the library, and its report."""
+    chosen = relayout_command.RelayoutOptions(**options(flags), **more)
+    if command == "convert":
+        chosen = relayout_command.aimed(chosen, output or "")
     if flags["each"]:
         from functools import partial
 
         from paramtool.cli import _json_layouts
 
-        together = relayout_command.relayout_each(path, output, progress=_render.progress, **options(flags), **more)
+        together = relayout_command.relayout_each(path, output, chosen, word=word, progress=_render.progress)
         _each.report(together, flags["as_json"], _json_layouts.relayouted, partial(_rows, command=command), flag=_flag)
         return
-    found = relayout_command.relayout(path, output, progress=_render.progress, **options(flags), **more)
+    found = relayout_command.relayout(path, output, chosen, word=word, progress=_render.progress)
     report(found, flags["as_json"], command)

@@ -17,12 +17,15 @@ from paramtool.cli._text import FILE, OUTPUT, OUTPUT_FILE
 @click.option("--from", "source", metavar="LAYOUT", shell_complete=_completion.layouts,
               help="The layout of SRC, as `paramtool layouts` lists it.  Options follow a colon: "
               "tf1.basic:forget_bias=0.  [default: what the file says, else torch]")  # fmt: skip
-@click.option("--to", "target", metavar="LAYOUT", required=True, shell_complete=_completion.layouts,
-              help="The layout to write, in the same form.")  # fmt: skip
+@click.option("--to", "target", metavar="LAYOUT", shell_complete=_completion.layouts,
+              help="The layout to write, in the same form.  [default: that of DST's format if it has only one, else "
+              "networks stay as they are]")  # fmt: skip
 @click.option("--keep-names", is_flag=True, help="Also record the old names, as views of the new tensors.")
 @_relayout.shared_options
-def command(path: str, output: str, source: str | None, target: str, *, keep_names: bool, **flags: Any) -> None:
-    """Convert the recurrent networks of a checkpoint to another layout.  Everything else stays unchanged.
+def command(path: str, output: str, source: str | None, target: str | None, *, keep_names: bool, **flags: Any) -> None:
+    """Convert a checkpoint to another format, and its recurrent networks to another layout.
+
+    The suffix of DST says the format.  Everything except the networks stays unchanged.
 
     \b
     $ paramtool convert lstm-0001.params -o lstm.safetensors --from mxnet --to torch

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import chain
+from shlex import quote
 
 from paramtool.commands import config_ties
 from paramtool.commands.compare import Looking, compare
@@ -31,7 +32,7 @@ from paramtool.commands.output.write import (
     other_sections,
     place,
 )
-from paramtool.commands.output.writers import Fitted
+from paramtool.commands.output.writer import Fitted
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.errors import PlanError, UsageError
 from paramtool.formats.folder.weight_names import Weights
@@ -299,6 +300,11 @@ def _settled(
 ) -> _Joined:
     """Which names are stored on the bytes of others: by storage, by the folder's config, and by content."""
     writer, tie_warnings = where.writer, list[str]()
+    if not writer.sharing:
+        raise UsageError(
+            f"{where.path}: a {writer.name} file stores every name for itself, so nothing can be stored once in it",
+            hint=f"-o {quote(os.path.splitext(where.path)[0])}.safetensors, or `paramtool convert`, which writes it",
+        )
     if (options.derive_casts or options.fold_constants) and not writer.holds_derived:
         raise UsageError(f"{where.path}: only safetensors files record tensors that are calculated on load")
     stored = select.storable(checkpoint, writer.refusals) if options.skip_unsupported else checkpoint

@@ -19,7 +19,8 @@ from paramtool.commands.output.options import ALIGN, chosen
 from paramtool.commands.output.report import Report
 from paramtool.commands.output.sidecars import unseen_warnings
 from paramtool.commands.output.write import Written, allow, carry_out, keeping, left_out, lost_warnings, other_sections
-from paramtool.commands.output.writers import SAFETENSORS, Fitted, check_name
+from paramtool.commands.output.writer import Fitted
+from paramtool.commands.output.writers import SAFETENSORS, check_name
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES, Path, Progress, silent
 from paramtool.engine.read.source import MAX_OPEN_FILES, Source
 from paramtool.engine.write.places import check_apart, check_place

@@ -31,6 +31,7 @@ from paramtool.commands.output.write import (
     other_sections,
     place,
 )
+from paramtool.commands.output.writers import writer_for
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
 from paramtool.formats.folder.weight_names import Weights
@@ -63,6 +64,8 @@ class RelayoutOptions(ObjectOptions):
     """The layout they are in, with options: `tf1.basic:forget_bias=0`.  None: what the file says, else torch."""
     target: str | None = None
     """The layout that is wanted, with options.  None: torch, or torch.cell for what was fused from cells."""
+    as_is: bool = False
+    """Leave the networks in the layout that they are in; `target` is None then."""
     described: bool = False
     """Where the file describes networks itself, only these are taken."""
     spec: str = ""
@@ -92,6 +95,10 @@ class Relayouted(WholeReport):
     converted: tuple[Converted, ...]
     untouched: int
     """Tensors that belong to no converted network."""
+    as_is: bool = False
+    """Whether no layout was asked for."""
+    keeps_ties: bool = True
+    """Whether the output says which names share memory, as the input does."""
 
     def _more(self, most: int) -> Iterator[Row]:
         names = ((one.source.at or "(top)", one.source.layout.name, one) for one in self.converted)
@@ -158,6 +165,8 @@ def _opened(path: Path, options: RelayoutOptions, progress: Progress) -> Weights
 
 def _word(options: RelayoutOptions) -> str:
     """What the default output is called after."""
+    if options.as_is:
+        return "converted"
     return f"to-{layouts.parse(options.target or DEFAULT)[0].replace('.', '-')}"
 
 
@@ -175,7 +184,7 @@ def _prepared(
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, output)
     where = choose()
-    found = _stacked(checkpoint, _find(checkpoint, options), options)
+    found = [] if options.as_is else _stacked(checkpoint, _find(checkpoint, options), options)
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
     split_content = where.writer.aliases_equal_bytes
@@ -184,6 +193,7 @@ def _prepared(
     )
     check(plan, plan.order, checkpoint.storages)
     fitted = where.writer.fit(plan, checkpoint, keeping(options))
+    keeps_ties = len(fitted.plan.aliases) == len(plan.aliases)
     plan = fitted.plan
     outputs = laid_out(plan, where, options.align)
     report = Relayouted(
@@ -192,6 +202,8 @@ def _prepared(
         checkpoint=checkpoint,
         plan=plan,
         converted=tuple(converted),
+        as_is=options.as_is,
+        keeps_ties=keeps_ties,
         untouched=len(outcome.untouched.keys() - {name for one in found for name in one.network.tensors.values()}),
         files=where.files(outputs),
         nbytes_before=sum(file.nbytes for file in whole.files),
@@ -363,7 +375,7 @@ def _check_renamed(checkpoint: Checkpoint, found: list[Found], rename: Mapping[s
 
 
 def convert(
-    path: Path, output: Path, *, source: str | None = None, target: str,
+    path: Path, output: Path, *, source: str | None = None, target: str | None = None,
     spec: str = "", at: Sequence[str] = (), ignore: Sequence[str] = (), stack: Sequence[str] = (),
     rename: Mapping[str, str] | None = None, keep_names: bool = False, keep_split: bool = False,
     drop_kept: bool = False, layout_file: Sequence[Path] = (), skip_unsupported: bool = False, plain: bool = False,
@@ -373,6 +385,9 @@ def convert(
     progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
     """Write the recurrent networks of a checkpoint in layout `target`, and everything else as it is.
+
+    The suffix of `output` says the format.  Without `target` the networks stay in the layout that they are in, unless
+    the format has one layout only, as ONNX has.
 
     convert("lstm.params", "lstm.safetensors", source="mxnet", target="torch")
 
@@ -394,7 +409,31 @@ def convert(
     All others are those of `dedup`.  LayoutError where a network is not found, does not fit, or its bytes break what
     the conversion requires; nothing is written then.
     """
-    return relayout(path, output, _options(locals()), progress=progress)
+    return relayout(path, output, aimed(_options(locals()), output), progress=progress)
+
+
+_FOR_NETWORKS = (
+    "source", "spec", "at", "ignore", "stack", "rename", "keep_names", "keep_split", "drop_kept", "layout_file",
+)  # fmt: skip
+"""What says how networks are converted."""
+
+
+def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
+    """The options of `convert` with the layout that the output's format has, if it has only one and none is given.
+
+    With neither, networks stay as they are: UsageError if an option says how to convert them.
+    """
+    if target := options.target or writer_for(output).only_layout:
+        return replace(options, target=target)
+    usual = RelayoutOptions()
+    said = [name for name in _FOR_NETWORKS if getattr(options, name) not in (getattr(usual, name), {})]
+    if said:
+        flag = {"source": "from"}.get(said[0], said[0]).replace("_", "-")
+        raise UsageError(
+            f"{said[0]} (--{flag}) says how networks are converted, and no layout is given to convert them to",
+            hint="--to torch writes that of PyTorch; `paramtool layouts` lists all",
+        )
+    return replace(options, as_is=True)
 
 
 def fuse(
@@ -435,4 +474,4 @@ def unfuse(
 
 def _options(keywords: Mapping[str, Any], **more: Any) -> RelayoutOptions:
     """The options of one of these three, of which `more` is fixed."""
-    return chosen(RelayoutOptions, None, {"described": False, **keywords, **more})
+    return chosen(RelayoutOptions, None, {"described": False, "as_is": False, **keywords, **more})

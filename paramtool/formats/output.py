@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.plan import Target
+from paramtool.model.storage import ByteRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,15 +15,16 @@ class Late:
 
     nbytes: int
     make: Callable[[Sequence[int]], bytes]
-    """From the CRC-32 of each target of the file, in order, to exactly `nbytes` bytes."""
+    """From the CRC-32 of each target and each copied range of the file, in order, to exactly `nbytes` bytes."""
 
 
-Segment = bytes | Target | Late
+Segment = bytes | Target | ByteRange | Late
+"""Literal bytes, a tensor, a range of another file that is copied unchanged, or bytes that are known last."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """One file of an output: literal bytes and targets, in file order."""
+    """One file of an output: its segments, in file order."""
 
     name: str
     """The name in the output folder; empty if the output is a single file."""

@@ -114,9 +114,10 @@ FORMATS = (
         (".npz", ".npy", ".params"),
         (
             FormatForm("`.npz`, `.npy`, and the `.params` of MXNet 2", "`\\x93NUMPY`; `PK` and a first member `*.npy`",
-                       "no"),
+                       "no", written="yes: `.npz`"),
         ),
         "paramtool.formats.numpy.npz",
+        (".npz",),
     ),
     Format(
         "keras",

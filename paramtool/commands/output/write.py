@@ -23,7 +23,8 @@ from paramtool.commands.output.sidecars import (
     link_warnings,
     sidecars_of,
 )
-from paramtool.commands.output.writers import Fitted, Keeping, Writer, check_name, is_named_for, writer_for
+from paramtool.commands.output.writer import Fitted, Keeping, Writer
+from paramtool.commands.output.writers import check_name, is_named_for, writer_for
 from paramtool.commands.progress import Advance, Path, Progress
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import prove
@@ -250,6 +251,8 @@ class Work:
         known = {target.name for target in self.plan.targets} if self.writer.compares_values else ()
         expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
         yield from by_name(old, expected, known, advance)
+        if self.writer.is_plain:
+            return
         yield from alias_set_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
         planned = replace(written, objects=complete(self.plan.objects, self.plan.order))
         yield from object_differences(written, planned).differences

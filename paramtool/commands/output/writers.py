@@ -3,80 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from shlex import quote
 
+from paramtool.commands.output.writer import Fitted, Keeping, Writer, plain
 from paramtool.commands.progress import Path
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import Advance, by_safetensors, by_zipfile
 from paramtool.errors import PlanError, UsageError, listed
 from paramtool.formats import table
+from paramtool.formats.numpy import write as numpy_write
 from paramtool.formats.output import OutputFile
 from paramtool.formats.safetensors import write as safetensors
 from paramtool.formats.safetensors.dtypes import CODE_OF
 from paramtool.formats.torch import write as torch_write
 from paramtool.formats.torch.write_objects import How
-from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.plan import Plan
-
-
-@dataclass(frozen=True, slots=True)
-class Keeping:
-    """What becomes of objects that the output cannot hold as they are."""
-
-    skip: bool = False
-    """Leave them out, by name."""
-    plain: bool = False
-    """Write objects of a torch file as dicts, lists, numbers and strings."""
-    strict: bool = False
-    """Refuse to leave anything out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """A plan that one format holds."""
-
-    plan: Plan
-    left_out: tuple[str, ...] = ()
-    """What it does not hold, for people."""
-    needs: tuple[str, ...] = ()
-    """Classes that `torch.load(weights_only=True)` refuses."""
-    changed: tuple[str, ...] = ()
-    """Objects that it holds as plain values, since that was asked for; for people."""
-    lost: tuple[str, ...] = ()
-    """What nobody asked to leave out, and is: the first line of the report."""
-
-
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """How one format is written."""
-
-    name: str
-    """As people say it."""
-    suffixes: tuple[str, ...]
-    """Names that end so are of this format."""
-    lay_out: Callable[[Plan, int], tuple[OutputFile, ...]]
-    """One file for a plan, its tensor data beginning at a multiple of so many bytes."""
-    refusals: Callable[[Mapping[str, str]], Mapping[str, str]]
-    """Of {name: dtype}, {name: why the format has no form for it}."""
-    fit: Callable[[Plan, Checkpoint, Keeping], Fitted]
-    """The plan with what of its objects the format holds; PlanError where that is too little."""
-    taken_flat_pairs: Callable[[Plan], Iterable[str]]
-    """Aliases for which the metadata has no room for a flat pair."""
-    differences: Callable[[str, OutputFile, Source, Advance], Iterable[str]]
-    """What somebody else's code finds wrong in a file that was written."""
-    needs: tuple[str, ...]
-    """What that code and the writing import."""
-    compares_values: bool
-    """Whether that code compares the values of stored tensors with their source."""
-    aliases_equal_bytes: bool
-    """Whether all names on one run of bytes share memory when loaded, so that equal bytes have to stand twice."""
-    holds_derived: bool
-    """Whether tensors that are calculated on load can be recorded."""
-    keeps_foreign_objects: bool
-    """Whether objects of unknown classes are kept as plain data."""
 
 
 def _fit_safetensors(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
@@ -145,7 +89,15 @@ TORCH = Writer(
     holds_derived=False,
     keeps_foreign_objects=False,
 )
-WRITERS = (SAFETENSORS, TORCH)
+NPZ = plain(
+    name="npz",
+    suffixes=table.find("npz").written,
+    lay_out=numpy_write.lay_out,
+    refusals=numpy_write.refusals,
+    differences=_by_zipfile,
+    needs=("zipfile",),
+)
+WRITERS = (SAFETENSORS, TORCH, NPZ)
 
 
 def writer_for(output: Path, sharded: bool = False) -> Writer:
@@ -176,13 +128,8 @@ def check_name(output: str, is_folder: bool) -> None:
     if is_folder or suffix.lower() in written or not output or is_no_file:
         return  # `check_place` refuses names that are no files'
     ends = f"ends in {suffix}" if suffix else "has no suffix, which says the format"
+    others = ", ".join(suffix for writer in WRITERS[1:] for suffix in writer.suffixes)
     raise UsageError(
-        f"{output}: {ends}; what paramtool writes ends in {SAFETENSORS.suffixes[0]}, or in {_listed(TORCH.suffixes)} "
-        "for torch's format",
+        f"{output}: {ends}; what paramtool writes ends in {SAFETENSORS.suffixes[0]}, or in {others} for other formats",
         hint=f"-o {quote((stem if known else output) + SAFETENSORS.suffixes[0])}",
     )
-
-
-def _listed(words: tuple[str, ...]) -> str:
-    """`.a, .b or .c`."""
-    return f"{', '.join(words[:-1])} or {words[-1]}"

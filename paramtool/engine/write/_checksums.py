@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class Checksums:
-    """The CRC-32 of each target of one file, in order.  A context manager; the file stays open in it."""
+    """The CRC-32 of each target and each copied range of one file, in order.
+
+    A context manager, in which the file stays open.
+    """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
@@ -43,14 +46,19 @@ class Checksums:
         known = proved_crc32(target, source)
         if known is not None:
             self._found.append(known)
-        elif target.nbytes < THREAD_NBYTES:
-            self._found.append(self._crc32(start, start + target.nbytes))
         else:
-            if self._worker is None:
-                from concurrent.futures import ThreadPoolExecutor
+            self.add_range(start, target.nbytes)
 
-                self._worker = ThreadPoolExecutor(1)
-            self._found.append(self._worker.submit(self._crc32, start, start + target.nbytes))
+    def add_range(self, start: int, nbytes: int) -> None:
+        """Add what was written from byte `start` of the file."""
+        if nbytes < THREAD_NBYTES:
+            self._found.append(self._crc32(start, start + nbytes))
+            return
+        if self._worker is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._worker = ThreadPoolExecutor(1)
+        self._found.append(self._worker.submit(self._crc32, start, start + nbytes))
 
     def _crc32(self, start: int, stop: int) -> int:
         try:
@@ -59,7 +67,7 @@ class Checksums:
             raise OutputError(f"{self._name}: cannot be read back: {error.message}") from None
 
     def all(self) -> list[int]:
-        """The CRC of every target so far; waits until all are known."""
+        """The CRC of every target and range so far; waits until all are known."""
         return [found if isinstance(found, int) else found.result() for found in self._found]
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterable
-from functools import cache
 from typing import BinaryIO
 
 from paramtool.errors import Defects, FormatError, UnsafeError, listed, plural
@@ -27,6 +26,7 @@ from paramtool.formats.mxnet import symbol
 from paramtool.formats.numpy import _npy
 from paramtool.formats.record import codec as record
 from paramtool.formats.zip import directory as zip_directory
+from paramtool.formats.zip.crc import crc32_of_rest
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Value
 from paramtool.model.storage import Backing, ByteRange, Encoded, SourceFile, Storage
 from paramtool.model.view import View
@@ -208,44 +208,4 @@ def _backing(path: str, member: zip_directory.Member, header: bytes, swap: int) 
     return Encoded(ByteRange(path, start, stop), swaps, crc32) if swaps else ByteRange(path, start, stop, crc32)
 
 
-POLYNOMIAL = 0xEDB88320
-"""The polynomial of the CRC that zip files use, with reversed bits."""
-ONE = 1 << 31
-
-
-def crc32_of_rest(crc32: int, head: bytes, nbytes: int) -> int:
-    """The CRC of the last `nbytes` bytes of something, from that of all of it and from its first bytes.
-
-    The inverse of zlib's crc32_combine: CRCs are remainders of polynomials over GF(2), and that of the first bytes is
-    multiplied by x to the power of the number of bits that follow.
-
-    >>> crc32_of_rest(zlib.crc32(b"head and rest"), b"head and ", 4) == zlib.crc32(b"rest")
-    True
-    """
-    return crc32 ^ _times(_x_to_bytes(nbytes), zlib.crc32(head))
-
-
-def _times(a: int, b: int) -> int:
-    """The product of two polynomials, modulo the CRC's."""
-    product = 0
-    while a:
-        if a & ONE:
-            product ^= b
-        a = a << 1 & 0xFFFFFFFF
-        b = b >> 1 ^ POLYNOMIAL if b & 1 else b >> 1
-    return product
-
-
-@cache
-def _x_to_bytes(nbytes: int) -> int:
-    """x to the power of eight times `nbytes`, modulo the CRC's polynomial."""
-    found, square = ONE, ONE >> 8
-    while nbytes:
-        if nbytes & 1:
-            found = _times(found, square)
-        square = _times(square, square)
-        nbytes >>= 1
-    return found
-
-
-__all__ = ["NAME", "crc32_of_rest", "read"]
+__all__ = ["NAME", "read"]

@@ -23,6 +23,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from paramtool.formats.output import Late, Segment
+from paramtool.formats.zip.crc import crc32_joined
 from paramtool.formats.zip.directory import (
     CENTRAL,
     CENTRAL_SIGNATURE,
@@ -40,6 +41,7 @@ from paramtool.formats.zip.directory import (
     ZIP64_EXTRA,
 )
 from paramtool.model.plan import Target
+from paramtool.model.storage import ByteRange
 
 ALIGNMENT = 64
 EXTRA = Struct("<HH")
@@ -58,9 +60,9 @@ class _Placed(NamedTuple):
     name: bytes
     nbytes: int
     header_start: int
-    crc32: int | None
-    """None for a target, whose number is `target`."""
-    target: int
+    pieces: tuple[tuple[int, int | None], ...]
+    """(length, CRC) of what it is made of; no CRC for targets and ranges, of which the first has the number `first`."""
+    first: int
 
     @property
     def is_large(self) -> bool:
@@ -74,23 +76,31 @@ class _Placed(NamedTuple):
 
     def crc(self, crcs: Sequence[int]) -> int:
         """The CRC of the payload."""
-        return crcs[self.target] if self.crc32 is None else self.crc32
+        found, unknown = 0, iter(crcs[self.first :])
+        for nbytes, crc32 in self.pieces:
+            found = crc32_joined(found, next(unknown) if crc32 is None else crc32, nbytes)
+        return found
 
 
-def archive(members: Iterable[tuple[str, bytes | Target]]) -> tuple[Segment, ...]:
-    """The segments of an archive with these members, in order."""
+Content = bytes | Target | ByteRange
+Member = tuple[str, Content | Sequence[Content]]
+"""The name of a member, and what it is made of, in order."""
+
+
+def archive(members: Iterable[Member], is_torch: bool = True) -> tuple[Segment, ...]:
+    """The segments of an archive with these members, in order; as torch has them, or else without padding."""
     segments: list[Segment] = []
     placed: list[_Placed] = []
-    cursor = targets = 0
+    cursor = unknown = 0
     for name, content in members:
-        is_target = isinstance(content, Target)
-        nbytes = content.nbytes if isinstance(content, Target) else len(content)
-        crc32 = zlib.crc32(content) if isinstance(content, bytes) else None
-        member = _Placed(name.encode(), nbytes, cursor, crc32, targets)
-        targets += is_target
-        header = _local(member)
+        parts = [content] if isinstance(content, (bytes, Target, ByteRange)) else list(content)
+        pieces = tuple((len(p), zlib.crc32(p)) if isinstance(p, bytes) else (p.nbytes, None) for p in parts)
+        nbytes = sum(length for length, _ in pieces)
+        member = _Placed(name.encode(), nbytes, cursor, pieces, unknown)
+        unknown += sum(crc32 is None for _, crc32 in pieces)
+        header = _local(member, is_torch)
         placed.append(member)
-        segments += [header, content]
+        segments += [header, *parts]
         cursor += len(header) + nbytes
         if nbytes:
             nbytes_of_it = (DESCRIPTOR64 if member.is_large else DESCRIPTOR).size
@@ -98,7 +108,7 @@ def archive(members: Iterable[tuple[str, bytes | Target]]) -> tuple[Segment, ...
             cursor += nbytes_of_it
     directory_nbytes = sum(CENTRAL.size + len(m.name) + len(_zip64(m)) for m in placed)
     directory = Late(directory_nbytes, partial(_directory, tuple(placed)))
-    return (*segments, directory, _end(len(placed), directory_nbytes, cursor))
+    return (*segments, directory, _end(len(placed), directory_nbytes, cursor, is_torch))
 
 
 def _zip64(member: _Placed) -> bytes:
@@ -110,12 +120,12 @@ def _zip64(member: _Placed) -> bytes:
     return EXTRA.pack(ZIP64_EXTRA, 8 * len(numbers)) + Struct(f"<{len(numbers)}Q").pack(*numbers)
 
 
-def _local(member: _Placed) -> bytes:
+def _local(member: _Placed, padded: bool) -> bytes:
     """Local header, name and extra fields, up to where the payload begins.  CRC and sizes are left zero."""
     zip64 = _zip64(member)
     begin = member.header_start + LOCAL.size + len(member.name) + len(zip64) + EXTRA.size
     padding = -begin % ALIGNMENT
-    extra = zip64 + b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
+    extra = zip64 + (b"FB" + padding.to_bytes(2, "little") + b"Z" * padding if padded else b"")
     lengths = len(member.name), len(extra)
     return LOCAL.pack(LOCAL_SIGNATURE, 0, member.flags, STORED, 0, 0, 0, 0, 0, *lengths) + member.name + extra
 
@@ -138,11 +148,14 @@ def _directory(placed: Iterable[_Placed], crcs: Sequence[int]) -> bytes:
     return bytes(rows)
 
 
-def _end(count: int, nbytes: int, byte_start: int) -> bytes:
-    """The end of the archive: torch writes both forms always."""
+def _end(count: int, nbytes: int, byte_start: int, is_torch: bool) -> bytes:
+    """The end of the archive: torch always writes the form of zip64, too; others where 32 bits do not hold it."""
     many, few = (count, count, nbytes, byte_start), min(count, FULL16)
+    end = END.pack(END_SIGNATURE, 0, 0, few, few, min(nbytes, FULL32), min(byte_start, FULL32), 0)
+    if not is_torch and count < FULL16 and byte_start + nbytes < FULL32:
+        return end
     return (
         END64.pack(END64_SIGNATURE, END64.size - 12, MADE_BY, NEEDED, 0, 0, *many)
         + LOCATOR.pack(LOCATOR_SIGNATURE, 0, byte_start + nbytes, 1)
-        + END.pack(END_SIGNATURE, 0, 0, few, few, min(nbytes, FULL32), min(byte_start, FULL32), 0)
+        + end
     )

@@ -1,0 +1,162 @@
+"""A writer: what a format has to say of itself to be written, and the form that formats without a record have.
+
+`writers.py` is the table of writers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from paramtool.engine.read.source import Source
+from paramtool.engine.write.verify import Advance
+from paramtool.errors import PlanError, UsageError, listed, plural, some
+from paramtool.formats.object_tree import is_flat
+from paramtool.formats.output import OutputFile
+from paramtool.formats.safetensors.write import ALIGN
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model import objects
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.plan import Plan
+from paramtool.passes.separate import parted, separate
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What becomes of objects that the output cannot hold as they are."""
+
+    skip: bool = False
+    """Leave them out, by name."""
+    plain: bool = False
+    """Write objects of a torch file as dicts, lists, numbers and strings."""
+    strict: bool = False
+    """Refuse to leave anything out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A plan that one format holds."""
+
+    plan: Plan
+    left_out: tuple[str, ...] = ()
+    """What it does not hold, for people."""
+    needs: tuple[str, ...] = ()
+    """Classes that `torch.load(weights_only=True)` refuses."""
+    changed: tuple[str, ...] = ()
+    """Objects that it holds as plain values, since that was asked for; for people."""
+    lost: tuple[str, ...] = ()
+    """What nobody asked to leave out, and is: the first line of the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """How one format is written."""
+
+    name: str
+    """As people say it."""
+    suffixes: tuple[str, ...]
+    """Names that end so are of this format."""
+    lay_out: Callable[[Plan, int], tuple[OutputFile, ...]]
+    """One file for a plan, its tensor data beginning at a multiple of so many bytes."""
+    refusals: Callable[[Mapping[str, str]], Mapping[str, str]]
+    """Of {name: dtype}, {name: why the format has no form for it}."""
+    fit: Callable[[Plan, Checkpoint, Keeping], Fitted]
+    """The plan with what of its objects the format holds; PlanError where that is too little."""
+    taken_flat_pairs: Callable[[Plan], Iterable[str]]
+    """Aliases for which the metadata has no room for a flat pair."""
+    differences: Callable[[str, OutputFile, Source, Advance], Iterable[str]]
+    """What somebody else's code finds wrong in a file that was written."""
+    needs: tuple[str, ...]
+    """What that code and the writing import."""
+    compares_values: bool
+    """Whether that code compares the values of stored tensors with their source."""
+    aliases_equal_bytes: bool
+    """Whether all names on one run of bytes share memory when loaded, so that equal bytes have to stand twice."""
+    holds_derived: bool
+    """Whether tensors that are calculated on load can be recorded."""
+    keeps_foreign_objects: bool
+    """Whether objects of unknown classes are kept as plain data."""
+    sharing: str = "record"
+    """How names share what is stored: `record`, any view; `links`, whole tensors alone; empty, not at all."""
+    only_layout: str = ""
+    """The layout that every recurrent network has in such files; empty if there are several."""
+    needs_model: str = ""
+    """Why such a file cannot be made without `--into`; empty if it can."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it holds tensors and their names alone, and neither a record nor objects."""
+        return self.sharing != "record"
+
+
+def plain(
+    *,
+    name: str,
+    suffixes: tuple[str, ...],
+    lay_out: Callable[[Plan], tuple[OutputFile, ...]],
+    refusals: Callable[[Mapping[str, str]], Mapping[str, str]],
+    differences: Callable[[str, OutputFile, Source, Advance], Iterable[str]] = lambda *args: (),
+    needs: tuple[str, ...] = (),
+    links: bool = False,
+    only_layout: str = "",
+) -> Writer:
+    """The writer of a format that holds names and tensors alone: every name is stored, objects are left out.
+
+    With `links` the format can store a whole tensor under several names.
+    """
+
+    def laid_out(plan: Plan, align: int) -> tuple[OutputFile, ...]:
+        if align != ALIGN:
+            raise UsageError(f"{name} files have an alignment of their own", hint="--align is for safetensors")
+        if not plan.targets:
+            raise PlanError(f"{plan.source}: holds no tensor; there is nothing to write")
+        if refused := refusals(plan.dtypes()):
+            lines = [f"{tensor!r:.200}: {reason}" for tensor, reason in refused.items()]
+            head = f"{plan.source}: a {name} file cannot store {plural(len(refused), 'tensor')}:"
+            raise PlanError(listed(head, lines), hint="-o NAME.safetensors or -o NAME.pt can store them")
+        return lay_out(plan)
+
+    def fit(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
+        lost = tuple(_not_in_plain_files(plan, checkpoint, links))
+        if lost and keeping.strict:
+            head = f"{plan.source}: a {name} file cannot store:"
+            hint = "-o NAME.safetensors or -o NAME.pt holds them; without --strict they are left out and named"
+            raise PlanError(listed(head, lost), hint=hint)
+        held = replace(separate(plan, links), objects=objects.EMPTY, metadata={}, index_metadata={}, modules=())
+        return Fitted(held.unmarked(), lost, lost=lost)
+
+    return Writer(
+        name=name,
+        suffixes=suffixes,
+        lay_out=laid_out,
+        refusals=refusals,
+        fit=fit,
+        taken_flat_pairs=lambda plan: (),
+        differences=differences,
+        needs=needs,
+        compares_values=False,
+        aliases_equal_bytes=True,
+        holds_derived=False,
+        keeps_foreign_objects=False,
+        sharing="links" if links else "",
+        only_layout=only_layout,
+    )
+
+
+def _not_in_plain_files(plan: Plan, checkpoint: Checkpoint, links: bool) -> Iterator[str]:
+    """What of a plan is not a tensor under a name, for people."""
+    shared = list(parted(plan, links))
+    if shared:
+        more = len(shared) - MANY
+        named = "; ".join(shared[:MANY]) + (f" and {plural(more, 'more set')}" if more > 0 else "")
+        yield f"which names share memory (their tensors are stored more than once): {named}"
+    tree = plan.objects
+    if isinstance(tree, objects.Mapping) and not is_flat(tree, tuple(checkpoint.entries)):
+        held = [objects.word(key) for key, child in tree.items if not any(objects.tensor_names(child))]
+        if held:
+            yield f"objects {some(held, MANY)}"
+    if texts := [key for key in plan.metadata if key != "format"]:
+        yield f"metadata {some(texts, MANY)}"
+
+
+MANY = 5
