@@ -308,6 +308,7 @@ def exported(found: Exported) -> dict[str, Any]:
         "verified": found.verified,
         "names": list(found.names),
         "renamed": dict(found.renamed),
+        **({"tied": dict(found.tied)} if found.tied else {}),
         "nbytes": found.nbytes,
         "section": found.section,
         "like_section": found.like_section,

@@ -31,6 +31,7 @@ from paramtool.cli._text import (
 )
 from paramtool.commands import dedup as dedup_command
 from paramtool.commands.dedup import Deduped
+from paramtool.commands.name_lists import pairs
 from paramtool.commands.progress import MEMORY_NBYTES, MIN_EQUAL_NBYTES
 from paramtool.model.alias import Alias
 from paramtool.passes import select
@@ -64,6 +65,8 @@ RECORD_NBYTES = 10_000
 @click.option("--ties-from-config", "config", type=FILE, is_flag=False, flag_value="", metavar="[CONFIG.JSON]",
               help="Record tied names that a transformers config implies but CKPT omits; without a path, use the "
               "config.json beside CKPT.")  # fmt: skip
+@click.option("--ties", multiple=True, metavar="NAME=OTHER", shell_complete=_completion.names,
+              help="Record NAME, which CKPT omits, as another name of the tensor OTHER.  Repeatable.")  # fmt: skip
 @click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, for example 5GB.")
 @ALIGN
 @click.option("--share-renamed", is_flag=True, help="For folders and several inputs: also share equal "
@@ -97,7 +100,7 @@ RECORD_NBYTES = 10_000
 @_display.options
 def command(
     ckpt: tuple[str, ...], output: str | None, keep: str, weights: str | None, *, each: bool,
-    only: str | None, config: str | None,
+    only: str | None, config: str | None, ties: tuple[str, ...],
     max_shard_size: int | None, align: int,
     share_renamed: bool, no_equal: bool, min_equal_bytes: int, across_roles: bool, derive_casts: bool,
     fold_constants: bool, memory: int, skip_unsupported: bool, plain: bool, strict: bool,
@@ -115,8 +118,11 @@ def command(
     """
     if config is not None and len(ckpt) > 1:
         raise click.BadParameter("takes one input", param_hint="--ties-from-config")
+    if ties and len(ckpt) > 1:
+        raise click.BadParameter("takes one input", param_hint="--ties")
     options = dedup_command.DedupOptions(
         keep=keep,
+        ties=pairs(ties, "--ties"),
         ties_from_config=config,
         weights=weights,
         only=only,

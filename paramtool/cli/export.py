@@ -28,6 +28,7 @@ from paramtool.cli._text import (
 )
 from paramtool.commands import export as export_command
 from paramtool.commands.export import MAX_EXPANDED_NBYTES
+from paramtool.commands.name_lists import pairs
 
 if TYPE_CHECKING:
     from paramtool.commands.export import Exported
@@ -75,6 +76,8 @@ MANY = 8
 )
 @click.option("--rename", multiple=True, metavar="FROM=TO",
               help="Rename a name or a pattern, such as 'bert.*=*'.  Repeatable; rules apply in order.")  # fmt: skip
+@click.option("--ties", multiple=True, metavar="NAME=OTHER", shell_complete=_completion.names,
+              help="Where FILE omits NAME, write the tensor OTHER under it.  Repeatable.")  # fmt: skip
 @click.option("-o", "--output", required=True, type=OUTPUT_FILE, help=f"Where to write.  {OUTPUT}")
 @click.option("--max-shard-size", type=Size(), help="Write a folder of shards of at most this size, for example 5GB.")
 @click.option("--max-bytes", type=Size(), default=MAX_EXPANDED_NBYTES, show_default=True,
@@ -102,11 +105,14 @@ def command(
     $ paramtool export bert.pt --all-names --prefix bert. --rename '*.gamma=*.weight' -o encoder.safetensors
     """
     options |= {"max_shard_size": max_shard_size, "verify": not no_verify, "progress": _render.progress}
+    options["ties"] = pairs(options["ties"], "--ties")
     if each:
         if not all_names or options["like_only"] is not None:
             raise click.BadParameter(
                 "writes every name of each set, so it needs --all-names and excludes --like-only", param_hint="--each"
             )
+        if options.pop("ties"):
+            raise click.BadParameter("is for one set of weights, and --each takes all", param_hint="--ties")
         from paramtool.cli import _json
 
         del options["like_only"]
@@ -155,12 +161,16 @@ def _rows(found: Exported, like: str | None) -> Iterator[_render.Row]:
         )
         if len(found.renamed) > most(MANY):
             yield ("renamed", f"and {len(found.renamed) - most(MANY)} more", "--verbose and --json list them")
+    for name, other in list(found.tied.items())[: most(MANY)]:
+        yield ("tied", elidable(name), elidable(f"written from {other}, which FILE has"))
+    if (more := len(found.tied) - most(MANY)) > 0:
+        yield ("tied", f"and {plural(more, 'more name')}", "--verbose and --json list them")
     yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
     if not found.written:
         return
     yield ("verified", "all read back and equal") if found.verified else ("not done", "not verified (--no-verify)")
-    if not found.renamed:
+    if not found.renamed and not found.tied:
         yield (NEXT, whole(verify_line(found.output, found.input, found.section, "--subset")))
 
 

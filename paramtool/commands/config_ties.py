@@ -186,11 +186,11 @@ def _refuse_absent(checkpoint: Checkpoint, ties: Mapping[str, str]) -> None:
         if len(names) > 1 and not any(name in checkpoint.entries for name in names):
             prefix, count = suggest.prefix_before(names, checkpoint.entries)
             raise UsageError(
-                f"{checkpoint.files[0].path}: the config's model ties {' and '.join(map(repr, names[:3]))}, and none "
-                "of these names is there: nothing can be recorded for them",
+                f"{checkpoint.files[0].path}: {' and '.join(map(repr, names[:3]))} shall be tied, and none of these "
+                "names is there: nothing can be recorded for them",
                 hint=f"the names there begin with {prefix!r}: --only SECTION takes a part of the file"
                 if count
-                else "the config is of another model, or the file of a part of it",
+                else "the ties are those of another model, or the file is a part of it",
             )
 
 

@@ -11,8 +11,10 @@ from itertools import chain
 from shlex import quote
 
 from paramtool.commands import config_ties
+from paramtool.commands._differences import alias_sets
 from paramtool.commands.compare import Looking, compare
 from paramtool.commands.config_model import ConfigModel, model_of
+from paramtool.commands.name_lists import with_firsts
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.options import ALIGN, ObjectOptions, chosen
@@ -111,7 +113,9 @@ class DedupOptions(ObjectOptions):
         if not self.keep:
             raise UsageError("keep is empty (--keep); expected first, last or a pattern of names")
         if self.ties and self.ties_from_config is not None:
-            raise UsageError("ties and ties_from_config (--ties-from-config) both say which names are one; choose one")
+            raise UsageError(
+                "ties (--ties) and ties_from_config (--ties-from-config) both say which names are one; choose one"
+            )
         if self.memory < 1:
             raise UsageError(f"memory (--memory) is {self.memory} bytes; expected 1 or more")
         if self.min_equal_bytes < 0:
@@ -207,7 +211,7 @@ def dedup_each(
     """
     options = chosen(DedupOptions, options, locals(), fixed=("ties", "ties_from_config", "weights"))
     if options.ties or options.ties_from_config is not None:
-        raise UsageError("ties (--ties-from-config) is for one set of weights, and --each takes all")
+        raise UsageError("ties (--ties, --ties-from-config) are those of one set of weights, and --each takes all")
     return each(
         path,
         output,
@@ -248,10 +252,10 @@ def _prepared(
     began = time.monotonic()
     whole = found.checkpoint
     asked = select.section(whole, options.only) if options.only is not None else whole
-    ties = model.own.ties if model else options.ties
+    ties = model.own.ties if model else with_firsts(options.ties)
     if ties:
         asked = config_ties.with_ties(asked, ties, model.saved.ties if model and model.saved else None)
-    warnings = allow(asked, output)
+    warnings = [*allow(asked, output), *_apart(asked, options.ties or {})]
     if not asked.entries:
         raise PlanError(f"{os.fspath(path)}: holds no tensor; there is nothing to write")
     where = choose()
@@ -293,6 +297,21 @@ def _prepared(
     planned = set(fitted.plan.order)
     kept = {name: entry for name, entry in joined.checkpoint.entries.items() if name in planned}
     return report, Work(joined.checkpoint, fitted.plan, outputs, where, kept)
+
+
+def _apart(checkpoint: Checkpoint, ties: Mapping[str, str]) -> Iterator[str]:
+    """Warnings for names that shall be tied and that the file stores separately, with equal values or without."""
+    sets = alias_sets(checkpoint) if ties else {}
+    for name, other in ties.items():
+        if (
+            name in checkpoint.entries
+            and other in checkpoint.entries
+            and sets.get(name, name) != sets.get(other, other)
+        ):
+            yield (
+                f"{name!r} and {other!r} shall be tied, and the file stores both: they stay two tensors, since equal "
+                "values would not show that they are one"
+            )
 
 
 def _settled(

@@ -12,7 +12,7 @@ from dataclasses import field, replace
 
 from paramtool import formats
 from paramtool.commands.config_model import NamedShapes, Shapes, model_of
-from paramtool.commands.name_lists import STANDARD_INPUT, read_names
+from paramtool.commands.name_lists import STANDARD_INPUT, read_names, with_firsts
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
 from paramtool.commands.output.options import ALIGN, WriteOptions, chosen
@@ -49,6 +49,8 @@ class Exported(CheckpointReport):
     """The section of the other checkpoint whose names these are; None where it is no section's."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """{name in the output: name in the input}, where they differ."""
+    tied: Mapping[str, str] = field(default_factory=dict)
+    """{name that the input lacks: the name in it that it is tied to}"""
 
     def _rows(self, most: int) -> Iterator[Row]:
         """From where to where, and the names."""
@@ -191,6 +193,7 @@ def _prepared(
         section=part.section,
         like_section=wanted.section,
         renamed={new: part.old[new] for new in plan.order if part.old.get(new, new) != new},
+        tied=part.tied,
         left_out=(*_objects_left(part.checkpoint), *where.sidecars.left),
         sidecars=tuple(where.sidecars.files),
         warnings=(
@@ -265,8 +268,8 @@ def _wanted(
     if isinstance(names, os.PathLike):
         file = os.fspath(names)
         reads = [] if file == STANDARD_INPUT else [file]
-        return _Request([NamedShapes(_shapes(read_names(file)), options.ties or {})], reads)
-    return _Request([NamedShapes(_shapes(names), options.ties or {})])
+        return _Request([NamedShapes(_shapes(read_names(file)), with_firsts(options.ties))], reads)
+    return _Request([NamedShapes(_shapes(names), with_firsts(options.ties))])
 
 
 def _wanted_like(like: Path, options: ExportOptions) -> _Request:
@@ -276,7 +279,7 @@ def _wanted_like(like: Path, options: ExportOptions) -> _Request:
     if not shapes:
         raise UsageError(f"{other.files[0].path}: holds no tensor, so it names none to export; expected a checkpoint")
     return _Request(
-        [NamedShapes(shapes, options.ties or {})],
+        [NamedShapes(shapes, with_firsts(options.ties))],
         [file.path for file in other.files],
         section=section,
         advice="; --like-only SECTION takes the names of one section" if other.sections and section is None else "",
@@ -304,6 +307,8 @@ class _Part:
     entries: Mapping[str, Entry]
     """{wanted name: its entry}; a name that is missing takes one that it is tied to."""
     missing: list[str]
+    tied: Mapping[str, str]
+    """{wanted name that is missing: the name, after the rules, that it is tied to}"""
 
 
 def _part(whole: Checkpoint, options: ExportOptions, wanted: NamedShapes | None) -> _Part:
@@ -314,7 +319,7 @@ def _part(whole: Checkpoint, options: ExportOptions, wanted: NamedShapes | None)
         section = select.section_for(whole, wanted.shapes)
     checkpoint = whole if section is None else select.section(whole, section)
     old = renaming.renamed(checkpoint.entries, options.prefix, rules)
-    wanted = wanted or NamedShapes(dict.fromkeys(old), options.ties or {})
+    wanted = wanted or NamedShapes(dict.fromkeys([*old, *(options.ties or ())]), with_firsts(options.ties))
     ties, partners = wanted.ties, dict[str, str]()
     for name in wanted.shapes:
         if name in old:
@@ -327,6 +332,7 @@ def _part(whole: Checkpoint, options: ExportOptions, wanted: NamedShapes | None)
         old=old,
         entries={name: checkpoint.entries[old[source]] for name, source in sources.items() if source is not None},
         missing=[name for name, source in sources.items() if source is None],
+        tied={name: source for name, source in sources.items() if source not in (None, name)},
     )
 
 

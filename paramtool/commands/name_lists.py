@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Mapping
 
 from paramtool.commands.progress import Path
 from paramtool.errors import NoSuchFileError, UsageError
@@ -38,3 +39,26 @@ def read_names(path: Path) -> list[str]:
     if not names:
         raise UsageError(f"{path}: holds no name", hint="one name a line, as `paramtool inspect --tensors` shows them")
     return names
+
+
+def pairs(words: Iterable[str], flag: str) -> dict[str, str]:
+    """`NAME=FIRST`, several times, as a mapping; UsageError where a word has another form or a name two values."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, other = word.partition("=")
+        if not (name and equals and other):
+            raise UsageError(f"{flag} {word!r:.200}: expected NAME=OTHER, two names with = between them")
+        if found.setdefault(name, other) != other:
+            raise UsageError(f"{flag} {word!r:.200}: {name!r} is {found[name]!r} already")
+    return found
+
+
+def with_firsts(ties: Mapping[str, str] | None) -> dict[str, str]:
+    """Ties of names to others, in which those others stand, too.
+
+    >>> with_firsts({"encoder.weight": "decoder.weight"})
+    {'encoder.weight': 'decoder.weight', 'decoder.weight': 'decoder.weight'}
+    """
+    ties = ties or {}
+    firsts = {name: ties.get(first, first) for name, first in ties.items()}
+    return firsts | {first: first for first in firsts.values()}

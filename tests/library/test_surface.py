@@ -56,9 +56,9 @@ OPTIONS: dict[str, tuple[type[WriteOptions], dict[str, str]]] = {
     "dedup_family": (paramtool.DedupOptions, {"ties": "", "ties_from_config": ""}),
     "export": (paramtool.ExportOptions, {}),
     "export_each": (paramtool.ExportOptions, {"like_only": "", "ties": "", "weights": ""}),
-    "convert": (RelayoutOptions, {"described": ""}),
-    "fuse": (RelayoutOptions, {"described": "", "target": "layout"}),
-    "unfuse": (RelayoutOptions, {"described": "", "source": "layout", "keep_names": ""}),
+    "convert": (RelayoutOptions, {"described": "", "as_is": ""}),
+    "fuse": (RelayoutOptions, {"described": "", "as_is": "", "target": "layout"}),
+    "unfuse": (RelayoutOptions, {"described": "", "as_is": "", "source": "layout", "keep_names": ""}),
 }
 """{function: its options, and those of them that it has no keyword for, or one of another name}."""
 
@@ -75,8 +75,7 @@ def test_keywords_are_the_options(name: str) -> None:
             continue
         found = parameters[field.name]
         assert found.kind is found.KEYWORD_ONLY
-        if (name, field.name) != ("convert", "target"):  # which has to be said
-            assert (found.annotation, found.default) == (field.type, field.default), field.name
+        assert (found.annotation, found.default) == (field.type, field.default), field.name
 
 
 def test_options_are_given_one_way(tmp_path: Any) -> None:
@@ -128,8 +127,8 @@ RENAMED = {
 OTHER_FUNCTION = {"dedup": "dedup_each", "export": "export_each", "verify": "verify_each"}
 """What `--each` is; convert, fuse and unfuse have none in Python."""
 WITHOUT_FLAG = {
-    "dedup": {"options", "ties", "progress"},
-    "export": {"options", "ties", "progress"},
+    "dedup": {"options", "progress"},
+    "export": {"options", "progress"},
     "inspect": {"equal", "min_equal_bytes", "progress"},
     **{command: {"progress"} for command in ("variants", "convert", "fuse", "unfuse", "guess", "verify")},
 }
