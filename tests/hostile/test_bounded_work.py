@@ -33,8 +33,8 @@ from tests.patience import PATIENCE
 
 EXPONENT = 1.2
 """Four times as many bytes may cost 4 ** 1.2 = 5.3 times as much."""
-SMALL = 2048 if os.environ.get("PARAMTOOL_HARD") else 1024
-FEW_STEPS, FEW_NBYTES = 20_000, 300_000
+SMALL = 2048 if os.environ.get("PARAMTOOL_HARD") else 512
+FEW_STEPS, FEW_NBYTES = 10_000, 150_000
 """Below these the growth says nothing: what is imported, and made once."""
 NBYTES_PER_BYTE = 700
 """Of memory, for each byte of the file."""
