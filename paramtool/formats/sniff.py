@@ -92,13 +92,13 @@ def is_onnx(head: bytes, nbytes: int, path: str = "") -> bool:
 def is_bson(head: bytes, nbytes: int, path: str = "") -> bool:
     """Whether a file can be one document of BSON: its length, and an element of a type that BSON.jl writes.
 
-    BSON has no magic number.  If the length exceeds the file, a file that is named `.bson` is truncated.
+    BSON has no magic number.  If the length is another, a file that is named `.bson` is damaged; any other only begins
+    so by chance.
     """
-    length = int.from_bytes(head[:4], "little")
-    fits = length == nbytes or (path.endswith(".bson") and nbytes < length)
+    is_whole = int.from_bytes(head[:4], "little") == nbytes
     if nbytes < 6:
-        return fits
-    return fits and head[4:5] in BSON_TYPES and (length == nbytes or head[5:6] != b"\0")
+        return is_whole or path.endswith(".bson")
+    return head[4:5] in BSON_TYPES and (is_whole or (path.endswith(".bson") and head[5:6] != b"\0"))
 
 
 def one_file(folder: str) -> str:

@@ -111,7 +111,7 @@ def fields(name: str, count: int) -> tuple[str, ...]:
     return next(known, tuple(str(k + 1) for k in range(count)))
 
 
-class _Cell(NamedTuple):
+class _FluxCell(NamedTuple):
     """What a struct's type says of a network."""
 
     spec: str
@@ -122,10 +122,10 @@ class _Cell(NamedTuple):
 
 NAMED_TUPLE = "Core.NamedTuple"
 CELLS = {
-    "Flux.RNNCell": _Cell("rnn", "bias", 1),
-    "Flux.LSTMCell": _Cell("lstm", "bias", 4),
-    "Flux.GRUCell": _Cell("gru reset=after", "b", 3),
-    "Flux.GRUv3Cell": _Cell("gru reset=before", "b", 3),
+    "Flux.RNNCell": _FluxCell("rnn", "bias", 1),
+    "Flux.LSTMCell": _FluxCell("lstm", "bias", 4),
+    "Flux.GRUCell": _FluxCell("gru reset=after", "b", 3),
+    "Flux.GRUv3Cell": _FluxCell("gru reset=before", "b", 3),
 }
 ACTIVATIONS = {"#tanh": "tanh", "#tanh_fast": "tanh", "#relu": "relu"}
 """{the type of a function, without its module: the activation}."""

@@ -56,7 +56,9 @@ def read(path: str) -> Checkpoint:
         top = Parser(Contents(file, source.nbytes), path).document()
         backrefs = top.pop(BACKREFS, None)
         if not isinstance(backrefs, (Row, type(None))):
-            raise FormatError(f"{path}: found {_word(backrefs)} as {BACKREFS!r}; expected a row of objects")
+            raise FormatError(
+                f"{path}: {_place(backrefs)}found {_word(backrefs)} as {BACKREFS!r}; expected a row of objects"
+            )
         data = _JuliaFile(path, lambda at: read_bytes(file, at.start, at.nbytes), backrefs or Row(), source.nbytes)
         tree, walk, names = _walked(data, top)
     ordered = dict(zip(names, walk.tensors, strict=True))
@@ -80,25 +82,25 @@ def read(path: str) -> Checkpoint:
     )
 
 
-def _walked(data: _JuliaFile, top: Document) -> tuple[Node, _Walk, list[str]]:
+def _walked(data: _JuliaFile, top: Document) -> tuple[Node, _JuliaWalk, list[str]]:
     """The tree, the walk that made it, and the names of its tensors.
 
     The first walk finds the arrays that state belongs to, which may come later in the file.
     """
-    walk = _Walk(data)
+    walk = _JuliaWalk(data)
     tree = walk.node(top, ())
     if walk.is_keyed:
-        walk = _Walk(data, {place: unescaped_name(path) for place, path in walk.outside.items()})
+        walk = _JuliaWalk(data, {place: unescaped_name(path) for place, path in walk.outside.items()})
         tree = walk.node(top, ())
     names, escaped = names_of([found.path for found in walk.tensors])
     if escaped:
         final = {found.path: name for found, name in zip(walk.tensors, names, strict=True)}
-        walk = _Walk(data, {place: final[path] for place, path in walk.outside.items()}, iter(names))
+        walk = _JuliaWalk(data, {place: final[path] for place, path in walk.outside.items()}, iter(names))
         tree = walk.node(top, ())
     return tree, walk, names
 
 
-def _notes(walk: _Walk) -> Iterator[str]:
+def _notes(walk: _JuliaWalk) -> Iterator[str]:
     """What the tree and the names do not show."""
     if walk.left:
         yield (
@@ -143,7 +145,7 @@ class _Tensor(NamedTuple):
 
 
 @dataclass
-class _Walk:
+class _JuliaWalk:
     """One walk over the values of a file.  Work and names are bounded: a place can repeat what stands elsewhere."""
 
     file: _JuliaFile
@@ -432,7 +434,7 @@ class _Walk:
     def _symbol_name(self, value: Value) -> str:
         value = self._resolved(value)
         if not isinstance(value, Document) or value.get("tag") != "symbol":
-            raise FormatError(f"{self.file.where}: found {_word(value)} as a name; expected a symbol")
+            raise FormatError(f"{self.file.where}: {_place(value)}found {_word(value)} as a name; expected a symbol")
         return self._member(value, "name", str)
 
     def _a_type(self, value: Document, path: Path) -> Node:
@@ -470,7 +472,7 @@ class _Walk:
                 return JuliaType("Union{}")
             if tag == "struct":  # a union, or a variable
                 return JuliaType("Core.Type")
-        raise FormatError(f"{self.file.where}: found {_word(kind)} as a type; expected a datatype")
+        raise FormatError(f"{self.file.where}: {_place(kind)}found {_word(kind)} as a type; expected a datatype")
 
     def _dotted(self, value: Document, member: str) -> str:
         """The path of a module or of a type; Julia's own modules are in Main."""
@@ -503,7 +505,7 @@ class _Walk:
         return found
 
     def _fail(self, value: Document, found: str, expected: str) -> NoReturn:
-        raise FormatError(f"{self.file.where}: the document at byte {value.at}: found {found}; expected {expected}")
+        raise FormatError(f"{self.file.where}: {_place(value)}found {found}; expected {expected}")
 
     def _count(self, places: int, characters: int) -> None:
         """UnsafeError if back-references unfold to much more than the file holds."""
@@ -524,6 +526,11 @@ class _Walk:
 _WORDS: Mapping[type, str] = {int: "a whole number", str: "a string", Row: "a row", Document: "a document"}
 
 
+def _place(value: object) -> str:
+    """Where a document is, for the beginning of a message; other values have no place of their own."""
+    return f"the document at byte {value.at}: " if isinstance(value, (Document, Row)) else ""
+
+
 def _word(value: object) -> str:
     """What a value is, for messages."""
     match value:
@@ -538,18 +545,18 @@ def _word(value: object) -> str:
     return f"{value!r:.60}"
 
 
-_TAGS: Mapping[str, Callable[[_Walk, Document, Path], Node]] = {
-    "array": _Walk._array,
-    "struct": _Walk._struct,
-    "backref": _Walk._backref,
-    "tuple": _Walk._tuple,
-    "svec": _Walk._tuple,
-    "symbol": _Walk._symbol,
-    "datatype": _Walk._a_type,
-    "unionall": _Walk._a_type,
-    "jl_anonymous": _Walk._a_type,
-    "jl_bottom_type": _Walk._a_type,
-    "ref": _Walk._module,
+_TAGS: Mapping[str, Callable[[_JuliaWalk, Document, Path], Node]] = {
+    "array": _JuliaWalk._array,
+    "struct": _JuliaWalk._struct,
+    "backref": _JuliaWalk._backref,
+    "tuple": _JuliaWalk._tuple,
+    "svec": _JuliaWalk._tuple,
+    "symbol": _JuliaWalk._symbol,
+    "datatype": _JuliaWalk._a_type,
+    "unionall": _JuliaWalk._a_type,
+    "jl_anonymous": _JuliaWalk._a_type,
+    "jl_bottom_type": _JuliaWalk._a_type,
+    "ref": _JuliaWalk._module,
 }
 """{tag: its reader}.  BSON.jl takes a document with any other tag as a dict."""
 

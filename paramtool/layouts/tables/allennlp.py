@@ -22,7 +22,7 @@ LAYOUTS = (
     Layout(
         "allennlp.elmo",
         "AllenNLP ElmoLstm: LstmCellWithProjection, a stack for each direction",
-        (Form("lstm", "ifgo", LSTM, expresses=frozenset({"cell_clip"})),),
+        (Form("lstm", "ifgo", LSTM),),
         separator="_",
         max_directions=1,
         source="allennlp/modules/elmo_lstm.py, allennlp/modules/lstm_cell_with_projection.py of AllenNLP 2.10.1",

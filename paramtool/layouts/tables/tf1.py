@@ -129,7 +129,7 @@ LAYOUTS = (
     Layout(
         "tf1.elmo",
         "ELMo's HDF5 of TensorFlow: LSTMCell with projection, a stack for each direction",
-        (Form("lstm", "igfo", ELMO, expresses=frozenset({"cell_clip"})),),
+        (Form("lstm", "igfo", ELMO),),
         separator="/",
         max_directions=1,
         options=(FORGET_BIAS,),

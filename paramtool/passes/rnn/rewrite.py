@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from paramtool.errors import LayoutError, PlanError, listed, plural, some
 from paramtool.layouts import evidence as layout_evidence
+from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import MERGES, text
 from paramtool.lazy_dataclass import dataclass
