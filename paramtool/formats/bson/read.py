@@ -273,7 +273,7 @@ class _JuliaWalk:
 
     def _placed(self, path: Path, place: Binary, view: View) -> TensorRef:
         self.tensors.append(_Tensor(path, view, self._role))
-        self._count(0, sum(map(len, path)) + len(path))
+        self._count(0, sum(map(len, path)) + 8 * len(path))  # a path has a pointer for each part
         if not self._keyed:
             self.outside.setdefault(place, path)
         name = next(self.names) if self.names is not None else unescaped_name(path)
