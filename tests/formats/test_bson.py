@@ -160,6 +160,14 @@ class TestValues:
             name: (dtype, each.shape, raw(each)) for name, each in held.items()
         }
 
+    def test_older_julias_call_core_a_part_of_main(self, tmp_path: Path) -> None:
+        """BSON.jl's own test files do, which Julia 0.6 and 0.7 wrote; a module of the user's keeps its whole name."""
+        document = Document({"tag": "array", "type": Type("Main.Core.Float32"), "size": [1], "data": b"\0\0\x80\x3f"})
+        path = saved(tmp_path, a=document, b=Struct(Type("Main.Mine.S"), []))
+        assert paramtool.load_file(path)["a"].tolist() == [1.0]
+        tree = paramtool.read(path).objects
+        assert isinstance(tree, MappingNode) and dict(tree.items)["b"] == Opaque("Main.Mine.S", ())
+
     def test_bfloat16_has_two_names(self, tmp_path: Path) -> None:
         """Of the package, and of Core."""
         for name in ("BFloat16s.BFloat16", "Core.BFloat16"):

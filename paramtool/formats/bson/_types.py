@@ -32,6 +32,8 @@ CODES = {
     "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
 }  # fmt: skip
 """{element type: its letter in Python's struct}."""
+ROOTS = ("Core", "Base", "LinearAlgebra", "Flux", "NNlib", "Tracker", "Optimisers", "BFloat16s")
+"""Modules whose names are read; files also call them `Main.Base` and `Main.Core` (BSON.jl's own test files)."""
 DICTS = ("Base.Dict", "Base.IdDict")
 """BSON.jl writes the keys and the values of these, not their fields."""
 TURNED = ("LinearAlgebra.Transpose", "LinearAlgebra.Adjoint")

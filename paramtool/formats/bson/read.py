@@ -475,11 +475,11 @@ class _JuliaWalk:
         raise FormatError(f"{self.file.where}: {_place(kind)}found {_word(kind)} as a type; expected a datatype")
 
     def _dotted(self, value: Document, member: str) -> str:
-        """The path of a module or of a type; Julia's own modules are in Main."""
+        """The path of a module or of a type; in some versions of Julia, Main has other modules inside it."""
         parts = [part for part in self._member(value, member, Row) if isinstance(part, str)]
         if not parts or len(parts) != len(self._member(value, member, Row)):
             self._fail(value, f"{list(value[member])!r:.100} as a {member}", "names")  # type: ignore[arg-type]
-        return ".".join(parts[1:] if parts[:2] == ["Main", "Base"] else parts)
+        return ".".join(parts[1:] if parts[0] == "Main" and parts[1:2] and parts[1] in _types.ROOTS else parts)
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
