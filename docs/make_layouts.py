@@ -136,6 +136,7 @@ def _section(layout: Layout) -> Iterator[str]:
         yield "One direction."
     if layout.note:
         yield f"Note: {layout.note}."
+    yield from (f"Not in the tensors: {text}." for text in layout.outside)
     for option in layout.options:
         yield f"- option `{option.name}={option.default}`: {option.what}"
     drawn: set[tuple[str, ...]] = set()

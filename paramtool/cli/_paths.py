@@ -15,7 +15,8 @@ HUB_HOST = r"(?:www\.)?(?:huggingface\.co|hf\.co)/"
 HUB_ID = r"[A-Za-z0-9][\w.-]*/[\w.-]+"
 SUFFIXES = (
     ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".th", ".tar", ".zip", ".h5", ".hdf5", ".keras", ".npz", ".npy",
-    ".onnx", ".params", ".jld2", ".json", ".txt", ".pkl", ".toml", ".so", ".model", ".dat", ".jit", ".gguf", ".pb",
+    ".onnx", ".params", ".jld2", ".bson", ".json", ".txt", ".pkl", ".toml", ".so", ".model", ".dat", ".jit", ".gguf",
+    ".pb",
 )  # fmt: skip
 """What ends so is a file, and not a model of a hub."""
 REVISIONS = ("resolve", "blob", "raw", "tree")

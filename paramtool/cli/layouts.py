@@ -83,6 +83,7 @@ def _show(layout: Layout) -> Iterator[_render.Row]:
         yield ("option", f"{layout.name}:{option.name}={option.default}", option.what)
     if layout.note:
         yield ("note", layout.note)
+    yield from (("note", text) for text in layout.outside)
     yield ("source", layout.source)
     yield from (("proof", proof) for proof in evidence.evidence(layout))
     for record, why in evidence.judged(layout):

@@ -17,6 +17,8 @@ TORCH_RECORD = "paramtool.json"
 """The member of a torch archive that holds what its pickle cannot express (`torch/_record.py`)."""
 KERAS_MEMBERS = (b"metadata.json", b"config.json", b"model.weights.h5")
 """The members of a `.keras` archive, in this order (keras/src/saving/saving_lib.py)."""
+BSON_TYPES = tuple(bytes([kind]) for kind in (1, 2, 3, 4, 5, 8, 10, 16, 18))
+"""The types of elements that BSON.jl writes (src/write.jl)."""
 MAX_SAFETENSORS_HEADER = 100_000_000
 INDEX_SUFFIX = ".index.json"
 
@@ -85,6 +87,18 @@ def is_onnx(head: bytes, nbytes: int, path: str = "") -> bool:
     from paramtool.formats.onnx import proto
 
     return proto.begins_model(head, nbytes)
+
+
+def is_bson(head: bytes, nbytes: int, path: str = "") -> bool:
+    """Whether a file can be one document of BSON: its length, and an element of a type that BSON.jl writes.
+
+    BSON has no magic number.  If the length is another, a file that is named `.bson` is damaged; any other only begins
+    so by chance.
+    """
+    is_whole = int.from_bytes(head[:4], "little") == nbytes
+    if nbytes < 6:
+        return is_whole or path.endswith(".bson")
+    return head[4:5] in BSON_TYPES and (is_whole or (path.endswith(".bson") and head[5:6] != b"\0"))
 
 
 def one_file(folder: str) -> str:

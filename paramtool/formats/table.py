@@ -144,6 +144,14 @@ FORMATS = (
         ),
         "paramtool.formats.onnx.model",
     ),
+    Format(
+        "bson",
+        sniffers.is_bson,
+        (".bson",),
+        (FormatForm("Julia's BSON (BSON.jl), as Flux saves models", "the length of the file, then an element of BSON",
+              "yes: back-references"),),
+        "paramtool.formats.bson.read",
+    ),
 )  # fmt: skip
 """Paramtool's own formats.  At most one of them recognises a file, so their order does not matter."""
 SHARDED = FormatForm("sharded folder or index", "JSON with `weight_map`", "by the record", written="yes (safetensors)")
@@ -155,7 +163,7 @@ SUFFIXES = (*dict.fromkeys(suffix for row in FORMATS for suffix in row.suffixes)
 OTHER_SUFFIXES = (
     ".ort", ".gguf", ".ggml", ".msgpack", ".pkl", ".pickle", ".joblib", ".dill", ".pb", ".tflite", ".mlmodel",
     ".mlpackage", ".caffemodel", ".pdparams", ".pdopt", ".pdiparams", ".nemo", ".mar", ".pt2", ".pte", ".ptl", ".t7",
-    ".ot", ".trt", ".bson", ".mat", ".distcp", ".json", ".tar", ".zip", ".gz", ".zst", ".xz", ".bz2",
+    ".ot", ".trt", ".mat", ".distcp", ".json", ".tar", ".zip", ".gz", ".zst", ".xz", ".bz2",
 )  # fmt: skip
 """Suffixes of other programs' files, which are neither read as weights nor written."""
 WRITTEN = tuple(suffix for row in FORMATS for suffix in row.written)

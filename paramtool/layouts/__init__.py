@@ -15,7 +15,7 @@ from paramtool.layouts.layout import Layout
 
 FILES = (
     "torch", "cudnn", "mxnet", "keras", "tf1", "flax", "haiku", "equinox", "flux", "onnx", "onednn", "miopen", "paddle",
-    "chainer", "coreml", "tensorrt", "cntk", "lasagne",
+    "chainer", "coreml", "tensorrt", "cntk", "lasagne", "allennlp",
 )  # fmt: skip
 """Modules of `tables`, each with a tuple LAYOUTS."""
 registered: dict[str, Layout] = {}

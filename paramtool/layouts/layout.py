@@ -151,6 +151,9 @@ class Layout:
     """Facts of a spec that no tensor shows and that the user must give: a wrong value gives another function."""
     functions: frozenset[str] = frozenset()
     """The activations that its library knows, if it can express unusual ones; empty for any."""
+    outside: tuple[str, ...] = ()
+    """What the programs that have this layout do beside the network, and no tensor shows: warnings when a network goes
+    to a layout whose programs do not, or comes from one."""
     note: str = ""
     gpu: bool = False
     """Whether its tensors are only made on GPUs: records say what verified them there, see `evidence`."""

@@ -33,7 +33,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "unfuse": lambda *args, **more: paramtool.unfuse(*args, layout="torch", **more),
 }
 FALSE = ["x.onnx", "x.h5", "x.hdf5", "x.keras", "x.params", "x.npz", "x.npy", "x.gguf", "x.msgpack", "x.pkl", "x.jld2",
-         "x.pb", "x.tflite", "X.ONNX", "x.backup", "x", "model-v1.5", "model.safetensors.index.json", ".pt",
+         "x.bson", "x.pb", "x.tflite", "X.ONNX", "x.backup", "x", "model-v1.5", "model.safetensors.index.json", ".pt",
          "x.safetensors.tmp"]  # fmt: skip
 TRUE = ["x.safetensors", "X.SafeTensors", "x.y.safetensors", "x.pt", "x.pth", "x.bin", "x.ckpt", "X.PT"]
 

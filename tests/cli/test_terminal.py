@@ -26,7 +26,7 @@ from tests.hostile.command import Ran, command, quick, refused
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 TIED = FIXTURES / "torch/tied_flattened/tied_flattened.pt"
-DATA = {".pt", ".ckpt", ".params", ".npz", ".npy", ".onnx", ".h5", ".keras", ".jld2"}
+DATA = {".pt", ".ckpt", ".params", ".npz", ".npy", ".onnx", ".h5", ".keras", ".jld2", ".bson"}
 CHECKPOINTS = sorted(path for path in FIXTURES.rglob("*") if path.suffix in DATA)
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.contracts import makers_arrays, makers_hdf5, makers_onnx
+from tests.contracts import makers_arrays, makers_bson, makers_hdf5, makers_onnx
 
 
 def state() -> dict[str, torch.Tensor]:
@@ -191,6 +191,7 @@ CASES = (
     Case("keras", "legacy", lambda folder: makers_hdf5.legacy(folder, distinct()), makers_hdf5.load),
     Case("keras", "zip", makers_hdf5.zipped, makers_hdf5.load),
     Case("jld2", "struct", makers_hdf5.julia, makers_hdf5.load_julia),
+    Case("bson", "model", makers_bson.model, makers_bson.load),
     *(
         Case("mxnet", v, partial(makers_arrays.mxnet, v, distinct), partial(makers_arrays.held, v, distinct))
         for v in ("V0", "V1", "V2", "V3")

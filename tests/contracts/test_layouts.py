@@ -54,6 +54,8 @@ HELD = {
     "cntk": "lstm gru/after rnn",
     "cntk.lstm": "lstm",
     "lasagne": "lstm/peephole/initial_state gru/after/initial_state",
+    "tf1.elmo": "lstm/projection one-way",
+    "allennlp.elmo": "lstm/projection one-way",
 }
 """What each library has, as its own documentation says: kinds of cells and, after a slash, what they may have."""
 FLAT = {

@@ -14,7 +14,7 @@ Command = tuple[str, ...]
 LAYOUTS = tuple(layout.name for layout in layouts.all_layouts())
 WEIGHTS = {
     "torch": 6, "safetensors": 3, "record": 6, "sharded": 3, "mxnet": 4, "npz": 4, "keras": 5, "jld2": 2, "onnx": 4,
-    "folder": 2, "foreign": 1,
+    "bson": 3, "folder": 2, "foreign": 1,
 }  # fmt: skip
 """How often each format is chosen."""
 OPTIONS = (

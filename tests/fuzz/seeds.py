@@ -68,6 +68,7 @@ def _kind(path: Path) -> str | None:
     ends = {
         ".npy": "npy",
         ".onnx": "onnx",
+        ".bson": "bson",
         ".h5": "hdf5",
         ".jld2": "hdf5",
         ".keras": "keras",

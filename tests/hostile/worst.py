@@ -20,7 +20,7 @@ from typing import Any
 import h5py
 
 from tests.contracts.makers_arrays import name_of
-from tests.hostile import makers_arrays, makers_onnx, makers_sharded, makers_torch
+from tests.hostile import makers_arrays, makers_bson, makers_onnx, makers_sharded, makers_torch
 from tests.hostile.makers_pickle import PROTO, text
 from tests.hostile.makers_safetensors import ALIAS, KEY, RECORD, build, item
 from tests.hostile.makers_torch import deflated, name, number, numbers, row, tensor
@@ -763,6 +763,81 @@ def _nested_groups(file: Any, n: int) -> None:
 
 HDF5 = {"groups": _groups, "datasets": _datasets, "links": _links, "attributes": _attributes, "nested": _nested_groups}
 
+
+def bson_values(n: int) -> bytes:
+    """Values of two bytes each."""
+    return makers_bson.element(makers_bson.ROW, "a", makers_bson.document(b"\x0a\0" * (n // 2)))
+
+
+def bson_deep(n: int) -> bytes:
+    """Rows in rows."""
+    inner = b""
+    for _ in range(min(n // 10, 1500)):
+        inner = makers_bson.element(makers_bson.ROW, "", makers_bson.document(inner))
+    return makers_bson.element(makers_bson.ROW, "a", makers_bson.document(inner))
+
+
+def bson_arrays(n: int) -> bytes:
+    """Arrays, each of them another one."""
+    one = makers_bson.array()
+    return makers_bson.row("a", [one] * (n // len(one)))
+
+
+def bson_long_name(n: int) -> bytes:
+    """Arrays below one long key."""
+    one = makers_bson.array(0)
+    many = makers_bson.row("a", [one] * (n // 2 // len(one)))
+    return makers_bson.element(makers_bson.DOCUMENT, "k" * (n // 2), makers_bson.document(many))
+
+
+def bson_one_array(n: int) -> bytes:
+    """One array in many places."""
+    places = makers_bson.row("a", [makers_bson.backref(1)] * (n // 40))
+    return places + makers_bson.row("_backrefs", [makers_bson.array()])
+
+
+def bson_doubled(n: int) -> bytes:
+    """Structs that refer to the next one twice."""
+    count = max(n // 200, 2)
+    two = (makers_bson.struct(makers_bson.backref(k + 2), makers_bson.backref(k + 2)) for k in range(count - 1))
+    first = makers_bson.element(makers_bson.DOCUMENT, "a", makers_bson.backref(1))
+    return first + makers_bson.row("_backrefs", [*two, makers_bson.array()])
+
+
+def bson_chain(n: int) -> bytes:
+    """References to references, each of them a type."""
+    count = max(n // 50, 2)
+    kinds = [makers_bson.backref(k + 2) for k in range(count - 1)]
+    kind = makers_bson.element(makers_bson.DOCUMENT, "type", makers_bson.backref(1))
+    one = makers_bson.document(makers_bson.text("tag", "struct"), kind, makers_bson.row("data", []))
+    return makers_bson.row("a", [one] * 20) + makers_bson.row("_backrefs", [*kinds, makers_bson.datatype("A")])
+
+
+def bson_keyed(n: int) -> bytes:
+    """State for each array, under one array's long name."""
+    keys = [makers_bson.backref(1)] * (n // 300)
+    data = [makers_bson.document(makers_bson.text("tag", "tuple"), makers_bson.row("data", [makers_bson.array()]))]
+    rows = (makers_bson.element(makers_bson.ROW, "", makers_bson.document(
+        *(makers_bson.element(makers_bson.DOCUMENT, "", item) for item in items)
+    )) for items in (keys, data * len(keys)))  # fmt: skip
+    kind = makers_bson.element(makers_bson.DOCUMENT, "type", makers_bson.datatype("Main", "Base", "IdDict"))
+    held = makers_bson.element(makers_bson.ROW, "data", makers_bson.document(*rows))
+    name = makers_bson.element(makers_bson.DOCUMENT, "k" * (n // 4), makers_bson.backref(1))
+    opt = makers_bson.document(makers_bson.text("tag", "struct"), kind, held)
+    return (
+        name
+        + makers_bson.element(makers_bson.DOCUMENT, "opt", opt)
+        + makers_bson.row("_backrefs", [makers_bson.array()])
+    )
+
+
+def bson(make: Callable[[int], bytes]) -> Maker:
+    """A file of one document."""
+    return lambda folder, n: written(folder, "model.bson", makers_bson.document(make(n)))
+
+
+BSON = (bson_values, bson_deep, bson_arrays, bson_long_name, bson_one_array, bson_doubled, bson_chain, bson_keyed)
+
 WORST: dict[str, Maker] = {
     **{f"torch: {key}": pickled(make) for key, make in PICKLES.items()},
     **{f"torch, deflated: {make.__name__}": packed(make) for make in PACKED},
@@ -787,4 +862,5 @@ WORST: dict[str, Maker] = {
                       onnx_one_name, onnx_nodes, onnx_networks, onnx_deep, onnx_dims, onnx_external)
     },
     **{f"keras: {key}": hdf5(fill) for key, fill in HDF5.items()},
+    **{f"bson: {make.__name__}": bson(make) for make in BSON},
 }  # fmt: skip

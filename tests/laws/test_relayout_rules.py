@@ -182,6 +182,17 @@ def test_a_trained_initial_state_is_not_dropped(name: str, spec: str) -> None:
     assert not meets(start, plan)
 
 
+@pytest.mark.parametrize(("name", "fact"), [("lasagne", "initial_state"), ("flux.old", "initial_state"),
+                                            ("lasagne", "peephole")])  # fmt: skip
+def test_what_was_dropped_is_no_part_of_the_new_network(name: str, fact: str) -> None:
+    """Zeros for which the new layout has no place: its spec does not ask its tensors for them."""
+    said = Spec("lstm", 3, 2, **{fact: True})  # type: ignore[arg-type]
+    layout = layouts.find(name)
+    shapes = {full(layout, "net", t.name): t.shape for t in held({}, name, said).tensors}
+    plan = plan_of(held({n: np.zeros(shape, np.float32) for n, shape in shapes.items()}, name, said), "torch")
+    assert getattr(plan.source.spec, fact) and plan.spec == Spec("lstm", 3, 2)
+
+
 def test_flux_gruv3s_unused_block_is_zeros_and_is_never_read() -> None:
     """The third block of Wh is filler: made of zeros, and whatever stands there does not reach another layout."""
     spec = Spec("gru", 3, 2, reset="before")

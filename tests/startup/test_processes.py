@@ -18,7 +18,7 @@ from tests.contracts.makers import CASES, Case
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CODE = {".py", ".md", ".json", ".pyc"}
-SUFFIXES = {".pt", ".ckpt", ".params", ".npz", ".npy", ".onnx", ".h5", ".keras", ".jld2"}
+SUFFIXES = {".pt", ".ckpt", ".params", ".npz", ".npy", ".onnx", ".h5", ".keras", ".jld2", ".bson"}
 FILES = sorted(path for path in FIXTURES.rglob("*") if path.suffix in SUFFIXES)
 HOOK = """
 import json, sys

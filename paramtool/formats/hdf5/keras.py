@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 from paramtool.errors import Defects, FormatError
 from paramtool.formats import object_tree, sniff
 from paramtool.formats.files import open_source
-from paramtool.formats.hdf5 import _keras_rnn
+from paramtool.formats.hdf5 import _elmo, _keras_rnn
 from paramtool.formats.hdf5 import datasets as hdf5
 from paramtool.formats.hdf5._keras_config import SOURCES, VERSION, KerasConfig
 from paramtool.formats.zip import directory as zip_directory
@@ -68,7 +68,7 @@ def read(path: str) -> Checkpoint:
         metadata=texts,
         producer=f"keras {config.version}" if config.version else "",
         notes=(*config.notes, *notes, *(f"{name!r:.200} holds strings and was left out" for name in texts_too)),
-        modules=tuple(modules),
+        modules=(*modules, *_elmo.modules(entries)),
         sealed=(place.range,) if place.range.crc32 is not None else (),
     )
 

@@ -2,8 +2,12 @@
 
 The forget bias (1.0 by default) and the cell clip are arguments of the constructor; no checkpoint has them.
 
+ELMo's files (bilm-tf, AllenNLP) have the names of TensorFlow before 1.0, and a stack for each direction: the backward
+one is given only its own outputs, so the two are no bidirectional network.
+
 Sources: tf_keras/layers/rnn/legacy_cells.py; tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py
-@05d0f1f3; the documentation of the raw operations BlockLSTM and GRUBlockCell.
+@05d0f1f3; the documentation of the raw operations BlockLSTM and GRUBlockCell;
+allennlp/modules/elmo_lstm.py and lstm_cell_with_projection.py of AllenNLP 2.10.1.
 """
 
 from paramtool.layouts.layout import Form, Layout, Option, TensorRule
@@ -46,6 +50,19 @@ CUDNN_GRU = (
 )
 FORGET_BIAS = Option("forget_bias", "1.0", "what the cell adds to the forget gate at run time; not in the checkpoint")
 SIDES = ("fw", "bw")
+ELMO_CELL = "RNN/MultiRNNCell/Cell{layer}/LSTMCell/"
+ELMO = (
+    TensorRule(ELMO_CELL + "W_0", JOINED),
+    TensorRule(ELMO_CELL + "B", SHIFTED_BIAS),
+    TensorRule(ELMO_CELL + "W_P_0", "P[hidden proj]"),
+)
+ELMO_OUTSIDE = (
+    "ELMo's cells clip the memory cell and the projected state at each step, by cell_clip and proj_clip of its "
+    "options.json (3 in the published models); torch.nn.LSTM and cuDNN do not",
+    "ELMo adds the input of each layer but the first to its output (skip connections), and its two directions are two "
+    "separate stacks; torch.nn.LSTM adds nothing: --stack splits the layers, so that a program can add between them",
+)
+"""What ELMo's programs do that no tensor shows (allennlp/modules/elmo_lstm.py, lstm_cell_with_projection.py)."""
 
 LAYOUTS = (
     Layout(
@@ -108,5 +125,16 @@ LAYOUTS = (
         source="tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py @05d0f1f3",
         proof=("oracle: TensorFlow's LSTMCell without a forget bias", "equations: the GRU"),
         names_identify=False,
+    ),
+    Layout(
+        "tf1.elmo",
+        "ELMo's HDF5 of TensorFlow: LSTMCell with projection, a stack for each direction",
+        (Form("lstm", "igfo", ELMO),),
+        separator="/",
+        max_directions=1,
+        options=(FORGET_BIAS,),
+        source="allennlp/modules/elmo_lstm.py (load_weights) of AllenNLP 2.10.1",
+        proof=("files: weights that AllenNLP itself converted", "equations"),
+        outside=ELMO_OUTSIDE,
     ),
 )

@@ -203,7 +203,7 @@ def convert(
         at=at,
         layout=layout,
         form=form,
-        spec=network.spec,
+        spec=_held(network.spec, form),
         options=options,
         targets=tuple(targets),
         tensors={tensor.name: target.name for tensor, target in zip(tensors, targets, strict=True)},
@@ -308,6 +308,16 @@ _ABSENT = {
     "c0": ("initial state", "initial_state"),
 }
 """Kinds of cells that a network may lack: what they are called, and the word of a spec for them."""
+
+
+def _held(spec: Spec, form: Form) -> Spec:
+    """The network as its new tensors show it: without cells of zeros for which the layout has no place."""
+    held = form.kinds()
+    return replace(
+        spec,
+        peephole=spec.peephole and "peep" in held,
+        initial_state=spec.initial_state and "h0" in held,
+    )
 
 
 def _take(cells: _Cells, place: Place, name: str) -> None:

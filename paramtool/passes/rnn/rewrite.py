@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from paramtool.errors import LayoutError, PlanError, listed, plural, some
 from paramtool.layouts import evidence as layout_evidence
+from paramtool.layouts.layout import Layout
 from paramtool.layouts.networks import Network
 from paramtool.layouts.spec import MERGES, text
 from paramtool.lazy_dataclass import dataclass
@@ -301,11 +302,18 @@ def _assumptions(converted: list[Converted]) -> Iterator[str]:
                 f"program that runs it has to give the outputs of its two directions, {one.spec.recurrent} wide each, "
                 f"{MERGES[one.spec.merge]}; the record in the output says so"
             )
+        yield from (f"{_where(one)}: {text}" for text in _outside(one.source.layout, one.layout))
         if one.source.layout.name == "torch.cell" and one.spec.layers > 1:
             yield f"{_where(one)}: assumed that its {one.spec.layers} cells are the layers of one network"
         if one.spec.kind == "rnn" and not one.spec.activation:
             unsure = "no tensor shows whether its activation is tanh or relu"
             yield f'{_where(one)}: {unsure}; --spec "activation=..." records it'
+
+
+def _outside(source: Layout, target: Layout) -> Iterator[str]:
+    """What only the programs of one of two layouts do beside a network."""
+    for one, other in ((source, target), (target, source)):
+        yield from (text for text in one.outside if text not in other.outside)
 
 
 def _stays(checkpoint: Checkpoint, there: list[Converted], whole: AliasGraph) -> Iterator[str]:

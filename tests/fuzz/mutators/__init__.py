@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.fuzz.mutators import hdf5, json_text, mxnet, numpy_arrays, pickles, protobuf, raw, tensors, zips
+from tests.fuzz.mutators import (
+    bson_documents,
+    hdf5,
+    json_text,
+    mxnet,
+    numpy_arrays,
+    pickles,
+    protobuf,
+    raw,
+    tensors,
+    zips,
+)
 
 Mutator = Callable[[bytes, Random], bytes]
 
@@ -28,6 +39,7 @@ KINDS: dict[str, tuple[tuple[int, Mutator], ...]] = {
     "hdf5": ((5, hdf5.mutate), (4, hdf5.mutate_metadata), (1, raw.mutate)),
     "keras": ((7, zips.mutate_member), (3, zips.mutate), (1, raw.mutate)),
     "onnx": ((9, protobuf.mutate), (1, raw.mutate)),
+    "bson": ((8, bson_documents.mutate), (2, raw.mutate)),
 }
 MAX_NBYTES = 1 << 20
 """Mutants that grow beyond this are cut: cases stay small."""

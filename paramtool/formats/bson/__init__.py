@@ -1,0 +1,1 @@
+"""BSON as Julia's BSON.jl writes it: the models that Flux saves."""

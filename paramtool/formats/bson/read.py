@@ -1,0 +1,564 @@
+"""Julia's values in BSON, as BSON.jl writes them.
+
+    {model: {tag: "struct", type: {tag: "datatype", name: ["Flux", "Dense"], params: [...]},
+             data: [{tag: "array", type: ..., size: [5, 10], data: <binary>}, ...]},
+     _backrefs: [...]}
+
+An object that the program had in several places stands in `_backrefs`, and each place says {tag: "backref", ref: n},
+from 1.  So arrays that are one object in Julia are one storage here, and a cycle ends where it begins again.
+
+Names are paths: keys of dicts and named tuples, fields of structs (`_types.py`), positions from 1.  The state that
+Flux's optimizers keep for each array, in an IdDict, is called after that array: `opt.state.model.layers.1.weight.1`.
+Arrays have Julia's shape; the first axis is the fastest.
+
+Structs are kept with the names of their types.  No type is looked up and nothing is run: BSON.jl itself defines types
+and functions that a file holds when it loads one.
+
+Source: JuliaIO/BSON.jl @0522fdc, src/extensions.jl, src/anonymous.jl, src/read.jl and src/write.jl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from math import prod
+from operator import mul
+from struct import Struct
+from typing import NamedTuple, NoReturn, TypeVar
+
+from paramtool.errors import FormatError, UnsafeError, plural, some
+from paramtool.formats import object_tree
+from paramtool.formats.bson import _types
+from paramtool.formats.bson.documents import Binary, Document, Parser, Row, Value
+from paramtool.formats.files import Contents, open_source, read_bytes
+from paramtool.formats.torch.names import Bounds, names_of
+from paramtool.model import objects
+from paramtool.model.checkpoint import Checkpoint, Entry, Module, unescaped_name
+from paramtool.model.dtype import DTYPES
+from paramtool.model.objects import LEFT_OUT, MAX_DEPTH, Again, Key, Leaf, Node, Opaque, Sequence, TensorRef, word
+from paramtool.model.storage import ByteRange, Storage
+from paramtool.model.view import MAX_AXES, MAX_EXTENT, View
+
+NAME = "bson"
+BACKREFS = "_backrefs"
+MAX_NUMBERS = 1 << 16
+"""The longest array of numbers that is read as values: the keys or values of a dict."""
+MAX_PRIMITIVE_NBYTES = 64
+Path = tuple[str, ...]
+T = TypeVar("T")
+
+
+def read(path: str) -> Checkpoint:
+    """Describe a file of BSON.jl; FormatError or UnsafeError if that is not possible."""
+    file, source = open_source(path)
+    with file:
+        top = Parser(Contents(file, source.nbytes), path).document()
+        backrefs = top.pop(BACKREFS, None)
+        if not isinstance(backrefs, (Row, type(None))):
+            raise FormatError(
+                f"{path}: {_place(backrefs)}found {_word(backrefs)} as {BACKREFS!r}; expected a row of objects"
+            )
+        data = _JuliaFile(path, lambda at: read_bytes(file, at.start, at.nbytes), backrefs or Row(), source.nbytes)
+        tree, walk, names = _walked(data, top)
+    ordered = dict(zip(names, walk.tensors, strict=True))
+    roles = object_tree.roles(tree)
+    return Checkpoint(
+        format=NAME,
+        files=(source,),
+        storages={
+            number: Storage(number, place.nbytes, ByteRange(path, place.start, place.stop))
+            for place, number in data.storages.items()
+        },
+        entries={
+            name: Entry(found.view, found.role or roles.get(name) or object_tree.leaf_role(name, "model"))
+            for name, found in ordered.items()
+        },
+        objects=tree,
+        sections=object_tree.sections(tree),
+        producer="BSON.jl",
+        notes=tuple(_notes(walk)),
+        modules=tuple(walk.modules),
+    )
+
+
+def _walked(data: _JuliaFile, top: Document) -> tuple[Node, _JuliaWalk, list[str]]:
+    """The tree, the walk that made it, and the names of its tensors.
+
+    The first walk finds the arrays that state belongs to, which may come later in the file.
+    """
+    walk = _JuliaWalk(data)
+    tree = walk.node(top, ())
+    if walk.is_keyed:
+        walk = _JuliaWalk(data, {place: unescaped_name(path) for place, path in walk.outside.items()})
+        tree = walk.node(top, ())
+    names, escaped = names_of([found.path for found in walk.tensors])
+    if escaped:
+        final = {found.path: name for found, name in zip(walk.tensors, names, strict=True)}
+        walk = _JuliaWalk(data, {place: final[path] for place, path in walk.outside.items()}, iter(names))
+        tree = walk.node(top, ())
+    return tree, walk, names
+
+
+def _notes(walk: _JuliaWalk) -> Iterator[str]:
+    """What the tree and the names do not show."""
+    if walk.left:
+        yield (
+            f"{plural(len(walk.left), 'array')} left out, whose elements are not numbers that paramtool knows: "
+            f"{some(walk.left, 5)}"
+        )
+    if walk.functions:
+        yield (
+            f"holds the code of {plural(walk.functions, 'anonymous function')} of Julia, which BSON.jl defines when it "
+            "loads the file; here nothing was run"
+        )
+    if walk.tags:
+        yield f"has documents with tags that BSON.jl does not know, kept as dicts: {some(sorted(walk.tags), 5)}"
+
+
+@dataclass
+class _JuliaFile:
+    """What all walks over a file have in common."""
+
+    where: str
+    bytes_of: Callable[[Binary], bytes]
+    backrefs: Row
+    nbytes: int
+    storages: dict[Binary, int] = field(default_factory=dict)
+    """{the bytes of an array: its number}."""
+
+
+class JuliaType(NamedTuple):
+    """A type by its name, and its parameters."""
+
+    name: str
+    params: tuple[Value, ...] = ()
+
+
+class _Tensor(NamedTuple):
+    """An array of numbers at one of its places."""
+
+    path: Path
+    view: View
+    role: str
+    """Empty where only the name says it."""
+
+
+@dataclass
+class _JuliaWalk:
+    """One walk over the values of a file.  Work and names are bounded: a place can repeat what stands elsewhere."""
+
+    file: _JuliaFile
+    owners: Mapping[Binary, str] = field(default_factory=dict)
+    """{array: its name outside of optimizers}."""
+    names: Iterator[str] | None = None
+    """Names to use instead of plain ones, in order."""
+    tensors: list[_Tensor] = field(default_factory=list)
+    outside: dict[Binary, Path] = field(default_factory=dict)
+    """{array: its first place that is not below a dict whose keys are arrays}."""
+    is_keyed: bool = False
+    """Whether there is such a dict."""
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    modules: list[Module] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    functions: int = 0
+    tags: set[str] = field(default_factory=set)
+    _open: dict[int, Path] = field(default_factory=dict)
+    """{back-reference that is being followed: its first place}."""
+    _levels: int = 0
+    _places: int = 0
+    _characters: int = 0
+    _keyed: int = 0
+    """The dicts around this place whose keys are arrays."""
+    _role: str = ""
+
+    # --- any value ------------------------------------------------------------------------------------------------
+
+    def node(self, value: Value, path: Path) -> Node:
+        """The node of a value, and of everything in it."""
+        self._count(1, len(value) if isinstance(value, (str, bytes)) else 0)
+        self._levels += 1
+        if self._levels > MAX_DEPTH:
+            raise UnsafeError(
+                f"{self.file.where}: {unescaped_name(path)[:60]!r}...: nested deeper than {MAX_DEPTH} levels"
+            )
+        match value:
+            case Binary():
+                made: Node = self._tensor(path, value, "uint8", (value.nbytes,))
+            case Row():
+                made = Sequence("list", self._items(value, path))
+            case Document():
+                made = self._document(value, path)
+            case _:
+                made = Leaf(value)
+        self._levels -= 1
+        return made
+
+    def _items(self, row: list[Value], path: Path) -> tuple[Node, ...]:
+        """The nodes of values in order, called by their positions."""
+        found = []
+        for k, item in enumerate(row):  # a loop: a generator would take a frame of the stack for each level
+            found.append(self.node(item, (*path, str(k + 1))))
+        return tuple(found)
+
+    def _document(self, value: Document, path: Path) -> Node:
+        tag = value.get("tag")
+        reader = _TAGS.get(tag) if isinstance(tag, str) else None
+        if reader is not None:
+            return reader(self, value, path)
+        if isinstance(tag, str) and "data" in value:
+            self.tags.add(tag)
+        pairs: list[tuple[Key, Node]] = []
+        for key, child in value.items():
+            pairs.append((key, self.node(child, (*path, key))))
+        return objects.Mapping("dict", tuple(pairs))
+
+    def _backref(self, value: Document, path: Path) -> Node:
+        """What a back-reference refers to, expanded at this place too."""
+        number, target = self._target(value)
+        if number in self._open:
+            return Again(unescaped_name(self._open[number]))
+        self._open[number] = path
+        made = self.node(target, path)
+        del self._open[number]
+        return replace(made, mark=number) if isinstance(made, (Sequence, objects.Mapping, Opaque)) else made
+
+    def _target(self, value: Document) -> tuple[int, Value]:
+        """(number of a back-reference, what it refers to)."""
+        number = self._member(value, "ref", int)
+        if not 1 <= number <= len(self.file.backrefs):
+            self._fail(value, f"the back-reference {number}", f"1 to {len(self.file.backrefs)}")
+        return number, self.file.backrefs[number - 1]
+
+    # --- arrays ---------------------------------------------------------------------------------------------------
+
+    def _array(self, value: Document, path: Path) -> Node:
+        kind = self._type(value)
+        sizes = [size for size in self._member(value, "size", Row) if type(size) is int and 0 <= size <= MAX_EXTENT]
+        if len(sizes) != len(value["size"]) or len(sizes) > MAX_AXES or prod(sizes) > MAX_EXTENT:  # type: ignore[arg-type]
+            self._fail(value, f"the size {list(value['size'])!r:.100}", f"up to {MAX_AXES} lengths")  # type: ignore[arg-type]
+        data = value.get("data")
+        if isinstance(data, Document):
+            data = self._resolved(data)
+        dtype = self._dtype(kind)
+        if isinstance(data, Binary) and dtype:
+            nbytes = DTYPES[dtype].nbytes(prod(sizes))
+            if data.nbytes != nbytes:
+                self._fail(value, f"{data.nbytes} bytes of data", f"{nbytes} for {kind.name} {sizes}")
+            return self._tensor(path, data, dtype, tuple(sizes))
+        size = Sequence("tuple", tuple(map(Leaf, sizes)))
+        parts: list[tuple[str, Node]] = [("type", Leaf(kind.name)), ("size", size)]
+        if isinstance(data, Row) and not dtype:
+            if len(data) != prod(sizes):
+                self._fail(value, f"{len(data)} elements", f"{prod(sizes)} for the size {sizes}")
+            return Opaque("Core.Array", (*parts, ("items", Sequence("list", self._items(data, path)))))
+        if not isinstance(data, Binary):
+            self._fail(value, f"{_word(data)} as the data of an array of {kind.name}", "binary data, or a row")
+        self.left.append(unescaped_name(path))
+        self._count(0, len(self.left[-1]))
+        what = Leaf(f"an array of {kind.name:.100} {sizes}: {data.nbytes} bytes")
+        return Opaque("Core.Array", (*parts, ("data", Opaque(LEFT_OUT, (("what", what),)))))
+
+    def _dtype(self, kind: JuliaType) -> str:
+        """The element type of Julia's numbers; empty for any other type."""
+        if kind.name == "Base.Complex" and len(kind.params) == 1 and isinstance(kind.params[0], Document):
+            return _types.COMPLEX.get(self._named(kind.params[0]).name, "")
+        return _types.NUMBERS.get(kind.name, "")
+
+    def _tensor(self, path: Path, place: Binary, dtype: str, shape: tuple[int, ...]) -> TensorRef:
+        """A tensor at one of its places: column by column, as Julia stores arrays."""
+        number = self.file.storages.setdefault(place, len(self.file.storages))
+        strides = tuple(accumulate((1, *shape[:-1]), mul)) if shape else ()
+        return self._placed(path, place, View(number, DTYPES[dtype], 0, shape, strides))
+
+    def _placed(self, path: Path, place: Binary, view: View) -> TensorRef:
+        self.tensors.append(_Tensor(path, view, self._role))
+        self._count(0, sum(map(len, path)) + 8 * len(path))  # a path has a pointer for each part
+        if not self._keyed:
+            self.outside.setdefault(place, path)
+        name = next(self.names) if self.names is not None else unescaped_name(path)
+        self.shapes[name] = view.shape
+        return TensorRef(name)
+
+    # --- structs --------------------------------------------------------------------------------------------------
+
+    def _struct(self, value: Document, path: Path) -> Node:
+        kind = self._type(value)
+        data = value.get("data")
+        if isinstance(data, Document):
+            data = self._resolved(data)
+        if isinstance(data, Binary):
+            return self._primitive(kind, data)
+        if not isinstance(data, Row):
+            self._fail(value, f"{_word(data)} as the data of a struct {kind.name}", "a row of fields, or binary data")
+        if kind.name in _types.DICTS:
+            return self._dict(kind, value, data, path)
+        if kind.name in _types.TURNED and len(data) == 1 and (made := self._turned(data[0], path)):
+            return made
+        role, is_tracked = self._role, kind.name in _types.TRACKED
+        is_training = is_tracked or kind.name.startswith(_types.OPTIMIZERS)
+        parts: list[tuple[str, Node]] = []
+        for label, child in zip(self._labels(kind, value, len(data)), data, strict=True):
+            is_array = is_tracked and label == "data"
+            self._role = "optimizer" if is_training and not is_array else role
+            parts.append((label, self.node(child, path if is_array else (*path, label))))
+        self._role = role
+        self._count(0, len(kind.name) + sum(len(label) for label, _ in parts))
+        if module := _types.cell(kind.name, parts, unescaped_name(path), self.shapes):
+            self.modules.append(module)
+        return Opaque(kind.name, tuple(parts))
+
+    def _labels(self, kind: JuliaType, value: Document, count: int) -> tuple[str, ...]:
+        """The names of a struct's fields."""
+        if kind.name != _types.NAMED_TUPLE:
+            return _types.fields(kind.name, count)
+        names = self._resolved(kind.params[0]) if kind.params else None
+        if isinstance(names, Document) and names.get("tag") == "tuple":
+            found = [self._symbol_name(each) for each in self._member(names, "data", Row)]
+            if len(found) == count == len(set(found)):
+                return tuple(found)
+        return self._fail(value, f"a named tuple of {plural(count, 'value')} without their names", "a name for each")
+
+    def _primitive(self, kind: JuliaType, data: Binary) -> Node:
+        """A number, or the bytes of another primitive type."""
+        code = _types.CODES.get(_types.NUMBERS.get(kind.name, ""), "")
+        if code and Struct(f"<{code}").size == data.nbytes:
+            return Leaf(Struct(f"<{code}").unpack(self.file.bytes_of(data))[0])
+        self._count(0, len(kind.name))
+        if data.nbytes <= MAX_PRIMITIVE_NBYTES:
+            return Opaque(kind.name, (("data", Leaf(self.file.bytes_of(data))),))
+        what = Leaf(f"a value of {kind.name:.100}: {data.nbytes} bytes")
+        return Opaque(kind.name, (("data", Opaque(LEFT_OUT, (("what", what),))),))
+
+    def _turned(self, inner: Value, path: Path) -> Node | None:
+        """The transpose of a matrix, as a view of the matrix's own bytes; None if it is of something else.
+
+        The adjoint of complex numbers has other values than the matrix.
+        """
+        before = len(self.tensors)
+        inner = self._resolved(inner)
+        if not isinstance(inner, Document) or inner.get("tag") != "array":
+            return None
+        dtype, data = self._dtype(self._type(inner)), inner.get("data")
+        if not dtype or dtype.startswith("complex") or not isinstance(data, Binary):
+            return None
+        outside = data in self.outside
+        made = self._array(inner, path)
+        found = self.tensors[before]
+        view = found.view
+        shape = (view.shape[1], view.shape[0]) if len(view.shape) == 2 else (1, *view.shape)
+        strides = (view.strides[1], view.strides[0]) if len(view.shape) == 2 else (1, *view.strides)
+        if len(view.shape) not in (1, 2):
+            self._fail(inner, f"the transpose of an array of {len(view.shape)} axes", "a matrix or a vector")
+        self.tensors[before] = found._replace(view=View(view.storage, view.dtype, 0, shape, strides))
+        if not outside:  # the name of the matrix itself comes first
+            self.outside.pop(data, None)
+        return made
+
+    # --- dicts ----------------------------------------------------------------------------------------------------
+
+    def _dict(self, kind: JuliaType, value: Document, data: Row, path: Path) -> Node:
+        """A dict, written as its keys and its values."""
+        rows = [self._numbers(each) for each in data]
+        if len(rows) != 2:
+            self._fail(value, f"{plural(len(rows), 'row')} as the data of a {kind.name}", "its keys and its values")
+        keys, values = rows
+        if keys is None or values is None:  # long arrays, or arrays of something else than numbers
+            labels = ("keys", "values")
+            return Opaque(kind.name, tuple((k, self.node(x, (*path, k))) for k, x in zip(labels, data, strict=True)))
+        if len(keys) != len(values):
+            self._fail(value, f"a {kind.name} of {len(keys)} keys and {len(values)} values", "a value for each key")
+        pairs: list[tuple[Key, Node]] = []
+        for k, key in enumerate(keys):
+            place = self._array_place(key)
+            self.is_keyed |= place is not None
+            self._keyed += place is not None
+            part, kept = self._key(key, place, path, k)
+            self._count(0, len(part))
+            pairs.append((kept, self.node(values[k], (*path, part))))
+            self._keyed -= place is not None
+        return objects.Mapping("dict" if kind.name == "Base.Dict" else kind.name, tuple(pairs))
+
+    def _key(self, key: Value, place: Binary | None, path: Path, number: int) -> tuple[str, Key]:
+        """A key as a part of names, and as it is kept.
+
+        An array with a name elsewhere is kept as that name; any other is a tensor of its own, `@1`.
+        """
+        if place is not None and (owner := self.owners.get(place)) is not None:
+            return owner, owner
+        if isinstance(key, Document) and key.get("tag") == "symbol":
+            key = self._symbol_name(key)
+        if isinstance(key, (str, bytes, int, float, type(None))):
+            return str(key), key
+        part = f"@{number + 1}"
+        node = self.node(key, (*path, part))
+        if isinstance(node, TensorRef):
+            return part, node
+        kept = node if isinstance(node, (Sequence, Opaque)) else Opaque(type(node).__name__, ())
+        return word(kept), kept
+
+    def _array_place(self, key: Value) -> Binary | None:
+        """Where the bytes of an array of numbers are that is a key; None for any other key."""
+        key = self._resolved(key)
+        if isinstance(key, Document) and key.get("tag") == "array":
+            data = key.get("data")
+            return data if isinstance(data, Binary) and self._dtype(self._type(key)) else None
+        return key if isinstance(key, Binary) else None
+
+    def _numbers(self, value: Value) -> list[Value] | None:
+        """The elements of a row, or of a short array of numbers; None if it is neither."""
+        value = self._resolved(value)
+        if isinstance(value, Document) and value.get("tag") == "array":
+            data, dtype = value.get("data"), self._dtype(self._type(value))
+        else:
+            data, dtype = value, "uint8"
+        if isinstance(data, Row):
+            return data
+        code = _types.CODES.get(dtype)
+        if not isinstance(data, Binary) or code is None or data.nbytes > MAX_NUMBERS * DTYPES[dtype].block_bytes:
+            return None
+        count, rest = divmod(data.nbytes, DTYPES[dtype].block_bytes)
+        return None if rest else list(Struct(f"<{count}{code}").unpack(self.file.bytes_of(data)))
+
+    # --- other tags -----------------------------------------------------------------------------------------------
+
+    def _tuple(self, value: Document, path: Path) -> Node:
+        kind = "tuple" if value["tag"] == "tuple" else "Core.SimpleVector"
+        return Sequence(kind, self._items(self._member(value, "data", Row), path))
+
+    def _symbol(self, value: Document, path: Path) -> Node:
+        name = self._symbol_name(value)
+        self._count(0, len(name))
+        return Opaque("Core.Symbol", (("name", Leaf(name)),))
+
+    def _symbol_name(self, value: Value) -> str:
+        value = self._resolved(value)
+        if not isinstance(value, Document) or value.get("tag") != "symbol":
+            raise FormatError(f"{self.file.where}: {_place(value)}found {_word(value)} as a name; expected a symbol")
+        return self._member(value, "name", str)
+
+    def _a_type(self, value: Document, path: Path) -> Node:
+        """A type that is a value itself."""
+        name = self._named(value).name
+        self._count(0, len(name))
+        return Opaque("Core.DataType", (("name", Leaf(name)),))
+
+    def _module(self, value: Document, path: Path) -> Node:
+        name = self._dotted(value, "path")
+        self._count(0, len(name))
+        return Opaque("Core.Module", (("name", Leaf(name)),))
+
+    # --- types ----------------------------------------------------------------------------------------------------
+
+    def _type(self, value: Document) -> JuliaType:
+        """The type of an array's elements, or of a struct."""
+        return self._named(self._member(value, "type", Document))
+
+    def _named(self, value: Value) -> JuliaType:
+        """The name of a type."""
+        kind = self._resolved(value)
+        for _ in range(MAX_DEPTH):
+            tag = kind.get("tag") if isinstance(kind, Document) else None
+            if not isinstance(kind, Document) or tag != "unionall":
+                break
+            kind = self._resolved(kind.get("body"))
+        if isinstance(kind, Document):
+            if tag == "datatype":
+                return JuliaType(self._dotted(kind, "name"), tuple(self._member(kind, "params", Row)))
+            if tag == "jl_anonymous":
+                self.functions += 1
+                return JuliaType("an anonymous function")
+            if tag == "jl_bottom_type":
+                return JuliaType("Union{}")
+            if tag == "struct":  # a union, or a variable
+                return JuliaType("Core.Type")
+        raise FormatError(f"{self.file.where}: {_place(kind)}found {_word(kind)} as a type; expected a datatype")
+
+    def _dotted(self, value: Document, member: str) -> str:
+        """The path of a module or of a type; in some versions of Julia, Main has other modules inside it."""
+        parts = [part for part in self._member(value, member, Row) if isinstance(part, str)]
+        if not parts or len(parts) != len(self._member(value, member, Row)):
+            self._fail(value, f"{list(value[member])!r:.100} as a {member}", "names")  # type: ignore[arg-type]
+        return ".".join(parts[1:] if parts[0] == "Main" and parts[1:2] and parts[1] in _types.ROOTS else parts)
+
+    # --- checks ---------------------------------------------------------------------------------------------------
+
+    def _resolved(self, value: Value) -> Value:
+        """What a value refers to; FormatError if that is only itself."""
+        seen: set[int] = set()
+        while isinstance(value, Document) and value.get("tag") == "backref":
+            number, target = self._target(value)
+            if number in seen:
+                self._fail(value, "a back-reference to itself", "an object")
+            seen.add(number)
+            value = target
+        return value
+
+    def _member(self, value: Document, name: str, kind: type[T]) -> T:
+        """A member of a document; FormatError if it is of another kind."""
+        found = value.get(name)
+        if kind in (Row, Document) and isinstance(found, Document):
+            found = self._resolved(found)
+        if not isinstance(found, kind) or isinstance(found, bool):
+            tag = value.get("tag")
+            self._fail(value, f"{_word(found)} as {name!r} of a {tag!r:.40}", _WORDS[kind])
+        return found
+
+    def _fail(self, value: Document, found: str, expected: str) -> NoReturn:
+        raise FormatError(f"{self.file.where}: {_place(value)}found {found}; expected {expected}")
+
+    def _count(self, places: int, characters: int) -> None:
+        """UnsafeError if back-references unfold to much more than the file holds."""
+        self._places += places
+        self._characters += characters
+        most = Bounds.of(self.file.nbytes)
+        for number, limit, what in (
+            (self._places, most.places, "places"), (len(self.tensors), most.tensors, "tensors"),
+            (self._characters, most.characters, "characters of names and strings"),
+        ):  # fmt: skip
+            if number > limit:
+                raise UnsafeError(
+                    f"{self.file.where}: its objects unfold to more than {limit:,} {what}, with everything at each of "
+                    "its places; it is a bomb"
+                )
+
+
+_WORDS: Mapping[type, str] = {int: "a whole number", str: "a string", Row: "a row", Document: "a document"}
+
+
+def _place(value: object) -> str:
+    """Where a document is, for the beginning of a message; other values have no place of their own."""
+    return f"the document at byte {value.at}: " if isinstance(value, (Document, Row)) else ""
+
+
+def _word(value: object) -> str:
+    """What a value is, for messages."""
+    match value:
+        case Document():
+            return f"a document with the tag {value['tag']!r:.40}" if "tag" in value else "a document"
+        case Row():
+            return f"a row of {plural(len(value), 'value')}"
+        case Binary():
+            return "binary data"
+        case None:
+            return "nothing"
+    return f"{value!r:.60}"
+
+
+_TAGS: Mapping[str, Callable[[_JuliaWalk, Document, Path], Node]] = {
+    "array": _JuliaWalk._array,
+    "struct": _JuliaWalk._struct,
+    "backref": _JuliaWalk._backref,
+    "tuple": _JuliaWalk._tuple,
+    "svec": _JuliaWalk._tuple,
+    "symbol": _JuliaWalk._symbol,
+    "datatype": _JuliaWalk._a_type,
+    "unionall": _JuliaWalk._a_type,
+    "jl_anonymous": _JuliaWalk._a_type,
+    "jl_bottom_type": _JuliaWalk._a_type,
+    "ref": _JuliaWalk._module,
+}
+"""{tag: its reader}.  BSON.jl takes a document with any other tag as a dict."""
+
+
+__all__ = ["NAME", "read"]
