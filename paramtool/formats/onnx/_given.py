@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paramtool.formats.onnx import proto
-from paramtool.formats.onnx._protobuf import Message, Reader
+from paramtool.formats.protobuf import Message, Reader
 from paramtool.formats.onnx._tensor import Found, Stored
 from paramtool.model.storage import ByteRange
 
