@@ -89,7 +89,9 @@ def is_onnx(head: bytes, nbytes: int, path: str = "") -> bool:
 
 
 _PLAIN_BUNDLE = re.compile(rb"\0\0[\x02-\x40]\x08[\x80-\xff]{0,4}[\x01-\x7f](?:[\x10\x1a\0]|\Z)")
-_SNAPPY_BUNDLE = re.compile(rb"[\x80-\xff]{0,4}[\x01-\x7f](?:[\x0c-\xec]|\xf0.|\xf4..)" + _PLAIN_BUNDLE.pattern, re.DOTALL)
+_SNAPPY_BUNDLE = re.compile(
+    rb"[\x80-\xff]{0,4}[\x01-\x7f](?:[\x0c-\xec]|\xf0.|\xf4..)" + _PLAIN_BUNDLE.pattern, re.DOTALL
+)
 
 
 def is_tensorflow(head: bytes, nbytes: int, path: str = "") -> bool:

@@ -169,7 +169,10 @@ class _Namer:
         slots = {other: (k, one, slot) for k, node in enumerate(self.nodes) for one, slot, other in node.slots}
         inside = self._inside_optimizers()
         held = [
-            (k, attribute) for k, node in enumerate(self.nodes) for attribute in node.attributes if self._is_new(attribute)
+            (k, attribute)
+            for k, node in enumerate(self.nodes)
+            for attribute in node.attributes
+            if self._is_new(attribute)
         ]
         full = Counter(attribute.full_name for k, attribute in held if k not in slots)
         own: dict[int, str] = {}

@@ -27,8 +27,10 @@ from paramtool.formats.tensorflow import _proto
 METADATA, MODEL = "keras_metadata.pb", "saved_model.pb"
 MAX_TEXT_NBYTES = 64 << 20
 """The most JSON of all objects together that is read."""
-CELLS = "Cell"
-"""The end of the names of classes that are no layers: their layers name them."""
+CELLS = ("Cell", "Cells")
+"""The ends of the names of classes that are no layers: their layers name them."""
+USUAL = "2"
+"""The version of Keras, as far as it matters, where a SavedModel does not say it: Keras 1 and 3 write none."""
 
 
 def config(folder: str) -> tuple[KerasConfig, str]:
@@ -101,7 +103,7 @@ def _read(texts: list[str], source: str) -> KerasConfig:
         model = {"class_name": "Sequential", "config": {"layers": [*_unwrapped(layers)]}} if layers else None
     if model is None:
         return KerasConfig()
-    version = next((one[VERSION] for one in objects if isinstance(one.get(VERSION), str)), "")
+    version = next((one[VERSION] for one in objects if isinstance(one.get(VERSION), str)), USUAL)
     held = KerasConfig.of({"model_config": json.dumps(model), VERSION: version})
     return replace(held, source=source)
 

@@ -43,7 +43,7 @@ META_GRAPH = {1: Field("meta_info_def", BYTES), 7: Field("object_graph_def", BYT
 META_INFO = {5: Field("tensorflow_version", BYTES)}
 SAVED_OBJECT = {4: Field("user_object", BYTES)}
 USER_OBJECT = {1: Field("identifier", BYTES), 3: Field("metadata", BYTES)}
-KERAS_METADATA = {2: Field("nodes", BYTES, many=True)}
+KERAS_METADATA = {1: Field("nodes", BYTES, many=True)}
 KERAS_NODE = {
     2: Field("node_id", VARINT),
     3: Field("node_path", BYTES),

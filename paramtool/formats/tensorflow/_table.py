@@ -116,7 +116,9 @@ class _Table:
             key = key[:shared] + data[at : at + own]
             self.keys -= len(key)
             if self.keys < 0:
-                raise UnsafeError(f"{self.where}: byte {start}: its keys are {MAX_KEY_GROWTH} times as long as the file")
+                raise UnsafeError(
+                    f"{self.where}: byte {start}: its keys are {MAX_KEY_GROWTH} times as long as the file"
+                )
             at += own + nbytes
             yield key, data[at - nbytes : at]
 

@@ -53,6 +53,14 @@ def meant(path: str) -> str:
     return found if found and os.path.isfile(found) else path
 
 
+def files(index: str) -> list[str]:
+    """The index of a bundle, and the files of its data that are there."""
+    folder, name = os.path.split(index)
+    start = name.removesuffix(INDEX)
+    found = ((found, one) for one in sorted(os.listdir(folder or ".")) if (found := _SHARD.fullmatch(one)))
+    return [index, *(os.path.join(folder, one) for match, one in found if match[1] == start)]
+
+
 def in_model(folder: str) -> str:
     """The index of a SavedModel's variables, by its folder; empty for another folder."""
     index = os.path.join(folder, VARIABLES)

@@ -84,7 +84,9 @@ def _rest(bundle: Bundle, found: list[Named]) -> list[Named]:
     taken = {name for one in found for name in one.names}
     keys = [key for key in bundle.rows if key not in known]
     if clash := [key for key in keys if key in taken]:
-        raise FormatError(f"{bundle.where}: the name {clash[0]!r:.200} is that of another tensor by its graph of objects")
+        raise FormatError(
+            f"{bundle.where}: the name {clash[0]!r:.200} is that of another tensor by its graph of objects"
+        )
     return [Named(key, (key,), _first.role(key, bundle.rows)) for key in keys]
 
 
