@@ -19,8 +19,8 @@ from typing import BinaryIO, NamedTuple
 from paramtool.errors import Defects, FormatError
 from paramtool.formats import object_tree, sniff
 from paramtool.formats.files import open_source
-from paramtool.formats.hdf5 import keras_rnn
 from paramtool.formats.hdf5 import datasets as hdf5
+from paramtool.formats.hdf5 import keras_rnn
 from paramtool.formats.hdf5.keras_config import SOURCES, VERSION, KerasConfig
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.model import objects

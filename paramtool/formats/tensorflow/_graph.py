@@ -1,12 +1,13 @@
 """The objects of a TensorFlow 2 checkpoint, and the names of its variables.
 
-A checkpoint of objects is a graph: edges have names, and a variable is called by the edges that lead to it, `a/b/kernel`.
-Several paths to one variable are its several names: it is shared.  Its row in the index has one of them (or a place in a
-list, such as `variables/0`), and the graph has the name that the program gave it as well: `lstm/lstm_cell/kernel`.
+A checkpoint of objects is a graph: edges have names, and a variable is called by the edges that lead to it, as
+`a/b/kernel`.  Several paths to one variable are its several names: it is shared.  Its row in the index has one of them
+(or a place in a list, such as `variables/0`); the graph also has the name that the program gave it, such as
+`lstm/lstm_cell/kernel`.
 
-A variable is called by its own name where that has scopes and no other variable has it, as Keras' have: that is what the
-model shows, and what Keras' HDF5 files hold.  Else it is called by its shortest path.  If several paths lead to it, all
-of them are names of it, too.  Lists in which Keras counts what other edges lead to (`BOOKKEEPING`) are no paths.
+A variable is called by its own name where that has scopes and no other variable has it, as Keras' have: that is what
+the model shows, and what Keras' HDF5 files hold.  Else it is called by its shortest path.  If several paths lead to it,
+all of them are names of it, too.  Lists in which Keras counts what other edges lead to (`BOOKKEEPING`) are no paths.
 
 Variables of an optimizer are below its path, and those that belong to a variable are called after it:
 `optimizer/m/lstm/lstm_cell/kernel`.
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from paramtool.formats.object_tree import role_of
-from paramtool.formats.protobuf import Reader, Span
+from paramtool.formats.protobuf import Message, Reader, Span
 from paramtool.formats.tensorflow import _proto
 
 KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -80,7 +81,7 @@ def parse(reader: Reader) -> list[Object]:
 
 
 def _object(reader: Reader, span: Span, count: int) -> Object:
-    def node(message: dict[str, list[Span]], name: str, at: Span) -> int:
+    def node(message: Message, name: str, at: Span) -> int:
         number = reader.number(message, name)
         if not 0 <= number < count:
             raise reader.damaged(at.start, f"{name} is {number}; the graph has {count} nodes")
@@ -89,13 +90,13 @@ def _object(reader: Reader, span: Span, count: int) -> Object:
     held = reader.message(span, _proto.OBJECT)
     children, attributes, slots = [], [], []
     for at in held.get("children", ()):
-        child = dict(reader.message(at, _proto.CHILD))
+        child = reader.message(at, _proto.CHILD)
         children.append((reader.text(child, "local_name"), node(child, "node_id", at)))
     for at in held.get("attributes", ()):
         found = reader.message(at, _proto.ATTRIBUTE)
         attributes.append(Attribute(*(reader.text(found, name) for name in ("name", "full_name", "checkpoint_key"))))
     for at in held.get("slot_variables", ()):
-        slot = dict(reader.message(at, _proto.SLOT))
+        slot = reader.message(at, _proto.SLOT)
         one, other = (node(slot, f"{which}_variable_node_id", at) for which in ("original", "slot"))
         slots.append((one, reader.text(slot, "slot_name"), other))
     return Object(children, attributes, slots)

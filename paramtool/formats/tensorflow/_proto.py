@@ -1,7 +1,8 @@
 """The messages of TensorFlow's files: the numbers of their fields, as far as they are read.
 
-Sources: tensorflow/core/protobuf/{tensor_bundle,trackable_object_graph,saved_model,meta_graph,saved_object_graph}.proto,
-tensorflow/core/framework/{tensor_shape,tensor_slice,types}.proto (2.21); tf_keras/protobuf/saved_metadata.proto.
+Sources: tensor_bundle, trackable_object_graph, saved_model, meta_graph and saved_object_graph.proto in
+tensorflow/core/protobuf; tensor_shape, tensor_slice and types.proto in tensorflow/core/framework (2.21);
+tf_keras/protobuf/saved_metadata.proto.
 """
 
 from __future__ import annotations

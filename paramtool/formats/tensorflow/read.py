@@ -4,8 +4,8 @@ TensorFlow 1 saves variables under their names (`_first.py`).  TensorFlow 2 save
 has several names for a shared variable (`_graph.py`).  A SavedModel of Keras has the settings of its layers, too
 (`_keras.py`); the graph of its operations is not read.
 
-A variable that was saved in slices is one tensor if the slices follow each other in one file, and else its parts,
-`NAME/part_0` and so on, as TensorFlow 1 calls them.  Strings are left out, with a note.
+A variable that was saved in slices is one tensor if the slices are its rows and follow each other in one file, and else
+its parts, `NAME/part_0` and so on, as TensorFlow 1 calls them.  Strings are left out, with a note.
 
 The CRC-32C of the index and of the graph is checked.  That of a tensor is not: nothing in Python computes it fast.
 """
@@ -13,8 +13,9 @@ The CRC-32C of the index and of the graph is checked.  That of a tensor is not: 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice, pairwise
 from math import prod
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from paramtool.errors import FormatError, UnsafeError, some
 from paramtool.formats import object_tree
@@ -27,7 +28,7 @@ from paramtool.formats.tensorflow._bundle import Bundle, Extent, Row
 from paramtool.formats.tensorflow._crc32c import crc32c, masked
 from paramtool.formats.tensorflow._graph import Named
 from paramtool.model import objects
-from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Section, Value
+from paramtool.model.checkpoint import Checkpoint, Entry, Section
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import EMPTY, Node, TensorRef
 from paramtool.model.storage import ByteRange, Encoded, Storage
@@ -38,6 +39,7 @@ MAX_GRAPH_NBYTES = 128 << 20
 MAX_CHECKED_NBYTES = 16 << 20
 """Larger graphs are not checked by their CRC, which is slow in Python."""
 OPTIMIZER = "optimizer"
+MAX_NOTES = 20
 
 
 def read(path: str) -> Checkpoint:
@@ -55,11 +57,13 @@ def read(path: str) -> Checkpoint:
     entries: dict[str, Entry] = {}
     first: dict[str, Entry] = {}
     for one in found:
-        value = tensors.value(one.names[0], bundle.rows[one.key])
-        if value is not None:
-            entry = Entry(value, one.role)
-            first[one.names[0]] = entry
-            entries |= dict.fromkeys(one.names, entry)
+        for end, view in tensors.views(one.key, bundle.rows[one.key]).items():
+            entry = Entry(view, one.role)
+            first[one.names[0] + end] = entry
+            for name in (name + end for name in one.names):
+                if name in entries:
+                    raise FormatError(f"{path}: has two tensors {name!r:.200}; expected different names")
+                entries[name] = entry
     tensors.check_apart()
     folder = names.model_of(path)
     config, version = _keras.config(folder) if folder else (KerasConfig(), "")
@@ -115,7 +119,7 @@ def _graph_bytes(bundle: Bundle) -> bytes | None:
     if not data or len(crc) < 4 or len(text) != nbytes:
         raise FormatError(f"{where} says that it has {nbytes} bytes, and has {len(text)}", hint="the file is damaged")
     if row.nbytes <= MAX_CHECKED_NBYTES:
-        order = "big" if bundle.is_big else "little"
+        order: Literal["big", "little"] = "big" if bundle.is_big else "little"
         lengths = crc32c(nbytes.to_bytes(4, order))
         if int.from_bytes(crc, order) != masked(lengths) or masked(crc32c(text, crc32c(crc, lengths))) != row.crc32c:
             raise FormatError(f"{where} does not have its CRC-32C", hint="the file is damaged")
@@ -139,12 +143,17 @@ class _Tensors:
         self.places: dict[tuple[_Place, int], int] = {}
         self.left_out: dict[str, list[str]] = {}
         self.quantised: list[str] = []
+        self.in_parts: dict[str, tuple[tuple[int, ...], int]] = {}
+        """{tensor: its shape, and the number of slices that stand for it}"""
 
-    def value(self, name: str, row: Row) -> Value | None:
-        """A tensor; None if it is left out.  FormatError if its row contradicts itself."""
+    def views(self, name: str, row: Row) -> dict[str, View]:
+        """{what follows its name: view} of a tensor or its parts; empty if it is left out.
+
+        FormatError if its row contradicts itself.
+        """
         if row.dtype in _proto.OPAQUE:
             self.left_out.setdefault(_proto.OPAQUE[row.dtype], []).append(name)
-            return None
+            return {}
         if row.dtype not in _proto.TYPES:
             raise FormatError(
                 f"{self._at(name, row)} has the unknown element type {row.dtype}",
@@ -152,7 +161,7 @@ class _Tensors:
             )
         if row.dtype in _proto.QUANTISED:
             self.quantised.append(name)
-        return self._sliced(name, row) if row.slices else self._whole(name, row)
+        return self._sliced(name, row) if row.slices else {"": self._whole(name, row)}
 
     def _at(self, name: str, row: Row) -> str:
         return f"{self.bundle.where}: byte {row.at}: {name!r:.200}"
@@ -177,8 +186,8 @@ class _Tensors:
             self.storages[known] = Storage(known, bytes_.nbytes, backing)
         return known
 
-    def _sliced(self, name: str, row: Row) -> Value:
-        """A tensor that was saved in slices."""
+    def _sliced(self, name: str, row: Row) -> dict[str, View]:
+        """A tensor that was saved in slices, or its parts."""
         dtype = DTYPES[_proto.TYPES[row.dtype]]
         found = []
         for extents in row.slices:
@@ -200,10 +209,9 @@ class _Tensors:
         rows = [part for _, part in found]
         if _is_one_run([extents for extents, _ in found], rows, row.shape):
             place = _Place(rows[0].shard, rows[0].start, rows[-1].stop)
-            return contiguous(self._storage(place, dtype), dtype, row.shape)
-        parts = {f"part_{k}": self._whole(f"{name}/part_{k}", part) for k, part in enumerate(rows)}
-        facts = {"shape": row.shape, "starts": [[start for start, _ in extents] for extents, _ in found]}
-        return Compound("slices", parts, facts)
+            return {"": contiguous(self._storage(place, dtype), dtype, row.shape)}
+        self.in_parts[name] = (row.shape, len(rows))
+        return {f"/part_{k}": self._whole(f"{name}/part_{k}", part) for k, part in enumerate(rows)}
 
     def check_apart(self) -> None:
         """FormatError if ranges of tensors overlap without being the same."""
@@ -224,6 +232,11 @@ class _Tensors:
             f"{some(left, 3)} {'holds' if len(left) == 1 else 'hold'} {what} and {_was(left)} left out"
             for what, left in self.left_out.items()
         ]
+        found += (
+            f"{name!r:.200} {list(shape)} was saved in {count} slices that are not its rows in order: its parts have "
+            f"names of their own, {name + '/part_0'!r:.200} and so on"
+            for name, (shape, count) in islice(self.in_parts.items(), MAX_NOTES)
+        )
         if self.quantised:
             found.append(f"{some(self.quantised, 3)}: quantised integers, whose scale a bundle does not have")
         return found
@@ -237,10 +250,9 @@ def _is_one_run(extents: list[tuple[Extent, ...]], rows: list[Row], shape: tuple
     """Whether slices in order are rows of the first axis, one after the other, also in one file."""
     full = all((start, part.shape[k]) == (0, shape[k]) for one, part in zip(extents, rows, strict=True)
                for k, (start, _) in enumerate(one) if k)  # fmt: skip
-    pairs = list(zip(rows, rows[1:], strict=False))
     starts = [one[0][0] for one in extents] if shape else []
-    follow = all(b == a + row.shape[0] for a, b, row in zip(starts, starts[1:], rows, strict=False))
-    return bool(shape) and full and follow and all(a.shard == b.shard and a.stop == b.start for a, b in pairs)
+    follow = all(b == a + row.shape[0] for (a, b), row in zip(pairwise(starts), rows, strict=False))
+    return bool(shape) and full and follow and all(a.shard == b.shard and a.stop == b.start for a, b in pairwise(rows))
 
 
 def _shown(extents: tuple[Extent, ...]) -> str:
