@@ -34,8 +34,9 @@ USUAL = "2"
 
 
 def config(folder: str) -> tuple[KerasConfig, str]:
-    """What a SavedModel says of its layers, and the version of TensorFlow; with a note if it cannot be read."""
+    """What a SavedModel says of its layers, and the version of TensorFlow; a note if it cannot be read."""
     config, version = KerasConfig(), ""
+    notes: list[str] = []
     for name in (METADATA, MODEL):
         path = os.path.join(folder, name)
         if not os.path.isfile(path):
@@ -49,8 +50,8 @@ def config(folder: str) -> tuple[KerasConfig, str]:
                 if not config.layers:
                     config = _read(list((_of_metadata if name == METADATA else _of_model)(reader)), name)
         except FormatError as error:
-            config = replace(config, notes=(*config.notes, f"its layers are not known: {error.message}"))
-    return config, version
+            notes.append(f"its layers are not known: {error.message}")
+    return replace(config, notes=(*config.notes, *notes)), version
 
 
 def _of_metadata(reader: Reader) -> Iterator[str]:

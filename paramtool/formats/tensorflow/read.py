@@ -57,7 +57,7 @@ def read(path: str) -> Checkpoint:
     entries: dict[str, Entry] = {}
     first: dict[str, Entry] = {}
     for one in found:
-        for end, view in tensors.views(one.key, bundle.rows[one.key]).items():
+        for end, view in tensors.views(one, bundle.rows[one.key]).items():
             entry = Entry(view, one.role)
             first[one.names[0] + end] = entry
             for name in (name + end for name in one.names):
@@ -146,22 +146,23 @@ class _Tensors:
         self.in_parts: dict[str, tuple[tuple[int, ...], int]] = {}
         """{tensor: its shape, and the number of slices that stand for it}"""
 
-    def views(self, name: str, row: Row) -> dict[str, View]:
+    def views(self, one: Named, row: Row) -> dict[str, View]:
         """{what follows its name: view} of a tensor or its parts; empty if it is left out.
 
         FormatError if its row contradicts itself.
         """
+        name = one.names[0]
         if row.dtype in _proto.OPAQUE:
             self.left_out.setdefault(_proto.OPAQUE[row.dtype], []).append(name)
             return {}
         if row.dtype not in _proto.TYPES:
             raise FormatError(
-                f"{self._at(name, row)} has the unknown element type {row.dtype}",
+                f"{self._at(one.key, row)} has the unknown element type {row.dtype}",
                 hint="a newer TensorFlow may have written it",
             )
         if row.dtype in _proto.QUANTISED:
             self.quantised.append(name)
-        return self._sliced(name, row) if row.slices else {"": self._whole(name, row)}
+        return self._sliced(one.key, row) if row.slices else {"": self._whole(one.key, row)}
 
     def _at(self, name: str, row: Row) -> str:
         return f"{self.bundle.where}: byte {row.at}: {name!r:.200}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.fuzz.mutators import hdf5, json_text, mxnet, numpy_arrays, pickles, protobuf, raw, tensors, zips
+from tests.fuzz.mutators import hdf5, json_text, mxnet, numpy_arrays, pickles, protobuf, raw, tables, tensors, zips
 
 Mutator = Callable[[bytes, Random], bytes]
 
@@ -28,6 +28,7 @@ KINDS: dict[str, tuple[tuple[int, Mutator], ...]] = {
     "hdf5": ((5, hdf5.mutate), (4, hdf5.mutate_metadata), (1, raw.mutate)),
     "keras": ((7, zips.mutate_member), (3, zips.mutate), (1, raw.mutate)),
     "onnx": ((9, protobuf.mutate), (1, raw.mutate)),
+    "tensorflow": ((8, tables.mutate), (1, raw.mutate)),
 }
 MAX_NBYTES = 1 << 20
 """Mutants that grow beyond this are cut: cases stay small."""
