@@ -400,6 +400,21 @@ def test_names_are_different(tmp_path: Path) -> None:
     assert list(objects(tmp_path, graph, ["x/y", "c"]).entries) == ["x/y", "c"]
 
 
+def test_a_variable_that_the_optimizer_lists_is_the_model_s(tmp_path: Path) -> None:
+    """Keras 3 keeps rows of the model below the optimizer: `optimizer/_trainable_variables/0`."""
+    key = "optimizer/_trainable_variables/0"
+    graph = tf.graph(
+        tf.node([("optimizer", 1), ("_layers", 2)]), tf.node([("_trainable_variables", 3), ("_momentums", 4)]),
+        tf.node([("0", 5)]), tf.node([("0", 5)]), tf.node([("0", 6)]), tf.node([], "kernel", key),
+        tf.node([], "adam/momentum", "optimizer/_momentums/0"),
+    )  # fmt: skip
+    found = objects(tmp_path, graph, [key, "optimizer/_momentums/0"])
+    assert {name: entry.role for name, entry in found.entries.items()} == {
+        "_layers/0": "model",
+        "optimizer/adam/momentum": "optimizer",
+    }
+
+
 def test_rows_that_the_graph_does_not_know_keep_their_keys(tmp_path: Path) -> None:
     """Nothing of the index is lost."""
     assert list(objects(tmp_path, tf.graph(tf.node()), ["a"]).entries) == [f"a{tf.VALUE}"]

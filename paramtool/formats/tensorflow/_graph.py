@@ -117,6 +117,7 @@ class _Namer:
         self.notes: list[str] = []
         self.taken: set[str] = set()
         self.optimizers = self._optimizers()
+        self.outside = self._outside()
         self.paths = self._paths()
 
     def _optimizers(self) -> dict[int, str]:
@@ -129,6 +130,26 @@ class _Namer:
                 if (child in found or role_of(name, "") == "optimizer") and not BOOKKEEPING.fullmatch(name)
             }
         return {k: name for k, name in found.items() if not self.nodes[k].attributes}
+
+    def _outside(self) -> dict[int, tuple[int, str]]:
+        """{node that any edges lead to, but none of an optimizer: the node before it, and the edge}."""
+        found = {0: (0, "")} if self.nodes else {}
+        waiting = deque(found)
+        while waiting:
+            node = waiting.popleft()
+            for name, child in self.nodes[node].children:
+                if child not in found and child not in self.optimizers:
+                    found[child] = (node, name)
+                    waiting.append(child)
+        return found
+
+    def _any_path(self, node: int) -> str:
+        """A path that is no optimizer's, by whatever edges; empty if it is deep."""
+        edges: list[str] = []
+        while node and len(edges) < MAX_DEPTH:
+            node, name = self.outside[node]
+            edges.append(_escaped(name))
+        return "" if node else "/".join(reversed(edges))
 
     def _paths(self) -> dict[int, list[str]]:
         """{node with a tensor: its paths, the shortest first}, by edges of the program's own and not of optimizers.
@@ -185,11 +206,12 @@ class _Namer:
             is_value = attribute.name == VALUE
             named = attribute.full_name if "/" in attribute.full_name and full[attribute.full_name] == 1 else ""
             paths = [*self.paths.get(k, ())] if is_value else []
-            if k in inside and not paths:
-                name = f"{inside[k]}/{named}" if named and plain.rpartition("/")[2].isdigit() else plain
+            if k in inside and k not in self.outside:
+                rest = plain.rpartition(f"{inside[k]}/")[2]
+                name = f"{inside[k]}/{named if named and rest.rpartition('/')[2].isdigit() else rest}"
                 found.setdefault(k, []).append(Named(attribute.key, (self._free(name, attribute),), "optimizer"))
                 continue
-            shortest = paths[0] if paths else plain
+            shortest = paths[0] if paths else (k in inside and k in self.outside and self._any_path(k)) or plain
             name = self._free(named if named and is_value else shortest, attribute)
             more = [path for path in dict.fromkeys(paths) if path != name and path not in self.taken]
             names = (name, *more) if len(paths) > 1 else (name,)

@@ -4,7 +4,7 @@
     checkpoint                                      text that names the latest of the bundles beside it
     saved_model.pb, variables/variables.index       a SavedModel
 
-Sources: tensorflow/core/util/tensor_bundle/naming.cc; tensorflow/core/protobuf/../training/checkpoint_state.proto;
+Sources: tensorflow/core/util/tensor_bundle/naming.cc; tensorflow/python/training/checkpoint_state.proto;
 tensorflow/cc/saved_model/constants.h.
 """
 
@@ -75,7 +75,10 @@ def model_of(index: str) -> str:
 
 
 def latest(folder: str) -> str:
-    """The index of the bundle that the state of a folder names; empty if there is no such state or bundle."""
+    """The index of the bundle that the state of a folder names; empty if there is no such state or bundle.
+
+    Only bundles of the folder itself count: it may have been moved, and it may come from anybody.
+    """
     path = os.path.join(folder, STATE)
     if not os.path.isfile(path):
         return ""
@@ -87,9 +90,8 @@ def latest(folder: str) -> str:
         return ""
     if found is None:
         return ""
-    prefix = os.fsdecode(_ESCAPE.sub(_unescaped, found[1]))
-    places = (os.path.join(folder, prefix), os.path.join(folder, os.path.basename(prefix)))  # a folder that was moved
-    return next((place + INDEX for place in places if os.path.isfile(place + INDEX)), "")
+    index = os.path.join(folder, os.path.basename(os.fsdecode(_ESCAPE.sub(_unescaped, found[1]))) + INDEX)
+    return index if os.path.isfile(index) else ""
 
 
 def _unescaped(found: re.Match[bytes]) -> bytes:
