@@ -111,7 +111,18 @@ def looked_at(
             return weight_sets.only(path, read_file, weights)
         if weights is not None:
             raise UsageError(f"{path}: --weights {weights!r} needs a folder; this is a file")
+        path = _meant(path)
         return Weights(path, read_file(path), weight_names.of_file(path))
+
+
+def _meant(path: str) -> str:
+    """The file that a path means: the path itself, or the index of the TensorFlow bundle that it is part of."""
+    name = os.path.basename(path)
+    if os.path.lexists(path) and ".data-" not in name and not name.startswith(("checkpoint", "saved_model")):
+        return path
+    from paramtool.formats.tensorflow import names
+
+    return names.meant(path)
 
 
 def opened_each(

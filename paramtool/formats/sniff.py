@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from shlex import quote
 
 STACKED_MAGIC = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
@@ -99,6 +100,21 @@ def is_bson(head: bytes, nbytes: int, path: str = "") -> bool:
     if nbytes < 6:
         return is_whole or path.endswith(".bson")
     return head[4:5] in BSON_TYPES and (is_whole or (path.endswith(".bson") and head[5:6] != b"\0"))
+
+
+_PLAIN_BUNDLE = re.compile(rb"\0\0[\x02-\x40]\x08[\x80-\xff]{0,4}[\x01-\x7f](?:[\x10\x1a\0]|\Z)")
+_SNAPPY_BUNDLE = re.compile(
+    rb"[\x80-\xff]{0,4}[\x01-\x7f](?:[\x0c-\xec]|\xf0.|\xf4..)" + _PLAIN_BUNDLE.pattern, re.DOTALL
+)
+
+
+def is_tensorflow(head: bytes, nbytes: int, path: str = "") -> bool:
+    """Whether a file can be the index of a TensorFlow bundle.
+
+    It is a table whose first key is empty: the bundle's header, whose first field is the number of files of data.  The
+    block may be compressed, and begins with a literal then.
+    """
+    return (_PLAIN_BUNDLE.match(head) or _SNAPPY_BUNDLE.match(head)) is not None
 
 
 def one_file(folder: str) -> str:

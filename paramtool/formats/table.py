@@ -152,6 +152,16 @@ FORMATS = (
               "yes: back-references"),),
         "paramtool.formats.bson.read",
     ),
+    Format(
+        "tensorflow",
+        sniffers.is_tensorflow,
+        (".index",),
+        (
+            FormatForm("TensorFlow bundle (`PREFIX.index` and `PREFIX.data-…`), SavedModel folder",
+                       "a table whose first key is empty", "yes: several paths to one object"),
+        ),
+        "paramtool.formats.tensorflow.read",
+    ),
 )  # fmt: skip
 """Paramtool's own formats.  At most one of them recognises a file, so their order does not matter."""
 SHARDED = FormatForm("sharded folder or index", "JSON with `weight_map`", "by the record", written="yes (safetensors)")

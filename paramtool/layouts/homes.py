@@ -11,6 +11,7 @@ HOMES = (
     ("onnx", ("onnx", "torch"), "ONNX"),
     ("jld2", ("flux",), "Flux"),
     ("bson", ("flux",), "Flux"),
+    ("tensorflow", ("keras", "tf1"), "TensorFlow"),
 )
 """(prefix of the format's name, layouts that its library writes, library).  ONNX files of PyTorch's exporter also hold
 PyTorch's own tensors.  Other formats (safetensors, npz, HDF5) may hold tensors of any library."""

@@ -16,10 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import snappy
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.contracts import makers_arrays, makers_bson, makers_hdf5, makers_onnx
+from tests.contracts import makers_arrays, makers_bson, makers_hdf5, makers_onnx, makers_tensorflow
 
 
 def state() -> dict[str, torch.Tensor]:
@@ -197,5 +198,23 @@ CASES = (
         for v in ("V0", "V1", "V2", "V3")
     ),
     Case("npz", "stored", lambda folder: makers_arrays.npz(folder, distinct()), makers_arrays.load_npz),
+    Case(
+        "tensorflow",
+        "bundle",
+        lambda folder: makers_tensorflow.plain(folder, distinct()),
+        partial(makers_arrays.held, "V3", distinct),
+    ),
+    Case(
+        "tensorflow",
+        "two files, compressed",
+        lambda folder: makers_tensorflow.plain(folder, distinct(), shards=2, per_block=3, squeeze=snappy.compress),
+        partial(makers_arrays.held, "V3", distinct),
+    ),
+    Case(
+        "tensorflow",
+        "objects",
+        lambda folder: makers_tensorflow.shared(folder, distinct()),
+        partial(makers_tensorflow.held_shared, distinct()),
+    ),
     Case("npz", "bare npy", lambda folder: makers_arrays.npy(folder, distinct()["emb.weight"]), makers_arrays.load_npz),
 )

@@ -17,13 +17,14 @@ from tests.laws.sharing import partition, same_values
 ROOT = Path(__file__).parents[2] / "fixtures"
 CASES = sorted(folder for folder in ROOT.glob("*/*") if folder.is_dir() and folder.name != "__pycache__")
 
-ELSEWHERE = {"mxnet", "deepspeed", "lightning"}
+ELSEWHERE = {"mxnet", "deepspeed", "lightning", "tensorflow", "tf_keras"}
 """Frameworks that need an interpreter of their own; what their makers made is tested here all the same."""
 
 
 def checkpoint_of(folder: Path) -> Path:
     """The file, or folder, of a fixture that is called as the fixture is."""
-    (found,) = [path for path in folder.iterdir() if path.name.split(".")[0] == folder.name]
+    paths = [path for path in folder.iterdir() if path.name.split(".")[0] == folder.name]
+    (found,) = [path for path in paths if ".data-" not in path.name]  # TensorFlow's files beside the index
     return found
 
 

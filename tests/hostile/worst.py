@@ -18,7 +18,9 @@ from struct import pack
 from typing import Any
 
 import h5py
+import snappy
 
+from tests.contracts import makers_tensorflow as bundles
 from tests.contracts.makers_arrays import name_of
 from tests.hostile import makers_arrays, makers_bson, makers_onnx, makers_sharded, makers_torch
 from tests.hostile.makers_pickle import PROTO, text
@@ -38,6 +40,54 @@ def zipped(*parts: Part, comment: bytes = b"") -> bytes:
         at += len(members[-1])
     directory = b"".join(lines)
     return b"".join(members) + directory + end(len(parts) & 0xFFFF, len(directory), at, comment)
+
+
+def tensorflow_rows(folder: Path, n: int) -> Path:
+    """Many tensors, which stand one behind the other in their file."""
+    rows = {b"%x" % k: bundles.Tensor(6, (1,), b"a") for k in range(n // 30)}
+    return bundles.write(folder / "m", rows, per_block=50)
+
+
+def tensorflow_long_keys(folder: Path, n: int) -> Path:
+    """Rows that share one long prefix, and so take few bytes."""
+    long = b"k" * (n // 20)
+    rows = {b"": bundles.header(1), **{long + b"%06x" % k: b"" for k in range(n // 8)}}
+    return written(folder, "m.index", bundles.table(rows, per_block=n))
+
+
+def tensorflow_packed(folder: Path, n: int) -> Path:
+    """Blocks that snappy compressed as far as it can."""
+    rows = {b"": bundles.header(1), **{b"%06x" % k + b"a" * 4000: b"" for k in range(n // 200)}}
+    return written(folder, "m.index", bundles.table(rows, 10, snappy.compress))
+
+
+def tensorflow_objects(folder: Path, n: int, *nodes: bytes) -> Path:
+    """A bundle with a graph of objects, whose last node is a variable."""
+    graph = bundles.graph(*nodes, bundles.node(key="w"))
+    return bundles.write(folder / "m", {b"w" + bundles.VALUE.encode(): bundles.Tensor(6, (1,), b"a")}, graph)
+
+
+def tensorflow_diamonds(folder: Path, n: int) -> Path:
+    """Two ways to each next node: paths without number."""
+    two = (bundles.node([("a", k + 1), ("b", k + 1)]) for k in range(n // 20))
+    return tensorflow_objects(folder, n, *two)
+
+
+def tensorflow_everything(folder: Path, n: int) -> Path:
+    """Nodes each of which leads to all: as many cycles as there can be."""
+    count = int((n / 8) ** 0.5)
+    nodes = (bundles.node([(f"{k:x}", k) for k in range(count + 1)]) for _ in range(count))
+    return tensorflow_objects(folder, n, *nodes)
+
+
+def tensorflow_long_edges(folder: Path, n: int) -> Path:
+    """An edge with a long name, and many variables below it."""
+    count = n // 60
+    keys = [f"{k:x}" for k in range(count)]
+    below = bundles.node([(key, k + 2) for k, key in enumerate(keys)])
+    graph = bundles.graph(bundles.node([("e" * (n // 4), 1)]), below, *(bundles.node(key=key) for key in keys))
+    rows = {(key + bundles.VALUE).encode(): bundles.Tensor(6, (1,), b"a") for key in keys}
+    return bundles.write(folder / "m", rows, graph)
 
 
 def written(folder: Path, file: str, data: bytes) -> Path:
@@ -860,6 +910,11 @@ WORST: dict[str, Maker] = {
         f"{maker.__name__.split('_')[0]}: {maker.__name__}": maker
         for maker in (mxnet_arrays, mxnet_one_name, npz_arrays, npz_packed, npy_header, npy_brackets, onnx_tensors,
                       onnx_one_name, onnx_nodes, onnx_networks, onnx_deep, onnx_dims, onnx_external)
+    },
+    **{
+        f"tensorflow: {maker.__name__.removeprefix('tensorflow_')}": maker
+        for maker in (tensorflow_rows, tensorflow_long_keys, tensorflow_packed, tensorflow_diamonds,
+                      tensorflow_everything, tensorflow_long_edges)
     },
     **{f"keras: {key}": hdf5(fill) for key, fill in HDF5.items()},
     **{f"bson: {make.__name__}": bson(make) for make in BSON},

@@ -18,7 +18,7 @@ from tests.contracts.makers import CASES, Case
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 CODE = {".py", ".md", ".json", ".pyc"}
-SUFFIXES = {".pt", ".ckpt", ".params", ".npz", ".npy", ".onnx", ".h5", ".keras", ".jld2", ".bson"}
+SUFFIXES = {".pt", ".ckpt", ".params", ".npz", ".npy", ".onnx", ".h5", ".keras", ".jld2", ".bson", ".index"}
 FILES = sorted(path for path in FIXTURES.rglob("*") if path.suffix in SUFFIXES)
 HOOK = """
 import json, sys
@@ -59,8 +59,10 @@ def ran(script: str, *args: object) -> dict[str, Any]:
 
 def test_every_file_of_the_fixtures_is_read() -> None:
     """A fixture of a new suffix is added above, or is none of a checkpoint."""
-    others = {path.suffix for path in FIXTURES.rglob("*") if path.is_file()} - SUFFIXES - CODE
-    assert others == {".bin"}, "the external data of an ONNX model"
+    others = {path.suffix.partition("-")[0] for path in FIXTURES.rglob("*") if path.is_file()} - SUFFIXES - CODE
+    assert others == {".bin", ".data", ".pb"}, (
+        "external data of ONNX, data of TensorFlow's bundles, and their SavedModel"
+    )
 
 
 def test_the_hook_sees_a_process() -> None:

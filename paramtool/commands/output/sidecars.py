@@ -68,7 +68,7 @@ EXPORTS = (
         ("model.onnx*", "model_*.onnx*", "encoder_model*.onnx*", "decoder_model*.onnx*", "decoder_with_past_*.onnx*"),
     ),
     ("the weights as OpenVINO takes them", ("openvino_*model*.bin", "openvino_*model*.xml")),
-    ("the weights as TensorFlow saves them", ("*.ckpt.index", "*.ckpt.meta", "*.ckpt.data-*")),
+    ("the weights as TensorFlow saves them", ("*.ckpt*.index", "*.ckpt*.meta", "*.data-?????-of-?????")),
 )  # fmt: skip
 """(why it stays, patterns of lower-case file names); looked for beside the weights only, not in folders inside."""
 COPY = "another copy of the weights"

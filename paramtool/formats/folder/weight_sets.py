@@ -7,6 +7,8 @@
     optimizer.pt, scheduler.pt, rng_state.pth   not weights, by their names
     model.safetensors, stats.pt                 one set, and a file that no library looks for, with other tensors
     model.safetensors, model.bin                one set, if model.bin holds no tensors, or more than tensors
+    saved_model.pb, variables/variables.index   one set: TensorFlow's SavedModel
+    checkpoint, ckpt-1.index, ckpt-2.index      one set, the bundle of TensorFlow that the state in `checkpoint` names
 
 If sets differ, paramtool does not choose one: the user has to.
 """
@@ -20,7 +22,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from shlex import quote
 
-from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural
+from paramtool.errors import FormatError, ParamtoolError, UsageError, listed, plural, some
 from paramtool.formats import sniff, strict_json
 from paramtool.formats.files import unreadable
 from paramtool.formats.folder.copies import compared, holds_more, holds_weights, is_main, is_something_else
@@ -35,6 +37,7 @@ from paramtool.formats.folder.weight_names import (
     of_file,
 )
 from paramtool.formats.table import installed, suffixes
+from paramtool.formats.tensorflow import names as bundles
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 
@@ -60,7 +63,7 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
         taken = Weights(path, read(path), of_file(path))
         others, more = _beside(folder, taken, read)
         return replace(taken, others=tuple(others), more=tuple(more))
-    found = _files(folder)
+    found, older = _without_older(folder, _files(folder))
     inside = inner(folder) if _is_pipeline(folder) else []
     grouped = _Grouped([], {}, None) if inside else _grouped(found, read)
     if inside := inside or _inner_of_root(folder, grouped.sets):
@@ -71,7 +74,26 @@ def only(folder: str, read: Read, choice: str | None = None) -> Weights:
         error = _several(folder, grouped.sets, grouped.differences)
         error.asked = tuple(unknown for one in grouped.sets for unknown in one.checkpoint.unknown)
         raise error
-    return grouped.sets[0]
+    return _noted(grouped.sets[0], older) if older else grouped.sets[0]
+
+
+def _without_older(folder: str, files: list[str]) -> tuple[list[str], list[str]]:
+    """The weights of a folder without the bundles of TensorFlow that its state does not name as the latest; and those.
+
+    `tf.train.latest_checkpoint` chooses in the same way.
+    """
+    latest = bundles.latest(folder)
+    older = [path for path in files if latest in files and path.endswith(bundles.INDEX) and path != latest]
+    return [path for path in files if path not in older], older
+
+
+def _noted(one: Weights, older: Sequence[str]) -> Weights:
+    """A set beside older ones, with a note that names them."""
+    names = some([os.path.basename(path).removesuffix(bundles.INDEX) for path in older], 3)
+    note = f"the file {bundles.STATE!r} names it as the latest of {len(older) + 1} checkpoints; not read: {names}"
+    checkpoint = replace(one.checkpoint, notes=(*one.checkpoint.notes, note))
+    others = [file for path in older for file in bundles.files(path)]
+    return replace(one, checkpoint=checkpoint, others=(*one.others, *others))
 
 
 def every(folder: str, read: Read) -> dict[str, list[Weights]]:
@@ -182,7 +204,11 @@ def _files(folder: str) -> list[str]:
     ends = suffixes()
     files = [n for n in names if n.endswith(ends) and n not in shards and not n.startswith(LINKED_PREFIX)]
     weights = [name for name in files if not is_training_state(name)]
-    return [os.path.join(folder, name) for name in sorted([*indexes, *weights], key=_order)]
+    inside = bundles.in_model(folder)
+    return [
+        *[inside] * bool(inside),
+        *(os.path.join(folder, name) for name in sorted([*indexes, *weights], key=_order)),
+    ]
 
 
 def _order(name: str) -> tuple[object, ...]:

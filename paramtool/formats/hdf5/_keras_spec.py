@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from paramtool.formats.hdf5._keras_config import BACKWARD, KerasConfig, Layer
+from paramtool.formats.hdf5.keras_config import BACKWARD, KerasConfig, Layer
 from paramtool.lazy_dataclass import dataclass
 
 LAYERS = {"LSTM": "lstm", "CuDNNLSTM": "lstm", "GRU": "gru", "CuDNNGRU": "gru", "SimpleRNN": "rnn"}

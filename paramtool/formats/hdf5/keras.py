@@ -5,7 +5,7 @@
     Keras 3                `layers/lstm/cell/vars/0`: named after classes, and numbered
 
 Names are the paths of the datasets; two hard links to one dataset are one alias set.  The configuration of recurrent
-layers is kept (`_keras_rnn.py`).  Other HDF5 files are read in the same way.
+layers is kept (`keras_rnn.py`).  Other HDF5 files are read in the same way.
 
 Source: keras 3.15, keras/src/saving/saving_lib.py and keras/src/legacy/saving/legacy_h5_format.py.
 """
@@ -19,9 +19,9 @@ from typing import BinaryIO, NamedTuple
 from paramtool.errors import Defects, FormatError
 from paramtool.formats import object_tree, sniff
 from paramtool.formats.files import open_source
-from paramtool.formats.hdf5 import _elmo, _keras_rnn
+from paramtool.formats.hdf5 import _elmo, keras_rnn
 from paramtool.formats.hdf5 import datasets as hdf5
-from paramtool.formats.hdf5._keras_config import SOURCES, VERSION, KerasConfig
+from paramtool.formats.hdf5.keras_config import SOURCES, VERSION, KerasConfig
 from paramtool.formats.zip import directory as zip_directory
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry, Section
@@ -57,7 +57,7 @@ def read(path: str) -> Checkpoint:
     entries = {
         name: Entry(value, roles.get(name) or object_tree.leaf_role(name, "model")) for name, value in values.items()
     }
-    modules, notes = _keras_rnn.modules(entries, config)
+    modules, notes = keras_rnn.modules(entries, config)
     return Checkpoint(
         format=place.format or ("keras hdf5" if VERSION in texts or _is_keras(names) else "hdf5"),
         files=(source,),

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paramtool.formats.onnx import proto
-from paramtool.formats.onnx._protobuf import Message, Reader
 from paramtool.formats.onnx._tensor import Found, Stored
+from paramtool.formats.protobuf import Message, Reader
 from paramtool.model.storage import ByteRange
 
 MAX_NBYTES = 1 << 20

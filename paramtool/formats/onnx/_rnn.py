@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Mapping
 
 from paramtool.errors import plural
-from paramtool.formats.onnx._protobuf import Message, Reader
+from paramtool.formats.protobuf import Message, Reader
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Module
 

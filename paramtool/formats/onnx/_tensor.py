@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats.files import open_source
-from paramtool.formats.onnx._protobuf import Message, Reader, Span, signed
 from paramtool.formats.onnx.proto import ENTRY, EXTERNAL, PACKED, STRING, TENSOR, TYPED_FIELDS, TYPES
+from paramtool.formats.protobuf import Message, Reader, Span, signed
 from paramtool.model.checkpoint import Unreadable
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.storage import ByteRange, Inline, SourceFile

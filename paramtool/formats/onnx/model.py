@@ -23,8 +23,8 @@ from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
 from paramtool.formats import object_tree
 from paramtool.formats.files import Contents, open_source
 from paramtool.formats.onnx import _given, _rnn, proto
-from paramtool.formats.onnx._protobuf import Message, Reader, Span
 from paramtool.formats.onnx._tensor import Found, Stored, Tensors, dims
+from paramtool.formats.protobuf import Message, Reader, Span
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Module, Unreadable, Value
 from paramtool.model.storage import ByteRange, Storage
 from paramtool.model.view import View, contiguous

@@ -6,7 +6,7 @@ Source: onnx/onnx.proto (onnx 1.23, IR version 13), whose names these are.
 from __future__ import annotations
 
 from paramtool.errors import FormatError
-from paramtool.formats.onnx._protobuf import BYTES, FIXED32, FIXED64, VARINT, Field, Reader, Span
+from paramtool.formats.protobuf import BYTES, FIXED32, FIXED64, VARINT, Field, Reader, Span
 
 MODEL = {
     1: Field("ir_version", VARINT),

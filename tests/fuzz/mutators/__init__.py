@@ -18,6 +18,7 @@ from tests.fuzz.mutators import (
     pickles,
     protobuf,
     raw,
+    tables,
     tensors,
     zips,
 )
@@ -40,6 +41,7 @@ KINDS: dict[str, tuple[tuple[int, Mutator], ...]] = {
     "keras": ((7, zips.mutate_member), (3, zips.mutate), (1, raw.mutate)),
     "onnx": ((9, protobuf.mutate), (1, raw.mutate)),
     "bson": ((8, bson_documents.mutate), (2, raw.mutate)),
+    "tensorflow": ((8, tables.mutate), (1, raw.mutate)),
 }
 MAX_NBYTES = 1 << 20
 """Mutants that grow beyond this are cut: cases stay small."""

@@ -63,6 +63,8 @@ class Reader:
 
     data: Buffer
     where: str
+    what: str = "an ONNX model"
+    """What the bytes should be, for hints."""
 
     def message(self, span: Span, fields: Fields) -> Message:
         """The positions of a message's fields; FormatError if it is damaged."""
@@ -146,7 +148,7 @@ class Reader:
 
     def damaged(self, at: int, text: str) -> FormatError:
         """The error for the data at a byte."""
-        return FormatError(f"{self.where}: byte {at}: {text}", hint="the file is damaged, or is not an ONNX model")
+        return FormatError(f"{self.where}: byte {at}: {text}", hint=f"the file is damaged, or is not {self.what}")
 
 
 def signed(value: int) -> int:

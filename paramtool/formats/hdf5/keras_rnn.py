@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from paramtool.errors import some
 from paramtool.formats.hdf5 import _keras_spec
-from paramtool.formats.hdf5._keras_config import KerasConfig
 from paramtool.formats.hdf5._keras_spec import HARD_SIGMOID, Described, Proven
+from paramtool.formats.hdf5.keras_config import KerasConfig
 from paramtool.model.checkpoint import Entry, Module
 from paramtool.model.view import View
 

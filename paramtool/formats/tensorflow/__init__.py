@@ -1,0 +1,1 @@
+"""TensorFlow: bundles of variables, the objects that they belong to, and SavedModel folders."""
