@@ -71,16 +71,16 @@ GRAPH = _unread(
     "python -m tf2onnx.convert --graphdef FILE --inputs NAMES --outputs NAMES --output model.onnx",
 )
 SAVED_MODEL = _unread(
-    "the graph of a TensorFlow SavedModel, without its variables",
+    "the graph of a TensorFlow SavedModel without its variables",
     "python -m tf2onnx.convert --saved-model FOLDER --output model.onnx",
 )
 COREML = _unread("a Core ML model", "with coremltools: coremltools.utils.load_spec(FILE) has its weights")
 CTRANSLATE2 = _unread("a CTranslate2 model", ORIGINAL)
 PADDLE = "paddle2onnx --model_dir FOLDER --model_filename MODEL --params_filename PARAMETERS --save_file model.onnx"
-PADDLE_PARAMETERS = _unread("the parameters of a Paddle inference model", PADDLE)
-PADDLE_PROGRAM = _unread("the program of a Paddle inference model, without its parameters", PADDLE)
+PADDLE_PARAMETERS = _unread("a file of parameters of a Paddle inference model", PADDLE)
+PADDLE_PROGRAM = _unread("the program of a Paddle inference model without its parameters", PADDLE)
 TORCH7 = _unread("a Lua Torch7 file", "with torchfile: torchfile.load(FILE); save its arrays with numpy.savez")
-DARKNET = _unread("Darknet weights", "pytorch-YOLOv4's tool/darknet2onnx.py, with the .cfg file")
+DARKNET = _unread("a Darknet weights file", "pytorch-YOLOv4's tool/darknet2onnx.py, with the .cfg file")
 OPENVINO = _unread(
     "an OpenVINO model", "with openvino: the Constant nodes of openvino.Core().read_model(XML).get_ops() have its weights"
 )
@@ -184,6 +184,7 @@ def _text(path: str, head: bytes, nbytes: int) -> Foreign | None:
 
 JSON_WORDS = (
     (b'"learner"', XGBOOST),
+    (b'"magic":"pir"', PADDLE_PROGRAM),  # of Paddle 3: paddle/fluid/pir/serialize_deserialize
     (b'"modeltopology"', _unread("JSON: the graph of a TensorFlow.js model", "tensorflowjs_converter, to a Keras model")),
     (b'"class_name"', Foreign("JSON text without weights: a Keras architecture", "the weights are in a file beside it")),
     (b'"arg_nodes"', Foreign("JSON text without weights: an MXNet symbol", "its weights are in a .params file")),
@@ -391,6 +392,7 @@ ORBAX = _unread(
     "an Orbax checkpoint of JAX",
     "with orbax: orbax.checkpoint.StandardCheckpointer().restore(FOLDER); save its arrays with numpy.savez",
 )
+SAVED_MODEL_FOLDER = _unread("a TensorFlow SavedModel", SAVED_MODEL.hint)
 ZARR = _unread("a Zarr store", "with zarr: zarr.open(FOLDER); save its arrays with numpy.savez")
 COREML_FOLDER = COREML._replace(hint="with coremltools: coremltools.models.MLModel(FOLDER).get_spec(), and its weights")
 
@@ -402,8 +404,8 @@ def folder(names: Collection[str]) -> Foreign | None:
         return ORBAX
     if "default" in held and "metadata" in held:  # of a step of Orbax's CheckpointManager
         return ORBAX
-    if "saved_model.pb" in held and "variables" not in held:
-        return SAVED_MODEL
+    if "saved_model.pb" in held:
+        return SAVED_MODEL_FOLDER
     if {"Manifest.json", "Data"} <= held or "coremldata.bin" in held:
         return COREML_FOLDER
     if held & {".zgroup", ".zarray", "zarr.json"}:

@@ -197,4 +197,8 @@ CASES = (
     ),
     Case("npz", "stored", lambda folder: makers_arrays.npz(folder, distinct()), makers_arrays.load_npz),
     Case("npz", "bare npy", lambda folder: makers_arrays.npy(folder, distinct()["emb.weight"]), makers_arrays.load_npz),
+    *(
+        Case("pickle", f"protocol {k}", partial(makers_arrays.pickled, k, distinct), makers_arrays.load_pickled)
+        for k in (3, 4, 5)
+    ),
 )

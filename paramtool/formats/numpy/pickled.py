@@ -26,7 +26,7 @@ from paramtool.formats.policy import merged
 from paramtool.formats.torch.globals import KNOWN, InlineView
 from paramtool.formats.torch.names import walk
 from paramtool.model.checkpoint import Checkpoint, Entry, Unknown
-from paramtool.model.dtype import DType
+from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import Mapping, Node
 from paramtool.model.storage import Backing, ByteRange, Encoded, Inline, SourceFile, Storage
 
@@ -34,6 +34,14 @@ MAX_PICKLES = 1000
 """The most consecutive pickles of a file."""
 PADDLE = "StructuredToParameterName@@"
 """The key under which Paddle keeps the names of parameters."""
+
+
+class _Known:
+    """Names that arrays bring along: of NumPy's, and the types of ml_dtypes."""
+
+    def __contains__(self, path: object) -> bool:
+        module, _, name = str(path).rpartition(".")
+        return path in KNOWN or (module == "ml_dtypes" and name in DTYPES)
 
 
 class FileArray(NumpyArray):
@@ -98,7 +106,7 @@ def _run(data: Contents, source: SourceFile) -> list[Result]:
     while at < source.nbytes and (not results or sniff.begins_pickle(data[at : at + 64])):
         if len(results) == MAX_PICKLES:
             raise UnsafeError(f"{source.path}: byte {at}: found more than {MAX_PICKLES:,} pickles in one file")
-        found = load(data, at, source.path, made, persistent=persistent, limits=limits, known=KNOWN, spans=True)
+        found = load(data, at, source.path, made, persistent=persistent, limits=limits, known=_Known(), spans=True)
         results.append(found)
         at = found.stop
     return results
@@ -147,7 +155,7 @@ SAVE = "open it with the program that wrote it, and save its arrays with numpy.s
 def _without_arrays(uses: list[Use]) -> str:
     names = dict.fromkeys(use.path.partition(".")[0] for use in uses)
     of = f" of {', '.join(list(names)[:3])}" if names else ""
-    return f"a pickle{of} that holds no NumPy arrays of numbers"
+    return f"a pickle{of} that holds no NumPy arrays"
 
 
 def _elsewhere(path: str) -> dict[str, Callable[..., object]]:
