@@ -17,6 +17,8 @@ class Field(NamedTuple):
     value: int
     """Of a number; of anything else its length."""
     data: bytes
+    stop: int
+    """Where it ends, by its own word."""
 
     @property
     def is_message(self) -> bool:
@@ -26,7 +28,8 @@ class Field(NamedTuple):
     @property
     def is_text(self) -> bool:
         """Whether it is printable ASCII, all of which is known."""
-        return self.wire == 2 and len(self.data) == self.value > 0 and self.data.isascii() and self.data.decode().isprintable()
+        is_whole = self.wire == 2 and len(self.data) == self.value > 0
+        return is_whole and self.data.isascii() and self.data.decode().isprintable()
 
 
 def fields(data: bytes) -> list[Field]:
@@ -42,14 +45,15 @@ def fields(data: bytes) -> list[Field]:
             return []
         if wire in (1, 5):
             size = 8 if wire == 1 else 4
-            found.append(Field(number, wire, size, data[at : at + size]))
+            found.append(Field(number, wire, size, data[at : at + size], at + size))
             at += size
             continue
         value, at = _varint(data, at)
         if at < 0:
             return found
-        found.append(Field(number, wire, value, data[at : at + value] if wire == 2 else b""))
-        at += value if wire == 2 else 0
+        stop = at + value if wire == 2 else at
+        found.append(Field(number, wire, value, data[at:stop], stop))
+        at = stop
     return found
 
 

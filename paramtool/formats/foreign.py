@@ -59,7 +59,9 @@ TENSORRT = _unread("a TensorRT engine", ORIGINAL)
 RKNN = _unread("an RKNN model", ORIGINAL)
 NCNN_PARAM = Foreign("an ncnn model's graph without its weights, which this version does not read", ORIGINAL)
 MAT = _unread("a MATLAB file", "with SciPy: scipy.io.loadmat(FILE); save its arrays with numpy.savez")
-MAT73 = _unread("a MATLAB 7.3 file (HDF5 behind a header)", "with h5py: h5py.File(FILE); save its arrays with numpy.savez")
+MAT73 = _unread(
+    "a MATLAB 7.3 file (HDF5 behind a header)", "with h5py: h5py.File(FILE); save its arrays with numpy.savez"
+)
 R_DATA = _unread("R data", "in R: readRDS(FILE), or load(FILE); write its arrays with hdf5r")
 XGBOOST = _unread("an XGBoost model", "its trees are no tensors; XGBoost reads it")
 LIGHTGBM = _unread("a LightGBM model", "its trees are no tensors; LightGBM reads it")
@@ -82,7 +84,8 @@ PADDLE_PROGRAM = _unread("the program of a Paddle inference model without its pa
 TORCH7 = _unread("a Lua Torch7 file", "with torchfile: torchfile.load(FILE); save its arrays with numpy.savez")
 DARKNET = _unread("a Darknet weights file", "pytorch-YOLOv4's tool/darknet2onnx.py, with the .cfg file")
 OPENVINO = _unread(
-    "an OpenVINO model", "with openvino: the Constant nodes of openvino.Core().read_model(XML).get_ops() have its weights"
+    "an OpenVINO model",
+    "with openvino: the Constant nodes of openvino.Core().read_model(XML).get_ops() have its weights",
 )
 JOBLIB = _unread("a joblib file", "open it with joblib.load where it is trusted, and save its arrays with numpy.savez")
 PICKLE = Foreign("a pickle that holds no NumPy arrays", "save it with torch.save, numpy.savez, or as safetensors")
@@ -185,10 +188,19 @@ def _text(path: str, head: bytes, nbytes: int) -> Foreign | None:
 JSON_WORDS = (
     (b'"learner"', XGBOOST),
     (b'"magic":"pir"', PADDLE_PROGRAM),  # of Paddle 3: paddle/fluid/pir/serialize_deserialize
-    (b'"modeltopology"', _unread("JSON: the graph of a TensorFlow.js model", "tensorflowjs_converter, to a Keras model")),
-    (b'"class_name"', Foreign("JSON text without weights: a Keras architecture", "the weights are in a file beside it")),
+    (
+        b'"modeltopology"',
+        _unread("JSON: the graph of a TensorFlow.js model", "tensorflowjs_converter, to a Keras model"),
+    ),
+    (
+        b'"class_name"',
+        Foreign("JSON text without weights: a Keras architecture", "the weights are in a file beside it"),
+    ),
     (b'"arg_nodes"', Foreign("JSON text without weights: an MXNet symbol", "its weights are in a .params file")),
-    (b'"model_type"', Foreign("JSON text without weights: the config of a model", "its weights are in a file beside it")),
+    (
+        b'"model_type"',
+        Foreign("JSON text without weights: the config of a model", "its weights are in a file beside it"),
+    ),
     (b'"error"', Foreign("JSON text without weights: an error message of a server", "download the file again")),
 )
 """Keys in the first 4096 bytes, in lower case."""
@@ -234,7 +246,11 @@ def _paddle(path: str, head: bytes, nbytes: int) -> Foreign | None:
         if 2 <= length <= 1024 and desc and desc[0].number == 1 and all(f.number == 2 for f in desc[1:]):
             return PADDLE_PARAMETERS
     blocks = protobuf.fields(head)
-    if blocks and blocks[0].number == 1 and blocks[0].data.startswith(b"\x08\0\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\1"):
+    if (
+        blocks
+        and blocks[0].number == 1
+        and blocks[0].data.startswith(b"\x08\0\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\1")
+    ):
         return PADDLE_PROGRAM  # BlockDesc 0, whose parent is -1 (paddle/fluid/framework/framework.proto)
     return None
 
@@ -252,8 +268,10 @@ def _protobuf(path: str, head: bytes, nbytes: int) -> Foreign | None:
             return SAVED_MODEL  # MetaGraphDef.meta_info_def.stripped_op_list (tensorflow/core/protobuf)
         if first.value < 20 and deeper and deeper[0].number == 1 and deeper[0].is_text:
             return COREML  # ModelDescription.input.name (mlmodel/format/Model.proto)
-        if first.value < 20 and second.is_text and path.lower().endswith(".onnx"):
-            return ONNX_CUT
+        has_graph = any(one.number == 7 for one in found)
+        is_cut = found[-1].stop > nbytes or not has_graph
+        if 1 <= first.value <= 20 and second.is_text and is_cut and (has_graph or path.lower().endswith(".onnx")):
+            return ONNX_CUT  # ModelProto.ir_version, .producer_name and .graph (onnx.proto)
     if first.number == 1 and first.is_message and {one.number for one in found} <= {1, 2, 3, 4}:
         node = protobuf.fields(first.data)
         numbers = [one.number for one in node[:2]]
@@ -383,7 +401,7 @@ def archive(members: Collection[str]) -> Foreign | None:
         return DL4J
     if any(name.endswith("/.data/extern_modules") for name in tops):
         return PACKAGE
-    if any(name.endswith("coremldata.bin") or name.endswith("Manifest.json") for name in tops):
+    if any(name.endswith(("coremldata.bin", "Manifest.json")) for name in tops):
         return COREML
     return None
 

@@ -103,7 +103,10 @@ def begins_pickle(head: bytes) -> bool:
         return False
     import re
 
-    return re.match(rb"[\]}]q[\0\1]|\(*([dl]p\d\n[(SVILFcg]|c(numpy|_?collections|copy_reg)[.\w]*\n\w+\n)", head) is not None
+    return (
+        re.match(rb"[\]}]q[\0\1]|\(*([dl]p\d\n[(SVILFcg]|c(numpy|_?collections|copy_reg)[.\w]*\n\w+\n)", head)
+        is not None
+    )
 
 
 def one_file(folder: str) -> str:

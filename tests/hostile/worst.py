@@ -656,14 +656,16 @@ def _zeros(count: int) -> bytes:
 
 def dict_of_arrays(folder: Path, n: int) -> Path:
     """Arrays without elements, which share their dtype and shape."""
-    array = ONE_ARRAY[ONE_ARRAY.index(b"h\x01h\x02") :]
+    array = b"h\x01h\x02K\0\x85C\x01b\x87R(K\x01K\0\x85h\x03\x89C\0tb"
     items = b"".join(pickled_text(f"{k:x}") + array for k in range(n // 40))
     return written(folder, "model.pkl", b"\x80\x03}(" + pickled_text("") + ONE_ARRAY + items + b"u.")
 
 
 def one_array_in_lists(folder: Path, n: int) -> Path:
     """Lists, each of which holds the one before it twice; the first holds an array."""
-    doubled = b"".join(b"](h" + bytes([k]) + b"h" + bytes([k]) + b"eq" + bytes([k + 1]) for k in range(20, 20 + n // 9 % 40))
+    doubled = b"".join(
+        b"](h" + bytes([k]) + b"h" + bytes([k]) + b"eq" + bytes([k + 1]) for k in range(20, 20 + n // 9 % 40)
+    )
     return written(folder, "model.pkl", b"\x80\x03](" + ONE_ARRAY + b"eq\x14" + doubled + pad(n) + b".")
 
 
@@ -703,7 +705,10 @@ def pickled_text(text: str) -> bytes:
 
 ONE_ARRAY = (
     b"cnumpy.core.multiarray\n_reconstruct\nq\x01cnumpy\nndarray\nq\x02K\0\x85C\x01b\x87R(K\x01K\0\x85"
-    b"cnumpy\ndtype\n" + pickled_text("f4") + b"K\0K\x01\x87R(K\x03" + pickled_text("<")
+    b"cnumpy\ndtype\n"
+    + pickled_text("f4")
+    + b"K\0K\x01\x87R(K\x03"
+    + pickled_text("<")
     + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tbq\x03\x89C\0tb"
 )
 """An array of no float32; the memo has its function, its class and its dtype under 1 to 3."""

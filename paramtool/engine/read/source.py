@@ -405,7 +405,6 @@ class Source:
         if not machine.eof:
             raise FormatError(f"{file.name}: storage {storage.id} inflates to less than {nbytes} bytes")
 
-
     def _from_text(self, raw: Iterable[bytes], backing: Encoded, form: str) -> Iterator[bytes]:
         """The bytes that a pickle holds as text."""
         try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import TYPE_CHECKING, cast
 
 from paramtool.errors import FormatError, UnsafeError
 from paramtool.formats import object_tree, sniff
@@ -23,12 +24,15 @@ from paramtool.formats.pickle.read import load
 from paramtool.formats.pickle.texts import LONGEST
 from paramtool.formats.pickle.values import PickleLimits, Result, Use
 from paramtool.formats.policy import merged
-from paramtool.formats.torch.globals import KNOWN, InlineView
+from paramtool.formats.torch.globals import KNOWN
 from paramtool.formats.torch.names import walk
 from paramtool.model.checkpoint import Checkpoint, Entry, Unknown
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import Mapping, Node
 from paramtool.model.storage import Backing, ByteRange, Encoded, Inline, SourceFile, Storage
+
+if TYPE_CHECKING:
+    from paramtool.formats.torch.globals import InlineView
 
 MAX_PICKLES = 1000
 """The most consecutive pickles of a file."""
@@ -68,8 +72,7 @@ def read(path: str) -> Checkpoint:
     entries: dict[str, Entry] = {}
     roles = object_tree.roles(tree)
     for name, tensor in named:
-        assert isinstance(tensor.value, InlineView)
-        array, dtype = tensor.value.array, tensor.value.dtype
+        dtype, array = cast("InlineView", tensor.value)  # its arrays are the only tensors of the file
         number = numbers.setdefault(id(array), len(numbers))
         try:
             if number not in storages:

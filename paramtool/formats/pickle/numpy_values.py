@@ -62,8 +62,7 @@ class NumpyDtype:
     def extension(self) -> DType | None:
         """The type of `dtype(ml_dtypes.bfloat16)` and the like."""
         named = self.args[0] if self.args else None
-        is_one = isinstance(named, Global) and named.module == "ml_dtypes"
-        return DTYPES.get(named.name) if is_one else None
+        return DTYPES.get(named.name) if isinstance(named, Global) and named.module == "ml_dtypes" else None
 
     @property
     def _code(self) -> str:
