@@ -10,6 +10,7 @@ HOMES = (
     ("keras", ("keras",), "Keras"),
     ("onnx", ("onnx", "torch"), "ONNX"),
     ("jld2", ("flux",), "Flux"),
+    ("paddle", ("paddle", "torch"), "Paddle"),
 )
 """(prefix of the format's name, layouts that its library writes, library).  ONNX files of PyTorch's exporter also hold
 PyTorch's own tensors.  Other formats (safetensors, npz, HDF5) may hold tensors of any library."""

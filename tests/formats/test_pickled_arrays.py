@@ -59,6 +59,17 @@ def test_what_pickle_loads(path: Path) -> None:
             assert is_shared == (expected[one] is expected[other]), (one, other)
 
 
+def test_a_file_of_python_2() -> None:
+    """NumPy's own tests have one that Python 2 wrote (`test_astype_copy` in test_regression.py)."""
+    path = Path(np._core.__file__).parent / "tests" / "data" / "astype_copy.pkl"
+    if not path.is_file():
+        pytest.skip("this NumPy has no tests")
+    data = path.read_bytes()
+    assert b"U\x02f8" in data  # a string of Python 2
+    expected = pickle.loads(data, encoding="latin1")
+    assert same(paramtool.load_file(path)["tensor"], expected)
+
+
 def test_where_the_bytes_are() -> None:
     """In protocols 3 to 5 nothing but big-endian numbers is decoded; the text of the others is."""
     for path in FILES:
@@ -143,7 +154,7 @@ def test_several_pickles(tmp_path: Path) -> None:
     """One after the other, as programs that call dump twice write them."""
     (tmp_path / "x.pkl").write_bytes(pickle.dumps(np.ones(2), 2) + pickle.dumps({"w": np.zeros(3)}, 4) + b"junk")
     found = paramtool.read(tmp_path / "x.pkl")
-    assert list(found.entries) == ["0", "1.w"] and found.notes == ("4 bytes follow the pickle",)
+    assert list(found.entries) == ["0", "1.w"] and found.notes == ("4 bytes after the pickle were not read",)
 
 
 def rewritten(data: bytes, old: bytes, new: bytes) -> bytes:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, cast
 
-from paramtool.errors import FormatError, UnsafeError
+from paramtool.errors import FormatError, UnsafeError, plural
 from paramtool.formats import object_tree, sniff
 from paramtool.formats.files import Contents, open_source
 from paramtool.formats.pickle.numpy_values import NumpyArray, constructors
@@ -86,7 +86,7 @@ def read(path: str) -> Checkpoint:
         raise FormatError(f"{path}: is {_without_arrays(uses)}", hint=SAVE)
     notes = ["some names collide and have their dots escaped"] if escaped else []
     if rest := source.nbytes - results[-1].stop:
-        notes.append(f"{rest} bytes follow the pickle")
+        notes.append(f"{plural(rest, 'byte')} after the pickle were not read")
     return Checkpoint(
         format="paddle pickle" if _is_paddle(tree) else "pickle",
         files=(source,),
