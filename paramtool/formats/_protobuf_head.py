@@ -9,7 +9,7 @@ MAX_NUMBER = 10_000
 """The largest number of a field that is taken for one: those of the formats that are recognised go to 600."""
 
 
-class Field(NamedTuple):
+class HeadField(NamedTuple):
     """A field; `data` is what the first bytes have of its content."""
 
     number: int
@@ -32,9 +32,9 @@ class Field(NamedTuple):
         return is_whole and self.data.isascii() and self.data.decode().isprintable()
 
 
-def fields(data: bytes) -> list[Field]:
+def fields(data: bytes) -> list[HeadField]:
     """The fields of a message up to where `data` ends; none if it does not begin like a message."""
-    found: list[Field] = []
+    found: list[HeadField] = []
     at = 0
     while at < len(data) and len(found) < MAX_FIELDS:
         key, at = _varint(data, at)
@@ -45,14 +45,14 @@ def fields(data: bytes) -> list[Field]:
             return []
         if wire in (1, 5):
             size = 8 if wire == 1 else 4
-            found.append(Field(number, wire, size, data[at : at + size], at + size))
+            found.append(HeadField(number, wire, size, data[at : at + size], at + size))
             at += size
             continue
         value, at = _varint(data, at)
         if at < 0:
             return found
         stop = at + value if wire == 2 else at
-        found.append(Field(number, wire, value, data[at:stop], stop))
+        found.append(HeadField(number, wire, value, data[at:stop], stop))
         at = stop
     return found
 

@@ -283,7 +283,7 @@ def _protobuf(path: str, head: bytes, nbytes: int) -> Foreign | None:
     return None
 
 
-def _is_layer(field: protobuf.Field) -> bool:
+def _is_layer(field: protobuf.HeadField) -> bool:
     """Whether it is LayerParameter (name 1, type 2) or V1LayerParameter (name 4, type 5): caffe.proto."""
     inner = protobuf.fields(field.data)
     numbers = [one.number for one in inner]

@@ -40,7 +40,7 @@ PADDLE = "StructuredToParameterName@@"
 """The key under which Paddle keeps the names of parameters."""
 
 
-class _Known:
+class _NamesOfArrays:
     """Names that arrays bring along: of NumPy's, and the types of ml_dtypes."""
 
     def __contains__(self, path: object) -> bool:
@@ -109,7 +109,9 @@ def _run(data: Contents, source: SourceFile) -> list[Result]:
     while at < source.nbytes and (not results or sniff.begins_pickle(data[at : at + 64])):
         if len(results) == MAX_PICKLES:
             raise UnsafeError(f"{source.path}: byte {at}: found more than {MAX_PICKLES:,} pickles in one file")
-        found = load(data, at, source.path, made, persistent=persistent, limits=limits, known=_Known(), spans=True)
+        found = load(
+            data, at, source.path, made, persistent=persistent, limits=limits, known=_NamesOfArrays(), spans=True
+        )
         results.append(found)
         at = found.stop
     return results
@@ -123,19 +125,19 @@ def _storage(path: str, number: int, array: NumpyArray, dtype: DType) -> Storage
     unit = (dtype.component or dtype).block_bytes if is_swapped else 1
     if span is None:
         held = array.data or b""
-        _check(array, dtype, len(held), nbytes, nbytes)
+        _check(array, len(held), nbytes, nbytes)
         return Storage(number, nbytes, Inline(_swapped(held, unit)))
-    _check(array, dtype, span.nbytes, nbytes, nbytes * LONGEST[span.form])
+    _check(array, span.nbytes, nbytes, nbytes * LONGEST[span.form])
     place = ByteRange(path, span.start, span.stop)
     steps = (*([span.form] if span.form else []), *([f"swap{unit}"] if unit > 1 else []))
     backing: Backing = Encoded(place, steps) if steps else place
     return Storage(number, nbytes, backing)
 
 
-def _check(array: NumpyArray, dtype: DType, found: int, least: int, most: int) -> None:
+def _check(array: NumpyArray, found: int, least: int, most: int) -> None:
     if not least <= found <= most:
         expected = str(least) if least == most else f"{least} to {most}"
-        raise ValueError(f"{dtype.name} {list(array.shape)} needs {expected} bytes; found {found}")
+        raise ValueError(f"{array.dtype.text} {list(array.shape)} needs {expected} bytes; found {found}")
 
 
 def _swapped(data: bytes, unit: int) -> bytes:

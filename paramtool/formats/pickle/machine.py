@@ -19,9 +19,9 @@ from paramtool.formats.pickle.values import (
     SEQUENCES,
     Global,
     Instance,
+    PickledSpan,
     PickleLimits,
     Result,
-    Span,
     Use,
     preview,
     shown,
@@ -119,7 +119,7 @@ class Machine:
         self.crowds: dict[tuple[int, int], int] = {}
         self.objects = self.copied = self.skipped = 0
         self.spans = False
-        """Whether long strings and all bytes are left in the data, as `Span`."""
+        """Whether long strings and all bytes are left in the data, as `PickledSpan`."""
         self.frames = True
         """Whether the lengths of frames have to fit."""
 
@@ -220,10 +220,10 @@ class Machine:
             self.fail("a memo key out of range", "a key that fits 32 bits")
         return key
 
-    def span(self, start: int, stop: int, form: str, make: Callable[[bytes], object]) -> Span:
+    def span(self, start: int, stop: int, form: str, make: Callable[[bytes], object]) -> PickledSpan:
         """A part of the data that stays there."""
         self.skipped += stop - start
-        return Span(self.data, start, stop, form, make)
+        return PickledSpan(self.data, start, stop, form=form, make=make)
 
     # -- the stack -------------------------------------------------------------------------------------------
 
@@ -433,9 +433,9 @@ class Machine:
 
     def read_key(self, key: object) -> object:
         """A key whose bytes were left in the data, also in a tuple; they count as work."""
-        if type(key) is tuple and any(type(item) is Span for item in key):
+        if type(key) is tuple and any(type(item) is PickledSpan for item in key):
             return tuple(map(self.read_key, key))
-        if type(key) is not Span:
+        if type(key) is not PickledSpan:
             return key
         self.spend(key.nbytes // LONG_KEY)
         return self.guard("a dict key", key.value, (), {})

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import prod
 
-from paramtool.formats.pickle.values import MAX_VALUE_NBYTES, Global, Instance, Span
+from paramtool.formats.pickle.values import MAX_VALUE_NBYTES, Global, Instance, PickledSpan
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import Array
 from paramtool.model.view import View, contiguous_strides
@@ -170,16 +170,17 @@ class NumpyArray:
         self.axes: tuple[int, ...] = ()
         """The order in which the axes of `shape` are turned; empty if they are not."""
         self.data: bytes | None = None
-        self.span: Span | None = None
+        self.span: PickledSpan | None = None
         """Where the bytes are in the file, if they were not read."""
         self.tensor: object = None
         """Kept here by whoever makes a tensor of it, so that one array is one tensor."""
 
     @classmethod
-    def from_buffer(
-        cls, spelling: str, data: object, dtype: object, shape: object, order: object, axes: object = None
-    ) -> NumpyArray:
+    def from_buffer(cls, spelling: str, args: tuple[object, ...]) -> NumpyArray:
         """What `_frombuffer` makes: with order `K` the array of that shape is turned by `axes`."""
+        if len(args) not in (4, 5):
+            raise ValueError(f"{len(args)} arguments; expected bytes, a dtype, a shape, an order and perhaps axes")
+        data, dtype, shape, order, axes = (*args, None)[:5]
         made = cls(spelling, (Global("numpy", "ndarray"),))
         if isinstance(data, Instance) and data.path == "builtins.bytearray" and data.args:
             data = data.args[0]
@@ -211,7 +212,7 @@ class NumpyArray:
         self.data = self.span = None
         if dtype.holds_objects or (dtype.extension and not self.stands_alone):
             return
-        if isinstance(data, Span) and data.is_bytes:
+        if isinstance(data, PickledSpan) and data.is_bytes:
             self.span = data
         elif isinstance(data, (bytes, str)):
             self.data = bytes_of(data, prod(shape) * dtype.element_nbytes)
@@ -302,7 +303,7 @@ class NumpyScalar:
             raise ValueError("the dtype of a scalar must be a numpy.dtype")
         self.spelling = spelling
         self.dtype = dtype
-        if isinstance(data, Span):
+        if isinstance(data, PickledSpan):
             data = data.value()
         fits = isinstance(data, (bytes, str)) and not dtype.holds_objects and not dtype.extension
         self.data = bytes_of(data, dtype.element_nbytes) if fits else None  # type: ignore[arg-type]  # text by `fits`
@@ -315,7 +316,7 @@ def constructors(kind: type[NumpyArray]) -> dict[str, Callable[..., object]]:
         return lambda *args: kind(spelling, args)
 
     def buffer(spelling: str) -> Callable[..., object]:
-        return lambda *args: kind.from_buffer(spelling, *args)
+        return lambda *args: kind.from_buffer(spelling, args)
 
     def scalar(spelling: str) -> Callable[..., object]:
         return lambda dtype, data=b"": NumpyScalar(spelling, dtype, data)

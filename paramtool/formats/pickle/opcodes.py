@@ -11,7 +11,7 @@ from paramtool.errors import plural
 from paramtool.formats.pickle import _torch_tensor
 from paramtool.formats.pickle._enum_classes import VALUE_CLASSES
 from paramtool.formats.pickle.machine import HANDLERS, MAX_DIGITS, MAX_NAME_NBYTES, ONE_BYTE, SPECIAL, Handler, Machine
-from paramtool.formats.pickle.values import INERT, Global, Instance, Span, preview, shown, unescape
+from paramtool.formats.pickle.values import INERT, Global, Instance, PickledSpan, preview, shown, unescape
 
 if TYPE_CHECKING:
     pass
@@ -65,7 +65,7 @@ def _fixed(letter: bytes, form: str) -> None:
 
 
 def _counted(letter: bytes, form: str, make: Callable[[bytes], object], written: str = "") -> None:
-    """An opcode with a length and so many bytes; `written` as `Span.form`."""
+    """An opcode with a length and so many bytes; `written` as `PickledSpan.form`."""
     struct = Struct(form)
     unpack, width = struct.unpack, struct.size
 
@@ -518,7 +518,7 @@ ONE_BYTE.update(b"hq\x8a\x80")
 def _encode(machine: Machine, args: tuple[object, ...]) -> object:
     """`_codecs.encode(text, encoding)`: how protocol 2 stores bytes."""
     text, encoding = args if len(args) == 2 else (None, None)
-    if type(text) is Span and not text.is_bytes and encoding in ("latin1", "latin-1"):
+    if type(text) is PickledSpan and not text.is_bytes and encoding in ("latin1", "latin-1"):
         return text.encoded()
     if type(text) is not str or encoding not in ("latin1", "latin-1", "utf-8"):
         machine.fail("an unusual call of _codecs.encode", "text and latin1 or utf-8")

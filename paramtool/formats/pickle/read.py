@@ -51,7 +51,7 @@ def load(
 
     Values are None, bool, int, float, str, bytes, list, tuple, dict, `Global`, `Instance` and what
     constructors made.  A Python 2 string becomes a str: UTF-8 if it is, else Latin-1.  With `spans` all bytes, long
-    texts, and strings of Python 2 that are no short text become a `Span`: they are not read.
+    texts, and strings of Python 2 that are no short text become a `PickledSpan`: they are not read.
 
     Raises FormatError for damage and UnsafeError for bombs; a ParamtoolError of a constructor passes.
     """

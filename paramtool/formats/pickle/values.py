@@ -90,7 +90,7 @@ class Instance:
         return f"<instance of {shown(self.path)}>"
 
 
-class Span:
+class PickledSpan:
     """Bytes or text that stand in the pickle and were not read: where they are, and how they are written there.
 
     `form` is how the bytes of the file become those that are meant:
@@ -103,7 +103,7 @@ class Span:
 
     __slots__ = ("_data", "form", "is_bytes", "make", "start", "stop")
 
-    def __init__(self, data: Buffer, start: int, stop: int, form: str, make: Callable[[bytes], object]) -> None:
+    def __init__(self, data: Buffer, start: int, stop: int, *, form: str, make: Callable[[bytes], object]) -> None:
         self._data = data
         self.start = start
         self.stop = stop
@@ -118,9 +118,9 @@ class Span:
         """The bytes in the file."""
         return self.stop - self.start
 
-    def encoded(self) -> Span:
+    def encoded(self) -> PickledSpan:
         """The bytes of a text, one for each character."""
-        made = Span(self._data, self.start, self.stop, self.form, self.make)
+        made = PickledSpan(self._data, self.start, self.stop, form=self.form, make=self.make)
         made.is_bytes = True
         return made
 

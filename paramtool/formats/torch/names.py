@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn, TypeGuard
 
 from paramtool.errors import UnsafeError
 from paramtool.formats.pickle.numpy_values import DTYPE, NumpyArray, NumpyDtype, NumpyScalar
-from paramtool.formats.pickle.values import INERT, MAPPINGS, MAX_VALUE_NBYTES, SEQUENCES, Global, Instance, Span
+from paramtool.formats.pickle.values import INERT, MAPPINGS, MAX_VALUE_NBYTES, SEQUENCES, Global, Instance, PickledSpan
 from paramtool.formats.torch.globals import LAYOUT, PickledTensor, StorageRef, array_tensor
 from paramtool.model.checkpoint import escaped_name, unescaped_name
 from paramtool.model.objects import (
@@ -105,7 +105,7 @@ class Walk:
         self._check_depth(len(self._open), path)
         if isinstance(value, StorageRef):
             value = value.whole()
-        if isinstance(value, Span):
+        if isinstance(value, PickledSpan):
             value = value.value() if value.nbytes <= MAX_VALUE_NBYTES else Instance(long_value(value), (), False)
         if isinstance(value, PickledTensor):
             ref = TensorRef(self._name(path, value))
@@ -303,7 +303,7 @@ class Walk:
         return tuple(pairs)
 
 
-def long_value(value: Span) -> str:
+def long_value(value: PickledSpan) -> str:
     """What the tree says of bytes or a text too long to be kept."""
     return f"{value.nbytes} bytes at byte {value.start}"
 
