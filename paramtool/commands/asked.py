@@ -10,7 +10,7 @@ from paramtool import formats
 from paramtool.commands.name_lists import STANDARD_INPUT, read_names
 from paramtool.commands.progress import Path
 from paramtool.errors import UsageError
-from paramtool.formats import hf_config, scan, table
+from paramtool.formats import foreign, hf_config, scan, sniff, table
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.training_files import is_training_state
 from paramtool.formats.folder.weight_names import is_index
@@ -75,8 +75,8 @@ def _is_names(where: str) -> bool:
     if not os.path.isfile(where):
         return False
     head = _head(where)
-    known = tuple(foreign.start for foreign in formats.FOREIGN if foreign.start)
-    is_text = not head.lstrip().lower().startswith(known) and all(code >= 32 or code in b"\t\r\n" for code in head)
+    known = foreign.is_known_text(head) or sniff.begins_pickle(head)
+    is_text = not known and all(code >= 32 or code in b"\t\r\n" for code in head)
     return is_text and not scan.scan(where)  # the first pickles of Python are lines of text
 
 

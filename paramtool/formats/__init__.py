@@ -1,7 +1,7 @@
 """From bytes on disk to the description of a checkpoint.  The content of a file decides its format, not its extension.
 
 A reader is a function `read(path) -> Checkpoint` that reads no tensor data.  `table.py` lists the readers with the
-functions that recognise a file by its first bytes; `FOREIGN` lists files that are recognised and not read, with hints.
+functions that recognise a file by its first bytes, and `foreign.py` names what is recognised and not read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple
 
 from paramtool.errors import FormatError, ParamtoolError, UnsafeError, UsageError, plural
 from paramtool.formats import sniff, table
@@ -19,27 +18,6 @@ from paramtool.formats.folder import weight_names
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.objects import tensor_names
-
-
-class Foreign(NamedTuple):
-    """A kind of file that is recognised but cannot be read."""
-
-    start: bytes
-    what: str
-    hint: str = ""
-
-
-FOREIGN = (
-    Foreign(b"version https://git-lfs", "a git-LFS pointer, not the file", "fetch the real file: git lfs pull"),
-    Foreign(b"<!doctype html", "an HTML page, not a checkpoint", "download the file itself, not its page"),
-    Foreign(b"<html", "an HTML page, not a checkpoint", "download the file itself, not its page"),
-    Foreign(b"GGUF", "a GGUF file, which this version does not read"),
-    Foreign(b"\x1f\x8b", "gzip-compressed", "decompress it first: gunzip"),
-    Foreign(b"\x28\xb5\x2f\xfd", "zstd-compressed", "decompress it first: unzstd"),
-    Foreign(b"{", "JSON text without weights", "the index of a sharded checkpoint has a weight_map"),
-    Foreign(b"\x80", "a pickle that torch.save did not write", "save it with torch.save, or as safetensors"),
-    Foreign(b"", "not in a format that this version reads"),
-)
 
 
 def read(
@@ -229,19 +207,17 @@ def _read_as(path: str, head: bytes, nbytes: int) -> Checkpoint:
         raise
     except OSError as error:
         raise unreadable(os.fsdecode(error.filename or path), error) from None
-    raise _foreign(path, head)
+    raise _foreign(path, head, nbytes)
 
 
-def _foreign(path: str, head: bytes) -> FormatError:
+def _foreign(path: str, head: bytes, nbytes: int) -> FormatError:
     """The error for a file that no reader accepts, with the unknown names in its pickles."""
-    from paramtool.formats import scan
+    from paramtool.formats import foreign, scan
 
     scanned = scan.scan_file(path)
-    text = head.lstrip().lower() if head.lstrip()[:1] == b"<" else head
-    start = b"\x80" if scanned.is_pickle else text
-    foreign = next(foreign for foreign in FOREIGN if start.startswith(foreign.start))
+    found = foreign.PICKLE if scanned.is_pickle else foreign.named(path, head, nbytes)
     more = "" if scanned.ended else "; its pickles are too large to be scanned to the end"
-    error = FormatError(f"{path}: is {foreign.what}{more}", hint=foreign.hint or _all_formats())
+    error = FormatError(f"{path}: is {found.what}{more}", hint=found.hint or _all_formats())
     error.asked = scanned.unknown
     return error
 

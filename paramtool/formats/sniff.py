@@ -117,6 +117,28 @@ def is_tensorflow(head: bytes, nbytes: int, path: str = "") -> bool:
     return (_PLAIN_BUNDLE.match(head) or _SNAPPY_BUNDLE.match(head)) is not None
 
 
+def is_pickle(head: bytes, nbytes: int, path: str = "") -> bool:
+    """Whether a file can be a pickle that torch.save did not write, of any protocol."""
+    return begins_pickle(head) and not is_stacked(head)
+
+
+def begins_pickle(head: bytes) -> bool:
+    """Whether bytes begin like a pickle: protocols 2 to 5 say so, 0 and 1 begin with a container or with a name.
+
+    Much text begins like a name in a pickle, so the name must be one of NumPy's, or of what holds its arrays.
+    """
+    if head[:1] == b"\x80":
+        return head[1:2] in (b"\2", b"\3", b"\4", b"\5")
+    if head[:1] not in b"(]}c" or not head:
+        return False
+    import re
+
+    return (
+        re.match(rb"[\]}]q[\0\1]|\(*([dl]p\d\n[(SVILFcg]|c(numpy|_?collections|copy_reg)[.\w]*\n\w+\n)", head)
+        is not None
+    )
+
+
 def one_file(folder: str) -> str:
     """A hint: how to convert a torch.distributed.checkpoint folder to a file (torch 2.3 and later)."""
     convert = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"

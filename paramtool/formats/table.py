@@ -162,6 +162,16 @@ FORMATS = (
         ),
         "paramtool.formats.tensorflow.read",
     ),
+    Format(
+        "pickle",
+        sniffers.is_pickle,
+        (".pkl", ".pickle", ".pdparams", ".pdopt"),
+        (
+            FormatForm("pickles of NumPy arrays (protocols 0 to 5, Python 2's, Paddle's `.pdparams`)",
+                       "a pickle's first opcodes, without torch's magic number", "yes: an array referred to twice"),
+        ),
+        "paramtool.formats.numpy.pickled",
+    ),
 )  # fmt: skip
 """Paramtool's own formats.  At most one of them recognises a file, so their order does not matter."""
 SHARDED = FormatForm("sharded folder or index", "JSON with `weight_map`", "by the record", written="yes (safetensors)")
@@ -171,8 +181,8 @@ NEVER_WRITTEN = (".th",)
 SUFFIXES = (*dict.fromkeys(suffix for row in FORMATS for suffix in row.suffixes), *NEVER_WRITTEN)
 """Suffixes of the weights that paramtool itself reads."""
 OTHER_SUFFIXES = (
-    ".ort", ".gguf", ".ggml", ".msgpack", ".pkl", ".pickle", ".joblib", ".dill", ".pb", ".tflite", ".mlmodel",
-    ".mlpackage", ".caffemodel", ".pdparams", ".pdopt", ".pdiparams", ".nemo", ".mar", ".pt2", ".pte", ".ptl", ".t7",
+    ".ort", ".gguf", ".ggml", ".msgpack", ".joblib", ".dill", ".pb", ".tflite", ".mlmodel",
+    ".mlpackage", ".caffemodel", ".pdiparams", ".nemo", ".mar", ".pt2", ".pte", ".ptl", ".t7",
     ".ot", ".trt", ".mat", ".distcp", ".json", ".tar", ".zip", ".gz", ".zst", ".xz", ".bz2",
 )  # fmt: skip
 """Suffixes of other programs' files, which are neither read as weights nor written."""

@@ -12,6 +12,7 @@ HOMES = (
     ("jld2", ("flux",), "Flux"),
     ("bson", ("flux",), "Flux"),
     ("tensorflow", ("keras", "tf1"), "TensorFlow"),
+    ("paddle", ("paddle", "torch"), "Paddle"),
 )
 """(prefix of the format's name, layouts that its library writes, library).  ONNX files of PyTorch's exporter also hold
 PyTorch's own tensors.  Other formats (safetensors, npz, HDF5) may hold tensors of any library."""

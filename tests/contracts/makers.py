@@ -217,4 +217,8 @@ CASES = (
         partial(makers_tensorflow.held_shared, distinct()),
     ),
     Case("npz", "bare npy", lambda folder: makers_arrays.npy(folder, distinct()["emb.weight"]), makers_arrays.load_npz),
+    *(
+        Case("pickle", f"protocol {k}", partial(makers_arrays.pickled, k, distinct), makers_arrays.load_pickled)
+        for k in (3, 4, 5)
+    ),
 )

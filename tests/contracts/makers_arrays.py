@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from struct import pack
@@ -105,3 +106,24 @@ def load_npz(path: Path) -> dict[str, Array]:
         {name: found[name] for name in found.files} if isinstance(found, np.lib.npyio.NpzFile) else {"arr_0": found}
     )
     return {name: v.view(ml_dtypes.bfloat16) if v.dtype == "V2" else v for name, v in values.items()}
+
+
+def pickled(protocol: int, tensors: Tensors, folder: Path) -> Path:
+    """A dict of arrays as Python's pickle writes it; the array of two names is one object."""
+    arrays = {name: array(tensor) for name, tensor in tensors().items()}
+    arrays["head.weight"] = arrays["emb.weight"]
+    arrays["columns"] = np.asfortranarray(arrays["emb.weight"])
+    (folder / "model.pkl").write_bytes(pickle.dumps({"model": arrays, "epoch": 3}, protocol))
+    return folder / "model.pkl"
+
+
+def load_pickled(path: Path) -> dict[str, torch.Tensor]:
+    """By Python's pickle, which runs a file that this module made itself; an array of two names is one tensor."""
+    made: dict[int, torch.Tensor] = {}
+    found = pickle.loads(path.read_bytes())["model"]
+    for value in found.values():
+        if value.dtype == ml_dtypes.bfloat16:
+            made[id(value)] = torch.from_numpy(value.view("i2")).view(torch.bfloat16)
+        else:
+            made[id(value)] = torch.from_numpy(value)
+    return {f"model.{name}": made[id(value)] for name, value in found.items()}

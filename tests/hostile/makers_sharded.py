@@ -96,7 +96,7 @@ FOREIGN: dict[str, tuple[bytes, str]] = {
     "other_zip": (archive(Part(b"readme.txt")), "zip"),
     "plain_pickle": (b"\x80\x04N.", "pickle"),
     "text": (b"Not Found", "not in a format"),
-    "zeros": (bytes(4096), "not in a format"),
+    "zeros": (bytes(4096), "all zeros"),
     "empty": (b"", "empty"),
     "one_byte": (b"P", "not in a format"),
 }

@@ -704,6 +704,68 @@ def _zeros(count: int) -> bytes:
     return makers_arrays.npy(makers_arrays.header(shape=f"({count},)"), bytes(4 * count))
 
 
+def dict_of_arrays(folder: Path, n: int) -> Path:
+    """Arrays without elements, which share their dtype and shape."""
+    array = b"h\x01h\x02K\0\x85C\x01b\x87R(K\x01K\0\x85h\x03\x89C\0tb"
+    items = b"".join(pickled_text(f"{k:x}") + array for k in range(n // 40))
+    return written(folder, "model.pkl", b"\x80\x03}(" + pickled_text("") + ONE_ARRAY + items + b"u.")
+
+
+def one_array_in_lists(folder: Path, n: int) -> Path:
+    """Lists, each of which holds the one before it twice; the first holds an array."""
+    doubled = b"".join(
+        b"](h" + bytes([k]) + b"h" + bytes([k]) + b"eq" + bytes([k + 1]) for k in range(20, 20 + n // 9 % 40)
+    )
+    return written(folder, "model.pkl", b"\x80\x03](" + ONE_ARRAY + b"eq\x14" + doubled + pad(n) + b".")
+
+
+def arrays_of_one_buffer(folder: Path, n: int) -> Path:
+    """Arrays whose bytes are those of one string, which is no part of any of them."""
+    array = b"h\x01h\x02K\0\x85C\x01b\x87R(K\x01K\1\x85h\x03\x89h\x04tb"
+    data = b"\x80\x03](C\x04abcdq\x04" + ONE_ARRAY + array * (n // len(array)) + b"e."
+    return written(folder, "model.pkl", data)
+
+
+def pickles_in_a_row(folder: Path, n: int) -> Path:
+    """Pickles, one after the other."""
+    one = b"\x80\x03" + ONE_ARRAY + b"."
+    return written(folder, "model.pkl", one + b"\x80\x03N." * ((n - len(one)) // 4))
+
+
+def strings_as_keys(folder: Path, n: int) -> Path:
+    """A dict under long texts, which are recalled for it."""
+    long = b"X" + pack("<I", n // 3) + b"x" * (n // 3) + b"q\x14"
+    return written(folder, "model.pkl", b"\x80\x03}(" + long + b"0" + b"h\x14N" * (n // 6) + b"u.")
+
+
+def lines_of_escapes(folder: Path, n: int) -> Path:
+    """Strings of Python 2, all of escapes."""
+    return written(folder, "model.pkl", b"(lp0\n" + b"S'" + b"\\x00" * (n // 4) + b"'\na.")
+
+
+def pad(n: int) -> bytes:
+    """Numbers that are dropped again."""
+    return b"N0" * (n // 2)
+
+
+def pickled_text(text: str) -> bytes:
+    """A text as protocol 3 writes it."""
+    return b"X" + pack("<I", len(text)) + text.encode()
+
+
+ONE_ARRAY = (
+    b"cnumpy.core.multiarray\n_reconstruct\nq\x01cnumpy\nndarray\nq\x02K\0\x85C\x01b\x87R(K\x01K\0\x85"
+    b"cnumpy\ndtype\n"
+    + pickled_text("f4")
+    + b"K\0K\x01\x87R(K\x03"
+    + pickled_text("<")
+    + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tbq\x03\x89C\0tb"
+)
+"""An array of no float32; the memo has its function, its class and its dtype under 1 to 3."""
+ARRAY_PICKLES = (dict_of_arrays, one_array_in_lists, arrays_of_one_buffer, pickles_in_a_row, strings_as_keys,
+                 lines_of_escapes)  # fmt: skip
+
+
 def npy_header(folder: Path, n: int) -> Path:
     """A header of very many axes."""
     shape = f"({'1,' * (n // 2)})"
@@ -916,6 +978,7 @@ WORST: dict[str, Maker] = {
         for maker in (tensorflow_rows, tensorflow_long_keys, tensorflow_packed, tensorflow_diamonds,
                       tensorflow_everything, tensorflow_long_edges)
     },
+    **{f"pickle: {maker.__name__}": maker for maker in ARRAY_PICKLES},
     **{f"keras: {key}": hdf5(fill) for key, fill in HDF5.items()},
     **{f"bson: {make.__name__}": bson(make) for make in BSON},
 }  # fmt: skip

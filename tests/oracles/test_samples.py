@@ -43,7 +43,6 @@ COUNTS = {
 """{file: (names, storages, alias groups)}, of every torch file there."""
 FOREIGN = {
     "FluxML__Flux.jl__docs_mymodel.bson": "not in a format",
-    "kakaobrain__g2pm__np_ckpt.pkl": "a pickle that torch.save did not write",
     "YYuanAnyVision__mxnet_mtcnn_face_detection__det1-symbol.json": "JSON",
 }
 ACCEPTED = sorted(COUNTS.keys() - {OPENNMT, SILERO})

@@ -19,6 +19,7 @@ from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.elements import Elements, take
 from paramtool.errors import FormatError, OutputError, some
 from paramtool.formats.files import changed, check_unchanged, file_changed, open_source, read_at, read_bytes
+from paramtool.formats.pickle.texts import LONGEST, decoded
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
 from paramtool.model.inflating import Budget
@@ -381,6 +382,9 @@ class Source:
             self._pread(file, at, min(BLOCK_NBYTES, backing.source.stop - at))
             for at in range(backing.source.start, backing.source.stop, BLOCK_NBYTES)
         )
+        if form := next((step for step in backing.steps if step in LONGEST), ""):
+            yield from self._from_text(raw, backing, form)
+            return
         if "inflate" not in backing.steps:
             yield from raw
             return
@@ -400,6 +404,14 @@ class Source:
                     yield out
         if not machine.eof:
             raise FormatError(f"{file.name}: storage {storage.id} inflates to less than {nbytes} bytes")
+
+    def _from_text(self, raw: Iterable[bytes], backing: Encoded, form: str) -> Iterator[bytes]:
+        """The bytes that a pickle holds as text."""
+        try:
+            yield from decoded(raw, form)
+        except ValueError as error:
+            where = f"bytes {backing.source.start}-{backing.source.stop}"
+            raise FormatError(f"{backing.source.file}: {where}: the text of an array is damaged: {error}") from None
 
 
 def _is_within(backing: Backing, around: ByteRange) -> bool:

@@ -382,6 +382,7 @@ def _is_root(folder: str, files: list[str], found: list[str]) -> UsageError:
 
 def _nothing(folder: str) -> FormatError:
     """A folder without weights that can be read."""
+    from paramtool.formats import foreign
     from paramtool.formats.scan import scan
 
     if any(item.name.endswith(".distcp") for item in _listed(folder)):
@@ -392,5 +393,7 @@ def _nothing(folder: str) -> FormatError:
         parts = [item.path for item in _listed(folder) if item.name.endswith((".distcp", ".metadata"))]
         error.asked = tuple(unknown for path in parts for unknown in scan(path))
         return error
+    if found := foreign.folder([item.name for item in _listed(folder)]):
+        return FormatError(f"{folder}: is {found.what}", hint=found.hint)
     hints = ("name the file or the index itself", *installed().broken)
     return FormatError(f"{folder}: is a folder without weights files and without an index", hint="; ".join(hints))

@@ -19,6 +19,7 @@ from paramtool.formats.pickle.values import (
     SEQUENCES,
     Global,
     Instance,
+    PickledSpan,
     PickleLimits,
     Result,
     Use,
@@ -81,6 +82,8 @@ class Machine:
         "outer",
         "persistent",
         "position",
+        "skipped",
+        "spans",
         "sparse",
         "stack",
         "start",
@@ -114,7 +117,9 @@ class Machine:
         self.names: dict[object, Global] = {}
         self.uses: dict[str, Use] = {}
         self.crowds: dict[tuple[int, int], int] = {}
-        self.objects = self.copied = 0
+        self.objects = self.copied = self.skipped = 0
+        self.spans = False
+        """Whether long strings and all bytes are left in the data, as `PickledSpan`."""
         self.frames = True
         """Whether the lengths of frames have to fit."""
 
@@ -124,7 +129,7 @@ class Machine:
         """Run up to STOP."""
         try:
             stop = self._run()
-            return Result(self.stack.pop(), stop, tuple(self.uses.values()))
+            return Result(self.stack.pop(), stop, tuple(self.uses.values()), self.skipped)
         except IndexError:
             if self.position + 1 >= self.end and self.data[self.position] in ONE_BYTE:
                 self.truncated()
@@ -167,7 +172,7 @@ class Machine:
     def spend(self, count: int) -> None:
         """Count work that is not proportional to the bytes of the pickle, such as copies of memoized values."""
         self.copied += count
-        if self.copied > self.position - self.start + SPEND_SLACK:
+        if self.copied > self.position - self.start - self.skipped + SPEND_SLACK:
             self.unsafe("the same data repeated endlessly", "each value about once")
 
     def fail(self, found: str, expected: str) -> NoReturn:
@@ -191,12 +196,17 @@ class Machine:
 
     def line(self, at: int, limit: int) -> tuple[bytes, int]:
         """The text up to a newline and the index after it; at most `limit` bytes."""
+        stop = self.line_end(at, limit)
+        return self.data[at:stop], stop + 1
+
+    def line_end(self, at: int, limit: int) -> int:
+        """The index of the next newline, at most `limit` bytes on."""
         stop = self.data.find(b"\n", at, min(self.end, at + limit + 1))
         if stop < 0 and self.end - at > limit:
             self.fail(f"a line of more than {limit:,} bytes", "a shorter one")
         if stop < 0:
             self.truncated()
-        return self.data[at:stop], stop + 1
+        return stop
 
     def number(self, text: bytes) -> int:
         try:
@@ -209,6 +219,11 @@ class Machine:
         if not 0 <= key < 1 << 32:
             self.fail("a memo key out of range", "a key that fits 32 bits")
         return key
+
+    def span(self, start: int, stop: int, form: str, make: Callable[[bytes], object]) -> PickledSpan:
+        """A part of the data that stays there."""
+        self.skipped += stop - start
+        return PickledSpan(self.data, start, stop, form=form, make=make)
 
     # -- the stack -------------------------------------------------------------------------------------------
 
@@ -410,11 +425,20 @@ class Machine:
             self.fail(f"items for a {type(target).__name__}", "a dict")
         if len(items) % 2:
             self.fail("a key without a value", "pairs")
-        keys = items[::2]
+        keys = [self.read_key(key) for key in items[::2]] if self.spans else items[::2]
         for key in keys:
             if type(key) is not str or len(key) > LONG_KEY:
                 self.check_key(target, key)
         target.update(zip(keys, items[1::2], strict=True))
+
+    def read_key(self, key: object) -> object:
+        """A key whose bytes were left in the data, also in a tuple; they count as work."""
+        if type(key) is tuple and any(type(item) is PickledSpan for item in key):
+            return tuple(map(self.read_key, key))
+        if type(key) is not PickledSpan:
+            return key
+        self.spend(key.nbytes // LONG_KEY)
+        return self.guard("a dict key", key.value, (), {})
 
     def append(self, target: object, items: list[Any]) -> None:
         """Add items to the end of a list or an instance."""

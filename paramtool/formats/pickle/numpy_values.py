@@ -2,9 +2,10 @@
 
     dtype("f4", False, True), BUILD (3, "<", None, None, None, -1, -1, 0)          descriptor.c
     _reconstruct(ndarray, (0,), b"b"), BUILD (1, shape, dtype, is Fortran, bytes)  methods.c
+    _frombuffer(bytes, dtype, shape, order [, axes])                               methods.c; numeric.py: protocol 5
     scalar(dtype, bytes)                                                           scalartypes.c
 
-Source: these files of numpy/_core/src/multiarray (NumPy 2.4).
+Source: these files of numpy/_core/src/multiarray (NumPy 2.4), and numpy/_core/numeric.py.
 
 The module is spelled `numpy.core` by NumPy 1 and `numpy._core` by NumPy 2; each spelling opens under both from 1.26 on.
 """
@@ -14,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import prod
 
-from paramtool.formats.pickle.values import Global, Instance
+from paramtool.formats.pickle.values import MAX_VALUE_NBYTES, Global, Instance, PickledSpan
 from paramtool.model.dtype import DTYPES, DType
 from paramtool.model.objects import Array
 from paramtool.model.view import View, contiguous_strides
 
 SPELLINGS = ("numpy.core.multiarray", "numpy._core.multiarray")
+BUFFERS = {"numpy.core.numeric": SPELLINGS[0], "numpy._core.numeric": SPELLINGS[1]}
+"""{the module of `_frombuffer`: the spelling that goes with it}"""
 DTYPE = "numpy.dtype"
 PLAIN_DTYPES: dict[str, DType] = {
     text: DTYPES[name]
@@ -41,7 +44,7 @@ class NumpyDtype:
     def __init__(self, *args: object) -> None:
         self.args = args
         self.state: tuple[object, ...] | None = None
-        self.holds_objects = self._code[:1] in ("O", "")
+        self.holds_objects = self._of_objects
         """Whether elements are or contain Python objects; also True if that is unknown."""
 
     def build(self, state: object) -> None:
@@ -49,13 +52,43 @@ class NumpyDtype:
         if not isinstance(state, tuple) or len(state) < 2:
             raise ValueError("the state of a numpy.dtype must be a tuple")
         self.state = state
-        self.holds_objects = self._code[:1] in ("O", "") or _holds_objects(state)
+        self.holds_objects = self._of_objects or _holds_objects(state)
+
+    @property
+    def _of_objects(self) -> bool:
+        return self._code[:1] in ("O", "") and self.extension is None
+
+    @property
+    def extension(self) -> DType | None:
+        """The type of `dtype(ml_dtypes.bfloat16)` and the like."""
+        named = self.args[0] if self.args else None
+        return DTYPES.get(named.name) if isinstance(named, Global) and named.module == "ml_dtypes" else None
 
     @property
     def _code(self) -> str:
         """The kind and size of an element, such as `f4`; empty if that is not a short string."""
         code = self.args[0] if self.args else None
         return code if isinstance(code, str) and len(code) <= MAX_CODE else ""
+
+    @property
+    def number(self) -> tuple[DType, bool] | None:
+        """The element type, and whether its bytes are swapped (big-endian); None where no tensor can have it.
+
+        ml_dtypes' types are classes of that package: `dtype(ml_dtypes.bfloat16)` with the sizes of the type.
+        """
+        if (dtype := self.extension) is not None:
+            is_plain = self.state is None or (self.state[1] in ("<", "|", "=") and set(self.state[2:5]) == {None})
+            return (dtype, False) if is_plain and dtype.block_elements == 1 else None
+        text = self.text
+        if not self.is_simple or (found := PLAIN_DTYPES.get(text.replace(">", "<", 1))) is None:
+            return None
+        return found, text[0] == ">"
+
+    @property
+    def element_nbytes(self) -> int:
+        """The bytes of an element of a plain dtype; 0 where its code does not say that."""
+        count = self._code[1:]
+        return int(count) * (4 if self._code[0] == "U" else 1) if count.isdecimal() else 0
 
     @property
     def text(self) -> str:
@@ -66,7 +99,13 @@ class NumpyDtype:
     @property
     def is_simple(self) -> bool:
         """Whether the text describes it fully: no fields, no units, no metadata."""
-        return self.state is None or self.state == state_of(self.text)
+        return self.state is None or self.state == state_of(self.text) or self._is_old
+
+    @property
+    def _is_old(self) -> bool:
+        """Whether the state is one that NumPy wrote before 1.4, without titles or flags, and says the order alone."""
+        state = self.state or ()
+        return len(state) in (6, 7) and state[0] in (1, 2) and set(state[2:]) == {None, -1}
 
 
 MAX_CODE = 64
@@ -117,7 +156,9 @@ MAX_AXES = 64
 class NumpyArray:
     """A `numpy.ndarray`, or a subclass, whose bytes are its state."""
 
-    __slots__ = ("cls", "data", "dtype", "fortran", "shape", "spelling", "tensor")
+    __slots__ = ("axes", "cls", "data", "dtype", "fortran", "shape", "span", "spelling", "tensor")
+    stands_alone = False
+    """Whether the file is one of arrays, so that an array is a tensor and nothing else."""
 
     def __init__(self, spelling: str, args: tuple[object, ...]) -> None:
         self.spelling = spelling
@@ -126,15 +167,41 @@ class NumpyArray:
         self.shape: tuple[int, ...] = ()
         self.dtype = NumpyDtype("V")
         self.fortran = False
+        self.axes: tuple[int, ...] = ()
+        """The order in which the axes of `shape` are turned; empty if they are not."""
         self.data: bytes | None = None
+        self.span: PickledSpan | None = None
+        """Where the bytes are in the file, if they were not read."""
         self.tensor: object = None
         """Kept here by whoever makes a tensor of it, so that one array is one tensor."""
 
+    @classmethod
+    def from_buffer(cls, spelling: str, args: tuple[object, ...]) -> NumpyArray:
+        """What `_frombuffer` makes: with order `K` the array of that shape is turned by `axes`."""
+        if len(args) not in (4, 5):
+            raise ValueError(f"{len(args)} arguments; expected bytes, a dtype, a shape, an order and perhaps axes")
+        data, dtype, shape, order, axes = (*args, None)[:5]
+        made = cls(spelling, (Global("numpy", "ndarray"),))
+        if isinstance(data, Instance) and data.path == "builtins.bytearray" and data.args:
+            data = data.args[0]
+        if order not in ("C", "F", "K"):
+            raise ValueError("the order of an array must be C, F or K")
+        made.build((1, shape, dtype, order == "F", data))
+        if order == "K" and axes is not None:
+            if not isinstance(axes, tuple) or sorted(map(_whole, axes)) != list(range(len(made.shape))):
+                raise ValueError("the axes of an array must be a permutation")
+            made.axes = axes
+            made.data = made.data if made.stands_alone else None
+        return made
+
     def build(self, state: object) -> None:
-        """State is (version, shape, dtype, is Fortran, bytes); arrays of objects have a list instead of bytes."""
-        if not isinstance(state, tuple) or len(state) != 5:
+        """State is (version, shape, dtype, is Fortran, bytes), at first without a version; of objects a list.
+
+        Python 2 wrote the bytes as a string, which was read as text: the length says from which encoding.
+        """
+        if not isinstance(state, tuple) or len(state) not in (4, 5):
             raise ValueError("the state of an array must be (version, shape, dtype, is Fortran, bytes)")
-        _, shape, dtype, fortran, data = state
+        shape, dtype, fortran, data = state[-4:]
         if not isinstance(shape, tuple) or not all(type(n) is int and 0 <= n < 1 << 63 for n in shape):
             raise ValueError("the shape of an array must be a tuple of whole numbers")
         if len(shape) > MAX_AXES:
@@ -142,16 +209,25 @@ class NumpyArray:
         if not isinstance(dtype, NumpyDtype):
             raise ValueError("the dtype of an array must be a numpy.dtype")
         self.shape, self.dtype, self.fortran = shape, dtype, bool(fortran)
-        self.data = data if isinstance(data, bytes) and not dtype.holds_objects else None
+        self.data = self.span = None
+        if dtype.holds_objects or (dtype.extension and not self.stands_alone):
+            return
+        if isinstance(data, PickledSpan) and data.is_bytes:
+            self.span = data
+        elif isinstance(data, (bytes, str)):
+            self.data = bytes_of(data, prod(shape) * dtype.element_nbytes)
 
     @property
     def is_plain(self) -> bool:
         """Whether the array itself can be written again: an ndarray with bytes."""
-        return self.cls == "numpy.ndarray" and self.data is not None
+        return self.cls == "numpy.ndarray" and (self.data is not None or self.span is not None)
 
     @property
     def element(self) -> DType | None:
         """The dtype as of a tensor; None where a tensor cannot be made of it."""
+        if self.stands_alone:
+            number = self.dtype.number if self.is_plain else None
+            return number[0] if number else None
         return PLAIN_DTYPES.get(self.dtype.text) if self.is_plain and self.dtype.is_simple else None
 
     @property
@@ -167,7 +243,45 @@ class NumpyArray:
         """The array as a view of a storage with its bytes; ValueError if they are too few or too many."""
         if self.data is None or prod(self.shape) * dtype.block_bytes != len(self.data):
             raise ValueError(f"an array of shape {list(self.shape)} with {len(self.data or b'')} bytes")
-        return View(storage, dtype, 0, self.shape, strides_of(self.shape, self.order))
+        return self.placed(storage, dtype)
+
+    def settle(self) -> None:
+        """Read bytes that were left in the file, unless they are too many; ValueError if they are damaged."""
+        if self.span is not None and self.span.nbytes <= MAX_VALUE_NBYTES:
+            self.data = self.span.bytes()
+
+    def placed(self, storage: int, dtype: DType) -> View:
+        """The array as a view of a storage that has exactly its bytes."""
+        strides = strides_of(self.shape, self.order)
+        if not self.axes:
+            return View(storage, dtype, 0, self.shape, strides)
+        return View(storage, dtype, 0, tuple(self.shape[k] for k in self.axes), tuple(strides[k] for k in self.axes))
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise ValueError(f"an axis of type {type(value).__name__}")
+    return value
+
+
+def bytes_of(data: bytes | str, nbytes: int) -> bytes | None:
+    """The bytes of an array or a scalar; for a string of Python 2 those that it was read from, `nbytes` of them.
+
+    The machine reads such a string as UTF-8 if it is, else as Latin-1.  As UTF-8 it had more bytes than characters,
+    so its length decides.  None if neither fits.
+
+    >>> bytes_of("\u00e9", 1), bytes_of("\u00e9", 2), bytes_of("\u00e9", 3)
+    (b'\xe9', b'\xc3\xa9', None)
+    """
+    if isinstance(data, bytes):
+        return data
+    try:
+        if len(data) == nbytes:
+            return data.encode("latin-1")
+        made = data.encode()
+    except UnicodeEncodeError:
+        return None
+    return made if len(made) == nbytes else None
 
 
 def strides_of(shape: tuple[int, ...], order: str) -> tuple[int, ...]:
@@ -189,18 +303,27 @@ class NumpyScalar:
             raise ValueError("the dtype of a scalar must be a numpy.dtype")
         self.spelling = spelling
         self.dtype = dtype
-        self.data = data if isinstance(data, bytes) and not dtype.holds_objects else None
+        if isinstance(data, PickledSpan):
+            data = data.value()
+        fits = isinstance(data, (bytes, str)) and not dtype.holds_objects and not dtype.extension
+        self.data = bytes_of(data, dtype.element_nbytes) if fits else None  # type: ignore[arg-type]  # text by `fits`
 
 
-def _constructors() -> dict[str, Callable[..., object]]:
+def constructors(kind: type[NumpyArray]) -> dict[str, Callable[..., object]]:
+    """What makes arrays, scalars and dtypes: {path: function}."""
+
     def array(spelling: str) -> Callable[..., object]:
-        return lambda *args: NumpyArray(spelling, args)
+        return lambda *args: kind(spelling, args)
+
+    def buffer(spelling: str) -> Callable[..., object]:
+        return lambda *args: kind.from_buffer(spelling, args)
 
     def scalar(spelling: str) -> Callable[..., object]:
         return lambda dtype, data=b"": NumpyScalar(spelling, dtype, data)
 
     arrays = {f"{spelling}._reconstruct": array(spelling) for spelling in SPELLINGS}
+    arrays |= {f"{module}._frombuffer": buffer(spelling) for module, spelling in BUFFERS.items()}
     return arrays | {f"{spelling}.scalar": scalar(spelling) for spelling in SPELLINGS} | {DTYPE: NumpyDtype}
 
 
-CONSTRUCTORS = _constructors()
+CONSTRUCTORS = constructors(NumpyArray)

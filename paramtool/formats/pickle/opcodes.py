@@ -11,7 +11,7 @@ from paramtool.errors import plural
 from paramtool.formats.pickle import _torch_tensor
 from paramtool.formats.pickle._enum_classes import VALUE_CLASSES
 from paramtool.formats.pickle.machine import HANDLERS, MAX_DIGITS, MAX_NAME_NBYTES, ONE_BYTE, SPECIAL, Handler, Machine
-from paramtool.formats.pickle.values import INERT, Global, Instance, preview, shown, unescape
+from paramtool.formats.pickle.values import INERT, Global, Instance, PickledSpan, preview, shown, unescape
 
 if TYPE_CHECKING:
     pass
@@ -64,8 +64,8 @@ def _fixed(letter: bytes, form: str) -> None:
         return at + nbytes
 
 
-def _counted(letter: bytes, form: str, make: Callable[[bytes], object]) -> None:
-    """An opcode with a length and so many bytes."""
+def _counted(letter: bytes, form: str, make: Callable[[bytes], object], written: str = "") -> None:
+    """An opcode with a length and so many bytes; `written` as `PickledSpan.form`."""
     struct = Struct(form)
     unpack, width = struct.unpack, struct.size
 
@@ -75,8 +75,22 @@ def _counted(letter: bytes, form: str, make: Callable[[bytes], object]) -> None:
         nbytes: int = unpack(machine.data[at - width : at])[0]
         if not 0 <= nbytes <= machine.end - at:
             machine.truncated()
-        machine.stack.append(make(machine.data[at : at + nbytes]))
+        if machine.spans and _is_left(machine, at, nbytes, make):
+            machine.stack.append(machine.span(at, at + nbytes, written, make))
+        else:
+            machine.stack.append(make(machine.data[at : at + nbytes]))
         return at + nbytes
+
+
+def _is_left(machine: Machine, at: int, nbytes: int, make: Callable[[bytes], object]) -> bool:
+    """Whether a string stays in the data: bytes, a long text, and a string of Python 2 that is no short text."""
+    if make is _text or nbytes > LONG_TEXT:
+        return nbytes > LONG_TEXT
+    return make is not _old_text or not PRINTABLE.fullmatch(machine.data[at : at + nbytes])
+
+
+LONG_TEXT = 1024
+PRINTABLE = re.compile(rb"[\t\n\r -~]*")
 
 
 def _text(raw: bytes) -> str:
@@ -112,9 +126,9 @@ _fixed(b"J", "<i")
 _fixed(b"K", "<B")
 _fixed(b"M", "<H")
 _fixed(b"G", ">d")
-_counted(b"X", "<I", _text)
-_counted(b"\x8c", "<B", _text)
-_counted(b"\x8d", "<Q", _text)
+_counted(b"X", "<I", _text, "utf8")
+_counted(b"\x8c", "<B", _text, "utf8")
+_counted(b"\x8d", "<Q", _text, "utf8")
 _counted(b"T", "<i", _old_text)
 _counted(b"U", "<B", _old_text)
 _counted(b"B", "<I", bytes)
@@ -236,21 +250,36 @@ def _float_text(machine: Machine, at: int) -> int:
 
 @_opcode(b"S")
 def _string_text(machine: Machine, at: int) -> int:
-    text, at = machine.line(at, machine.limits.max_nbytes)
-    if len(text) < 2 or text[:1] != text[-1:] or text[:1] not in (b"'", b'"'):
+    stop = machine.line_end(at, machine.limits.max_nbytes)
+    quote = machine.data[at : at + 1]
+    if stop - at < 2 or quote not in (b"'", b'"') or quote != machine.data[stop - 1 : stop]:
         machine.fail("a string without quotes", "quotes")
+    if machine.spans and stop - at > LONG_TEXT:
+        machine.stack.append(machine.span(at + 1, stop - 1, "string", _string))
+        return stop + 1
     try:
-        machine.stack.append(_old_text(unescape(text[1:-1])))
+        machine.stack.append(_string(machine.data[at + 1 : stop - 1]))
     except (ValueError, KeyError):
         machine.fail("a string with an unknown escape", "one as Python 2 writes it")
-    return at
+    return stop + 1
+
+
+def _string(raw: bytes) -> str:
+    return _old_text(unescape(raw))
 
 
 @_opcode(b"V")
 def _unicode_text(machine: Machine, at: int) -> int:
-    text, at = machine.line(at, machine.limits.max_nbytes)
-    machine.stack.append(text.decode("raw-unicode-escape"))
-    return at
+    stop = machine.line_end(at, machine.limits.max_nbytes)
+    if machine.spans and stop - at > LONG_TEXT:
+        machine.stack.append(machine.span(at, stop, "unicode", _escaped))
+    else:
+        machine.stack.append(_escaped(machine.data[at:stop]))
+    return stop + 1
+
+
+def _escaped(raw: bytes) -> str:
+    return raw.decode("raw-unicode-escape")
 
 
 @_opcode(b"\x8a")
@@ -489,6 +518,8 @@ ONE_BYTE.update(b"hq\x8a\x80")
 def _encode(machine: Machine, args: tuple[object, ...]) -> object:
     """`_codecs.encode(text, encoding)`: how protocol 2 stores bytes."""
     text, encoding = args if len(args) == 2 else (None, None)
+    if type(text) is PickledSpan and not text.is_bytes and encoding in ("latin1", "latin-1"):
+        return text.encoded()
     if type(text) is not str or encoding not in ("latin1", "latin-1", "utf-8"):
         machine.fail("an unusual call of _codecs.encode", "text and latin1 or utf-8")
     machine.spend(len(text))

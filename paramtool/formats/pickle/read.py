@@ -40,6 +40,7 @@ def load(
     persistent: Callable[[object], object],
     limits: PickleLimits = DEFAULT_LIMITS,
     known: Container[str] = (),
+    spans: bool = False,
 ) -> Result:
     """Run the pickle that starts at `data[start]`.
 
@@ -49,11 +50,13 @@ def load(
     may be mentioned freely; a call of one is still unknown.
 
     Values are None, bool, int, float, str, bytes, list, tuple, dict, `Global`, `Instance` and what
-    constructors made.  A Python 2 string becomes a str: UTF-8 if it is, else Latin-1.
+    constructors made.  A Python 2 string becomes a str: UTF-8 if it is, else Latin-1.  With `spans` all bytes, long
+    texts, and strings of Python 2 that are no short text become a `PickledSpan`: they are not read.
 
     Raises FormatError for damage and UnsafeError for bombs; a ParamtoolError of a constructor passes.
     """
     machine = Machine(data, start, where, constructors, persistent=persistent, limits=limits, known=known)
+    machine.spans = spans
     return machine.run()
 
 

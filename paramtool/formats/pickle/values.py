@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paramtool.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from paramtool.formats.files import Buffer
 
 PREVIEW_WIDTH = 80
 
@@ -86,6 +90,62 @@ class Instance:
         return f"<instance of {shown(self.path)}>"
 
 
+class PickledSpan:
+    """Bytes or text that stand in the pickle and were not read: where they are, and how they are written there.
+
+    `form` is how the bytes of the file become those that are meant:
+
+        ""        as they are: the bytes that protocols 3 to 5 write, and the strings of Python 2's binary opcodes
+        utf8      the UTF-8 of a text whose characters are the bytes: what `_codecs.encode(text, "latin1")` gets
+        unicode   the same text with escapes (protocol 0)
+        string    a Python 2 string with escapes (protocol 0)
+    """
+
+    __slots__ = ("_data", "form", "is_bytes", "make", "start", "stop")
+
+    def __init__(self, data: Buffer, start: int, stop: int, *, form: str, make: Callable[[bytes], object]) -> None:
+        self._data = data
+        self.start = start
+        self.stop = stop
+        self.form = form
+        self.make = make
+        """What the opcode makes of the bytes in the file."""
+        self.is_bytes = form in ("", "string")
+        """Whether they stand for bytes; a text does so once it was encoded."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes in the file."""
+        return self.stop - self.start
+
+    def encoded(self) -> PickledSpan:
+        """The bytes of a text, one for each character."""
+        made = PickledSpan(self._data, self.start, self.stop, form=self.form, make=self.make)
+        made.is_bytes = True
+        return made
+
+    def raw(self) -> bytes:
+        """The bytes in the file; ValueError if they are too many to be an ordinary value."""
+        if self.nbytes > MAX_VALUE_NBYTES:
+            raise ValueError(f"a value of {self.nbytes} bytes; expected at most {MAX_VALUE_NBYTES}")
+        return self._data[self.start : self.stop]
+
+    def bytes(self) -> bytes:
+        """The bytes that are meant; ValueError if the text is damaged."""
+        from paramtool.formats.pickle.texts import decoded
+
+        return b"".join(decoded([self.raw()], self.form))
+
+    def value(self) -> object:
+        """What the opcode, or the call that encodes its text, would have made; ValueError if that is not possible."""
+        is_encoded = self.is_bytes and self.form in ("utf8", "unicode")
+        return self.bytes() if is_encoded else self.make(self.raw())
+
+
+MAX_VALUE_NBYTES = 16 << 20
+"""The longest bytes and texts outside of arrays that are read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """An unknown name and the strongest thing the pickle does with it."""
@@ -105,6 +165,8 @@ class Result:
     """Index just after its STOP: where the next of several stacked pickles starts."""
     uses: tuple[Use, ...]
     """Unknown names, one each, in order of first mention."""
+    skipped: int = 0
+    """Bytes that were not read: those of its spans."""
 
 
 RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}

@@ -50,15 +50,26 @@ def _tar_members(file: BinaryIO, where: str) -> dict[str, tuple[int, int]]:
     try:
         file.seek(0)
         with tarfile.open(fileobj=file, mode="r:") as archive:
-            members = [m for m in archive if m.isreg() and m.name.removeprefix("./") in wanted and not m.issparse()]
+            held = list(archive)
+            members = [m for m in held if m.isreg() and m.name.removeprefix("./") in wanted and not m.issparse()]
     except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
         raise FormatError(f"{where}: is a damaged tar archive: {error}") from None
     places = {m.name.removeprefix("./"): (m.offset_data, m.offset_data + m.size) for m in members}
+    if not members:
+        _refuse_other(where, [member.name for member in held])
     if len(members) != len(wanted) or places.keys() != wanted:
         raise FormatError(
             f"{where}: is a tar archive without `pickle`, `storages` and `tensors`; torch did not write it"
         )
     return places
+
+
+def _refuse_other(where: str, names: list[str]) -> None:
+    """FormatError if the archive is one that another program writes."""
+    from paramtool.formats import foreign
+
+    if found := foreign.archive(names):
+        raise FormatError(f"{where}: is {found.what}", hint=found.hint)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn, TypeGuard
 
 from paramtool.errors import UnsafeError
 from paramtool.formats.pickle.numpy_values import DTYPE, NumpyArray, NumpyDtype, NumpyScalar
-from paramtool.formats.pickle.values import INERT, MAPPINGS, SEQUENCES, Global, Instance
+from paramtool.formats.pickle.values import INERT, MAPPINGS, MAX_VALUE_NBYTES, SEQUENCES, Global, Instance, PickledSpan
 from paramtool.formats.torch.globals import LAYOUT, PickledTensor, StorageRef, array_tensor
 from paramtool.model.checkpoint import escaped_name, unescaped_name
 from paramtool.model.objects import (
@@ -105,6 +105,8 @@ class Walk:
         self._check_depth(len(self._open), path)
         if isinstance(value, StorageRef):
             value = value.whole()
+        if isinstance(value, PickledSpan):
+            value = value.value() if value.nbytes <= MAX_VALUE_NBYTES else Instance(long_value(value), (), False)
         if isinstance(value, PickledTensor):
             ref = TensorRef(self._name(path, value))
             if value.state is None:
@@ -193,11 +195,14 @@ class Walk:
         `_classes` writes these nodes.
         """
         tensor = array_tensor(value)
+        if tensor is not None and value.stands_alone:
+            return TensorRef(self._name(path, tensor))
         if tensor is not None:
             parts: list[tuple[str, Node]] = [("data", TensorRef(self._name(path, tensor)))]
             if value.order == "F":
                 parts.append(("order", Leaf("F")))
             return Opaque(f"{value.spelling}._reconstruct", tuple(parts))
+        value.settle()
         if value.data is None:
             return Opaque(f"{value.cls} of {value.dtype.text}", ())
         self._count(0, len(value.data))
@@ -296,6 +301,11 @@ class Walk:
             else:
                 pairs.extend(self._pairs([(key, child)], path))
         return tuple(pairs)
+
+
+def long_value(value: PickledSpan) -> str:
+    """What the tree says of bytes or a text too long to be kept."""
+    return f"{value.nbytes} bytes at byte {value.start}"
 
 
 def _is_scalar(value: object) -> TypeGuard[Scalar]:

@@ -111,9 +111,11 @@ def _root(where: str, members: Mapping[str, zip_directory.Member]) -> str:
     has_pickle = f"{inside}data.pkl" in members or f"{inside}constants.pkl" in members
     if has_pickle and all(name.startswith(inside) for name in members):
         return root
-    if any(name.endswith("/archive_format") for name in members):
-        what = "a torch.export archive (.pt2), which this version does not read"
-    elif any(name.endswith((".npy", "/.npy")) for name in members):
+    from paramtool.formats import foreign
+
+    if found := foreign.archive(members):
+        raise FormatError(f"{where}: is {found.what}", hint=found.hint)
+    if any(name.endswith((".npy", "/.npy")) for name in members):
         what = "a zip archive of NumPy arrays and other files, which this version does not read"
     elif "model.weights.h5" in members:
         what = "a Keras archive, which this version does not read"

@@ -1,0 +1,437 @@
+"""Files and folders that are recognised and not read: what each is, and what converts it.
+
+Three tables, asked in this order once no format recognises a file:
+
+    STARTS   bytes at a fixed place, as the format's own specification has them
+    CHECKS   formats without such bytes: the first fields must be those of the format
+    NAMES    suffixes of formats whose content says nothing; the message says that it goes by the name
+
+`folder` names folders by the files in them, and `archive` zip and tar archives by their members.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection
+from struct import Struct
+from typing import NamedTuple
+
+from paramtool.formats import _protobuf_head as protobuf
+
+
+class Foreign(NamedTuple):
+    """What a file or a folder is, and what to do about it."""
+
+    what: str
+    hint: str = ""
+
+
+class Start(NamedTuple):
+    """A kind of file that some bytes show."""
+
+    start: bytes
+    foreign: Foreign
+    at: int = 0
+
+
+def _unread(what: str, hint: str) -> Foreign:
+    return Foreign(f"{what}, which this version does not read", hint)
+
+
+LFS = Foreign("a git-LFS pointer, not the file", "fetch the real file: git lfs pull")
+XET = Foreign("a Xet pointer, not the file", "fetch the real file: git xet checkout, or hf download")
+PAGE = Foreign("an HTML page, not a checkpoint", "download the file itself, not its page")
+SERVER = Foreign("an error message of a server (XML), not the file", "its text says why; download the file again")
+JSON = Foreign("JSON text without weights", "the index of a sharded checkpoint has a weight_map")
+XML = Foreign("XML text without weights")
+ORIGINAL = "nothing converts it back: take the model that it was made from"
+GGUF = _unread(
+    "a GGUF file",
+    "with transformers: AutoModelForCausalLM.from_pretrained(FOLDER, gguf_file=NAME).save_pretrained(...); it "
+    "dequantises the weights",
+)
+GGML = _unread("a GGML file", "llama.cpp's convert_llama_ggml_to_gguf.py makes GGUF of LLaMA's; else take the original")
+TFLITE = _unread("a TensorFlow Lite model", "python -m tf2onnx.convert --tflite FILE --output model.onnx")
+ORT = _unread("an ONNX Runtime model (.ort)", "take the .onnx file that it was made from")
+EXECUTORCH = _unread("an ExecuTorch program (.pte)", ORIGINAL)
+TENSORRT = _unread("a TensorRT engine", ORIGINAL)
+RKNN = _unread("an RKNN model", ORIGINAL)
+NCNN_PARAM = Foreign("an ncnn model's graph without its weights, which this version does not read", ORIGINAL)
+MAT = _unread("a MATLAB file", "with SciPy: scipy.io.loadmat(FILE); save its arrays with numpy.savez")
+MAT73 = _unread(
+    "a MATLAB 7.3 file (HDF5 behind a header)", "with h5py: h5py.File(FILE); save its arrays with numpy.savez"
+)
+R_DATA = _unread("R data", "in R: readRDS(FILE), or load(FILE); write its arrays with hdf5r")
+XGBOOST = _unread("an XGBoost model", "its trees are no tensors; XGBoost reads it")
+LIGHTGBM = _unread("a LightGBM model", "its trees are no tensors; LightGBM reads it")
+CATBOOST = _unread("a CatBoost model", "its trees are no tensors; CatBoost reads it")
+FASTTEXT = _unread("a fastText model", "with fasttext: fasttext.load_model(FILE).get_input_matrix() is an array")
+CAFFE = _unread("a Caffe model", "with pycaffe: save the blobs of caffe.Net(PROTOTXT, FILE, caffe.TEST).params")
+GRAPH = _unread(
+    "a TensorFlow frozen graph (GraphDef)",
+    "python -m tf2onnx.convert --graphdef FILE --inputs NAMES --outputs NAMES --output model.onnx",
+)
+SAVED_MODEL = _unread(
+    "the graph of a TensorFlow SavedModel without its variables",
+    "python -m tf2onnx.convert --saved-model FOLDER --output model.onnx",
+)
+COREML = _unread("a Core ML model", "with coremltools: coremltools.utils.load_spec(FILE) has its weights")
+CTRANSLATE2 = _unread("a CTranslate2 model", ORIGINAL)
+PADDLE = "paddle2onnx --model_dir FOLDER --model_filename MODEL --params_filename PARAMETERS --save_file model.onnx"
+PADDLE_PARAMETERS = _unread("a file of parameters of a Paddle inference model", PADDLE)
+PADDLE_PROGRAM = _unread("the program of a Paddle inference model without its parameters", PADDLE)
+TORCH7 = _unread("a Lua Torch7 file", "with torchfile: torchfile.load(FILE); save its arrays with numpy.savez")
+DARKNET = _unread("a Darknet weights file", "pytorch-YOLOv4's tool/darknet2onnx.py, with the .cfg file")
+OPENVINO = _unread(
+    "an OpenVINO model",
+    "with openvino: the Constant nodes of openvino.Core().read_model(XML).get_ops() have its weights",
+)
+JOBLIB = _unread("a joblib file", "open it with joblib.load where it is trusted, and save its arrays with numpy.savez")
+PICKLE = Foreign("a pickle that holds no NumPy arrays", "save it with torch.save, numpy.savez, or as safetensors")
+ZEROS = Foreign(
+    "all zeros: nothing was written to it", "the download or the copy broke off, or the disk was full; fetch it again"
+)
+ONNX_CUT = Foreign("the beginning of an ONNX model: it is truncated", "fetch the file again")
+
+
+def _packed(what: str, tool: str) -> Foreign:
+    return Foreign(f"{what}-compressed", f"decompress it first: {tool}")
+
+
+def _other(what: str) -> Foreign:
+    return Foreign(f"{what}, not a checkpoint")
+
+
+STARTS = (
+    Start(b"version https://git-lfs", LFS),
+    Start(b"version https://hawser", LFS),  # its name before 2015: git-lfs/lfs/pointer.go
+    Start(b"# xet version", XET),  # xet-core, pointer_file.rs
+    Start(b"GGUF", GGUF),  # ggml/docs/gguf.md
+    *(Start(word, GGML) for word in (b"lmgg", b"fmgg", b"tjgg", b"algg")),  # llama.h of 2023: `ggml` and so on, as u32
+    Start(b"TFL3", TFLITE, 4),  # file_identifier of tensorflow/lite/schema/schema.fbs
+    Start(b"ORTM", ORT, 4),  # onnxruntime/core/flatbuffers/schema/ort.fbs
+    Start(b"ET12", EXECUTORCH, 4),  # executorch/schema/program.fbs
+    Start(b"ftrt", TENSORRT),  # as torch_tensorrt tests it: py/torch_tensorrt/dynamo/_exporter.py
+    Start(b"RKNN", RKNN),
+    Start(b"7767517\n", NCNN_PARAM),  # ncnn wiki, "param and model file structure"
+    Start(b"7767517\r\n", NCNN_PARAM),
+    Start(b"\xdd\x85\x76\x00", NCNN_PARAM),  # the same number in .param.bin
+    Start(b"MATLAB 5.0 MAT-file", MAT),  # "MAT-File Format", MathWorks
+    Start(b"MATLAB 7.3 MAT-file", MAT73),
+    Start(b"RDX2\n", R_DATA),  # R Internals 1.8, "Serialization Formats"
+    Start(b"RDX3\n", R_DATA),
+    Start(b"X\n\0\0\0\2", R_DATA),
+    Start(b"X\n\0\0\0\3", R_DATA),
+    Start(b"CBM1", CATBOOST),  # catboost/libs/model/model.cpp
+    Start(b"tree\nversion=v", LIGHTGBM),  # src/boosting/gbdt_model_text.cpp
+    Start(b"binf", XGBOOST),  # learner.cc: the binary form up to 1.0
+    Start(b"\xba\x16\x4f\x2f", FASTTEXT),  # fasttext.h: FASTTEXT_FILEFORMAT_MAGIC_INT32
+    Start(b"\x1f\x8b", _packed("gzip", "gunzip")),
+    Start(b"\x28\xb5\x2f\xfd", _packed("zstd", "unzstd")),
+    Start(b"\xfd7zXZ\0", _packed("xz", "unxz")),
+    Start(b"BZh", _packed("bzip2", "bunzip2")),
+    Start(b"\x04\x22\x4d\x18", _packed("LZ4", "unlz4")),
+    Start(b"7z\xbc\xaf\x27\x1c", Foreign("a 7z archive", "unpack it first: 7z x FILE")),
+    Start(b"Rar!\x1a\x07", Foreign("a RAR archive", "unpack it first: unrar x FILE")),
+    Start(b"%PDF-", _other("a PDF document")),
+    Start(b"\x89PNG\r\n\x1a\n", _other("a PNG image")),
+    Start(b"\xff\xd8\xff", _other("a JPEG image")),
+    Start(b"GIF8", _other("a GIF image")),
+    Start(b"\x7fELF", _other("a program or library (ELF)")),
+    Start(b"SQLite format 3\0", _other("an SQLite database")),
+    Start(b"PAR1", _other("a Parquet table")),
+    Start(b"ARROW1\0\0", _other("an Arrow table")),
+)
+"""Bytes, and where they are.  The source of each that no registry of file types lists is beside it."""
+
+
+def named(path: str, head: bytes, nbytes: int) -> Foreign:
+    """What a file is that no format recognises, from its first bytes and its size, and last from its name."""
+    for row in STARTS:
+        if head.startswith(row.start, row.at):
+            return row.foreign
+    for check in CHECKS:
+        if found := check(path, head, nbytes):
+            return found
+    return next((found for end, found in NAMES if path.lower().endswith(end)), UNKNOWN)
+
+
+def is_known_text(head: bytes) -> bool:
+    """Whether text is one of a kind of file that is known: JSON, a page, a pointer."""
+    return head.lstrip()[:1] in (b"{", b"<") or any(head.startswith(row.start, row.at) for row in STARTS)
+
+
+UNKNOWN = Foreign("not in a format that this version reads")
+
+# --- by structure -------------------------------------------------------------------------------------------------
+
+I32, U32, U64 = Struct("<i"), Struct("<I"), Struct("<Q")
+
+
+def _text(path: str, head: bytes, nbytes: int) -> Foreign | None:
+    """Pages, messages of servers, and descriptions of models in JSON or XML."""
+    text = head.lstrip().lower()
+    if text.startswith((b"<!doctype html", b"<html")):
+        return PAGE
+    if text.startswith((b"<?xml", b"<error")):
+        if b"<error>" in text:
+            return SERVER
+        return OPENVINO if re.search(rb"<net\s[^>]*version=", text) else XML
+    if text.startswith(b"<net "):
+        return OPENVINO
+    if not text.startswith(b"{"):
+        return None
+    return next((found for word, found in JSON_WORDS if word in text), JSON)
+
+
+JSON_WORDS = (
+    (b'"learner"', XGBOOST),
+    (b'"magic":"pir"', PADDLE_PROGRAM),  # of Paddle 3: paddle/fluid/pir/serialize_deserialize
+    (
+        b'"modeltopology"',
+        _unread("JSON: the graph of a TensorFlow.js model", "tensorflowjs_converter, to a Keras model"),
+    ),
+    (
+        b'"class_name"',
+        Foreign("JSON text without weights: a Keras architecture", "the weights are in a file beside it"),
+    ),
+    (b'"arg_nodes"', Foreign("JSON text without weights: an MXNet symbol", "its weights are in a .params file")),
+    (
+        b'"model_type"',
+        Foreign("JSON text without weights: the config of a model", "its weights are in a file beside it"),
+    ),
+    (b'"error"', Foreign("JSON text without weights: an error message of a server", "download the file again")),
+)
+"""Keys in the first 4096 bytes, in lower case."""
+
+
+def _tensorrt_of_ultralytics(path: str, head: bytes, nbytes: int) -> Foreign | None:
+    """An engine behind its metadata: an i32 length and JSON (ultralytics/engine/exporter.py, export_engine)."""
+    stop = 4 + U32.unpack(head[:4])[0] if len(head) > 8 else 0
+    return TENSORRT if head[4:5] == b"{" and head[stop : stop + 4] == b"ftrt" else None
+
+
+def _ctranslate2(path: str, head: bytes, nbytes: int) -> Foreign | None:
+    """Version, the specification's name, its revision (python/ctranslate2/specs/model_spec.py, _serialize)."""
+    if len(head) < 8 or not 2 <= U32.unpack(head[:4])[0] <= 20:
+        return None
+    return CTRANSLATE2 if re.match(rb"[A-Za-z0-9]{2,60}Spec\0", head[6:]) else None
+
+
+def _torch7(path: str, head: bytes, nbytes: int) -> Foreign | None:
+    """A table or an object with its index and `V 1`, in binary or in lines (torch7/File.lua, writeObject)."""
+    is_object = head[:4] == I32.pack(4) and head[8:15] == I32.pack(3) + b"V 1"
+    is_table = head[:4] == I32.pack(3) and head[4:8] == I32.pack(1) and 0 < len(head[8:12]) == 4
+    is_table = is_table and 0 < I32.unpack(head[8:12])[0] < 1 << 20 and head[12:16] in KEYS_OF_TABLES
+    return TORCH7 if is_object or is_table or re.match(rb"4\r?\n\d+\r?\n3\r?\nV 1\r?\n", head) else None
+
+
+KEYS_OF_TABLES = (I32.pack(1), I32.pack(2))
+"""The first key of a table is a number or a string."""
+
+
+def _darknet(path: str, head: bytes, nbytes: int) -> Foreign | None:
+    """Version 0.1.0 or 0.2.0, the images seen, and float32 to the end (parser.c, save_weights_upto)."""
+    known = head[:12] in (I32.pack(0) + I32.pack(minor) + I32.pack(0) for minor in (1, 2))
+    is_named = path.lower().endswith((".weights", ".backup")) or ".conv." in os.path.basename(path)
+    return DARKNET if known and is_named and nbytes % 4 == 0 and nbytes > 20 else None
+
+
+def _paddle(path: str, head: bytes, nbytes: int) -> Foreign | None:
+    """A LoDTensor: two versions, levels, and a TensorDesc (paddle/phi/core/framework/lod_tensor_serialize.cc)."""
+    if len(head) >= 24 and head[:16] == bytes(16):
+        length = I32.unpack(head[16:20])[0]
+        desc = protobuf.fields(head[20 : 20 + length])
+        if 2 <= length <= 1024 and desc and desc[0].number == 1 and all(f.number == 2 for f in desc[1:]):
+            return PADDLE_PARAMETERS
+    blocks = protobuf.fields(head)
+    if (
+        blocks
+        and blocks[0].number == 1
+        and blocks[0].data.startswith(b"\x08\0\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\1")
+    ):
+        return PADDLE_PROGRAM  # BlockDesc 0, whose parent is -1 (paddle/fluid/framework/framework.proto)
+    return None
+
+
+def _protobuf(path: str, head: bytes, nbytes: int) -> Foreign | None:
+    """Messages of known first fields: ONNX, SavedModel, Core ML, GraphDef, Caffe."""
+    found = protobuf.fields(head)
+    if not found:
+        return None
+    first, second = found[0], found[1] if len(found) > 1 else None
+    if first.number == 1 and first.data == b"" and second is not None and second.number == 2:
+        inner = protobuf.fields(second.data)
+        deeper = protobuf.fields(inner[0].data) if inner and inner[0].number == 1 else []
+        if first.value == 1 and deeper and deeper[0].number == 2:
+            return SAVED_MODEL  # MetaGraphDef.meta_info_def.stripped_op_list (tensorflow/core/protobuf)
+        if first.value < 20 and deeper and deeper[0].number == 1 and deeper[0].is_text:
+            return COREML  # ModelDescription.input.name (mlmodel/format/Model.proto)
+        has_graph = any(one.number == 7 for one in found)
+        is_cut = found[-1].stop > nbytes or not has_graph
+        if 1 <= first.value <= 20 and second.is_text and is_cut and (has_graph or path.lower().endswith(".onnx")):
+            return ONNX_CUT  # ModelProto.ir_version, .producer_name and .graph (onnx.proto)
+    if first.number == 1 and first.is_message and {one.number for one in found} <= {1, 2, 3, 4}:
+        node = protobuf.fields(first.data)
+        numbers = [one.number for one in node[:2]]
+        if numbers == [1, 2] and node[0].is_text and re.fullmatch(rb"_?[A-Z][A-Za-z0-9_>]*", node[1].data):
+            return GRAPH  # NodeDef.name, .op (tensorflow/core/framework/node_def.proto)
+    layers = [one for one in found if one.number in (2, 100)]
+    if layers and {one.number for one in found} <= {1, 2, 3, 4, 5, 6, 7, 8, 100} and _is_layer(layers[0]):
+        return CAFFE
+    return None
+
+
+def _is_layer(field: protobuf.HeadField) -> bool:
+    """Whether it is LayerParameter (name 1, type 2) or V1LayerParameter (name 4, type 5): caffe.proto."""
+    inner = protobuf.fields(field.data)
+    numbers = [one.number for one in inner]
+    if field.number == 100:
+        return numbers[:2] == [1, 2] and inner[0].is_text and inner[1].is_text
+    return bool(inner) and {2, 3, 4, 5} >= set(numbers[:1]) and 4 in numbers and 5 in numbers
+
+
+def _ubjson(path: str, head: bytes, nbytes: int) -> Foreign | None:
+    """XGBoost's binary form since 1.6: UBJSON, an object whose first key is `learner`."""
+    return XGBOOST if re.match(rb"\{L\0{7}\x07learner\{", head) else None
+
+
+def _joblib(path: str, head: bytes, nbytes: int) -> Foreign | None:
+    """Compressed files of joblib: zlib, behind `ZF` and a length up to 0.9 (joblib/numpy_pickle_utils.py)."""
+    is_zlib = head[:1] == b"x" and head[1:2] in (b"\x01", b"\x5e", b"\x9c", b"\xda")
+    if re.match(rb"ZF0x[0-9a-f]+", head) or (is_zlib and path.lower().endswith((".joblib", ".pkl", ".gz", ".z"))):
+        return JOBLIB
+    return None
+
+
+def _zeros(path: str, head: bytes, nbytes: int) -> Foreign | None:
+    """A file that was only made; the end is looked at, too."""
+    if head.strip(b"\0"):
+        return None
+    with open(path, "rb") as file:
+        for at in range(0, nbytes, max(nbytes // ZERO_PLACES, len(head))):
+            file.seek(at)
+            if file.read(len(head)).strip(b"\0"):
+                return None
+    return ZEROS
+
+
+ZERO_PLACES = 256
+"""Places of a file of zeros that are looked at."""
+
+
+def _ncnn(path: str, head: bytes, nbytes: int) -> Foreign | None:
+    """Weights beside a graph of the same name; their own first bytes say only how they are stored."""
+    beside = f"{os.path.splitext(path)[0]}.param"
+    if not path.endswith(".bin") or not os.path.isfile(beside):
+        return None
+    with open(beside, "rb") as file:
+        return _unread("the weights of an ncnn model", ORIGINAL) if file.read(7) == b"7767517" else None
+
+
+def _openvino(path: str, head: bytes, nbytes: int) -> Foreign | None:
+    """Weights beside their description; they have no header."""
+    beside = f"{os.path.splitext(path)[0]}.xml"
+    if not path.endswith(".bin") or not os.path.isfile(beside):
+        return None
+    with open(beside, "rb") as file:
+        found = _text(beside, file.read(len(head)), 0)
+    return Foreign(OPENVINO.what.replace("an", "the weights of an", 1), OPENVINO.hint) if found is OPENVINO else None
+
+
+Check = Callable[[str, bytes, int], Foreign | None]
+CHECKS: tuple[Check, ...] = (
+    _ubjson, _text, _tensorrt_of_ultralytics, _ctranslate2, _torch7, _darknet, _paddle, _protobuf, _joblib, _ncnn,
+    _openvino, _zeros,
+)  # fmt: skip
+
+
+def _by_name(what: str, hint: str) -> Foreign:
+    return Foreign(f"not in a format that this version reads; its name is that of {what}", hint)
+
+
+NAMES = (
+    (".caffemodel", _by_name("a Caffe model", CAFFE.hint)),
+    (".gguf", _by_name("a GGUF file", "fetch the file again")),
+    (".tflite", _by_name("a TensorFlow Lite model", "fetch the file again")),
+    (".weights", _by_name("Darknet weights", DARKNET.hint)),
+    (".mnn", _by_name("an MNN model", ORIGINAL)),
+    (".t7", _by_name("a Lua Torch7 file", TORCH7.hint)),
+    (".pdiparams", _by_name("the parameters of a Paddle inference model", PADDLE)),
+    (".pdmodel", _by_name("the program of a Paddle inference model", PADDLE)),
+    (".pb", _by_name("a TensorFlow graph", GRAPH.hint)),
+    (".mlmodel", _by_name("a Core ML model", COREML.hint)),
+    (".engine", _by_name("a TensorRT engine", ORIGINAL)),
+    (".plan", _by_name("a TensorRT engine", ORIGINAL)),
+    (".trt", _by_name("a TensorRT engine", ORIGINAL)),
+    (".rknn", _by_name("an RKNN model", ORIGINAL)),
+    (".pte", _by_name("an ExecuTorch program", ORIGINAL)),
+    (".ort", _by_name("an ONNX Runtime model", ORT.hint)),
+    (".onnx", _by_name("an ONNX model", "fetch the file again; onnx.checker.check_model says what is wrong with it")),
+    (".rds", _by_name("R data", R_DATA.hint)),
+    (".mat", _by_name("a MATLAB file", MAT.hint)),
+    (".joblib", _by_name("a joblib file", JOBLIB.hint)),
+    (".safetensors", _by_name("safetensors", "fetch the file again")),
+)
+"""Suffixes of files whose content none of the tables above knows."""
+
+# --- archives and folders -----------------------------------------------------------------------------------------
+
+NEMO = _unread("a NeMo archive", "unpack it: tar -xf FILE; its weights are in model_weights.ckpt")
+MAR = _unread("a TorchServe archive (.mar)", "unpack it: unzip FILE; its weights are in one of the files")
+EXPORTED = _unread(
+    "a torch.export archive (.pt2)", "with torch: torch.save(torch.export.load(FILE).state_dict, 'model.pt')"
+)
+PACKAGE = _unread("a torch.package archive", "with torch: torch.package.PackageImporter(FILE) where it is trusted")
+DL4J = _unread("a Deeplearning4j model", "in Java: ModelSerializer.restoreMultiLayerNetwork(FILE).params()")
+
+
+def archive(members: Collection[str]) -> Foreign | None:
+    """What an archive with such members is; None if none of them says it."""
+    tops = {name.removeprefix("./") for name in members}
+    ends = {name.rpartition("/")[2] for name in members}
+    if "archive_format" in ends:
+        return EXPORTED
+    if "model_config.yaml" in ends and any(name.endswith(".ckpt") for name in ends):
+        return NEMO
+    if "MAR-INF/MANIFEST.json" in tops:
+        return MAR
+    if {"coefficients.bin", "configuration.json"} <= tops:
+        return DL4J
+    if any(name.endswith("/.data/extern_modules") for name in tops):
+        return PACKAGE
+    if any(name.endswith(("coremldata.bin", "Manifest.json")) for name in tops):
+        return COREML
+    return None
+
+
+ORBAX = _unread(
+    "an Orbax checkpoint of JAX",
+    "with orbax: orbax.checkpoint.StandardCheckpointer().restore(FOLDER); save its arrays with numpy.savez",
+)
+SAVED_MODEL_FOLDER = _unread("a TensorFlow SavedModel", SAVED_MODEL.hint)
+ZARR = _unread("a Zarr store", "with zarr: zarr.open(FOLDER); save its arrays with numpy.savez")
+COREML_FOLDER = COREML._replace(hint="with coremltools: coremltools.models.MLModel(FOLDER).get_spec(), and its weights")
+
+
+def folder(names: Collection[str]) -> Foreign | None:
+    """What a folder with such files and folders is; None if none of them says it."""
+    held = set(names)
+    if held & {"manifest.ocdbt", "_CHECKPOINT_METADATA", "_METADATA"}:
+        return ORBAX
+    if "default" in held and "metadata" in held:  # of a step of Orbax's CheckpointManager
+        return ORBAX
+    if "saved_model.pb" in held:
+        return SAVED_MODEL_FOLDER
+    if {"Manifest.json", "Data"} <= held or "coremldata.bin" in held:
+        return COREML_FOLDER
+    if held & {".zgroup", ".zarray", "zarr.json"}:
+        return ZARR
+    if any(name.endswith((".pdiparams", ".pdmodel")) for name in held):
+        return PADDLE_PARAMETERS
+    if any(name.endswith(".engine") for name in held):
+        return TENSORRT
+    if any(name.endswith(".gguf") for name in held):
+        return GGUF
+    return None
