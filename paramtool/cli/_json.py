@@ -293,6 +293,7 @@ def verified(found: Verified) -> dict[str, Any]:
         "names": found.names,
         "compared": list(found.compared),
         "differences": list(found.differences),
+        **({"rounded": found.rounded} if found.rounded else {}),
         **({"warnings": list(found.warnings)} if found.warnings else {}),
     }
 

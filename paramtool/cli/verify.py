@@ -68,6 +68,8 @@ def command(
     else:
         what = ", ".join(found.compared)
         names = plural(found.names, "name")
+        if found.rounded:
+            names = f"{names}, {plural(found.rounded, 'tensor')} of them rounded as recorded,"
         if found.converted:
             names = f"{names}, and not {plural(found.converted, 'converted tensor')},"
         _render.rows(

@@ -1,16 +1,17 @@
-"""Writing recurrent networks in another layout: fuse, unfuse and convert are this with other defaults."""
+"""Writing recurrent networks in another layout, and tensors in other types: fuse, unfuse and convert are this."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from math import prod
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
+from paramtool.commands import _casts
 from paramtool.commands.layouts import register_files
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
@@ -32,6 +33,7 @@ from paramtool.commands.output.write import (
     place,
 )
 from paramtool.commands.progress import Path, Progress, silent
+from paramtool.engine.write.casting import Counts, Losses
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.layouts.networks import squeezed
@@ -50,6 +52,7 @@ from paramtool.passes.rnn.rewrite import together
 
 if TYPE_CHECKING:
     from paramtool.guessing.candidates import Guess
+    from paramtool.passes.types.apply import Typed
 
 DEFAULT = "torch"
 """What is written where nobody says another layout."""
@@ -82,7 +85,15 @@ class RelayoutOptions(ObjectOptions):
     drop_kept: bool = False
     """Do without what an earlier conversion kept."""
     layout_file: Sequence[Path] = ()
-    """TOML files with layouts of one's own."""
+    """TOML files with layouts of one's own, and with rules for types."""
+    leave: bool = False
+    """No network is converted."""
+    dtype: str | Mapping[str, str] | Sequence[str] = ()
+    """`float16` for every floating point tensor, and `PATTERN=DTYPE`, or {pattern: dtype}."""
+    keep_float32: Sequence[str] = ()
+    """Kinds of modules, or patterns, of tensors that are float32 in the output."""
+    allow_overflow: bool = False
+    """Casts may make finite numbers infinite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -91,12 +102,18 @@ class Relayouted(WholeReport):
 
     converted: tuple[Converted, ...]
     untouched: int
-    """Tensors that belong to no converted network."""
+    """Tensors that belong to no converted network and have the type that they had."""
+    typed: Typed | None = None
+    """Which tensors were cast, and which stay in float32; None where nobody asked for other types."""
+    losses: Mapping[str, Losses] = field(default_factory=dict)
+    """{stored tensor: what its cast did to its elements}; without `dry_run` it is filled when it is written."""
 
     def _more(self, most: int) -> Iterator[Row]:
         names = ((one.source.at or "(top)", one.source.layout.name, one) for one in self.converted)
         networks = (f"{at}: {old} -> {one.layout.name}, {one.spec}" for at, old, one in names)
         yield from some_rows(most, "network", networks, what="networks")
+        if self.typed is not None:
+            yield "cast", f"{plural(len(self.typed.names), 'tensor')}; {len(self.typed.kept)} stay in float32"
         yield "untouched", f"{self.untouched} other tensors"
 
 
@@ -158,6 +175,8 @@ def _opened(path: Path, options: RelayoutOptions, progress: Progress) -> Weights
 
 def _word(options: RelayoutOptions) -> str:
     """What the default output is called after."""
+    if options.leave:
+        return "converted"
     return f"to-{layouts.parse(options.target or DEFAULT)[0].replace('.', '-')}"
 
 
@@ -175,24 +194,34 @@ def _prepared(
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, output)
     where = choose()
-    found = _stacked(checkpoint, _find(checkpoint, options), options)
+    _check_left(options)
+    found = [] if options.leave else _stacked(checkpoint, _find(checkpoint, options), options)
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
     split_content = where.writer.aliases_equal_bytes
     plan, outcome = together(
         checkpoint, converted, options.keep_names, options.skip_unsupported, split_content=split_content
     )
+    typed = _casts.typed(plan, checkpoint, outcome.untouched, options)
+    plan = typed.plan if typed else plan
     check(plan, plan.order, checkpoint.storages)
     fitted = where.writer.fit(plan, checkpoint, keeping(options))
     plan = fitted.plan
     outputs = laid_out(plan, where, options.align)
+    counts = Counts()
     report = Relayouted(
         input=os.fspath(path) if where.is_alone else source.path,
         output=where.shown(outputs),
         checkpoint=checkpoint,
         plan=plan,
         converted=tuple(converted),
-        untouched=len(outcome.untouched.keys() - {name for one in found for name in one.network.tensors.values()}),
+        untouched=len(
+            outcome.untouched.keys()
+            - {name for one in found for name in one.network.tensors.values()}
+            - (typed.names.keys() if typed else set())
+        ),
+        typed=typed,
+        losses=counts,
         files=where.files(outputs),
         nbytes_before=sum(file.nbytes for file in whole.files),
         nbytes_after=sum(out.nbytes for out in outputs),
@@ -212,6 +241,7 @@ def _prepared(
             *warnings,
             *outcome.warnings,
             *_network_warnings(found),
+            *_casts.warnings(typed, where.sidecars.files),
             *_output_warnings(where, plan, options),
         ),
         verified=options.verify and not options.dry_run,
@@ -219,7 +249,18 @@ def _prepared(
         seconds=time.monotonic() - began,
         sidecars=tuple(where.sidecars.files),
     )
-    return report, Work(checkpoint, plan, outputs, where, outcome.untouched, outcome.windows, outcome.made)
+    return report, Work(
+        checkpoint,
+        plan,
+        outputs,
+        where,
+        outcome.untouched,
+        outcome.windows,
+        outcome.made,
+        typed.names if typed else {},
+        counts,
+        _casts.judge(typed, options.allow_overflow),
+    )
 
 
 def _network_warnings(found: list[Found]) -> Iterator[str]:
@@ -354,6 +395,20 @@ def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> 
         raise error.located(checkpoint.files[0].path) from None
 
 
+OF_NETWORKS = {
+    "source": "--from", "spec": "--spec", "at": "--at", "ignore": "--ignore", "stack": "--stack",
+    "rename": "--rename", "keep_names": "--keep-names", "keep_split": "--keep-split", "drop_kept": "--drop-kept",
+}  # fmt: skip
+"""{an option that says how networks are converted: its flag}"""
+
+
+def _check_left(options: RelayoutOptions) -> None:
+    """UsageError for what says how networks are converted, where none is."""
+    given = [flag for name, flag in OF_NETWORKS.items() if getattr(options, name)]
+    if options.leave and given:
+        raise UsageError(f"{given[0]} is for networks that are converted", hint="--to LAYOUT says to what")
+
+
 def _check_renamed(checkpoint: Checkpoint, found: list[Found], rename: Mapping[str, str]) -> None:
     """UsageError for a new name of what is no converted network."""
     there = dict.fromkeys(one.network.at for one in found)
@@ -363,24 +418,28 @@ def _check_renamed(checkpoint: Checkpoint, found: list[Found], rename: Mapping[s
 
 
 def convert(
-    path: Path, output: Path, *, source: str | None = None, target: str,
+    path: Path, output: Path, *, source: str | None = None, target: str | None = None,
     spec: str = "", at: Sequence[str] = (), ignore: Sequence[str] = (), stack: Sequence[str] = (),
     rename: Mapping[str, str] | None = None, keep_names: bool = False, keep_split: bool = False,
-    drop_kept: bool = False, layout_file: Sequence[Path] = (), skip_unsupported: bool = False, plain: bool = False,
+    drop_kept: bool = False, layout_file: Sequence[Path] = (),
+    dtype: str | Mapping[str, str] | Sequence[str] = (), keep_float32: Sequence[str] = (), allow_overflow: bool = False,
+    skip_unsupported: bool = False, plain: bool = False,
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
     max_inflated: int | None = None, verify: bool = True, dry_run: bool = False, force: bool = False,
     progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
-    """Write the recurrent networks of a checkpoint in layout `target`, and everything else as it is.
+    """Write the recurrent networks of a checkpoint in layout `target`, tensors in other types, and the rest as it is.
 
     convert("lstm.params", "lstm.safetensors", source="mxnet", target="torch")
+    convert("resnet.pt", "resnet16.safetensors", dtype="float16", keep_float32=["batchnorm"])
 
     The keywords:
 
     source             the layout they are in (`--from`), with options after a colon: `tf1.basic:forget_bias=0`;
                        without it what the file says, else torch
-    target             the layout to write (`--to`), as `paramtool layouts` lists them
+    target             the layout to write (`--to`), as `paramtool layouts` lists them; without it networks stay as they
+                       are
     spec               what the file does not say of the networks: `lstm layers=2 hidden=128 input=18`
     at                 modules, patterns that match one, or flat tensors; without it all networks
     ignore             patterns of tensors beside a network that it is converted without
@@ -389,12 +448,17 @@ def convert(
     keep_names         also record the old names, as views of the new tensors
     keep_split         also write what the conversion loses, so that the way back gives the same bytes
     drop_kept          leave out what an earlier conversion kept
-    layout_file        TOML files with layouts of your own
+    layout_file        TOML files with layouts of your own, and with rules for types
+    dtype              the type of every floating point tensor, as in "float16"; or rules, as in {"head.*": "float32"}
+                       or ["float16", "head.*=float32"], of which the last that matches counts
+    keep_float32       kinds of modules (batchnorm, norm, scales, counters) or patterns of tensors that are float32 in
+                       the output
+    allow_overflow     casts may make finite numbers infinite
 
     All others are those of `dedup`.  LayoutError where a network is not found, does not fit, or its bytes break what
     the conversion requires; nothing is written then.
     """
-    return relayout(path, output, _options(locals()), progress=progress)
+    return relayout(path, output, _options(locals(), leave=target is None), progress=progress)
 
 
 def fuse(
@@ -435,4 +499,5 @@ def unfuse(
 
 def _options(keywords: Mapping[str, Any], **more: Any) -> RelayoutOptions:
     """The options of one of these three, of which `more` is fixed."""
-    return chosen(RelayoutOptions, None, {"described": False, **keywords, **more})
+    usual = {"described": False, "leave": False, "dtype": (), "keep_float32": (), "allow_overflow": False}
+    return chosen(RelayoutOptions, None, {**usual, **keywords, **more})

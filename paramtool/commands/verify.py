@@ -23,6 +23,7 @@ from paramtool.errors import plural
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights, of_file
 from paramtool.formats.folder.weight_sets import with_names
+from paramtool.formats.record import types as types_record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
@@ -48,14 +49,17 @@ class Verified(Displayed):
     """What was compared: `tensors`, `ties`, `objects`, `gradients`, `files`."""
     converted: int = 0
     """Tensors of converted networks in the output, which were not compared."""
+    rounded: int = 0
+    """Tensors that the output has in another type, as its record says, with the numbers that rounding gives."""
 
     def _rows(self, most: int) -> Iterator[Row]:
         """What was compared, and every difference."""
         yield "output", self.output
         yield "against", self.against
         equal = f"{plural(len(self.differences), 'difference')}" if self.differences else "equal"
+        cast = f", {plural(self.rounded, 'tensor')} rounded as recorded" if self.rounded else ""
         left = f", {plural(self.converted, 'converted tensor')} not compared" if self.converted else ""
-        yield "verdict", f"{equal}: {plural(self.names, 'name')}{left}; compared: {', '.join(self.compared)}"
+        yield "verdict", f"{equal}: {plural(self.names, 'name')}{cast}{left}; compared: {', '.join(self.compared)}"
         yield from some_rows(most, "differs", self.differences, what="differences")
         yield from some_rows(most, "warning", self.warnings, what="warnings")
 
@@ -94,7 +98,8 @@ def verify(
     `subset` lets `output` lack names, objects and files; `tensors_only` compares tensors and ties; `weights` names the
     file of `against`, a folder with several sets of weights, that is compared.  A name that the output's record
     declares to be another, as `dedup --ties-from-config` does, may be missing in `against`; so may the tensors of
-    networks that the output's record says were converted, which is a warning.
+    networks that the output's record says were converted, which is a warning.  Tensors that the record says were cast
+    have to be what rounding the source gives.
     UsageError where a folder has several sets of weights and none is named.  UnsafeError, `allow_class` and
     `allow_unknown` as of `read`, for both.
     """
@@ -140,6 +145,7 @@ def verify_each(
             (*result.warnings, *(f"{label}: {text}" for text in one.warnings)),
             one.compared,
             result.converted + one.converted,
+            result.rounded + one.rounded,
         )
     more = [os.path.join(place, name) for place, name in mine if (place, name) not in theirs]
     differences = (*result.differences, *(f"weights {label!r}: the source does not have them" for label in more))
@@ -186,7 +192,8 @@ def _compared(
         expected = replace(expected, entries={n: e for n, e in expected.entries.items() if n in found.entries})
     total = sum(view.nbytes for _, view in expected.windows())
     with progress("verify", total) as advance:
-        differences = list(by_name(found, expected, (), advance))
+        cast = _cast(found, expected)
+        differences = list(by_name(found, expected, (), advance, cast))
     compared = ["tensors"]
     if not asked.subset:
         apart = _stored_apart(output, against, expected)
@@ -213,7 +220,19 @@ def _compared(
         tuple(dict.fromkeys(warnings)),
         tuple(compared),
         parts.count,
+        len(cast),
     )
+
+
+def _cast(found: Checkpoint, expected: Checkpoint) -> dict[str, str]:
+    """{name: its type in the source}, of tensors that the output's record says were cast from that type."""
+    recorded = types_record.decode(found.files[0].path, found.metadata)
+    mine, theirs = found.views(), expected.views()
+    return {
+        name: dtype
+        for name, dtype in recorded.items()
+        if name in mine and name in theirs and theirs[name].dtype.name == dtype != mine[name].dtype.name
+    }
 
 
 def _untied_from(made: Collection[str], expected: Checkpoint) -> set[str]:
