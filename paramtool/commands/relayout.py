@@ -58,6 +58,13 @@ DEFAULT = "torch"
 """What is written where nobody says another layout."""
 
 
+OF_NETWORKS = {
+    "source": "--from", "spec": "--spec", "at": "--at", "ignore": "--ignore", "stack": "--stack",
+    "rename": "--rename", "keep_names": "--keep-names", "keep_split": "--keep-split", "drop_kept": "--drop-kept",
+}  # fmt: skip
+"""{an option that says how networks are converted: its flag}"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayoutOptions(ObjectOptions):
     """How networks are found and written."""
@@ -94,6 +101,13 @@ class RelayoutOptions(ObjectOptions):
     """Kinds of modules, or patterns, of tensors that are float32 in the output."""
     allow_overflow: bool = False
     """Casts may make finite numbers infinite."""
+
+    def __post_init__(self) -> None:
+        """UsageError for what says how networks are converted, where none is."""
+        ObjectOptions.__post_init__(self)
+        given = [flag for name, flag in OF_NETWORKS.items() if getattr(self, name)]
+        if self.leave and given:
+            raise UsageError(f"{given[0]} is for networks that are converted", hint="--to LAYOUT says to what")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -194,7 +208,6 @@ def _prepared(
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, output)
     where = choose()
-    _check_left(options)
     found = [] if options.leave else _stacked(checkpoint, _find(checkpoint, options), options)
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
@@ -393,20 +406,6 @@ def _convert(checkpoint: Checkpoint, found: Found, options: RelayoutOptions) -> 
         )
     except LayoutError as error:
         raise error.located(checkpoint.files[0].path) from None
-
-
-OF_NETWORKS = {
-    "source": "--from", "spec": "--spec", "at": "--at", "ignore": "--ignore", "stack": "--stack",
-    "rename": "--rename", "keep_names": "--keep-names", "keep_split": "--keep-split", "drop_kept": "--drop-kept",
-}  # fmt: skip
-"""{an option that says how networks are converted: its flag}"""
-
-
-def _check_left(options: RelayoutOptions) -> None:
-    """UsageError for what says how networks are converted, where none is."""
-    given = [flag for name, flag in OF_NETWORKS.items() if getattr(options, name)]
-    if options.leave and given:
-        raise UsageError(f"{given[0]} is for networks that are converted", hint="--to LAYOUT says to what")
 
 
 def _check_renamed(checkpoint: Checkpoint, found: list[Found], rename: Mapping[str, str]) -> None:

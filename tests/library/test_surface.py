@@ -50,15 +50,16 @@ def test_every_parameter_has_a_name_and_a_type(name: str) -> None:
 
 # --- options ------------------------------------------------------------------------------------------------------
 
+OF_CONVERT = dict.fromkeys(("leave", "dtype", "keep_float32", "allow_overflow"), "")
 OPTIONS: dict[str, tuple[type[WriteOptions], dict[str, str]]] = {
     "dedup": (paramtool.DedupOptions, {}),
     "dedup_each": (paramtool.DedupOptions, {"ties": "", "ties_from_config": "", "weights": ""}),
     "dedup_family": (paramtool.DedupOptions, {"ties": "", "ties_from_config": ""}),
     "export": (paramtool.ExportOptions, {}),
     "export_each": (paramtool.ExportOptions, {"like_only": "", "ties": "", "weights": ""}),
-    "convert": (RelayoutOptions, {"described": ""}),
-    "fuse": (RelayoutOptions, {"described": "", "target": "layout"}),
-    "unfuse": (RelayoutOptions, {"described": "", "source": "layout", "keep_names": ""}),
+    "convert": (RelayoutOptions, {"described": "", "leave": ""}),
+    "fuse": (RelayoutOptions, {"described": "", "target": "layout", **OF_CONVERT}),
+    "unfuse": (RelayoutOptions, {"described": "", "source": "layout", "keep_names": "", **OF_CONVERT}),
 }
 """{function: its options, and those of them that it has no keyword for, or one of another name}."""
 
@@ -75,8 +76,7 @@ def test_keywords_are_the_options(name: str) -> None:
             continue
         found = parameters[field.name]
         assert found.kind is found.KEYWORD_ONLY
-        if (name, field.name) != ("convert", "target"):  # which has to be said
-            assert (found.annotation, found.default) == (field.type, field.default), field.name
+        assert (found.annotation, found.default) == (field.type, field.default), field.name
 
 
 def test_options_are_given_one_way(tmp_path: Any) -> None:

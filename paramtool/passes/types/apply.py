@@ -68,8 +68,8 @@ def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules) -> Typed:
             targets.append(target)
             continue
         dtype = wanted[moved[0]]
-        _refuse_split(plan, target, members, wanted)
         _refuse_uncast(plan, target, members, dtype)
+        _refuse_split(plan, target, members, wanted)
         casts[target.name] = target.dtype.name
         targets.append(_cast(target, dtype))
         for name in members:
