@@ -18,7 +18,7 @@ from paramtool.commands._differences import (
 from paramtool.commands.opening import Allowed, opened, opened_each
 from paramtool.commands.output.sidecars import Sets
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.engine.write.verify import by_name
+from paramtool.engine.write.verify import by_name, by_target
 from paramtool.errors import plural
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights, of_file
@@ -29,8 +29,10 @@ from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
+from paramtool.model.plan import Target
 from paramtool.passes import select
 from paramtool.passes.objects_differ import without
+from paramtool.passes.rnn import again as remade
 from paramtool.passes.rnn import beside
 from paramtool.passes.rnn.convert import kept_off
 
@@ -49,6 +51,8 @@ class Verified(Displayed):
     """What was compared: `tensors`, `ties`, `objects`, `gradients`, `files`."""
     converted: int = 0
     """Tensors of converted networks in the output, which were not compared."""
+    remade: int = 0
+    """Tensors of converted networks in the output that were compared with what converting the source again gives."""
     rounded: int = 0
     """Tensors that the output has in another type, as its record says, with the numbers that rounding gives."""
 
@@ -58,6 +62,7 @@ class Verified(Displayed):
         yield "against", self.against
         equal = f"{plural(len(self.differences), 'difference')}" if self.differences else "equal"
         cast = f", {plural(self.rounded, 'tensor')} rounded as recorded" if self.rounded else ""
+        cast += f", {plural(self.remade, 'converted tensor')} converted again" if self.remade else ""
         left = f", {plural(self.converted, 'converted tensor')} not compared" if self.converted else ""
         yield "verdict", f"{equal}: {plural(self.names, 'name')}{cast}{left}; compared: {', '.join(self.compared)}"
         yield from some_rows(most, "differs", self.differences, what="differences")
@@ -145,6 +150,7 @@ def verify_each(
             (*result.warnings, *(f"{label}: {text}" for text in one.warnings)),
             one.compared,
             result.converted + one.converted,
+            result.remade + one.remade,
             result.rounded + one.rounded,
         )
     more = [os.path.join(place, name) for place, name in mine if (place, name) not in theirs]
@@ -185,7 +191,7 @@ def _compared(
     """Two checkpoints, without what is beside them."""
     if asked.only is not None:
         expected = select.section(expected, asked.only)
-    whole = expected
+    whole, output_whole, output_name = expected, found, found.files[0].path
     parts = _converted(_without_declared(found, expected), expected)
     found, expected, warnings = parts.found, parts.expected, list(parts.notes)
     if asked.subset:
@@ -194,6 +200,7 @@ def _compared(
     with progress("verify", total) as advance:
         cast = _cast(found, expected)
         differences = list(by_name(found, expected, (), advance, cast))
+        differences += by_target(output_whole, whole, parts.remade, types_record.decode(output_name, found.metadata))
     compared = ["tensors"]
     if not asked.subset:
         apart = _stored_apart(output, against, expected)
@@ -220,6 +227,7 @@ def _compared(
         tuple(dict.fromkeys(warnings)),
         tuple(compared),
         parts.count,
+        len(parts.remade),
         len(cast),
     )
 
@@ -254,7 +262,9 @@ class _ConvertedNames:
     """Names of the source that are windows on new tensors."""
     notes: tuple[str, ...] = ()
     count: int = 0
-    """The tensors that the source never had."""
+    """The tensors that the source never had, and that cannot be made again from it."""
+    remade: tuple[Target, ...] = ()
+    """Those that can."""
 
 
 def _converted(found: Checkpoint, expected: Checkpoint) -> _ConvertedNames:
@@ -273,14 +283,20 @@ def _converted(found: Checkpoint, expected: Checkpoint) -> _ConvertedNames:
     raw = beside.unwrapped(expected).names.items()
     old |= {name for seen, name in raw if any(_is_of(seen, module) for module in modules)}
     gone = {name for name in lacking if name in old or any(_is_of(name, module) for module in modules)}
-    places = ", ".join(sorted({f"{module.at or 'the top'} ({module.layout})" for module in modules}))
-    counts = f"{plural(len(made), 'tensor')} of the output" + (f" and {len(gone)} of the source" if gone else "")
+    again = {module.at: remade.again(module, found, expected) for module in modules}
+    targets = {one.name: one for targets in again.values() for one in targets if one.name in made}
+    other = len(made - targets.keys())
+    places = ", ".join(
+        sorted({f"{module.at or 'the top'} ({module.layout})" for module in modules if not again[module.at]})
+    )
+    counts = f"{plural(other, 'tensor')} of the output" + (f" and {len(gone)} of the source" if gone else "")
     return _ConvertedNames(
         _lacking(found, made),
         _lacking(expected, gone),
         windows,
-        (f"converted: {places}: {counts}; not compared",),
-        len(made),
+        (f"converted: {places}: {counts}; not compared",) if other else (),
+        other,
+        tuple(targets.values()),
     )
 
 

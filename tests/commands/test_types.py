@@ -367,6 +367,18 @@ def test_the_moments_stay_unless_a_pattern_names_them(tmp_path: Path) -> None:
     assert read["optimizer"]["state"][1]["step"].dtype == torch.float32 and read["epoch"] == 3
 
 
+def test_an_optimizer_that_holds_the_parameters_follows_them(tmp_path: Path) -> None:
+    """Old savers pickle the parameters once more beside the moments: both names keep one storage, in one type."""
+    path = save(tmp_path, state := dict(training()))
+    state["optimizer"]["params"] = [state["model"]["weight"]]
+    torch.save(state, path)
+    paramtool.convert(path, tmp_path / "o.pt", dtype="bfloat16")
+    read = torch.load(tmp_path / "o.pt")
+    (held,) = read["optimizer"]["params"]
+    assert held.data_ptr() == read["model"]["weight"].data_ptr() and held.dtype == torch.bfloat16
+    assert read["optimizer"]["state"][0]["exp_avg"].dtype == torch.float32
+
+
 def test_complex_numbers_and_small_floats_stay(tmp_path: Path) -> None:
     c = torch.randn(3, dtype=torch.complex64)
     path = save(tmp_path, {"c": c, "q": torch.ones(4).to(torch.float8_e4m3fn), "w": torch.ones(4), "k": c.conj()})
@@ -475,3 +487,31 @@ def test_a_folder_of_shards(tmp_path: Path) -> None:
     assert [text for text in found.warnings if "torch_dtype" in text]
     verified = paramtool.verify(tmp_path / "half", folder)
     assert not verified.differences and verified.rounded == 5 and path.exists()
+
+
+# --- converted networks are compared, too -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["keras", "cudnn", "mxnet", "mxnet.flat", "mxnet.v2", "tf1.basic", "haiku", "torch.cell"])
+@pytest.mark.parametrize("dtype", [(), "bfloat16"], ids=["as it is", "bfloat16"])
+def test_verify_converts_again(dtype: Any, layout: str, tmp_path: Path) -> None:
+    """What a conversion wrote is compared with the source; one bit of one element is a difference."""
+    lstm = nn.LSTM(3, 4, 2)
+    path = save(tmp_path, {f"rnn.{name}": tensor for name, tensor in lstm.state_dict().items()})
+    report = paramtool.convert(path, tmp_path / OUT, target=layout, dtype=dtype)
+    found = paramtool.verify(tmp_path / OUT, path)
+    targets = report.converted[0].targets
+    assert not found.differences and not found.converted and found.remade == len(targets)
+    data = bytearray((tmp_path / OUT).read_bytes())
+    data[-1] ^= 1  # in the last tensor
+    (tmp_path / OUT).write_bytes(data)
+    (difference,) = paramtool.verify(tmp_path / OUT, path).differences
+    assert "bytes differ from what converting the source gives" in difference
+
+
+def test_verify_says_what_it_cannot_make_again(tmp_path: Path) -> None:
+    """A renamed network is not compared, and that is a warning, not an assumption."""
+    path = save(tmp_path, {f"rnn.{name}": tensor for name, tensor in nn.LSTM(3, 4).state_dict().items()})
+    paramtool.convert(path, tmp_path / OUT, target="keras", rename={"rnn": "enc"})
+    found = paramtool.verify(tmp_path / OUT, path, subset=True)
+    assert found.converted == 3 and not found.remade and "not compared" in found.warnings[0]

@@ -13,7 +13,7 @@ from paramtool.engine.read.source import ELEMENTS, Source
 from paramtool.engine.write.arithmetic import boxes, element_type, value
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, Entry, Value
 from paramtool.model.dtype import DType
-from paramtool.model.plan import Target, resolved, whole
+from paramtool.model.plan import Copy, Target, resolved, whole
 from paramtool.model.view import View
 
 Advance = Callable[[int], None]
@@ -105,20 +105,20 @@ def _same_cast_values(file: Any, piece: Any, target: Target, source: Source) -> 
     """Compare a tensor that the library returns, in pieces, with the cast of the window it was made from."""
     if not target.shape:
         piece = file.get_tensor(target.name)
-    return _same_pieces(piece, target, source)
+    return _same_pieces(piece, target.copies[0], source)
 
 
-def _same_pieces(found: Any, target: Target, source: Source) -> bool:
-    """Compare what gives arrays where it is indexed with the cast that a target is, block by block."""
+def _same_pieces(found: Any, copy: Copy, source: Source) -> bool:
+    """Compare what gives arrays where it is indexed with what a copy writes, block by block."""
     import numpy as np
 
-    copy = target.copies[0]
-    kind = np.dtype(element_type(copy))
-    return all(
-        np.ascontiguousarray(found[box]).tobytes()
-        == np.ascontiguousarray(value(copy, box, source)).astype(kind, copy=False).tobytes()
-        for box in boxes(copy)
-    )
+    kind = element_type(copy)
+    for box in boxes(copy):
+        piece = np.ascontiguousarray(found[box])
+        wanted = np.broadcast_to(value(copy, box, source), piece.shape).astype(kind, copy=False)
+        if piece.tobytes() != np.ascontiguousarray(wanted).tobytes():
+            return False
+    return True
 
 
 def _is_cast(target: Target) -> bool:
@@ -205,6 +205,23 @@ def by_name(
         yield from (f"{name!r}: is not in the source" for name in found.entries if name not in expected.entries)
 
 
+def by_target(
+    found: Checkpoint, expected: Checkpoint, targets: Iterable[Target], cast: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[str]:
+    """What differs between tensors of one checkpoint and what targets make of another; `cast` is as of `by_name`."""
+    views = found.views()
+    with Source(found) as a, Source(expected) as b:
+        for target in targets:
+            view = views[target.name]
+            if view.dtype != target.dtype:
+                if cast.get(target.name) != target.dtype.name:
+                    yield f"{target.name!r}: is {view.dtype.name}; converting the source gives {target.dtype.name}"
+                    continue
+                target = cast_target(target, view.dtype)
+            if not _same_target(a, view, b, target):
+                yield f"{target.name!r}: its bytes differ from what converting the source gives"
+
+
 def _compound_differences(name: str, found: Value, expected: Value, a: Source, *, b: Source) -> Iterator[str]:
     """What differs between two values that are not plain tensors: their kind, their parts, or the lack of data."""
     if isinstance(found, Compound) and isinstance(expected, Compound):
@@ -246,7 +263,11 @@ def _same_target(a: Source, found: View, b: Source, target: Target) -> bool:
     if _is_whole(target):
         return same_bytes(a, found, b, _whole_source(target))
     if _is_cast(target):
-        return _same_pieces(a.array(found), target, b)
+        return _same_pieces(a.array(found), target.copies[0], b)
+    if found.is_contiguous:  # what a copy writes into a target is where it is in the tensor
+        base, parts = found.byte_start, [copy.destination for copy in target.copies]
+        places = [part.on(found.storage, base + part.byte_start) for part in parts]
+        return all(_same_pieces(a.array(at), copy, b) for at, copy in zip(places, target.copies, strict=True))
     import numpy as np
 
     return _same_parts(np.ascontiguousarray(a.array(found).all()).reshape(-1), target, b)

@@ -6,7 +6,7 @@ these are equal are stored apart where their types differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from shlex import quote
@@ -53,7 +53,7 @@ def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules) -> Typed:
     get two types, or a tensor cannot be cast.
     """
     asked = _Asked(plan, entries, rules)
-    wanted = {name: asked.dtype(name) for name in plan.names}
+    wanted = asked.dtypes(plan)
     plan = _apart(_stored(plan, wanted), wanted)
     names: dict[str, Alias] = dict(plan.names)
     on: dict[str, list[str]] = {}
@@ -80,7 +80,7 @@ def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules) -> Typed:
         {name: casts[one.owner] for name, one in names.items() if one.owner in casts},
         asked.kept,
         frozenset(name for name, before in casts.items() if before in WHOLE_NUMBERS),
-        tuple(asked.left()),
+        tuple(asked.left({name for name, one in names.items() if one.owner in casts})),
         tuple(asked.warnings(casts, names)),
     )
 
@@ -111,8 +111,26 @@ class _Asked:
         """Whether a pattern with wildcards casts a tensor."""
         return kinds.is_number(self.views[name]) and self._role(name) != "other"
 
+    def dtypes(self, plan: Plan) -> dict[str, DType]:
+        """The type of each name; an optimizer's name for a tensor of the model has the model's type."""
+        found = {name: self.dtype(name) for name in plan.names}
+        of_owner: dict[str, DType] = {}
+        for name, one in plan.names.items():
+            if not self._is_unasked(name):
+                of_owner.setdefault(one.owner, found[name])
+        for name, one in plan.names.items():
+            if self._is_unasked(name):
+                found[name] = of_owner.get(one.owner, found[name])
+        return found
+
+    def _is_unasked(self, name: str) -> bool:
+        """Whether no rule says anything of a name of an optimizer."""
+        if self._role(name) != "optimizer" or name in self.kept or not self._may(name):
+            return False
+        return not any(rule.pattern and rule.matches(name) for rule in self.rules.rules)
+
     def dtype(self, name: str) -> DType:
-        """The type of a name in the output."""
+        """The type that the rules give a name."""
         there = self.views[name].dtype
         if name in self.kept:
             return KEPT
@@ -133,12 +151,16 @@ class _Asked:
             raise PlanError(f"{name!r}: is {what}, which cannot be cast to {dtype.name}", hint="leave out the rule")
         return dtype
 
-    def left(self) -> Iterator[str]:
-        """What a rule without a pattern does not touch."""
+    def left(self, cast: Collection[str]) -> Iterator[str]:
+        """What a rule without a pattern does not touch; `cast` are the names that are cast."""
         if self.rules.default is None:
             return
         named = [rule for rule in self.rules.rules if rule.pattern]
-        rest = [name for name in self.views if name not in self.kept and not any(rule.matches(name) for rule in named)]
+        rest = [
+            name
+            for name in self.views
+            if not (name in self.kept or name in cast or any(rule.matches(name) for rule in named))
+        ]
         groups: dict[str, Callable[[str], bool]] = {
             "of the optimizer": lambda n: self._role(n) == "optimizer",
             "NumPy arrays among the objects": lambda n: self._role(n) == "other",
