@@ -52,6 +52,7 @@ from paramtool.passes.rnn.rewrite import together
 
 if TYPE_CHECKING:
     from paramtool.guessing.candidates import Guess
+    from paramtool.passes.rnn.rewrite import Outcome
     from paramtool.passes.types.apply import Typed
 
 DEFAULT = "torch"
@@ -222,58 +223,42 @@ def _prepared(
     plan = fitted.plan
     outputs = laid_out(plan, where, options.align)
     counts = Counts()
+    gone = [*other_sections(whole, options.only), *left_out(outcome.rest, plan), *fitted.left_out, *where.sidecars.left]
+    told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
+    told += [*_network_warnings(found), *_casts.warnings(typed, where.sidecars.files)]
+    told += _output_warnings(where, plan, options)
     report = Relayouted(
         input=os.fspath(path) if where.is_alone else source.path,
         output=where.shown(outputs),
         checkpoint=checkpoint,
         plan=plan,
         converted=tuple(converted),
-        untouched=len(
-            outcome.untouched.keys()
-            - {name for one in found for name in one.network.tensors.values()}
-            - (typed.names.keys() if typed else set())
-        ),
+        untouched=len(_untouched(outcome, found, typed)),
         typed=typed,
         losses=counts,
         files=where.files(outputs),
         nbytes_before=sum(file.nbytes for file in whole.files),
         nbytes_after=sum(out.nbytes for out in outputs),
-        left_out=(
-            *other_sections(whole, options.only),
-            *left_out(outcome.rest, plan),
-            *fitted.left_out,
-            *where.sidecars.left,
-        ),
+        left_out=tuple(gone),
         section=options.only,
         changed=fitted.changed,
         keeps_objects=not fitted.changed and (bool(fitted.lost) or not fitted.left_out),
         needs=fitted.needs,
-        warnings=(
-            *lost_warnings(fitted, where.path),
-            *checkpoint.notes,
-            *warnings,
-            *outcome.warnings,
-            *_network_warnings(found),
-            *_casts.warnings(typed, where.sidecars.files),
-            *_output_warnings(where, plan, options),
-        ),
+        warnings=tuple(told),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
         seconds=time.monotonic() - began,
         sidecars=tuple(where.sidecars.files),
     )
-    return report, Work(
-        checkpoint,
-        plan,
-        outputs,
-        where,
-        outcome.untouched,
-        outcome.windows,
-        outcome.made,
-        typed.names if typed else {},
-        counts,
-        _casts.judge(typed, options.allow_overflow),
-    )
+    cast, judge = typed.names if typed else {}, _casts.judge(typed, options.allow_overflow)
+    expected, windows, made = outcome.untouched, outcome.windows, outcome.made
+    return report, Work(checkpoint, plan, outputs, where, expected, windows, made, cast, counts, judge)
+
+
+def _untouched(outcome: Outcome, found: list[Found], typed: Typed | None) -> set[str]:
+    """The names that are neither of a network that was asked for nor cast."""
+    of_networks = {name for one in found for name in one.network.tensors.values()}
+    return set(outcome.untouched) - of_networks - set(typed.names if typed else ())
 
 
 def _network_warnings(found: list[Found]) -> Iterator[str]:

@@ -199,7 +199,7 @@ def _compared(
     total = sum(view.nbytes for _, view in expected.windows())
     with progress("verify", total) as advance:
         cast = _cast(found, expected)
-        differences = list(by_name(found, expected, (), advance, cast))
+        differences = list(by_name(found, expected, (), advance, cast=cast))
         differences += by_target(output_whole, whole, parts.remade, types_record.decode(output_name, found.metadata))
     compared = ["tensors"]
     if not asked.subset:

@@ -492,7 +492,9 @@ def test_a_folder_of_shards(tmp_path: Path) -> None:
 # --- converted networks are compared, too -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", ["keras", "cudnn", "mxnet", "mxnet.flat", "mxnet.v2", "tf1.basic", "haiku", "torch.cell"])
+@pytest.mark.parametrize(
+    "layout", ["keras", "cudnn", "mxnet", "mxnet.flat", "mxnet.v2", "tf1.basic", "haiku", "torch.cell"]
+)
 @pytest.mark.parametrize("dtype", [(), "bfloat16"], ids=["as it is", "bfloat16"])
 def test_verify_converts_again(dtype: Any, layout: str, tmp_path: Path) -> None:
     """What a conversion wrote is compared with the source; one bit of one element is a difference."""

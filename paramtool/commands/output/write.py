@@ -234,7 +234,7 @@ class Work:
             bring(staged, self.where.sidecars_inside(), progress)
             make_folder(staged, self.where.inside)
             with progress("write", self.plan.nbytes) as advance:
-                write(staged, self.outputs, source, advance, self.counts)
+                write(staged, self.outputs, source, advance, counts=self.counts)
             self.judge(self.counts)
             if verify:
                 with progress("verify", 2 * self.plan.nbytes) as advance, read_back(staged):
@@ -259,7 +259,7 @@ class Work:
         old = replace(written, entries={n: e for n, e in written.entries.items() if n not in self.made})
         known = {target.name for target in self.plan.targets} if self.writer.compares_values else ()
         expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
-        yield from by_name(old, expected, known, advance, self.cast)
+        yield from by_name(old, expected, known, advance, cast=self.cast)
         yield from alias_set_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
         planned = replace(written, objects=complete(self.plan.objects, self.plan.order))
         yield from object_differences(written, planned).differences

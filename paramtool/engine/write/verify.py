@@ -170,6 +170,7 @@ def by_name(
     expected: Checkpoint,
     skip: Iterable[str] = (),
     advance: Advance = lambda n: None,
+    *,
     cast: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[str]:
     """What differs between two checkpoints, name by name: presence, dtype, shape, bytes.

@@ -37,6 +37,7 @@ def write(
     outputs: Iterable[OutputFile],
     source: Source,
     advance: Advance = lambda nbytes: None,
+    *,
     counts: Counts | None = None,
 ) -> None:
     """Write every file of an output to its temporary place, in one pass over the source, flushed to the disk.
