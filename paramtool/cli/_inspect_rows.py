@@ -12,6 +12,7 @@ from paramtool.cli._table import TableCell, brief, elidable, whole
 from paramtool.cli._text import count, evidence_in_short, named, plural, quoted, size
 from paramtool.commands.inspect import Inspection
 from paramtool.formats.policy import is_allowed, is_dangerous
+from paramtool.formats.record import types as types_record
 from paramtool.model.alias import Alias, FusedBlock
 from paramtool.model.checkpoint import PENDING, Compound, Entry, NoData, Unknown, Unreadable
 from paramtool.model.view import View
@@ -70,6 +71,13 @@ def _head(found: Inspection, parameters: int) -> Iterator[_render.Row]:
     yield ("file", whole(found.path), " · ".join(fact for fact in facts if fact))
     if checkpoint.producer:
         yield ("written by", checkpoint.producer)
+    if cast := types_record.decode(found.path, checkpoint.metadata):
+        before = ", ".join(sorted(set(cast.values())))
+        yield (
+            "cast",
+            f"{plural(len(cast), 'tensor')} from {before}",
+            "as its record says; verify compares the numbers",
+        )
     if found.section is not None:
         yield ("only", found.section, "this section alone, its prefix stripped from every name")
     for section in sections(checkpoint):

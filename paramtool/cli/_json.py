@@ -293,6 +293,8 @@ def verified(found: Verified) -> dict[str, Any]:
         "names": found.names,
         "compared": list(found.compared),
         "differences": list(found.differences),
+        **({"remade": found.remade} if found.remade else {}),
+        **({"rounded": found.rounded} if found.rounded else {}),
         **({"warnings": list(found.warnings)} if found.warnings else {}),
     }
 

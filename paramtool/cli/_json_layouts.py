@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from paramtool.cli._json import outcome
@@ -9,6 +10,7 @@ from paramtool.layouts import evidence
 
 if TYPE_CHECKING:
     from paramtool.commands.relayout import Relayouted
+    from paramtool.engine.write.casting import Losses
     from paramtool.layouts.evidence import Record
     from paramtool.layouts.layout import Form, Layout
     from paramtool.passes.rnn.convert import Converted
@@ -65,11 +67,29 @@ def relayouted(found: Relayouted) -> dict[str, Any]:
         **outcome(found),
         "untouched": found.untouched,
         "networks": [_network(one) for one in found.converted],
+        **_types(found),
         "left_out": list(found.left_out),
         "warnings": list(found.warnings),
         "seconds": round(found.seconds, 3),
         **({"cloned_nbytes": found.cloned_nbytes} if found.cloned_nbytes else {}),
     }
+
+
+def _types(found: Relayouted) -> dict[str, Any]:
+    """What was cast and what stays; nothing where nobody asked for types."""
+    if found.typed is None:
+        return {}
+    after = {target.name: target.dtype.name for target in found.plan.targets}
+    casts = [
+        {"name": name, "from": before, "to": after[name], **_losses(found.losses.get(name))}
+        for name, before in found.typed.casts.items()
+    ]
+    kept = [{"name": name, "why": why} for name, why in found.typed.kept.items()]
+    return {"types": {"cast": casts, "float32": kept, "unchanged": list(found.typed.left)}}
+
+
+def _losses(one: Losses | None) -> dict[str, int]:
+    return {} if one is None else {field.name: getattr(one, field.name) for field in fields(one)}
 
 
 def _network(one: Converted) -> dict[str, Any]:

@@ -132,6 +132,7 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
             f"and {plural(len(found.converted) - most(MANY), 'more network')}",
             "--verbose and --json list them",
         )
+    yield from _casts(found)
     yield from came_along(found.sidecars)
     yield from (("left out", text) for text in found.left_out)
     yield from (("plain", text) for text in found.changed)
@@ -147,6 +148,39 @@ def _rows(found: Relayouted, command: str) -> Iterator[_render.Row]:
         yield ("evidence", layout.name, brief(evidence_in_short(found_evidence), "; ".join(found_evidence)))
     if found.written:
         yield (NEXT, whole(verify_line(found.output, found.input, found.section, _flag(found))))
+
+
+def _casts(found: Relayouted) -> Iterator[_render.Row]:
+    """What was cast, by types, with what that lost; what stays in float32, by reasons; what no rule is for."""
+    if found.typed is None:
+        return
+    after = {target.name: target.dtype.name for target in found.plan.targets}
+    pairs: dict[tuple[str, str], list[str]] = {}
+    for name, before in found.typed.casts.items():
+        pairs.setdefault((before, after[name]), []).append(name)
+    for (before, dtype), names in pairs.items():
+        yield ("cast", f"{before} -> {dtype}", plural(len(names), "tensor"), _lost(found, names))
+    for name in found.typed.casts:
+        if name in found.losses and (losses := found.losses[name]).overflow:
+            yield ("overflow", elidable(name), f"{losses.overflow} of {losses.elements} no longer finite")
+    reasons: dict[str, list[str]] = {}
+    for name, why in found.typed.kept.items():
+        reasons.setdefault(why, []).append(name)
+    for why, names in reasons.items():
+        yield ("float32", plural(len(names), "tensor"), elidable(", ".join(names)), elidable(why))
+    yield from (("as it is", elidable(text)) for text in found.typed.left)
+
+
+def _lost(found: Relayouted, names: list[str]) -> str:
+    """The losses of several tensors together."""
+    every = [found.losses[name] for name in names if name in found.losses]
+    parts = [f"{sum(one.rounded for one in every)} of {plural(sum(one.elements for one in every), 'number')} rounded"]
+    counted = {
+        "to zero": sum(one.to_zero for one in every),
+        "subnormal": sum(one.subnormal for one in every),
+        "NaN before and after": sum(one.nan for one in every),
+    }
+    return ", ".join([*parts, *(f"{count} {what}" for what, count in counted.items() if count)])
 
 
 def _flag(found: Relayouted) -> str:

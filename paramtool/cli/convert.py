@@ -1,4 +1,4 @@
-"""`paramtool convert`: recurrent networks from one framework's layout to another's."""
+"""`paramtool convert`: recurrent networks from one framework's layout to another's, and tensors in other types."""
 
 from __future__ import annotations
 
@@ -20,15 +20,36 @@ from paramtool.cli._text import FILE, OUTPUT, OUTPUT_FILE
 @click.option("--to", "target", metavar="LAYOUT", shell_complete=_completion.layouts,
               help="The layout to write, in the same form.  [default: that of DST's format if it has only one, else "
               "networks stay as they are]")  # fmt: skip
+@click.option("--dtype", multiple=True, metavar="[PATTERN=]DTYPE",
+              help="Cast every floating point tensor, or those whose names match, to float16, bfloat16, float32, "
+              "float64, float8_e4m3fn or float8_e5m2.  Repeatable; the last pattern that matches counts.")  # fmt: skip
+@click.option("--keep-float32", multiple=True, metavar="KIND",
+              help="Keep batchnorm, norm, scales, counters, or tensors that match a pattern, in float32.  "
+              "Repeatable.")  # fmt: skip
+@click.option("--allow-overflow", is_flag=True, help="Let --dtype make finite numbers infinite.")
 @click.option("--keep-names", is_flag=True, help="Also record the old names, as views of the new tensors.")
 @_relayout.shared_options
-def command(path: str, output: str, source: str | None, target: str | None, *, keep_names: bool, **flags: Any) -> None:
-    """Convert a checkpoint to another format, and its recurrent networks to another layout.
+def command(
+    path: str,
+    output: str,
+    source: str | None,
+    target: str | None,
+    *,
+    keep_names: bool,
+    dtype: tuple[str, ...],
+    keep_float32: tuple[str, ...],
+    allow_overflow: bool,
+    **flags: Any,
+) -> None:
+    """Convert a checkpoint to another format, its recurrent networks to another layout, or its tensors to other types.
 
-    The suffix of DST says the format.  Everything except the networks stays unchanged.
+    The suffix of DST says the format.  Everything else stays unchanged.
 
     \b
     $ paramtool convert lstm-0001.params -o lstm.safetensors --from mxnet --to torch
     $ paramtool convert model.onnx -o model.safetensors --to torch --rename lstm_1=encoder
+    $ paramtool convert resnet.pt -o resnet16.safetensors --dtype float16 --keep-float32 batchnorm
     """
-    _relayout.run(path, output, "convert", flags, source=source, target=target, keep_names=keep_names)
+    asked: dict[str, Any] = {"source": source, "target": target, "keep_names": keep_names}
+    types: dict[str, Any] = {"dtype": dtype, "keep_float32": keep_float32, "allow_overflow": allow_overflow}
+    _relayout.run(path, output, "convert", flags, **asked, **types)

@@ -68,8 +68,10 @@ def command(
     else:
         what = ", ".join(found.compared)
         names = plural(found.names, "name")
-        if found.converted:
-            names = f"{names}, and not {plural(found.converted, 'converted tensor')},"
+        notes = [f"{plural(found.rounded, 'tensor')} rounded as recorded"] * bool(found.rounded)
+        notes += [f"{plural(found.remade, 'converted tensor')} as converting again gives"] * bool(found.remade)
+        notes += [f"not {plural(found.converted, 'converted tensor')}"] * bool(found.converted)
+        names = ", ".join([names, *notes]) + "," * bool(notes)
         _render.rows(
             [("verified", whole(f"{names} of {found.output}"), whole(f"equal to {found.against}"), f"compared: {what}")]
         )

@@ -7,6 +7,7 @@ from collections.abc import Mapping as Dict
 
 from paramtool import errors
 from paramtool.formats.object_tree import is_flat
+from paramtool.formats.record import types as types_record
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry
 from paramtool.model.objects import EMPTY, Mapping, Node, word
@@ -49,7 +50,7 @@ def object_differences(found: Checkpoint, expected: Checkpoint) -> Comparison:
         comparison.run(found.objects, expected.objects)
     for key in {**expected.metadata, **found.metadata}:
         one, other = found.metadata.get(key), expected.metadata.get(key)
-        if one != other and key != "format":
+        if one != other and key not in ("format", types_record.KEY):
             comparison.differences.append(f"metadata {key!r}: is {one!r:.60}; the source has {other!r:.60}")
     return comparison
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from paramtool import layouts as known
 from paramtool.commands.progress import Path
 from paramtool.errors import NoSuchFileError, UsageError
 from paramtool.layouts.layout import Layout
+
+if TYPE_CHECKING:
+    from paramtool.layouts.own import TypesTable
 
 MAX_LAYOUT_FILE_NBYTES = 1 << 20
 
@@ -17,6 +21,14 @@ def layouts(name: str | None = None, *, layout_files: Iterable[Path] = ()) -> tu
     """Every layout, or the one called `name`; UsageError where there is none of that name."""
     register_files(layout_files)
     return tuple(known.all_layouts()) if name is None else (known.find(name),)
+
+
+def types_of(paths: Iterable[Path]) -> tuple[TypesTable, ...]:
+    """The tables `[types]` of TOML files, in order; UsageError says what is wrong with one."""
+    from paramtool.layouts import own
+
+    tables = (own.types_from_toml(_text(os.fspath(path)), os.fspath(path)) for path in paths)
+    return tuple(table for table in tables if table is not None)
 
 
 def register_files(paths: Iterable[Path]) -> None:

@@ -1,16 +1,17 @@
-"""Writing recurrent networks in another layout: fuse, unfuse and convert are this with other defaults."""
+"""Writing recurrent networks in another layout, and tensors in other types: fuse, unfuse and convert are this."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from math import prod
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from paramtool import layouts
+from paramtool.commands import _casts
 from paramtool.commands.layouts import register_files
 from paramtool.commands.opening import Each, each, opened
 from paramtool.commands.output import unsafe_sidecars
@@ -33,6 +34,7 @@ from paramtool.commands.output.write import (
 )
 from paramtool.commands.output.writers import writer_for
 from paramtool.commands.progress import Path, Progress, silent
+from paramtool.engine.write.casting import Counts, Losses
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
 from paramtool.formats.folder.weight_names import Weights
 from paramtool.layouts.networks import squeezed
@@ -51,9 +53,18 @@ from paramtool.passes.rnn.rewrite import together
 
 if TYPE_CHECKING:
     from paramtool.guessing.candidates import Guess
+    from paramtool.passes.rnn.rewrite import Outcome
+    from paramtool.passes.types.apply import Typed
 
 DEFAULT = "torch"
 """What is written where nobody says another layout."""
+
+
+OF_NETWORKS = {
+    "source": "--from", "spec": "--spec", "at": "--at", "ignore": "--ignore", "stack": "--stack",
+    "rename": "--rename", "keep_names": "--keep-names", "keep_split": "--keep-split", "drop_kept": "--drop-kept",
+}  # fmt: skip
+"""{an option that says how networks are converted: its flag}"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +96,23 @@ class RelayoutOptions(ObjectOptions):
     drop_kept: bool = False
     """Do without what an earlier conversion kept."""
     layout_file: Sequence[Path] = ()
-    """TOML files with layouts of one's own."""
+    """TOML files with layouts of one's own, and with rules for types."""
+    dtype: str | Mapping[str, str] | Sequence[str] = ()
+    """`float16` for every floating point tensor, and `PATTERN=DTYPE`, or {pattern: dtype}."""
+    keep_float32: Sequence[str] = ()
+    """Kinds of modules, or patterns, of tensors that are float32 in the output."""
+    allow_overflow: bool = False
+    """Casts may make finite numbers infinite."""
+
+    def __post_init__(self) -> None:
+        """UsageError for what says how networks are converted, where none is."""
+        ObjectOptions.__post_init__(self)
+        given = [flag for name, flag in OF_NETWORKS.items() if getattr(self, name)]
+        if self.as_is and given:
+            raise UsageError(
+                f"{given[0]} says how networks are converted, and no layout is given to convert them to",
+                hint="--to torch writes that of PyTorch; `paramtool layouts` lists all",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -94,16 +121,22 @@ class Relayouted(WholeReport):
 
     converted: tuple[Converted, ...]
     untouched: int
-    """Tensors that belong to no converted network."""
+    """Tensors that belong to no converted network and have the type that they had."""
     as_is: bool = False
     """Whether no layout was asked for."""
     keeps_ties: bool = True
     """Whether the output says which names share memory, as the input does."""
+    typed: Typed | None = None
+    """Which tensors were cast, and which stay in float32; None where nobody asked for other types."""
+    losses: Mapping[str, Losses] = field(default_factory=dict)
+    """{stored tensor: what its cast did to its elements}; without `dry_run` it is filled when it is written."""
 
     def _more(self, most: int) -> Iterator[Row]:
         names = ((one.source.at or "(top)", one.source.layout.name, one) for one in self.converted)
         networks = (f"{at}: {old} -> {one.layout.name}, {one.spec}" for at, old, one in names)
         yield from some_rows(most, "network", networks, what="networks")
+        if self.typed is not None:
+            yield "cast", f"{plural(len(self.typed.names), 'tensor')}; {len(self.typed.kept)} stay in float32"
         yield "untouched", f"{self.untouched} other tensors"
 
 
@@ -191,11 +224,18 @@ def _prepared(
     plan, outcome = together(
         checkpoint, converted, options.keep_names, options.skip_unsupported, split_content=split_content
     )
+    typed = _casts.typed(plan, checkpoint, outcome.untouched, options)
+    plan = typed.plan if typed else plan
     check(plan, plan.order, checkpoint.storages)
     fitted = where.writer.fit(plan, checkpoint, keeping(options))
     keeps_ties = len(fitted.plan.aliases) == len(plan.aliases)
     plan = fitted.plan
     outputs = laid_out(plan, where, options.align)
+    counts = Counts()
+    gone = [*other_sections(whole, options.only), *left_out(outcome.rest, plan), *fitted.left_out, *where.sidecars.left]
+    told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
+    told += [*_network_warnings(found), *_casts.warnings(typed, where.sidecars.files)]
+    told += _output_warnings(where, plan, options)
     report = Relayouted(
         input=os.fspath(path) if where.is_alone else source.path,
         output=where.shown(outputs),
@@ -204,34 +244,32 @@ def _prepared(
         converted=tuple(converted),
         as_is=options.as_is,
         keeps_ties=keeps_ties,
-        untouched=len(outcome.untouched.keys() - {name for one in found for name in one.network.tensors.values()}),
+        untouched=len(_untouched(outcome, found, typed)),
+        typed=typed,
+        losses=counts,
         files=where.files(outputs),
         nbytes_before=sum(file.nbytes for file in whole.files),
         nbytes_after=sum(out.nbytes for out in outputs),
-        left_out=(
-            *other_sections(whole, options.only),
-            *left_out(outcome.rest, plan),
-            *fitted.left_out,
-            *where.sidecars.left,
-        ),
+        left_out=tuple(gone),
         section=options.only,
         changed=fitted.changed,
         keeps_objects=not fitted.changed and (bool(fitted.lost) or not fitted.left_out),
         needs=fitted.needs,
-        warnings=(
-            *lost_warnings(fitted, where.path),
-            *checkpoint.notes,
-            *warnings,
-            *outcome.warnings,
-            *_network_warnings(found),
-            *_output_warnings(where, plan, options),
-        ),
+        warnings=tuple(told),
         verified=options.verify and not options.dry_run,
         written=not options.dry_run,
         seconds=time.monotonic() - began,
         sidecars=tuple(where.sidecars.files),
     )
-    return report, Work(checkpoint, plan, outputs, where, outcome.untouched, outcome.windows, outcome.made)
+    cast, judge = typed.names if typed else {}, _casts.judge(typed, options.allow_overflow)
+    expected, windows, made = outcome.untouched, outcome.windows, outcome.made
+    return report, Work(checkpoint, plan, outputs, where, expected, windows, made, cast, counts, judge)
+
+
+def _untouched(outcome: Outcome, found: list[Found], typed: Typed | None) -> set[str]:
+    """The names that are neither of a network that was asked for nor cast."""
+    of_networks = {name for one in found for name in one.network.tensors.values()}
+    return set(outcome.untouched) - of_networks - set(typed.names if typed else ())
 
 
 def _network_warnings(found: list[Found]) -> Iterator[str]:
@@ -378,24 +416,28 @@ def convert(
     path: Path, output: Path, *, source: str | None = None, target: str | None = None,
     spec: str = "", at: Sequence[str] = (), ignore: Sequence[str] = (), stack: Sequence[str] = (),
     rename: Mapping[str, str] | None = None, keep_names: bool = False, keep_split: bool = False,
-    drop_kept: bool = False, layout_file: Sequence[Path] = (), skip_unsupported: bool = False, plain: bool = False,
+    drop_kept: bool = False, layout_file: Sequence[Path] = (),
+    dtype: str | Mapping[str, str] | Sequence[str] = (), keep_float32: Sequence[str] = (), allow_overflow: bool = False,
+    skip_unsupported: bool = False, plain: bool = False,
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
     max_inflated: int | None = None, verify: bool = True, dry_run: bool = False, force: bool = False,
     progress: Progress = silent,
 ) -> Relayouted:  # fmt: skip
-    """Write the recurrent networks of a checkpoint in layout `target`, and everything else as it is.
+    """Write the recurrent networks of a checkpoint in layout `target`, tensors in other types, and the rest as it is.
 
     The suffix of `output` says the format.  Without `target` the networks stay in the layout that they are in, unless
     the format has one layout only, as ONNX has.
 
     convert("lstm.params", "lstm.safetensors", source="mxnet", target="torch")
+    convert("resnet.pt", "resnet16.safetensors", dtype="float16", keep_float32=["batchnorm"])
 
     The keywords:
 
     source             the layout they are in (`--from`), with options after a colon: `tf1.basic:forget_bias=0`;
                        without it what the file says, else torch
-    target             the layout to write (`--to`), as `paramtool layouts` lists them
+    target             the layout to write (`--to`), as `paramtool layouts` lists them; without it networks stay as they
+                       are
     spec               what the file does not say of the networks: `lstm layers=2 hidden=128 input=18`
     at                 modules, patterns that match one, or flat tensors; without it all networks
     ignore             patterns of tensors beside a network that it is converted without
@@ -404,7 +446,12 @@ def convert(
     keep_names         also record the old names, as views of the new tensors
     keep_split         also write what the conversion loses, so that the way back gives the same bytes
     drop_kept          leave out what an earlier conversion kept
-    layout_file        TOML files with layouts of your own
+    layout_file        TOML files with layouts of your own, and with rules for types
+    dtype              the type of every floating point tensor, as in "float16"; or rules, as in {"head.*": "float32"}
+                       or ["float16", "head.*=float32"], of which the last that matches counts
+    keep_float32       kinds of modules (batchnorm, norm, scales, counters) or patterns of tensors that are float32 in
+                       the output
+    allow_overflow     casts may make finite numbers infinite
 
     All others are those of `dedup`.  LayoutError where a network is not found, does not fit, or its bytes break what
     the conversion requires; nothing is written then.
@@ -412,28 +459,13 @@ def convert(
     return relayout(path, output, aimed(_options(locals()), output), progress=progress)
 
 
-_FOR_NETWORKS = (
-    "source", "spec", "at", "ignore", "stack", "rename", "keep_names", "keep_split", "drop_kept", "layout_file",
-)  # fmt: skip
-"""What says how networks are converted."""
-
-
 def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
     """The options of `convert` with the layout that the output's format has, if it has only one and none is given.
 
     With neither, networks stay as they are: UsageError if an option says how to convert them.
     """
-    if target := options.target or writer_for(output).only_layout:
-        return replace(options, target=target)
-    usual = RelayoutOptions()
-    said = [name for name in _FOR_NETWORKS if getattr(options, name) not in (getattr(usual, name), {})]
-    if said:
-        flag = {"source": "from"}.get(said[0], said[0]).replace("_", "-")
-        raise UsageError(
-            f"{said[0]} (--{flag}) says how networks are converted, and no layout is given to convert them to",
-            hint="--to torch writes that of PyTorch; `paramtool layouts` lists all",
-        )
-    return replace(options, as_is=True)
+    target = options.target or writer_for(output).only_layout
+    return replace(options, target=target) if target else replace(options, as_is=True)
 
 
 def fuse(
@@ -474,4 +506,5 @@ def unfuse(
 
 def _options(keywords: Mapping[str, Any], **more: Any) -> RelayoutOptions:
     """The options of one of these three, of which `more` is fixed."""
-    return chosen(RelayoutOptions, None, {"described": False, "as_is": False, **keywords, **more})
+    usual = {"described": False, "as_is": False, "dtype": (), "keep_float32": (), "allow_overflow": False}
+    return chosen(RelayoutOptions, None, {**usual, **keywords, **more})

@@ -18,18 +18,21 @@ from paramtool.commands._differences import (
 from paramtool.commands.opening import Allowed, opened, opened_each
 from paramtool.commands.output.sidecars import Sets
 from paramtool.commands.progress import Path, Progress, silent
-from paramtool.engine.write.verify import by_name
+from paramtool.engine.write.verify import by_name, by_target
 from paramtool.errors import plural
 from paramtool.formats.files import is_folder
 from paramtool.formats.folder.weight_names import Weights, of_file
 from paramtool.formats.folder.weight_sets import with_names
+from paramtool.formats.record import types as types_record
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import alias
 from paramtool.model.checkpoint import Checkpoint, Entry, Module
 from paramtool.model.display import Displayed, Row, some_rows
 from paramtool.model.inflating import limiting
+from paramtool.model.plan import Target
 from paramtool.passes import select
 from paramtool.passes.objects_differ import without
+from paramtool.passes.rnn import again as remade
 from paramtool.passes.rnn import beside
 from paramtool.passes.rnn.convert import kept_off
 
@@ -48,14 +51,20 @@ class Verified(Displayed):
     """What was compared: `tensors`, `ties`, `objects`, `gradients`, `files`."""
     converted: int = 0
     """Tensors of converted networks in the output, which were not compared."""
+    remade: int = 0
+    """Tensors of converted networks in the output that were compared with what converting the source again gives."""
+    rounded: int = 0
+    """Tensors that the output has in another type, as its record says, with the numbers that rounding gives."""
 
     def _rows(self, most: int) -> Iterator[Row]:
         """What was compared, and every difference."""
         yield "output", self.output
         yield "against", self.against
         equal = f"{plural(len(self.differences), 'difference')}" if self.differences else "equal"
+        cast = f", {plural(self.rounded, 'tensor')} rounded as recorded" if self.rounded else ""
+        cast += f", {plural(self.remade, 'converted tensor')} converted again" if self.remade else ""
         left = f", {plural(self.converted, 'converted tensor')} not compared" if self.converted else ""
-        yield "verdict", f"{equal}: {plural(self.names, 'name')}{left}; compared: {', '.join(self.compared)}"
+        yield "verdict", f"{equal}: {plural(self.names, 'name')}{cast}{left}; compared: {', '.join(self.compared)}"
         yield from some_rows(most, "differs", self.differences, what="differences")
         yield from some_rows(most, "warning", self.warnings, what="warnings")
 
@@ -94,7 +103,8 @@ def verify(
     `subset` lets `output` lack names, objects and files; `tensors_only` compares tensors and ties; `weights` names the
     file of `against`, a folder with several sets of weights, that is compared.  A name that the output's record
     declares to be another, as `dedup --ties-from-config` does, may be missing in `against`; so may the tensors of
-    networks that the output's record says were converted, which is a warning.
+    networks that the output's record says were converted, which is a warning.  Tensors that the record says were cast
+    have to be what rounding the source gives.
     UsageError where a folder has several sets of weights and none is named.  UnsafeError, `allow_class` and
     `allow_unknown` as of `read`, for both.
     """
@@ -140,6 +150,8 @@ def verify_each(
             (*result.warnings, *(f"{label}: {text}" for text in one.warnings)),
             one.compared,
             result.converted + one.converted,
+            result.remade + one.remade,
+            result.rounded + one.rounded,
         )
     more = [os.path.join(place, name) for place, name in mine if (place, name) not in theirs]
     differences = (*result.differences, *(f"weights {label!r}: the source does not have them" for label in more))
@@ -179,14 +191,16 @@ def _compared(
     """Two checkpoints, without what is beside them."""
     if asked.only is not None:
         expected = select.section(expected, asked.only)
-    whole = expected
+    whole, output_whole, output_name = expected, found, found.files[0].path
     parts = _converted(_without_declared(found, expected), expected)
     found, expected, warnings = parts.found, parts.expected, list(parts.notes)
     if asked.subset:
         expected = replace(expected, entries={n: e for n, e in expected.entries.items() if n in found.entries})
     total = sum(view.nbytes for _, view in expected.windows())
     with progress("verify", total) as advance:
-        differences = list(by_name(found, expected, (), advance))
+        cast = _cast(found, expected)
+        differences = list(by_name(found, expected, (), advance, cast=cast))
+        differences += by_target(output_whole, whole, parts.remade, types_record.decode(output_name, found.metadata))
     compared = ["tensors"]
     if not asked.subset:
         apart = _stored_apart(output, against, expected)
@@ -213,7 +227,20 @@ def _compared(
         tuple(dict.fromkeys(warnings)),
         tuple(compared),
         parts.count,
+        len(parts.remade),
+        len(cast),
     )
+
+
+def _cast(found: Checkpoint, expected: Checkpoint) -> dict[str, str]:
+    """{name: its type in the source}, of tensors that the output's record says were cast from that type."""
+    recorded = types_record.decode(found.files[0].path, found.metadata)
+    mine, theirs = found.views(), expected.views()
+    return {
+        name: dtype
+        for name, dtype in recorded.items()
+        if name in mine and name in theirs and theirs[name].dtype.name == dtype != mine[name].dtype.name
+    }
 
 
 def _untied_from(made: Collection[str], expected: Checkpoint) -> set[str]:
@@ -235,7 +262,9 @@ class _ConvertedNames:
     """Names of the source that are windows on new tensors."""
     notes: tuple[str, ...] = ()
     count: int = 0
-    """The tensors that the source never had."""
+    """The tensors that the source never had, and that cannot be made again from it."""
+    remade: tuple[Target, ...] = ()
+    """Those that can."""
 
 
 def _converted(found: Checkpoint, expected: Checkpoint) -> _ConvertedNames:
@@ -254,14 +283,20 @@ def _converted(found: Checkpoint, expected: Checkpoint) -> _ConvertedNames:
     raw = beside.unwrapped(expected).names.items()
     old |= {name for seen, name in raw if any(_is_of(seen, module) for module in modules)}
     gone = {name for name in lacking if name in old or any(_is_of(name, module) for module in modules)}
-    places = ", ".join(sorted({f"{module.at or 'the top'} ({module.layout})" for module in modules}))
-    counts = f"{plural(len(made), 'tensor')} of the output" + (f" and {len(gone)} of the source" if gone else "")
+    again = {module.at: remade.again(module, found, expected) for module in modules}
+    targets = {one.name: one for targets in again.values() for one in targets if one.name in made}
+    other = len(made - targets.keys())
+    places = ", ".join(
+        sorted({f"{module.at or 'the top'} ({module.layout})" for module in modules if not again[module.at]})
+    )
+    counts = f"{plural(other, 'tensor')} of the output" + (f" and {len(gone)} of the source" if gone else "")
     return _ConvertedNames(
         _lacking(found, made),
         _lacking(expected, gone),
         windows,
-        (f"converted: {places}: {counts}; not compared",),
-        len(made),
+        (f"converted: {places}: {counts}; not compared",) if other else (),
+        other,
+        tuple(targets.values()),
     )
 
 

@@ -7,6 +7,11 @@
     gates = "ifgo"
     tensors = [ {name = "w_{layer}", content = "W[(gate hidden) in] R[(gate hidden) rec]", along = 1}, ... ]
 
+    [types]
+    dtype = "float16"
+    keep_float32 = ["batchnorm"]
+    rules = {"head.*" = "float32"}
+
 An unknown key and a value of another type are errors; the message says where, and what was expected.  Keys that were
 renamed are still read under their old names, with a FutureWarning.
 """
@@ -15,6 +20,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Any
 
 from paramtool.errors import LayoutError, UsageError
@@ -58,7 +64,20 @@ CHOICES = _ValueType(
 TABLES = _ValueType(f"at most {MAX_TABLES} tables", _are_tables)
 
 Keys = Mapping[str, _ValueType]
-FILE: Keys = {"layout": TABLES}
+TABLE = _ValueType("a table", lambda value: isinstance(value, dict))
+RULES = _ValueType(
+    'a table of strings, as in {"head.*" = "float32"}',
+    lambda value: (
+        isinstance(value, dict) and len(value) <= MAX_TABLES and all(isinstance(v, str) for v in value.values())
+    ),
+)
+KINDS = _ValueType(
+    'a table of lists of strings, as in {actnorm = ["*.actnorm.*"]}',
+    lambda value: isinstance(value, dict) and len(value) <= MAX_TABLES and all(map(_are_strings, value.values())),
+    lambda value: {name: tuple(patterns) for name, patterns in value.items()},
+)
+FILE: Keys = {"layout": TABLES, "types": TABLE}
+TYPES: Keys = {"dtype": STRING, "keep_float32": STRINGS, "rules": RULES, "kinds": KINDS}
 LAYOUT: Keys = {
     "name": STRING, "title": STRING, "separator": STRING, "directions": PAIR, "max_directions": NUMBER,
     "source": STRING, "note": STRING, "names_identify": FLAG, "option": TABLES, "form": TABLES,
@@ -84,8 +103,8 @@ def from_toml(text: str, where: str) -> list[Layout]:
     has; LayoutError where a layout does not tile its tensors.  A key under its old name is a FutureWarning.
     """
     found: list[Layout] = []
-    file = _taken(_parsed(text, where), FILE, ("layout",), where)
-    for n, table in enumerate(file["layout"]):
+    file = _file(text, where)
+    for n, table in enumerate(file.get("layout", ())):
         layout, shapes = _layout(table, f"{where}: layout[{n}]")
         if layout.name in (other.name for other in found):
             raise UsageError(f"{where}: layout {layout.name!r} is defined twice")
@@ -95,6 +114,35 @@ def from_toml(text: str, where: str) -> list[Layout]:
             raise LayoutError(f"{where}: {error.message}", error.hint) from None
         found.append(layout)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class TypesTable:
+    """The table `[types]` of a file."""
+
+    dtype: tuple[str, ...] = ()
+    """`float16` and `PATTERN=float32`, as `--dtype` takes them."""
+    keep_float32: tuple[str, ...] = ()
+    kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """{a kind of modules of one's own: patterns of its tensors}"""
+
+
+def types_from_toml(text: str, where: str) -> TypesTable | None:
+    """The rules for types of a file; None where it has none.  UsageError as of `from_toml`."""
+    file = _file(text, where)
+    if "types" not in file:
+        return None
+    said = _taken(file["types"], TYPES, (), f"{where}: types")
+    rules = [f"{pattern}={dtype}" for pattern, dtype in said.get("rules", {}).items()]
+    return TypesTable(
+        (*([said["dtype"]] if "dtype" in said else []), *rules), said.get("keep_float32", ()), said.get("kinds", {})
+    )
+
+
+def _file(text: str, where: str) -> dict[str, Any]:
+    """The tables of a file, which has layouts, or types, or both."""
+    tables = _parsed(text, where)
+    return _taken(tables, FILE, () if "types" in tables else ("layout",), where)
 
 
 def _parsed(text: str, where: str) -> dict[str, Any]:

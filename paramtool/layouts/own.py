@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from paramtool import layouts
 from paramtool.errors import LayoutError, UsageError, message_of
-from paramtool.layouts._toml import from_toml
+from paramtool.layouts._toml import TypesTable, from_toml, types_from_toml
 from paramtool.layouts.layout import Layout
 from paramtool.layouts.proof import check_layout
 from paramtool.lazy_dataclass import dataclass
@@ -34,7 +34,7 @@ GROUP = "paramtool.layouts"
 
 Declared = TypeVar("Declared", Layout, Callable[[], Layout])
 
-__all__ = ["GROUP", "check_layout", "from_toml", "installed", "register_layout"]
+__all__ = ["GROUP", "TypesTable", "check_layout", "from_toml", "installed", "register_layout", "types_from_toml"]
 
 
 def register_layout(declared: Declared) -> Declared:

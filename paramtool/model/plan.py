@@ -29,7 +29,8 @@ class Copy:
     """Fill one window of a target with the signed sum of windows of the source, plus a number.
 
     A single term of the target's dtype with sign +1 and no shift copies bytes unchanged.  Without terms the shift is
-    written, which is mostly zero.  Anything else is arithmetic.
+    written, which is mostly zero.  Anything else is arithmetic, in the type of the terms; where the target has another
+    type, the result is cast to it, rounded to nearest even.
     """
 
     destination: View
@@ -47,6 +48,11 @@ class Copy:
     def is_exact(self) -> bool:
         """Whether converting back gives the same bytes: one term and no shift (a sign only flips a bit)."""
         return len(self.terms) == 1 and not self.shift
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether what is calculated is cast to another type."""
+        return bool(self.terms) and self.terms[0][1].dtype != self.destination.dtype
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ def test_every_parameter_has_a_name_and_a_type(name: str) -> None:
 
 # --- options ------------------------------------------------------------------------------------------------------
 
+OF_CONVERT = dict.fromkeys(("as_is", "dtype", "keep_float32", "allow_overflow"), "")
 OPTIONS: dict[str, tuple[type[WriteOptions], dict[str, str]]] = {
     "dedup": (paramtool.DedupOptions, {}),
     "dedup_each": (paramtool.DedupOptions, {"ties": "", "ties_from_config": "", "weights": ""}),
@@ -57,8 +58,8 @@ OPTIONS: dict[str, tuple[type[WriteOptions], dict[str, str]]] = {
     "export": (paramtool.ExportOptions, {}),
     "export_each": (paramtool.ExportOptions, {"like_only": "", "ties": "", "weights": ""}),
     "convert": (RelayoutOptions, {"described": "", "as_is": ""}),
-    "fuse": (RelayoutOptions, {"described": "", "as_is": "", "target": "layout"}),
-    "unfuse": (RelayoutOptions, {"described": "", "as_is": "", "source": "layout", "keep_names": ""}),
+    "fuse": (RelayoutOptions, {"described": "", "target": "layout", **OF_CONVERT}),
+    "unfuse": (RelayoutOptions, {"described": "", "source": "layout", "keep_names": "", **OF_CONVERT}),
 }
 """{function: its options, and those of them that it has no keyword for, or one of another name}."""
 

@@ -27,7 +27,8 @@ from paramtool.commands.output.writer import Fitted, Keeping, Writer
 from paramtool.commands.output.writers import check_name, is_named_for, writer_for
 from paramtool.commands.progress import Advance, Path, Progress
 from paramtool.engine.read.source import Source
-from paramtool.engine.write.arithmetic import prove
+from paramtool.engine.write.arithmetic import count, prove
+from paramtool.engine.write.casting import Counts
 from paramtool.engine.write.places import NOTHING, check_apart, check_place
 from paramtool.engine.write.staging import Staged
 from paramtool.engine.write.verify import by_name
@@ -201,6 +202,12 @@ class Work:
     """Entries of the source that the output holds under their own names, as windows on other tensors."""
     made: frozenset[str] = frozenset()
     """Names that the source does not have."""
+    cast: Mapping[str, str] = field(default_factory=dict)
+    """{name: its type in the source}, of names that have another type in the output."""
+    counts: Counts = field(default_factory=Counts)
+    """What the casts did, once it is written."""
+    judge: Callable[[Counts], None] = lambda counts: None
+    """Raises where the casts lose what they must not lose."""
 
     @property
     def writer(self) -> Writer:
@@ -218,6 +225,8 @@ class Work:
         with Source(self.checkpoint) as source:
             source.check_inflated(self.plan.sources())
             prove(self.plan.requires, source)
+            count(self.plan.targets, source, self.counts)
+        self.judge(self.counts)
 
     def write(self, staged: Staged, verify: bool, progress: Progress) -> bool:
         """Prove what the plan requires, write into an output in the making, and read back."""
@@ -226,7 +235,8 @@ class Work:
             bring(staged, self.where.sidecars_inside(), progress)
             make_folder(staged, self.where.inside)
             with progress("write", self.plan.nbytes) as advance:
-                write(staged, self.outputs, source, advance)
+                write(staged, self.outputs, source, advance, counts=self.counts)
+            self.judge(self.counts)
             if verify:
                 with progress("verify", 2 * self.plan.nbytes) as advance, read_back(staged):
                     self._prove(staged.file, source, advance)
@@ -250,7 +260,7 @@ class Work:
         old = replace(written, entries={n: e for n, e in written.entries.items() if n not in self.made})
         known = {target.name for target in self.plan.targets} if self.writer.compares_values else ()
         expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
-        yield from by_name(old, expected, known, advance)
+        yield from by_name(old, expected, known, advance, cast=self.cast)
         if self.writer.is_plain:
             return
         yield from alias_set_differences(written, replace(self.checkpoint, entries=dict(self.expected)))

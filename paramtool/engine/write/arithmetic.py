@@ -1,7 +1,7 @@
 """Calculates what a copy writes: signed sums of windows plus a number, block by block.
 
 Numbers are calculated in their own type, as the program that reads them would.  A single term moves bits: its sign is
-flipped as a bit, so that NaNs and zeros survive both conversions.
+flipped as a bit, so that NaNs and zeros survive both conversions.  A cast to another type comes last.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.source import ELEMENTS, Source, number_type
+from paramtool.engine.write.casting import Counts, cast
 from paramtool.errors import LayoutError, listed
-from paramtool.model.plan import Copy, Requirement
+from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import View
 
 TILE = 1 << 20
@@ -34,8 +35,11 @@ def element_type(copy: Copy) -> str:
     return ELEMENTS[copy.destination.dtype.block_bytes] if moves_bits(copy) else number_type(copy.destination.dtype)
 
 
-def value(copy: Copy, box: Box, source: Source) -> Any:
-    """What a copy writes into one box of its destination: an array, or one number for all of it."""
+def value(copy: Copy, box: Box, source: Source, counts: Counts | None = None) -> Any:
+    """What a copy writes into one box of its destination: an array, or one number for all of it.
+
+    `counts` gets what a cast does to the numbers.
+    """
     import numpy as np
 
     if moves_bits(copy):
@@ -46,7 +50,22 @@ def value(copy: Copy, box: Box, source: Source) -> Any:
         found = total(copy.terms, copy.shift, box, source)
     if not copy.is_exact and not np.isfinite(found.astype("f8")).all():
         _refuse_overflow(copy, box, source)
+    if copy.is_cast:
+        made = cast(found, copy.destination.dtype)
+        if counts is not None:
+            counts.add(str(copy.destination.storage), found, made)
+        return made
     return found
+
+
+def count(targets: Iterable[Target], source: Source, counts: Counts) -> None:
+    """Read what is cast, and count what the casts would do; nothing is written."""
+    for target in targets:
+        for copy in target.copies:
+            if copy.is_cast:
+                source.prove(int(copy.terms[0][1].storage))
+                for box in boxes(copy):
+                    value(copy, box, source, counts)
 
 
 def _refuse_overflow(copy: Copy, box: Box, source: Source) -> None:
@@ -58,7 +77,7 @@ def _refuse_overflow(copy: Copy, box: Box, source: Source) -> None:
         found = total(copy.terms, copy.shift, box, source).astype("f8")
     if (np.isfinite(sum(whole)) & ~np.isfinite(found)).any():
         raise LayoutError(
-            f"{copy.destination.storage!r}: a sum in it overflows {copy.destination.dtype.name}",
+            f"{copy.destination.storage!r}: a sum in it overflows {copy.terms[0][1].dtype.name}",
             hint="convert a float32 copy of the checkpoint",
         )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from paramtool.engine.compare.difference import same_bytes
@@ -10,7 +12,8 @@ from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.source import ELEMENTS, Source
 from paramtool.engine.write.arithmetic import boxes, element_type, value
 from paramtool.model.checkpoint import PENDING, Checkpoint, Compound, Entry, Value
-from paramtool.model.plan import Target, resolved, whole
+from paramtool.model.dtype import DType
+from paramtool.model.plan import Copy, Target, resolved, whole
 from paramtool.model.view import View
 
 Advance = Callable[[int], None]
@@ -55,7 +58,7 @@ def by_safetensors(
                 yield f"{name!r}: is {found[0]} {list(found[1])}; expected {target.dtype.name} {list(target.shape)}"
                 continue
             try:
-                same = (_same_values if _is_whole(target) else _same_copies)(file, piece, target, source)
+                same = _compared(target)(file, piece, target, source)
             except (TypeError, AttributeError, SafetensorError):  # a dtype that NumPy does not have
                 same = _same_raw(raw, numbers[name], target, source)
             advance(target.nbytes)
@@ -91,6 +94,37 @@ def _same_values(file: Any, piece: Any, target: Target, source: Source) -> bool:
         np.ascontiguousarray(piece[box]).tobytes() == np.ascontiguousarray(source.array(view)[box]).tobytes()
         for box in blocks(target.shape, BLOCK_NBYTES // target.dtype.block_bytes)
     )
+
+
+def _compared(target: Target) -> Callable[[Any, Any, Target, Source], bool]:
+    """How what the library returns is compared with a target's source."""
+    return _same_values if _is_whole(target) else _same_cast_values if _is_cast(target) else _same_copies
+
+
+def _same_cast_values(file: Any, piece: Any, target: Target, source: Source) -> bool:
+    """Compare a tensor that the library returns, in pieces, with the cast of the window it was made from."""
+    if not target.shape:
+        piece = file.get_tensor(target.name)
+    return _same_pieces(piece, target.copies[0], source)
+
+
+def _same_pieces(found: Any, copy: Copy, source: Source) -> bool:
+    """Compare what gives arrays where it is indexed with what a copy writes, block by block."""
+    import numpy as np
+
+    kind = element_type(copy)
+    for box in boxes(copy):
+        piece = np.ascontiguousarray(found[box])
+        wanted = np.broadcast_to(value(copy, box, source), piece.shape).astype(kind, copy=False)
+        if piece.tobytes() != np.ascontiguousarray(wanted).tobytes():
+            return False
+    return True
+
+
+def _is_cast(target: Target) -> bool:
+    """Whether a target is a cast of one copy with the same shape."""
+    copies = target.copies
+    return len(copies) == 1 and copies[0].is_cast and copies[0].destination == target.view
 
 
 def _whole_source(target: Target) -> View:
@@ -132,11 +166,17 @@ def _same_parts(flat: Any, target: Target, source: Source) -> bool:
 
 
 def by_name(
-    found: Checkpoint, expected: Checkpoint, skip: Iterable[str] = (), advance: Advance = lambda n: None
+    found: Checkpoint,
+    expected: Checkpoint,
+    skip: Iterable[str] = (),
+    advance: Advance = lambda n: None,
+    *,
+    cast: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[str]:
     """What differs between two checkpoints, name by name: presence, dtype, shape, bytes.
 
-    `skip` has names whose bytes are known to be equal.  A pair of windows is compared only once.
+    `skip` has names whose bytes are known to be equal.  A pair of windows is compared only once.  `cast` is
+    {name: the dtype that `expected` has}, of tensors that `found` has in another dtype, as `cast_target` rounds them.
     """
     known = set(skip)
     with Source(found) as a, Source(expected) as b:
@@ -149,6 +189,8 @@ def by_name(
             if target is None or not isinstance(value, View):
                 yield from _compound_differences(name, value, entry.value, a, b=b)
                 continue
+            if is_cast := target.dtype.name == cast.get(name) and value.dtype != target.dtype:
+                target = cast_target(target, value.dtype)
             if (value.dtype, value.shape) != (target.dtype, target.shape):
                 yield (
                     f"{name!r}: is {value.dtype.name} {list(value.shape)}; "
@@ -157,10 +199,28 @@ def by_name(
                 continue
             source = target.copies[0].terms[0][1]
             if name not in known and (value, source) not in seen and not _same_target(a, value, b, target):
-                yield f"{name!r}: its bytes differ from the source"
+                rounded = f", rounded from {cast[name]} to {value.dtype.name}" if is_cast else ""
+                yield f"{name!r}: its bytes differ from the source{rounded}"
             seen.add((value, source))
             advance(source.nbytes)
         yield from (f"{name!r}: is not in the source" for name in found.entries if name not in expected.entries)
+
+
+def by_target(
+    found: Checkpoint, expected: Checkpoint, targets: Iterable[Target], cast: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[str]:
+    """What differs between tensors of one checkpoint and what targets make of another; `cast` is as of `by_name`."""
+    views = found.views()
+    with Source(found) as a, Source(expected) as b:
+        for target in targets:
+            view = views[target.name]
+            if view.dtype != target.dtype:
+                if cast.get(target.name) != target.dtype.name:
+                    yield f"{target.name!r}: is {view.dtype.name}; converting the source gives {target.dtype.name}"
+                    continue
+                target = cast_target(target, view.dtype)
+            if not _same_target(a, view, b, target):
+                yield f"{target.name!r}: its bytes differ from what converting the source gives"
 
 
 def _compound_differences(name: str, found: Value, expected: Value, a: Source, *, b: Source) -> Iterator[str]:
@@ -184,6 +244,12 @@ def _kind(value: Value) -> str:
     return value.kind if isinstance(value, Compound) else f"a {type(value).__name__}"
 
 
+def cast_target(target: Target, dtype: DType) -> Target:
+    """A target whose one copy is cast to another type."""
+    copies = tuple(replace(copy, destination=replace(copy.destination, dtype=dtype)) for copy in target.copies)
+    return replace(target, dtype=dtype, copies=copies)
+
+
 def as_target(name: str, entry: Entry) -> Target | None:
     """An entry as a target of a plain output; None if it cannot be stored as a plain tensor."""
     if isinstance(entry.value, View):
@@ -197,6 +263,12 @@ def _same_target(a: Source, found: View, b: Source, target: Target) -> bool:
     """Compare a window with the windows that a target is made from."""
     if _is_whole(target):
         return same_bytes(a, found, b, _whole_source(target))
+    if _is_cast(target):
+        return _same_pieces(a.array(found), target.copies[0], b)
+    if found.is_contiguous:  # what a copy writes into a target is where it is in the tensor
+        base, parts = found.byte_start, [copy.destination for copy in target.copies]
+        places = [part.on(found.storage, base + part.byte_start) for part in parts]
+        return all(_same_pieces(a.array(at), copy, b) for at, copy in zip(places, target.copies, strict=True))
     import numpy as np
 
     return _same_parts(np.ascontiguousarray(a.array(found).all()).reshape(-1), target, b)

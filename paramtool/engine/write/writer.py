@@ -10,6 +10,7 @@ from paramtool.engine.read.blocks import within
 from paramtool.engine.read.source import Source
 from paramtool.engine.write._checksums import Checksums
 from paramtool.engine.write.arithmetic import boxes, element_type, value
+from paramtool.engine.write.casting import Counts
 from paramtool.engine.write.places import writing
 from paramtool.engine.write.sink import Advance, Sink
 from paramtool.engine.write.staging import Staged, sync_folder
@@ -32,10 +33,16 @@ BAND_NBYTES = 64 << 20
 
 
 def write(
-    staged: Staged, outputs: Iterable[OutputFile], source: Source, advance: Advance = lambda nbytes: None
+    staged: Staged,
+    outputs: Iterable[OutputFile],
+    source: Source,
+    advance: Advance = lambda nbytes: None,
+    *,
+    counts: Counts | None = None,
 ) -> None:
     """Write every file of an output to its temporary place, in one pass over the source, flushed to the disk.
 
+    `counts` gets what casts do to the numbers of each tensor.
     OutputError if writing fails; FormatError if the source is damaged.
     """
     outputs = list(outputs)
@@ -43,7 +50,7 @@ def write(
     _check_space(staged, sum(output.nbytes for output in outputs))
     for output in outputs:
         with Sink(staged, output.name, advance) as sink:
-            _write_segments(output, source, sink)
+            _write_segments(output, source, sink, counts)
         staged.cloned += sink.cloned
     source.settle()
     if staged.is_folder:
@@ -51,7 +58,7 @@ def write(
             sync_folder(staged.temporary)
 
 
-def _write_segments(output: OutputFile, source: Source, sink: Sink) -> None:
+def _write_segments(output: OutputFile, source: Source, sink: Sink, counts: Counts | None) -> None:
     """Write a file from its first byte to its last, and then the segments that need the CRCs of its targets."""
     late = [segment for segment in output.segments if isinstance(segment, Late)]
     places: list[int] = []
@@ -68,7 +75,7 @@ def _write_segments(output: OutputFile, source: Source, sink: Sink) -> None:
                 if late:
                     checksums.add_range(start, segment.nbytes)
             else:
-                _write_target(segment, source, sink)
+                _write_target(segment, source, sink, counts)
                 if late:
                     checksums.add(segment, source, start)
         crcs = checksums.all()
@@ -122,7 +129,7 @@ def _check_space(staged: Staged, nbytes: int) -> None:
         )
 
 
-def _write_target(target: Target, source: Source, sink: Sink) -> None:
+def _write_target(target: Target, source: Source, sink: Sink, counts: Counts | None) -> None:
     copies = sorted(target.copies, key=lambda copy: copy.destination.offset)
     if all(copy.is_plain and copy.destination.is_contiguous for copy in copies):  # runs, one after the other
         for copy in copies:
@@ -136,7 +143,7 @@ def _write_target(target: Target, source: Source, sink: Sink) -> None:
     band = BAND_NBYTES - BAND_NBYTES % target.dtype.block_bytes
     room = np.empty(min(band, target.nbytes), "u1")
     for low in range(0, target.nbytes, band):
-        sink.write(_band(copies, source, low, room[: target.nbytes - low]))
+        sink.write(_band(copies, source, low, room[: target.nbytes - low], counts=counts))
 
 
 def _write_run(view: View, source: Source, sink: Sink) -> None:
@@ -152,7 +159,7 @@ def _write_run(view: View, source: Source, sink: Sink) -> None:
         sink.write(chunk)
 
 
-def _band(copies: Sequence[Copy], source: Source, low: int, data: Array) -> memoryview:
+def _band(copies: Sequence[Copy], source: Source, low: int, data: Array, *, counts: Counts | None) -> memoryview:
     """The bytes of a target from `low` on, as many as fit into `data`: what its copies write there.
 
     They are assembled in memory.  The file is never memory-mapped: on a full disk, writing to a mapping ends the
@@ -169,6 +176,6 @@ def _band(copies: Sequence[Copy], source: Source, low: int, data: Array) -> memo
             out = np.ndarray(shape, element_type(copy), data.data, start, [stride * size for stride in view.strides])
             for part in boxes(copy, tuple(shape)):
                 place = tuple(slice(a.start + p.start, a.start + p.stop) for a, p in zip(box, part, strict=True))
-                out[part] = value(copy, place, source)
+                out[part] = value(copy, place, source, counts)
     band: memoryview = data.data
     return band

@@ -1,0 +1,87 @@
+"""Types by rule, as convert, fuse and unfuse apply them: the rules of flags and files, what they may lose, warnings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import replace
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from paramtool.commands.layouts import types_of
+from paramtool.engine.write.casting import Counts
+from paramtool.errors import PlanError, listed, plural
+from paramtool.formats.record import types as types_record
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.plan import Plan
+from paramtool.passes.types import kinds, rules
+from paramtool.passes.types.apply import Typed, apply
+
+if TYPE_CHECKING:
+    from paramtool.commands.relayout import RelayoutOptions
+
+CONFIG = "config.json"
+"""The file of a folder that says in which type its model is loaded."""
+
+
+def asked(options: RelayoutOptions) -> rules.TypeRules:
+    """The rules of the files, and behind them, so that they count, those of the options."""
+    tables = types_of(options.layout_file)
+    own = {kind: patterns for table in tables for kind, patterns in table.kinds.items()}
+    kinds.refuse_own(own)
+    return rules.TypeRules(
+        (*(rules.parse(text) for table in tables for text in table.dtype), *rules.parse_all(options.dtype)),
+        tuple(dict.fromkeys([*(word for table in tables for word in table.keep_float32), *options.keep_float32])),
+        own,
+    )
+
+
+def typed(plan: Plan, checkpoint: Checkpoint, untouched: Container[str], options: RelayoutOptions) -> Typed | None:
+    """The plan with the types that are asked for, and the record of its casts; None where nobody asks for types."""
+    wanted = asked(options)
+    if not (wanted.rules or wanted.keep):
+        return None
+    found = apply(plan, checkpoint.entries, wanted)
+    before = types_record.decode(checkpoint.files[0].path, plan.metadata)
+    cast = {name: dtype for name, dtype in before.items() if name in untouched} | dict(found.names)
+    record = {types_record.KEY: types_record.encode(cast)} if cast else {}
+    return replace(found, plan=replace(found.plan, metadata={**found.plan.metadata, **record}))
+
+
+def judge(typed: Typed | None, allow_overflow: bool) -> Callable[[Counts], None]:
+    """What raises PlanError where casts lose what they must not lose: the finite, and integers."""
+
+    def judged(counts: Counts) -> None:
+        if typed is None:
+            return
+        dtypes = {target.name: target.dtype.name for target in typed.plan.targets}
+        lossy = [name for name in typed.exact if name in counts and (counts[name].rounded or counts[name].overflow)]
+        if lossy:
+            lines = [f"{name!r}: {typed.casts[name]} to {dtypes[name]} changes numbers" for name in sorted(lossy)]
+            raise PlanError(
+                listed(f"{typed.plan.source}: integers are cast only where nothing is lost:", lines),
+                hint="a wider type holds them, or leave out the rule",
+            )
+        over = [name for name in typed.casts if name in counts and counts[name].overflow]
+        if over and not allow_overflow:
+            lines = [
+                f"{name!r}: {counts[name].overflow} of {plural(counts[name].elements, 'number')} would not be finite "
+                f"in {dtypes[name]}"
+                for name in over
+            ]
+            raise PlanError(
+                listed(f"{typed.plan.source}: {plural(len(over), 'tensor')} would overflow:", lines),
+                hint=f"--dtype {quote(f'{over[0]}=float32')} keeps it, bfloat16 has the range of float32, "
+                "--allow-overflow writes infinities",
+            )
+
+    return judged
+
+
+def warnings(typed: Typed | None, sidecars: Iterable[str]) -> Iterator[str]:
+    """What a person has to know of the types of the output."""
+    if typed is None:
+        return
+    yield from typed.warnings
+    if typed.casts and any(os.path.basename(name) == CONFIG for name in sidecars):
+        yield f"{CONFIG} is copied as it is; where it says a type (dtype, torch_dtype), that is the type of the source"

@@ -1,0 +1,290 @@
+"""A plan with other types: which tensor is cast to what, by rule, and what stays.
+
+Names that share memory get one type; a rule that would give them two is refused.  Names that share bytes only because
+these are equal are stored apart where their types differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from shlex import quote
+
+from paramtool.errors import PlanError, UsageError, listed, plural, some
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.alias import Alias
+from paramtool.model.checkpoint import Entry
+from paramtool.model.dtype import DTYPES, DType
+from paramtool.model.plan import Plan, Target, whole
+from paramtool.passes.types import kinds
+from paramtool.passes.types.rules import TypeRules
+
+WIDE = ("float16", "bfloat16", "float32", "float64")
+"""Types that a rule without a pattern casts: floats of one byte mostly belong to scales."""
+WHOLE_NUMBERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+KEPT = DTYPES["float32"]
+MANY = 6
+"""So many names are written out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A plan with the types that were asked for."""
+
+    plan: Plan
+    casts: Mapping[str, str]
+    """{stored tensor: the type that it has in the source}"""
+    names: Mapping[str, str]
+    """{every name on them: the type that it has in the source}"""
+    kept: Mapping[str, str]
+    """{tensor: why it is float32 in the output}"""
+    exact: frozenset[str]
+    """Stored tensors whose cast must lose nothing."""
+    left: tuple[str, ...] = ()
+    """What a rule does not touch, for people."""
+    warnings: tuple[str, ...] = ()
+
+
+def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules) -> Typed:
+    """A plan with tensors cast as the rules say; `entries` are those of the source.
+
+    UsageError for a rule that matches nothing or contradicts another; PlanError where names that share memory would
+    get two types, or a tensor cannot be cast.
+    """
+    asked = _Asked(plan, entries, rules)
+    wanted = asked.dtypes(plan)
+    plan = _apart(_stored(plan, wanted), wanted)
+    names: dict[str, Alias] = dict(plan.names)
+    on: dict[str, list[str]] = {}
+    for name, one in names.items():
+        on.setdefault(one.owner, []).append(name)
+    targets: list[Target] = []
+    casts: dict[str, str] = {}
+    for target in plan.targets:
+        members = on.get(target.name, [])
+        moved = [name for name in members if wanted[name] != names[name].window.dtype]
+        if not moved:
+            targets.append(target)
+            continue
+        dtype = wanted[moved[0]]
+        _refuse_uncast(plan, target, members, dtype)
+        _refuse_split(plan, target, members, wanted)
+        casts[target.name] = target.dtype.name
+        targets.append(_cast(target, dtype))
+        for name in members:
+            names[name] = names[name]._replace(window=replace(names[name].window, dtype=dtype))
+    return Typed(
+        replace(plan, targets=tuple(targets), names=names),
+        casts,
+        {name: casts[one.owner] for name, one in names.items() if one.owner in casts},
+        asked.kept,
+        frozenset(name for name, before in casts.items() if before in WHOLE_NUMBERS),
+        tuple(asked.left({name for name, one in names.items() if one.owner in casts})),
+        tuple(asked.warnings(casts, names)),
+    )
+
+
+class _Asked:
+    """What the rules say of each name."""
+
+    def __init__(self, plan: Plan, entries: Mapping[str, Entry], rules: TypeRules) -> None:
+        self.rules = rules
+        self.entries = entries
+        self.views = {name: one.window for name, one in plan.names.items()}
+        self.kept, self.absent = kinds.kept(self.views, entries, rules)
+        self.kept = {name: why for name, why in self.kept.items() if self._may(name)}
+        for rule in rules.rules:
+            hit = [name for name in self.views if rule.pattern and rule.matches(name)]
+            if rule.pattern and not any(self._may(name) or rule.pattern == name for name in hit):
+                raise _matches_nothing(str(rule), rule.pattern, hit, self.views)
+            if rule.pattern in self.kept and rule.dtype != KEPT:
+                raise UsageError(
+                    f"dtype {str(rule)!r}: {self.kept[rule.pattern]}, and --keep-float32 keeps that in float32",
+                    hint="leave one of the two out",
+                )
+
+    def _role(self, name: str) -> str:
+        return self.entries[name].role if name in self.entries else "model"
+
+    def _may(self, name: str) -> bool:
+        """Whether a pattern with wildcards casts a tensor."""
+        return kinds.is_number(self.views[name]) and self._role(name) != "other"
+
+    def dtypes(self, plan: Plan) -> dict[str, DType]:
+        """The type of each name; an optimizer's name for a tensor of the model has the model's type."""
+        found = {name: self.dtype(name) for name in plan.names}
+        of_owner: dict[str, DType] = {}
+        for name, one in plan.names.items():
+            if not self._is_unasked(name):
+                of_owner.setdefault(one.owner, found[name])
+        for name, one in plan.names.items():
+            if self._is_unasked(name):
+                found[name] = of_owner.get(one.owner, found[name])
+        return found
+
+    def _is_unasked(self, name: str) -> bool:
+        """Whether no rule says anything of a name of an optimizer."""
+        if self._role(name) != "optimizer" or name in self.kept or not self._may(name):
+            return False
+        return not any(rule.pattern and rule.matches(name) for rule in self.rules.rules)
+
+    def dtype(self, name: str) -> DType:
+        """The type that the rules give a name."""
+        there = self.views[name].dtype
+        if name in self.kept:
+            return KEPT
+        for rule in reversed(self.rules.rules):
+            if rule.pattern and rule.matches(name):
+                if self._may(name):
+                    return rule.dtype
+                if rule.pattern == name:
+                    return self._one(name, rule.dtype)
+        is_plain = there.name in WIDE and self._role(name) not in ("optimizer", "other")
+        return self.rules.default or there if is_plain else there
+
+    def _one(self, name: str, dtype: DType) -> DType:
+        """The type for a tensor that is not of floating point numbers and is named in full."""
+        there = self.views[name].dtype
+        if self._role(name) == "other" or there.name not in WHOLE_NUMBERS:
+            what = "a NumPy array among the file's objects" if self._role(name) == "other" else there.name
+            raise PlanError(f"{name!r}: is {what}, which cannot be cast to {dtype.name}", hint="leave out the rule")
+        return dtype
+
+    def left(self, cast: Collection[str]) -> Iterator[str]:
+        """What a rule without a pattern does not touch; `cast` are the names that are cast."""
+        if self.rules.default is None:
+            return
+        named = [rule for rule in self.rules.rules if rule.pattern]
+        rest = [
+            name
+            for name in self.views
+            if not (name in self.kept or name in cast or any(rule.matches(name) for rule in named))
+        ]
+        groups: dict[str, Callable[[str], bool]] = {
+            "of the optimizer": lambda n: self._role(n) == "optimizer",
+            "NumPy arrays among the objects": lambda n: self._role(n) == "other",
+            "of integers or other types": lambda n: not kinds.is_number(self.views[n]),
+            "floats of less than two bytes": lambda n: self.views[n].dtype.name not in WIDE,
+        }
+        for what, fits in groups.items():
+            found = [name for name in rest if fits(name)]
+            rest = [name for name in rest if not fits(name)]
+            if found:
+                yield f"{plural(len(found), 'tensor')} {what}: {some(found, MANY)}"
+
+    def warnings(self, casts: Mapping[str, str], names: Mapping[str, Alias]) -> Iterator[str]:
+        """What a person may not have meant."""
+        for word in self.absent:
+            yield f"--keep-float32 {word}: there is no such module"
+        narrow = [
+            name
+            for name in kinds.batchnorm(self.views, self.entries)
+            if names[name].owner in casts and names[name].window.dtype.block_bytes < KEPT.block_bytes
+        ]
+        if narrow:
+            yield (
+                f"rounded with the rest: {plural(len(narrow), 'tensor')} of modules with running statistics: "
+                f"{some(narrow, MANY)}; --keep-float32 batchnorm keeps them in float32"
+            )
+        if not casts:
+            yield "every tensor has the type that was asked for already; nothing is cast"
+
+
+def _matches_nothing(rule: str, pattern: str, hit: list[str], names: Mapping[str, object]) -> UsageError:
+    if hit:
+        why = f"matches {plural(len(hit), 'tensor')}, none of them of floating point numbers"
+        return UsageError(
+            f"dtype {rule!r}: {why}: {some(hit, MANY)}", hint="name a tensor of integers in full to cast it"
+        )
+    near = get_close_matches(pattern, names, 1)
+    hint = f"did you mean {near[0]!r}?" if near else "* and ? are wildcards"
+    return UsageError(f"dtype {rule!r}: matches none of {plural(len(names), 'tensor')}", hint=hint)
+
+
+def _cast(target: Target, dtype: DType) -> Target:
+    copies = tuple(replace(copy, destination=replace(copy.destination, dtype=dtype)) for copy in target.copies)
+    return replace(target, dtype=dtype, copies=copies)
+
+
+def _refuse_split(plan: Plan, target: Target, members: list[str], wanted: Mapping[str, DType]) -> None:
+    """PlanError where names that share memory would get two types."""
+    by_type: dict[DType, list[str]] = {}
+    for name in members:
+        by_type.setdefault(wanted[name], []).append(name)
+    if len(by_type) > 1:
+        lines = [f"{some(names, MANY)}: {dtype.name}" for dtype, names in by_type.items()]
+        first, second = list(by_type.values())[:2]
+        dtype = next(iter(by_type))
+        raise PlanError(
+            listed(f"{plan.source}: names that share memory would have different types:", lines),
+            hint=f"give both one: --dtype {quote(f'{second[0]}={dtype.name}')}"
+            + (f", or --keep-float32 {quote(first[0])}" if KEPT in by_type else ""),
+        )
+
+
+def _refuse_uncast(plan: Plan, target: Target, members: list[str], dtype: DType) -> None:
+    """PlanError where a window has another type than what it is a window on, as reinterpreted bytes have."""
+    terms = [term for copy in target.copies for _, term in copy.terms]
+    odd = [name for name in members if plan.names[name].window.dtype != target.dtype]
+    if odd or any(term.dtype != target.dtype for term in terms):
+        raise PlanError(
+            f"{plan.source}: {some(odd or members, MANY)}: other types share these bytes, so they cannot be cast to "
+            f"{dtype.name}",
+            hint="a rule --dtype NAME=DTYPE with the type that they have leaves them as they are",
+        )
+
+
+def _stored(plan: Plan, wanted: Mapping[str, DType]) -> Plan:
+    """The plan with derived tensors stored where they, or what they are derived from, are cast."""
+    moved = {one.owner for name, one in plan.names.items() if wanted[name] != one.window.dtype}
+    derived = {
+        owner: how
+        for owner, how in plan.derived.items()
+        if owner in moved or (how.window is not None and how.window.storage in moved)
+    }
+    if not derived:
+        return plan
+    more = tuple(whole(owner, plan.names[owner].source) for owner in derived)
+    rest = {owner: how for owner, how in plan.derived.items() if owner not in derived}
+    return replace(plan, targets=plan.targets + more, derived=rest)
+
+
+def _apart(plan: Plan, wanted: Mapping[str, DType]) -> Plan:
+    """The plan with names that share bytes only because these are equal stored apart where their types differ."""
+    on: dict[str, list[str]] = {}
+    for name, one in plan.names.items():
+        on.setdefault(one.owner, []).append(name)
+    names = dict(plan.names)
+    targets: list[Target] = []
+    for target in plan.targets:
+        targets.append(target)
+        members = on.get(target.name, [])
+        stays = wanted.get(target.name)
+        if stays is None:
+            continue
+        by_type: dict[DType, list[str]] = {}
+        for name in members:
+            by_type.setdefault(wanted[name], []).append(name)
+        for dtype, moving in by_type.items():
+            sets = {names[name].alias_set for name in moving}
+            rest = {names[name].alias_set for name in members if name not in moving}
+            first = next((name for name in moving if names[name].window == target.view), None)
+            if dtype == stays or sets & rest or first is None:
+                continue
+            targets.append(_renamed(target, first))
+            for name in moving:
+                names[name] = _moved(names[name], first, names[first].alias_set)
+    return replace(plan, targets=tuple(targets), names=names)
+
+
+def _renamed(target: Target, name: str) -> Target:
+    """The same tensor under another name."""
+    copies = tuple(replace(copy, destination=replace(copy.destination, storage=name)) for copy in target.copies)
+    return replace(target, name=name, copies=copies)
+
+
+def _moved(one: Alias, owner: str, own_set: str) -> Alias:
+    """A name on another owner."""
+    evidence = one.set_evidence if one.alias_set == own_set else "content"
+    return one._replace(window=replace(one.window, storage=owner), evidence=evidence)
