@@ -42,7 +42,6 @@ COUNTS = {
 }
 """{file: (names, storages, alias groups)}, of every torch file there."""
 FOREIGN = {
-    "FluxML__Flux.jl__docs_mymodel.bson": "not in a format",
     "YYuanAnyVision__mxnet_mtcnn_face_detection__det1-symbol.json": "JSON",
 }
 ACCEPTED = sorted(COUNTS.keys() - {OPENNMT, SILERO})

@@ -49,21 +49,21 @@ class Document(dict[str, "Value"]):
     at: int
 
 
-class Row(list["Value"]):
+class BsonArray(list["Value"]):
     """A row of values, and the byte where it begins."""
 
     __slots__ = ("at",)
     at: int
 
 
-Value = None | bool | int | float | str | bytes | Binary | Document | Row
+Value = None | bool | int | float | str | bytes | Binary | Document | BsonArray
 """`bytes` is a string that is not UTF-8, which Julia's strings can be."""
 
 
 class _Open(NamedTuple):
     """A document that is being read."""
 
-    container: Document | Row
+    container: Document | BsonArray
     stop: int
     """The byte behind it."""
 
@@ -98,16 +98,16 @@ class Parser:
             values += 1
             if values > MAX_VALUES:
                 raise UnsafeError(f"{self.where}: has more than {MAX_VALUES:,} values")
-            key = self._key(isinstance(container, Row))
+            key = self._key(isinstance(container, BsonArray))
             if kind in (DOCUMENT, ROW):
-                child: Document | Row = Document() if kind == DOCUMENT else Row()
+                child: Document | BsonArray = Document() if kind == DOCUMENT else BsonArray()
                 todo.append(self._opened(child))
                 if len(todo) > MAX_LEVELS:
                     raise UnsafeError(f"{self.where}: byte {start}: nested deeper than {MAX_LEVELS} levels")
                 value: Value = child
             else:
                 value = self._value(kind, start)
-            if isinstance(container, Row):
+            if isinstance(container, BsonArray):
                 container.append(value)
             elif key in container:
                 self._fail(start, f"the key {key!r:.200} again", "each key once")
@@ -115,7 +115,7 @@ class Parser:
                 container[key] = value
         return made
 
-    def _opened(self, container: Document | Row) -> _Open:
+    def _opened(self, container: Document | BsonArray) -> _Open:
         """Begin a document at the current byte."""
         container.at = start = self.at
         nbytes = self._length(5, "a document")

@@ -30,7 +30,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 from paramtool.errors import FormatError, UnsafeError, plural, some
 from paramtool.formats import object_tree
 from paramtool.formats.bson import _types
-from paramtool.formats.bson.documents import Binary, Document, Parser, Row, Value
+from paramtool.formats.bson.documents import Binary, BsonArray, Document, Parser, Value
 from paramtool.formats.files import Contents, open_source, read_bytes
 from paramtool.formats.torch.names import Bounds, names_of
 from paramtool.model import objects
@@ -55,11 +55,13 @@ def read(path: str) -> Checkpoint:
     with file:
         top = Parser(Contents(file, source.nbytes), path).document()
         backrefs = top.pop(BACKREFS, None)
-        if not isinstance(backrefs, (Row, type(None))):
+        if not isinstance(backrefs, (BsonArray, type(None))):
             raise FormatError(
                 f"{path}: {_place(backrefs)}found {_word(backrefs)} as {BACKREFS!r}; expected a row of objects"
             )
-        data = _JuliaFile(path, lambda at: read_bytes(file, at.start, at.nbytes), backrefs or Row(), source.nbytes)
+        data = _JuliaFile(
+            path, lambda at: read_bytes(file, at.start, at.nbytes), backrefs or BsonArray(), source.nbytes
+        )
         tree, walk, names = _walked(data, top)
     ordered = dict(zip(names, walk.tensors, strict=True))
     roles = object_tree.roles(tree)
@@ -122,7 +124,7 @@ class _JuliaFile:
 
     where: str
     bytes_of: Callable[[Binary], bytes]
-    backrefs: Row
+    backrefs: BsonArray
     nbytes: int
     storages: dict[Binary, int] = field(default_factory=dict)
     """{the bytes of an array: its number}."""
@@ -185,7 +187,7 @@ class _JuliaWalk:
         match value:
             case Binary():
                 made: Node = self._tensor(path, value, "uint8", (value.nbytes,))
-            case Row():
+            case BsonArray():
                 made = Sequence("list", self._items(value, path))
             case Document():
                 made = self._document(value, path)
@@ -234,7 +236,9 @@ class _JuliaWalk:
 
     def _array(self, value: Document, path: Path) -> Node:
         kind = self._type(value)
-        sizes = [size for size in self._member(value, "size", Row) if type(size) is int and 0 <= size <= MAX_EXTENT]
+        sizes = [
+            size for size in self._member(value, "size", BsonArray) if type(size) is int and 0 <= size <= MAX_EXTENT
+        ]
         if len(sizes) != len(value["size"]) or len(sizes) > MAX_AXES or prod(sizes) > MAX_EXTENT:  # type: ignore[arg-type]
             self._fail(value, f"the size {list(value['size'])!r:.100}", f"up to {MAX_AXES} lengths")  # type: ignore[arg-type]
         data = value.get("data")
@@ -248,7 +252,7 @@ class _JuliaWalk:
             return self._tensor(path, data, dtype, tuple(sizes))
         size = Sequence("tuple", tuple(map(Leaf, sizes)))
         parts: list[tuple[str, Node]] = [("type", Leaf(kind.name)), ("size", size)]
-        if isinstance(data, Row) and not dtype:
+        if isinstance(data, BsonArray) and not dtype:
             if len(data) != prod(sizes):
                 self._fail(value, f"{len(data)} elements", f"{prod(sizes)} for the size {sizes}")
             return Opaque("Core.Array", (*parts, ("items", Sequence("list", self._items(data, path)))))
@@ -289,7 +293,7 @@ class _JuliaWalk:
             data = self._resolved(data)
         if isinstance(data, Binary):
             return self._primitive(kind, data)
-        if not isinstance(data, Row):
+        if not isinstance(data, BsonArray):
             self._fail(value, f"{_word(data)} as the data of a struct {kind.name}", "a row of fields, or binary data")
         if kind.name in _types.DICTS:
             return self._dict(kind, value, data, path)
@@ -314,7 +318,7 @@ class _JuliaWalk:
             return _types.fields(kind.name, count)
         names = self._resolved(kind.params[0]) if kind.params else None
         if isinstance(names, Document) and names.get("tag") == "tuple":
-            found = [self._symbol_name(each) for each in self._member(names, "data", Row)]
+            found = [self._symbol_name(each) for each in self._member(names, "data", BsonArray)]
             if len(found) == count == len(set(found)):
                 return tuple(found)
         return self._fail(value, f"a named tuple of {plural(count, 'value')} without their names", "a name for each")
@@ -357,7 +361,7 @@ class _JuliaWalk:
 
     # --- dicts ----------------------------------------------------------------------------------------------------
 
-    def _dict(self, kind: JuliaType, value: Document, data: Row, path: Path) -> Node:
+    def _dict(self, kind: JuliaType, value: Document, data: BsonArray, path: Path) -> Node:
         """A dict, written as its keys and its values."""
         rows = [self._numbers(each) for each in data]
         if len(rows) != 2:
@@ -412,7 +416,7 @@ class _JuliaWalk:
             data, dtype = value.get("data"), self._dtype(self._type(value))
         else:
             data, dtype = value, "uint8"
-        if isinstance(data, Row):
+        if isinstance(data, BsonArray):
             return data
         code = _types.CODES.get(dtype)
         if not isinstance(data, Binary) or code is None or data.nbytes > MAX_NUMBERS * DTYPES[dtype].block_bytes:
@@ -424,7 +428,7 @@ class _JuliaWalk:
 
     def _tuple(self, value: Document, path: Path) -> Node:
         kind = "tuple" if value["tag"] == "tuple" else "Core.SimpleVector"
-        return Sequence(kind, self._items(self._member(value, "data", Row), path))
+        return Sequence(kind, self._items(self._member(value, "data", BsonArray), path))
 
     def _symbol(self, value: Document, path: Path) -> Node:
         name = self._symbol_name(value)
@@ -464,7 +468,7 @@ class _JuliaWalk:
             kind = self._resolved(kind.get("body"))
         if isinstance(kind, Document):
             if tag == "datatype":
-                return JuliaType(self._dotted(kind, "name"), tuple(self._member(kind, "params", Row)))
+                return JuliaType(self._dotted(kind, "name"), tuple(self._member(kind, "params", BsonArray)))
             if tag == "jl_anonymous":
                 self.functions += 1
                 return JuliaType("an anonymous function")
@@ -476,8 +480,8 @@ class _JuliaWalk:
 
     def _dotted(self, value: Document, member: str) -> str:
         """The path of a module or of a type; in some versions of Julia, Main has other modules inside it."""
-        parts = [part for part in self._member(value, member, Row) if isinstance(part, str)]
-        if not parts or len(parts) != len(self._member(value, member, Row)):
+        parts = [part for part in self._member(value, member, BsonArray) if isinstance(part, str)]
+        if not parts or len(parts) != len(self._member(value, member, BsonArray)):
             self._fail(value, f"{list(value[member])!r:.100} as a {member}", "names")  # type: ignore[arg-type]
         return ".".join(parts[1:] if parts[0] == "Main" and parts[1:2] and parts[1] in _types.ROOTS else parts)
 
@@ -497,7 +501,7 @@ class _JuliaWalk:
     def _member(self, value: Document, name: str, kind: type[T]) -> T:
         """A member of a document; FormatError if it is of another kind."""
         found = value.get(name)
-        if kind in (Row, Document) and isinstance(found, Document):
+        if kind in (BsonArray, Document) and isinstance(found, Document):
             found = self._resolved(found)
         if not isinstance(found, kind) or isinstance(found, bool):
             tag = value.get("tag")
@@ -523,12 +527,12 @@ class _JuliaWalk:
                 )
 
 
-_WORDS: Mapping[type, str] = {int: "a whole number", str: "a string", Row: "a row", Document: "a document"}
+_WORDS: Mapping[type, str] = {int: "a whole number", str: "a string", BsonArray: "a row", Document: "a document"}
 
 
 def _place(value: object) -> str:
     """Where a document is, for the beginning of a message; other values have no place of their own."""
-    return f"the document at byte {value.at}: " if isinstance(value, (Document, Row)) else ""
+    return f"the document at byte {value.at}: " if isinstance(value, (Document, BsonArray)) else ""
 
 
 def _word(value: object) -> str:
@@ -536,7 +540,7 @@ def _word(value: object) -> str:
     match value:
         case Document():
             return f"a document with the tag {value['tag']!r:.40}" if "tag" in value else "a document"
-        case Row():
+        case BsonArray():
             return f"a row of {plural(len(value), 'value')}"
         case Binary():
             return "binary data"

@@ -30,7 +30,7 @@ Extent = tuple[int, int]
 """The start of a slice along an axis, and its length; -1 for all of it."""
 
 
-class Row(NamedTuple):
+class BundleRow(NamedTuple):
     """What the index says of a tensor."""
 
     dtype: int
@@ -56,9 +56,9 @@ class Bundle:
     where: str
     """The path of the index."""
     is_big: bool
-    rows: Mapping[str, Row]
+    rows: Mapping[str, BundleRow]
     """{name: row}, in the order of the names; without slices."""
-    slices: Mapping[bytes, Row]
+    slices: Mapping[bytes, BundleRow]
     """{key: row} of slices."""
     files: tuple[SourceFile, ...]
     """The index and the files of data."""
@@ -69,8 +69,8 @@ class Bundle:
 def read(path: str) -> Bundle:
     """Read an index; FormatError if it is damaged, or a file of data is missing or too short."""
     file, source = open_source(path)
-    rows: dict[str, Row] = {}
-    slices: dict[bytes, Row] = {}
+    rows: dict[str, BundleRow] = {}
+    slices: dict[bytes, BundleRow] = {}
     header = None
     with file:
         for key, value, at in _table.items(file, path, source.nbytes):
@@ -119,7 +119,7 @@ def _message(reader: Reader, fields: Fields) -> Message:
     return reader.message(Span(0, len(reader.data)), fields)
 
 
-def _row(reader: Reader, at: int) -> Row:
+def _row(reader: Reader, at: int) -> BundleRow:
     entry = _message(reader, _proto.ENTRY)
     shape: list[int] = []
     if "shape" in entry:
@@ -136,7 +136,7 @@ def _row(reader: Reader, at: int) -> Row:
     slices = tuple(_extents(reader, span) for span in entry.get("slices", ()))
     if wrong := [one for one in slices if len(one) != len(shape)]:
         raise FormatError(f"{reader.where}: a slice has {len(wrong[0])} axes; expected {len(shape)}, as the tensor has")
-    return Row(reader.number(entry, "dtype"), tuple(shape), shard, start, nbytes, crc, slices, at)
+    return BundleRow(reader.number(entry, "dtype"), tuple(shape), shard, start, nbytes, crc, slices, at)
 
 
 def _extents(reader: Reader, span: Span) -> tuple[Extent, ...]:
@@ -148,7 +148,7 @@ def _extents(reader: Reader, span: Span) -> tuple[Extent, ...]:
     return tuple(found)
 
 
-def _files(path: str, count: int, rows: list[tuple[str, Row]]) -> tuple[list[SourceFile], dict[int, str]]:
+def _files(path: str, count: int, rows: list[tuple[str, BundleRow]]) -> tuple[list[SourceFile], dict[int, str]]:
     """The files of data that rows name; FormatError if one is missing, or ends before a tensor does."""
     prefix = path.removesuffix(names.INDEX)
     found: dict[int, SourceFile] = {}

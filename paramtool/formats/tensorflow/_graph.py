@@ -48,7 +48,7 @@ MAX_GROWTH = 64
 """The most characters of names for one byte of the graph."""
 
 
-class Named(NamedTuple):
+class NamedNode(NamedTuple):
     """A tensor of the index, with its names."""
 
     key: str
@@ -56,7 +56,7 @@ class Named(NamedTuple):
     role: str
 
 
-class Attribute(NamedTuple):
+class NodeAttribute(NamedTuple):
     """What a node has in the index."""
 
     name: str
@@ -69,7 +69,7 @@ class Object:
     """A node of the graph."""
 
     children: list[tuple[str, int]]
-    attributes: list[Attribute]
+    attributes: list[NodeAttribute]
     slots: list[tuple[int, str, int]]
     """(variable, name of the slot, variable of the optimizer)."""
 
@@ -94,7 +94,9 @@ def _object(reader: Reader, span: Span, count: int) -> Object:
         children.append((reader.text(child, "local_name"), node(child, "node_id", at)))
     for at in held.get("attributes", ()):
         found = reader.message(at, _proto.ATTRIBUTE)
-        attributes.append(Attribute(*(reader.text(found, name) for name in ("name", "full_name", "checkpoint_key"))))
+        attributes.append(
+            NodeAttribute(*(reader.text(found, name) for name in ("name", "full_name", "checkpoint_key")))
+        )
     for at in held.get("slot_variables", ()):
         slot = reader.message(at, _proto.SLOT)
         one, other = (node(slot, f"{which}_variable_node_id", at) for which in ("original", "slot"))
@@ -102,7 +104,7 @@ def _object(reader: Reader, span: Span, count: int) -> Object:
     return Object(children, attributes, slots)
 
 
-def named(nodes: list[Object], keys: Container[str], nbytes: int) -> tuple[list[Named], list[str]]:
+def named(nodes: list[Object], keys: Container[str], nbytes: int) -> tuple[list[NamedNode], list[str]]:
     """The tensors of the index that the graph names, in its order, and notes; `nbytes` is the size of the graph."""
     return _Namer(nodes, keys, MAX_GROWTH * nbytes).run()
 
@@ -186,7 +188,7 @@ class _Namer:
         if text not in self.notes:
             self.notes.append(text)
 
-    def run(self) -> tuple[list[Named], list[str]]:
+    def run(self) -> tuple[list[NamedNode], list[str]]:
         """Every tensor that the graph names."""
         slots = {other: (k, one, slot) for k, node in enumerate(self.nodes) for one, slot, other in node.slots}
         inside = self._inside_optimizers()
@@ -198,7 +200,7 @@ class _Namer:
         ]
         full = Counter(attribute.full_name for k, attribute in held if k not in slots)
         own: dict[int, str] = {}
-        found: dict[int, list[Named]] = {}
+        found: dict[int, list[NamedNode]] = {}
         for k, attribute in held:
             if k in slots:
                 continue
@@ -209,7 +211,7 @@ class _Namer:
             if k in inside and k not in self.outside:
                 rest = plain.rpartition(f"{inside[k]}/")[2]
                 name = f"{inside[k]}/{named if named and rest.rpartition('/')[2].isdigit() else rest}"
-                found.setdefault(k, []).append(Named(attribute.key, (self._free(name, attribute),), "optimizer"))
+                found.setdefault(k, []).append(NamedNode(attribute.key, (self._free(name, attribute),), "optimizer"))
                 continue
             shortest = paths[0] if paths else (k in inside and k in self.outside and self._any_path(k)) or plain
             name = self._free(named if named and is_value else shortest, attribute)
@@ -217,20 +219,20 @@ class _Namer:
             names = (name, *more) if len(paths) > 1 else (name,)
             self.taken.update(names)
             own.setdefault(k, name)
-            found.setdefault(k, []).append(Named(attribute.key, names, _role(plain)))
+            found.setdefault(k, []).append(NamedNode(attribute.key, names, _role(plain)))
         for k, attribute in held:
             if k in slots:
                 optimizer, one, slot = slots[k]
                 of = own.get(one, "") or _plain(attribute).partition(SLOT)[0]
                 name = self._free(f"{self._place(optimizer)}/{slot}/{of}", attribute)
-                found.setdefault(k, []).append(Named(attribute.key, (name,), "optimizer"))
+                found.setdefault(k, []).append(NamedNode(attribute.key, (name,), "optimizer"))
         return [one for k in sorted(found) for one in found[k]], self.notes
 
-    def _is_new(self, attribute: Attribute) -> bool:
+    def _is_new(self, attribute: NodeAttribute) -> bool:
         """Whether an attribute is a tensor of the index that no node before had."""
         return attribute.key in self.keys
 
-    def _free(self, name: str, attribute: Attribute) -> str:
+    def _free(self, name: str, attribute: NodeAttribute) -> str:
         """A name that no other tensor has: the one that is wanted, or the path in its key, or the key."""
         self.left -= len(name)
         wanted = name if self.left > 0 else _plain(attribute)
@@ -286,7 +288,7 @@ def _escaped(name: str) -> str:
     return name.replace(".", "..").replace("/", ".S")
 
 
-def _plain(attribute: Attribute) -> str:
+def _plain(attribute: NodeAttribute) -> str:
     """The path in a key."""
     path, _, kind = attribute.key.partition(ATTRIBUTES)
     return path if kind == VALUE else f"{path}/{kind}" if path and kind else attribute.key

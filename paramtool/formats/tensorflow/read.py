@@ -24,9 +24,9 @@ from paramtool.formats.hdf5 import keras_rnn
 from paramtool.formats.hdf5.keras_config import KerasConfig
 from paramtool.formats.protobuf import Reader
 from paramtool.formats.tensorflow import _bundle, _first, _graph, _keras, _proto, names
-from paramtool.formats.tensorflow._bundle import Bundle, Extent, Row
+from paramtool.formats.tensorflow._bundle import Bundle, BundleRow, Extent
 from paramtool.formats.tensorflow._crc32c import crc32c, masked
-from paramtool.formats.tensorflow._graph import Named
+from paramtool.formats.tensorflow._graph import NamedNode
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint, Entry, Section
 from paramtool.model.dtype import DTYPES, DType
@@ -46,10 +46,10 @@ def read(path: str) -> Checkpoint:
     """Describe a bundle by its index; FormatError if it is damaged, or a file of its data is missing."""
     bundle = _bundle.read(path)
     data = _graph_bytes(bundle)
-    tensors = _Tensors(bundle)
+    tensors = _BundleTensors(bundle)
     notes: list[str] = []
     if data is None:
-        found = [Named(key, (key,), _first.role(key, bundle.rows)) for key in bundle.rows]
+        found = [NamedNode(key, (key,), _first.role(key, bundle.rows)) for key in bundle.rows]
     else:
         nodes = _graph.parse(Reader(data, f"{path}: {_graph.KEY}", "a graph of TensorFlow's objects"))
         found, notes = _graph.named(nodes, bundle.rows, len(data))
@@ -82,7 +82,7 @@ def read(path: str) -> Checkpoint:
     )
 
 
-def _rest(bundle: Bundle, found: list[Named]) -> list[Named]:
+def _rest(bundle: Bundle, found: list[NamedNode]) -> list[NamedNode]:
     """The tensors that the graph does not name, under their keys."""
     known = {one.key for one in found} | {_graph.KEY}
     taken = {name for one in found for name in one.names}
@@ -91,7 +91,7 @@ def _rest(bundle: Bundle, found: list[Named]) -> list[Named]:
         raise FormatError(
             f"{bundle.where}: the name {clash[0]!r:.200} is that of another tensor by its graph of objects"
         )
-    return [Named(key, (key,), _first.role(key, bundle.rows)) for key in keys]
+    return [NamedNode(key, (key,), _first.role(key, bundle.rows)) for key in keys]
 
 
 def _graph_bytes(bundle: Bundle) -> bytes | None:
@@ -126,7 +126,7 @@ def _graph_bytes(bundle: Bundle) -> bytes | None:
     return text
 
 
-class _Place(NamedTuple):
+class _SlicePlace(NamedTuple):
     """Bytes of a file of data."""
 
     shard: int
@@ -134,19 +134,19 @@ class _Place(NamedTuple):
     stop: int
 
 
-class _Tensors:
+class _BundleTensors:
     """The storages of a bundle, one for each range, and what was left out."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self.storages: dict[int, Storage] = {}
-        self.places: dict[tuple[_Place, int], int] = {}
+        self.places: dict[tuple[_SlicePlace, int], int] = {}
         self.left_out: dict[str, list[str]] = {}
         self.quantised: list[str] = []
         self.in_parts: dict[str, tuple[tuple[int, ...], int]] = {}
         """{tensor: its shape, and the number of slices that stand for it}"""
 
-    def views(self, one: Named, row: Row) -> dict[str, View]:
+    def views(self, one: NamedNode, row: BundleRow) -> dict[str, View]:
         """{what follows its name: view} of a tensor or its parts; empty if it is left out.
 
         FormatError if its row contradicts itself.
@@ -164,10 +164,10 @@ class _Tensors:
             self.quantised.append(name)
         return self._sliced(one.key, row) if row.slices else {"": self._whole(one.key, row)}
 
-    def _at(self, name: str, row: Row) -> str:
+    def _at(self, name: str, row: BundleRow) -> str:
         return f"{self.bundle.where}: byte {row.at}: {name!r:.200}"
 
-    def _whole(self, name: str, row: Row) -> View:
+    def _whole(self, name: str, row: BundleRow) -> View:
         """A tensor in one range."""
         dtype = DTYPES[_proto.TYPES[row.dtype]]
         if row.nbytes != dtype.nbytes(prod(row.shape)):
@@ -175,9 +175,9 @@ class _Tensors:
                 f"{self._at(name, row)} is {dtype.name} {list(row.shape)}, which has {dtype.nbytes(prod(row.shape))} "
                 f"bytes, and its row says {row.nbytes}"
             )
-        return contiguous(self._storage(_Place(row.shard, row.start, row.stop), dtype), dtype, row.shape)
+        return contiguous(self._storage(_SlicePlace(row.shard, row.start, row.stop), dtype), dtype, row.shape)
 
-    def _storage(self, place: _Place, dtype: DType) -> int:
+    def _storage(self, place: _SlicePlace, dtype: DType) -> int:
         """The number of the storage of a range; big-endian numbers are turned round."""
         unit = (dtype.component or dtype).block_bytes if self.bundle.is_big else 1
         known = self.places.setdefault((place, unit), len(self.places))
@@ -187,7 +187,7 @@ class _Tensors:
             self.storages[known] = Storage(known, bytes_.nbytes, backing)
         return known
 
-    def _sliced(self, name: str, row: Row) -> dict[str, View]:
+    def _sliced(self, name: str, row: BundleRow) -> dict[str, View]:
         """A tensor that was saved in slices, or its parts."""
         dtype = DTYPES[_proto.TYPES[row.dtype]]
         found = []
@@ -209,14 +209,14 @@ class _Tensors:
             raise FormatError(f"{self._at(name, row)}: its {len(found)} slices do not fill its shape {list(row.shape)}")
         rows = [part for _, part in found]
         if _is_one_run([extents for extents, _ in found], rows, row.shape):
-            place = _Place(rows[0].shard, rows[0].start, rows[-1].stop)
+            place = _SlicePlace(rows[0].shard, rows[0].start, rows[-1].stop)
             return {"": contiguous(self._storage(place, dtype), dtype, row.shape)}
         self.in_parts[name] = (row.shape, len(rows))
         return {f"/part_{k}": self._whole(f"{name}/part_{k}", part) for k, part in enumerate(rows)}
 
     def check_apart(self) -> None:
         """FormatError if ranges of tensors overlap without being the same."""
-        end: dict[int, tuple[int, _Place]] = {}
+        end: dict[int, tuple[int, _SlicePlace]] = {}
         for place, _ in sorted(self.places):
             stop, other = end.get(place.shard, (0, place))
             if place.start < stop and place != other:
@@ -247,7 +247,7 @@ def _was(names: list[str]) -> str:
     return "was" if len(names) == 1 else "were"
 
 
-def _is_one_run(extents: list[tuple[Extent, ...]], rows: list[Row], shape: tuple[int, ...]) -> bool:
+def _is_one_run(extents: list[tuple[Extent, ...]], rows: list[BundleRow], shape: tuple[int, ...]) -> bool:
     """Whether slices in order are rows of the first axis, one after the other, also in one file."""
     full = all((start, part.shape[k]) == (0, shape[k]) for one, part in zip(extents, rows, strict=True)
                for k, (start, _) in enumerate(one) if k)  # fmt: skip

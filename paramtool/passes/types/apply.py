@@ -52,7 +52,7 @@ def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules) -> Typed:
     UsageError for a rule that matches nothing or contradicts another; PlanError where names that share memory would
     get two types, or a tensor cannot be cast.
     """
-    asked = _Asked(plan, entries, rules)
+    asked = _TypeRequest(plan, entries, rules)
     wanted = asked.dtypes(plan)
     plan = _apart(_stored(plan, wanted), wanted)
     names: dict[str, Alias] = dict(plan.names)
@@ -85,7 +85,7 @@ def apply(plan: Plan, entries: Mapping[str, Entry], rules: TypeRules) -> Typed:
     )
 
 
-class _Asked:
+class _TypeRequest:
     """What the rules say of each name."""
 
     def __init__(self, plan: Plan, entries: Mapping[str, Entry], rules: TypeRules) -> None:
