@@ -202,4 +202,4 @@ class Parser:
         raise FormatError(f"{self.where}: byte {at}: found {found}; expected {expected}")
 
 
-__all__ = ["Binary", "Document", "Parser", "Row", "Value"]
+__all__ = ["Binary", "BsonArray", "Document", "Parser", "Value"]
