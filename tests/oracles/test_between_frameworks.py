@@ -84,6 +84,7 @@ def test_a_section_is_true(heading: str, tmp_path: Path) -> None:
         if not samples.exists():
             pytest.skip("needs the folder of samples")
         (tmp_path / "samples").symlink_to(samples)
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     assert any("assert_" in block.text for block in SECTIONS[heading] if block.language == "python")
     for block in SECTIONS[heading]:
         (run_program if block.language == "python" else run_commands)(block, tmp_path)
