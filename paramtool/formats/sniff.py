@@ -87,6 +87,18 @@ def is_onnx(head: bytes, nbytes: int, path: str = "") -> bool:
     return proto.begins_model(head, nbytes)
 
 
+def is_msgpack(head: bytes, nbytes: int, path: str = "") -> bool:
+    """Whether a file can be flax's: a map of msgpack whose keys are text, up to its first array or the end of `head`.
+
+    A map that says more items than the file can hold is only taken for truncated where the name ends in .msgpack.
+    """
+    if not head or not (0x81 <= head[0] <= 0x8F or head[0] in (0xC7, 0xC8, 0xC9, 0xDE, 0xDF, *range(0xD4, 0xD9))):
+        return head[:1] == b"\x80" and nbytes == 1
+    from paramtool.formats.msgpack import codes
+
+    return codes.begins_tree(head, nbytes) or path.endswith(".msgpack")
+
+
 def one_file(folder: str) -> str:
     """A hint: how to convert a torch.distributed.checkpoint folder to a file (torch 2.3 and later)."""
     convert = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"

@@ -17,7 +17,7 @@ from paramtool.formats.safetensors.write import ALIGN
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.plan import Plan
+from paramtool.model.plan import Plan, Target
 from paramtool.passes.separate import parted, separate
 
 
@@ -97,12 +97,14 @@ def plain(
     refusals: Callable[[Mapping[str, str]], Mapping[str, str]],
     differences: Callable[[str, OutputFile, Source, Advance], Iterable[str]] = lambda *args: (),
     needs: tuple[str, ...] = (),
+    unfit: Callable[[Target], str] = lambda target: "",
     links: bool = False,
     only_layout: str = "",
 ) -> Writer:
     """The writer of a format that holds names and tensors alone: every name is stored, objects are left out.
 
-    With `links` the format can store a whole tensor under several names.
+    With `links` the format can store a whole tensor under several names.  `unfit` says why it cannot store a tensor of
+    that shape.
     """
 
     def laid_out(plan: Plan, align: int) -> tuple[OutputFile, ...]:
@@ -110,7 +112,8 @@ def plain(
             raise UsageError(f"{name} files have an alignment of their own", hint="--align is for safetensors")
         if not plan.targets:
             raise PlanError(f"{plan.source}: holds no tensor; there is nothing to write")
-        if refused := refusals(plan.dtypes()):
+        shapes = {target.name: reason for target in plan.targets if (reason := unfit(target))}
+        if refused := {**refusals(plan.dtypes()), **shapes}:
             lines = [f"{tensor!r:.200}: {reason}" for tensor, reason in refused.items()]
             head = f"{plan.source}: a {name} file cannot store {plural(len(refused), 'tensor')}:"
             raise PlanError(listed(head, lines), hint="-o NAME.safetensors or -o NAME.pt can store them")
@@ -157,6 +160,8 @@ def _not_in_plain_files(plan: Plan, checkpoint: Checkpoint, links: bool) -> Iter
             yield f"objects {some(held, MANY)}"
     if texts := [key for key in plan.metadata if key != "format"]:
         yield f"metadata {some(texts, MANY)}"
+    if described := [f"{module.at or '(top)'!r} ({module.layout})" for module in plan.modules]:
+        yield f"which layout the recurrent networks have (reading them back may need --from and --spec): {some(described, MANY)}"
 
 
 MANY = 5

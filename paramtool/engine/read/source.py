@@ -378,8 +378,9 @@ class Source:
             yield from datasets.elements(file, backing.source, path, storage.nbytes)
             return
         raw = (
-            self._pread(file, at, min(BLOCK_NBYTES, backing.source.stop - at))
-            for at in range(backing.source.start, backing.source.stop, BLOCK_NBYTES)
+            self._pread(file, at, min(BLOCK_NBYTES, stop - at))
+            for start, stop in _kept(backing)
+            for at in range(start, stop, BLOCK_NBYTES)
         )
         if "inflate" not in backing.steps:
             yield from raw
@@ -400,6 +401,14 @@ class Source:
                     yield out
         if not machine.eof:
             raise FormatError(f"{file.name}: storage {storage.id} inflates to less than {nbytes} bytes")
+
+
+def _kept(backing: Encoded) -> Iterator[tuple[int, int]]:
+    """The ranges (start, stop) of the file that an encoded storage is made of: the whole source, or parts of it."""
+    parts = next((step[5:] for step in backing.steps if step.startswith("keep:")), f"0-{backing.source.nbytes}")
+    for part in parts.split(","):
+        start, stop = map(int, part.split("-"))
+        yield backing.source.start + start, backing.source.start + stop
 
 
 def _is_within(backing: Backing, around: ByteRange) -> bool:
