@@ -31,10 +31,11 @@ from paramtool.commands.output.write import (
     other_sections,
     place,
 )
-from paramtool.commands.output.writers import writer_for
+from paramtool.commands.output.writers import MXNET, NPZ, writer_for
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
 from paramtool.formats.folder.weight_names import Weights
+from paramtool.formats.numpy.write import not_for_mxnet
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import Facts, parse
 from paramtool.lazy_dataclass import dataclass
@@ -97,8 +98,6 @@ class Relayouted(WholeReport):
     """Tensors that belong to no converted network."""
     as_is: bool = False
     """Whether no layout was asked for."""
-    keeps_ties: bool = True
-    """Whether the output says which names share memory, as the input does."""
 
     def _more(self, most: int) -> Iterator[Row]:
         names = ((one.source.at or "(top)", one.source.layout.name, one) for one in self.converted)
@@ -193,7 +192,6 @@ def _prepared(
     )
     check(plan, plan.order, checkpoint.storages)
     fitted = where.writer.fit(plan, checkpoint, keeping(options))
-    keeps_ties = len(fitted.plan.aliases) == len(plan.aliases)
     plan = fitted.plan
     outputs = laid_out(plan, where, options.align)
     report = Relayouted(
@@ -203,7 +201,7 @@ def _prepared(
         plan=plan,
         converted=tuple(converted),
         as_is=options.as_is,
-        keeps_ties=keeps_ties,
+        keeps_ties=fitted.keeps_ties,
         untouched=len(outcome.untouched.keys() - {name for one in found for name in one.network.tensors.values()}),
         files=where.files(outputs),
         nbytes_before=sum(file.nbytes for file in whole.files),
@@ -212,6 +210,7 @@ def _prepared(
             *other_sections(whole, options.only),
             *left_out(outcome.rest, plan),
             *fitted.left_out,
+            *fitted.unsaid,
             *where.sidecars.left,
         ),
         section=options.only,
@@ -246,6 +245,8 @@ def _output_warnings(where: Destination, plan: Plan, options: RelayoutOptions) -
     yield from optimizer_warnings(where.sidecars.files)
     yield from unsafe_sidecars.warnings(where.sidecars.files, options.allow_class)
     yield from flat_pair_warnings(plan, where.writer)
+    if where.writer is NPZ and _name(options.target) == MXNET_2 and (refused := list(not_for_mxnet(plan.targets))):
+        yield f"MXNet 2 cannot read {some(refused, IGNORED)}, and so nothing of the file"
 
 
 def _find(checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
@@ -412,6 +413,14 @@ def convert(
     return relayout(path, output, aimed(_options(locals()), output), progress=progress)
 
 
+MXNET_2 = "mxnet.v2"
+"""The layout that only MXNet 2 has."""
+
+
+def _name(layout: str | None) -> str:
+    return layouts.parse(layout or "")[0]
+
+
 _FOR_NETWORKS = (
     "source", "spec", "at", "ignore", "stack", "rename", "keep_names", "keep_split", "drop_kept", "layout_file",
 )  # fmt: skip
@@ -424,6 +433,11 @@ def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
     With neither, networks stay as they are: UsageError if an option says how to convert them.
     """
     if target := options.target or writer_for(output).only_layout:
+        if _name(target) == MXNET_2 and writer_for(output) is MXNET:
+            raise UsageError(
+                f"{os.fspath(output)}: MXNet 2 does not load an NDArray list under NumPy's semantics; it loads .npz",
+                hint=f"-o {quote(os.path.splitext(os.fspath(output))[0])}.npz, which may be renamed to .params",
+            )
         return replace(options, target=target)
     usual = RelayoutOptions()
     said = [name for name in _FOR_NETWORKS if getattr(options, name) not in (getattr(usual, name), {})]

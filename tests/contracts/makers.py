@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.contracts import makers_arrays, makers_hdf5, makers_onnx
+from tests.contracts import makers_arrays, makers_hdf5, makers_msgpack, makers_onnx
 
 
 def state() -> dict[str, torch.Tensor]:
@@ -197,4 +197,5 @@ CASES = (
     ),
     Case("npz", "stored", lambda folder: makers_arrays.npz(folder, distinct()), makers_arrays.load_npz),
     Case("npz", "bare npy", lambda folder: makers_arrays.npy(folder, distinct()["emb.weight"]), makers_arrays.load_npz),
+    Case("msgpack", "nested", lambda folder: makers_msgpack.nested(folder, distinct()), makers_msgpack.load),
 )

@@ -258,7 +258,6 @@ class Work:
         planned = replace(written, objects=complete(self.plan.objects, self.plan.order))
         yield from object_differences(written, planned).differences
 
-
     def _differences_of_links(self, written: Checkpoint) -> Iterator[str]:
         """Names that a plain file has to store once, or each for itself, and does not."""
         storages = {name: view.storage for name, view in written.views().items()}

@@ -38,7 +38,7 @@ def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
     for name in dtypes:
         parts = name.split(SEPARATOR)
         inside = [SEPARATOR.join(parts[:k]) for k in range(1, len(parts))]
-        if held := next((other for other in inside if other in dtypes), None):
+        if (held := next((other for other in inside if other in dtypes), None)) is not None:
             refused[name] = f"stands inside {held!r:.200}, which is a tensor itself"
         elif not all(parts) or "." in parts:
             refused[name] = "HDF5 has no name without letters, and takes '.' for the group itself"

@@ -66,13 +66,13 @@ def begins_tree(head: bytes, nbytes: int) -> bool:
             return False
         if count * (2 if kind == "map" else 1) > nbytes - at and kind:
             return False
-        if kind == "ext":
+        if kind == "ext" and head[at : at + 1] != bytes((COMPLEX,)):
             return head[at : at + 1] in (b"", b"\1", b"\3") and head[at + 1 : at + 2] in (b"", b"\x93")
         if kind == "map":
             keys += [False, True] * min(count, len(head))
         elif kind == "array":
             keys += [False] * min(count, len(head))
-        elif kind in ("str", "bin"):
+        elif kind:
             texts += kind == "str"
-            at += count
+            at += count + (kind == "ext")
     return bool(texts) and (bool(keys) or at >= nbytes)

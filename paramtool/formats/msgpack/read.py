@@ -39,6 +39,8 @@ MAX_VALUES = 2_000_000
 """The most values of a file: keys, numbers, arrays."""
 MAX_TEXT_NBYTES = 64 << 20
 """The most bytes of strings and other values that are kept."""
+MAX_NAMES_NBYTES = 256 << 20
+"""The most characters of all names: every tensor has the keys that lead to it in its own."""
 MAX_BYTES_NBYTES = object_tree.MAX_ARRAY_NBYTES
 """Longer byte strings beside the arrays are left out."""
 BUFFERS = "batch_stats"
@@ -109,6 +111,7 @@ class _Walker:
     """Where the value begins that is being read."""
     count: int = 0
     text_nbytes: int = 0
+    names_nbytes: int = 0
     others: bool = False
     """Whether there is anything that names of tensors do not tell."""
     values: dict[str, Value] = field(default_factory=dict)
@@ -208,11 +211,8 @@ class _Walker:
         if nbytes > self.left:
             raise ValueError(f"has {nbytes} bytes, {self.left} are left: the file is truncated")
         if kind in (codes.NDARRAY, codes.SCALAR):
-            name = SEPARATOR.join(path)
-            packed = self.array(stop)
-            if name in self.values:
-                self.defects.append(f"{name!r:.200}: two arrays are called so; expected each name once")
-            self.packed[name] = packed
+            name = self.name(path)
+            packed = self.packed[name] = self.array(stop)
             self.values[name] = self.stored(packed)
             return TensorRef(name)
         self.others = True
@@ -223,6 +223,16 @@ class _Walker:
         self.notes.append(f"{SEPARATOR.join(path)!r:.200}: is of the extension type {kind}, and was left out")
         return _left_out(f"{nbytes} bytes of the extension type {kind}")
 
+    def name(self, path: tuple[str, ...]) -> str:
+        """What a tensor is called; a defect, if another is called so."""
+        self.names_nbytes += sum(map(len, path)) + len(path)
+        if self.names_nbytes > MAX_NAMES_NBYTES:
+            raise UnsafeError(f"{self.source.path}: byte {self.at}: more than {MAX_NAMES_NBYTES:,} characters of names")
+        name = SEPARATOR.join(path)
+        if name in self.values:
+            self.defects.append(f"{name!r:.200}: two arrays are called so; expected each name once")
+        return name
+
     def array(self, stop: int) -> _Packed:
         """An array: [[sizes], dtype, bytes], which fill the extension."""
         kind, count = self.head()
@@ -230,7 +240,9 @@ class _Walker:
             raise ValueError("an array begins with another value; expected a list of shape, dtype and bytes")
         kind, axes = self.head()
         if kind != "array" or axes > MAX_AXES:
-            raise ValueError(f"the shape of an array is {kind or 'a number'!r} of {axes}; expected up to {MAX_AXES} sizes")
+            raise ValueError(
+                f"the shape of an array is {kind or 'a number'} of {axes}; expected up to {MAX_AXES} sizes"
+            )
         shape = tuple(self.whole() for _ in range(axes))
         kind, nbytes = self.head()
         if kind not in ("str", "bin"):
@@ -269,11 +281,13 @@ class _Walker:
         packed = [self.packed.pop(name) for name in names]
         first = views[0]
         if not isinstance(first, View):
-            self.values[SEPARATOR.join(path)] = first
-            return TensorRef(SEPARATOR.join(path))
+            self.values[name := self.name(path)] = first
+            return TensorRef(name)
         nbytes = sum(one.stop - one.start for one in packed)
         if len({one.dtype for one in packed}) > 1 or nbytes != first.dtype.nbytes(prod(shape)):
-            raise ValueError(f"{SEPARATOR.join(path)!r:.200}: its pieces have {nbytes} bytes, which is not {list(shape)}")
+            raise ValueError(
+                f"{SEPARATOR.join(path)!r:.200}: its pieces have {nbytes} bytes, not those of {list(shape)}"
+            )
         for view in views:
             assert isinstance(view, View)
             del self.storages[int(view.storage)]
@@ -282,9 +296,7 @@ class _Walker:
         number = int(first.storage)
         backing = Encoded(ByteRange(self.source.path, start, packed[-1].stop), (f"keep:{kept}",))
         self.storages[number] = Storage(number, nbytes, backing)
-        name = SEPARATOR.join(path)
-        if name in self.values:
-            self.defects.append(f"{name!r:.200}: two arrays are called so; expected each name once")
+        name = self.name(path)
         self.values[name] = contiguous(number, first.dtype, shape)
         return TensorRef(name)
 
@@ -350,7 +362,7 @@ class _Walker:
         """The next bytes; ValueError if the file ends before."""
         raw = self.file.read(nbytes) if nbytes <= self.left else b""
         if len(raw) < nbytes:
-            raise ValueError(f"needs {nbytes} bytes from byte {self.at} on, {self.left} are left: the file is truncated")
+            raise ValueError(f"needs {nbytes} bytes at byte {self.at}, {self.left} are left: the file is truncated")
         self.at += nbytes
         return raw
 

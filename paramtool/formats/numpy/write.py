@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool.formats.numpy import _npy
 from paramtool.formats.output import OutputFile
-from paramtool.formats.zip.write import MAX_NAME_NBYTES, archive
+from paramtool.formats.zip.directory import leaves_folder
+from paramtool.formats.zip.write import archive
 from paramtool.model.plan import Plan, Target
 
 DESCR = {name: code for code, name in reversed(_npy.CODES.items())}
@@ -22,6 +23,8 @@ HEADER_ALIGN = 64
 
 
 SUFFIX = ".npy"
+MAX_NAME_NBYTES = 4000
+"""The first bytes of a file show that it is a `.npz`, whatever its first array is called."""
 MXNET_HEADER_NBYTES = 127
 """The longest text of a header that MXNet 2 reads: it takes the low byte of the length for a signed number."""
 MXNET_DTYPES = frozenset(DESCR) - {"bfloat16", "complex64", "complex128"}
@@ -33,8 +36,10 @@ def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
     for name in dtypes:
         if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
             refused[name] = "a zip file stores names as UTF-8 without zero bytes"
-        elif len(name.encode()) + len(SUFFIX) > MAX_NAME_NBYTES:
-            refused[name] = f"a name in a zip file has at most {MAX_NAME_NBYTES} bytes"
+        elif len(name.encode()) > MAX_NAME_NBYTES:
+            refused[name] = f"a name in a .npz has at most {MAX_NAME_NBYTES} bytes"
+        elif leaves_folder(f"{name}{SUFFIX}".encode()):
+            refused[name] = "is no relative path with '/', so programs that unpack zip files refuse it"
         elif name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in dtypes:
             refused[name] = f"NumPy takes it for the member of {name.removesuffix(SUFFIX)!r:.200}"
     return refused

@@ -57,7 +57,6 @@ MADE_BY, NEEDED = 0x031E, 45
 """In the zip64 end record, as miniz has them: version 3.0 on Unix, and 4.5, the first version with zip64."""
 PLAIN_NEEDED, DAY = 20, 0x21
 """Of plain members: version 2.0, and 1980-01-01, the first day that a zip file can name."""
-MAX_NAME_NBYTES = 0xFFFF
 
 
 class _Placed(NamedTuple):
@@ -176,8 +175,8 @@ def _directory(placed: Iterable[_Placed], crcs: Sequence[int]) -> bytes:
         nbytes = min(member.nbytes, FULL32)
         zip64 = _zip64(member)
         rows += CENTRAL.pack(
-            CENTRAL_SIGNATURE, member.version, member.version, member.flags, STORED, 0, member.day, member.crc(crcs), nbytes, nbytes,
-            len(member.name), len(zip64), 0, 0, 0, 0, min(member.header_start, FULL32),
+            CENTRAL_SIGNATURE, member.version, member.version, member.flags, STORED, 0, member.day, member.crc(crcs),
+            nbytes, nbytes, len(member.name), len(zip64), 0, 0, 0, 0, min(member.header_start, FULL32),
         )  # fmt: skip
         rows += member.name + zip64
     return bytes(rows)
