@@ -116,7 +116,7 @@ def test_dedup_stores_nothing_once_there(name: str, model: Path, tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["m.pt"]
 
 
-@pytest.mark.parametrize("name", ["x.onnx", "x.h5", "x.params", "x.gguf", "x.safetensors/", "x.pt/", "x.index.json"])
+@pytest.mark.parametrize("name", ["x.onnx", "x.keras", "x.gguf", "x.safetensors/", "x.pt/", "x.h5/", "x.index.json"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_folder_is_not_called_as_a_file(command: str, name: str, folder: Path, tmp_path: Path) -> None:
     """Other programs take it for a file of that format."""
