@@ -276,8 +276,7 @@ def _prepared(
         left_out=(
             *other_sections(whole, options.only),
             *left_out(joined.checkpoint, fitted.plan),
-            *fitted.left_out,
-            *fitted.unsaid,
+            *(*fitted.left_out, *fitted.unsaid),
             *where.sidecars.left,
         ),
         section=options.only,

@@ -208,9 +208,7 @@ def _prepared(
         nbytes_after=sum(out.nbytes for out in outputs),
         left_out=(
             *other_sections(whole, options.only),
-            *left_out(outcome.rest, plan),
-            *fitted.left_out,
-            *fitted.unsaid,
+            *(*left_out(outcome.rest, plan), *fitted.left_out, *fitted.unsaid),
             *where.sidecars.left,
         ),
         section=options.only,
