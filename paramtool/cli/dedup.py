@@ -237,7 +237,7 @@ def _rows(found: Deduped) -> Iterator[_render.Row]:
 def _flag(found: Deduped) -> str:
     """What `verify` needs to know of an output that does not hold everything."""
     lacking = found.checkpoint.entries.keys() - set(found.plan.order)
-    return "--subset" if lacking else "" if found.keeps_objects else "--tensors-only"
+    return "--subset" if lacking or not found.keeps_ties else "" if found.keeps_objects else "--tensors-only"
 
 
 def _where_in(found: Deduped) -> tuple[str, str]:
@@ -280,7 +280,8 @@ def _derived(found: Deduped) -> Iterator[_render.Row]:
 def _sizes(found: Deduped) -> Iterator[_render.Row]:
     record = found.nbytes_after - found.plan.nbytes
     if record > RECORD_NBYTES and 20 * record > found.nbytes_after:
-        yield ("record", f"{size(record)} record where {plural(len(found.plan.order), 'name')} are stored")
+        what = "of HDF5's own" if found.format == "HDF5" else "record"
+        yield ("record", f"{size(record)} {what} where {plural(len(found.plan.order), 'name')} are stored")
     change = f"{100 * (found.nbytes_after - found.nbytes_before) / max(found.nbytes_before, 1):+.0f}%"
     change = "same size" if change in ("+0%", "-0%") else change
     yield ("size", f"{size(found.nbytes_before)} -> {size(found.nbytes_after)} ({change})")

@@ -32,11 +32,12 @@ from paramtool.commands.output.write import (
     other_sections,
     place,
 )
-from paramtool.commands.output.writers import writer_for
+from paramtool.commands.output.writers import MXNET, NPZ, writer_for
 from paramtool.commands.progress import Path, Progress, silent
 from paramtool.engine.write.casting import Counts, Losses
 from paramtool.errors import LayoutError, UnknownSizesError, UsageError, listed, plural, some
 from paramtool.formats.folder.weight_names import Weights
+from paramtool.formats.numpy.write import not_for_mxnet
 from paramtool.layouts.networks import squeezed
 from paramtool.layouts.spec import Facts, parse
 from paramtool.lazy_dataclass import dataclass
@@ -124,8 +125,6 @@ class Relayouted(WholeReport):
     """Tensors that belong to no converted network and have the type that they had."""
     as_is: bool = False
     """Whether no layout was asked for."""
-    keeps_ties: bool = True
-    """Whether the output says which names share memory, as the input does."""
     typed: Typed | None = None
     """Which tensors were cast, and which stay in float32; None where nobody asked for other types."""
     losses: Mapping[str, Losses] = field(default_factory=dict)
@@ -228,11 +227,11 @@ def _prepared(
     plan = typed.plan if typed else plan
     check(plan, plan.order, checkpoint.storages)
     fitted = where.writer.fit(plan, checkpoint, keeping(options))
-    keeps_ties = len(fitted.plan.aliases) == len(plan.aliases)
     plan = fitted.plan
     outputs = laid_out(plan, where, options.align)
     counts = Counts()
-    gone = [*other_sections(whole, options.only), *left_out(outcome.rest, plan), *fitted.left_out, *where.sidecars.left]
+    gone = [*other_sections(whole, options.only), *left_out(outcome.rest, plan), *fitted.left_out, *fitted.unsaid]
+    gone += where.sidecars.left
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
     told += [*_network_warnings(found), *_casts.warnings(typed, where.sidecars.files)]
     told += _output_warnings(where, plan, options)
@@ -243,7 +242,7 @@ def _prepared(
         plan=plan,
         converted=tuple(converted),
         as_is=options.as_is,
-        keeps_ties=keeps_ties,
+        keeps_ties=fitted.keeps_ties,
         untouched=len(_untouched(outcome, found, typed)),
         typed=typed,
         losses=counts,
@@ -284,6 +283,8 @@ def _output_warnings(where: Destination, plan: Plan, options: RelayoutOptions) -
     yield from optimizer_warnings(where.sidecars.files)
     yield from unsafe_sidecars.warnings(where.sidecars.files, options.allow_class)
     yield from flat_pair_warnings(plan, where.writer)
+    if where.writer is NPZ and _name(options.target) == MXNET_2 and (refused := list(not_for_mxnet(plan.targets))):
+        yield f"MXNet 2 cannot read {some(refused, IGNORED)}, and so nothing of the file"
 
 
 def _find(checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
@@ -459,12 +460,25 @@ def convert(
     return relayout(path, output, aimed(_options(locals()), output), progress=progress)
 
 
+MXNET_2 = "mxnet.v2"
+"""The layout that only MXNet 2 has."""
+
+
+def _name(layout: str | None) -> str:
+    return layouts.parse(layout or "")[0]
+
+
 def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
     """The options of `convert` with the layout that the output's format has, if it has only one and none is given.
 
     With neither, networks stay as they are: UsageError if an option says how to convert them.
     """
     target = options.target or writer_for(output).only_layout
+    if target and _name(target) == MXNET_2 and writer_for(output) is MXNET:
+        raise UsageError(
+            f"{os.fspath(output)}: MXNet 2 does not load an NDArray list under NumPy's semantics; it loads .npz",
+            hint=f"-o {quote(os.path.splitext(os.fspath(output))[0])}.npz, which may be renamed to .params",
+        )
     return replace(options, target=target) if target else replace(options, as_is=True)
 
 

@@ -363,6 +363,8 @@ _ROLE_WORDS = {
     "optimizer": {"optim", "optimizer", "optimizers", "opt", "adam", "adamw", "sgd", "lion", "adagrad", "adadelta"},
     "ema": {"ema", "shadow", "averaged", "avg", "swa", "polyak", "teacher"},
 }
+_OPTIMIZED = "OptimizedLSTMCell"
+"""Of flax: a cell, and no optimizer."""
 _COPIES = ("momentum_encoder", "momentum_encoders", "target_net", "target_nets", "target_network", "target_networks")
 """Words for networks that follow others by averaging (self-supervision, Q-learning); they have no other meaning."""
 _MASTERS = ("master_weights", "master_params", "fp32_groups", "fp32_from_fp16_groups", "fp32_flat_groups",
@@ -396,7 +398,8 @@ def role_of(key: str, inherited: str) -> str:
         return "ema"
     words = set(text.split("_"))
     for role, names in _ROLE_WORDS.items():
-        if words & names or (role == "optimizer" and key.lower().startswith("optim")):
+        is_optimizer = key.lower().startswith("optim") and not key.startswith(_OPTIMIZED)
+        if words & names or (role == "optimizer" and is_optimizer):
             return role
     return inherited
 

@@ -6,6 +6,8 @@ import os
 import re
 from shlex import quote
 
+MSGPACK_STARTS = bytes((*range(0x81, 0x90), 0xDE, 0xDF, *range(0xC7, 0xCA), *range(0xD4, 0xD9)))
+"""A map with items, or an extension."""
 STACKED_MAGIC = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 """LONG1 0x1950a86a20f9469cfc6c STOP: torch's first stacked pickle, after the two bytes of its protocol."""
 ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06")
@@ -137,6 +139,18 @@ def begins_pickle(head: bytes) -> bool:
         re.match(rb"[\]}]q[\0\1]|\(*([dl]p\d\n[(SVILFcg]|c(numpy|_?collections|copy_reg)[.\w]*\n\w+\n)", head)
         is not None
     )
+
+
+def is_msgpack(head: bytes, nbytes: int, path: str = "") -> bool:
+    """Whether a file can be flax's: a map of msgpack whose keys are text, up to its first array or the end of `head`.
+
+    A map that says more items than the file can hold is only taken for truncated where the name ends in .msgpack.
+    """
+    if not head or head[0] not in MSGPACK_STARTS:
+        return False
+    from paramtool.formats.msgpack import codes
+
+    return codes.begins_tree(head, nbytes) or path.endswith(".msgpack")
 
 
 def one_file(folder: str) -> str:

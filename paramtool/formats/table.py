@@ -105,8 +105,10 @@ FORMATS = (
         "mxnet",
         sniffers.is_mxnet,
         (".params",),
-        (FormatForm("MXNet `.params` (all versions of its arrays)", "the list's magic number `0x112`", "no"),),
+        (FormatForm("MXNet `.params` (all versions of its arrays)", "the list's magic number `0x112`", "no",
+              written="yes: `.params` (V2)"),),
         "paramtool.formats.mxnet.params",
+        (".params",),
     ),
     Format(
         "npz",
@@ -124,8 +126,9 @@ FORMATS = (
         sniffers.is_keras,
         (".h5", ".hdf5", ".keras"),
         (FormatForm("Keras `.h5`, `.weights.h5`, `.keras`; any HDF5", "`\\x89HDF`; `PK` and a first member of Keras'",
-              "yes: hard links", "yes, with h5py"),),
+              "yes: hard links", "yes, with h5py", "plain HDF5: `.h5`, `.hdf5`, with h5py"),),
         "paramtool.formats.hdf5.keras",
+        (".h5", ".hdf5"),
     ),
     Format(
         "jld2",
@@ -172,6 +175,15 @@ FORMATS = (
         ),
         "paramtool.formats.numpy.pickled",
     ),
+    Format(
+        "msgpack",
+        sniffers.is_msgpack,
+        (".msgpack",),
+        (FormatForm("flax msgpack", "a map with text keys, and the first array in it", "no",
+              written="yes: `.msgpack`"),),
+        "paramtool.formats.msgpack.read",
+        (".msgpack",),
+    ),
 )  # fmt: skip
 """Paramtool's own formats.  At most one of them recognises a file, so their order does not matter."""
 SHARDED = FormatForm("sharded folder or index", "JSON with `weight_map`", "by the record", written="yes (safetensors)")
@@ -181,7 +193,7 @@ NEVER_WRITTEN = (".th",)
 SUFFIXES = (*dict.fromkeys(suffix for row in FORMATS for suffix in row.suffixes), *NEVER_WRITTEN)
 """Suffixes of the weights that paramtool itself reads."""
 OTHER_SUFFIXES = (
-    ".ort", ".gguf", ".ggml", ".msgpack", ".joblib", ".dill", ".pb", ".tflite", ".mlmodel",
+    ".ort", ".gguf", ".ggml", ".joblib", ".dill", ".pb", ".tflite", ".mlmodel",
     ".mlpackage", ".caffemodel", ".pdiparams", ".nemo", ".mar", ".pt2", ".pte", ".ptl", ".t7",
     ".ot", ".trt", ".mat", ".distcp", ".json", ".tar", ".zip", ".gz", ".zst", ".xz", ".bz2",
 )  # fmt: skip

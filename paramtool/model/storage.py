@@ -46,7 +46,8 @@ class Encoded:
 
     Steps: `inflate` (raw deflate, as in a zip), `skip128` (skip that many bytes, a header), `swap2` `swap4` `swap8`
     (byte-swap units of that size, for big-endian files), `utf8` `unicode` `string` (bytes that a pickle holds as text,
-    `formats/pickle/texts.py`).  The result goes to a temporary file, where any window can be
+    `formats/pickle/texts.py`), `keep:0-8,12-20` (these ranges of the source alone, one after the other, for arrays that
+    are stored in pieces).  The result goes to a temporary file, where any window can be
     read.
     `hdf5:PATH` is always the only step: a dataset of the HDF5 file in that range, whose chunks h5py assembles.
     """

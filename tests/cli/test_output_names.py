@@ -6,6 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
+import msgpack
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -32,10 +35,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fuse": lambda *args, **more: paramtool.fuse(*args, layout="cudnn", **more),
     "unfuse": lambda *args, **more: paramtool.unfuse(*args, layout="torch", **more),
 }
-FALSE = ["x.onnx", "x.h5", "x.hdf5", "x.keras", "x.params", "x.npz", "x.npy", "x.gguf", "x.msgpack", "x.pkl", "x.jld2",
-         "x.bson", "x.pb", "x.tflite", "X.ONNX", "x.backup", "x", "model-v1.5", "model.safetensors.index.json", ".pt",
+FALSE = ["x.onnx", "x.weights.h5", "x.keras", "x.npy", "x.gguf", "x.pkl", "x.jld2", "x.bson", "x.pb", "x.tflite",
+         "X.ONNX", "x.backup", "x", "model-v1.5", "model.safetensors.index.json", ".pt",
          "x.safetensors.tmp"]  # fmt: skip
 TRUE = ["x.safetensors", "X.SafeTensors", "x.y.safetensors", "x.pt", "x.pth", "x.bin", "x.ckpt", "X.PT"]
+OPENED: dict[str, Callable[[Path], Any]] = {
+    "x.npz": lambda path: list(np.load(path)),
+    "x.params": lambda path: path.read_bytes()[:8] == (0x112).to_bytes(8, "little"),
+    "X.MsgPack": lambda path: msgpack.unpackb(path.read_bytes()),
+    "x.h5": lambda path: list(h5py.File(path)),
+    "x.hdf5": lambda path: list(h5py.File(path)),
+}
+"""{name of a format without a record: what opens it}"""
 
 
 @pytest.fixture
@@ -60,7 +71,7 @@ def test_a_false_name_is_a_wrong_request(
     command: str, name: str, more: tuple[str, ...], model: Path, tmp_path: Path
 ) -> None:
     """Exit 2, every suffix that there is, a name that would do, and nothing written."""
-    says = (f"{name}: ", ".safetensors", ".pt, .pth, .bin or .ckpt", "hint: -o ")
+    says = (f"{name}: ", ".safetensors", ".pt, .pth, .bin, .ckpt", "hint: -o ")
     error = refused(quick, *COMMANDS[command], *more, "-o", name, cwd=tmp_path, code=2, says=says).err
     assert [path.name for path in tmp_path.iterdir()] == ["m.pt"]
     advice = error.rpartition("hint: -o ")[2].strip()
@@ -72,7 +83,7 @@ def test_a_false_name_is_a_wrong_request(
 def test_so_it_is_in_python(function: str, name: str, model: Path, tmp_path: Path) -> None:
     """UsageError, also where nothing would be written."""
     for more in ({}, {"dry_run": True}):
-        with pytest.raises(UsageError, match=r"\.safetensors, or in \.pt, \.pth, \.bin or \.ckpt"):
+        with pytest.raises(UsageError, match=r"\.safetensors, or in \.pt, \.pth, \.bin, \.ckpt"):
             FUNCTIONS[function](model, tmp_path / name, **more)
     assert [path.name for path in tmp_path.iterdir()] == ["m.pt"]
 
@@ -90,7 +101,23 @@ def test_a_true_name_says_the_format(command: str, name: str, model: Path, tmp_p
         assert torch.load(tmp_path / name, weights_only=True)
 
 
-@pytest.mark.parametrize("name", ["x.onnx", "x.h5", "x.params", "x.gguf", "x.safetensors/", "x.pt/", "x.index.json"])
+@pytest.mark.parametrize("name", OPENED)
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "dedup"])
+def test_so_do_formats_without_a_record(command: str, name: str, model: Path, tmp_path: Path) -> None:
+    """`dedup` writes HDF5 alone of them, which can store a tensor once under two names."""
+    assert quick(*COMMANDS[command], "-o", name, cwd=tmp_path).code == 0
+    assert OPENED[name](tmp_path / name)
+
+
+@pytest.mark.parametrize("name", [name for name in OPENED if not name.endswith("5")])
+def test_dedup_stores_nothing_once_there(name: str, model: Path, tmp_path: Path) -> None:
+    """Exit 2, and what to do."""
+    says = ("stores every name for itself", "paramtool convert")
+    refused(quick, "dedup", "m.pt", "-o", name, cwd=tmp_path, code=2, says=says)
+    assert [path.name for path in tmp_path.iterdir()] == ["m.pt"]
+
+
+@pytest.mark.parametrize("name", ["x.onnx", "x.keras", "x.gguf", "x.safetensors/", "x.pt/", "x.h5/", "x.index.json"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_folder_is_not_called_as_a_file(command: str, name: str, folder: Path, tmp_path: Path) -> None:
     """Other programs take it for a file of that format."""

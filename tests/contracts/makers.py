@@ -20,7 +20,7 @@ import snappy
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.contracts import makers_arrays, makers_bson, makers_hdf5, makers_onnx, makers_tensorflow
+from tests.contracts import makers_arrays, makers_bson, makers_hdf5, makers_msgpack, makers_onnx, makers_tensorflow
 
 
 def state() -> dict[str, torch.Tensor]:
@@ -221,4 +221,5 @@ CASES = (
         Case("pickle", f"protocol {k}", partial(makers_arrays.pickled, k, distinct), makers_arrays.load_pickled)
         for k in (3, 4, 5)
     ),
+    Case("msgpack", "nested", lambda folder: makers_msgpack.nested(folder, distinct()), makers_msgpack.load),
 )

@@ -17,7 +17,7 @@ from tests.laws.sharing import partition, same_values
 ROOT = Path(__file__).parents[2] / "fixtures"
 CASES = sorted(folder for folder in ROOT.glob("*/*") if folder.is_dir() and folder.name != "__pycache__")
 
-ELSEWHERE = {"mxnet", "deepspeed", "lightning", "tensorflow", "tf_keras", "paddle"}
+ELSEWHERE = {"mxnet", "deepspeed", "lightning", "tensorflow", "tf_keras", "paddle", "flax"}
 """Frameworks that need an interpreter of their own; what their makers made is tested here all the same."""
 
 

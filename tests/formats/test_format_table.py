@@ -60,6 +60,7 @@ def test_suffixes_are_in_one_table() -> None:
     assert not {*table.SUFFIXES} & {*table.OTHER_SUFFIXES}
     assert {*table.WRITTEN} <= {*table.SUFFIXES} and not {*table.WRITTEN} & table.NOT_WRITTEN
     assert {".npy", ".onnx"} <= {*table.SUFFIXES} & table.NOT_WRITTEN
+    assert {".npy", ".keras"} <= {*table.SUFFIXES} & table.NOT_WRITTEN
 
 
 def test_errors_name_every_format(tmp_path: Path) -> None:

@@ -687,6 +687,21 @@ def mxnet_one_name(folder: Path, n: int) -> Path:
     return written(folder, "model.params", makers_arrays.listed(*[one] * count, names=names))
 
 
+def msgpack_arrays(folder: Path, n: int) -> Path:
+    """Empty arrays below one long key."""
+    one = b"\xc7\x0a\x01\x93\x91\x00\xa4int8\xc4\x00"
+    count = n // 24
+    items = b"".join(b"\xa8%08x" % k + one for k in range(count))
+    key = b"\xd9\xff" + b"k" * 255
+    return written(folder, "model.msgpack", b"\x81" + key + b"\xdf" + pack(">I", count) + items)
+
+
+def msgpack_values(folder: Path, n: int) -> Path:
+    """A list of numbers of one byte beside an array."""
+    array = b"\xa1w\xc7\x0a\x01\x93\x91\x00\xa4int8\xc4\x00"
+    return written(folder, "model.msgpack", b"\x82" + array + b"\xa1x\xdd" + pack(">I", n) + b"\1" * n)
+
+
 def npz_arrays(folder: Path, n: int) -> Path:
     """Arrays without elements."""
     empty = makers_arrays.npy(makers_arrays.header(shape="(0,)"), b"")
@@ -970,8 +985,9 @@ WORST: dict[str, Maker] = {
     **{f"config: {key}": config_beside(make) for key, make in CONFIGS.items()},
     **{
         f"{maker.__name__.split('_')[0]}: {maker.__name__}": maker
-        for maker in (mxnet_arrays, mxnet_one_name, npz_arrays, npz_packed, npy_header, npy_brackets, onnx_tensors,
-                      onnx_one_name, onnx_nodes, onnx_networks, onnx_deep, onnx_dims, onnx_external)
+        for maker in (mxnet_arrays, mxnet_one_name, msgpack_arrays, msgpack_values, npz_arrays, npz_packed, npy_header,
+                      npy_brackets, onnx_tensors, onnx_one_name, onnx_nodes, onnx_networks, onnx_deep, onnx_dims,
+                      onnx_external)
     },
     **{
         f"tensorflow: {maker.__name__.removeprefix('tensorflow_')}": maker

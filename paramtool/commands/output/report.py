@@ -62,6 +62,8 @@ class WholeReport(CheckpointReport):
     """Objects of a torch output that are plain values now, since that was asked for."""
     keeps_objects: bool = True
     """Whether every object of the input is there as what it was."""
+    keeps_ties: bool = True
+    """Whether the output says which names share memory, as the input does."""
     needs: tuple[str, ...] = ()
     """Classes in a torch file that `torch.load(weights_only=True)` refuses, as it refuses them in the source."""
 

@@ -262,10 +262,21 @@ class Work:
         expected = replace(self.checkpoint, entries={**self.expected, **self.windows})
         yield from by_name(old, expected, known, advance, cast=self.cast)
         if self.writer.is_plain:
+            yield from self._differences_of_links(written)
             return
         yield from alias_set_differences(written, replace(self.checkpoint, entries=dict(self.expected)))
         planned = replace(written, objects=complete(self.plan.objects, self.plan.order))
         yield from object_differences(written, planned).differences
+
+    def _differences_of_links(self, written: Checkpoint) -> Iterator[str]:
+        """Names that a plain file has to store once, or each for itself, and does not."""
+        storages = {name: view.storage for name, view in written.views().items()}
+        for one in self.plan.aliases:
+            if storages.get(one.name) != storages[one.owner]:
+                yield f"{one.name!r}: is not the tensor {one.owner!r}; expected one tensor under both names"
+        stored = [target.name for target in self.plan.targets]
+        if len({storages[name] for name in stored}) < len(stored):
+            yield "tensors that are stored apart share memory"
 
 
 @contextmanager

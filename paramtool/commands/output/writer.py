@@ -17,7 +17,7 @@ from paramtool.formats.safetensors.write import ALIGN
 from paramtool.lazy_dataclass import dataclass
 from paramtool.model import objects
 from paramtool.model.checkpoint import Checkpoint
-from paramtool.model.plan import Plan
+from paramtool.model.plan import Plan, Target
 from paramtool.passes.separate import parted, separate
 
 
@@ -46,6 +46,10 @@ class Fitted:
     """Objects that it holds as plain values, since that was asked for; for people."""
     lost: tuple[str, ...] = ()
     """What nobody asked to leave out, and is: the first line of the report."""
+    keeps_ties: bool = True
+    """Whether it says which names share memory, as the source does."""
+    unsaid: tuple[str, ...] = ()
+    """What it does not say of the networks in it, for people: that changes no tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +101,14 @@ def plain(
     refusals: Callable[[Mapping[str, str]], Mapping[str, str]],
     differences: Callable[[str, OutputFile, Source, Advance], Iterable[str]] = lambda *args: (),
     needs: tuple[str, ...] = (),
+    unfit: Callable[[Target], str] = lambda target: "",
     links: bool = False,
     only_layout: str = "",
 ) -> Writer:
     """The writer of a format that holds names and tensors alone: every name is stored, objects are left out.
 
-    With `links` the format can store a whole tensor under several names.
+    With `links` the format can store a whole tensor under several names.  `unfit` says why it cannot store a tensor of
+    that shape.
     """
 
     def laid_out(plan: Plan, align: int) -> tuple[OutputFile, ...]:
@@ -110,20 +116,22 @@ def plain(
             raise UsageError(f"{name} files have an alignment of their own", hint="--align is for safetensors")
         if not plan.targets:
             raise PlanError(f"{plan.source}: holds no tensor; there is nothing to write")
-        if refused := refusals(plan.dtypes()):
+        shapes = {target.name: reason for target in plan.targets if (reason := unfit(target))}
+        if refused := {**refusals(plan.dtypes()), **shapes}:
             lines = [f"{tensor!r:.200}: {reason}" for tensor, reason in refused.items()]
             head = f"{plan.source}: a {name} file cannot store {plural(len(refused), 'tensor')}:"
             raise PlanError(listed(head, lines), hint="-o NAME.safetensors or -o NAME.pt can store them")
         return lay_out(plan)
 
     def fit(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
-        lost = tuple(_not_in_plain_files(plan, checkpoint, links))
+        shared = tuple(parted(plan, links))
+        lost = tuple(_not_in_plain_files(plan, checkpoint, shared))
         if lost and keeping.strict:
             head = f"{plan.source}: a {name} file cannot store:"
             hint = "-o NAME.safetensors or -o NAME.pt holds them; without --strict they are left out and named"
             raise PlanError(listed(head, lost), hint=hint)
         held = replace(separate(plan, links), objects=objects.EMPTY, metadata={}, index_metadata={}, modules=())
-        return Fitted(held.unmarked(), lost, lost=lost)
+        return Fitted(held.unmarked(), lost, lost=lost, keeps_ties=not shared, unsaid=tuple(_unsaid(plan)))
 
     return Writer(
         name=name,
@@ -143,20 +151,44 @@ def plain(
     )
 
 
-def _not_in_plain_files(plan: Plan, checkpoint: Checkpoint, links: bool) -> Iterator[str]:
+def _not_in_plain_files(plan: Plan, checkpoint: Checkpoint, shared: tuple[str, ...]) -> Iterator[str]:
     """What of a plan is not a tensor under a name, for people."""
-    shared = list(parted(plan, links))
     if shared:
         more = len(shared) - MANY
         named = "; ".join(shared[:MANY]) + (f" and {plural(more, 'more set')}" if more > 0 else "")
         yield f"which names share memory (their tensors are stored more than once): {named}"
-    tree = plan.objects
+    tree = checkpoint.objects
     if isinstance(tree, objects.Mapping) and not is_flat(tree, tuple(checkpoint.entries)):
-        held = [objects.word(key) for key, child in tree.items if not any(objects.tensor_names(child))]
-        if held:
-            yield f"objects {some(held, MANY)}"
+        held = {objects.word(key): any(objects.tensor_names(child)) for key, child in tree.items if _has_objects(child)}
+        if alone := [key for key, has_tensors in held.items() if not has_tensors]:
+            yield f"objects {some(alone, MANY)}"
+        if beside := [key for key, has_tensors in held.items() if has_tensors]:
+            yield f"what is beside the tensors of {some(beside, MANY)}"
     if texts := [key for key in plan.metadata if key != "format"]:
         yield f"metadata {some(texts, MANY)}"
+
+
+def _has_objects(node: objects.Node) -> bool:
+    """Whether anything in a tree is neither a tensor nor a container; what a dict has as attributes is not counted."""
+    todo = [node]
+    while todo:
+        match todo.pop():
+            case objects.Mapping(_, pairs):
+                todo += (child for _, child in pairs)
+            case objects.Sequence(_, items):
+                todo += items
+            case objects.TensorRef():
+                pass
+            case _:
+                return True
+    return False
+
+
+def _unsaid(plan: Plan) -> Iterator[str]:
+    """What only a record says of recurrent networks, for people."""
+    described = [f"{module.at or '(top)'} ({module.layout})" for module in plan.modules]
+    if described:
+        yield f"which layout networks have: {some(described, MANY)}; reading them again may need --from and --spec"
 
 
 MANY = 5

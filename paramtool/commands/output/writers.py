@@ -13,6 +13,9 @@ from paramtool.engine.read.source import Source
 from paramtool.engine.write.verify import Advance, by_safetensors, by_zipfile
 from paramtool.errors import PlanError, UsageError, listed
 from paramtool.formats import table
+from paramtool.formats.hdf5 import write as hdf5_write
+from paramtool.formats.msgpack import write as msgpack_write
+from paramtool.formats.mxnet import write as mxnet_write
 from paramtool.formats.numpy import write as numpy_write
 from paramtool.formats.output import OutputFile
 from paramtool.formats.safetensors import write as safetensors
@@ -97,7 +100,30 @@ NPZ = plain(
     differences=_by_zipfile,
     needs=("zipfile",),
 )
-WRITERS = (SAFETENSORS, TORCH, NPZ)
+MXNET = plain(
+    name="MXNet",
+    suffixes=table.find("mxnet").written,
+    lay_out=mxnet_write.lay_out,
+    refusals=mxnet_write.refusals,
+    unfit=mxnet_write.unfit,
+)
+MSGPACK = plain(
+    name="msgpack",
+    suffixes=table.find("msgpack").written,
+    lay_out=msgpack_write.lay_out,
+    refusals=msgpack_write.refusals,
+)
+HDF5 = plain(
+    name="HDF5",
+    suffixes=table.find("keras").written,
+    lay_out=hdf5_write.lay_out,
+    refusals=hdf5_write.refusals,
+    unfit=hdf5_write.unfit,
+    links=True,
+)
+WRITERS = (SAFETENSORS, TORCH, NPZ, MXNET, MSGPACK, HDF5)
+OF_MODELS = (".weights.h5", ".keras")
+"""Ends of the names of files that Keras loads into a model that it knows."""
 
 
 def writer_for(output: Path, sharded: bool = False) -> Writer:
@@ -124,10 +150,13 @@ def check_name(output: str, is_folder: bool) -> None:
     known = suffix.lower() in table.NOT_WRITTEN or suffix.lower() in written
     if is_folder and known:
         raise UsageError(f"{output}: is the name of a file ({suffix}); the output is a folder", f"-o {quote(stem)}")
+    is_of_model = not is_folder and output.lower().endswith(OF_MODELS)
     is_no_file = output.endswith(os.sep) or (os.path.lexists(output) and not os.path.isfile(output))
-    if is_folder or suffix.lower() in written or not output or is_no_file:
+    if not is_of_model and (is_folder or suffix.lower() in written or not output or is_no_file):
         return  # `check_place` refuses names that are no files'
     ends = f"ends in {suffix}" if suffix else "has no suffix, which says the format"
+    if is_of_model:
+        ends = "is a file that Keras loads into a model it knows: `convert --into MODEL` fills one"
     others = ", ".join(suffix for writer in WRITERS[1:] for suffix in writer.suffixes)
     raise UsageError(
         f"{output}: {ends}; what paramtool writes ends in {SAFETENSORS.suffixes[0]}, or in {others} for other formats",

@@ -379,8 +379,9 @@ class Source:
             yield from datasets.elements(file, backing.source, path, storage.nbytes)
             return
         raw = (
-            self._pread(file, at, min(BLOCK_NBYTES, backing.source.stop - at))
-            for at in range(backing.source.start, backing.source.stop, BLOCK_NBYTES)
+            self._pread(file, at, min(BLOCK_NBYTES, stop - at))
+            for start, stop in _kept(backing)
+            for at in range(start, stop, BLOCK_NBYTES)
         )
         if form := next((step for step in backing.steps if step in LONGEST), ""):
             yield from self._from_text(raw, backing, form)
@@ -412,6 +413,14 @@ class Source:
         except ValueError as error:
             where = f"bytes {backing.source.start}-{backing.source.stop}"
             raise FormatError(f"{backing.source.file}: {where}: the text of an array is damaged: {error}") from None
+
+
+def _kept(backing: Encoded) -> Iterator[tuple[int, int]]:
+    """The ranges (start, stop) of the file that an encoded storage is made of: the whole source, or parts of it."""
+    parts = next((step[5:] for step in backing.steps if step.startswith("keep:")), f"0-{backing.source.nbytes}")
+    for part in parts.split(","):
+        start, stop = map(int, part.split("-"))
+        yield backing.source.start + start, backing.source.start + stop
 
 
 def _is_within(backing: Backing, around: ByteRange) -> bool:

@@ -40,7 +40,7 @@ from paramtool.model.view import MAX_AXES, View, contiguous
 NAME = "mxnet"
 HEADER = Struct("<QQQ")
 """magic number, reserved, count of arrays"""
-U64, U32, I32 = Struct("<Q"), Struct("<I"), Struct("<i")
+U64, U32, I64, I32 = Struct("<Q"), Struct("<I"), Struct("<q"), Struct("<i")
 DEVICE = Struct("<ii")
 MAGIC = 0x112
 V1, V2, V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA

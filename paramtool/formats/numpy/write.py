@@ -1,14 +1,18 @@
 """Write `.npz`: an archive of `.npy` members, stored, each with the header that NumPy writes.
 
-Specification: numpy/lib/format.py, "Format Version 1.0" to "3.0".
+MXNet 2 reads the same archive, if its element types and headers are among those that it reads (`not_for_mxnet`).
+bfloat16 is `<V2`, as ml_dtypes writes it: `np.load(...)[name].view(ml_dtypes.bfloat16)`.
+
+Sources: numpy/lib/format.py, "Format Version 1.0" to "3.0", and npyio.py (NpzFile); MXNet 2.0.0b1, cnpy.cc.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from paramtool.formats.numpy import _npy
 from paramtool.formats.output import OutputFile
+from paramtool.formats.zip.directory import leaves_folder
 from paramtool.formats.zip.write import archive
 from paramtool.model.plan import Plan, Target
 
@@ -18,14 +22,41 @@ HEADER_ALIGN = 64
 """The elements begin at a multiple of so many bytes of the member."""
 
 
+SUFFIX = ".npy"
+MAX_NAME_NBYTES = 4000
+"""The first bytes of a file show that it is a `.npz`, whatever its first array is called."""
+MXNET_HEADER_NBYTES = 127
+"""The longest text of a header that MXNet 2 reads: it takes the low byte of the length for a signed number."""
+MXNET_DTYPES = frozenset(DESCR) - {"bfloat16", "complex64", "complex128"}
+
+
 def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
     """{name: reason} for the names in {name: dtype} that a `.npz` file cannot store."""
-    return {name: f"NumPy has no {dtype}" for name, dtype in dtypes.items() if dtype not in DESCR}
+    refused = {name: f"NumPy has no {dtype}" for name, dtype in dtypes.items() if dtype not in DESCR}
+    for name in dtypes:
+        if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
+            refused[name] = "a zip file stores names as UTF-8 without zero bytes"
+        elif len(name.encode()) > MAX_NAME_NBYTES:
+            refused[name] = f"a name in a .npz has at most {MAX_NAME_NBYTES} bytes"
+        elif leaves_folder(f"{name}{SUFFIX}".encode()):
+            refused[name] = "is no relative path with '/', so programs that unpack zip files refuse it"
+        elif name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in dtypes:
+            refused[name] = f"NumPy takes it for the member of {name.removesuffix(SUFFIX)!r:.200}"
+    return refused
+
+
+def not_for_mxnet(targets: Iterable[Target]) -> Iterator[str]:
+    """The tensors of a `.npz` that MXNet 2.0.0b1 cannot read, for people: it stops at the first."""
+    for target in targets:
+        if target.dtype.name not in MXNET_DTYPES:
+            yield f"{target.name!r:.200} ({target.dtype.name})"
+        elif len(_header(target)) - len(_npy.MAGIC) - 4 > MXNET_HEADER_NBYTES:
+            yield f"{target.name!r:.200} (its shape is too long for its header)"
 
 
 def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
     """One archive with a member for each target; every name of the plan is a target."""
-    members = ((f"{target.name}.npy", (_header(target), target)) for target in plan.targets)
+    members = ((f"{target.name}{SUFFIX}", (_header(target), target)) for target in plan.targets)
     return (OutputFile("", archive(members, is_torch=False)),)
 
 

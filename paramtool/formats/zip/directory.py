@@ -401,18 +401,27 @@ def _check_local(head: bytes, entry: _DirectoryEntry, report: _ArchiveDefects) -
     entry.byte_start = entry.header_start + LOCAL.size + fields[9] + fields[10]
 
 
+def leaves_folder(name: bytes) -> bool:
+    """Whether a name of a member is no relative path with `/`, as some reader sees it.
+
+    >>> [leaves_folder(name) for name in (b"a/b", b"/a", b"c:a", b"a/../b", b"a..b")]
+    [False, True, True, True, False]
+    """
+    return (
+        name[:1] == b"/"
+        or name[1:2] == b":"
+        or b"\\" in name
+        or b"\0" in name
+        or (b".." in name and b".." in name.split(b"/"))
+    )
+
+
 def _check_names(entries: list[_DirectoryEntry], report: _ArchiveDefects, case_matters: bool) -> None:
     """Names must be relative paths, and differ by more than the case of ASCII letters (miniz ignores it)."""
     seen: dict[bytes, bytes] = {}
     for entry in entries:
         raw = entry.raw
-        if (
-            raw[:1] == b"/"
-            or raw[1:2] == b":"
-            or b"\\" in raw
-            or b"\0" in raw
-            or (b".." in raw and b".." in raw.split(b"/"))
-        ):
+        if leaves_folder(raw):
             report.add(entry.name, "found a name that leaves its folder; expected a relative path with '/'")
         other = seen.setdefault(raw if case_matters else raw.lower(), raw)
         if other is raw:

@@ -1,10 +1,13 @@
-"""Lay out a zip archive as torch does: every member is stored, its payload aligned, and all sizes are known beforehand.
+"""Lay out a zip archive in which every member is stored and all sizes are known beforehand: as torch does, or plainly.
 
     local header, name, extra (zip64 where it is needed, then `FB`, a length and Z's up to the alignment)
     payload
     data descriptor: the CRC and the sizes once more; not behind an empty member
     ...
     the central directory, and its end in the form of zip64 and in the old one
+
+A plain archive has no padding and no data descriptors: the CRC and the sizes are in the local header, which is filled
+in when the payload is written, as Python's zipfile does it.
 
 Everything but the CRCs of tensors is known before a byte is written, so an archive is a row of literal bytes, targets
 and `Late` bytes.  Zip64 fields appear where torch writes them, at 2^32 - 1: torch computes the places of storages
@@ -52,6 +55,8 @@ DESCRIPTOR_SIGNATURE = b"PK\x07\x08"
 UTF8, HAS_DESCRIPTOR = 0x0800, 0x0008
 MADE_BY, NEEDED = 0x031E, 45
 """In the zip64 end record, as miniz has them: version 3.0 on Unix, and 4.5, the first version with zip64."""
+PLAIN_NEEDED, DAY = 20, 0x21
+"""Of plain members: version 2.0, and 1980-01-01, the first day that a zip file can name."""
 
 
 class _Placed(NamedTuple):
@@ -63,6 +68,7 @@ class _Placed(NamedTuple):
     pieces: tuple[tuple[int, int | None], ...]
     """(length, CRC) of what it is made of; no CRC for targets and ranges, of which the first has the number `first`."""
     first: int
+    is_torch: bool
 
     @property
     def is_large(self) -> bool:
@@ -72,7 +78,17 @@ class _Placed(NamedTuple):
     @property
     def flags(self) -> int:
         """General purpose bits: names are UTF-8, and CRC and sizes follow the payload."""
-        return UTF8 | (HAS_DESCRIPTOR if self.nbytes else 0)
+        return UTF8 | (HAS_DESCRIPTOR if self.nbytes and self.is_torch else 0)
+
+    @property
+    def version(self) -> int:
+        """What a reader needs to know; torch says nothing."""
+        return 0 if self.is_torch else NEEDED if self.is_large else PLAIN_NEEDED
+
+    @property
+    def day(self) -> int:
+        """The date of every member; torch says none."""
+        return 0 if self.is_torch else DAY
 
     def crc(self, crcs: Sequence[int]) -> int:
         """The CRC of the payload."""
@@ -88,7 +104,7 @@ Member = tuple[str, Content | Sequence[Content]]
 
 
 def archive(members: Iterable[Member], is_torch: bool = True) -> tuple[Segment, ...]:
-    """The segments of an archive with these members, in order; as torch has them, or else without padding."""
+    """The segments of an archive with these members, in order; as torch has them, or plainly."""
     segments: list[Segment] = []
     placed: list[_Placed] = []
     cursor = unknown = 0
@@ -96,13 +112,13 @@ def archive(members: Iterable[Member], is_torch: bool = True) -> tuple[Segment, 
         parts = [content] if isinstance(content, (bytes, Target, ByteRange)) else list(content)
         pieces = tuple((len(p), zlib.crc32(p)) if isinstance(p, bytes) else (p.nbytes, None) for p in parts)
         nbytes = sum(length for length, _ in pieces)
-        member = _Placed(name.encode(), nbytes, cursor, pieces, unknown)
+        member = _Placed(name.encode(), nbytes, cursor, pieces, unknown, is_torch)
         unknown += sum(crc32 is None for _, crc32 in pieces)
-        header = _local(member, is_torch)
+        header = _local(member) if is_torch else Late(_plain_local_nbytes(member), partial(_plain_local, member))
         placed.append(member)
         segments += [header, *parts]
-        cursor += len(header) + nbytes
-        if nbytes:
+        cursor += (len(header) if isinstance(header, bytes) else header.nbytes) + nbytes
+        if nbytes and is_torch:
             nbytes_of_it = (DESCRIPTOR64 if member.is_large else DESCRIPTOR).size
             segments.append(Late(nbytes_of_it, partial(_descriptor, member)))
             cursor += nbytes_of_it
@@ -120,12 +136,30 @@ def _zip64(member: _Placed) -> bytes:
     return EXTRA.pack(ZIP64_EXTRA, 8 * len(numbers)) + Struct(f"<{len(numbers)}Q").pack(*numbers)
 
 
-def _local(member: _Placed, padded: bool) -> bytes:
+def _plain_local_nbytes(member: _Placed) -> int:
+    return LOCAL.size + len(member.name) + (EXTRA.size + 16 if member.nbytes >= FULL32 else 0)
+
+
+def _plain_local(member: _Placed, crcs: Sequence[int]) -> bytes:
+    """Local header, name and extra field of a member of a plain archive, with its CRC and its sizes."""
+    nbytes = min(member.nbytes, FULL32)
+    extra = EXTRA.pack(ZIP64_EXTRA, 16) + Struct("<QQ").pack(member.nbytes, member.nbytes) if nbytes == FULL32 else b""
+    return (
+        LOCAL.pack(
+            LOCAL_SIGNATURE, member.version, member.flags, STORED, 0, DAY, member.crc(crcs), nbytes, nbytes,
+            len(member.name), len(extra),
+        )
+        + member.name
+        + extra
+    )  # fmt: skip
+
+
+def _local(member: _Placed) -> bytes:
     """Local header, name and extra fields, up to where the payload begins.  CRC and sizes are left zero."""
     zip64 = _zip64(member)
     begin = member.header_start + LOCAL.size + len(member.name) + len(zip64) + EXTRA.size
     padding = -begin % ALIGNMENT
-    extra = zip64 + (b"FB" + padding.to_bytes(2, "little") + b"Z" * padding if padded else b"")
+    extra = zip64 + b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
     lengths = len(member.name), len(extra)
     return LOCAL.pack(LOCAL_SIGNATURE, 0, member.flags, STORED, 0, 0, 0, 0, 0, *lengths) + member.name + extra
 
@@ -141,8 +175,8 @@ def _directory(placed: Iterable[_Placed], crcs: Sequence[int]) -> bytes:
         nbytes = min(member.nbytes, FULL32)
         zip64 = _zip64(member)
         rows += CENTRAL.pack(
-            CENTRAL_SIGNATURE, 0, 0, member.flags, STORED, 0, 0, member.crc(crcs), nbytes, nbytes,
-            len(member.name), len(zip64), 0, 0, 0, 0, min(member.header_start, FULL32),
+            CENTRAL_SIGNATURE, member.version, member.version, member.flags, STORED, 0, member.day, member.crc(crcs),
+            nbytes, nbytes, len(member.name), len(zip64), 0, 0, 0, 0, min(member.header_start, FULL32),
         )  # fmt: skip
         rows += member.name + zip64
     return bytes(rows)

@@ -1,0 +1,170 @@
+"""Write flax's `.msgpack`: names are nested at `/`, and every tensor is an array of its own.
+
+    {"params/Dense_0/kernel": ..., "step": ...}   ->   {"params": {"Dense_0": {"kernel": ARRAY}}, "step": ARRAY}
+
+An array above 1 GiB is written in pieces, as flax does it (`_chunk`).  Source: flax/serialization.py (0.12.8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import prod
+
+from paramtool.errors import PlanError
+from paramtool.formats.msgpack import codes
+from paramtool.formats.output import OutputFile, Segment
+from paramtool.model.plan import Copy, Plan, Target
+from paramtool.model.view import View, contiguous
+
+SEPARATOR = "/"
+DTYPES = frozenset((
+    "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32",
+    "float64", "complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+))  # fmt: skip
+"""Those whose names NumPy and ml_dtypes know, with elements of whole bytes."""
+
+Tree = dict[str, "Tree | Target"]
+
+
+def refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
+    """{name: reason} for the names in {name: dtype} that a file of flax's cannot store."""
+    refused = {name: f"NumPy and ml_dtypes have no {dtype}" for name, dtype in dtypes.items() if dtype not in DTYPES}
+    for name in dtypes:
+        parts = name.split(SEPARATOR)
+        inside = [SEPARATOR.join(parts[:k]) for k in range(1, len(parts))]
+        if (held := next((other for other in inside if other in dtypes), None)) is not None:
+            refused[name] = f"stands inside {held!r:.200}, which is a tensor itself"
+        elif codes.CHUNKED in parts:
+            refused[name] = f"flax takes a dict with the key {codes.CHUNKED} for an array in pieces"
+        elif not _is_text(name):
+            refused[name] = "is not UTF-8"
+    return refused
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
+    """One file; every name of the plan is a target."""
+    tree: Tree = {}
+    for target in plan.targets:
+        *above, last = target.name.split(SEPARATOR)
+        place = tree
+        for key in above:
+            inner = place.setdefault(key, {})
+            assert isinstance(inner, dict)
+            place = inner
+        place[last] = target
+    return (OutputFile("", tuple(_joined(_packed(tree)))),)
+
+
+def _joined(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """The same with literal bytes that follow each other as one segment."""
+    literal = bytearray()
+    for segment in segments:
+        if isinstance(segment, bytes):
+            literal += segment
+            continue
+        yield bytes(literal)
+        literal.clear()
+        yield segment
+    yield bytes(literal)
+
+
+def _packed(node: Tree | Target) -> Iterator[Segment]:
+    """A dict or an array."""
+    if isinstance(node, Target):
+        pieces = list(_pieces(node)) if node.nbytes > codes.CHUNK_NBYTES else []
+        yield from _in_pieces(node, pieces) if pieces else _array(node)
+        return
+    yield _sized(len(node), 0x80, 16, (0xDE, 0xDF))
+    for key, child in node.items():
+        yield _text(key)
+        yield from _packed(child)
+
+
+def _in_pieces(target: Target, pieces: list[Target]) -> Iterator[Segment]:
+    yield _sized(3, 0x80, 16, (0xDE, 0xDF)) + _text(codes.CHUNKED) + b"\xc3" + _text("shape")
+    yield _sized(len(target.shape), 0x80, 16, (0xDE, 0xDF))
+    yield b"".join(_text(str(k)) + _whole(size) for k, size in enumerate(target.shape))
+    yield _text("chunks") + _sized(len(pieces), 0x80, 16, (0xDE, 0xDF))
+    for k, piece in enumerate(pieces):
+        yield _text(str(k))
+        yield from _array(piece)
+
+
+def _pieces(target: Target) -> Iterator[Target]:
+    """Runs of a large tensor: of its elements, or of its rows where they do not follow each other in the source.
+
+    PlanError for a tensor that is calculated from several others.
+    """
+    copy = target.copies[0]
+    if len(target.copies) > 1 or copy.destination != target.view:
+        raise PlanError(
+            f"{target.name!r}: has {target.nbytes} bytes and is put together from several tensors; "
+            f"a msgpack file can only store such a tensor up to {codes.CHUNK_NBYTES} bytes"
+        )
+    terms, shape = copy.terms, target.shape
+    if all(view.is_contiguous for _, view in terms):
+        shape = (prod(shape),)
+        terms = tuple((sign, contiguous(v.storage, v.dtype, shape, v.offset)) for sign, v in terms)
+    step = max(1, codes.CHUNK_NBYTES // target.dtype.nbytes(prod(shape[1:])))
+    for start in range(0, shape[0], step):
+        part = (min(step, shape[0] - start), *shape[1:])
+        cut = tuple((sign, _rows(view, start, part)) for sign, view in terms)
+        destination = contiguous(target.name, target.dtype, part)
+        yield Target(target.name, target.dtype, part, (Copy(destination, cut, copy.shift),))
+
+
+def _rows(view: View, start: int, shape: tuple[int, ...]) -> View:
+    return replace(view, offset=view.offset + start * view.strides[0], shape=shape)
+
+
+def _array(target: Target) -> Iterator[Segment]:
+    """An extension with shape, element type and bytes."""
+    head = b"\x93" + _sized(len(target.shape), 0x90, 16, (0xDC, 0xDD)) + b"".join(map(_whole, target.shape))
+    head += _text(target.dtype.name) + _sized(target.nbytes, None, 0, (0xC4, 0xC5, 0xC6))
+    yield _extension(len(head) + target.nbytes) + head
+    if target.nbytes:
+        yield target
+
+
+def _extension(nbytes: int) -> bytes:
+    """The first bytes of an array of so many bytes: as short as msgpack has it."""
+    fixed = next((first for first, length in codes.FIXED_EXT.items() if length == nbytes), None)
+    head = bytes((fixed,)) if fixed is not None else _sized(nbytes, None, 0, (0xC7, 0xC8, 0xC9))
+    return head + bytes((codes.NDARRAY,))
+
+
+def _sized(count: int, fixed: int | None, few: int, longer: tuple[int, ...]) -> bytes:
+    """The first bytes of a value with a length; `longer` has two or three codes, of which the last takes 32 bits."""
+    if fixed is not None and count < few:
+        return bytes((fixed + count,))
+    forms = (codes.U8, codes.U16, codes.U32)[-len(longer) :]
+    for code, form in zip(longer, forms, strict=True):
+        if count < 1 << 8 * form.size:
+            return bytes((code,)) + form.pack(count)
+    raise PlanError(f"a msgpack file can store values of up to {(1 << 32) - 1} bytes; found {count}")
+
+
+def _text(text: str) -> bytes:
+    raw = text.encode()
+    return _sized(len(raw), 0xA0, 32, (0xD9, 0xDA, 0xDB)) + raw
+
+
+def _whole(number: int) -> bytes:
+    """A whole number from 0 on, as short as msgpack has it."""
+    if number < 0x80:
+        return bytes((number,))
+    for code in (0xCC, 0xCD, 0xCE, 0xCF):
+        form = codes.NUMBERS[code]
+        if number < 1 << 8 * form.size:
+            return bytes((code,)) + form.pack(number)
+    raise PlanError(f"a size of {number} has no form")
