@@ -79,7 +79,7 @@ def run_commands(block: Block, folder: Path) -> None:
 @pytest.mark.parametrize("heading", SECTIONS)
 def test_a_section_is_true(heading: str, tmp_path: Path) -> None:
     """Its programs and commands run one after the other, in one folder, and compare what they compute."""
-    if "/samples" in "".join(block.text for block in SECTIONS[heading]):
+    if "samples/" in "".join(block.text for block in SECTIONS[heading]):
         samples = ROOT.parent / "shared" / "samples"
         if not samples.exists():
             pytest.skip("needs the folder of samples")

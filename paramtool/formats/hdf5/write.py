@@ -58,7 +58,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
         raise UsageError(
             f"{plan.source}: writing HDF5 needs h5py, which is not installed", hint="pip install 'paramtool[keras]'"
         )
-    file = _Sparse()
+    file = _SparseFile()
     places = _container(file, plan)
     segments: list[Segment] = []
     at = 0
@@ -69,7 +69,7 @@ def lay_out(plan: Plan) -> tuple[OutputFile, ...]:
     return (OutputFile("", tuple(segments)),)
 
 
-def _container(file: _Sparse, plan: Plan) -> dict[int, Target]:
+def _container(file: _SparseFile, plan: Plan) -> dict[int, Target]:
     """Write everything but the tensors; {byte: the tensor that stands there}."""
     import h5py
 
@@ -108,7 +108,7 @@ def _type(name: str) -> Any:
     return h5py.h5t.py_create(np.dtype(name).newbyteorder("<"), logical=True)
 
 
-class _Sparse(io.RawIOBase):
+class _SparseFile(io.RawIOBase):
     """A file that keeps the runs of bytes that were written, and no others: those are zero."""
 
     def __init__(self) -> None:

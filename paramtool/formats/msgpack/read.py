@@ -91,7 +91,7 @@ def _sections(tree: Node) -> Iterator[Section]:
                 yield Section(word, f"{word}{SEPARATOR}", object_tree.role_of(word, "model"))
 
 
-class _Packed(NamedTuple):
+class _PackedArray(NamedTuple):
     """An array as it is packed: where its bytes are."""
 
     dtype: str
@@ -116,7 +116,7 @@ class _Walker:
     """Whether there is anything that names of tensors do not tell."""
     values: dict[str, Value] = field(default_factory=dict)
     storages: dict[int, Storage] = field(default_factory=dict)
-    packed: dict[str, _Packed] = field(default_factory=dict)
+    packed: dict[str, _PackedArray] = field(default_factory=dict)
     defects: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -233,7 +233,7 @@ class _Walker:
             self.defects.append(f"{name!r:.200}: two arrays are called so; expected each name once")
         return name
 
-    def array(self, stop: int) -> _Packed:
+    def array(self, stop: int) -> _PackedArray:
         """An array: [[sizes], dtype, bytes], which fill the extension."""
         kind, count = self.head()
         if (kind, count) != ("array", 3):
@@ -253,9 +253,9 @@ class _Walker:
             raise ValueError(f"the bytes of an array end at {self.at + nbytes}; expected {stop}, where it ends")
         start = self.at
         self.skip(nbytes)
-        return _Packed(dtype, shape, start, stop)
+        return _PackedArray(dtype, shape, start, stop)
 
-    def stored(self, packed: _Packed) -> Value:
+    def stored(self, packed: _PackedArray) -> Value:
         """What an array is: a view of its bytes, or the reason why it has no form here."""
         dtype = DTYPES.get(packed.dtype)
         if dtype is None or dtype.block_elements > 1:
