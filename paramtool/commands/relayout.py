@@ -192,9 +192,10 @@ def _prepared(
         checkpoint, converted, options.keep_names, options.skip_unsupported, split_content=split_content
     )
     check(plan, plan.order, checkpoint.storages)
-    fitted = where.writer.fit(plan, checkpoint, keeping(options))
-    keeps_ties = len(fitted.plan.aliases) == len(plan.aliases)
+    planned = plan
+    fitted = where.writer.fit(planned, checkpoint, keeping(options))
     plan = fitted.plan
+    keeps_ties = len(plan.aliases) == len(planned.aliases)
     outputs = laid_out(plan, where, options.align)
     report = Relayouted(
         input=os.fspath(path) if where.is_alone else source.path,
@@ -210,7 +211,7 @@ def _prepared(
         nbytes_after=sum(out.nbytes for out in outputs),
         left_out=(
             *other_sections(whole, options.only),
-            *left_out(outcome.rest, plan),
+            *left_out(outcome.rest, planned),
             *fitted.left_out,
             *where.sidecars.left,
         ),
@@ -231,7 +232,8 @@ def _prepared(
         seconds=time.monotonic() - began,
         sidecars=tuple(where.sidecars.files),
     )
-    return report, Work(checkpoint, plan, outputs, where, outcome.untouched, outcome.windows, outcome.made)
+    untouched = {name: entry for name, entry in outcome.untouched.items() if name in plan.names}
+    return report, Work(checkpoint, plan, outputs, where, untouched, outcome.windows, outcome.made)
 
 
 def _network_warnings(found: list[Found]) -> Iterator[str]:
@@ -423,7 +425,13 @@ def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
 
     With neither, networks stay as they are: UsageError if an option says how to convert them.
     """
-    if target := options.target or writer_for(output).only_layout:
+    only = writer_for(output).only_layout
+    if only and options.target not in (None, only):
+        raise UsageError(
+            f"{output}: --to {options.target}: recurrent networks in such a file have layout {only}",
+            hint=f"-o NAME.safetensors holds any layout; for this output leave out --to, or give --to {only}",
+        )
+    if target := options.target or only:
         return replace(options, target=target)
     usual = RelayoutOptions()
     said = [name for name in _FOR_NETWORKS if getattr(options, name) not in (getattr(usual, name), {})]

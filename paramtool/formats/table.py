@@ -140,9 +140,10 @@ FORMATS = (
         (".onnx",),
         (
             FormatForm("ONNX, and files beside it", "a `ModelProto`'s first fields",
-                       "yes: one range of a file beside it"),
+                       "yes: one range of a file beside it", written="yes: `.onnx`, of recurrent networks"),
         ),
         "paramtool.formats.onnx.model",
+        (".onnx",),
     ),
 )  # fmt: skip
 """Paramtool's own formats.  At most one of them recognises a file, so their order does not matter."""

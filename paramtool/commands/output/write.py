@@ -173,6 +173,8 @@ def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> 
     """The files of an output; a folder of which nothing is stored has one file instead of shards."""
     if where.max_shard_size is not None and plan.targets:
         outputs = safetensors.lay_out_sharded(plan, where.max_shard_size, where.name, align)
+    elif where.writer.lay_out_as is not None and align == safetensors.ALIGN:
+        outputs = where.writer.lay_out_as(plan, os.path.basename(where.path))
     else:
         outputs = where.writer.lay_out(plan, align)
         if where.is_folder:

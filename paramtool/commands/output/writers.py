@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from shlex import quote
 
+from paramtool.commands.output.onnx_models import ONNX
 from paramtool.commands.output.writer import Fitted, Keeping, Writer, plain
 from paramtool.commands.progress import Path
 from paramtool.engine.read.source import Source
@@ -97,7 +98,7 @@ NPZ = plain(
     differences=_by_zipfile,
     needs=("zipfile",),
 )
-WRITERS = (SAFETENSORS, TORCH, NPZ)
+WRITERS = (SAFETENSORS, TORCH, NPZ, ONNX)
 
 
 def writer_for(output: Path, sharded: bool = False) -> Writer:

@@ -99,7 +99,9 @@ class Reader:
             if not 0 < number < 1 << 29 or wire in (3, 4, 6, 7):
                 raise self.damaged(tag_at, f"tag {tag} is field {number} of wire type {wire}; expected 0, 1, 2 or 5")
             if at > stop:
-                raise self.damaged(tag_at, f"field {number} ends at byte {at}; its message ends at byte {stop}")
+                ends = "the file has" if stop == len(self.data) else "its message ends at byte"
+                more = " bytes; it is truncated" if stop == len(self.data) else ""
+                raise self.damaged(tag_at, f"field {number} ends at byte {at}; {ends} {stop}{more}")
             yield number, wire, Span(start, at)
 
     def _varint(self, at: int, stop: int) -> tuple[int, int]:

@@ -52,6 +52,8 @@ class Node:
     """Its name, or the name of its first output."""
     inputs: tuple[str, ...]
     attributes: Mapping[str, Message]
+    output: str = ""
+    """Its first output, Y."""
 
     @property
     def source(self) -> str:

@@ -15,14 +15,14 @@ Source: onnx/onnx.proto (onnx 1.23); docs/IR.md for names and scopes.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
 from paramtool.formats import object_tree
 from paramtool.formats.files import Contents, open_source
-from paramtool.formats.onnx import _given, _rnn, proto
+from paramtool.formats.onnx import _given, _networks, _rnn, proto
 from paramtool.formats.onnx._protobuf import Message, Reader, Span
 from paramtool.formats.onnx._tensor import Found, Stored, Tensors, dims
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Module, Unreadable, Value
@@ -57,8 +57,11 @@ def read(path: str) -> Checkpoint:
         if reader.number(model, "ir_version") >= 3 and "opset_import" not in model:
             raise FormatError(f"{path}: has no opset_import, which follows the graph; the file is truncated")
         walk = _GraphWalk(reader, Tensors(reader, source))
-        walk.model(model)
         metadata = _metadata(walk, model.get("metadata_props", ()))
+        said = _networks.said(metadata.pop(proto.NETWORKS, ""))
+        walk.defaults = {name for one in said.values() for name in one.states}
+        walk.model(model)
+        walk.join(said)
         storages, entries = _windows(walk)
         producer = " ".join(filter(None, (reader.text(model, "producer_name"), reader.text(model, "producer_version"))))
     walk.finish()
@@ -87,10 +90,20 @@ class _GraphWalk:
     """{prefix of a graph + name of a value in it: its shape, as the graph declares it}."""
     spread: dict[str, str] = field(default_factory=dict)
     """{prefix of a graph + name of a value in it: the stored tensor whose numbers it has}."""
+    expanded: dict[str, str] = field(default_factory=dict)
+    """Those of `spread` that Expand makes of a stored tensor: it repeats axes of size 1, and changes no other."""
     filled: dict[str, list[Found]] = field(default_factory=dict)
     """{prefix of a graph + name of an output of ConstantOfShape: the value of all its elements}."""
     constant: set[str] = field(default_factory=set)
     """Prefix of a graph + name of a value that the graph computes only from stored values."""
+    before: dict[str, str] = field(default_factory=dict)
+    """{prefix of a graph + name of an output: its node's first input}, of operators that stand between two layers."""
+    runs: dict[str, _networks.Run] = field(default_factory=dict)
+    """{module: its node's X and Y}, of recurrent nodes in the main graph."""
+    defaults: set[str] = field(default_factory=set)
+    """Initializers of the main graph that callers replace: zeros that stand for an initial state."""
+    in_function: bool = False
+    """Whether the nodes of a function are being walked, whose weights can be its inputs."""
     defects: list[str] = field(default_factory=list)
     more: int = 0
     """The number of defects that were not kept."""
@@ -105,7 +118,13 @@ class _GraphWalk:
         for span in model.get("functions", ()):
             function = self.reader.message(span, proto.FUNCTION)
             label = "/".join(filter(None, (self.reader.text(function, n) for n in ("name", "overload"))))
+            self.in_function = True
             self.nodes(function.get("node", ()), f"{label}/", {}, 0)
+
+    def join(self, said: Mapping[str, _networks.Said]) -> None:
+        """Describe nodes that are the layers of one network, as paramtool says of its own models, as that network."""
+        self.modules, unlike = _networks.joined(self.modules, said, self.runs, self.before)
+        self.notes += unlike
 
     def graph(self, span: Span, prefix: str, outer: Scope, depth: int) -> None:
         """Walk a graph; its names shadow those of the graphs around it."""
@@ -114,7 +133,9 @@ class _GraphWalk:
         graph = self.reader.message(span, proto.GRAPH)
         scope: Scope = ChainMap({}, outer)
         for place in graph.get("initializer", ()):
-            self.tensor(place, self.tensors.name(place), prefix, scope)
+            name = self.tensors.name(place)
+            if prefix or name not in self.defaults or not self.is_zero(place):
+                self.tensor(place, name, prefix, scope)
         for place in graph.get("sparse_initializer", ()):
             values = self.reader.message(place, proto.SPARSE_TENSOR).get("values", ())
             self.sparse(place, self.tensors.name(values[0]) if values else "", prefix, scope)
@@ -158,12 +179,17 @@ class _GraphWalk:
         if operator == "Constant" or (inputs and all(n in scope or prefix + n in self.constant for n in inputs if n)):
             self.constant.update(prefix + output for output in outputs)
         source = scope.get(inputs[0]) or self.spread.get(prefix + inputs[0]) if inputs else None
+        if operator in _networks.BETWEEN and inputs and outputs:
+            self.before[prefix + outputs[0]] = prefix + inputs[0]
+        if operator == "Expand" and source and outputs:
+            self.expanded[prefix + outputs[0]] = source
         if operator in _given.SPREADING and source and outputs:
             self.spread[prefix + outputs[0]] = source
         if operator == "ConstantOfShape" and outputs:
             self.filled[prefix + outputs[0]] = [*map(self.tensors.find, attributes.get("value", {}).get("t", ()))]
         if operator in _rnn.KINDS:
-            self.recurrent(_rnn.Node(self.reader, operator, label, inputs, attributes), prefix, scope)
+            made = _rnn.Node(self.reader, operator, label, inputs, attributes, output=outputs[0] if outputs else "")
+            self.recurrent(made, prefix, scope)
 
     def tensor(self, span: Span, name: str, prefix: str, scope: Scope) -> None:
         """Add a tensor under its name in the graph."""
@@ -199,19 +225,26 @@ class _GraphWalk:
         """Describe a recurrent node; a note if that is not possible, or if the graph computes its weights."""
         given = {name: node.given(name) for name in _rnn.WEIGHTS if node.given(name)}
         tensors = {name: scope[value] for name, value in given.items() if value in scope}
-        states = {name: scope[value] for name in _rnn.STATES if (value := node.given(name)) in scope}
+        states = {name: found for name in _rnn.STATES if (found := self.state(node.given(name), prefix, scope))}
         tensors |= {name: value for name, value in states.items() if self.is_for_any_batch(value, node)}
         stored = {name: self.found[value] for name, value in tensors.items()}
         shapes = {name: value.shape for name, value in stored.items() if isinstance(value, Stored)}
         at = prefix + node.label
         where = f"{node.operator} node {at!r:.200}"
-        if computed := sorted(given.keys() - tensors.keys()):
+        computed = sorted(given.keys() - tensors.keys())
+        if computed and self.in_function:
+            self.notes.append(
+                f"{where}: is in a function that gets {', '.join(computed)} from the nodes that call it: "
+                "the node is not described"
+            )
+            return
+        if computed:
             self.notes.append(f"{where}: the graph computes {', '.join(computed)}: no stored tensor has the values")
         if batched := [value for name, value in states.items() if name not in tensors]:
             names = ", ".join(map(repr, batched))
             self.notes.append(f"{where}: the initial state is the stored {names}, of one batch: pass it to the network")
         for name in _rnn.STATES:
-            source = self.spread.get(prefix + node.given(name), "") if node.given(name) not in scope else ""
+            source = "" if name in states else self.spread.get(prefix + node.given(name), "")
             if source and any(_given.content(self.reader, self.found[source]) or b"?"):
                 self.notes.append(
                     f"{where}: the graph computes the initial state from {source!r:.200}: pass it to the network"
@@ -221,6 +254,8 @@ class _GraphWalk:
                 self.notes.append(
                     f"{where}: the initial state is the constant {node.given(name)!r:.200}: pass it to the network"
                 )
+        if not prefix:
+            self.runs[at] = _networks.Run(node.given("X"), node.output)
         try:
             self.lengths(node, prefix, where, scope)
             self.modules.append(_rnn.describe(node, at, tensors, shapes))
@@ -238,6 +273,22 @@ class _GraphWalk:
             _given.refuse_lengths(name, None, None)
         elif name:
             self.notes.append(f"{where}: takes sequence lengths as the input {name!r:.200}: pass them to the network")
+
+    def state(self, value: str, prefix: str, scope: Scope) -> str:
+        """The stored tensor that is an initial state, as it is or repeated over the batch; empty if there is none."""
+        if value in scope:
+            return scope[value]
+        source = self.expanded.get(prefix + value, "")
+        found = self.found.get(source)
+        return source if isinstance(found, Stored) and len(found.shape) == 3 and found.shape[1] == 1 else ""
+
+    def is_zero(self, span: Span) -> bool:
+        """Whether a small tensor holds nothing but zeros."""
+        try:
+            data = _given.content(self.reader, self.tensors.find(span))
+        except ValueError:
+            return False
+        return data is not None and not any(data)
 
     def is_for_any_batch(self, name: str, node: _rnn.Node) -> bool:
         """Whether a state has batch size 1: (D, 1, H); with layout=1 that is (1, D, H), and only D = 1 is accepted."""
