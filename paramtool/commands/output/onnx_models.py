@@ -45,8 +45,8 @@ def lay_out(plan: Plan, name: str) -> tuple[OutputFile, ...]:
     """The model, and before it the file with its data if it has one; `name` is what the model's file is called."""
     targets = {target.name: target for target in plan.targets}
     held = {name: targets[one.owner] for name, one in plan.names.items()}
-    location = name + onnx.DATA_SUFFIX if onnx.is_external(separate(plan).targets) else ""
-    return onnx.lay_out(list(_networks(plan)), held, location)
+    beside = name if onnx.is_external(separate(plan).targets) else ""
+    return onnx.lay_out(list(_networks(plan)), held, beside)
 
 
 def _refusals(dtypes: Mapping[str, str]) -> dict[str, str]:

@@ -115,14 +115,14 @@ def plain(
             raise PlanError(f"{plan.source}: holds no tensor; there is nothing to write")
         if refused := refusals(plan.dtypes()):
             lines = [f"{tensor!r:.200}: {reason}" for tensor, reason in refused.items()]
-            head = f"{plan.source}: a {name} file cannot store {plural(len(refused), 'tensor')}:"
+            head = f"{plan.source}: {name} files cannot store {plural(len(refused), 'tensor')}:"
             raise PlanError(listed(head, lines), hint="-o NAME.safetensors or -o NAME.pt can store them")
         return lay_out(plan)
 
     def fit(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
         lost = tuple(_not_in_plain_files(plan, checkpoint, links))
         if lost and keeping.strict:
-            head = f"{plan.source}: a {name} file cannot store:"
+            head = f"{plan.source}: {name} files cannot store:"
             hint = "-o NAME.safetensors or -o NAME.pt holds them; without --strict they are left out and named"
             raise PlanError(listed(head, lost), hint=hint)
         held = replace(separate(plan, links), objects=objects.EMPTY, metadata={}, index_metadata={}, modules=())

@@ -49,22 +49,24 @@ ROOM = 4096
 def lay_out(
     networks: Sequence[RecurrentNetwork],
     stored: Mapping[str, Target],
-    location: str = "",
+    name: str = "",
 ) -> tuple[OutputFile, ...]:
     """A model whose initializers are {name: what stores it}, and before it the file with its data if it has one.
 
-    `location` is the name of that file; names with one target share their range of it.  Empty: the data is inside.
+    `name` is what the model's file is called, if its data is to go into a file beside it, in which names with one
+    target share their range.  Empty: the data is inside.
     """
+    location = name + DATA_SUFFIX if name else ""
     data, places = _data({target.name: target for target in stored.values()}) if location else ((), {})
     initializers: list[Segment] = []
-    for name, target in stored.items():
-        facts = _facts(name, target.dtype.name, target.shape)
+    for own, target in stored.items():
+        facts = _facts(own, target.dtype.name, target.shape)
         if location:
             initializers.append(_encode.message(5, *facts, *external(location, places[target.name], target.nbytes)))
         else:
             content: tuple[Segment, ...] = (*facts, _encode.opening(9, target.nbytes), target)
             initializers += _encode.nested(5, content)
-    defaults = [_default(one, name) for one in networks for name in one.given]
+    defaults = [_default(one, state) for one in networks for state in one.given]
     graph: tuple[Segment, ...] = (
         *map(_graph.nodes, networks),
         _encode.text(2, "networks"),
@@ -83,7 +85,7 @@ def lay_out(
             _encode.message(14, _encode.text(1, proto.NETWORKS), _encode.text(2, _said(networks))),
         )
     )
-    return (*(OutputFile(location, data) for _ in [0] if location), OutputFile("", model))
+    return (OutputFile(location, data), OutputFile(name, model)) if location else (OutputFile("", model),)
 
 
 def _facts(name: str, dtype: str, shape: Sequence[int]) -> list[bytes]:
