@@ -81,7 +81,9 @@ def _network(plan: Plan, module: Module, types: Mapping[str, str]) -> RecurrentN
         layer, _, own = tensor.name.rpartition(".")
         weights[int(layer.removeprefix("layer") or 0)][own] = prefix + tensor.name
     if len(found := {types[name] for layer in weights for name in layer.values()}) > 1:
-        raise LayoutError(f"{where}: its tensors are {' and '.join(sorted(found))}; the weights of a node have one type")
+        raise LayoutError(
+            f"{where}: its tensors are {' and '.join(sorted(found))}; the weights of a node have one type"
+        )
     return RecurrentNetwork(
         at=module.at,
         kind=spec.kind,

@@ -25,7 +25,17 @@ OPERATORS = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN"}
 FUNCTIONS = {word: (name, numbers) for name, (word, numbers) in ACTIVATIONS.items()}
 SPELLED = {
     name.lower(): name
-    for name in ("Sigmoid", "Tanh", "Relu", "HardSigmoid", "LeakyRelu", "ThresholdedRelu", "Elu", "Softsign", "Softplus")
+    for name in (
+        "Sigmoid",
+        "Tanh",
+        "Relu",
+        "HardSigmoid",
+        "LeakyRelu",
+        "ThresholdedRelu",
+        "Elu",
+        "Softsign",
+        "Softplus",
+    )
 }
 REDUCE = {"sum": "ReduceSum", "ave": "ReduceMean", "mul": "ReduceProd"}
 """The operator by which the outputs of two directions are merged."""

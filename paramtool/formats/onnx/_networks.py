@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from paramtool.formats.strict_json import strict
 from paramtool.errors import FormatError
+from paramtool.formats.strict_json import strict
 from paramtool.model.checkpoint import Module
 
 BETWEEN = {"Transpose", "Reshape", "Squeeze", "ReduceSum", "ReduceMean", "ReduceProd"}

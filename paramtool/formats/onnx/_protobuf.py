@@ -15,6 +15,7 @@ Source: protobuf.dev, "Encoding".
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -127,6 +128,11 @@ class Reader:
         """A number that is not repeated, as int64."""
         spans = message.get(name)
         return signed(next(self.varints(spans))) if spans else default
+
+    def real(self, message: Message, name: str) -> float:
+        """A float32 that is not repeated; 0 if it is missing."""
+        data = self.content(message[name][0]) if name in message else bytes(4)
+        return float(struct.unpack("<f", data)[0])
 
     def content(self, span: Span) -> bytes:
         """The bytes of a field."""

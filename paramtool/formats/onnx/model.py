@@ -22,11 +22,11 @@ from typing import NamedTuple
 from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
 from paramtool.formats import object_tree
 from paramtool.formats.files import Contents, open_source
-from paramtool.formats.onnx import _given, _networks, _rnn, proto
+from paramtool.formats.onnx import _given, _layers, _networks, _rnn, proto
 from paramtool.formats.onnx._protobuf import Message, Reader, Span
 from paramtool.formats.onnx._tensor import Found, Stored, Tensors, dims
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Module, Unreadable, Value
-from paramtool.model.storage import ByteRange, Storage
+from paramtool.model.storage import ByteRange, SourceFile, Storage
 from paramtool.model.view import View, contiguous
 
 NAME = "onnx"
@@ -50,40 +50,51 @@ def read(path: str) -> Checkpoint:
     """Describe a model; FormatError, Defects or UnsafeError if that is not possible."""
     file, source = open_source(path)
     with file:
-        reader = Reader(Contents(file, source.nbytes), path)
-        model = reader.message(Span(0, source.nbytes), proto.MODEL)
-        if "graph" not in model:
-            raise FormatError(f"{path}: has no graph; it is truncated, or not an ONNX model")
-        if reader.number(model, "ir_version") >= 3 and "opset_import" not in model:
-            raise FormatError(f"{path}: has no opset_import, which follows the graph; the file is truncated")
-        walk = _GraphWalk(reader, Tensors(reader, source))
-        metadata = _metadata(walk, model.get("metadata_props", ()))
-        said = _networks.said(metadata.pop(proto.NETWORKS, ""))
-        walk.defaults = {name for one in said.values() for name in one.states}
-        walk.model(model)
-        walk.join(said)
+        walk = walked(Reader(Contents(file, source.nbytes), path), source)
         storages, entries = _windows(walk)
-        producer = " ".join(filter(None, (reader.text(model, "producer_name"), reader.text(model, "producer_version"))))
     walk.finish()
     return Checkpoint(
         format=NAME,
         files=(source, *walk.tensors.files.values()),
         storages=storages,
         entries=entries,
-        metadata=metadata,
-        producer=producer,
+        metadata=walk.metadata,
+        producer=walk.producer,
         notes=tuple(walk.notes),
         modules=tuple(walk.modules),
+        parts={name: part for name, part in walk.uses.parts().items() if name in entries},
     )
 
 
+def walked(reader: Reader, source: SourceFile) -> GraphWalk:
+    """Everything that a model says, its graphs walked; FormatError or UnsafeError if it is not a whole model."""
+    model = reader.message(Span(0, source.nbytes), proto.MODEL)
+    if "graph" not in model:
+        raise FormatError(f"{reader.where}: has no graph; it is truncated, or not an ONNX model")
+    if reader.number(model, "ir_version") >= 3 and "opset_import" not in model:
+        raise FormatError(f"{reader.where}: has no opset_import, which follows the graph; the file is truncated")
+    walk = GraphWalk(reader, Tensors(reader, source))
+    walk.metadata = _metadata(walk, model.get("metadata_props", ()))
+    walk.producer = " ".join(filter(None, (reader.text(model, f"producer_{part}") for part in ("name", "version"))))
+    said = _networks.said(walk.metadata.pop(proto.NETWORKS, ""))
+    walk.defaults = {name for one in said.values() for name in one.states}
+    walk.model(model)
+    walk.join(said)
+    return walk
+
+
 @dataclass
-class _GraphWalk:
+class GraphWalk:
     """Walks a model's graphs and collects their tensors and recurrent nodes."""
 
     reader: Reader
     tensors: Tensors
     found: dict[str, Found | Sparse] = field(default_factory=dict)
+    places: dict[str, Span] = field(default_factory=dict)
+    """{name of a tensor: its TensorProto}."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    producer: str = ""
+    uses: _layers.Uses = field(default_factory=_layers.Uses)
     modules: list[Module] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     sizes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
@@ -164,6 +175,15 @@ class _GraphWalk:
                 self.graph(place, f"{prefix}{label}/{name}/", scope, depth + 1)
             for k, place in enumerate(attribute.get("graphs", ())):
                 self.graph(place, f"{prefix}{label}/{name}.{k}/", scope, depth + 1)
+        inputs = tuple(self.reader.texts(node, "input"))
+        self.use(
+            operator,
+            prefix + label,
+            [scope.get(name) or prefix + name for name in inputs],
+            outputs,
+            prefix,
+            attributes=attributes,
+        )
         if domain not in _rnn.DOMAINS:
             if operator.endswith(tuple(_rnn.KINDS)):
                 self.notes.append(f"{operator} node {prefix + label!r:.200}, of {domain!r:.200}, is not converted")
@@ -173,7 +193,6 @@ class _GraphWalk:
                 self.tensor(place, outputs[0], prefix, scope)
             for place in attributes.get("sparse_value", {}).get("sparse_tensor", ()):
                 self.sparse(place, outputs[0], prefix, scope)
-        inputs = tuple(self.reader.texts(node, "input"))
         if operator == "Identity" and inputs and inputs[0] in scope and outputs:
             scope[outputs[0]] = scope[inputs[0]]
         if operator == "Constant" or (inputs and all(n in scope or prefix + n in self.constant for n in inputs if n)):
@@ -191,10 +210,34 @@ class _GraphWalk:
             made = _rnn.Node(self.reader, operator, label, inputs, attributes, output=outputs[0] if outputs else "")
             self.recurrent(made, prefix, scope)
 
+    def use(
+        self,
+        operator: str,
+        label: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        prefix: str,
+        *,
+        attributes: Mapping[str, Message],
+    ) -> None:
+        """Note what a node takes initializers as."""
+        found = {name: self.found[name] for name in inputs if name in self.found}
+        shapes = {name: one.shape for name, one in found.items() if isinstance(one, Stored)}
+        if shapes or operator == "Add":
+            numbers = {
+                name: self.reader.number(attributes[name], "i")
+                for name in ("group", "axis", "transB")
+                if name in attributes
+            }
+            scales = {name: self.reader.real(attributes[name], "f") for name in ("alpha", "beta") if name in attributes}
+            made = [prefix + name for name in outputs]
+            self.uses.node(operator, label, inputs, shapes, {**numbers, **scales}, made)
+
     def tensor(self, span: Span, name: str, prefix: str, scope: Scope) -> None:
         """Add a tensor under its name in the graph."""
         try:
             self.put(name, prefix, scope, self.tensors.find(span))
+            self.places[prefix + name] = span
         except ValueError as error:
             self.defect(f"{prefix + name!r:.200}: {error}")
 
@@ -230,6 +273,7 @@ class _GraphWalk:
         stored = {name: self.found[value] for name, value in tensors.items()}
         shapes = {name: value.shape for name, value in stored.items() if isinstance(value, Stored)}
         at = prefix + node.label
+        self.uses.recurrent.append((at, node.operator, tuple(tensors.values())))
         where = f"{node.operator} node {at!r:.200}"
         computed = sorted(given.keys() - tensors.keys())
         if computed and self.in_function:
@@ -309,7 +353,7 @@ class _GraphWalk:
             raise Defects(self.reader.where, self.defects, more=self.more)
 
 
-def _metadata(walk: _GraphWalk, spans: Sequence[Span]) -> dict[str, str]:
+def _metadata(walk: GraphWalk, spans: Sequence[Span]) -> dict[str, str]:
     """The model's own metadata."""
     found: dict[str, str] = {}
     for span in spans:
@@ -356,7 +400,7 @@ def _blocks(ranges: Sequence[ByteRange]) -> dict[ByteRange, ByteRange]:
     return found
 
 
-def _windows(walk: _GraphWalk) -> tuple[dict[int, Storage], dict[str, Entry]]:
+def _windows(walk: GraphWalk) -> tuple[dict[int, Storage], dict[str, Entry]]:
     """The storages, and every name as a view of one."""
     storages = _OnnxStorages([part for found in walk.found.values() for part in _parts(found).values()])
     entries: dict[str, Entry] = {}
