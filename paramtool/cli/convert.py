@@ -20,15 +20,24 @@ from paramtool.cli._text import FILE, OUTPUT, OUTPUT_FILE
 @click.option("--to", "target", metavar="LAYOUT", shell_complete=_completion.layouts,
               help="The layout to write, in the same form.  [default: that of DST's format if it has only one, else "
               "networks stay as they are]")  # fmt: skip
+@click.option("--into", metavar="MODEL", type=FILE,
+              help="Write this model with its weights replaced: a .keras, .weights.h5 or .h5 file of Keras, or an .onnx.  All else "
+              "of it stays byte for byte.")  # fmt: skip
+@click.option("--map", multiple=True, metavar="A=B",
+              help="Put network, layer or tensor A of SRC into B of MODEL.  Repeatable.  [default: by name, then by "
+              "shape where only one fits]")  # fmt: skip
 @click.option("--keep-names", is_flag=True, help="Also record the old names, as views of the new tensors.")
 @_relayout.shared_options
-def command(path: str, output: str, source: str | None, target: str | None, *, keep_names: bool, **flags: Any) -> None:
+def command(path: str, output: str, source: str | None, target: str | None, *, keep_names: bool, into: str | None,
+            map: tuple[str, ...], **flags: Any) -> None:  # fmt: skip
     """Convert a checkpoint to another format, and its recurrent networks to another layout.
 
     The suffix of DST says the format.  Everything except the networks stays unchanged.
 
     \b
     $ paramtool convert lstm-0001.params -o lstm.safetensors --from mxnet --to torch
+    $ paramtool convert lstm.pt --into model.keras -o filled.keras
     $ paramtool convert model.onnx -o model.safetensors --to torch --rename lstm_1=encoder
     """
-    _relayout.run(path, output, "convert", flags, source=source, target=target, keep_names=keep_names)
+    _relayout.run(path, output, "convert", flags, source=source, target=target, keep_names=keep_names,
+                  into=into, map=map)  # fmt: skip

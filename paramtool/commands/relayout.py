@@ -43,6 +43,7 @@ from paramtool.model.display import Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
 from paramtool.passes import select
+from paramtool.passes.into.plan import Into
 from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn import stacking
 from paramtool.passes.rnn.convert import Converted
@@ -86,6 +87,10 @@ class RelayoutOptions(ObjectOptions):
     """Do without what an earlier conversion kept."""
     layout_file: Sequence[Path] = ()
     """TOML files with layouts of one's own."""
+    into: Path | None = None
+    """A model whose weights are replaced, and which stays as it is otherwise; None writes a file of its own."""
+    map: Sequence[str] = ()
+    """`A=B` puts network, layer or tensor A of the input into B of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -99,6 +104,10 @@ class Relayouted(WholeReport):
     """Whether no layout was asked for."""
     keeps_ties: bool = True
     """Whether the output says which names share memory, as the input does."""
+    into: Into | None = None
+    """What went where in a given model."""
+    model: str = ""
+    """That model."""
 
     def _more(self, most: int) -> Iterator[Row]:
         names = ((one.source.at or "(top)", one.source.layout.name, one) for one in self.converted)
@@ -126,6 +135,10 @@ def relayout(
     options = replace(options or RelayoutOptions(), **more)
     began = time.monotonic()
     found = _opened(path, options, progress)
+    if options.into is not None:
+        from paramtool.commands.into import fill
+
+        return fill(path, output, found, options, progress)
 
     def where() -> Destination:
         more, called = options.layout_file, word or _word(options)
@@ -147,6 +160,8 @@ def relayout_each(
 ) -> Each[Relayouted]:
     """`relayout` of every set of weights of a folder and of those inside, into one folder that is built alike."""
     options = replace(options or RelayoutOptions(), **more)
+    if options.into is not None:
+        raise UsageError("into (--into) takes one checkpoint and one model; it does not go with --each")
     register_files(options.layout_file)
     return each(
         path,
@@ -184,7 +199,7 @@ def _prepared(
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, output)
     where = choose()
-    found = [] if options.as_is else _stacked(checkpoint, _find(checkpoint, options), options)
+    found = [] if options.as_is else source_networks(checkpoint, options)
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
     split_content = where.writer.aliases_equal_bytes
@@ -250,10 +265,15 @@ def _output_warnings(where: Destination, plan: Plan, options: RelayoutOptions) -
     yield from flat_pair_warnings(plan, where.writer)
 
 
-def _find(checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
+def source_networks(checkpoint: Checkpoint, options: RelayoutOptions, *, lenient: bool = False) -> list[Found]:
+    """The networks that are asked for, with layers put together or taken apart; `lenient` as in `NetworkRequest`."""
+    return _stacked(checkpoint, _find(checkpoint, options, lenient=lenient), options)
+
+
+def _find(checkpoint: Checkpoint, options: RelayoutOptions, *, lenient: bool = False) -> list[Found]:
     """The networks that are asked for; where a flat vector could be many, the error lists the likely ones."""
     try:
-        return find(checkpoint, _wanted(options))
+        return find(checkpoint, replace(_wanted(options), lenient=lenient))
     except UnknownSizesError as error:
         views = checkpoint.views()
         if any(len(squeezed(views[name].shape)) != 1 for name in error.names):
@@ -380,7 +400,8 @@ def convert(
     path: Path, output: Path, *, source: str | None = None, target: str | None = None,
     spec: str = "", at: Sequence[str] = (), ignore: Sequence[str] = (), stack: Sequence[str] = (),
     rename: Mapping[str, str] | None = None, keep_names: bool = False, keep_split: bool = False,
-    drop_kept: bool = False, layout_file: Sequence[Path] = (), skip_unsupported: bool = False, plain: bool = False,
+    drop_kept: bool = False, layout_file: Sequence[Path] = (), into: Path | None = None, map: Sequence[str] = (),
+    skip_unsupported: bool = False, plain: bool = False,
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
     max_inflated: int | None = None, verify: bool = True, dry_run: bool = False, force: bool = False,
@@ -407,7 +428,12 @@ def convert(
     keep_split         also write what the conversion loses, so that the way back gives the same bytes
     drop_kept          leave out what an earlier conversion kept
     layout_file        TOML files with layouts of your own
+    into               a model file of Keras or an ONNX model: the output is this model with its weights replaced, and its networks
+                       have its layout; everything else of it stays byte for byte
+    map                `A=B` puts network, layer or tensor A of the input into B of the model; `A,B=C` and `A=B,C`
+                       join and split layers; `A=B:transpose` and `A=B:as-is` say the order of a matrix' axes
 
+    With `into`, `strict` refuses to leave a weight of the model as it was.
     All others are those of `dedup`.  LayoutError where a network is not found, does not fit, or its bytes break what
     the conversion requires; nothing is written then.
     """
@@ -425,6 +451,10 @@ def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
 
     With neither, networks stay as they are: UsageError if an option says how to convert them.
     """
+    if options.into is not None:
+        return options
+    if options.map:
+        raise UsageError("map (--map) says what goes into which layer of a model; there is none", hint="--into MODEL")
     only = writer_for(output).only_layout
     if only and options.target not in (None, only):
         raise UsageError(
@@ -482,4 +512,8 @@ def unfuse(
 
 def _options(keywords: Mapping[str, Any], **more: Any) -> RelayoutOptions:
     """The options of one of these three, of which `more` is fixed."""
-    return chosen(RelayoutOptions, None, {"described": False, "as_is": False, **keywords, **more})
+    return chosen(RelayoutOptions, None, {**_FIXED, **keywords, **more})
+
+
+_FIXED = {"described": False, "as_is": False, "into": None, "map": ()}
+"""Fields that not all three have a keyword for."""

@@ -59,7 +59,7 @@ def _refusals(dtypes: Mapping[str, str]) -> dict[str, str]:
 
 
 def _networks(plan: Plan) -> Iterator[RecurrentNetwork]:
-    """The networks of a plan, as the graph needs them; LayoutError for what an ONNX node has to know and nobody says."""
+    """The networks of a plan, as the graph needs them; LayoutError for what a node has to know and nobody says."""
     types = plan.dtypes()
     for module in plan.modules:
         if module.layout == LAYOUT and not module.refused:

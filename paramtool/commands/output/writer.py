@@ -81,8 +81,8 @@ class Writer:
     only_layout: str = ""
     """The layout that every recurrent network has in such files; empty if there are several."""
     lay_out_as: Callable[[Plan, str], tuple[OutputFile, ...]] | None = None
-    """`lay_out` with the name of the output, for formats whose files refer to each other: the last is the output itself,
-    the others go beside it."""
+    """`lay_out` with the name of the output, for formats whose files refer to each other: the last is the output, the
+    others go beside it."""
     needs_model: str = ""
     """Why such a file cannot be made without `--into`; empty if it can."""
 

@@ -188,7 +188,7 @@ def _layer(one: RecurrentNetwork, k: int, weights: Mapping[str, str], x: str) ->
 
 
 def _reduced(one: RecurrentNetwork, raw: str, merged: str) -> list[bytes]:
-    """The nodes that add, average or multiply the outputs of two directions; the axis is an input of ReduceSum alone."""
+    """The nodes that merge the outputs of two directions; the axis is an input of ReduceSum, and else an attribute."""
     if one.merge == "sum":
         return [_constant(f"{raw}.axis", [1]), node("ReduceSum", [raw, f"{raw}.axis"], [merged], keepdims=0)]
     return [node(REDUCE[one.merge], [raw], [merged], axes=[1], keepdims=0)]

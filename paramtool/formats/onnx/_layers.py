@@ -1,4 +1,4 @@
-"""The layers of a model that are not recurrent: which initializer is which part of which layer, by the nodes it goes to.
+"""The layers of a model that are not recurrent: which initializer is which part of which layer, by its nodes.
 
     Gemm              weight "out in" with transB=1, else "in out"; bias
     MatMul            weight "in out"; bias in an Add behind it
@@ -16,7 +16,7 @@ Source: docs/Operators.md of onnx 1.23; torch/onnx/_internal/torchscript_exporte
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -127,10 +127,17 @@ class Uses:
         if inputs[2:3] and inputs[2] in shapes:
             self._add(inputs[2], Use(label, "dense", *conventions.BIAS, problem))
 
-    def parts(self) -> dict[str, LayerPart]:
-        """{initializer: what it is}, of those whose nodes say one thing."""
+    def folded(self) -> Iterator[str]:
+        """Notes on convolutions that hold another layer, too."""
+        for name, uses in self.found.items():
+            if uses[0].part == "weight" and uses[0].problem and FOLDED.fullmatch(name):
+                yield f"{name!r}: {uses[0].problem}; no tensor of a checkpoint has these values"
+
+    def parts(self, others: Iterable[str]) -> dict[str, LayerPart]:
+        """{initializer: what it is}, of those whose nodes say one thing; `others` are no weights unless a node says."""
         titles = self._titles()
-        found = {
+        found = {name: LayerPart("", is_state=True) for name in others}
+        found |= {
             name: LayerPart(titles[uses[0].node], uses[0].kind, uses[0].part, uses[0].axes)
             for name, uses in self.found.items()
             if not problem(uses)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
@@ -60,9 +61,9 @@ def read(path: str) -> Checkpoint:
         entries=entries,
         metadata=walk.metadata,
         producer=walk.producer,
-        notes=tuple(walk.notes),
+        notes=(*walk.notes, *walk.uses.folded()),
         modules=tuple(walk.modules),
-        parts={name: part for name, part in walk.uses.parts().items() if name in entries},
+        parts=walk.uses.parts(name for name, one in walk.found.items() if not _is_weight(one, name in walk.constants)),
     )
 
 
@@ -92,6 +93,8 @@ class GraphWalk:
     found: dict[str, Found | Sparse] = field(default_factory=dict)
     places: dict[str, Span] = field(default_factory=dict)
     """{name of a tensor: its TensorProto}."""
+    constants: set[str] = field(default_factory=set)
+    """The tensors of Constant nodes."""
     metadata: dict[str, str] = field(default_factory=dict)
     producer: str = ""
     uses: _layers.Uses = field(default_factory=_layers.Uses)
@@ -191,6 +194,7 @@ class GraphWalk:
         if operator == "Constant" and outputs:
             for place in attributes.get("value", {}).get("t", ()):
                 self.tensor(place, outputs[0], prefix, scope)
+                self.constants.add(prefix + outputs[0])
             for place in attributes.get("sparse_value", {}).get("sparse_tensor", ()):
                 self.sparse(place, outputs[0], prefix, scope)
         if operator == "Identity" and inputs and inputs[0] in scope and outputs:
@@ -410,6 +414,13 @@ def _windows(walk: GraphWalk) -> tuple[dict[int, Storage], dict[str, Entry]]:
         except ValueError as error:
             walk.defect(f"{name!r:.200}: {error}")
     return storages.made, entries
+
+
+def _is_weight(found: Found | Sparse, is_constant: bool) -> bool:
+    """Whether a tensor could be trained: whole numbers are shapes and indices, and constants of one number scale."""
+    if not isinstance(found, Stored):
+        return True
+    return "float" in found.dtype.name and not (is_constant and prod(found.shape) <= 1)
 
 
 def _parts(found: Found | Sparse) -> dict[str, Stored]:

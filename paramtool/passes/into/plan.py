@@ -94,6 +94,8 @@ class _Planning:
         self.model_units = network_pass.units(model, networks)
         in_source = {name for one in found for name in (*one.tensors.values(), *one.raw.values(), *one.raw)}
         in_model = {name for one in networks for name in one.tensors.values()}
+        in_source |= {name for module in source.modules for name in module.tensors.values()}
+        in_model |= {name for module in model.modules for name in module.tensors.values()}
         self.source_layers = layer_pass.source_layers(source, in_source)
         self.model_layers = layer_pass.model_layers(model, in_model)
         self.wrong: list[str] = []
