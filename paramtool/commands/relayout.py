@@ -428,8 +428,8 @@ def convert(
     keep_split         also write what the conversion loses, so that the way back gives the same bytes
     drop_kept          leave out what an earlier conversion kept
     layout_file        TOML files with layouts of your own
-    into               a model file of Keras or an ONNX model: the output is this model with its weights replaced, and its networks
-                       have its layout; everything else of it stays byte for byte
+    into               a model file of Keras or ONNX: the output is this model with its weights replaced, its networks
+                       in its layout; everything else of it stays byte for byte
     map                `A=B` puts network, layer or tensor A of the input into B of the model; `A,B=C` and `A=B,C`
                        join and split layers; `A=B:transpose` and `A=B:as-is` say the order of a matrix' axes
 

@@ -22,8 +22,8 @@ class ModelFormat:
     formats: tuple[str, ...]
     """What `Checkpoint.format` says of such files."""
     lay_out: Callable[[Checkpoint, Mapping[str, Target], str], tuple[OutputFile, ...]]
-    """The files of the output, of which the last has the name that is given: the model with these tensors in place of its
-    own."""
+    """The files of the output, of which the last has the name that is given: the model with these tensors in place of
+    its own."""
     differences: Callable[[str, Checkpoint, Mapping[str, str]], Iterable[str]]
     """What somebody else's code reads otherwise in the output at a path: {name: SHA-256 of its elements}."""
 

@@ -63,7 +63,7 @@ def read(path: str) -> Checkpoint:
         producer=walk.producer,
         notes=(*walk.notes, *walk.uses.folded()),
         modules=tuple(walk.modules),
-        parts=walk.uses.parts(name for name, one in walk.found.items() if not _is_weight(one, name in walk.constants)),
+        parts=walk.uses.parts(name for name in walk.found if not walk.is_weight(name)),
     )
 
 
@@ -305,6 +305,8 @@ class GraphWalk:
         if not prefix:
             self.runs[at] = _networks.Run(node.given("X"), node.output)
         try:
+            if computed and not tensors.keys() & {"W", "R"}:
+                raise ValueError("has weights that the graph computes")
             self.lengths(node, prefix, where, scope)
             self.modules.append(_rnn.describe(node, at, tensors, shapes))
         except ValueError as error:
@@ -329,6 +331,17 @@ class GraphWalk:
         source = self.expanded.get(prefix + value, "")
         found = self.found.get(source)
         return source if isinstance(found, Stored) and len(found.shape) == 3 and found.shape[1] == 1 else ""
+
+    def is_weight(self, name: str) -> bool:
+        """Whether a tensor could be trained.
+
+        Whole numbers are shapes and indices; constants of one number, and those that are only repeated and cut, are
+        what a program wrote.
+        """
+        found = self.found[name]
+        if not isinstance(found, Stored) or name not in self.constants:
+            return not isinstance(found, Stored) or "float" in found.dtype.name
+        return "float" in found.dtype.name and prod(found.shape) > 1 and name not in self.spread.values()
 
     def is_zero(self, span: Span) -> bool:
         """Whether a small tensor holds nothing but zeros."""
@@ -414,13 +427,6 @@ def _windows(walk: GraphWalk) -> tuple[dict[int, Storage], dict[str, Entry]]:
         except ValueError as error:
             walk.defect(f"{name!r:.200}: {error}")
     return storages.made, entries
-
-
-def _is_weight(found: Found | Sparse, is_constant: bool) -> bool:
-    """Whether a tensor could be trained: whole numbers are shapes and indices, and constants of one number scale."""
-    if not isinstance(found, Stored):
-        return True
-    return "float" in found.dtype.name and not (is_constant and prod(found.shape) <= 1)
 
 
 def _parts(found: Found | Sparse) -> dict[str, Stored]:
