@@ -21,8 +21,8 @@ from paramtool.cli._text import FILE, OUTPUT, OUTPUT_FILE
               help="The layout to write, in the same form.  [default: that of DST's format if it has only one, else "
               "networks stay as they are]")  # fmt: skip
 @click.option("--into", metavar="MODEL", type=FILE,
-              help="Write this model with its weights replaced: a .keras, .weights.h5 or .h5 file of Keras, or an .onnx.  "
-              "All else of it stays byte for byte.")  # fmt: skip
+              help="Write this model with its weights replaced: a .keras, .weights.h5 or .h5 file of Keras, or an "
+              ".onnx.  All else of it stays byte for byte.")  # fmt: skip
 @click.option("--map", multiple=True, metavar="A=B",
               help="Put network, layer or tensor A of SRC into B of MODEL.  Repeatable.  [default: by name, then by "
               "shape where only one fits]")  # fmt: skip

@@ -126,8 +126,9 @@ _PLAIN, _LINKING = (
         refusals=_refusals,
         links=links,
         only_layout=LAYOUT,
+        lay_out_as=lay_out,
     )
     for links in (False, True)
 )
-ONNX = replace(_PLAIN, fit=_fit, lay_out_as=lay_out)
+ONNX = replace(_PLAIN, fit=_fit)
 """The writer of models that are made; with --into a model that is given is filled instead."""

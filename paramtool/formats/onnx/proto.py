@@ -95,7 +95,8 @@ def begins_model(head: bytes, nbytes: int, is_named: bool) -> bool:
             if number == 7:
                 return content.nbytes > 0
             if content.stop >= len(head) or (number < 6 and content.nbytes > MAX_HEAD_TEXT_NBYTES):
-                return number == 6 and content.stop < nbytes  # a long text is before the graph
+                is_long_text = number == 6 and content.stop < nbytes  # before the graph
+                return is_long_text or (is_named and content.stop >= nbytes)
     except (FormatError, IndexError):
         return is_named
     return False

@@ -1,6 +1,6 @@
 """Write ONNX: a model of recurrent networks, with the weights inside it or in a file beside it.
 
-    NAME.onnx        ir_version, producer, the graph (nodes, initializers, inputs, outputs), opset, metadata
+    NAME.onnx        ir_version, producer_name, the graph (nodes, initializers, inputs, outputs), opset, metadata
     NAME.onnx.data   the weights, if the model would have more bytes than protobuf allows for one message
 
 The metadata has one text of ours, `paramtool.networks`: which nodes are the layers of one network, as JSON.  The reader
@@ -15,7 +15,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
-from paramtool import __version__
 from paramtool.formats.onnx import _encode, _graph, proto
 from paramtool.formats.onnx._graph import RecurrentNetwork
 from paramtool.formats.output import OutputFile, Segment
@@ -79,7 +78,6 @@ def lay_out(
         (
             _encode.whole(1, IR_VERSION),
             _encode.text(2, "paramtool"),
-            _encode.text(3, __version__),
             *_encode.nested(7, graph),
             _encode.message(8, _encode.text(1, ""), _encode.whole(2, OPSET)),
             _encode.message(14, _encode.text(1, proto.NETWORKS), _encode.text(2, _said(networks))),
