@@ -11,7 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from paramtool import formats, layouts
-from paramtool.commands.networks import networks
+from paramtool.commands.networks import networks as networks_seen
 from paramtool.commands.output.models import ModelFormat, format_of
 from paramtool.commands.output.options import ALIGN
 from paramtool.commands.output.write import Destination, Work, allow, done, other_sections, read_back, unproved
@@ -162,9 +162,14 @@ def prepared(path: Path, output: Path | None, source: Weights, options: Relayout
     return report, IntoWork(checkpoint, made, outputs, where, model=model, into=into, container=container)
 
 
-def planned(checkpoint: Checkpoint, model: Checkpoint, options: RelayoutOptions) -> tuple[Into, tuple[str, ...]]:
-    """What of a checkpoint goes where in a model, and warnings; LayoutError if nothing does, or not all that must."""
-    theirs, refused = described(model)
+def planned(
+    checkpoint: Checkpoint, model: Checkpoint, options: RelayoutOptions, networks: Sequence[Network] | None = None
+) -> tuple[Into, tuple[str, ...]]:
+    """What of a checkpoint goes where in a model, and warnings; LayoutError if nothing does, or not all that must.
+
+    `networks` are the model's, where it does not describe them itself.
+    """
+    theirs, refused = described(model) if networks is None else (list(networks), [])
     _check_layout(theirs, options.target)
     mine, missing = _found(checkpoint, options, bool(theirs))
     into = plan(checkpoint, mine, model, theirs, tuple(options.map))
@@ -191,7 +196,7 @@ def _found(checkpoint: Checkpoint, options: RelayoutOptions, wanted: bool) -> tu
     from paramtool.commands.relayout import source_networks
 
     is_said = options.source or options.at or options.spec or options.stack or options.ignore
-    if not is_said and not networks(checkpoint):
+    if not is_said and not networks_seen(checkpoint):
         return [], "--from LAYOUT, --at and --spec say where one is" if wanted else ""
     found = source_networks(checkpoint, options, lenient=True)
     return [one.network for one in found], ""

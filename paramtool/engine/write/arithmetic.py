@@ -13,7 +13,7 @@ from typing import Any
 from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
 from paramtool.engine.read.source import ELEMENTS, Source, number_type
 from paramtool.errors import LayoutError, listed
-from paramtool.model.plan import Copy, Requirement
+from paramtool.model.plan import Copy, Requirement, Target
 from paramtool.model.view import View
 
 TILE = 1 << 20
@@ -46,6 +46,22 @@ def value(copy: Copy, box: Box, source: Source) -> Any:
         found = total(copy.terms, copy.shift, box, source)
     if not copy.is_exact and not np.isfinite(found.astype("f8")).all():
         _refuse_overflow(copy, box, source)
+    return found
+
+
+def computed(target: Target, source: Source) -> Any:
+    """A whole target in memory, as an array of its dtype."""
+    import numpy as np
+
+    for copy in target.copies:
+        for _, term in copy.terms:
+            source.prove(int(term.storage))
+    found = np.zeros(target.shape, number_type(target.dtype))
+    for copy in target.copies:
+        view, size = copy.destination, target.dtype.block_bytes
+        part = np.ndarray(view.shape, element_type(copy), found.data, view.byte_start, [s * size for s in view.strides])
+        for box in boxes(copy):
+            part[box] = value(copy, box, source)
     return found
 
 

@@ -197,21 +197,24 @@ def _agreed(one: NetworkPair, notes: list[str]) -> Spec:
     open_here, open_there = _open(mine), _open(other)
     known: dict[str, object] = {}
     differ: list[str] = []
+    silent: dict[str, list[str]] = {"neither file": [], "the source": [], "the model": []}
     for fact, (here, there) in facts.items():
-        if fact in open_here and fact in open_there and mine.spec.has(fact):
-            notes.append(f"{_both(one)}: neither file says {_word(fact, here)}; it is taken to be the same in both")
-        if fact in open_here and fact not in open_there:
-            known[fact] = there
-            if mine.spec.has(fact) and _matters(fact, mine.spec):
-                notes.append(f"{_both(one)}: the source does not say {_word(fact, there)}, as the model has it")
-        elif fact in open_there:
-            known[fact] = here
-            if mine.spec.has(fact) and fact not in open_here and _matters(fact, mine.spec):
-                notes.append(f"{_both(one)}: the model does not say {_word(fact, here)}, as the source has it")
+        who, value = "", here
+        if fact in open_here or fact in open_there:
+            value = there if fact in open_here and fact not in open_there else here
+            who = "the model" if fact not in open_here else "the source" if fact not in open_there else "neither file"
         elif fact == "bias" and there and not here:
-            known[fact] = there  # a network without biases computes what one with zeros does
+            value = there  # a network without biases computes what one with zeros does
         elif here != there:
             differ.append(fact)
+        known[fact] = value
+        if who and mine.spec.has(fact) and (fact != "backward" or not mine.spec.bidirectional):
+            silent[who].append(word(fact, value or "tanh" if fact == "activation" else value))
+    said = {"neither file": "which is taken to be the same in both", "the source": "which is the model's"}
+    for who, words in silent.items():
+        if words:
+            verb = f"says {', '.join(words)}" if who == "neither file" else f"does not say {', '.join(words)}"
+            notes.append(f"{_both(one)}: {who} {verb}, {said.get(who, 'as the source has it')}")
     if differ:
         words = [fact for fact in differ if fact not in ("kind", "input", "hidden")]
         raise LayoutError(
@@ -223,11 +226,3 @@ def _agreed(one: NetworkPair, notes: list[str]) -> Spec:
 
 
 _SAYABLE = ("activation", "gate_activation", "merge", "backward", "reset", "cell_clip")
-
-
-def _matters(fact: str, spec: Spec) -> bool:
-    return fact != "backward" or not spec.bidirectional
-
-
-def _word(fact: str, value: object) -> str:
-    return word(fact, value or "tanh" if fact == "activation" else value)
