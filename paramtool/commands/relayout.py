@@ -204,7 +204,12 @@ def _prepared(
     converted = [_convert(checkpoint, one, options) for one in found]
     split_content = where.writer.aliases_equal_bytes
     plan, outcome = together(
-        checkpoint, converted, options.keep_names, options.skip_unsupported, split_content=split_content
+        checkpoint,
+        converted,
+        options.keep_names,
+        options.skip_unsupported,
+        split_content=split_content,
+        merges=where.writer.is_graph,
     )
     check(plan, plan.order, checkpoint.storages)
     planned = plan

@@ -10,11 +10,15 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from safetensors.numpy import save_file
 from torch import nn
 
 import paramtool
+from paramtool import layouts
 from paramtool.errors import LayoutError, OutputError, PlanError, UsageError
 from paramtool.formats.onnx import write as onnx_write
+from paramtool.layouts.layout import stored
+from paramtool.layouts.spec import Spec, parse
 from tests.laws.test_onnx_models import close, outputs, run
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -255,6 +259,52 @@ class TestReadBack:
         )
 
 
+def onnx_network(folder: Path, words: str) -> tuple[Spec, dict[str, np.ndarray]]:
+    """A model of one network `a` of ONNX' own layout, and the tensors of it."""
+    spec = Spec(**{"input": 2, "hidden": 3, **parse(words)})  # type: ignore[arg-type]
+    layout = layouts.find("onnx")
+    tensors = stored(layout, layout.form(spec, {}), spec, {})
+    arrays = {one.name: np.random.default_rng(0).random(one.shape, "f4") - np.float32(0.5) for one in tensors}
+    save_file({f"a.{name}": array for name, array in arrays.items()}, folder / "m.safetensors")
+    report = paramtool.convert(folder / "m.safetensors", folder / "m.onnx", source="onnx", at=("a",), spec=words)
+    assert not any("merge" in line for line in report.warnings)
+    return spec, arrays
+
+
+FUNCTIONS = {
+    "linear": lambda x: x,
+    "affine(0.5,0.25)": lambda x: 0.5 * x + 0.25,
+    "scaled_tanh(1.5,0.5)": lambda x: 1.5 * np.tanh(0.5 * x),
+    "leaky_relu(0.1)": lambda x: np.where(x < 0, 0.1 * x, x),
+    "softsign": lambda x: x / (1 + abs(x)),
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("merge", ["concat", "sum", "ave", "mul", "none"])
+def test_activations_and_merges(tmp_path: Path, function: str, merge: str) -> None:
+    """onnxruntime computes what the equations of an RNN of two directions give, and the spec is read back."""
+    spec, arrays = onnx_network(tmp_path, f"rnn bidirectional activation={function} merge={merge}")
+    x = np.linspace(-1, 1, 24, dtype="f4").reshape(4, 3, 2)
+    both = []
+    for d in range(2):
+        h, rows = np.zeros((3, 3), "f4"), []
+        for step in x[:: 1 - 2 * d]:
+            bias = arrays["B"][d].reshape(2, 3).sum(0)
+            h = FUNCTIONS[function](step @ arrays["W"][d].T + h @ arrays["R"][d].T + bias)
+            rows.append(h)
+        both.append(np.stack(rows[:: 1 - 2 * d]))
+    merged = {
+        "concat": np.concatenate(both, -1), "sum": both[0] + both[1], "ave": (both[0] + both[1]) / 2,
+        "mul": both[0] * both[1], "none": np.stack(both, 2),
+    }[merge]  # fmt: skip
+    found = run(tmp_path / "m.onnx", {"a.X": torch.from_numpy(x)})["a.Y"]
+    assert found.shape == merged.shape
+    assert np.allclose(found, merged, atol=1e-6)
+    (module,) = paramtool.read(tmp_path / "m.onnx").modules
+    assert Spec(**parse(module.spec)) == spec  # type: ignore[arg-type]
+
+
 SAID = [
     ("lstm peephole", "P"),
     ("lstm coupled", "input_forget"),
@@ -268,18 +318,7 @@ SAID = [
 @pytest.mark.parametrize(("words", "has"), SAID)
 def test_facts_that_torch_lacks(tmp_path: Path, words: str, has: str) -> None:
     """Networks that only ONNX computes keep every fact: the model reads back as the same spec, and onnx checks it."""
-    from safetensors.numpy import save_file
-
-    from paramtool import layouts
-    from paramtool.layouts.layout import stored
-    from paramtool.layouts.spec import Spec, parse
-
-    spec = Spec(**{"input": 2, "hidden": 3, **parse(words)})  # type: ignore[arg-type]
-    layout = layouts.find("onnx")
-    tensors = stored(layout, layout.form(spec, {}), spec, {})
-    arrays = {f"a.{one.name}": np.random.default_rng(0).random(one.shape, "f4") for one in tensors}
-    save_file(arrays, tmp_path / "m.safetensors")
-    paramtool.convert(tmp_path / "m.safetensors", tmp_path / "m.onnx", source="onnx", at=("a",), spec=words)
+    spec, _ = onnx_network(tmp_path, words)
     onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
     (module,) = paramtool.read(tmp_path / "m.onnx").modules
     assert Spec(**parse(module.spec)) == spec  # type: ignore[arg-type]

@@ -130,5 +130,5 @@ _PLAIN, _LINKING = (
     )
     for links in (False, True)
 )
-ONNX = replace(_PLAIN, fit=_fit)
+ONNX = replace(_PLAIN, fit=_fit, is_graph=True)
 """The writer of models that are made; with --into a model that is given is filled instead."""

@@ -83,6 +83,8 @@ class Writer:
     lay_out_as: Callable[[Plan, str], tuple[OutputFile, ...]] | None = None
     """`lay_out` with the name of the output, for formats whose files refer to each other: the last is the output, the
     others go beside it."""
+    is_graph: bool = False
+    """Whether it holds what computes with the tensors, too."""
     needs_model: str = ""
     """Why such a file cannot be made without `--into`; empty if it can."""
 

@@ -23,20 +23,13 @@ from paramtool.formats.onnx._rnn import ACTIVATIONS, INPUTS, STATES, WEIGHTS
 
 OPERATORS = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN"}
 FUNCTIONS = {word: (name, numbers) for name, (word, numbers) in ACTIVATIONS.items()}
-SPELLED = {
-    name.lower(): name
-    for name in (
-        "Sigmoid",
-        "Tanh",
-        "Relu",
-        "HardSigmoid",
-        "LeakyRelu",
-        "ThresholdedRelu",
-        "Elu",
-        "Softsign",
-        "Softplus",
-    )
-}
+SPELLED = (
+    "Sigmoid", "Tanh", "Relu", "HardSigmoid", "LeakyRelu", "ThresholdedRelu", "Elu", "Softsign", "Softplus", "Affine",
+    "ScaledTanh",
+)  # fmt: skip
+"""The activations as ONNX spells them."""
+LINEAR = ("affine", (1.0, 0.0))
+"""ONNX has no linear activation; its Affine with these numbers is one."""
 REDUCE = {"sum": "ReduceSum", "ave": "ReduceMean", "mul": "ReduceProd"}
 """The operator by which the outputs of two directions are merged."""
 FLOAT, INT, STRING, FLOATS, INTS, STRINGS = 1, 2, 3, 6, 7, 8
@@ -199,13 +192,14 @@ def _attributes(one: RecurrentNetwork) -> dict[str, object]:
     found: dict[str, object] = {"hidden_size": one.hidden, "direction": one.direction}
     if one.activations:
         each = list(one.activations) * one.directions
-        names, alphas, betas = [], [], []
-        for word, numbers in each:
+        names, alphas, betas = list[str](), list[float](), list[float]()
+        for word, given in each:
+            word, given = LINEAR if word == "linear" else (word, given)
             name, usual = FUNCTIONS[word]
-            names.append(SPELLED[name])
-            given = [*numbers, *usual[len(numbers) :]]
-            alphas += given[:1]
-            betas += given[1:2]
+            names.append(next(one for one in SPELLED if one.lower() == name))
+            numbers = [number for number in (*given, *usual[len(given) :]) if number is not None]
+            alphas += numbers[:1]
+            betas += numbers[1:2]
         found["activations"] = names
         found |= {"activation_alpha": alphas} if alphas else {}
         found |= {"activation_beta": betas} if betas else {}
