@@ -77,15 +77,14 @@ class Filling:
 def model_layers(model: Checkpoint, taken: Iterable[str]) -> list[Layer]:
     """The layers of a model; a tensor of which the file says nothing is a layer of its own."""
     gone = set(taken)
-    groups: dict[tuple[str, str, str], list[Piece]] = {}
+    groups: dict[tuple[str, str], list[Piece]] = {}
     for name, view in _weights(model, gone):
         said = model.parts.get(name)
         if said is not None and said.is_state:
             continue
         piece = Piece(said.part if said else _split(name)[1], name, view, said)
-        group = name.rpartition("/")[0] if said else ""
-        groups.setdefault((said.layer if said else name, said.kind if said else "", group), []).append(piece)
-    return [Layer(name, kind, tuple(pieces)) for (name, kind, _), pieces in groups.items()]
+        groups.setdefault((said.layer if said else name, said.kind if said else ""), []).append(piece)
+    return [Layer(name, kind, tuple(pieces)) for (name, kind), pieces in groups.items()]
 
 
 def source_layers(source: Checkpoint, taken: Iterable[str]) -> list[Layer]:
