@@ -65,12 +65,12 @@ def load_into(
                 parts[f"{at}.{own}".lstrip(".")] = LayerPart(at, row.kind, *said)
     model = live.described(tensors, parts)
     flat = list(_flat(blocks, {name: shape for name, (_, shape) in tensors.items()}))
-    named = flat or live.networks_by_names(model, "mxnet")
+    named = flat or live.networks_by_names(model, "mxnet.unfused", "mxnet.cell")
     options = RelayoutOptions(map=tuple(map), source=source, spec=spec, strict=strict, only=only, weights=weights)
 
     def put(arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         for name, array in arrays.items():
-            parameters[name].set_data(mxnet.nd.array(array, dtype=array.dtype))
+            parameters[name].set_data(array)
 
     return live.values(path, model, options, put, named)
 

@@ -86,12 +86,14 @@ def described(tensors: Mapping[str, tuple[str, tuple[int, ...]]], parts: Mapping
 
 
 def networks_by_names(model: Checkpoint, *layouts: str) -> list[Network]:
-    """The recurrent networks of a model that has the names of these layouts."""
-    found: dict[tuple[str, ...], Network] = {}
+    """The recurrent networks of a model with the names of these layouts, of which the first ones count."""
+    found: list[Network] = []
+    taken: set[str] = set()
     for layout in layouts:
         try:
-            for one in find(model, NetworkRequest(layout, {}, (), lenient=True)):
-                found.setdefault(tuple(sorted(one.network.tensors.values())), one.network)
-        except LayoutError:
+            more = [one.network for one in find(model, NetworkRequest(layout, {}, (), lenient=True))]
+        except LayoutError:  # there is none, and what no layout explains is listed as not filled
             continue
-    return list(found.values())
+        found += [one for one in more if taken.isdisjoint(one.tensors.values())]
+        taken |= {name for one in more for name in one.tensors.values()}
+    return found

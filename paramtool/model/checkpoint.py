@@ -158,7 +158,7 @@ class LayerPart:
     """What a file says of one tensor of a layer that is not recurrent, or of which layer a recurrent one is."""
 
     layer: str
-    """The name that the user gave the layer, with those of the layers around it: `encoder/fc`."""
+    """The name that the user gave the layer, with those of the layers around it: `encoder/fc`.  No other has it."""
     kind: str = ""
     """As in `model.conventions`: `dense`, `conv`; empty where the file does not show it, and for recurrent layers."""
     part: str = ""

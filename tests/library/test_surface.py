@@ -56,9 +56,9 @@ OPTIONS: dict[str, tuple[type[WriteOptions], dict[str, str]]] = {
     "dedup_family": (paramtool.DedupOptions, {"ties": "", "ties_from_config": ""}),
     "export": (paramtool.ExportOptions, {}),
     "export_each": (paramtool.ExportOptions, {"like_only": "", "ties": "", "weights": ""}),
-    "convert": (RelayoutOptions, {"described": ""}),
-    "fuse": (RelayoutOptions, {"described": "", "target": "layout"}),
-    "unfuse": (RelayoutOptions, {"described": "", "source": "layout", "keep_names": ""}),
+    "convert": (RelayoutOptions, {"described": "", "as_is": ""}),
+    "fuse": (RelayoutOptions, {"described": "", "target": "layout", "as_is": "", "into": "", "map": ""}),
+    "unfuse": (RelayoutOptions, {"described": "", "source": "layout", "keep_names": "", "as_is": "", "into": "", "map": ""}),
 }
 """{function: its options, and those of them that it has no keyword for, or one of another name}."""
 

@@ -11,6 +11,7 @@ Source: keras/src/saving/saving_lib.py, `save_own_variables` of keras/src/layers
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from paramtool.formats.hdf5._keras_config import KerasConfig, Layer, snake_case
@@ -57,6 +58,7 @@ def parts(
         elif match is not None:
             groups.setdefault((match["path"], is_vars), {})[match["k" if is_vars else "own"]] = name
     by_name = _by_name(config)
+    named = Counter(_title(path, is_vars, titles, by_path) for path, is_vars in groups)
     for (path, is_vars), names in groups.items():
         layer = by_path.get(path) if is_vars else by_name.get(path.rpartition("/")[2])
         shapes = [view.shape for name in names.values() if isinstance(view := entries[name].value, View)]
@@ -64,6 +66,7 @@ def parts(
         own = _own(kind, list(names), layer) if is_vars else {key: key for key in names}
         rows = conventions.of_kind(kind, "keras") + conventions.of_kind(kind, "tf_keras")
         title = _title(path, is_vars, titles, by_path)
+        title = title if named[title] == 1 else path
         for key, name in names.items():
             said = next((row.tensors[own[key]] for row in rows if own.get(key) in row.tensors), None)
             is_state = path.rpartition("/")[2] in STATES or key in STATES

@@ -27,7 +27,7 @@ WIDER = {
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LayerTensor:
     """One tensor of a layer."""
 
     own: str
@@ -39,21 +39,21 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
-    """The tensors of a layer, in the order of the file."""
+class PlainLayer:
+    """The tensors of a layer that is not recurrent, in the order of the file."""
 
     name: str
     """The user's name of the layer, or the part of the names that its tensors have in common."""
     kind: str
     """What the file says that it is; empty if it does not say."""
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LayerTensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
     """One tensor of the model and what it is filled from."""
 
-    piece: Piece
+    piece: LayerTensor
     source: str
     """The name of a tensor of the source."""
     target: Target
@@ -74,35 +74,34 @@ class Filling:
         return "" if dtype == self.target.dtype else dtype.name
 
 
-def model_layers(model: Checkpoint, taken: Iterable[str]) -> list[Layer]:
+def model_layers(model: Checkpoint, taken: Iterable[str]) -> list[PlainLayer]:
     """The layers of a model; a tensor of which the file says nothing is a layer of its own."""
     gone = set(taken)
-    groups: dict[tuple[str, str, str], list[Piece]] = {}
+    groups: dict[tuple[str, str], list[LayerTensor]] = {}
     for name, view in _weights(model, gone):
         said = model.parts.get(name)
         if said is not None and said.is_state:
             continue
-        piece = Piece(said.part if said else _split(name)[1], name, view, said)
-        group = name.rpartition("/")[0] if said else ""
-        groups.setdefault((said.layer if said else name, said.kind if said else "", group), []).append(piece)
-    return [Layer(name, kind, tuple(pieces)) for (name, kind, _), pieces in groups.items()]
+        piece = LayerTensor(said.part if said else _split(name)[1], name, view, said)
+        groups.setdefault((said.layer if said else name, said.kind if said else ""), []).append(piece)
+    return [PlainLayer(name, kind, tuple(pieces)) for (name, kind), pieces in groups.items()]
 
 
-def source_layers(source: Checkpoint, taken: Iterable[str]) -> list[Layer]:
+def source_layers(source: Checkpoint, taken: Iterable[str]) -> list[PlainLayer]:
     """The layers that the tensors of a source could be; a tensor can be in several."""
     gone = set(taken)
-    groups: dict[tuple[str, str], list[Piece]] = {}
+    groups: dict[tuple[str, str], list[LayerTensor]] = {}
     for name, view in _weights(source, gone):
         said = source.parts.get(name)
         if said is not None and (said.kind or said.is_state):
             if not said.is_state:
-                groups.setdefault((said.layer, said.kind), []).append(Piece(said.part, name, view, said))
+                groups.setdefault((said.layer, said.kind), []).append(LayerTensor(said.part, name, view, said))
             continue
         if said is not None:
-            groups.setdefault((said.layer, ""), []).append(Piece(said.part, name, view, said))
+            groups.setdefault((said.layer, ""), []).append(LayerTensor(said.part, name, view, said))
         for layer, own in _splits(name):
-            groups.setdefault((layer, ""), []).append(Piece(own, name, view))
-    return [Layer(name, kind, tuple(pieces)) for (name, kind), pieces in groups.items()]
+            groups.setdefault((layer, ""), []).append(LayerTensor(own, name, view))
+    return [PlainLayer(name, kind, tuple(pieces)) for (name, kind), pieces in groups.items()]
 
 
 def _weights(checkpoint: Checkpoint, gone: set[str]) -> Iterator[tuple[str, View]]:
@@ -140,7 +139,7 @@ def _splits(name: str) -> Iterator[tuple[str, str]]:
     yield from dict.fromkeys(sorted(found, key=lambda item: -len(item[1])))
 
 
-def axes_in(source: Piece, kind: str, part: str) -> str | None:
+def axes_in(source: LayerTensor, kind: str, part: str) -> str | None:
     """The axes of a tensor of the source if it is that part of a layer of that kind; None if it is not."""
     said = source.said
     if said is not None and said.kind:
@@ -148,9 +147,9 @@ def axes_in(source: Piece, kind: str, part: str) -> str | None:
     return conventions.axes_of(kind, part, source.own) or None
 
 
-def partners(source: Layer, model: Layer) -> dict[str, Piece]:
+def partners(source: PlainLayer, model: PlainLayer) -> dict[str, LayerTensor]:
     """{a tensor of the model: the tensor of the source that is the same part of its layer}."""
-    found: dict[str, Piece] = {}
+    found: dict[str, LayerTensor] = {}
     if not model.kind:
         return _alike(source, model)
     if source.kind not in ("", model.kind):
@@ -167,7 +166,7 @@ def partners(source: Layer, model: Layer) -> dict[str, Piece]:
     return found
 
 
-def _alike(source: Layer, model: Layer) -> dict[str, Piece]:
+def _alike(source: PlainLayer, model: PlainLayer) -> dict[str, LayerTensor]:
     """Of a layer of an unknown kind: by own names, else by shapes if each is there once."""
     by_own = {piece.own: piece for piece in source.pieces}
     if all(piece.own in by_own for piece in model.pieces):
@@ -179,7 +178,7 @@ def _alike(source: Layer, model: Layer) -> dict[str, Piece]:
     return {}
 
 
-def fits(source: Layer, model: Layer) -> bool:
+def fits(source: PlainLayer, model: PlainLayer) -> bool:
     """Whether a layer has just the tensors of one of the model, of the same sizes."""
     if not model.kind:
         return False
@@ -193,7 +192,7 @@ def fits(source: Layer, model: Layer) -> bool:
     )
 
 
-def filling(source: Piece, piece: Piece, kind: str, force: str = "") -> Filling | None:
+def filling(source: LayerTensor, piece: LayerTensor, kind: str, force: str = "") -> Filling | None:
     """How a tensor of the model is filled from one of the source; None if the shapes do not fit.
 
     `force` is `transpose` or `as-is`, which a person said.
@@ -218,7 +217,7 @@ def filling(source: Piece, piece: Piece, kind: str, force: str = "") -> Filling 
     return Filling(piece, source.name, target, theirs if is_said else "", mine if is_said else "")
 
 
-def is_unsure(filled: Filling, source: Piece) -> bool:
+def is_unsure(filled: Filling, source: LayerTensor) -> bool:
     """Whether another order of axes has the same shape, and neither the file nor the names show the order."""
     shape = filled.piece.view.shape
     if filled.axes or source.own == filled.piece.own or len(shape) < 2:

@@ -19,7 +19,7 @@ M = TypeVar("M")
 
 
 @dataclass(frozen=True, slots=True)
-class Pair(Generic[S, M]):
+class MatchedPair(Generic[S, M]):
     """A layer of the source and one of the model that belong together."""
 
     source: S
@@ -50,9 +50,9 @@ def matched(
     models: Sequence[M],
     name_of: Callable[[S | M], str],
     fits: Callable[[S, M], bool],
-) -> tuple[list[Pair[S, M]], list[Unsure[S, M]]]:
+) -> tuple[list[MatchedPair[S, M]], list[Unsure[S, M]]]:
     """The pairs, and what is ambiguous; both sides are in the order of their files."""
-    pairs: list[Pair[S, M]] = []
+    pairs: list[MatchedPair[S, M]] = []
     left, right = list(range(len(sources))), list(range(len(models)))
 
     def take(edges: Sequence[tuple[int, int]], how: str) -> None:
@@ -60,7 +60,7 @@ def matched(
         ones, others = [s for s, _ in edges], [m for _, m in edges]
         for s, m in edges:
             if ones.count(s) == 1 and others.count(m) == 1:
-                pairs.append(Pair(sources[s], models[m], how))
+                pairs.append(MatchedPair(sources[s], models[m], how))
                 left.remove(s)
                 right.remove(m)
 

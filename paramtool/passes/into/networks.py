@@ -12,7 +12,7 @@ from paramtool.lazy_dataclass import dataclass
 from paramtool.model.checkpoint import Checkpoint
 from paramtool.model.dtype import DType
 from paramtool.model.plan import Target
-from paramtool.passes.into.matching import Pair, Unsure, matched
+from paramtool.passes.into.matching import MatchedPair, Unsure, matched
 from paramtool.passes.rnn import stacking
 from paramtool.passes.rnn.convert import Converted, convert
 from paramtool.passes.rnn.stacking import Stack
@@ -22,7 +22,7 @@ SIZES = ("kind", "input", "hidden", "layers", "bidirectional", "projection")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class NetworkUnit:
     """A network, or one layer of it."""
 
     name: str
@@ -33,11 +33,11 @@ class Unit:
     layer: int = 0
 
 
-NetworkPair = Pair[Unit, Unit]
+NetworkPair = MatchedPair[NetworkUnit, NetworkUnit]
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FilledNetwork:
     """A network of the model with the values of one of the source."""
 
     pair: NetworkPair
@@ -52,9 +52,9 @@ def title(checkpoint: Checkpoint, network: Network) -> str:
     return part.layer if part and part.layer else network.at
 
 
-def units(checkpoint: Checkpoint, networks: Sequence[Network]) -> list[Unit]:
+def units(checkpoint: Checkpoint, networks: Sequence[Network]) -> list[NetworkUnit]:
     """The networks of a checkpoint as units."""
-    return [Unit(title(checkpoint, one), one, one) for one in networks]
+    return [NetworkUnit(title(checkpoint, one), one, one) for one in networks]
 
 
 def sizes(spec: Spec) -> tuple[object, ...]:
@@ -62,14 +62,14 @@ def sizes(spec: Spec) -> tuple[object, ...]:
     return tuple(getattr(spec, name) for name in SIZES)
 
 
-def fits(source: Unit, model: Unit) -> bool:
+def fits(source: NetworkUnit, model: NetworkUnit) -> bool:
     """Whether the sizes are the same."""
     return sizes(source.network.spec) == sizes(model.network.spec)
 
 
 def pair(
-    sources: Sequence[Unit], models: Sequence[Unit], where: str
-) -> tuple[list[NetworkPair], list[Unsure[Unit, Unit]]]:
+    sources: Sequence[NetworkUnit], models: Sequence[NetworkUnit], where: str
+) -> tuple[list[NetworkPair], list[Unsure[NetworkUnit, NetworkUnit]]]:
     """Networks matched whole, where both have the same layers, and layer by layer."""
     several = [[one for one in side if one.network.spec.layers > 1] for side in (sources, models)]
     found, _ = matched(several[0], several[1], lambda one: one.name, fits)
@@ -85,7 +85,7 @@ def pair(
     return [*found, *_rejoined(more, where)], unsure
 
 
-def apart(unit: Unit, where: str) -> list[Unit]:
+def apart(unit: NetworkUnit, where: str) -> list[NetworkUnit]:
     """The layers of a network as units; those of one whose layers are stored together stay together."""
     layers = unit.network.spec.layers
     if layers == 1:
@@ -95,10 +95,10 @@ def apart(unit: Unit, where: str) -> list[Unit]:
         made = stacking.stacked(where, [unit.network], [Stack((unit.network.at,), tuple(names))])
     except LayoutError:
         return [unit]
-    return [Unit(name, one, unit.network, k) for k, (name, one) in enumerate(zip(names, made, strict=True))]
+    return [NetworkUnit(name, one, unit.network, k) for k, (name, one) in enumerate(zip(names, made, strict=True))]
 
 
-def join(parts: Sequence[Unit], where: str) -> Unit:
+def join(parts: Sequence[NetworkUnit], where: str) -> NetworkUnit:
     """Networks as the layers of one; LayoutError if they do not fit each other."""
     if len(parts) == 1:
         return parts[0]
@@ -110,7 +110,7 @@ def join(parts: Sequence[Unit], where: str) -> Unit:
     )
     name = ", ".join(one.name for one in parts)
     one = replace(made[0], at=name, stacked=tuple(part.name for part in parts))
-    return Unit(name, one, one)
+    return NetworkUnit(name, one, one)
 
 
 def _rejoined(pairs: Sequence[NetworkPair], where: str) -> Iterator[NetworkPair]:
@@ -130,13 +130,13 @@ def _rejoined(pairs: Sequence[NetworkPair], where: str) -> Iterator[NetworkPair]
                 f"{where}: only {len(group)} of the {whole.spec.layers} layers of {whole.at!r} have a source: {there}",
                 hint=f"--map A,B={whole.at} names the source of each layer",
             )
-        yield Pair(join([one.source for one in group], where), Unit(whole.at, whole, whole), group[0].how)
+        yield MatchedPair(join([one.source for one in group], where), NetworkUnit(whole.at, whole, whole), group[0].how)
 
 
-def said_pair(sources: Sequence[Unit], models: Sequence[Unit], where: str) -> list[NetworkPair]:
+def said_pair(sources: Sequence[NetworkUnit], models: Sequence[NetworkUnit], where: str) -> list[NetworkPair]:
     """The pairs that `--map A,B=C` or `--map A=B,C` names."""
     if len(models) == 1:
-        return [Pair(join(sources, where), models[0], "map")]
+        return [MatchedPair(join(sources, where), models[0], "map")]
     if len(sources) > 1:
         pieces = list(sources)
     else:
@@ -145,10 +145,10 @@ def said_pair(sources: Sequence[Unit], models: Sequence[Unit], where: str) -> li
         raise LayoutError(
             f"{where}: {sources[0].name!r} has {len(pieces)} layers; --map gives it to {len(models)} networks"
         )
-    return [Pair(one, other, "map") for one, other in zip(pieces, models, strict=True)]
+    return [MatchedPair(one, other, "map") for one, other in zip(pieces, models, strict=True)]
 
 
-def fill(one: NetworkPair, source: Checkpoint, model: Checkpoint) -> Filled:
+def fill(one: NetworkPair, source: Checkpoint, model: Checkpoint) -> FilledNetwork:
     """The copies that put a network into the one of the model; LayoutError with both specs where they differ."""
     mine, other = one.source.network, one.model.network
     notes: list[str] = []
@@ -164,7 +164,7 @@ def fill(one: NetworkPair, source: Checkpoint, model: Checkpoint) -> Filled:
         raise LayoutError(f"{_both(one)}: {lacking[0]!r} is a tensor of only one of them")
     named = {made.tensors[own]: name for own, name in other.tensors.items()}
     targets = tuple(renamed(target, named[target.name], theirs[named[target.name]].dtype) for target in made.targets)
-    return Filled(
+    return FilledNetwork(
         one,
         replace(made, source=mine, at=other.at, targets=targets, tensors=dict(other.tensors)),
         tuple(notes),

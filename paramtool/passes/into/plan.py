@@ -17,9 +17,9 @@ from paramtool.model.plan import Requirement, Target
 from paramtool.model.view import View
 from paramtool.passes.into import layers as layer_pass
 from paramtool.passes.into import networks as network_pass
-from paramtool.passes.into.layers import Filling, Layer, Piece
-from paramtool.passes.into.matching import Pair, matched, tokens
-from paramtool.passes.into.networks import Filled, NetworkPair, Unit
+from paramtool.passes.into.layers import Filling, LayerTensor, PlainLayer
+from paramtool.passes.into.matching import MatchedPair, matched, tokens
+from paramtool.passes.into.networks import FilledNetwork, NetworkPair, NetworkUnit
 
 FORCED = (":transpose", ":as-is")
 """What may follow a pair of `--map`."""
@@ -45,7 +45,7 @@ class Into:
     targets: Mapping[str, Target]
     """{the name of a tensor in the model: its new values, as copies from the source}.  Of several names of one tensor,
     the first."""
-    networks: tuple[Filled, ...] = ()
+    networks: tuple[FilledNetwork, ...] = ()
     layers: tuple[FilledLayer, ...] = ()
     unfilled: tuple[str, ...] = ()
     """Weights of the model that keep their values."""
@@ -58,12 +58,12 @@ class Into:
 
 
 @dataclass(slots=True)
-class _Said:
+class _MapPairs:
     """The pairs that `--map` names."""
 
     networks: list[NetworkPair] = field(default_factory=list)
-    layers: list[tuple[Layer, Layer]] = field(default_factory=list)
-    tensors: list[tuple[Piece, Piece, str, str]] = field(default_factory=list)
+    layers: list[tuple[PlainLayer, PlainLayer]] = field(default_factory=list)
+    tensors: list[tuple[LayerTensor, LayerTensor, str, str]] = field(default_factory=list)
     """(tensor of the source, tensor of the model, the kind of its layer, what is forced)"""
 
 
@@ -101,11 +101,11 @@ class _Planning:
         self.wrong: list[str] = []
         self.decides: list[str] = []
         """The `--map` that would decide what is ambiguous."""
-        self.networks: list[Filled] = []
+        self.networks: list[FilledNetwork] = []
         self.layers: list[FilledLayer] = []
 
     def made(self, maps: Sequence[str]) -> Into:
-        said = _Said()
+        said = _MapPairs()
         for text in maps:
             self._read(text, said)
         self._fill_networks(said)
@@ -127,7 +127,7 @@ class _Planning:
 
     # --- what a person says ---------------------------------------------------------------------------------------
 
-    def _read(self, text: str, said: _Said) -> None:
+    def _read(self, text: str, said: _MapPairs) -> None:
         """One `--map`; UsageError if it names nothing that is there."""
         words, force = text, ""
         for one in FORCED:
@@ -142,7 +142,7 @@ class _Planning:
         here, there = ways[0]
         self._refuse_unknown(text, here, there)
 
-    def _read_pair(self, here: str, there: str, force: str, said: _Said) -> bool:
+    def _read_pair(self, here: str, there: str, force: str, said: _MapPairs) -> bool:
         """Note a pair of networks, of tensors or of layers; False if one of the two is not there."""
         if not force:
             ours, theirs = _units(self.source_units, here), _units(self.model_units, there)
@@ -167,11 +167,11 @@ class _Planning:
             return True
         return False
 
-    def _piece(self, name: str, view: View, layer: Layer, piece: Piece) -> Piece:
+    def _piece(self, name: str, view: View, layer: PlainLayer, piece: LayerTensor) -> LayerTensor:
         """A tensor of the source as a piece of a layer like the model's."""
         found = [one for other in self.source_layers for one in other.pieces if one.name == name]
         suits = [one for one in found if layer_pass.axes_in(one, layer.kind, piece.own)]
-        return next(iter(suits or found), Piece(name, name, view))
+        return next(iter(suits or found), LayerTensor(name, name, view))
 
     def _refuse_unknown(self, text: str, here: str, there: str) -> None:
         mine = [*(unit.name for unit in self.source_units), *(layer.name for layer in self.source_layers)]
@@ -183,7 +183,7 @@ class _Planning:
 
     # --- networks -------------------------------------------------------------------------------------------------
 
-    def _fill_networks(self, said: _Said) -> None:
+    def _fill_networks(self, said: _MapPairs) -> None:
         ours = {id(one.network) for pair in said.networks for one in (pair.source,)}
         stacked = {name for pair in said.networks for name in pair.source.network.stacked}
         theirs = {id(pair.model.network) for pair in said.networks}
@@ -205,9 +205,9 @@ class _Planning:
 
     # --- other layers ---------------------------------------------------------------------------------------------
 
-    def _fill_layers(self, said: _Said) -> None:
+    def _fill_layers(self, said: _MapPairs) -> None:
         for one, other in said.layers:
-            self._fill_layer(Pair(one, other, "map"))
+            self._fill_layer(MatchedPair(one, other, "map"))
         for piece, other_piece, kind, force in said.tensors:
             self._fill_tensor(piece, other_piece, kind, force)
         done = {f.piece.name for layer in self.layers for f in layer.fillings}
@@ -226,10 +226,10 @@ class _Planning:
             )
         self._fill_by_name()
 
-    def _named(self, mine: Sequence[Layer], theirs: Sequence[Layer]) -> list[Layer]:
+    def _named(self, mine: Sequence[PlainLayer], theirs: Sequence[PlainLayer]) -> list[PlainLayer]:
         """Of the source's readings of one name, the one that has most in common with the model's layer of that name."""
-        best: dict[tuple[str, ...], Layer] = {tokens(layer.name): layer for layer in theirs}
-        found: dict[tuple[str, ...], Layer] = {}
+        best: dict[tuple[str, ...], PlainLayer] = {tokens(layer.name): layer for layer in theirs}
+        found: dict[tuple[str, ...], PlainLayer] = {}
         for layer in mine:
             key = tokens(layer.name)
             wanted = next((best[key[k:]] for k in range(len(key)) if key[k:] in best), None)
@@ -245,7 +245,7 @@ class _Planning:
         done = {f.piece.name for layer in self.layers for f in layer.fillings}
         used = {f.source for layer in self.layers for f in layer.fillings}
         pieces = {piece.name: piece for layer in self.source_layers for piece in layer.pieces if piece.name not in used}
-        by_name: dict[tuple[str, ...], list[Piece]] = {}
+        by_name: dict[tuple[str, ...], list[LayerTensor]] = {}
         for piece in pieces.values():
             by_name.setdefault(tokens(piece.name), []).append(piece)
         for layer in self.model_layers:
@@ -253,11 +253,17 @@ class _Planning:
                 same = by_name.get(tokens(piece.name), [])
                 if piece.name not in done and len(same) == 1:
                     self._fill_layer(
-                        Pair(Layer(same[0].name, "", (same[0],)), Layer(piece.name, layer.kind, (piece,)), "name"),
+                        MatchedPair(
+                            PlainLayer(same[0].name, "", (same[0],)),
+                            PlainLayer(piece.name, layer.kind, (piece,)),
+                            "name",
+                        ),
                         {piece.name: same[0]},
                     )
 
-    def _fill_layer(self, pair: Pair[Layer, Layer], partners: Mapping[str, Piece] | None = None) -> None:
+    def _fill_layer(
+        self, pair: MatchedPair[PlainLayer, PlainLayer], partners: Mapping[str, LayerTensor] | None = None
+    ) -> None:
         """The tensors of a layer; what does not fit is noted."""
         one, other = pair.source, pair.model
         found = layer_pass.partners(one, other) if partners is None else partners
@@ -275,13 +281,13 @@ class _Planning:
         if fillings:
             self.layers.append(FilledLayer(one.name, other.name, other.kind, pair.how, tuple(fillings)))
 
-    def _fill_tensor(self, piece: Piece, other: Piece, kind: str, force: str) -> None:
+    def _fill_tensor(self, piece: LayerTensor, other: LayerTensor, kind: str, force: str) -> None:
         """One tensor that a person said."""
         if filled := self._filling(piece, other, kind, force, is_said=True):
             self.layers.append(FilledLayer(piece.name, other.name, kind, "map", (filled,)))
 
     def _filling(
-        self, one: Piece, other: Piece, kind: str, force: str = "", *, is_said: bool = False
+        self, one: LayerTensor, other: LayerTensor, kind: str, force: str = "", *, is_said: bool = False
     ) -> Filling | None:
         """One tensor; None and a line for the error if it does not fit."""
         dtype, wanted = one.view.dtype.name, other.view.dtype.name
@@ -369,7 +375,7 @@ MANY = 6
 """So many layers are written out in an error."""
 
 
-def _units(units: Sequence[Unit], text: str) -> list[Unit]:
+def _units(units: Sequence[NetworkUnit], text: str) -> list[NetworkUnit]:
     """The networks that a part of `--map` names; empty if one is not there."""
     for names in ([text], text.split(",")):
         found = [[unit for unit in units if name in (unit.name, unit.network.at)] for name in names]
@@ -378,13 +384,13 @@ def _units(units: Sequence[Unit], text: str) -> list[Unit]:
     return []
 
 
-def _names(layer: Layer) -> set[str]:
+def _names(layer: PlainLayer) -> set[str]:
     """The names by which `--map` can name a layer."""
     groups = {piece.name.rpartition("/")[0].removesuffix("/vars") for piece in layer.pieces if "/" in piece.name}
     return {layer.name, *(groups if len(groups) == 1 else ())}
 
 
-def _shapes(layer: Layer) -> str:
+def _shapes(layer: PlainLayer) -> str:
     """The shapes of a layer's tensors, for people."""
     return ", ".join(f"{piece.own} {list(piece.view.shape)}" for piece in layer.pieces[:4])
 
