@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import paramtool
+from paramtool.errors import LayoutError, PlanError
 
 law = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 KINDS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
@@ -97,3 +98,31 @@ def test_by_onnxruntime(first: tuple[nn.RNNBase, str], second: tuple[nn.RNNBase,
         found_back = torch.load(back)
         for name, value in state.items():
             assert torch.equal(found_back[name], value)
+
+
+NAMES = st.lists(
+    st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=6), min_size=1, max_size=3
+)
+
+
+@law
+@given(st.lists(NAMES.map(".".join), min_size=1, max_size=3, unique=True))
+def test_names(ats: list[str]) -> None:
+    """Modules of any name, one inside another among them, keep it; no value in the graph has the name of another."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, output = Path(folder, "m.pt"), Path(folder, "m.onnx")
+        state = {
+            f"{at}.{name}": value
+            for k, at in enumerate(ats)
+            for name, value in nn.LSTM(2, 1, 1 + k % 2).state_dict().items()
+        }
+        torch.save(state, source)
+        try:
+            report = paramtool.convert(source, output)
+        except (LayoutError, PlanError):  # as without ONNX, where names look like something else
+            return
+        onnx.checker.check_model(str(output), full_check=True)
+        run(output, {f"{one.at}.X": torch.ones(1, 1, one.spec.input) for one in report.converted})
+        read = paramtool.read(output)
+        assert [module.at for module in read.modules] == [one.at for one in report.converted]
+        assert set(read.entries) == set(report.plan.order)

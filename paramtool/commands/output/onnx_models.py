@@ -70,6 +70,8 @@ def _network(plan: Plan, module: Module, types: Mapping[str, str]) -> RecurrentN
     spec = Spec(**parse(module.spec))  # type: ignore[arg-type]
     layout = layouts.find(LAYOUT)
     where = f"{plan.source}: {module.at!r:.200}"
+    if not module.at.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in module.at):
+        raise PlanError(f"{where}: ONNX names are UTF-8, which has no form for this one", hint="--rename OLD=NEW")
     if spec.kind == "rnn" and not spec.activation:
         raise LayoutError(
             f"{where}: no tensor shows whether its activation is tanh or relu, and an ONNX node says it",
