@@ -48,7 +48,7 @@ from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn import stacking
 from paramtool.passes.rnn.convert import Converted
 from paramtool.passes.rnn.find import Found, NetworkRequest, find
-from paramtool.passes.rnn.rewrite import together
+from paramtool.passes.rnn.rewrite import Outcome, together
 
 if TYPE_CHECKING:
     from paramtool.guessing.candidates import Guess
@@ -202,20 +202,9 @@ def _prepared(
     found = [] if options.as_is else source_networks(checkpoint, options)
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
-    split_content = where.writer.aliases_equal_bytes
-    plan, outcome = together(
-        checkpoint,
-        converted,
-        options.keep_names,
-        options.skip_unsupported,
-        split_content=split_content,
-        merges=where.writer.is_graph,
-    )
-    check(plan, plan.order, checkpoint.storages)
-    planned = plan
+    planned, outcome = _planned(checkpoint, converted, where, options)
     fitted = where.writer.fit(planned, checkpoint, keeping(options))
     plan = fitted.plan
-    keeps_ties = len(plan.aliases) == len(planned.aliases)
     outputs = laid_out(plan, where, options.align)
     report = Relayouted(
         input=os.fspath(path) if where.is_alone else source.path,
@@ -224,7 +213,7 @@ def _prepared(
         plan=plan,
         converted=tuple(converted),
         as_is=options.as_is,
-        keeps_ties=keeps_ties,
+        keeps_ties=len(plan.aliases) == len(planned.aliases),
         untouched=len(outcome.untouched.keys() - {name for one in found for name in one.network.tensors.values()}),
         files=where.files(outputs),
         nbytes_before=sum(file.nbytes for file in whole.files),
@@ -254,6 +243,22 @@ def _prepared(
     )
     untouched = {name: entry for name, entry in outcome.untouched.items() if name in plan.names}
     return report, Work(checkpoint, plan, outputs, where, untouched, outcome.windows, outcome.made)
+
+
+def _planned(
+    checkpoint: Checkpoint, converted: Sequence[Converted], where: Destination, options: RelayoutOptions
+) -> tuple[Plan, Outcome]:
+    """The plan of an output that holds everything, proved, and what happens to the names of the source in it."""
+    plan, outcome = together(
+        checkpoint,
+        converted,
+        options.keep_names,
+        options.skip_unsupported,
+        split_content=where.writer.aliases_equal_bytes,
+        merges=where.writer.is_graph,
+    )
+    check(plan, plan.order, checkpoint.storages)
+    return plan, outcome
 
 
 def _network_warnings(found: list[Found]) -> Iterator[str]:

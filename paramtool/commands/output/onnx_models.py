@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from paramtool import layouts
-from paramtool.commands.output.writer import Fitted, Keeping, plain
+from paramtool.commands.output.writer import Fitted, Keeping, check_held, plain
 from paramtool.errors import LayoutError, PlanError, listed, plural
 from paramtool.formats import table
 from paramtool.formats.onnx import write as onnx
-from paramtool.formats.onnx._graph import RecurrentNetwork
+from paramtool.formats.onnx.graph import RecurrentNetwork
 from paramtool.formats.output import OutputFile
 from paramtool.layouts.layout import stored
 from paramtool.layouts.spec import USUAL_ACTIVATION, Spec, parse
@@ -43,6 +43,7 @@ def _fit(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
 
 def lay_out(plan: Plan, name: str) -> tuple[OutputFile, ...]:
     """The model, and before it the file with its data if it has one; `name` is what the model's file is called."""
+    check_held(plan, _PLAIN.name, _refusals)
     targets = {target.name: target for target in plan.targets}
     held = {name: targets[one.owner] for name, one in plan.names.items()}
     beside = name if onnx.is_external(separate(plan).targets) else ""
@@ -128,9 +129,8 @@ _PLAIN, _LINKING = (
         refusals=_refusals,
         links=links,
         only_layout=LAYOUT,
-        lay_out_as=lay_out,
     )
     for links in (False, True)
 )
-ONNX = replace(_PLAIN, fit=_fit, is_graph=True)
+ONNX = replace(_PLAIN, fit=_fit, lay_out_as=lay_out, is_graph=True)
 """The writer of models that are made; with --into a model that is given is filled instead."""

@@ -104,7 +104,6 @@ def plain(
     needs: tuple[str, ...] = (),
     links: bool = False,
     only_layout: str = "",
-    lay_out_as: Callable[[Plan, str], tuple[OutputFile, ...]] | None = None,
 ) -> Writer:
     """The writer of a format that holds names and tensors alone: every name is stored, objects are left out.
 
@@ -114,21 +113,8 @@ def plain(
     def laid_out(plan: Plan, align: int) -> tuple[OutputFile, ...]:
         if align != ALIGN:
             raise UsageError(f"{name} files have an alignment of their own", hint="--align is for safetensors")
-        check_held(plan)
+        check_held(plan, name, refusals)
         return lay_out(plan)
-
-    def laid_out_as(plan: Plan, output: str) -> tuple[OutputFile, ...]:
-        assert lay_out_as is not None
-        check_held(plan)
-        return lay_out_as(plan, output)
-
-    def check_held(plan: Plan) -> None:
-        if not plan.targets:
-            raise PlanError(f"{plan.source}: holds no tensor; there is nothing to write")
-        if refused := refusals(plan.dtypes()):
-            lines = [f"{tensor!r:.200}: {reason}" for tensor, reason in refused.items()]
-            head = f"{plan.source}: {name} files cannot store {plural(len(refused), 'tensor')}:"
-            raise PlanError(listed(head, lines), hint="-o NAME.safetensors or -o NAME.pt can store them")
 
     def fit(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
         lost = tuple(_not_in_plain_files(plan, checkpoint, links))
@@ -154,8 +140,17 @@ def plain(
         keeps_foreign_objects=False,
         sharing="links" if links else "",
         only_layout=only_layout,
-        lay_out_as=laid_out_as if lay_out_as is not None else None,
     )
+
+
+def check_held(plan: Plan, name: str, refusals: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+    """PlanError if a plan has no tensors, or tensors that a format, which people call `name`, has no form for."""
+    if not plan.targets:
+        raise PlanError(f"{plan.source}: holds no tensor; there is nothing to write")
+    if refused := refusals(plan.dtypes()):
+        lines = [f"{tensor!r:.200}: {reason}" for tensor, reason in refused.items()]
+        head = f"{plan.source}: {name} files cannot store {plural(len(refused), 'tensor')}:"
+        raise PlanError(listed(head, lines), hint="-o NAME.safetensors or -o NAME.pt can store them")
 
 
 def _not_in_plain_files(plan: Plan, checkpoint: Checkpoint, links: bool) -> Iterator[str]:

@@ -71,9 +71,10 @@ class Uses:
         operator: str,
         label: str,
         inputs: Sequence[str],
+        outputs: Sequence[str],
+        *,
         shapes: Mapping[str, tuple[int, ...]],
         numbers: Mapping[str, float],
-        outputs: Sequence[str],
     ) -> None:
         """Note a node.  `inputs` are the initializers among its inputs, or the values' own names.
 
@@ -92,7 +93,7 @@ class Uses:
                 if part and name in shapes:
                     self._add(name, Use(label, kind, part, conventions.PER_CHANNEL[kind]))
         elif operator in CONVOLUTIONS and len(inputs) > 1 and inputs[1] in shapes:
-            self._convolution(operator, label, inputs, shapes, int(numbers.get("group", 1)))
+            self._convolution(operator, label, inputs, shapes, groups=int(numbers.get("group", 1)))
         elif operator == "Gather" and inputs[:1] == stored[:1] and stored and len(shapes[stored[0]]) == 2:
             if not numbers.get("axis", 0):
                 self._add(stored[0], Use(label, "embedding", "weight", conventions.TABLE))
@@ -110,7 +111,7 @@ class Uses:
         self.found.setdefault(name, []).append(use)
 
     def _convolution(
-        self, operator: str, label: str, inputs: Sequence[str], shapes: Mapping[str, tuple[int, ...]], groups: int
+        self, operator: str, label: str, inputs: Sequence[str], shapes: Mapping[str, tuple[int, ...]], *, groups: int
     ) -> None:
         kind, axes = CONVOLUTIONS[operator]
         bias = conventions.BIAS

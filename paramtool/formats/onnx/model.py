@@ -179,14 +179,8 @@ class GraphWalk:
             for k, place in enumerate(attribute.get("graphs", ())):
                 self.graph(place, f"{prefix}{label}/{name}.{k}/", scope, depth + 1)
         inputs = tuple(self.reader.texts(node, "input"))
-        self.use(
-            operator,
-            prefix + label,
-            [scope.get(name) or prefix + name for name in inputs],
-            outputs,
-            prefix,
-            attributes=attributes,
-        )
+        names = [scope.get(name) or prefix + name for name in inputs]
+        self.use(operator, prefix + label, names, outputs, prefix=prefix, attributes=attributes)
         if domain not in _rnn.DOMAINS:
             if operator.endswith(tuple(_rnn.KINDS)):
                 self.notes.append(f"{operator} node {prefix + label!r:.200}, of {domain!r:.200}, is not converted")
@@ -220,8 +214,8 @@ class GraphWalk:
         label: str,
         inputs: Sequence[str],
         outputs: Sequence[str],
-        prefix: str,
         *,
+        prefix: str,
         attributes: Mapping[str, Message],
     ) -> None:
         """Note what a node takes initializers as."""
@@ -235,7 +229,7 @@ class GraphWalk:
             }
             scales = {name: self.reader.real(attributes[name], "f") for name in ("alpha", "beta") if name in attributes}
             made = [prefix + name for name in outputs]
-            self.uses.node(operator, label, inputs, shapes, {**numbers, **scales}, made)
+            self.uses.node(operator, label, inputs, made, shapes=shapes, numbers={**numbers, **scales})
 
     def tensor(self, span: Span, name: str, prefix: str, scope: Scope) -> None:
         """Add a tensor under its name in the graph."""
@@ -305,8 +299,6 @@ class GraphWalk:
         if not prefix:
             self.runs[at] = _networks.Run(node.given("X"), node.output)
         try:
-            if computed and not tensors.keys() & {"W", "R"}:
-                raise ValueError("has weights that the graph computes")
             self.lengths(node, prefix, where, scope)
             self.modules.append(_rnn.describe(node, at, tensors, shapes))
         except ValueError as error:
@@ -330,7 +322,10 @@ class GraphWalk:
             return scope[value]
         source = self.expanded.get(prefix + value, "")
         found = self.found.get(source)
-        return source if isinstance(found, Stored) and len(found.shape) == 3 and found.shape[1] == 1 else ""
+        if not isinstance(found, Stored) or len(found.shape) != 3 or found.shape[1] != 1:
+            return ""
+        data = _given.content(self.reader, found)
+        return source if data is None or any(data) else ""
 
     def is_weight(self, name: str) -> bool:
         """Whether a tensor could be trained.

@@ -15,8 +15,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
-from paramtool.formats.onnx import _encode, _graph, proto
-from paramtool.formats.onnx._graph import RecurrentNetwork
+from paramtool.formats.onnx import _encode, graph, proto
+from paramtool.formats.onnx.graph import RecurrentNetwork
 from paramtool.formats.output import OutputFile, Segment
 from paramtool.model.dtype import DTYPES
 from paramtool.model.plan import Target
@@ -63,22 +63,21 @@ def lay_out(
         if location:
             initializers.append(_encode.message(5, *facts, *external(location, places[target.name], target.nbytes)))
         else:
-            content: tuple[Segment, ...] = (*facts, _encode.opening(9, target.nbytes), target)
-            initializers += _encode.nested(5, content)
+            initializers += _encode.nested(5, (*facts, _encode.opening(9, target.nbytes), target))
     defaults = [_default(one, state) for one in networks for state in one.given]
-    graph: tuple[Segment, ...] = (
-        *map(_graph.nodes, networks),
+    content: tuple[Segment, ...] = (
+        *map(graph.nodes, networks),
         _encode.text(2, "networks"),
         *initializers,
         *defaults,
-        *map(_graph.inputs, networks),
-        *map(_graph.outputs, networks),
+        *map(graph.inputs, networks),
+        *map(graph.outputs, networks),
     )
     model = _encode.joined(
         (
             _encode.whole(1, IR_VERSION),
             _encode.text(2, "paramtool"),
-            *_encode.nested(7, graph),
+            *_encode.nested(7, content),
             _encode.message(8, _encode.text(1, ""), _encode.whole(2, OPSET)),
             _encode.message(14, _encode.text(1, proto.NETWORKS), _encode.text(2, _said(networks))),
         )

@@ -87,7 +87,10 @@ def described(checkpoint: Checkpoint) -> tuple[list[Network], list[str]]:
             continue
         facts = whole(parse(module.spec))
         layout = layouts.find(module.layout)
-        found.append(network(layout, module.options, module.at, shapes, facts=facts, tensors=module.tensors))
+        try:
+            found.append(network(layout, module.options, module.at, shapes, facts=facts, tensors=module.tensors))
+        except LayoutError as error:
+            others.append(error.message)
     return found, others
 
 
