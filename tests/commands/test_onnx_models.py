@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +142,38 @@ class TestDataBeside:
         with pytest.raises(OutputError, match="by another process"):
             paramtool.convert(saved(tmp_path / "m.pt", a=nn.LSTM(3, 4, 2)), tmp_path / "m.onnx")
         assert os.listdir(tmp_path) == ["m.pt"]
+
+    def test_a_killed_run(self, tmp_path: Path) -> None:
+        """Killed between the two moves, a run leaves the old model as it was, and data that nothing refers to."""
+        source = saved(tmp_path / "m.pt", a=nn.LSTM(3, 4, 2))
+        (tmp_path / "m.onnx").write_bytes(b"old")
+        script = (
+            "import os, paramtool\n"
+            "from paramtool.formats.onnx import write\n"
+            "write.MAX_MODEL_NBYTES = 6_000\n"
+            "os.replace = lambda *names: os._exit(9)\n"
+            "paramtool.convert('m.pt', 'm.onnx', force=True)\n"
+        )
+        assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False).returncode == 9
+        assert (tmp_path / "m.onnx").read_bytes() == b"old"
+        assert len(left := [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]) == 1
+        with pytest.raises(OutputError, match="exists") as caught:
+            paramtool.convert(source, tmp_path / "m.onnx", force=True)
+        assert "remove both" in caught.value.hint
+        (tmp_path / "m.onnx.data").unlink()
+        report = paramtool.convert(source, tmp_path / "m.onnx", force=True)
+        assert any(left[0] in line for line in report.warnings)
+        assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data", "m.pt"]
+        onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
+
+    def test_permissions(self, tmp_path: Path) -> None:
+        """Both files can be read by those who can read the source."""
+        source = saved(tmp_path / "m.pt", a=nn.LSTM(3, 4, 2))
+        source.chmod(0o640)
+        report = paramtool.convert(source, tmp_path / "m.onnx")
+        umask = os.umask(0o022)
+        os.umask(umask)
+        assert {oct(os.stat(path).st_mode & 0o777) for path in report.files} == {oct(0o640 & ~umask)}
 
 
 class TestRefused:
