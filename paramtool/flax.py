@@ -40,7 +40,7 @@ def load(
     model = live.described(tensors, _parts(tensors))
     options = RelayoutOptions(map=tuple(map), source=source, spec=spec, strict=strict, only=only, weights=weights)
     found: dict[str, np.ndarray[Any, Any]] = {}
-    live.values(path, model, options, found.update, live.networks_by_names(model, "flax.linen", "flax.nnx"))
+    live.values(path, model, options, found.update, networks=live.networks_by_names(model, "flax.linen", "flax.nnx"))
     tree: dict[str, Any] = {}
     for name in leaves:
         *groups, last = name.split("/")

@@ -72,7 +72,7 @@ def load_into(
         for name, array in arrays.items():
             parameters[name].set_data(array)
 
-    return live.values(path, model, options, put, named)
+    return live.values(path, model, options, put, networks=named)
 
 
 def _dtype(parameter: Any) -> str:

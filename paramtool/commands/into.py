@@ -113,7 +113,9 @@ def _digest(source: Source, view: View) -> str:
     return found.hexdigest()
 
 
-def fill(path: Path, output: Path | None, source: Weights, options: RelayoutOptions, progress: Progress) -> Relayouted:
+def fill(
+    path: Path, output: Path | None, source: Weights, options: RelayoutOptions, *, progress: Progress
+) -> Relayouted:
     """Write the model `options.into` with the weights of `source`, and report what went where."""
     began = time.monotonic()
     report, work = prepared(path, output, source, options)
@@ -172,7 +174,7 @@ def planned(
     theirs, refused = described(model) if networks is None else (list(networks), [])
     _check_layout(theirs, options.target)
     mine, missing = _found(checkpoint, options, bool(theirs))
-    into = plan(checkpoint, mine, model, theirs, tuple(options.map))
+    into = plan(checkpoint, mine, model, theirs, maps=tuple(options.map))
     where = model.files[0].path if model.files else "the model"
     if not into.targets:
         raise LayoutError(

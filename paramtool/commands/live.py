@@ -54,6 +54,7 @@ def values(
     model: Checkpoint,
     options: RelayoutOptions,
     put: Callable[[Mapping[str, Array]], None],
+    *,
     networks: Sequence[Network] | None = None,
 ) -> LoadedInto:
     """Let `put` have the new values of a model's tensors, once everything is known to fit."""

@@ -138,7 +138,7 @@ def relayout(
     if options.into is not None:
         from paramtool.commands.into import fill
 
-        return fill(path, output, found, options, progress)
+        return fill(path, output, found, options, progress=progress)
 
     def where() -> Destination:
         more, called = options.layout_file, word or _word(options)

@@ -150,16 +150,16 @@ def _groups(axes: str, rank: int) -> list[tuple[str, ...]] | None:
     return found
 
 
-def moved(source: View, source_axes: str, name: str, shape: tuple[int, ...], axes: str) -> tuple[View, View] | None:
+def moved(source: View, source_axes: str, name: str, shape: tuple[int, ...], *, axes: str) -> tuple[View, View] | None:
     """Windows of one shape on a source and on the tensor `name` of `shape`, whose elements belong together.
 
     None if the sizes do not fit, or if the source is strided in a way that no window can express.
 
     >>> from paramtool.model.dtype import DTYPES
     >>> w = contiguous(0, DTYPES["float32"], (5, 3))
-    >>> [view.shape for view in moved(w, "out in", "kernel", (3, 5), "in out")]
+    >>> [view.shape for view in moved(w, "out in", "kernel", (3, 5), axes="in out")]
     [(3, 5), (3, 5)]
-    >>> moved(w, "out in", "kernel", (5, 3), "in out") is None
+    >>> moved(w, "out in", "kernel", (5, 3), axes="in out") is None
     True
     """
     theirs, mine = _groups(source_axes, len(source.shape)), _groups(axes, len(shape))

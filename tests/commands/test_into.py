@@ -292,7 +292,7 @@ def test_narrow_numbers_are_widened_and_wide_ones_refused(tmp_path: Path) -> Non
         found = keras.saving.load_model(tmp_path / "out.keras").get_weights()
         assert np.array_equal(found[0], own["fc.weight"].float().numpy().T)
     source = torch_file(tmp_path / "m.pt", {"fc.weight": values.double(), "fc.bias": values[:, 0].double()})
-    with pytest.raises(LayoutError, match="float64.*float32") as error:
+    with pytest.raises(LayoutError, match=r"float64.*float32") as error:
         paramtool.convert(source, tmp_path / "out.keras", into=model, force=True)
     assert "--dtype" in error.value.hint
 

@@ -62,7 +62,7 @@ def parts(
     for (path, is_vars), names in groups.items():
         layer = by_path.get(path) if is_vars else by_name.get(path.rpartition("/")[2])
         shapes = [view.shape for name in names.values() if isinstance(view := entries[name].value, View)]
-        kind = _kind(path, layer, is_vars, bool(config.source), list(names), shapes)
+        kind = _kind(path, layer, is_vars=is_vars, is_said=bool(config.source), own=list(names), shapes=shapes)
         own = _own(kind, list(names), layer) if is_vars else {key: key for key in names}
         rows = conventions.of_kind(kind, "keras") + conventions.of_kind(kind, "tf_keras")
         title = _title(path, is_vars, titles, by_path)
@@ -97,7 +97,13 @@ def _title(path: str, is_vars: bool, titles: Mapping[str, str], by_path: Mapping
 
 
 def _kind(
-    path: str, layer: Layer | None, is_vars: bool, is_said: bool, own: Sequence[str], shapes: Sequence[tuple[int, ...]]
+    path: str,
+    layer: Layer | None,
+    *,
+    is_vars: bool,
+    is_said: bool,
+    own: Sequence[str],
+    shapes: Sequence[tuple[int, ...]],
 ) -> str:
     """The kind of the layer in a group; empty if nothing shows it."""
     if layer is not None:

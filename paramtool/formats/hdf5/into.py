@@ -47,7 +47,7 @@ def lay_out(model: Checkpoint, targets: Mapping[str, Target]) -> tuple[OutputFil
         member = members[WEIGHTS]
         inner = spliced(ByteRange(source.path, member.byte_start, member.byte_start + member.nbytes), fills)
         parts = [part for part in inner if isinstance(part, (Target, ByteRange))]
-        return (OutputFile("", replaced(file, source.path, source.nbytes, member, parts)),)
+        return (OutputFile("", replaced(file, source.path, source.nbytes, member, inner=parts)),)
 
 
 def differences(path: str, written: Checkpoint, names: Mapping[str, str]) -> Iterator[str]:

@@ -18,7 +18,7 @@ CRC_NBYTES = 4
 
 
 def replaced(
-    file: BinaryIO, where: str, nbytes: int, member: Member, inner: Sequence[bytes | Target | ByteRange]
+    file: BinaryIO, where: str, nbytes: int, member: Member, *, inner: Sequence[bytes | Target | ByteRange]
 ) -> tuple[Segment, ...]:
     """The segments of an archive of `nbytes` bytes in which `member` is `inner`.
 

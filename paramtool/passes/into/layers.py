@@ -202,7 +202,7 @@ def filling(source: LayerTensor, piece: LayerTensor, kind: str, force: str = "")
     if force == "transpose":
         mine, theirs = "in out", "out in"
     if mine and theirs:
-        windows = conventions.moved(source.view, theirs, piece.name, piece.view.shape, mine)
+        windows = conventions.moved(source.view, theirs, piece.name, piece.view.shape, axes=mine)
     elif source.view.shape == piece.view.shape:
         windows = source.view, contiguous(piece.name, source.view.dtype, piece.view.shape)
     else:

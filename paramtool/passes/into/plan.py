@@ -72,6 +72,7 @@ def plan(
     found: Sequence[Network],
     model: Checkpoint,
     networks: Sequence[Network],
+    *,
     maps: Sequence[str] = (),
 ) -> Into:
     """What of a source goes into which tensor of a model.
@@ -283,11 +284,11 @@ class _Planning:
 
     def _fill_tensor(self, piece: LayerTensor, other: LayerTensor, kind: str, force: str) -> None:
         """One tensor that a person said."""
-        if filled := self._filling(piece, other, kind, force, is_said=True):
+        if filled := self._filling(piece, other, kind, force=force, is_said=True):
             self.layers.append(FilledLayer(piece.name, other.name, kind, "map", (filled,)))
 
     def _filling(
-        self, one: LayerTensor, other: LayerTensor, kind: str, force: str = "", *, is_said: bool = False
+        self, one: LayerTensor, other: LayerTensor, kind: str, *, force: str = "", is_said: bool = False
     ) -> Filling | None:
         """One tensor; None and a line for the error if it does not fit."""
         dtype, wanted = one.view.dtype.name, other.view.dtype.name
