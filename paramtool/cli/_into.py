@@ -43,8 +43,10 @@ def rows(found: Relayouted, into: Into) -> Iterator[_render.Row]:
         yield ("layers", f"and {plural(more, 'more layer')}", "--verbose and --json list them")
     yield from _names("not filled", into.unfilled, "of the model keep their values")
     yield from _names("not used", into.unused, "of the input have no place in the model")
-    yield ("size", f"{size(found.nbytes_after)}, as before: all else of the model is kept byte for byte")
-    read_back = "all read back and equal, by h5py too" if found.verified else "not verified"
+    before = "as before" if found.nbytes_after == found.nbytes_before else f"{size(found.nbytes_before)} before"
+    yield ("size", f"{size(found.nbytes_after)}, {before}: all else of the model is kept byte for byte")
+    judge = f", by {found.judge} too" if found.judge else ""
+    read_back = f"all read back and equal{judge}" if found.verified else "not verified"
     yield ("filled", plural(len(into.targets), "tensor"), read_back, f"{found.seconds:.1f} s")
     if found.written:
         yield (NEXT, whole(f"paramtool inspect {quoted(found.output)}"))

@@ -151,6 +151,7 @@ def prepared(path: Path, output: Path | None, source: Weights, options: Relayout
         converted=tuple(one.converted for one in into.networks),
         into=into,
         model=model.files[0].path,
+        judge=container.judge,
         untouched=len(into.unfilled),
         files=where.files(outputs),
         nbytes_before=sum(file.nbytes for file in model.files),

@@ -108,6 +108,8 @@ class Relayouted(WholeReport):
     """What went where in a given model."""
     model: str = ""
     """That model."""
+    judge: str = ""
+    """The library that read the model back, too."""
 
     def _more(self, most: int) -> Iterator[Row]:
         names = ((one.source.at or "(top)", one.source.layout.name, one) for one in self.converted)

@@ -26,6 +26,8 @@ class ModelFormat:
     its own."""
     differences: Callable[[str, Checkpoint, Mapping[str, str]], Iterable[str]]
     """What somebody else's code reads otherwise in the output at a path: {name: SHA-256 of its elements}."""
+    judge: str = ""
+    """The library whose code that is; empty if only paramtool reads the output back."""
 
 
 MODELS = (
@@ -34,6 +36,7 @@ MODELS = (
         ("keras zip", "keras hdf5", "hdf5"),
         lambda model, targets, name: hdf5_into.lay_out(model, targets),
         hdf5_into.differences,
+        "h5py",
     ),
     ModelFormat("ONNX", ("onnx",), onnx_into.lay_out, lambda path, written, names: ()),
 )
