@@ -97,8 +97,14 @@ _PLACES = {
     "passes.rnn.convert": "Converted",
 }  # fmt: skip
 """{module: the public names that it has}; a test compares them with the imports above."""
-_MODULES = ("errors", "torch")
-"""Public modules, which are attributes without being imported by name."""
+_MODULES = {
+    "errors": "",
+    "torch": "'paramtool[torch]'",
+    "keras": "'paramtool[keras]' keras",
+    "mxnet": "mxnet",
+    "flax": "",
+}
+"""{public module, an attribute without being imported by name: what pip installs for it}"""
 
 
 def __dir__() -> list[str]:
@@ -118,7 +124,7 @@ if not TYPE_CHECKING:  # type checkers know the names above, and no others
             try:
                 return import_module(f"paramtool.{name}")
             except ModuleNotFoundError as error:
-                text = f"paramtool.{name} needs {error.name}, which is not installed: pip install 'paramtool[torch]'"
+                text = f"paramtool.{name} needs {error.name}, which is not installed: pip install {_MODULES[name]}"
                 raise AttributeError(text) from None
         raise AttributeError(f"module 'paramtool' has no attribute {name!r}", name=name, obj=import_module("paramtool"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from paramtool.cli import _into
 from paramtool.cli._json import outcome
 from paramtool.layouts import evidence
 
@@ -71,6 +72,7 @@ def relayouted(found: Relayouted) -> dict[str, Any]:
         "left_out": list(found.left_out),
         "warnings": list(found.warnings),
         "seconds": round(found.seconds, 3),
+        **({"into": _into.data(found, found.into)} if found.into is not None else {}),
         **({"cloned_nbytes": found.cloned_nbytes} if found.cloned_nbytes else {}),
     }
 

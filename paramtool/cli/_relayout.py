@@ -116,6 +116,10 @@ def report(found: Relayouted, as_json: bool, command: str) -> None:
         from paramtool.cli import _json_layouts
 
         _render.json_text(_json_layouts.relayouted(found))
+    elif found.into is not None:
+        from paramtool.cli import _into
+
+        _render.rows(_into.rows(found, found.into))
     else:
         _render.rows(_rows(found, command))
 

@@ -27,6 +27,12 @@ from paramtool.cli._text import FILE, OUTPUT, OUTPUT_FILE
               help="Keep batchnorm, norm, scales, counters, or tensors that match a pattern, in float32.  "
               "Repeatable.")  # fmt: skip
 @click.option("--allow-overflow", is_flag=True, help="Let --dtype make finite numbers infinite.")
+@click.option("--into", metavar="MODEL", type=FILE,
+              help="Write this model with its weights replaced: a .keras, .weights.h5 or .h5 file of Keras, or an "
+              ".onnx.  All else of it stays byte for byte.")  # fmt: skip
+@click.option("--map", multiple=True, metavar="A=B",
+              help="Put network, layer or tensor A of SRC into B of MODEL.  Repeatable.  [default: by name, then by "
+              "shape where only one fits]")  # fmt: skip
 @click.option("--keep-names", is_flag=True, help="Also record the old names, as views of the new tensors.")
 @_relayout.shared_options
 def command(
@@ -39,6 +45,8 @@ def command(
     dtype: tuple[str, ...],
     keep_float32: tuple[str, ...],
     allow_overflow: bool,
+    into: str | None,
+    map: tuple[str, ...],
     **flags: Any,
 ) -> None:
     """Convert a checkpoint to another format, its recurrent networks to another layout, or its tensors to other types.
@@ -47,9 +55,10 @@ def command(
 
     \b
     $ paramtool convert lstm-0001.params -o lstm.safetensors --from mxnet --to torch
+    $ paramtool convert lstm.pt --into model.keras -o filled.keras
     $ paramtool convert model.onnx -o model.safetensors --to torch --rename lstm_1=encoder
     $ paramtool convert resnet.pt -o resnet16.safetensors --dtype float16 --keep-float32 batchnorm
     """
-    asked: dict[str, Any] = {"source": source, "target": target, "keep_names": keep_names}
+    asked: dict[str, Any] = {"source": source, "target": target, "keep_names": keep_names, "into": into, "map": map}
     types: dict[str, Any] = {"dtype": dtype, "keep_float32": keep_float32, "allow_overflow": allow_overflow}
     _relayout.run(path, output, "convert", flags, **asked, **types)

@@ -322,7 +322,7 @@ def _settled(
     writer, tie_warnings = where.writer, list[str]()
     if not writer.sharing:
         raise UsageError(
-            f"{where.path}: a {writer.name} file stores every name for itself, so nothing can be stored once in it",
+            f"{where.path}: {writer.name} files store every name for itself, so nothing can be stored once in them",
             hint=f"-o {quote(os.path.splitext(where.path)[0])}.safetensors, or `paramtool convert`, which writes it",
         )
     if (options.derive_casts or options.fold_constants) and not writer.holds_derived:

@@ -46,11 +46,12 @@ from paramtool.model.display import Row, some_rows
 from paramtool.model.inflating import limiting
 from paramtool.model.plan import Plan, check
 from paramtool.passes import select
+from paramtool.passes.into.plan import Into
 from paramtool.passes.rnn import convert as relayout_pass
 from paramtool.passes.rnn import stacking
 from paramtool.passes.rnn.convert import Converted
 from paramtool.passes.rnn.find import Found, NetworkRequest, find
-from paramtool.passes.rnn.rewrite import together
+from paramtool.passes.rnn.rewrite import Outcome, together
 
 if TYPE_CHECKING:
     from paramtool.guessing.candidates import Guess
@@ -104,6 +105,10 @@ class RelayoutOptions(ObjectOptions):
     """Kinds of modules, or patterns, of tensors that are float32 in the output."""
     allow_overflow: bool = False
     """Casts may make finite numbers infinite."""
+    into: Path | None = None
+    """A model whose weights are replaced, and which stays as it is otherwise; None writes a file of its own."""
+    map: Sequence[str] = ()
+    """`A=B` puts network, layer or tensor A of the input into B of the model."""
 
     def __post_init__(self) -> None:
         """UsageError for what says how networks are converted, where none is."""
@@ -129,6 +134,12 @@ class Relayouted(WholeReport):
     """Which tensors were cast, and which stay in float32; None where nobody asked for other types."""
     losses: Mapping[str, Losses] = field(default_factory=dict)
     """{stored tensor: what its cast did to its elements}; without `dry_run` it is filled when it is written."""
+    into: Into | None = None
+    """What went where in a given model."""
+    model: str = ""
+    """That model."""
+    judge: str = ""
+    """The library that read the model back, too."""
 
     def _more(self, most: int) -> Iterator[Row]:
         names = ((one.source.at or "(top)", one.source.layout.name, one) for one in self.converted)
@@ -158,6 +169,10 @@ def relayout(
     options = replace(options or RelayoutOptions(), **more)
     began = time.monotonic()
     found = _opened(path, options, progress)
+    if options.into is not None:
+        from paramtool.commands.into import fill
+
+        return fill(path, output, found, options, progress=progress)
 
     def where() -> Destination:
         more, called = options.layout_file, word or _word(options)
@@ -179,6 +194,8 @@ def relayout_each(
 ) -> Each[Relayouted]:
     """`relayout` of every set of weights of a folder and of those inside, into one folder that is built alike."""
     options = replace(options or RelayoutOptions(), **more)
+    if options.into is not None:
+        raise UsageError("into (--into) takes one checkpoint and one model; it does not go with --each")
     register_files(options.layout_file)
     return each(
         path,
@@ -216,21 +233,15 @@ def _prepared(
     checkpoint = select.section(whole, options.only) if options.only is not None else whole
     warnings = allow(checkpoint, output)
     where = choose()
-    found = [] if options.as_is else _stacked(checkpoint, _find(checkpoint, options), options)
+    found = [] if options.as_is else source_networks(checkpoint, options)
     _check_renamed(checkpoint, found, options.rename or {})
     converted = [_convert(checkpoint, one, options) for one in found]
-    split_content = where.writer.aliases_equal_bytes
-    plan, outcome = together(
-        checkpoint, converted, options.keep_names, options.skip_unsupported, split_content=split_content
-    )
-    typed = _casts.typed(plan, checkpoint, outcome.untouched, options)
-    plan = typed.plan if typed else plan
-    check(plan, plan.order, checkpoint.storages)
-    fitted = where.writer.fit(plan, checkpoint, keeping(options))
+    planned, outcome, typed = _planned(checkpoint, converted, where, options)
+    fitted = where.writer.fit(planned, checkpoint, keeping(options))
     plan = fitted.plan
     outputs = laid_out(plan, where, options.align)
     counts = Counts()
-    gone = [*other_sections(whole, options.only), *left_out(outcome.rest, plan), *fitted.left_out, *fitted.unsaid]
+    gone = [*other_sections(whole, options.only), *left_out(outcome.rest, planned), *fitted.left_out, *fitted.unsaid]
     gone += where.sidecars.left
     told = [*lost_warnings(fitted, where.path), *checkpoint.notes, *warnings, *outcome.warnings]
     told += [*_network_warnings(found), *_casts.warnings(typed, where.sidecars.files)]
@@ -261,7 +272,8 @@ def _prepared(
         sidecars=tuple(where.sidecars.files),
     )
     cast, judge = typed.names if typed else {}, _casts.judge(typed, options.allow_overflow)
-    expected, windows, made = outcome.untouched, outcome.windows, outcome.made
+    expected = {name: entry for name, entry in outcome.untouched.items() if name in plan.names}
+    windows, made = outcome.windows, outcome.made
     return report, Work(checkpoint, plan, outputs, where, expected, windows, made, cast, counts, judge)
 
 
@@ -269,6 +281,24 @@ def _untouched(outcome: Outcome, found: list[Found], typed: Typed | None) -> set
     """The names that are neither of a network that was asked for nor cast."""
     of_networks = {name for one in found for name in one.network.tensors.values()}
     return set(outcome.untouched) - of_networks - set(typed.names if typed else ())
+
+
+def _planned(
+    checkpoint: Checkpoint, converted: Sequence[Converted], where: Destination, options: RelayoutOptions
+) -> tuple[Plan, Outcome, Typed | None]:
+    """The plan of an output that holds everything, proved; what happens to the names of the source, and their types."""
+    plan, outcome = together(
+        checkpoint,
+        converted,
+        options.keep_names,
+        options.skip_unsupported,
+        split_content=where.writer.aliases_equal_bytes,
+        merges=where.writer.is_graph,
+    )
+    typed = _casts.typed(plan, checkpoint, outcome.untouched, options)
+    plan = typed.plan if typed else plan
+    check(plan, plan.order, checkpoint.storages)
+    return plan, outcome, typed
 
 
 def _network_warnings(found: list[Found]) -> Iterator[str]:
@@ -287,10 +317,15 @@ def _output_warnings(where: Destination, plan: Plan, options: RelayoutOptions) -
         yield f"MXNet 2 cannot read {some(refused, IGNORED)}, and so nothing of the file"
 
 
-def _find(checkpoint: Checkpoint, options: RelayoutOptions) -> list[Found]:
+def source_networks(checkpoint: Checkpoint, options: RelayoutOptions, *, lenient: bool = False) -> list[Found]:
+    """The networks that are asked for, with layers put together or taken apart; `lenient` as in `NetworkRequest`."""
+    return _stacked(checkpoint, _find(checkpoint, options, lenient=lenient), options)
+
+
+def _find(checkpoint: Checkpoint, options: RelayoutOptions, *, lenient: bool = False) -> list[Found]:
     """The networks that are asked for; where a flat vector could be many, the error lists the likely ones."""
     try:
-        return find(checkpoint, _wanted(options))
+        return find(checkpoint, replace(_wanted(options), lenient=lenient))
     except UnknownSizesError as error:
         views = checkpoint.views()
         if any(len(squeezed(views[name].shape)) != 1 for name in error.names):
@@ -419,6 +454,7 @@ def convert(
     rename: Mapping[str, str] | None = None, keep_names: bool = False, keep_split: bool = False,
     drop_kept: bool = False, layout_file: Sequence[Path] = (),
     dtype: str | Mapping[str, str] | Sequence[str] = (), keep_float32: Sequence[str] = (), allow_overflow: bool = False,
+    into: Path | None = None, map: Sequence[str] = (),
     skip_unsupported: bool = False, plain: bool = False,
     strict: bool = False, weights: str | None = None, only: str | None = None, max_shard_size: int | None = None,
     align: int = ALIGN, allow_class: Sequence[str] = (), allow_unknown: bool = False,
@@ -453,7 +489,12 @@ def convert(
     keep_float32       kinds of modules (batchnorm, norm, scales, counters) or patterns of tensors that are float32 in
                        the output
     allow_overflow     casts may make finite numbers infinite
+    into               a model file of Keras or ONNX: the output is this model with its weights replaced, its networks
+                       in its layout; everything else of it stays byte for byte
+    map                `A=B` puts network, layer or tensor A of the input into B of the model; `A,B=C` and `A=B,C`
+                       join and split layers; `A=B:transpose` and `A=B:as-is` say the order of a matrix' axes
 
+    With `into`, `strict` refuses to leave a weight of the model as it was.
     All others are those of `dedup`.  LayoutError where a network is not found, does not fit, or its bytes break what
     the conversion requires; nothing is written then.
     """
@@ -473,7 +514,22 @@ def aimed(options: RelayoutOptions, output: Path) -> RelayoutOptions:
 
     With neither, networks stay as they are: UsageError if an option says how to convert them.
     """
-    target = options.target or writer_for(output).only_layout
+    if options.into is not None:
+        if options.dtype or options.keep_float32 or options.allow_overflow:
+            raise UsageError(
+                "the types of tensors are those of the model (--into), and --dtype gives others",
+                hint="convert the types first, without --into, and then that output --into the model",
+            )
+        return options
+    if options.map:
+        raise UsageError("map (--map) says what goes into which layer of a model; there is none", hint="--into MODEL")
+    only = writer_for(output).only_layout
+    if only and options.target not in (None, only):
+        raise UsageError(
+            f"{output}: --to {options.target}: recurrent networks in such a file have layout {only}",
+            hint=f"-o NAME.safetensors holds any layout; for this output leave out --to, or give --to {only}",
+        )
+    target = options.target or only
     if target and _name(target) == MXNET_2 and writer_for(output) is MXNET:
         raise UsageError(
             f"{os.fspath(output)}: MXNet 2 does not load an NDArray list under NumPy's semantics; it loads .npz",
@@ -520,5 +576,11 @@ def unfuse(
 
 def _options(keywords: Mapping[str, Any], **more: Any) -> RelayoutOptions:
     """The options of one of these three, of which `more` is fixed."""
-    usual = {"described": False, "as_is": False, "dtype": (), "keep_float32": (), "allow_overflow": False}
-    return chosen(RelayoutOptions, None, {**usual, **keywords, **more})
+    return chosen(RelayoutOptions, None, {**_FIXED, **keywords, **more})
+
+
+_FIXED: Mapping[str, Any] = {
+    "described": False, "as_is": False, "dtype": (), "keep_float32": (), "allow_overflow": False, "into": None,
+    "map": (),
+}  # fmt: skip
+"""Fields that not all three have a keyword for."""

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any, BinaryIO, overload
 
 from paramtool.errors import FormatError, MissingFileError, OutputError, ParamtoolError, UnreadableError
-from paramtool.model.storage import SourceFile
+from paramtool.model.storage import ByteRange, SourceFile
 
 
 def open_source(path: str) -> tuple[BinaryIO, SourceFile]:
@@ -260,6 +260,21 @@ def same_bytes(one: str, other: str, advance: Callable[[int], None] = lambda nby
 
 SAME_NBYTES = 1 << 20
 """The number of bytes that are compared at once."""
+
+
+def same_ranges(one: ByteRange, path: str, start: int) -> bool:
+    """Whether a file has the bytes of a range of another from byte `start` on."""
+    theirs, _ = open_source(one.file)
+    mine, _ = open_source(path)
+    with theirs, mine:
+        for at in range(0, one.nbytes, COMPARED_NBYTES):
+            nbytes = min(COMPARED_NBYTES, one.nbytes - at)
+            if read_bytes(theirs, one.start + at, nbytes) != read_bytes(mine, start + at, nbytes):
+                return False
+    return True
+
+
+COMPARED_NBYTES = 1 << 20
 
 
 def is_folder(path: str | os.PathLike[str]) -> bool:

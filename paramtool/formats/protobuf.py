@@ -15,6 +15,7 @@ Source: protobuf.dev, "Encoding".
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -101,7 +102,9 @@ class Reader:
             if not 0 < number < 1 << 29 or wire in (3, 4, 6, 7):
                 raise self.damaged(tag_at, f"tag {tag} is field {number} of wire type {wire}; expected 0, 1, 2 or 5")
             if at > stop:
-                raise self.damaged(tag_at, f"field {number} ends at byte {at}; its message ends at byte {stop}")
+                ends = "the file has" if stop == len(self.data) else "its message ends at byte"
+                more = " bytes; it is truncated" if stop == len(self.data) else ""
+                raise self.damaged(tag_at, f"field {number} ends at byte {at}; {ends} {stop}{more}")
             yield number, wire, Span(start, at)
 
     def _varint(self, at: int, stop: int) -> tuple[int, int]:
@@ -127,6 +130,11 @@ class Reader:
         """A number that is not repeated, as int64."""
         spans = message.get(name)
         return signed(next(self.varints(spans))) if spans else default
+
+    def real(self, message: Message, name: str) -> float:
+        """A float32 that is not repeated; 0 if it is missing."""
+        data = self.content(message[name][0]) if name in message else bytes(4)
+        return float(struct.unpack("<f", data)[0])
 
     def content(self, span: Span) -> bytes:
         """The bytes of a field."""

@@ -84,12 +84,15 @@ def is_jld2(head: bytes, nbytes: int, path: str = "") -> bool:
 
 
 def is_onnx(head: bytes, nbytes: int, path: str = "") -> bool:
-    """Whether a file can be an ONNX model.  ONNX has no magic number: the fields up to the graph must be a model's."""
+    """Whether a file can be an ONNX model.  ONNX has no magic number: the fields up to the graph must be a model's.
+
+    Of a file that is named `.onnx` they may be cut short: it is truncated.
+    """
     if head[:1] != b"\x08" or not 1 <= int.from_bytes(head[1:2], "big") <= 20:  # field 1, ir_version
         return False
     from paramtool.formats.onnx import proto
 
-    return proto.begins_model(head, nbytes)
+    return proto.begins_model(head, nbytes, path.endswith(".onnx"))
 
 
 def is_bson(head: bytes, nbytes: int, path: str = "") -> bool:

@@ -143,9 +143,10 @@ FORMATS = (
         (".onnx",),
         (
             FormatForm("ONNX, and files beside it", "a `ModelProto`'s first fields",
-                       "yes: one range of a file beside it"),
+                       "yes: one range of a file beside it", written="yes: `.onnx`, of recurrent networks"),
         ),
         "paramtool.formats.onnx.model",
+        (".onnx",),
     ),
     Format(
         "bson",

@@ -153,6 +153,22 @@ class Module:
     """For a GPU layout: whether it was verified on a GPU, as known when the file was written."""
 
 
+@dataclass(frozen=True, slots=True)
+class LayerPart:
+    """What a file says of one tensor of a layer that is not recurrent, or of which layer a recurrent one is."""
+
+    layer: str
+    """The name that the user gave the layer, with those of the layers around it: `encoder/fc`.  No other has it."""
+    kind: str = ""
+    """As in `model.conventions`: `dense`, `conv`; empty where the file does not show it, and for recurrent layers."""
+    part: str = ""
+    """Which tensor of it: `weight`, `bias`, `mean`; its own name where the kind is unknown."""
+    axes: str = ""
+    """The meanings of its axes: `in out`."""
+    is_state: bool = False
+    """Whether it is no weight, such as the state of a generator of random numbers."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Checkpoint(Displayed):
     """A described checkpoint.  No tensor byte has been read to make it."""
@@ -174,6 +190,8 @@ class Checkpoint(Displayed):
     """Observations that are not errors."""
     modules: tuple[Module, ...] = ()
     """Recurrent networks that the file itself describes."""
+    parts: Mapping[str, LayerPart] = field(default_factory=dict)
+    """{the name of a tensor: what the file says of the layer that it is a part of}."""
     sealed: tuple[ByteRange, ...] = ()
     """Ranges that hold several storages and have one CRC in the container, such as a file inside a zip."""
 

@@ -29,7 +29,7 @@ from paramtool.commands.progress import Advance, Path, Progress
 from paramtool.engine.read.source import Source
 from paramtool.engine.write.arithmetic import count, prove
 from paramtool.engine.write.casting import Counts
-from paramtool.engine.write.places import NOTHING, check_apart, check_place
+from paramtool.engine.write.places import NOTHING, check_apart, check_beside, check_place
 from paramtool.engine.write.staging import Staged
 from paramtool.engine.write.verify import by_name
 from paramtool.engine.write.writer import make_folder, write
@@ -98,7 +98,8 @@ class Destination(NamedTuple):
     def files(self, outputs: Iterable[OutputFile]) -> tuple[str, ...]:
         """The files of the output, as paths, sidecar files included."""
         names = [*(out.name for out in outputs), *self.sidecars_inside()]
-        return tuple(os.path.join(self.path, name) if name else self.path for name in names)
+        folder = self.path if self.is_folder else os.path.dirname(self.path)
+        return tuple(os.path.join(folder, name) if name else self.path for name in names)
 
     def sidecars_inside(self) -> dict[str, str]:
         """{name in the output: the file that it is a copy of}"""
@@ -174,6 +175,8 @@ def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> 
     """The files of an output; a folder of which nothing is stored has one file instead of shards."""
     if where.max_shard_size is not None and plan.targets:
         outputs = safetensors.lay_out_sharded(plan, where.max_shard_size, where.name, align)
+    elif where.writer.lay_out_as is not None and align == safetensors.ALIGN:
+        outputs = where.writer.lay_out_as(plan, os.path.basename(where.path))
     else:
         outputs = where.writer.lay_out(plan, align)
         if where.is_folder:
@@ -181,6 +184,8 @@ def laid_out(plan: Plan, where: Destination, align: int = safetensors.ALIGN) -> 
     if where.is_folder:
         outputs = where.placed(outputs)
         check_names((out.name for out in outputs), where.sidecars_inside(), where.path)
+    else:
+        check_beside(where.path, [out.name for out in outputs[:-1]])
     return outputs
 
 
@@ -331,6 +336,8 @@ class Gathered(NamedTuple):
     """{folder in the output: the input folder that it is of}"""
     beside: Mapping[str, str] = NOTHING
     """Those of `known` that no work brings itself."""
+    more: Sequence[str] = ()
+    """The names of files that go beside an output that is a file."""
 
 
 def gathered(works: Sequence[Work], beside: Mapping[str, str] = NOTHING) -> Gathered:
@@ -344,6 +351,7 @@ def gathered(works: Sequence[Work], beside: Mapping[str, str] = NOTHING) -> Gath
         [work.where.name_inside for work in works],
         {"": where.folder} if where.folder else {},
         beside,
+        [] if where.is_folder else [out.name for work in works for out in work.outputs[:-1]],
     )
 
 
@@ -360,6 +368,7 @@ def carry_out(output: Gathered, works: Sequence[Writable], options: WriteOptions
         known=output.known,
         weights=output.weights,
         folders=output.folders,
+        beside=output.more,
     ) as staged:
         bring(staged, output.beside, progress)
         for work in works:

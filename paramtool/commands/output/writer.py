@@ -84,6 +84,11 @@ class Writer:
     """How names share what is stored: `record`, any view; `links`, whole tensors alone; empty, not at all."""
     only_layout: str = ""
     """The layout that every recurrent network has in such files; empty if there are several."""
+    lay_out_as: Callable[[Plan, str], tuple[OutputFile, ...]] | None = None
+    """`lay_out` with the name of the output, for formats whose files refer to each other: the last is the output, the
+    others go beside it."""
+    is_graph: bool = False
+    """Whether it holds what computes with the tensors, too."""
     needs_model: str = ""
     """Why such a file cannot be made without `--into`; empty if it can."""
 
@@ -114,20 +119,14 @@ def plain(
     def laid_out(plan: Plan, align: int) -> tuple[OutputFile, ...]:
         if align != ALIGN:
             raise UsageError(f"{name} files have an alignment of their own", hint="--align is for safetensors")
-        if not plan.targets:
-            raise PlanError(f"{plan.source}: holds no tensor; there is nothing to write")
-        shapes = {target.name: reason for target in plan.targets if (reason := unfit(target))}
-        if refused := {**refusals(plan.dtypes()), **shapes}:
-            lines = [f"{tensor!r:.200}: {reason}" for tensor, reason in refused.items()]
-            head = f"{plan.source}: a {name} file cannot store {plural(len(refused), 'tensor')}:"
-            raise PlanError(listed(head, lines), hint="-o NAME.safetensors or -o NAME.pt can store them")
+        check_held(plan, name, refusals, unfit)
         return lay_out(plan)
 
     def fit(plan: Plan, checkpoint: Checkpoint, keeping: Keeping) -> Fitted:
         shared = tuple(parted(plan, links))
         lost = tuple(_not_in_plain_files(plan, checkpoint, shared))
         if lost and keeping.strict:
-            head = f"{plan.source}: a {name} file cannot store:"
+            head = f"{plan.source}: {name} files cannot store:"
             hint = "-o NAME.safetensors or -o NAME.pt holds them; without --strict they are left out and named"
             raise PlanError(listed(head, lost), hint=hint)
         held = replace(separate(plan, links), objects=objects.EMPTY, metadata={}, index_metadata={}, modules=())
@@ -149,6 +148,22 @@ def plain(
         sharing="links" if links else "",
         only_layout=only_layout,
     )
+
+
+def check_held(
+    plan: Plan,
+    name: str,
+    refusals: Callable[[Mapping[str, str]], Mapping[str, str]],
+    unfit: Callable[[Target], str] = lambda target: "",
+) -> None:
+    """PlanError if a plan has no tensors, or tensors that a format, which people call `name`, has no form for."""
+    if not plan.targets:
+        raise PlanError(f"{plan.source}: holds no tensor; there is nothing to write")
+    shapes = {target.name: reason for target in plan.targets if (reason := unfit(target))}
+    if refused := {**refusals(plan.dtypes()), **shapes}:
+        lines = [f"{tensor!r:.200}: {reason}" for tensor, reason in refused.items()]
+        head = f"{plan.source}: {name} files cannot store {plural(len(refused), 'tensor')}:"
+        raise PlanError(listed(head, lines), hint="-o NAME.safetensors or -o NAME.pt can store them")
 
 
 def _not_in_plain_files(plan: Plan, checkpoint: Checkpoint, shared: tuple[str, ...]) -> Iterator[str]:

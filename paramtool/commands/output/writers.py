@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from shlex import quote
 
+from paramtool.commands.output.onnx_models import ONNX
 from paramtool.commands.output.writer import Fitted, Keeping, Writer, plain
 from paramtool.commands.progress import Path
 from paramtool.engine.read.source import Source
@@ -121,7 +122,7 @@ HDF5 = plain(
     unfit=hdf5_write.unfit,
     links=True,
 )
-WRITERS = (SAFETENSORS, TORCH, NPZ, MXNET, MSGPACK, HDF5)
+WRITERS = (SAFETENSORS, TORCH, NPZ, MXNET, MSGPACK, HDF5, ONNX)
 OF_MODELS = (".weights.h5", ".keras")
 """Ends of the names of files that Keras loads into a model that it knows."""
 

@@ -75,6 +75,18 @@ def check_place(
             )
 
 
+def check_beside(path: str, names: Iterable[str]) -> None:
+    """OutputError if a file that an output needs beside it is there already: an older output may refer to its bytes."""
+    for name in names:
+        beside = os.path.join(os.path.dirname(path), name)
+        if os.path.lexists(beside):
+            raise OutputError(
+                f"{beside}: exists; {path} needs this file for its data, and --force does not overwrite it, since an "
+                "older file may refer to it",
+                hint="remove both, or choose another -o",
+            )
+
+
 def check_apart(output: str, inputs: Iterable[str]) -> None:
     """OutputError where an output would be inside an input folder, or an input inside the output."""
     mine = os.path.join(os.path.realpath(output), "")

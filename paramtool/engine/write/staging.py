@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import errno
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from paramtool.engine.write import _exchange, _leftovers, _modes
 from paramtool.engine.write._signals import held
-from paramtool.engine.write.places import NOTHING, check_place, settled, writing
+from paramtool.engine.write.places import NOTHING, check_beside, check_place, settled, writing
 from paramtool.errors import OutputError, ParamtoolError, some
 from paramtool.formats.files import check_unchanged, walk
 from paramtool.formats.folder.weight_names import WeightsName
@@ -41,13 +41,16 @@ class Staged:
         known: Mapping[str, str] = NOTHING,
         weights: Iterable[WeightsName] = (),
         folders: Mapping[str, str] = NOTHING,
+        beside: Sequence[str] = (),
     ) -> None:
         """`folders` are the input folders, whose permissions the folders get: {name in the output: input folder}.
 
-        The name is empty for the output itself.  See `check_place` for the rest.
+        The name is empty for the output itself.  `beside` are the names of files that belong to an output that is a
+        file, in its folder: until `commit` they are all in one temporary folder.  See `check_place` for the rest.
         """
         self.path = settled(path)
-        self.is_folder = is_folder
+        self.is_folder = is_folder or bool(beside)
+        self.beside = tuple(beside)
         self.force = force
         self.cloned = 0
         """How many bytes of the output share their blocks with the source."""
@@ -97,7 +100,9 @@ class Staged:
             atexit.unregister(self._clean)
 
     def _check(self) -> None:
-        check_place(self._given, self.is_folder, self.force, self._inputs, known=self._known, weights=self._weights)
+        is_folder = self.is_folder and not self.beside
+        check_place(self._given, is_folder, self.force, self._inputs, known=self._known, weights=self._weights)
+        check_beside(self.path, self.beside)
 
     def file(self, name: str) -> str:
         """The temporary path of a file of the output."""
@@ -161,7 +166,9 @@ class Staged:
             listing = _listing(self.path) if self.is_folder and os.path.isdir(self.path) else {}
             self._check()
             self._settle()
-            if not self.force or not os.path.lexists(self.path):
+            if self.beside:
+                self._put_all()
+            elif not self.force or not os.path.lexists(self.path):
                 self._put()
             elif self.is_folder:
                 self._replace_folder(listing)
@@ -189,8 +196,9 @@ class Staged:
             return
         folder = _modes.allowed_by_all(map(_modes.of_place, self._folders.values()), _modes.of_folder(files))
         side = {name: file.mode for name, file in self._side.items()}
+        replaced = os.path.dirname(self.path) if self.beside else self.path
         _modes.settle_folder(
-            self.temporary, self._held, folder, files, side=side, source=self._folder_of, replaced=self.path
+            self.temporary, self._held, folder, files, side=side, source=self._folder_of, replaced=replaced
         )
 
     def _folder_of(self, name: str) -> str:
@@ -201,26 +209,49 @@ class Staged:
                 return found if os.path.isdir(found) else ""
         return ""
 
-    def _put(self) -> None:
-        """Move the output to an empty place, without replacing anything that appears there meanwhile."""
+    def _put_all(self) -> None:
+        """Move several files to their places: the output itself last, since it refers to the others.
+
+        Those are never overwritten, so that no file that is there ever refers to bytes of another run.
+        """
+        folder, put = os.path.dirname(self.path), list[str]()
         try:
-            if _exchange.rename(self.temporary, self.path, _exchange.NOREPLACE):
+            for name in self.beside:
+                self._put(self.file(name), os.path.join(folder, name))
+                put.append(name)
+            sync_folder(folder or os.curdir)
+            made = self.file(os.path.basename(self.path))
+            if self.force and os.path.lexists(self.path):
+                os.replace(made, self.path)
+            else:
+                self._put(made, self.path)
+        except BaseException:
+            for name in put:
+                _leftovers.remove(os.path.join(folder, name))
+            raise
+
+    def _put(self, made: str = "", path: str = "") -> None:
+        """Move the output, or a file of it, to an empty place, without replacing anything that appears meanwhile."""
+        made, path = made or self.temporary, path or self.path
+        try:
+            if _exchange.rename(made, path, _exchange.NOREPLACE):
                 return
-            if not self.is_folder and hasattr(os, "link"):
+            if not os.path.isdir(made) and hasattr(os, "link"):
                 try:
-                    os.link(self.temporary, self.path)  # a link never overwrites, a rename would
+                    os.link(made, path)  # a link never overwrites, a rename would
                     return
                 except OSError as error:  # a file system without hard links
                     if error.errno == errno.EEXIST:
                         raise
         except FileExistsError:
-            raise self._is_taken() from None
-        if os.path.lexists(self.path):
-            raise self._is_taken()
-        os.rename(self.temporary, self.path)
+            raise self._is_taken(path) from None
+        if os.path.lexists(path):
+            raise self._is_taken(path)
+        os.rename(made, path)
 
-    def _is_taken(self) -> OutputError:
-        return OutputError(f"{self.path}: was made by another process meanwhile", hint="--force overwrites it")
+    def _is_taken(self, path: str = "") -> OutputError:
+        path = path or self.path
+        return OutputError(f"{path}: was made by another process meanwhile", hint="--force overwrites it")
 
     def _replace_folder(self, listing: Mapping[str, object]) -> None:
         """Replace a folder that was checked before, unless it has changed since.

@@ -146,7 +146,7 @@ def _same_copies(file: Any, piece: Any, target: Target, source: Source) -> bool:
 def _same_raw(raw: Source, number: int, target: Target, source: Source) -> bool:
     """Compare the bytes in the file with those of the source."""
     found = View(number, target.dtype, 0, target.shape, target.view.strides)
-    return _same_target(raw, found, source, target)
+    return same_target(raw, found, source, target)
 
 
 def _same_parts(flat: Any, target: Target, source: Source) -> bool:
@@ -198,7 +198,7 @@ def by_name(
                 )
                 continue
             source = target.copies[0].terms[0][1]
-            if name not in known and (value, source) not in seen and not _same_target(a, value, b, target):
+            if name not in known and (value, source) not in seen and not same_target(a, value, b, target):
                 rounded = f", rounded from {cast[name]} to {value.dtype.name}" if is_cast else ""
                 yield f"{name!r}: its bytes differ from the source{rounded}"
             seen.add((value, source))
@@ -219,7 +219,7 @@ def by_target(
                     yield f"{target.name!r}: is {view.dtype.name}; converting the source gives {target.dtype.name}"
                     continue
                 target = cast_target(target, view.dtype)
-            if not _same_target(a, view, b, target):
+            if not same_target(a, view, b, target):
                 yield f"{target.name!r}: its bytes differ from what converting the source gives"
 
 
@@ -259,7 +259,7 @@ def as_target(name: str, entry: Entry) -> Target | None:
     return None
 
 
-def _same_target(a: Source, found: View, b: Source, target: Target) -> bool:
+def same_target(a: Source, found: View, b: Source, target: Target) -> bool:
     """Compare a window with the windows that a target is made from."""
     if _is_whole(target):
         return same_bytes(a, found, b, _whole_source(target))

@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 from paramtool.errors import Defects, FormatError
 from paramtool.formats import object_tree, sniff
 from paramtool.formats.files import open_source
-from paramtool.formats.hdf5 import _elmo, keras_rnn
+from paramtool.formats.hdf5 import _elmo, _keras_layers, keras_rnn
 from paramtool.formats.hdf5 import datasets as hdf5
 from paramtool.formats.hdf5.keras_config import SOURCES, VERSION, KerasConfig
 from paramtool.formats.zip import directory as zip_directory
@@ -34,6 +34,8 @@ ATTRIBUTES = (VERSION, "backend", "model_config", "training_config")
 """Attributes of the root group that are kept as the file's metadata."""
 LAYERS, WEIGHT_NAMES = "layer_names", "weight_names"
 """Attributes of groups that list what is in them, in order."""
+TITLE = "name"
+"""The attribute of a group `vars` with the name that the user gave the layer."""
 MAX_TEXT_NBYTES = 256 << 20
 
 
@@ -42,7 +44,7 @@ def read(path: str) -> Checkpoint:
     file, source = open_source(path)
     with file:
         place = _place(file, source)
-        held = hdf5.read(file, place.range, (*ATTRIBUTES, LAYERS, WEIGHT_NAMES))
+        held = hdf5.read(file, place.range, (*ATTRIBUTES, LAYERS, WEIGHT_NAMES, TITLE))
     datasets = hdf5.Datasets(held, place.range)
     texts = {**_texts(held), **place.texts}
     config = KerasConfig.of(texts)
@@ -69,6 +71,7 @@ def read(path: str) -> Checkpoint:
         producer=f"keras {config.version}" if config.version else "",
         notes=(*config.notes, *notes, *(f"{name!r:.200} holds strings and was left out" for name in texts_too)),
         modules=(*modules, *_elmo.modules(entries)),
+        parts=_keras_layers.parts(entries, config, order.titles, modules),
         sealed=(place.range,) if place.range.crc32 is not None else (),
     )
 
@@ -124,11 +127,15 @@ class _Order:
     listed: list[str] = field(default_factory=list)
     """Datasets in the order of `weight_names`."""
     missing: list[str] = field(default_factory=list)
+    titles: dict[str, str] = field(default_factory=dict)
+    """{group: the user's name of the layer in it}."""
 
     def __call__(self, path: str, group: hdf5.Hdf5Group) -> list[str]:
         """The names in a group, in order."""
         base = f"{path}/" if path else ""
         self.listed += [base + name for name in group.strings.get(WEIGHT_NAMES, [])]
+        if TITLE in group.strings and path.endswith("/vars"):
+            self.titles[path.removesuffix("/vars")] = "".join(group.strings[TITLE])
         names = list(group.links)
         layers = list(dict.fromkeys(group.strings.get(LAYERS, [])))
         known = set(names)

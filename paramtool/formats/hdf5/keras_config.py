@@ -67,6 +67,16 @@ class KerasConfig:
         layers = tuple(_layers(_table(texts[source], source, notes), "")) if source else ()
         return KerasConfig(source, version if isinstance(version, str) else "", layers, tuple(notes))
 
+    def by_path(self) -> dict[str, Layer]:
+        """{path: layer}, with what wrappers wrap."""
+        found: dict[str, Layer] = {}
+        waiting = list(self.layers)
+        while waiting:
+            layer = waiting.pop()
+            found[layer.path] = layer
+            waiting += [one for one in (layer.inner, layer.backward) if one is not None]
+        return found
+
     def ranks(self) -> dict[str, int]:
         """{path: place in the model} of every layer, as Keras 3 calls them."""
         return {layer.path: k for k, layer in enumerate(self.layers)}

@@ -28,7 +28,7 @@ KINDS = {"LSTM": ("lstm", 4), "GRU": ("gru", 3), "RNN": ("rnn", 1)}
 DIRECTIONS = {"forward": (1, ""), "reverse": (1, "backward"), "bidirectional": (2, "bidirectional")}
 USUAL = {"lstm": ["Sigmoid", "Tanh", "Tanh"], "gru": ["Sigmoid", "Tanh"], "rnn": ["Tanh"]}
 """The default activations: of the gates, of the candidate, of the output."""
-ACTIVATIONS: dict[str, tuple[str, tuple[float, ...]]] = {
+ACTIVATIONS: dict[str, tuple[str, tuple[float | None, ...]]] = {
     "sigmoid": ("sigmoid", ()),
     "tanh": ("tanh", ()),
     "relu": ("relu", ()),
@@ -38,6 +38,8 @@ ACTIVATIONS: dict[str, tuple[str, tuple[float, ...]]] = {
     "elu": ("elu", (1.0,)),
     "softsign": ("softsign", ()),
     "softplus": ("softplus", ()),
+    "affine": ("affine", (None, None)),
+    "scaledtanh": ("scaled_tanh", (None, None)),
 }
 """{name in lower case: (word of a spec, default alpha and beta)}; the numbers are from the operators' documentation."""
 
@@ -52,6 +54,8 @@ class Node:
     """Its name, or the name of its first output."""
     inputs: tuple[str, ...]
     attributes: Mapping[str, Message]
+    output: str = ""
+    """Its first output, Y."""
 
     @property
     def source(self) -> str:
@@ -139,10 +143,15 @@ def _activations(node: Node, kind: str, directions: int) -> Iterator[str]:
     for name in names:
         if name.lower() not in ACTIVATIONS:
             raise ValueError(f"has the activation {name!r:.60}, which a spec cannot express")
-        word, numbers = ACTIVATIONS[name.lower()]
-        numbers = tuple(next(given, usual_) for given, usual_ in zip((alphas, betas), numbers, strict=False))
+        word, usual_numbers = ACTIVATIONS[name.lower()]
+        given = [next(values, usual_) for values, usual_ in zip((alphas, betas), usual_numbers, strict=False)]
+        numbers = [number for number in given if number is not None]
+        if len(numbers) < len(given):
+            raise ValueError(f"has the activation {name!r:.60} without its numbers, which have no defaults")
         if any(number < 0 for number in numbers):
             raise ValueError(f"has the activation {name} with {numbers[0]:g}, which a spec cannot express")
+        if (word, numbers) == ("affine", [1.0, 0.0]):
+            word, numbers = "linear", []
         made.append(word + (f"({','.join(map(shortest, numbers))})" if numbers else ""))
     each = len(made) // directions
     first = made[:each]

@@ -15,18 +15,19 @@ Source: onnx/onnx.proto (onnx 1.23); docs/IR.md for names and scopes.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import NamedTuple
 
 from paramtool.errors import MAX_LISTED, Defects, FormatError, UnsafeError
 from paramtool.formats import object_tree
 from paramtool.formats.files import Contents, open_source
-from paramtool.formats.onnx import _given, _rnn, proto
+from paramtool.formats.onnx import _given, _layers, _networks, _rnn, proto
 from paramtool.formats.onnx._tensor import Found, Stored, Tensors, dims
 from paramtool.formats.protobuf import Message, Reader, Span
 from paramtool.model.checkpoint import Checkpoint, Compound, Entry, Module, Unreadable, Value
-from paramtool.model.storage import ByteRange, Storage
+from paramtool.model.storage import ByteRange, SourceFile, Storage
 from paramtool.model.view import View, contiguous
 
 NAME = "onnx"
@@ -50,47 +51,73 @@ def read(path: str) -> Checkpoint:
     """Describe a model; FormatError, Defects or UnsafeError if that is not possible."""
     file, source = open_source(path)
     with file:
-        reader = Reader(Contents(file, source.nbytes), path)
-        model = reader.message(Span(0, source.nbytes), proto.MODEL)
-        if "graph" not in model:
-            raise FormatError(f"{path}: has no graph; it is truncated, or not an ONNX model")
-        if reader.number(model, "ir_version") >= 3 and "opset_import" not in model:
-            raise FormatError(f"{path}: has no opset_import, which follows the graph; the file is truncated")
-        walk = _GraphWalk(reader, Tensors(reader, source))
-        walk.model(model)
-        metadata = _metadata(walk, model.get("metadata_props", ()))
+        walk = walked(Reader(Contents(file, source.nbytes), path), source)
         storages, entries = _windows(walk)
-        producer = " ".join(filter(None, (reader.text(model, "producer_name"), reader.text(model, "producer_version"))))
     walk.finish()
     return Checkpoint(
         format=NAME,
         files=(source, *walk.tensors.files.values()),
         storages=storages,
         entries=entries,
-        metadata=metadata,
-        producer=producer,
-        notes=tuple(walk.notes),
+        metadata=walk.metadata,
+        producer=walk.producer,
+        notes=(*walk.notes, *walk.uses.notes()),
         modules=tuple(walk.modules),
+        parts=walk.uses.parts(name for name in walk.found if not walk.is_weight(name)),
     )
 
 
+def walked(reader: Reader, source: SourceFile) -> GraphWalk:
+    """Everything that a model says, its graphs walked; FormatError or UnsafeError if it is not a whole model."""
+    model = reader.message(Span(0, source.nbytes), proto.MODEL)
+    if "graph" not in model:
+        raise FormatError(f"{reader.where}: has no graph; it is truncated, or not an ONNX model")
+    if reader.number(model, "ir_version") >= 3 and "opset_import" not in model:
+        raise FormatError(f"{reader.where}: has no opset_import, which follows the graph; the file is truncated")
+    walk = GraphWalk(reader, Tensors(reader, source))
+    walk.metadata = _metadata(walk, model.get("metadata_props", ()))
+    walk.producer = " ".join(filter(None, (reader.text(model, f"producer_{part}") for part in ("name", "version"))))
+    said = _networks.said(walk.metadata.pop(proto.NETWORKS, ""))
+    walk.defaults = {name for one in said.values() for name in one.states}
+    walk.model(model)
+    walk.join(said)
+    return walk
+
+
 @dataclass
-class _GraphWalk:
+class GraphWalk:
     """Walks a model's graphs and collects their tensors and recurrent nodes."""
 
     reader: Reader
     tensors: Tensors
     found: dict[str, Found | Sparse] = field(default_factory=dict)
+    places: dict[str, Span] = field(default_factory=dict)
+    """{name of a tensor: its TensorProto}."""
+    constants: set[str] = field(default_factory=set)
+    """The tensors of Constant nodes."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    producer: str = ""
+    uses: _layers.Uses = field(default_factory=_layers.Uses)
     modules: list[Module] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     sizes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
     """{prefix of a graph + name of a value in it: its shape, as the graph declares it}."""
     spread: dict[str, str] = field(default_factory=dict)
     """{prefix of a graph + name of a value in it: the stored tensor whose numbers it has}."""
+    expanded: dict[str, str] = field(default_factory=dict)
+    """Those of `spread` that Expand makes of a stored tensor: it repeats axes of size 1, and changes no other."""
     filled: dict[str, list[Found]] = field(default_factory=dict)
     """{prefix of a graph + name of an output of ConstantOfShape: the value of all its elements}."""
     constant: set[str] = field(default_factory=set)
     """Prefix of a graph + name of a value that the graph computes only from stored values."""
+    before: dict[str, str] = field(default_factory=dict)
+    """{prefix of a graph + name of an output: its node's first input}, of operators that stand between two layers."""
+    runs: dict[str, _networks.Run] = field(default_factory=dict)
+    """{module: its node's X and Y}, of recurrent nodes in the main graph."""
+    defaults: set[str] = field(default_factory=set)
+    """Initializers of the main graph that callers replace: zeros that stand for an initial state."""
+    in_function: bool = False
+    """Whether the nodes of a function are being walked, whose weights can be its inputs."""
     defects: list[str] = field(default_factory=list)
     more: int = 0
     """The number of defects that were not kept."""
@@ -105,7 +132,13 @@ class _GraphWalk:
         for span in model.get("functions", ()):
             function = self.reader.message(span, proto.FUNCTION)
             label = "/".join(filter(None, (self.reader.text(function, n) for n in ("name", "overload"))))
+            self.in_function = True
             self.nodes(function.get("node", ()), f"{label}/", {}, 0)
+
+    def join(self, said: Mapping[str, _networks.Said]) -> None:
+        """Describe nodes that are the layers of one network, as paramtool says of its own models, as that network."""
+        self.modules, unlike = _networks.joined(self.modules, said, self.runs, self.before)
+        self.notes += unlike
 
     def graph(self, span: Span, prefix: str, outer: Scope, depth: int) -> None:
         """Walk a graph; its names shadow those of the graphs around it."""
@@ -114,7 +147,9 @@ class _GraphWalk:
         graph = self.reader.message(span, proto.GRAPH)
         scope: Scope = ChainMap({}, outer)
         for place in graph.get("initializer", ()):
-            self.tensor(place, self.tensors.name(place), prefix, scope)
+            name = self.tensors.name(place)
+            if prefix or name not in self.defaults or not self.is_zero(place):
+                self.tensor(place, name, prefix, scope)
         for place in graph.get("sparse_initializer", ()):
             values = self.reader.message(place, proto.SPARSE_TENSOR).get("values", ())
             self.sparse(place, self.tensors.name(values[0]) if values else "", prefix, scope)
@@ -143,6 +178,9 @@ class _GraphWalk:
                 self.graph(place, f"{prefix}{label}/{name}/", scope, depth + 1)
             for k, place in enumerate(attribute.get("graphs", ())):
                 self.graph(place, f"{prefix}{label}/{name}.{k}/", scope, depth + 1)
+        inputs = tuple(self.reader.texts(node, "input"))
+        names = [scope.get(name) or prefix + name for name in inputs]
+        self.use(operator, prefix + label, names, outputs, prefix=prefix, attributes=attributes)
         if domain not in _rnn.DOMAINS:
             if operator.endswith(tuple(_rnn.KINDS)):
                 self.notes.append(f"{operator} node {prefix + label!r:.200}, of {domain!r:.200}, is not converted")
@@ -150,25 +188,54 @@ class _GraphWalk:
         if operator == "Constant" and outputs:
             for place in attributes.get("value", {}).get("t", ()):
                 self.tensor(place, outputs[0], prefix, scope)
+                self.constants.add(prefix + outputs[0])
             for place in attributes.get("sparse_value", {}).get("sparse_tensor", ()):
                 self.sparse(place, outputs[0], prefix, scope)
-        inputs = tuple(self.reader.texts(node, "input"))
         if operator == "Identity" and inputs and inputs[0] in scope and outputs:
             scope[outputs[0]] = scope[inputs[0]]
         if operator == "Constant" or (inputs and all(n in scope or prefix + n in self.constant for n in inputs if n)):
             self.constant.update(prefix + output for output in outputs)
         source = scope.get(inputs[0]) or self.spread.get(prefix + inputs[0]) if inputs else None
+        if operator in _networks.BETWEEN and inputs and outputs:
+            self.before[prefix + outputs[0]] = prefix + inputs[0]
+        if operator == "Expand" and source and outputs:
+            self.expanded[prefix + outputs[0]] = source
         if operator in _given.SPREADING and source and outputs:
             self.spread[prefix + outputs[0]] = source
         if operator == "ConstantOfShape" and outputs:
             self.filled[prefix + outputs[0]] = [*map(self.tensors.find, attributes.get("value", {}).get("t", ()))]
         if operator in _rnn.KINDS:
-            self.recurrent(_rnn.Node(self.reader, operator, label, inputs, attributes), prefix, scope)
+            made = _rnn.Node(self.reader, operator, label, inputs, attributes, output=outputs[0] if outputs else "")
+            self.recurrent(made, prefix, scope)
+
+    def use(
+        self,
+        operator: str,
+        label: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        *,
+        prefix: str,
+        attributes: Mapping[str, Message],
+    ) -> None:
+        """Note what a node takes initializers as."""
+        found = {name: self.found[name] for name in inputs if name in self.found}
+        shapes = {name: one.shape for name, one in found.items() if isinstance(one, Stored)}
+        if shapes or operator == "Add":
+            numbers = {
+                name: self.reader.number(attributes[name], "i")
+                for name in ("group", "axis", "transB")
+                if name in attributes
+            }
+            scales = {name: self.reader.real(attributes[name], "f") for name in ("alpha", "beta") if name in attributes}
+            made = [prefix + name for name in outputs]
+            self.uses.node(operator, label, inputs, made, shapes=shapes, numbers={**numbers, **scales})
 
     def tensor(self, span: Span, name: str, prefix: str, scope: Scope) -> None:
         """Add a tensor under its name in the graph."""
         try:
             self.put(name, prefix, scope, self.tensors.find(span))
+            self.places[prefix + name] = span
         except ValueError as error:
             self.defect(f"{prefix + name!r:.200}: {error}")
 
@@ -199,19 +266,27 @@ class _GraphWalk:
         """Describe a recurrent node; a note if that is not possible, or if the graph computes its weights."""
         given = {name: node.given(name) for name in _rnn.WEIGHTS if node.given(name)}
         tensors = {name: scope[value] for name, value in given.items() if value in scope}
-        states = {name: scope[value] for name in _rnn.STATES if (value := node.given(name)) in scope}
+        states = {name: found for name in _rnn.STATES if (found := self.state(node.given(name), prefix, scope))}
         tensors |= {name: value for name, value in states.items() if self.is_for_any_batch(value, node)}
         stored = {name: self.found[value] for name, value in tensors.items()}
         shapes = {name: value.shape for name, value in stored.items() if isinstance(value, Stored)}
         at = prefix + node.label
+        self.uses.recurrent.append((at, node.operator, tuple(tensors.values())))
         where = f"{node.operator} node {at!r:.200}"
-        if computed := sorted(given.keys() - tensors.keys()):
+        computed = sorted(given.keys() - tensors.keys())
+        if computed and self.in_function:
+            self.notes.append(
+                f"{where}: is in a function that gets {', '.join(computed)} from the nodes that call it: "
+                "the node is not described"
+            )
+            return
+        if computed:
             self.notes.append(f"{where}: the graph computes {', '.join(computed)}: no stored tensor has the values")
         if batched := [value for name, value in states.items() if name not in tensors]:
             names = ", ".join(map(repr, batched))
             self.notes.append(f"{where}: the initial state is the stored {names}, of one batch: pass it to the network")
         for name in _rnn.STATES:
-            source = self.spread.get(prefix + node.given(name), "") if node.given(name) not in scope else ""
+            source = "" if name in states else self.spread.get(prefix + node.given(name), "")
             if source and any(_given.content(self.reader, self.found[source]) or b"?"):
                 self.notes.append(
                     f"{where}: the graph computes the initial state from {source!r:.200}: pass it to the network"
@@ -221,6 +296,8 @@ class _GraphWalk:
                 self.notes.append(
                     f"{where}: the initial state is the constant {node.given(name)!r:.200}: pass it to the network"
                 )
+        if not prefix:
+            self.runs[at] = _networks.Run(node.given("X"), node.output)
         try:
             self.lengths(node, prefix, where, scope)
             self.modules.append(_rnn.describe(node, at, tensors, shapes))
@@ -238,6 +315,36 @@ class _GraphWalk:
             _given.refuse_lengths(name, None, None)
         elif name:
             self.notes.append(f"{where}: takes sequence lengths as the input {name!r:.200}: pass them to the network")
+
+    def state(self, value: str, prefix: str, scope: Scope) -> str:
+        """The stored tensor that is an initial state, as it is or repeated over the batch; empty if there is none."""
+        if value in scope:
+            return scope[value]
+        source = self.expanded.get(prefix + value, "")
+        found = self.found.get(source)
+        if not isinstance(found, Stored) or len(found.shape) != 3 or found.shape[1] != 1:
+            return ""
+        data = _given.content(self.reader, found)
+        return source if data is None or any(data) else ""
+
+    def is_weight(self, name: str) -> bool:
+        """Whether a tensor could be trained.
+
+        Whole numbers are shapes and indices; constants of one number, and those that are only repeated and cut, are
+        what a program wrote.
+        """
+        found = self.found[name]
+        if not isinstance(found, Stored) or name not in self.constants:
+            return not isinstance(found, Stored) or "float" in found.dtype.name
+        return "float" in found.dtype.name and prod(found.shape) > 1 and name not in self.spread.values()
+
+    def is_zero(self, span: Span) -> bool:
+        """Whether a small tensor holds nothing but zeros."""
+        try:
+            data = _given.content(self.reader, self.tensors.find(span))
+        except ValueError:
+            return False
+        return data is not None and not any(data)
 
     def is_for_any_batch(self, name: str, node: _rnn.Node) -> bool:
         """Whether a state has batch size 1: (D, 1, H); with layout=1 that is (1, D, H), and only D = 1 is accepted."""
@@ -258,7 +365,7 @@ class _GraphWalk:
             raise Defects(self.reader.where, self.defects, more=self.more)
 
 
-def _metadata(walk: _GraphWalk, spans: Sequence[Span]) -> dict[str, str]:
+def _metadata(walk: GraphWalk, spans: Sequence[Span]) -> dict[str, str]:
     """The model's own metadata."""
     found: dict[str, str] = {}
     for span in spans:
@@ -305,7 +412,7 @@ def _blocks(ranges: Sequence[ByteRange]) -> dict[ByteRange, ByteRange]:
     return found
 
 
-def _windows(walk: _GraphWalk) -> tuple[dict[int, Storage], dict[str, Entry]]:
+def _windows(walk: GraphWalk) -> tuple[dict[int, Storage], dict[str, Entry]]:
     """The storages, and every name as a view of one."""
     storages = _OnnxStorages([part for found in walk.found.values() for part in _parts(found).values()])
     entries: dict[str, Entry] = {}

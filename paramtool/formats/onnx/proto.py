@@ -79,14 +79,15 @@ MAX_HEAD_TEXT_NBYTES = 1024
 """The longest producer name, producer version or domain of a file that is recognised by its first bytes."""
 
 
-def begins_model(head: bytes, nbytes: int) -> bool:
+def begins_model(head: bytes, nbytes: int, is_named: bool) -> bool:
     """Whether the first bytes of a file of `nbytes` bytes are those of a ModelProto.
 
-    Every writer orders the fields by their numbers, so the version and short strings come before the graph.
+    Every writer orders the fields by their numbers, so the version and short strings come before the graph.  A file
+    that `is_named` as a model may end before they do: it is truncated.
     """
     last = 0
     try:
-        for number, wire, content in Reader(head, "").fields(Span(0, nbytes)):
+        for number, wire, content in Reader(head, "").fields(Span(0, 1 << 62 if is_named else nbytes)):
             field = MODEL.get(number)
             if field is None or field.wire != wire or number < last:
                 return False
@@ -94,12 +95,15 @@ def begins_model(head: bytes, nbytes: int) -> bool:
             if number == 7:
                 return content.nbytes > 0
             if content.stop >= len(head) or (number < 6 and content.nbytes > MAX_HEAD_TEXT_NBYTES):
-                return number == 6 and content.stop < nbytes  # a long text is before the graph
+                is_long_text = number == 6 and content.stop < nbytes  # before the graph
+                return is_long_text or (is_named and content.stop >= nbytes)
     except (FormatError, IndexError):
-        pass
+        return is_named
     return False
 
 
+NETWORKS = "paramtool.networks"
+"""The key of the metadata under which paramtool writes which nodes are one network."""
 EXTERNAL = 1
 """TensorProto.DataLocation."""
 STRING = 8

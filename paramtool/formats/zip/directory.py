@@ -57,6 +57,11 @@ MAX_TAIL = END.size + FULL16
 """The end record is in this many last bytes: a comment has at most 65,535."""
 REFUSED_FLAGS = 0x2061
 """Bits 0, 6 and 13 mean encryption; bit 5 means patch data (APPNOTE 4.4.4)."""
+DESCRIPTOR_FLAG = 0x8
+"""Bit 3: CRC and sizes follow the payload (APPNOTE 4.3.9)."""
+DESCRIPTOR_SIGNATURE = b"PK\x07\x08"
+LOCAL_CRC, CENTRAL_CRC = 14, 16
+"""Where a local header, and a line of the directory, have the CRC."""
 ZIP64_EXTRA, UNICODE_PATH_EXTRA = 0x0001, 0x7075
 INFLATE_STEP = 1 << 20
 MIN_INFLATED_NBYTES = 8 << 20
@@ -108,6 +113,30 @@ def read_directory(file: BinaryIO, where: str, *, case_matters: bool = False) ->
     _check_places(entries, directory, report)
     report.finish()
     return _members(entries)
+
+
+def crc_places(file: BinaryIO, where: str, name: str) -> list[int]:
+    """The bytes at which an archive that was read before states the CRC of a member, in ascending order.
+
+    They are in its local header or in the descriptor behind it, and in the directory.
+    """
+    descriptor = file.fileno()
+    directory = _locate(descriptor, where)
+    at = 0
+    for entry in _entries(directory, _ArchiveDefects(where)):
+        line = directory.byte_start + at
+        fields = CENTRAL.unpack_from(directory.content, at)
+        at += CENTRAL.size + fields[10] + fields[11] + fields[12]
+        if entry.name != name:
+            continue
+        local = LOCAL.unpack(_pread(descriptor, entry.header_start, LOCAL.size, where))
+        stop = entry.header_start + LOCAL.size + local[9] + local[10] + entry.stored_nbytes
+        if not entry.flags & DESCRIPTOR_FLAG:
+            return [entry.header_start + LOCAL_CRC, line + CENTRAL_CRC]
+        is_signed = pread(descriptor, 4, stop) == DESCRIPTOR_SIGNATURE
+        stated = [entry.header_start + LOCAL_CRC] if local[6] else []
+        return [*stated, stop + 4 * is_signed, line + CENTRAL_CRC]
+    raise FormatError(f"{where}: found no member {name!r}")
 
 
 def read_member(file: BinaryIO, member: Member, where: str, limit: int, *, most: int | None = None) -> bytes:

@@ -36,6 +36,8 @@ class NetworkRequest:
     """If the file itself describes networks, find only these."""
     ignore: tuple[str, ...] = ()
     """Patterns of names in a network's module that may be ignored although nothing accounts for them."""
+    lenient: bool = False
+    """Take networks of which a fact that must not be assumed was not given, too: see `Network.lacking`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,24 @@ def find(checkpoint: Checkpoint, wanted: NetworkRequest) -> list[Found]:
     ]
 
 
+def described(checkpoint: Checkpoint) -> tuple[list[Network], list[str]]:
+    """The networks that a file describes itself, whatever of them it does not say; and why others are not networks."""
+    shapes = {name: view.shape for name, view in checkpoint.views().items()}
+    found: list[Network] = []
+    others: list[str] = []
+    for module in checkpoint.modules:
+        if module.refused:
+            others.append(f"{module.at!r} {module.refused}")
+            continue
+        facts = whole(parse(module.spec))
+        layout = layouts.find(module.layout)
+        try:
+            found.append(network(layout, module.options, module.at, shapes, facts=facts, tensors=module.tensors))
+        except LayoutError as error:
+            others.append(error.message)
+    return found, others
+
+
 def _find(checkpoint: Checkpoint, wanted: NetworkRequest) -> tuple[list[Found], list[_PossibleNetwork]]:
     """The networks that the user asks for, and every module that could be a network."""
     where = checkpoint.files[0].path
@@ -102,7 +122,7 @@ def _find(checkpoint: Checkpoint, wanted: NetworkRequest) -> tuple[list[Found], 
     owner: dict[str, _PossibleNetwork] = {}
     for one in chosen:
         try:
-            made = one.read(checkpoint, wanted.facts)
+            made = one.read(checkpoint, wanted.facts, wanted.lenient)
         except (FormatError, LayoutError, UsageError) as error:
             raise error.located(where, one.notes(checkpoint)) from None
         _refuse_shared(where, one, made.network, owner)
@@ -240,7 +260,7 @@ class _PossibleNetwork:
     module: Module | None = None
     tensors: Mapping[str, str] = field(default_factory=dict)
 
-    def read(self, checkpoint: Checkpoint, facts: Facts) -> Found:
+    def read(self, checkpoint: Checkpoint, facts: Facts, lenient: bool = False) -> Found:
         """The network; LayoutError if the module is not a network."""
         if self.module and self.module.refused:
             raise LayoutError(f"{self.at!r}: {self.module.refused}", hint="--at MODULE converts others")
@@ -260,7 +280,8 @@ class _PossibleNetwork:
             )
         made = network(self.layout, options, self.at, shapes, facts=everything, tensors=tensors)
         _refuse_parts_of_refused(checkpoint, made)
-        refuse_unsaid(made)
+        if not lenient:
+            refuse_unsaid(made)
         return Found(made, self.module.parts, self.module.shapes) if self.module else Found(made)
 
     def _said(self) -> Facts:

@@ -44,10 +44,12 @@ def together(
     skip_unsupported: bool = False,
     *,
     split_content: bool = False,
+    merges: bool = False,
 ) -> tuple[Plan, Outcome]:
     """The plan that writes converted networks in place of the old ones, and everything else unchanged.
 
-    Networks that share their tensors in the source share them in the output.  `split_content` is as for `alias.build`.
+    Networks that share their tensors in the source share them in the output.  `split_content` is as for `alias.build`;
+    with `merges` the output itself merges the outputs of two directions as a spec says.
     """
     everything = list(converted)
     _refuse_integers(checkpoint, everything)
@@ -88,7 +90,7 @@ def together(
         windows=windows,
         made=frozenset(name for new in firsts.values() for name in new),
         warnings=(
-            *_assumptions(everything),
+            *_assumptions(everything, merges),
             *_stays(checkpoint, there, whole),
             *_lost(checkpoint, consumed, made, whole),
         ),
@@ -291,12 +293,12 @@ def _where(one: Converted) -> str:
     return repr(one.source.at) if one.source.at else "the network"
 
 
-def _assumptions(converted: list[Converted]) -> Iterator[str]:
+def _assumptions(converted: list[Converted], merges: bool) -> Iterator[str]:
     """Warnings about what was assumed."""
     for one in converted:
         for fact, other in one.source.assumed:
             yield f"{_where(one)}: assumed {fact}, which no tensor shows; use {other} if that is wrong"
-        if one.spec.merge != "concat" and "merge" not in one.form.expresses:
+        if one.spec.merge != "concat" and "merge" not in one.form.expresses and not merges:
             yield (
                 f"{_where(one)}: has merge={one.spec.merge}, which layout {one.layout.name} cannot express: the "
                 f"program that runs it has to give the outputs of its two directions, {one.spec.recurrent} wide each, "

@@ -1,0 +1,114 @@
+"""The report of `convert --into`: what went where in a model, and what was left on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from paramtool.cli import _render
+from paramtool.cli._display import most
+from paramtool.cli._table import elidable, whole
+from paramtool.cli._text import NEXT, plural, quoted, size
+
+if TYPE_CHECKING:
+    from paramtool.commands.relayout import Relayouted
+    from paramtool.passes.into.plan import FilledLayer, Into
+
+MANY = 24
+"""How many layers a report lists."""
+FEW = 8
+"""How many names of tensors it lists."""
+HOW = {"name": "by name", "shape": "by shape: only one fits", "order": "by number", "map": "by --map"}
+
+
+def rows(found: Relayouted, into: Into) -> Iterator[_render.Row]:
+    """The report as rows."""
+    yield ("convert" if found.written else "dry run", whole(f"{found.input} into {found.model} -> {found.output}"))
+    shown = most(MANY)
+    for one in into.networks[:shown]:
+        source, pair = one.converted.source, one.pair
+        layouts = f"{source.layout.name} -> {one.converted.layout.name}"
+        yield ("network", _arrow(pair.source.name, pair.model.name), layouts, str(one.converted.spec), HOW[pair.how])
+        for change in one.converted.changes:
+            yield (change.kind, elidable(pair.source.name or "(top)"), change.what)
+    for layer in into.layers[: max(0, shown - len(into.networks))]:
+        yield (
+            "layer",
+            _arrow(layer.source, layer.model),
+            layer.kind or "of no known kind",
+            _tensors(layer),
+            HOW[layer.how],
+        )
+    if (more := len(into.networks) + len(into.layers) - shown) > 0:
+        yield ("layers", f"and {plural(more, 'more layer')}", "--verbose and --json list them")
+    yield from _names("not filled", into.unfilled, "of the model keep their values")
+    yield from _names("not used", into.unused, "of the input have no place in the model")
+    before = "as before" if found.nbytes_after == found.nbytes_before else f"{size(found.nbytes_before)} before"
+    yield ("size", f"{size(found.nbytes_after)}, {before}: all else of the model is kept byte for byte")
+    judge = f", by {found.judge} too" if found.judge else ""
+    read_back = f"all read back and equal{judge}" if found.verified else "not verified"
+    yield ("filled", plural(len(into.targets), "tensor"), read_back, f"{found.seconds:.1f} s")
+    if found.written:
+        yield (NEXT, whole(f"paramtool inspect {quoted(found.output)}"))
+
+
+def _arrow(source: str, model: str) -> Any:
+    return elidable(f"{source or '(top)'} -> {model or '(top)'}")
+
+
+def _tensors(layer: FilledLayer) -> str:
+    """How many tensors, and what happens to them."""
+    moved = [one.piece.own for one in layer.fillings if one.is_moved]
+    wide = sorted({one.widened for one in layer.fillings} - {""})
+    return (
+        plural(len(layer.fillings), "tensor")
+        + (f", {' and '.join(moved)} transposed" if moved else "")
+        + (f", from {' and '.join(wide)}" if wide else "")
+    )
+
+
+def _names(label: str, names: Sequence[str], what: str) -> Iterator[_render.Row]:
+    """A row for what is left over."""
+    if names:
+        shown = most(FEW)
+        more = f" and {len(names) - shown} more" if len(names) > shown else ""
+        yield (label, f"{plural(len(names), 'tensor')} {what}", ", ".join(names[:shown]) + more)
+
+
+def data(found: Relayouted, into: Into) -> dict[str, Any]:
+    """What `--json` says of it."""
+    return {
+        "model": found.model,
+        "networks": [
+            {
+                "source": one.pair.source.name,
+                "model": one.pair.model.name,
+                "how": one.pair.how,
+                "notes": list(one.notes),
+            }
+            for one in into.networks
+        ],
+        "layers": [
+            {
+                "source": layer.source,
+                "model": layer.model,
+                "kind": layer.kind,
+                "how": layer.how,
+                "tensors": [
+                    {
+                        "source": one.source,
+                        "model": one.piece.name,
+                        "axes": one.axes,
+                        "source_axes": one.source_axes,
+                        "transposed": one.is_moved,
+                        **({"widened_from": one.widened} if one.widened else {}),
+                    }
+                    for one in layer.fillings
+                ],
+            }
+            for layer in into.layers
+        ],
+        "filled": list(into.targets),
+        "unfilled": list(into.unfilled),
+        "unused": list(into.unused),
+    }

@@ -1,0 +1,274 @@
+"""`convert --into`: the weights of a checkpoint in a given model, of which everything else stays byte for byte."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from paramtool import formats, layouts
+from paramtool.commands.networks import networks as networks_seen
+from paramtool.commands.output.models import ModelFormat, format_of
+from paramtool.commands.output.options import ALIGN
+from paramtool.commands.output.write import Destination, Work, allow, done, other_sections, read_back, unproved
+from paramtool.commands.progress import Advance, Path, Progress
+from paramtool.engine.read.blocks import BLOCK_NBYTES, blocks
+from paramtool.engine.read.source import Source
+from paramtool.engine.write.arithmetic import prove
+from paramtool.engine.write.places import check_beside, check_place
+from paramtool.engine.write.staging import Staged
+from paramtool.engine.write.verify import same_target
+from paramtool.engine.write.writer import write
+from paramtool.errors import LayoutError, UsageError, listed, plural, some
+from paramtool.formats.files import is_folder, same_ranges
+from paramtool.formats.folder.weight_names import Weights
+from paramtool.layouts.networks import Network
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.alias import Alias
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.plan import Plan, check
+from paramtool.model.storage import ByteRange
+from paramtool.model.view import View
+from paramtool.passes import select
+from paramtool.passes.into.plan import Into, plan
+from paramtool.passes.rnn.find import described
+
+if TYPE_CHECKING:
+    from paramtool.commands.relayout import Relayouted, RelayoutOptions
+
+NOT_HERE = ("keep_names", "keep_split", "drop_kept", "rename", "skip_unsupported", "plain", "max_shard_size")
+"""Options that say what an output holds, which the model says here."""
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntoWork(Work):
+    """A model, and the weights that are put into it."""
+
+    model: Checkpoint
+    into: Into
+    container: ModelFormat
+
+    def needed(self, verify: bool) -> tuple[str, ...]:
+        """What writing and proving import."""
+        return ("numpy", "ml_dtypes", "hashlib", "concurrent.futures")
+
+    def write(self, staged: Staged, verify: bool, progress: Progress) -> bool:
+        """Prove what the plan requires, write the model with its new weights, and read them back."""
+        with Source(self.checkpoint) as source:
+            prove(self.plan.requires, source)
+            staged.watch(self.model.files)
+            nbytes = sum(output.nbytes for output in self.outputs)
+            with progress("write", nbytes) as advance:
+                write(staged, self.outputs, source, advance)
+            if verify:
+                with progress("verify", nbytes) as advance, read_back(staged):
+                    if found := list(self._wrong(staged.file, source, advance)):
+                        source.check_unchanged()
+                        raise unproved(self.where.path, found)
+        return True
+
+    def _wrong(self, place: Callable[[str], str], source: Source, advance: Advance) -> Iterator[str]:
+        """What is not as planned in the output: its names, the new weights, and every other byte."""
+        path = place(self.outputs[-1].name)
+        written = formats.read_file(path)
+        before, after = ({n: _described(c, n) for n in c.entries} for c in (self.model, written))
+        yield from (f"{name!r}: is not as in the model" for name in before if after.get(name) != before[name])
+        yield from (f"{name!r}: is not in the model" for name in after.keys() - before.keys())
+        if before != after:
+            return
+        views = written.views()
+        digests: dict[str, str] = {}
+        with Source(written) as found:
+            for name, target in self.into.targets.items():
+                if not same_target(found, views[name], source, target):
+                    yield f"{name!r}: differs from its source"
+                digests[name] = _digest(found, views[name])
+        yield from self.container.differences(path, written, digests)
+        for output in self.outputs:
+            at = 0
+            for segment in output.segments:
+                nbytes = len(segment) if isinstance(segment, bytes) else segment.nbytes
+                if isinstance(segment, ByteRange) and not same_ranges(segment, place(output.name), at):
+                    yield f"bytes {segment.start} to {segment.stop} differ from the model's"
+                at += nbytes
+                advance(nbytes)
+
+
+def _described(checkpoint: Checkpoint, name: str) -> object:
+    value = checkpoint.entries[name].value
+    return (value.dtype, value.shape) if isinstance(value, View) else value
+
+
+def _digest(source: Source, view: View) -> str:
+    """The SHA-256 of the elements of a window, row by row."""
+    found = sha256()
+    array = source.array(view)
+    for box in blocks(view.shape, max(1, BLOCK_NBYTES // view.dtype.block_bytes)):
+        found.update(array[box].tobytes())
+    return found.hexdigest()
+
+
+def fill(
+    path: Path, output: Path | None, source: Weights, options: RelayoutOptions, *, progress: Progress
+) -> Relayouted:
+    """Write the model `options.into` with the weights of `source`, and report what went where."""
+    began = time.monotonic()
+    report, work = prepared(path, output, source, options)
+    return replace(done(report, work, options, progress), seconds=time.monotonic() - began)
+
+
+def prepared(path: Path, output: Path | None, source: Weights, options: RelayoutOptions) -> tuple[Relayouted, IntoWork]:
+    """The report of what will be written, and the work."""
+    from paramtool.commands.relayout import Relayouted
+
+    _refuse_options(options)
+    whole = source.checkpoint
+    checkpoint = select.section(whole, options.only) if options.only is not None else whole
+    warnings = allow(checkpoint, output)
+    model = _model(options.into)
+    container = format_of(model)
+    where = _destination(output, model, whole, options)
+    into, more = planned(checkpoint, model, options)
+    made = Plan(
+        tuple(into.targets.values()),
+        source=checkpoint.files[0].path,
+        names={name: _alias(name, model.views()[name]) for name in into.targets},
+        requires=into.requires,
+    )
+    check(made, made.order, checkpoint.storages)
+    outputs = container.lay_out(model, into.targets, os.path.basename(where.path))
+    check_beside(where.path, [out.name for out in outputs[:-1]])
+    report = Relayouted(
+        input=os.fspath(path),
+        output=where.path,
+        checkpoint=checkpoint,
+        plan=made,
+        converted=tuple(one.converted for one in into.networks),
+        into=into,
+        model=model.files[0].path,
+        judge=container.judge,
+        untouched=len(into.unfilled),
+        files=where.files(outputs),
+        nbytes_before=sum(file.nbytes for file in model.files),
+        nbytes_after=sum(out.nbytes for out in outputs),
+        left_out=(*other_sections(whole, options.only), *(f"tensor {name!r}" for name in into.unused)),
+        section=options.only,
+        warnings=(*checkpoint.notes, *warnings, *more, *_warnings(into, model)),
+        verified=options.verify and not options.dry_run,
+        written=not options.dry_run,
+    )
+    return report, IntoWork(checkpoint, made, outputs, where, model=model, into=into, container=container)
+
+
+def planned(
+    checkpoint: Checkpoint, model: Checkpoint, options: RelayoutOptions, networks: Sequence[Network] | None = None
+) -> tuple[Into, tuple[str, ...]]:
+    """What of a checkpoint goes where in a model, and warnings; LayoutError if nothing does, or not all that must.
+
+    `networks` are the model's, where it does not describe them itself.
+    """
+    theirs, refused = described(model) if networks is None else (list(networks), [])
+    _check_layout(theirs, options.target)
+    mine, missing = _found(checkpoint, options, bool(theirs))
+    into = plan(checkpoint, mine, model, theirs, maps=tuple(options.map))
+    where = model.files[0].path if model.files else "the model"
+    if not into.targets:
+        raise LayoutError(
+            f"{where}: nothing in {checkpoint.files[0].path} belongs to one of its layers by name or by shape",
+            hint="--map A=B names a layer of the source and one of the model" + (f"; {missing}" if missing else ""),
+        )
+    if options.strict and into.unfilled:
+        lines = [repr(name) for name in into.unfilled]
+        raise LayoutError(
+            listed(f"{where}: {plural(len(lines), 'tensor')} would keep the old values:", lines),
+            hint="without --strict they are kept and named; --map A=B says what fills them",
+        )
+    warnings = [f"{where}: {text}; its weights stay as they are" for text in refused]
+    if missing and len(into.networks) < len(theirs):
+        warnings.append(f"no recurrent network was found in the source; {missing}")
+    return into, tuple(warnings)
+
+
+def _found(checkpoint: Checkpoint, options: RelayoutOptions, wanted: bool) -> tuple[list[Network], str]:
+    """The networks of the source, as `convert` finds them, and what to do if there is none."""
+    from paramtool.commands.relayout import source_networks
+
+    is_said = options.source or options.at or options.spec or options.stack or options.ignore
+    if not is_said and not networks_seen(checkpoint):
+        return [], "--from LAYOUT, --at and --spec say where one is" if wanted else ""
+    found = source_networks(checkpoint, options, lenient=True)
+    return [one.network for one in found], ""
+
+
+def _model(path: Path | None) -> Checkpoint:
+    """The model, described; UsageError for a folder."""
+    assert path is not None
+    if is_folder(path):
+        raise UsageError(f"{os.fspath(path)}: is a folder; --into takes one file of a model")
+    return formats.read_file(os.fspath(path))
+
+
+def _destination(output: Path | None, model: Checkpoint, source: Checkpoint, options: RelayoutOptions) -> Destination:
+    """Where the output goes: under a name that ends as the model's does, and never in the place of an input."""
+    old = model.files[0].path
+    ends = WEIGHTS_SUFFIX if old.lower().endswith(WEIGHTS_SUFFIX) else os.path.splitext(old)[1]
+    path = os.fspath(output) if output is not None else f"{old.removesuffix(ends)}.filled{ends}"
+    has = WEIGHTS_SUFFIX if path.lower().endswith(WEIGHTS_SUFFIX) else os.path.splitext(path)[1]
+    if has.lower() != ends.lower():
+        stem = path.removesuffix(has)
+        raise UsageError(f"{path}: the output of --into ends as the model does, in {ends}", f"-o {quote(stem + ends)}")
+    more = (os.fspath(one) for one in options.layout_file)
+    read = (*(file.path for file in source.files), *(file.path for file in model.files), *more)
+    check_place(path, False, options.force, read)
+    return Destination(path, False, None, read=read)
+
+
+WEIGHTS_SUFFIX = ".weights.h5"
+
+
+def _refuse_options(options: RelayoutOptions) -> None:
+    """UsageError for an option that says what the model says."""
+    usual = type(options)()
+    said = [name for name in NOT_HERE if getattr(options, name) not in (getattr(usual, name), {})]
+    said += ["align"] if options.align != ALIGN else []
+    if said:
+        raise UsageError(
+            f"{said[0]} (--{said[0].replace('_', '-')}) says how an output is made; with --into the model says it",
+            hint="leave one of the two out",
+        )
+
+
+def _check_layout(theirs: Sequence[Network], target: str | None) -> None:
+    """UsageError if another layout is asked for than the model has."""
+    if target is None:
+        return
+    name, _ = layouts.parse(target)
+    layouts.find(name)
+    there = dict.fromkeys(one.layout.name for one in theirs)
+    family = {layout.name for layout in layouts.family(name)}
+    if other := [one for one in there if one != name and one not in family]:
+        raise UsageError(f"--to {target}: the model's networks are {other[0]}", hint="leave --to out with --into")
+
+
+def _alias(name: str, view: View) -> Alias:
+    """A name of the output as a plan lists it."""
+    return Alias(name, replace(view, storage=name), name, "storage", "storage", view, False, "")
+
+
+def _warnings(into: Into, model: Checkpoint) -> Iterator[str]:
+    """What a person has to know of a model with new weights."""
+    yield from into.notes
+    yield from model.notes
+    as_is = [one for layer in into.layers for one in layer.fillings if not one.axes and len(one.piece.view.shape) > 1]
+    if as_is:
+        names = some([one.piece.name for one in as_is], SHOWN)
+        yield f"nothing shows the order of axes of {names}; filled as the source has them, without transposing"
+    if into.unfilled:
+        yield f"{plural(len(into.unfilled), 'tensor')} of the model keep the old values: {some(into.unfilled, SHOWN)}"
+    if any(entry.role == "optimizer" for entry in model.entries.values()):
+        yield "the model's optimizer state is left unchanged: it belongs to the old weights"

@@ -1,0 +1,205 @@
+"""The layers of a model that are not recurrent: which initializer is which part of which layer, by its nodes.
+
+    Gemm              weight "out in" with transB=1, else "in out"; bias
+    MatMul            weight "in out"; bias in an Add behind it
+    Gather            weight "row dim" of an embedding
+    Conv              weight "out in *k"; depthwise if each group has one channel
+    ConvTranspose     weight "in out *k"
+    BatchNormalization, LayerNormalization, GroupNormalization
+
+A layer is called as its initializers are (`fc.weight` is of `fc`), or as the path of its node (`/fc/MatMul`), which
+torch's exporter writes where it computes a weight and gives it a number for a name (`onnx::MatMul_17`).
+
+Source: docs/Operators.md of onnx 1.23; torch/onnx/_internal/torchscript_exporter of torch 2.13 for the names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from paramtool.errors import plural, some
+from paramtool.model import conventions
+from paramtool.model.checkpoint import LayerPart
+
+NORMS = {
+    "BatchNormalization": ("batchnorm", ("", "scale", "shift", "mean", "variance")),
+    "LayerNormalization": ("layernorm", ("", "scale", "shift")),
+    "GroupNormalization": ("groupnorm", ("", "scale", "shift")),
+}
+"""{operator: (kind, the part that each input is)}."""
+CONVOLUTIONS = {"Conv": ("conv", "out in *k"), "ConvTranspose": ("conv_transposed", "in out *k")}
+QUANTISED = re.compile(r"(De)?[Qq]uantize.*|QLinear.*|.*Integer.*|QGemm|QAttention|DynamicQuantize.*|.*NBits")
+"""Operators of quantised models, of ONNX and of onnxruntime."""
+FOLDED = re.compile(r"onnx::(Conv|ConvTranspose)_[0-9]+")
+"""How torch's exporter calls the weights of a convolution into which it folded a batch norm."""
+
+
+class Use(NamedTuple):
+    """What a node takes an initializer as."""
+
+    node: str
+    kind: str = ""
+    """As in `model.conventions`; empty where that is not known."""
+    part: str = ""
+    axes: str = ""
+    problem: str = ""
+    """Why other values cannot stand in its place."""
+    is_scaled: bool = False
+    """Whether it is because the node is quantised."""
+
+
+SHOWN = 4
+"""So many names are written out in a note."""
+
+
+@dataclass
+class Uses:
+    """What the nodes of a model take its initializers as."""
+
+    found: dict[str, list[Use]] = field(default_factory=dict)
+    """{initializer: its uses, in the order of the nodes}."""
+    products: dict[str, str] = field(default_factory=dict)
+    """{output of a MatMul with stored weights: the node's name}."""
+    recurrent: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
+    """(node, operator, initializers) of recurrent nodes."""
+
+    def node(
+        self,
+        operator: str,
+        label: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        *,
+        shapes: Mapping[str, tuple[int, ...]],
+        numbers: Mapping[str, float],
+    ) -> None:
+        """Note a node.  `inputs` are the initializers among its inputs, or the values' own names.
+
+        `shapes` has those that are stored; `numbers` has the attributes that are numbers.
+        """
+        stored = [name for name in inputs if name in shapes]
+        if QUANTISED.fullmatch(operator):
+            for name in stored:
+                self._add(
+                    name, Use(label, problem=f"{operator} node {label!r:.200} reads it by scales", is_scaled=True)
+                )
+            return
+        if operator in NORMS:
+            kind, parts = NORMS[operator]
+            for name, part in zip(inputs, parts, strict=False):
+                if part and name in shapes:
+                    self._add(name, Use(label, kind, part, conventions.PER_CHANNEL[kind]))
+        elif operator in CONVOLUTIONS and len(inputs) > 1 and inputs[1] in shapes:
+            self._convolution(operator, label, inputs, shapes, groups=int(numbers.get("group", 1)))
+        elif operator == "Gather" and inputs[:1] == stored[:1] and stored and len(shapes[stored[0]]) == 2:
+            if not numbers.get("axis", 0):
+                self._add(stored[0], Use(label, "embedding", "weight", conventions.TABLE))
+        elif operator == "MatMul" and len(inputs) == 2 and inputs[1] in shapes and len(shapes[inputs[1]]) == 2:
+            self._add(inputs[1], Use(label, "dense", "weight", "in out"))
+            self.products[outputs[0]] = label
+        elif operator == "Add" and len(inputs) == 2:
+            for name, other in (inputs, inputs[::-1]):
+                if name in shapes and len(shapes[name]) == 1 and other in self.products:
+                    self._add(name, Use(self.products[other], "dense", *conventions.BIAS))
+        elif operator == "Gemm" and len(inputs) > 1 and inputs[1] in shapes:
+            self._gemm(label, inputs, shapes, numbers)
+
+    def _add(self, name: str, use: Use) -> None:
+        self.found.setdefault(name, []).append(use)
+
+    def _convolution(
+        self, operator: str, label: str, inputs: Sequence[str], shapes: Mapping[str, tuple[int, ...]], *, groups: int
+    ) -> None:
+        kind, axes = CONVOLUTIONS[operator]
+        bias = conventions.BIAS
+        if operator == "Conv" and groups > 1 and shapes[inputs[1]][1:2] == (1,):
+            kind, axes, bias = "depthwise", "(in mult) 1 *k", ("bias", "(in mult)")
+        problem = ""
+        if FOLDED.fullmatch(inputs[1]):
+            problem = f"the exporter folded another layer, mostly a batch norm, into {operator} node {label!r:.200}"
+        self._add(inputs[1], Use(label, kind, "weight", axes, problem))
+        if inputs[2:3] and inputs[2] in shapes:
+            self._add(inputs[2], Use(label, kind, *bias, problem))
+
+    def _gemm(
+        self,
+        label: str,
+        inputs: Sequence[str],
+        shapes: Mapping[str, tuple[int, ...]],
+        numbers: Mapping[str, float],
+    ) -> None:
+        scaled = [name for name in ("alpha", "beta") if numbers.get(name, 1.0) != 1.0]
+        problem = f"Gemm node {label!r:.200} multiplies by {scaled[0]}" if scaled else ""
+        self._add(inputs[1], Use(label, "dense", "weight", "out in" if numbers.get("transB") else "in out", problem))
+        if inputs[2:3] and inputs[2] in shapes:
+            self._add(inputs[2], Use(label, "dense", *conventions.BIAS, problem))
+
+    def notes(self) -> Iterator[str]:
+        """What is told of tensors that cannot be given other values."""
+        for name, uses in self.found.items():
+            if uses[0].part == "weight" and uses[0].problem and FOLDED.fullmatch(name):
+                yield f"{name!r}: {uses[0].problem}; no tensor of a checkpoint has these values"
+        scaled = [name for name, uses in self.found.items() if any(use.is_scaled for use in uses)]
+        if scaled:
+            yield (
+                f"{plural(len(scaled), 'tensor')} of quantised nodes, whose scales belong to their values: "
+                f"{some([name[:200] for name in scaled], SHOWN)}"
+            )
+
+    def parts(self, others: Iterable[str]) -> dict[str, LayerPart]:
+        """{initializer: what it is}, of those whose nodes say one thing; `others` are no weights unless a node says."""
+        titles = self._titles()
+        found = {name: LayerPart("", is_state=True) for name in others if name not in self.found}
+        found |= {
+            name: LayerPart(titles[uses[0].node], uses[0].kind, uses[0].part, uses[0].axes)
+            for name, uses in self.found.items()
+            if not problem(uses)
+        }
+        paths: dict[str, list[int]] = {}
+        for k, (node, _, _) in enumerate(self.recurrent):
+            paths.setdefault(path_of(node), []).append(k)
+        for title, numbers in paths.items():
+            for layer, k in enumerate(numbers):
+                own = f"{title}[{layer}]" if len(numbers) > 1 else title
+                found |= {name: LayerPart(own) for name in self.recurrent[k][2]}
+        return found
+
+    def _titles(self) -> dict[str, str]:
+        """{node: the name of its layer}."""
+        names: dict[str, list[str]] = {}
+        for name, uses in self.found.items():
+            names.setdefault(uses[0].node, []).append(name)
+        return {node: next(_named(own), path_of(node)) for node, own in names.items()}
+
+
+def problem(uses: Sequence[Use]) -> str:
+    """Why an initializer that is used so cannot be filled; empty if it can."""
+    if said := next((use.problem for use in uses if use.problem), ""):
+        return said
+    parts = list(dict.fromkeys(use.part for use in uses))
+    if len(parts) > 1:
+        return (
+            f"it is the {parts[0]} of node {uses[0].node!r:.200} and the {parts[1]} of another: the exporter stored "
+            "equal values once"
+        )
+    return ""
+
+
+def path_of(node: str) -> str:
+    """The path of a node that torch's exporter named; else its name.
+
+    >>> path_of("/encoder/fc/MatMul"), path_of("Conv_3")
+    ('encoder/fc', 'Conv_3')
+    """
+    return node.strip("/").rpartition("/")[0] if "/" in node.strip("/") else node.strip("/")
+
+
+def _named(names: Sequence[str]) -> Iterator[str]:
+    """The layers that names of initializers are of, where they end as the tensors of a library's layers do."""
+    for name in names:
+        layer, dot, own = name.rpartition(".") if "." in name else name.rpartition("/")
+        if dot and own.removesuffix(":0") in conventions.OWN_NAMES:
+            yield layer

@@ -1,0 +1,235 @@
+"""The graph of recurrent networks: for each of them its inputs, its nodes and its outputs, as ONNX' messages.
+
+    X (steps, batch, input) ---> LSTM ---> Transpose, Reshape ---> LSTM ---> Transpose, Reshape ---> Y
+    initial_h ---> Expand, Split -^                               -^    `---> Concat ---> Y_h
+
+Everything is as torch.nn.LSTM has it with batch_first=False: Y is (steps, batch, directions * hidden), initial_h and
+Y_h are (layers * directions, batch, hidden), layer by layer.  The initial states are zeros unless the caller gives
+others: they are inputs with a value of batch size 1, which is spread over the batch.
+
+Opset 14 has every operator in a form that onnxruntime 1.7 and all later versions run.  Shapes are attributes of
+Constant nodes, so that the weights alone are tensors of the file.
+
+Source: docs/Operators.md of onnx 1.23, versions of opset 14; onnx/onnx.proto for the numbers of fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from paramtool.formats.onnx import _encode
+from paramtool.formats.onnx._rnn import ACTIVATIONS, INPUTS, STATES, WEIGHTS
+
+OPERATORS = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN"}
+FUNCTIONS = {word: (name, numbers) for name, (word, numbers) in ACTIVATIONS.items()}
+SPELLED = (
+    "Sigmoid", "Tanh", "Relu", "HardSigmoid", "LeakyRelu", "ThresholdedRelu", "Elu", "Softsign", "Softplus", "Affine",
+    "ScaledTanh",
+)  # fmt: skip
+"""The activations as ONNX spells them."""
+LINEAR = ("affine", (1.0, 0.0))
+"""ONNX has no linear activation; its Affine with these numbers is one."""
+REDUCE = {"sum": "ReduceSum", "ave": "ReduceMean", "mul": "ReduceProd"}
+"""The operator by which the outputs of two directions are merged."""
+FLOAT, INT, STRING, FLOATS, INTS, STRINGS = 1, 2, 3, 6, 7, 8
+"""AttributeProto.AttributeType."""
+
+
+class RecurrentNetwork(NamedTuple):
+    """A recurrent network whose weights are initializers."""
+
+    at: str
+    """Its module, of which everything in the graph has its name."""
+    kind: str
+    input: int
+    hidden: int
+    type: int
+    """TensorProto.DataType of its weights, and so of all that it computes."""
+    weights: Sequence[Mapping[str, str]]
+    """For each layer {input of the node: name of the initializer}, with initial states of batch size 1."""
+    direction: str = "forward"
+    """`forward`, `reverse` or `bidirectional`."""
+    activations: Sequence[tuple[str, Sequence[float]]] = ()
+    """(word of a spec, its numbers) of one direction, if they are not the defaults."""
+    clip: float = 0.0
+    coupled: bool = False
+    reset_after: bool = False
+    merge: str = "concat"
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its tensors begin with."""
+        return f"{self.at}." if self.at else ""
+
+    @property
+    def directions(self) -> int:
+        """1 or 2."""
+        return 2 if self.direction == "bidirectional" else 1
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The inputs for initial states that a node of its kind has."""
+        return STATES if self.kind == "lstm" else STATES[:1]
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The initial states that are inputs of the graph: those that it does not store."""
+        return tuple(name for name in self.states if name not in self.weights[0])
+
+    def nodes(self) -> tuple[str, ...]:
+        """The names of its recurrent nodes, layer by layer."""
+        if len(self.weights) == 1:
+            return (self.at or self.kind,)
+        return tuple(f"{self.prefix}layer{k}" for k in range(len(self.weights)))
+
+
+def node(operator: str, inputs: Iterable[str], outputs: Iterable[str], name: str = "", **attributes: object) -> bytes:
+    """A field of a GraphProto: a node."""
+    parts = [_encode.text(1, one) for one in inputs]
+    parts += [_encode.text(2, one) for one in outputs]
+    parts += [_encode.text(3, name)] * bool(name)
+    parts += [_encode.text(4, operator)]
+    parts += [_encode.message(5, _attribute(key, value)) for key, value in attributes.items()]
+    return _encode.message(1, *parts)
+
+
+def _attribute(name: str, value: object) -> bytes:
+    """The fields of an AttributeProto."""
+    start = _encode.text(1, name)
+    if isinstance(value, float):
+        return start + _encode.real(2, value) + _encode.whole(20, FLOAT)
+    if isinstance(value, int):
+        return start + _encode.whole(3, value) + _encode.whole(20, INT)
+    if isinstance(value, str):
+        return start + _encode.text(4, value) + _encode.whole(20, STRING)
+    assert isinstance(value, list)
+    if isinstance(value[0], float):
+        return start + b"".join(_encode.real(7, one) for one in value) + _encode.whole(20, FLOATS)
+    if isinstance(value[0], int):
+        return start + b"".join(_encode.whole(8, one) for one in value) + _encode.whole(20, INTS)
+    return start + b"".join(_encode.text(9, one) for one in value) + _encode.whole(20, STRINGS)
+
+
+def value_info(number: int, name: str, type: int, shape: Sequence[int | str]) -> bytes:
+    """A field of a GraphProto: an input or an output, of which sizes can be names."""
+    sizes = [
+        _encode.message(1, _encode.whole(1, size) if isinstance(size, int) else _encode.text(2, size)) for size in shape
+    ]
+    tensor = _encode.message(1, _encode.whole(1, type), _encode.message(2, *sizes))
+    return _encode.message(number, _encode.text(1, name), _encode.message(2, tensor))
+
+
+def nodes(one: RecurrentNetwork) -> bytes:
+    """The nodes of a network, in the order in which they run."""
+    at, layers = one.prefix, len(one.weights)
+    made = [_constant(f"{at}zero_zero_rest", [0, 0, -1])]
+    if any(one.states):
+        made += [
+            node("Shape", [f"{at}X"], [f"{at}shape"]),
+            _constant(f"{at}axis", [1]),
+            node("Gather", [f"{at}shape", f"{at}axis"], [f"{at}batch"], axis=0),
+            _constant(f"{at}one", [1]),
+            node("Concat", [f"{at}one", f"{at}batch", f"{at}one"], [f"{at}of_batch"], axis=0),
+        ]
+    for name in one.given:
+        made.append(node("Expand", [f"{at}{name}", f"{at}of_batch"], [f"{at}{name}.all"]))
+        parts = [f"{at}{name}.{k}" for k in range(layers)]
+        made += [node("Split", [f"{at}{name}.all"], parts, axis=0)] if layers > 1 else []
+    x = f"{at}X"
+    for k, weights in enumerate(one.weights):
+        made += _layer(one, k, weights, x)
+        x = f"{at}Y" if k == layers - 1 else f"{at}Y.{k}"
+    for name in _ends(one) if layers > 1 else ():
+        made.append(node("Concat", [f"{at}{name}.{k}" for k in range(layers)], [f"{at}{name}"], axis=0))
+    return b"".join(made)
+
+
+def _constant(name: str, numbers: list[int]) -> bytes:
+    return node("Constant", [], [name], value_ints=numbers)
+
+
+def _ends(one: RecurrentNetwork) -> tuple[str, ...]:
+    """The outputs that hold the last states."""
+    return ("Y_h", "Y_c") if one.kind == "lstm" else ("Y_h",)
+
+
+def _layer(one: RecurrentNetwork, k: int, weights: Mapping[str, str], x: str) -> list[bytes]:
+    """The nodes of one layer."""
+    at, layers, made = one.prefix, len(one.weights), []
+    taken = {"X": x, **{name: weights[name] for name in WEIGHTS if name in weights}}
+    for name in one.states:
+        if name in weights:
+            made.append(node("Expand", [weights[name], f"{at}of_batch"], [f"{at}{name}.{k}.all"]))
+            taken[name] = f"{at}{name}.{k}.all"
+        else:
+            taken[name] = f"{at}{name}.{k}" if layers > 1 else f"{at}{name}.all"
+    inputs = [taken.get(name, "") for name in INPUTS]
+    while not inputs[-1]:
+        inputs.pop()
+    end = f".{k}" if layers > 1 else ""
+    raw, merged = f"{at}Y.{k}.steps_directions", f"{at}Y" if k == layers - 1 else f"{at}Y.{k}"
+    outputs = [raw, *(f"{at}{name}{end}" for name in _ends(one))]
+    made.append(node(OPERATORS[one.kind], inputs, outputs, one.nodes()[k], **_attributes(one)))
+    if one.merge in REDUCE:
+        return [*made, *_reduced(one, raw, merged)]
+    turned = f"{at}Y.{k}.steps_batch" if one.merge == "concat" else merged
+    made.append(node("Transpose", [raw], [turned], perm=[0, 2, 1, 3]))
+    if one.merge == "concat":
+        made.append(node("Reshape", [turned, f"{at}zero_zero_rest"], [merged]))
+    return made
+
+
+def _reduced(one: RecurrentNetwork, raw: str, merged: str) -> list[bytes]:
+    """The nodes that merge the outputs of two directions; the axis is an input of ReduceSum, and else an attribute."""
+    if one.merge == "sum":
+        return [_constant(f"{raw}.axis", [1]), node("ReduceSum", [raw, f"{raw}.axis"], [merged], keepdims=0)]
+    return [node(REDUCE[one.merge], [raw], [merged], axes=[1], keepdims=0)]
+
+
+def _attributes(one: RecurrentNetwork) -> dict[str, object]:
+    """The attributes of its nodes; those that have their defaults are left out."""
+    found: dict[str, object] = {"hidden_size": one.hidden, "direction": one.direction}
+    if one.activations:
+        each = list(one.activations) * one.directions
+        names, alphas, betas = list[str](), list[float](), list[float]()
+        for word, given in each:
+            word, given = LINEAR if word == "linear" else (word, given)
+            name, usual = FUNCTIONS[word]
+            names.append(next(one for one in SPELLED if one.lower() == name))
+            numbers = [number for number in (*given, *usual[len(given) :]) if number is not None]
+            alphas += numbers[:1]
+            betas += numbers[1:2]
+        found["activations"] = names
+        found |= {"activation_alpha": alphas} if alphas else {}
+        found |= {"activation_beta": betas} if betas else {}
+    if one.clip:
+        found["clip"] = float(one.clip)
+    if one.coupled:
+        found["input_forget"] = 1
+    if one.kind == "gru":
+        found["linear_before_reset"] = int(one.reset_after)
+    return found
+
+
+def inputs(one: RecurrentNetwork) -> bytes:
+    """The inputs of a network."""
+    at, layers = one.prefix, len(one.weights)
+    made = [value_info(11, f"{at}X", one.type, [f"{at}steps", f"{at}batch", one.input])]
+    rows = layers * one.directions
+    made += [value_info(11, at + name, one.type, [rows, f"{at}batch_or_1", one.hidden]) for name in one.given]
+    return b"".join(made)
+
+
+def outputs(one: RecurrentNetwork) -> bytes:
+    """The outputs of a network."""
+    at, layers = one.prefix, len(one.weights)
+    steps, batch = f"{at}steps", f"{at}batch"
+    width = one.hidden * (one.directions if one.merge == "concat" else 1)
+    shape: list[int | str] = [steps, batch, width]
+    if one.merge == "none":
+        shape = [steps, batch, one.directions, one.hidden]
+    made = [value_info(12, f"{at}Y", one.type, shape)]
+    rows = layers * one.directions
+    made += [value_info(12, at + name, one.type, [rows, batch, one.hidden]) for name in _ends(one)]
+    return b"".join(made)

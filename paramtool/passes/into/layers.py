@@ -1,0 +1,230 @@
+"""Layers that are not recurrent: which tensors of a source are a layer, and the copies into one of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model import conventions
+from paramtool.model.checkpoint import Checkpoint, LayerPart
+from paramtool.model.plan import Copy, Target
+from paramtool.model.view import View, contiguous
+
+SEPARATORS = "./_"
+WIDER = {
+    "float8_e4m3fn": ("float16", "bfloat16", "float32", "float64"),
+    "float8_e5m2": ("float16", "bfloat16", "float32", "float64"),
+    "float16": ("float32", "float64"),
+    "bfloat16": ("float32", "float64"),
+    "float32": ("float64",),
+    "int8": ("int16", "int32", "int64"),
+    "int16": ("int32", "int64"),
+    "int32": ("int64",),
+    "uint8": ("uint16", "uint32", "uint64", "int16", "int32", "int64"),
+}
+"""{dtype: those that hold each of its values exactly}."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTensor:
+    """One tensor of a layer."""
+
+    own: str
+    """Its name in the layer."""
+    name: str
+    """Its name in the file."""
+    view: View
+    said: LayerPart | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlainLayer:
+    """The tensors of a layer that is not recurrent, in the order of the file."""
+
+    name: str
+    """The user's name of the layer, or the part of the names that its tensors have in common."""
+    kind: str
+    """What the file says that it is; empty if it does not say."""
+    pieces: tuple[LayerTensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """One tensor of the model and what it is filled from."""
+
+    piece: LayerTensor
+    source: str
+    """The name of a tensor of the source."""
+    target: Target
+    source_axes: str = ""
+    axes: str = ""
+    """Empty for a tensor that is taken as it is, because nothing shows the meanings of its axes."""
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether its axes are in another order than in the source."""
+        (copy,) = self.target.copies
+        return copy.terms[0][1].strides != copy.destination.strides
+
+    @property
+    def widened(self) -> str:
+        """The dtype of the source, if the model has another."""
+        dtype = self.target.copies[0].terms[0][1].dtype
+        return "" if dtype == self.target.dtype else dtype.name
+
+
+def model_layers(model: Checkpoint, taken: Iterable[str]) -> list[PlainLayer]:
+    """The layers of a model; a tensor of which the file says nothing is a layer of its own."""
+    gone = set(taken)
+    groups: dict[tuple[str, str], list[LayerTensor]] = {}
+    for name, view in _weights(model, gone):
+        said = model.parts.get(name)
+        if said is not None and said.is_state:
+            continue
+        piece = LayerTensor(said.part if said else _split(name)[1], name, view, said)
+        groups.setdefault((said.layer if said else name, said.kind if said else ""), []).append(piece)
+    return [PlainLayer(name, kind, tuple(pieces)) for (name, kind), pieces in groups.items()]
+
+
+def source_layers(source: Checkpoint, taken: Iterable[str]) -> list[PlainLayer]:
+    """The layers that the tensors of a source could be; a tensor can be in several."""
+    gone = set(taken)
+    groups: dict[tuple[str, str], list[LayerTensor]] = {}
+    for name, view in _weights(source, gone):
+        said = source.parts.get(name)
+        if said is not None and (said.kind or said.is_state):
+            if not said.is_state:
+                groups.setdefault((said.layer, said.kind), []).append(LayerTensor(said.part, name, view, said))
+            continue
+        if said is not None:
+            groups.setdefault((said.layer, ""), []).append(LayerTensor(said.part, name, view, said))
+        for layer, own in _splits(name):
+            groups.setdefault((layer, ""), []).append(LayerTensor(own, name, view))
+    return [PlainLayer(name, kind, tuple(pieces)) for (name, kind), pieces in groups.items()]
+
+
+def _weights(checkpoint: Checkpoint, gone: set[str]) -> Iterator[tuple[str, View]]:
+    """The tensors that are weights and not `gone`."""
+    for name, entry in checkpoint.entries.items():
+        if name not in gone and entry.role in ("model", "buffer") and isinstance(entry.value, View):
+            yield name, entry.value
+
+
+def _bare(name: str) -> str:
+    """A name without what a library puts around it.
+
+    >>> _bare("arg:fc1_weight"), _bare("dense/kernel:0")
+    ('fc1_weight', 'dense/kernel')
+    """
+    return name.removeprefix("arg:").removeprefix("aux:").removesuffix(":0")
+
+
+def _split(name: str) -> tuple[str, str]:
+    """The layer and the own name of a tensor, by the last separator."""
+    bare = _bare(name)
+    at = max(bare.rfind("."), bare.rfind("/"))
+    return (bare[:at], bare[at + 1 :]) if at >= 0 else ("", bare)
+
+
+def _splits(name: str) -> Iterator[tuple[str, str]]:
+    """Every (layer, own name) that a tensor's name could be, the shortest own name last."""
+    bare = _bare(name)
+    found = [_split(name)]
+    for own in conventions.OWN_NAMES:
+        if bare == own:
+            found.append(("", own))
+        elif bare.endswith(own) and bare[-len(own) - 1] in SEPARATORS:
+            found.append((bare[: -len(own) - 1], own))
+    yield from dict.fromkeys(sorted(found, key=lambda item: -len(item[1])))
+
+
+def axes_in(source: LayerTensor, kind: str, part: str) -> str | None:
+    """The axes of a tensor of the source if it is that part of a layer of that kind; None if it is not."""
+    said = source.said
+    if said is not None and said.kind:
+        return said.axes if (said.kind, said.part) == (kind, part) else None
+    return conventions.axes_of(kind, part, source.own) or None
+
+
+def partners(source: PlainLayer, model: PlainLayer) -> dict[str, LayerTensor]:
+    """{a tensor of the model: the tensor of the source that is the same part of its layer}."""
+    found: dict[str, LayerTensor] = {}
+    if not model.kind:
+        return _alike(source, model)
+    if source.kind not in ("", model.kind):
+        return {}
+    rows = conventions.of_kind(model.kind)
+    own = {piece.own for piece in source.pieces if piece.said is None or not piece.said.kind}
+    tables = [row.tensors for row in rows if own <= row.tensors.keys() | set(conventions.COUNTERS)]
+    for piece in model.pieces:
+        for other in source.pieces:
+            is_said = other.said is not None and other.said.kind
+            is_row = any(table.get(other.own, ("",))[0] == piece.own for table in tables)
+            if (is_said or is_row) and axes_in(other, model.kind, piece.own) is not None:
+                found[piece.name] = other
+    return found
+
+
+def _alike(source: PlainLayer, model: PlainLayer) -> dict[str, LayerTensor]:
+    """Of a layer of an unknown kind: by own names, else by shapes if each is there once."""
+    by_own = {piece.own: piece for piece in source.pieces}
+    if all(piece.own in by_own for piece in model.pieces):
+        return {piece.name: by_own[piece.own] for piece in model.pieces}
+    shapes = [piece.view.shape for piece in source.pieces]
+    if len(set(shapes)) == len(shapes) == len(model.pieces):
+        by_shape = {piece.view.shape: piece for piece in source.pieces}
+        return {piece.name: by_shape[piece.view.shape] for piece in model.pieces if piece.view.shape in by_shape}
+    return {}
+
+
+def fits(source: PlainLayer, model: PlainLayer) -> bool:
+    """Whether a layer has just the tensors of one of the model, of the same sizes."""
+    if not model.kind:
+        return False
+    found = partners(source, model)
+    used = {piece.name for piece in found.values()}
+    rest = [p for p in source.pieces if p.name not in used and p.own not in conventions.COUNTERS]
+    return (
+        len(found) == len(model.pieces) == len(used)
+        and not rest
+        and all(filling(found[piece.name], piece, model.kind) is not None for piece in model.pieces)
+    )
+
+
+def filling(source: LayerTensor, piece: LayerTensor, kind: str, force: str = "") -> Filling | None:
+    """How a tensor of the model is filled from one of the source; None if the shapes do not fit.
+
+    `force` is `transpose` or `as-is`, which a person said.
+    """
+    mine = piece.said.axes if piece.said and piece.said.kind and not force else ""
+    theirs = (axes_in(source, kind, piece.own) or "") if mine else ""
+    if force == "transpose":
+        mine, theirs = "in out", "out in"
+    if mine and theirs:
+        windows = conventions.moved(source.view, theirs, piece.name, piece.view.shape, axes=mine)
+    elif source.view.shape == piece.view.shape:
+        windows = source.view, contiguous(piece.name, source.view.dtype, piece.view.shape)
+    else:
+        windows = None
+    if windows is None:
+        return None
+    view, destination = windows
+    dtype = piece.view.dtype
+    copy = Copy(replace(destination, dtype=dtype), ((1, view),), names=(source.name,))
+    is_said = bool(mine and theirs)
+    target = Target(piece.name, dtype, piece.view.shape, (copy,))
+    return Filling(piece, source.name, target, theirs if is_said else "", mine if is_said else "")
+
+
+def is_unsure(filled: Filling, source: LayerTensor) -> bool:
+    """Whether another order of axes has the same shape, and neither the file nor the names show the order."""
+    shape = filled.piece.view.shape
+    if filled.axes or source.own == filled.piece.own or len(shape) < 2:
+        return False
+    return shape == shape[::-1] or (len(shape) > 2 and shape == (*shape[2:], shape[1], shape[0]))
+
+
+def widens(source: str, model: str) -> bool:
+    """Whether a dtype holds each value of another exactly."""
+    return source == model or model in WIDER.get(source, ())

@@ -1,0 +1,228 @@
+"""Recurrent networks of a source put into those of a model: which into which, and the copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+
+from paramtool.errors import LayoutError, UsageError
+from paramtool.layouts.networks import Network
+from paramtool.layouts.spec import Spec, text, word
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.dtype import DType
+from paramtool.model.plan import Target
+from paramtool.passes.into.matching import MatchedPair, Unsure, matched
+from paramtool.passes.rnn import stacking
+from paramtool.passes.rnn.convert import Converted, convert
+from paramtool.passes.rnn.stacking import Stack
+
+SIZES = ("kind", "input", "hidden", "layers", "bidirectional", "projection")
+"""What of a spec shapes show."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkUnit:
+    """A network, or one layer of it."""
+
+    name: str
+    """As people call it: the user's name of the layer, or its module."""
+    network: Network
+    whole: Network
+    """The network that it is a layer of; else itself."""
+    layer: int = 0
+
+
+NetworkPair = MatchedPair[NetworkUnit, NetworkUnit]
+
+
+@dataclass(frozen=True, slots=True)
+class FilledNetwork:
+    """A network of the model with the values of one of the source."""
+
+    pair: NetworkPair
+    converted: Converted
+    """Its targets and tensors have the model's names, dtypes and shapes."""
+    notes: tuple[str, ...] = ()
+
+
+def title(checkpoint: Checkpoint, network: Network) -> str:
+    """The name of a network: the user's, where the file has it."""
+    part = next((checkpoint.parts[name] for name in network.tensors.values() if name in checkpoint.parts), None)
+    return part.layer if part and part.layer else network.at
+
+
+def units(checkpoint: Checkpoint, networks: Sequence[Network]) -> list[NetworkUnit]:
+    """The networks of a checkpoint as units."""
+    return [NetworkUnit(title(checkpoint, one), one, one) for one in networks]
+
+
+def sizes(spec: Spec) -> tuple[object, ...]:
+    """What shapes show of a spec."""
+    return tuple(getattr(spec, name) for name in SIZES)
+
+
+def fits(source: NetworkUnit, model: NetworkUnit) -> bool:
+    """Whether the sizes are the same."""
+    return sizes(source.network.spec) == sizes(model.network.spec)
+
+
+def pair(
+    sources: Sequence[NetworkUnit], models: Sequence[NetworkUnit], where: str
+) -> tuple[list[NetworkPair], list[Unsure[NetworkUnit, NetworkUnit]]]:
+    """Networks matched whole, where both have the same layers, and layer by layer."""
+    several = [[one for one in side if one.network.spec.layers > 1] for side in (sources, models)]
+    found, _ = matched(several[0], several[1], lambda one: one.name, fits)
+    found = [one for one in found if fits(one.source, one.model)]
+    left = [one for one in sources if all(one is not pair.source for pair in found)]
+    right = [one for one in models if all(one is not pair.model for pair in found)]
+    more, unsure = matched(
+        [layer for one in left for layer in apart(one, where)],
+        [layer for one in right for layer in apart(one, where)],
+        lambda one: one.name,
+        fits,
+    )
+    return [*found, *_rejoined(more, where)], unsure
+
+
+def apart(unit: NetworkUnit, where: str) -> list[NetworkUnit]:
+    """The layers of a network as units; those of one whose layers are stored together stay together."""
+    layers = unit.network.spec.layers
+    if layers == 1:
+        return [unit]
+    names = [f"{unit.name}[{k}]" for k in range(layers)]
+    try:
+        made = stacking.stacked(where, [unit.network], [Stack((unit.network.at,), tuple(names))])
+    except LayoutError:
+        return [unit]
+    return [NetworkUnit(name, one, unit.network, k) for k, (name, one) in enumerate(zip(names, made, strict=True))]
+
+
+def join(parts: Sequence[NetworkUnit], where: str) -> NetworkUnit:
+    """Networks as the layers of one; LayoutError if they do not fit each other."""
+    if len(parts) == 1:
+        return parts[0]
+    ats = [f"{one.network.at}#{k}" for k, one in enumerate(parts)]  # a network may be given twice
+    made = stacking.stacked(
+        where,
+        [replace(one.network, at=at) for one, at in zip(parts, ats, strict=True)],
+        [Stack(tuple(ats), ("joined",))],
+    )
+    name = ", ".join(one.name for one in parts)
+    one = replace(made[0], at=name, stacked=tuple(part.name for part in parts))
+    return NetworkUnit(name, one, one)
+
+
+def _rejoined(pairs: Sequence[NetworkPair], where: str) -> Iterator[NetworkPair]:
+    """Pairs of layers, with those of one network of the model put together again; LayoutError if one has no pair."""
+    several: dict[int, list[NetworkPair]] = {}
+    for one in pairs:
+        if one.model.whole is one.model.network:
+            yield one
+        else:
+            several.setdefault(id(one.model.whole), []).append(one)
+    for group in several.values():
+        whole = group[0].model.whole
+        group.sort(key=lambda one: one.model.layer)
+        if len(group) != whole.spec.layers:
+            there = ", ".join(f"{one.source.name} -> {one.model.name}" for one in group)
+            raise LayoutError(
+                f"{where}: only {len(group)} of the {whole.spec.layers} layers of {whole.at!r} have a source: {there}",
+                hint=f"--map A,B={whole.at} names the source of each layer",
+            )
+        yield MatchedPair(join([one.source for one in group], where), NetworkUnit(whole.at, whole, whole), group[0].how)
+
+
+def said_pair(sources: Sequence[NetworkUnit], models: Sequence[NetworkUnit], where: str) -> list[NetworkPair]:
+    """The pairs that `--map A,B=C` or `--map A=B,C` names."""
+    if len(models) == 1:
+        return [MatchedPair(join(sources, where), models[0], "map")]
+    if len(sources) > 1:
+        pieces = list(sources)
+    else:
+        pieces = apart(sources[0], where)
+    if len(pieces) != len(models):
+        raise LayoutError(
+            f"{where}: {sources[0].name!r} has {len(pieces)} layers; --map gives it to {len(models)} networks"
+        )
+    return [MatchedPair(one, other, "map") for one, other in zip(pieces, models, strict=True)]
+
+
+def fill(one: NetworkPair, source: Checkpoint, model: Checkpoint) -> FilledNetwork:
+    """The copies that put a network into the one of the model; LayoutError with both specs where they differ."""
+    mine, other = one.source.network, one.model.network
+    notes: list[str] = []
+    spec = _agreed(one, notes)
+    views, theirs = source.views(), model.views()
+    shapes = {own: theirs[name].shape for own, name in other.tensors.items()}
+    try:
+        made = convert(replace(mine, spec=spec), views, other.layout, other.options, at="", shapes=shapes)
+    except (LayoutError, UsageError) as error:
+        raise LayoutError(f"{_both(one)}: {error.message}", error.hint) from None
+    if made.tensors.keys() != other.tensors.keys():
+        lacking = sorted(made.tensors.keys() ^ other.tensors.keys())
+        raise LayoutError(f"{_both(one)}: {lacking[0]!r} is a tensor of only one of them")
+    named = {made.tensors[own]: name for own, name in other.tensors.items()}
+    targets = tuple(renamed(target, named[target.name], theirs[named[target.name]].dtype) for target in made.targets)
+    return FilledNetwork(
+        one,
+        replace(made, source=mine, at=other.at, targets=targets, tensors=dict(other.tensors)),
+        tuple(notes),
+    )
+
+
+def renamed(target: Target, name: str, dtype: DType) -> Target:
+    """A target under another name, whose elements are written in another dtype."""
+    copies = tuple(
+        replace(copy, destination=replace(copy.destination, storage=name, dtype=dtype)) for copy in target.copies
+    )
+    return Target(name, dtype, target.shape, copies)
+
+
+def _both(one: NetworkPair) -> str:
+    return f"{one.source.name!r} into {one.model.name!r}"
+
+
+def _open(network: Network) -> set[str]:
+    """The facts of a network that nobody gave."""
+    found = {fact.partition("=")[0] for fact, _ in network.assumed} | set(network.lacking)
+    unknown = {"reset"} if network.spec.kind == "gru" and not network.spec.reset else set()
+    return found | unknown | ({"activation"} if network.spec.kind == "rnn" and not network.spec.activation else set())
+
+
+def _agreed(one: NetworkPair, notes: list[str]) -> Spec:
+    """The spec of both networks; LayoutError if they differ in what both say."""
+    mine, other = one.source.network, one.model.network
+    facts = {field.name: (getattr(mine.spec, field.name), getattr(other.spec, field.name)) for field in fields(Spec)}
+    open_here, open_there = _open(mine), _open(other)
+    known: dict[str, object] = {}
+    differ: list[str] = []
+    silent: dict[str, list[str]] = {"neither file": [], "the source": [], "the model": []}
+    for fact, (here, there) in facts.items():
+        who, value = "", here
+        if fact in open_here or fact in open_there:
+            value = there if fact in open_here and fact not in open_there else here
+            who = "the model" if fact not in open_here else "the source" if fact not in open_there else "neither file"
+        elif fact == "bias" and there and not here:
+            value = there  # a network without biases computes what one with zeros does
+        elif here != there:
+            differ.append(fact)
+        known[fact] = value
+        if who and mine.spec.has(fact) and (fact != "backward" or not mine.spec.bidirectional):
+            silent[who].append(word(fact, value or "tanh" if fact == "activation" else value))
+    said = {"neither file": "which is taken to be the same in both", "the source": "which is the model's"}
+    for who, words in silent.items():
+        if words:
+            verb = f"says {', '.join(words)}" if who == "neither file" else f"does not say {', '.join(words)}"
+            notes.append(f"{_both(one)}: {who} {verb}, {said.get(who, 'as the source has it')}")
+    if differ:
+        words = [fact for fact in differ if fact not in ("kind", "input", "hidden")]
+        raise LayoutError(
+            f"{_both(one)}: the source is {text(mine.spec, words)}; the model is {text(other.spec, words)}",
+            hint="weights cannot change that; make the model as the source was trained"
+            + (", or --spec says what the source is" if set(differ) & set(_SAYABLE) else ""),
+        )
+    return replace(mine.spec, **known)  # type: ignore[arg-type]
+
+
+_SAYABLE = ("activation", "gate_activation", "merge", "backward", "reset", "cell_clip")

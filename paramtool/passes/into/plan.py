@@ -1,0 +1,400 @@
+"""The plan of `convert --into`: which tensor of a model is filled from what, and what is left on both sides.
+
+Everything is checked before a byte moves, and everything that is wrong is in one error.  What tensors contain decides
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+
+from paramtool.errors import LayoutError, UsageError, listed, plural, some
+from paramtool.layouts.networks import Network
+from paramtool.lazy_dataclass import dataclass
+from paramtool.model.checkpoint import Checkpoint
+from paramtool.model.plan import Requirement, Target
+from paramtool.model.view import View
+from paramtool.passes.into import layers as layer_pass
+from paramtool.passes.into import networks as network_pass
+from paramtool.passes.into.layers import Filling, LayerTensor, PlainLayer
+from paramtool.passes.into.matching import MatchedPair, matched, tokens
+from paramtool.passes.into.networks import FilledNetwork, NetworkPair, NetworkUnit
+
+FORCED = (":transpose", ":as-is")
+"""What may follow a pair of `--map`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilledLayer:
+    """A layer of the model, or one tensor, and what it is filled from."""
+
+    source: str
+    """Its name in the source."""
+    model: str
+    kind: str
+    how: str
+    """`name`, `shape`, `order` or `map`."""
+    fillings: tuple[Filling, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Into:
+    """What is put into a model."""
+
+    targets: Mapping[str, Target]
+    """{the name of a tensor in the model: its new values, as copies from the source}.  Of several names of one tensor,
+    the first."""
+    networks: tuple[FilledNetwork, ...] = ()
+    layers: tuple[FilledLayer, ...] = ()
+    unfilled: tuple[str, ...] = ()
+    """Weights of the model that keep their values."""
+    unused: tuple[str, ...] = ()
+    """Tensors of the source that are used nowhere."""
+    requires: tuple[Requirement, ...] = ()
+    """Conditions on the source's bytes."""
+    notes: tuple[str, ...] = ()
+    """What was assumed, for people."""
+
+
+@dataclass(slots=True)
+class _MapPairs:
+    """The pairs that `--map` names."""
+
+    networks: list[NetworkPair] = field(default_factory=list)
+    layers: list[tuple[PlainLayer, PlainLayer]] = field(default_factory=list)
+    tensors: list[tuple[LayerTensor, LayerTensor, str, str]] = field(default_factory=list)
+    """(tensor of the source, tensor of the model, the kind of its layer, what is forced)"""
+
+
+def plan(
+    source: Checkpoint,
+    found: Sequence[Network],
+    model: Checkpoint,
+    networks: Sequence[Network],
+    *,
+    maps: Sequence[str] = (),
+) -> Into:
+    """What of a source goes into which tensor of a model.
+
+    `found` and `networks` are the recurrent networks of the two.  LayoutError lists all that does not fit, and all
+    that is ambiguous with the `--map` that decides it; UsageError for a `--map` of what is not there.
+    """
+    return _Planning(source, found, model, networks).made(maps)
+
+
+class _Planning:
+    """The plan in the making."""
+
+    def __init__(
+        self, source: Checkpoint, found: Sequence[Network], model: Checkpoint, networks: Sequence[Network]
+    ) -> None:
+        self.source, self.model = source, model
+        self.where = model.files[0].path if model.files else "the model"
+        self.source_units = network_pass.units(source, found)
+        self.model_units = network_pass.units(model, networks)
+        in_source = {name for one in found for name in (*one.tensors.values(), *one.raw.values(), *one.raw)}
+        in_model = {name for one in networks for name in one.tensors.values()}
+        in_source |= {name for module in source.modules for name in module.tensors.values()}
+        in_model |= {name for module in model.modules for name in module.tensors.values()}
+        self.source_layers = layer_pass.source_layers(source, in_source)
+        self.model_layers = layer_pass.model_layers(model, in_model)
+        self.wrong: list[str] = []
+        self.decides: list[str] = []
+        """The `--map` that would decide what is ambiguous."""
+        self.networks: list[FilledNetwork] = []
+        self.layers: list[FilledLayer] = []
+
+    def made(self, maps: Sequence[str]) -> Into:
+        said = _MapPairs()
+        for text in maps:
+            self._read(text, said)
+        self._fill_networks(said)
+        self._fill_layers(said)
+        targets, used = self._targets()
+        if self.wrong:
+            head = f"{self.where}: {self.source.files[0].path if self.source.files else 'the source'} does not fit:"
+            raise LayoutError(listed(head, self.wrong), hint="; ".join(dict.fromkeys(self.decides)))
+        requires = tuple(one for filled in self.networks for one in filled.converted.requires)
+        return Into(
+            targets,
+            tuple(self.networks),
+            tuple(self.layers),
+            tuple(self._unfilled(targets)),
+            tuple(name for name, entry in self.source.entries.items() if name not in used and entry.role != "other"),
+            requires,
+            tuple(dict.fromkeys(note for filled in self.networks for note in filled.notes)),
+        )
+
+    # --- what a person says ---------------------------------------------------------------------------------------
+
+    def _read(self, text: str, said: _MapPairs) -> None:
+        """One `--map`; UsageError if it names nothing that is there."""
+        words, force = text, ""
+        for one in FORCED:
+            if text.endswith(one):
+                words, force = text.removesuffix(one), one[1:]
+        if "=" not in words:
+            raise UsageError(f"--map {text!r}: expected A=B, or A=B:transpose, or A=B:as-is")
+        ways = [(words[:k], words[k + 1 :]) for k, letter in enumerate(words) if letter == "="]
+        for here, there in ways:
+            if self._read_pair(here, there, force, said):
+                return
+        here, there = ways[0]
+        self._refuse_unknown(text, here, there)
+
+    def _read_pair(self, here: str, there: str, force: str, said: _MapPairs) -> bool:
+        """Note a pair of networks, of tensors or of layers; False if one of the two is not there."""
+        if not force:
+            ours, theirs = _units(self.source_units, here), _units(self.model_units, there)
+            if ours and theirs:
+                said.networks += network_pass.said_pair(ours, theirs, self.where)
+                return True
+        views = self.source.views()
+        placed = [(layer, piece) for layer in self.model_layers for piece in layer.pieces if piece.name == there]
+        if here in views and placed:
+            layer, piece = placed[0]
+            said.tensors.append((self._piece(here, views[here], layer, piece), piece, layer.kind, force))
+            return True
+        pairs = [
+            (one, other)
+            for one in self.source_layers
+            if here in _names(one)
+            for other in self.model_layers
+            if there in _names(other)
+        ]
+        if pairs and not force:
+            said.layers.append(max(pairs, key=lambda pair: len(layer_pass.partners(*pair))))
+            return True
+        return False
+
+    def _piece(self, name: str, view: View, layer: PlainLayer, piece: LayerTensor) -> LayerTensor:
+        """A tensor of the source as a piece of a layer like the model's."""
+        found = [one for other in self.source_layers for one in other.pieces if one.name == name]
+        suits = [one for one in found if layer_pass.axes_in(one, layer.kind, piece.own)]
+        return next(iter(suits or found), LayerTensor(name, name, view))
+
+    def _refuse_unknown(self, text: str, here: str, there: str) -> None:
+        mine = [*(unit.name for unit in self.source_units), *(layer.name for layer in self.source_layers)]
+        theirs = [*(unit.name for unit in self.model_units), *(layer.name for layer in self.model_layers)]
+        raise UsageError(
+            f"--map {text!r}: expected two networks, two layers or two tensors; the source has "
+            f"{some(list(dict.fromkeys(mine)), 8)}; the model has {some(list(dict.fromkeys(theirs)), 8)}"
+        )
+
+    # --- networks -------------------------------------------------------------------------------------------------
+
+    def _fill_networks(self, said: _MapPairs) -> None:
+        ours = {id(one.network) for pair in said.networks for one in (pair.source,)}
+        stacked = {name for pair in said.networks for name in pair.source.network.stacked}
+        theirs = {id(pair.model.network) for pair in said.networks}
+        left = [u for u in self.source_units if id(u.network) not in ours and not {u.name, u.network.at} & stacked]
+        right = [u for u in self.model_units if id(u.network) not in theirs]
+        pairs, unsure = network_pass.pair(left, right, self.where)
+        for one in unsure:
+            self._ambiguous(
+                [(unit.name, str(unit.network.spec)) for unit in one.sources],
+                [(unit.name, str(unit.network.spec)) for unit in one.models],
+                "network",
+            )
+        for pair in [*said.networks, *pairs]:
+            try:
+                self.networks.append(network_pass.fill(pair, self.source, self.model))
+            except LayoutError as error:
+                self.wrong.append(error.message)
+                self.decides += [error.hint] if error.hint else []
+
+    # --- other layers ---------------------------------------------------------------------------------------------
+
+    def _fill_layers(self, said: _MapPairs) -> None:
+        for one, other in said.layers:
+            self._fill_layer(MatchedPair(one, other, "map"))
+        for piece, other_piece, kind, force in said.tensors:
+            self._fill_tensor(piece, other_piece, kind, force)
+        done = {f.piece.name for layer in self.layers for f in layer.fillings}
+        used = {f.source for layer in self.layers for f in layer.fillings}
+        mine = [layer for layer in self.source_layers if not any(piece.name in used for piece in layer.pieces)]
+        theirs = [layer for layer in self.model_layers if not any(piece.name in done for piece in layer.pieces)]
+        theirs = [layer for layer in theirs if layer.kind or layer.pieces[0].said]
+        pairs, unsure = matched(self._named(mine, theirs), theirs, lambda layer: layer.name, layer_pass.fits)
+        for pair in pairs:
+            self._fill_layer(pair)
+        for many in unsure:
+            self._ambiguous(
+                [(layer.name, _shapes(layer)) for layer in many.sources],
+                [(layer.name, _shapes(layer)) for layer in many.models],
+                "layer",
+            )
+        self._fill_by_name()
+
+    def _named(self, mine: Sequence[PlainLayer], theirs: Sequence[PlainLayer]) -> list[PlainLayer]:
+        """Of the source's readings of one name, the one that has most in common with the model's layer of that name."""
+        best: dict[tuple[str, ...], PlainLayer] = {tokens(layer.name): layer for layer in theirs}
+        found: dict[tuple[str, ...], PlainLayer] = {}
+        for layer in mine:
+            key = tokens(layer.name)
+            wanted = next((best[key[k:]] for k in range(len(key)) if key[k:] in best), None)
+            other = found.get(key)
+            if other is None or (
+                wanted and len(layer_pass.partners(layer, wanted)) > len(layer_pass.partners(other, wanted))
+            ):
+                found[key] = layer
+        return list(found.values())
+
+    def _fill_by_name(self) -> None:
+        """Tensors of which the file says nothing, from tensors of the same name."""
+        done = {f.piece.name for layer in self.layers for f in layer.fillings}
+        used = {f.source for layer in self.layers for f in layer.fillings}
+        pieces = {piece.name: piece for layer in self.source_layers for piece in layer.pieces if piece.name not in used}
+        by_name: dict[tuple[str, ...], list[LayerTensor]] = {}
+        for piece in pieces.values():
+            by_name.setdefault(tokens(piece.name), []).append(piece)
+        for layer in self.model_layers:
+            for piece in layer.pieces:
+                same = by_name.get(tokens(piece.name), [])
+                if piece.name not in done and len(same) == 1:
+                    self._fill_layer(
+                        MatchedPair(
+                            PlainLayer(same[0].name, "", (same[0],)),
+                            PlainLayer(piece.name, layer.kind, (piece,)),
+                            "name",
+                        ),
+                        {piece.name: same[0]},
+                    )
+
+    def _fill_layer(
+        self, pair: MatchedPair[PlainLayer, PlainLayer], partners: Mapping[str, LayerTensor] | None = None
+    ) -> None:
+        """The tensors of a layer; what does not fit is noted."""
+        one, other = pair.source, pair.model
+        found = layer_pass.partners(one, other) if partners is None else partners
+        if not found:
+            self.wrong.append(
+                f"{one.name!r} ({_shapes(one)}) into {other.name!r} ({_shapes(other)}): no tensor of the first is "
+                f"known to be one of {_a(other.kind)} layer"
+            )
+            self.decides.append("--map names the tensors, or another layer")
+        fillings = [
+            filled
+            for piece in other.pieces
+            if piece.name in found and (filled := self._filling(found[piece.name], piece, other.kind))
+        ]
+        if fillings:
+            self.layers.append(FilledLayer(one.name, other.name, other.kind, pair.how, tuple(fillings)))
+
+    def _fill_tensor(self, piece: LayerTensor, other: LayerTensor, kind: str, force: str) -> None:
+        """One tensor that a person said."""
+        if filled := self._filling(piece, other, kind, force=force, is_said=True):
+            self.layers.append(FilledLayer(piece.name, other.name, kind, "map", (filled,)))
+
+    def _filling(
+        self, one: LayerTensor, other: LayerTensor, kind: str, *, force: str = "", is_said: bool = False
+    ) -> Filling | None:
+        """One tensor; None and a line for the error if it does not fit."""
+        dtype, wanted = one.view.dtype.name, other.view.dtype.name
+        filled = layer_pass.filling(one, other, kind, force)
+        if filled is None:
+            axes = f" ({other.said.axes})" if other.said and other.said.axes else ""
+            self.wrong.append(
+                f"{one.name!r} has shape {list(one.view.shape)}; {other.name!r} has {list(other.view.shape)}{axes}"
+            )
+        elif not layer_pass.widens(dtype, wanted):
+            self.wrong.append(
+                f"{one.name!r} is {dtype}; {other.name!r} is {wanted}, which does not hold all its values"
+            )
+            self.decides.append("convert the source to the model's types first, with --dtype")
+        elif not is_said and layer_pass.is_unsure(filled, one):
+            self.wrong.append(
+                f"{one.name!r} into {other.name!r}: a tensor of shape {list(other.view.shape)} fits in several orders "
+                "of its axes, and neither file shows which"
+            )
+            self.decides.append(f"--map '{one.name}={other.name}:as-is' or --map '{one.name}={other.name}:transpose'")
+        else:
+            return filled
+        return None
+
+    # --- the whole ------------------------------------------------------------------------------------------------
+
+    def _ambiguous(self, ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]], what: str) -> None:
+        here = ", ".join(f"{name!r} ({words})" for name, words in ours[:MANY])
+        there = ", ".join(repr(name) for name, _ in theirs[:MANY])
+        counts = f"{plural(len(ours), what)} of the source could be {plural(len(theirs), what)} of the model"
+        self.wrong.append(f"{counts}: {here} -> {there}")
+        pairs = list(zip(ours, theirs, strict=False))[:MANY]
+        self.decides.append(" ".join(f"--map {one[0]}={other[0]}" for one, other in pairs) + ", or in another order")
+
+    def _targets(self) -> tuple[dict[str, Target], set[str]]:
+        """The targets, of which each place of the model has one; and the tensors that they are made from."""
+        views = self.model.views()
+        found: dict[View, Target] = {}
+        first: dict[str, str] = {}
+        used: set[str] = set()
+        for filled in self.networks:
+            network = filled.pair.source.network
+            used |= {*network.tensors.values(), *network.raw.values(), *network.raw}
+            for target in filled.converted.targets:
+                dtypes = {view.dtype.name for copy in target.copies for _, view in copy.terms}
+                if narrow := [name for name in dtypes if not layer_pass.widens(name, target.dtype.name)]:
+                    self.wrong.append(f"{target.name!r} is {target.dtype.name}; its source is {narrow[0]}")
+                    self.decides.append("convert the source to the model's types first, with --dtype")
+                self._put(target, views, found)
+        for layer in self.layers:
+            for one in layer.fillings:
+                used.add(one.source)
+                other = first.setdefault(one.source, one.piece.name)
+                if other != one.piece.name and layer.how != "map" and views[other] != views[one.piece.name]:
+                    self.wrong.append(f"{one.source!r} would fill both {other!r} and {one.piece.name!r}")
+                    self.decides.append("--map names each pair")
+                self._put(one.target, views, found)
+        return {target.name: target for target in found.values()}, used
+
+    def _put(self, target: Target, views: Mapping[str, View], found: dict[View, Target]) -> None:
+        """Note a target; several names of one tensor of the model must get the same values."""
+        place = views[target.name]
+        if place not in found:
+            found[place] = target
+            return
+        other = found[place]
+        same = network_pass.renamed(target, other.name, other.dtype)
+        if same.copies != other.copies:
+            self.wrong.append(
+                f"{other.name!r} and {target.name!r} are one tensor of the model, and would get different values"
+            )
+
+    def _unfilled(self, targets: Mapping[str, Target]) -> Iterator[str]:
+        """Weights of the model that keep their values."""
+        views = self.model.views()
+        filled = {views[name] for name in targets}
+        for name, entry in self.model.entries.items():
+            part = self.model.parts.get(name)
+            is_weight = entry.role in ("model", "buffer") and not (part and part.is_state)
+            if is_weight and (not isinstance(entry.value, View) or entry.value not in filled):
+                yield name
+
+
+MANY = 6
+"""So many layers are written out in an error."""
+
+
+def _units(units: Sequence[NetworkUnit], text: str) -> list[NetworkUnit]:
+    """The networks that a part of `--map` names; empty if one is not there."""
+    for names in ([text], text.split(",")):
+        found = [[unit for unit in units if name in (unit.name, unit.network.at)] for name in names]
+        if all(len(one) == 1 for one in found):
+            return [one[0] for one in found]
+    return []
+
+
+def _names(layer: PlainLayer) -> set[str]:
+    """The names by which `--map` can name a layer."""
+    groups = {piece.name.rpartition("/")[0].removesuffix("/vars") for piece in layer.pieces if "/" in piece.name}
+    return {layer.name, *(groups if len(groups) == 1 else ())}
+
+
+def _shapes(layer: PlainLayer) -> str:
+    """The shapes of a layer's tensors, for people."""
+    return ", ".join(f"{piece.own} {list(piece.view.shape)}" for piece in layer.pieces[:4])
+
+
+def _a(kind: str) -> str:
+    return f"{'an' if kind[:1] in 'aeiou' else 'a'} {kind}" if kind else "that"

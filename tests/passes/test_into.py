@@ -1,0 +1,385 @@
+"""Which tensor of a model is filled from what: conventions by NumPy's transposes, matching, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paramtool.errors import LayoutError, UsageError
+from paramtool.layouts import find
+from paramtool.layouts.networks import Network, network
+from paramtool.layouts.spec import parse, whole
+from paramtool.model import conventions
+from paramtool.model.checkpoint import Checkpoint, LayerPart
+from paramtool.model.dtype import DTYPES
+from paramtool.model.view import View, contiguous
+from paramtool.passes.into.layers import LayerTensor, PlainLayer, fits, partners, source_layers, widens
+from paramtool.passes.into.matching import is_numbered, matched
+from paramtool.passes.into.networks import NetworkUnit, apart, join, said_pair
+from paramtool.passes.into.plan import Into, plan
+from tests.passes.made import checkpoint, view
+
+F32 = DTYPES["float32"]
+
+# --- conventions, as NumPy has them -------------------------------------------------------------------------------
+
+GIVEN: dict[tuple[str, str], list[tuple[str, str, tuple[int, ...], tuple[int, ...], Any]]] = {
+    ("torch", "keras"): [
+        ("dense", "weight", (5, 3), (3, 5), lambda w: w.T),
+        ("dense", "bias", (5,), (5,), lambda w: w),
+        ("embedding", "weight", (5, 3), (5, 3), lambda w: w),
+        ("conv", "weight", (5, 3, 2), (2, 3, 5), lambda w: w.transpose(2, 1, 0)),
+        ("conv", "weight", (5, 3, 2, 4), (2, 4, 3, 5), lambda w: w.transpose(2, 3, 1, 0)),
+        ("conv", "weight", (5, 3, 2, 4, 6), (2, 4, 6, 3, 5), lambda w: w.transpose(2, 3, 4, 1, 0)),
+        ("conv_transposed", "weight", (3, 5, 2, 4), (2, 4, 5, 3), lambda w: w.transpose(2, 3, 1, 0)),
+        ("depthwise", "weight", (6, 1, 2, 4), (2, 4, 3, 2), lambda w: w.reshape(3, 2, 2, 4).transpose(2, 3, 0, 1)),
+        ("depthwise", "bias", (6,), (6,), lambda w: w),
+        ("separable", "depthwise", (6, 1, 2, 4), (2, 4, 3, 2), lambda w: w.reshape(3, 2, 2, 4).transpose(2, 3, 0, 1)),
+        ("separable", "pointwise", (5, 6, 1, 1), (1, 1, 6, 5), lambda w: w.transpose(2, 3, 1, 0)),
+        ("separable", "bias", (5,), (5,), lambda w: w),
+        ("conv", "bias", (5,), (5,), lambda w: w),
+        ("conv_transposed", "bias", (5,), (5,), lambda w: w),
+        ("layernorm", "scale", (5, 3), (5, 3), lambda w: w),
+    ],
+    ("torch", "tf_keras"): [
+        ("depthwise", "weight", (6, 1, 2, 4), (2, 4, 3, 2), lambda w: w.reshape(3, 2, 2, 4).transpose(2, 3, 0, 1)),
+        ("depthwise", "bias", (6,), (6,), lambda w: w),
+    ],
+    ("torch", "flax"): [
+        ("dense", "weight", (5, 3), (3, 5), lambda w: w.T),
+        ("dense", "bias", (5,), (5,), lambda w: w),
+        ("embedding", "weight", (5, 3), (5, 3), lambda w: w),
+        ("conv", "weight", (5, 3, 2, 4), (2, 4, 3, 5), lambda w: w.transpose(2, 3, 1, 0)),
+        ("conv", "bias", (5,), (5,), lambda w: w),
+        ("depthwise", "weight", (6, 1, 2, 4), (2, 4, 1, 6), lambda w: w.transpose(2, 3, 1, 0)),
+        ("depthwise", "bias", (6,), (6,), lambda w: w),
+    ],
+    ("torch", "mxnet"): [
+        ("dense", "weight", (5, 3), (5, 3), lambda w: w),
+        ("embedding", "weight", (5, 3), (5, 3), lambda w: w),
+        ("separable", "depthwise", (6, 1, 2, 4), (6, 1, 2, 4), lambda w: w),
+        *((kind, "bias", (5,), (5,), lambda w: w) for kind in ("dense", "conv", "conv_transposed", "separable")),
+        ("depthwise", "bias", (6,), (6,), lambda w: w),
+        ("conv", "weight", (5, 3, 2, 4), (5, 3, 2, 4), lambda w: w),
+        ("conv_transposed", "weight", (3, 5, 2, 4), (3, 5, 2, 4), lambda w: w),
+        ("depthwise", "weight", (6, 1, 2, 4), (6, 1, 2, 4), lambda w: w),
+        ("separable", "pointwise", (5, 6, 1, 1), (5, 6, 1, 1), lambda w: w),
+    ],
+    ("torch", "mxnet.symbol"): [],
+}
+NORMS = [
+    *(("batchnorm", part, (5,), (5,), lambda w: w) for part in conventions.STATISTICS),
+    *((kind, part, (5,), (5,), lambda w: w) for kind in ("layernorm", "groupnorm") for part in ("scale", "shift")),
+]
+OWN = {
+    "keras": "kernel bias embeddings kernel bias kernel bias kernel bias depthwise_kernel pointwise_kernel bias",
+    "tf_keras": "depthwise_kernel bias",
+    "flax": "kernel bias embedding kernel bias kernel bias",
+    "mxnet": "weight bias weight weight bias weight bias weight bias depthwise.weight pointwise.weight pointwise.bias",
+    "mxnet.symbol": "",
+}
+OWN["torch"] = OWN["mxnet"]
+"""What the tensors of the layers are called that are no norms, in the table's order."""
+NORM_NAMES = {
+    "torch": ("weight", "bias", "running_mean", "running_var"),
+    "mxnet": ("gamma", "beta", "running_mean", "running_var"),
+    "mxnet.symbol": ("gamma", "beta", "moving_mean", "moving_var"),
+    "keras": ("gamma", "beta", "moving_mean", "moving_variance"),
+    "flax": ("scale", "bias", "mean", "var"),
+}
+for libraries, rows in GIVEN.items():
+    rows += NORMS if libraries[1] in NORM_NAMES else []
+ROWS = [(*libraries, *row) for libraries, rows in GIVEN.items() for row in rows]
+
+
+def row(library: str, kind: str, part: str) -> tuple[str, str]:
+    """(own name, axes) of a part."""
+    (found,) = conventions.of_kind(kind, library)
+    return next((own, axes) for own, (said, axes) in found.tensors.items() if said == part)
+
+
+def moved_array(array: Any, source: View, target: View) -> Any:
+    """What a copy from one window to another makes of an array, by NumPy's strides."""
+    out = np.full(array.shape, np.nan, array.dtype).ravel()
+    strides = [[s * array.itemsize for s in one.strides] for one in (source, target)]
+    given = np.lib.stride_tricks.as_strided(array.ravel()[source.offset :], source.shape, strides[0])
+    np.lib.stride_tricks.as_strided(out[target.offset :], target.shape, strides[1])[...] = given
+    return out
+
+
+@pytest.mark.parametrize(("one", "other", "kind", "part", "shape", "wanted", "by_numpy"), ROWS)
+def test_a_row_and_its_way_back(
+    one: str, other: str, kind: str, part: str, shape: Any, wanted: Any, by_numpy: Any
+) -> None:
+    array = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+    axes, theirs = row(one, kind, part)[1], row(other, kind, part)[1]
+    there = conventions.moved(contiguous(0, F32, shape), axes, "t", wanted, axes=theirs)
+    assert there is not None
+    result = moved_array(array, *there).reshape(wanted)
+    assert np.array_equal(result, by_numpy(array).reshape(wanted))
+    back = conventions.moved(contiguous(0, F32, wanted), theirs, "t", shape, axes=axes)
+    assert back is not None and np.array_equal(moved_array(result, *back).reshape(shape), array)
+
+
+def test_every_row_is_compared() -> None:
+    """A row that is added needs NumPy's word for it."""
+    known = {(library, kind, part) for (_, library), rows in GIVEN.items() for kind, part, *_ in rows}
+    known |= {("torch", kind, part) for kind, part, *_ in GIVEN["torch", "keras"]}
+    assert known == {(o.library, o.kind, part) for o in conventions.CONVENTIONS for part, _ in o.tensors.values()}
+
+
+def test_names_of_tensors() -> None:
+    """As the libraries' classes call them, of which files and models in the tests of the commands have most."""
+    for library, names in NORM_NAMES.items():
+        (found,) = conventions.of_kind("batchnorm", library)
+        assert [(own, part) for own, (part, _) in found.tensors.items()] == list(
+            zip(names, conventions.STATISTICS, strict=True)
+        )
+        for kind in ("layernorm", "groupnorm"):
+            (found,) = conventions.of_kind(kind, library)
+            assert list(found.tensors) == list(names[:2])
+    for library, text in OWN.items():
+        rows = [one for one in conventions.CONVENTIONS if one.library == library and "norm" not in one.kind]
+        assert [own for one in rows for own in one.tensors] == text.split()
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.data())
+def test_axes_that_do_not_fit_are_none(shape: list[int], data: st.DataObject) -> None:
+    other = data.draw(st.permutations(shape))
+    found = conventions.moved(contiguous(0, F32, tuple(shape)), "*k in out", "t", tuple(other), axes="out in *k")
+    fits_ = len(shape) >= 2 and list(other) == [shape[-1], shape[-2], *shape[:-2]]
+    assert (found is not None) == fits_
+
+
+def test_dtypes_that_hold_each_value() -> None:
+    assert widens("float16", "float32") and widens("bfloat16", "float32") and widens("float32", "float32")
+    assert not widens("float32", "float16") and not widens("float16", "bfloat16") and not widens("int64", "float64")
+
+
+# --- matching -----------------------------------------------------------------------------------------------------
+
+
+def pairs(ours: Sequence[str], theirs: Sequence[str], fit: Any = lambda one, other: True) -> Any:
+    found, unsure = matched(ours, theirs, str, fit)
+    return [(one.source, one.model, one.how) for one in found], [(one.sources, one.models) for one in unsure]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        (["enc.fc"], ["enc/fc"], [("enc.fc", "enc/fc", "name")]),
+        (["module.fc", "x"], ["fc"], [("module.fc", "fc", "name")]),
+        (["a"], ["b"], [("a", "b", "shape")]),
+        (["0", "2"], ["dense", "dense_1"], [("0", "dense", "order"), ("2", "dense_1", "order")]),
+        (
+            ["rnn.l[0]", "rnn.l[1]"],
+            ["lstm", "lstm_1"],
+            [("rnn.l[0]", "lstm", "order"), ("rnn.l[1]", "lstm_1", "order")],
+        ),
+        (["fc", "a"], ["b", "fc"], [("fc", "fc", "name"), ("a", "b", "shape")]),
+    ],
+)
+def test_what_belongs_together(ours: list[str], theirs: list[str], expected: Any) -> None:
+    assert pairs(ours, theirs) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (["left", "right"], ["one", "two"]),
+        (["2", "0"], ["dense", "dense_1"]),  # numbers that contradict the order of the file
+        (["0", "1", "2"], ["dense", "dense_1"]),
+        (["a"], ["dense", "dense_1"]),
+        (["enc.fc", "dec.fc"], ["fc"]),
+    ],
+)
+def test_what_is_ambiguous(ours: list[str], theirs: list[str]) -> None:
+    found, unsure = pairs(ours, theirs)
+    assert not found and unsure == [(tuple(ours), tuple(theirs))]
+
+
+def test_numbers() -> None:
+    assert is_numbered([("a1",), ("a2",), ("a10",)]) and not is_numbered([("a1",), ("a1",)])
+
+
+# --- plans --------------------------------------------------------------------------------------------------------
+
+
+def model_of(tensors: Mapping[str, Any], parts: Mapping[str, tuple[str, ...]]) -> Checkpoint:
+    said = {name: LayerPart(*words) for name, words in parts.items()}
+    return replace(checkpoint(tensors, format="keras zip"), parts=said)
+
+
+DENSE = {"k": ("fc", "dense", "weight", "in out"), "b": ("fc", "dense", "bias", "out")}
+
+
+def made(source: Mapping[str, Any], model: Checkpoint, *maps: str) -> Into:
+    return plan(checkpoint(source), [], model, [], maps=maps)
+
+
+def test_a_dense_layer_is_transposed() -> None:
+    into = made({"fc.weight": (5, 3), "fc.bias": (5,)}, model_of({"k": (3, 5), "b": (5,)}, DENSE))
+    weight = into.layers[0].fillings[0]
+    assert weight.is_moved and (weight.source_axes, weight.axes) == ("out in", "in out")
+    assert into.targets["k"].copies[0].terms[0][1].strides == (1, 3)
+    assert not into.unfilled and not into.unused
+
+
+def test_a_kernel_stays() -> None:
+    into = made({"fc.kernel": (5, 5), "fc.bias": (5,)}, model_of({"k": (5, 5), "b": (5,)}, DENSE))
+    assert not into.layers[0].fillings[0].is_moved
+
+
+def test_a_square_matrix_that_nothing_explains_is_refused() -> None:
+    model = model_of({"x": (4, 4)}, {"x": ("fc", "", "0")})
+    with pytest.raises(LayoutError, match="several orders of its axes") as error:
+        made({"fc.weight": (4, 4)}, model)
+    assert "--map 'fc.weight=x:transpose'" in error.value.hint
+    for force, strides in (("as-is", (4, 1)), ("transpose", (1, 4))):
+        into = made({"fc.weight": (4, 4)}, model, f"fc.weight=x:{force}")
+        assert into.targets["x"].copies[0].terms[0][1].strides == strides
+    into = made({"fc.weight": (4, 3)}, model_of({"x": (4, 3)}, {"x": ("fc", "", "0")}))
+    assert into.layers[0].fillings[0].axes == ""
+
+
+def test_content_free_names_and_unknown_maps() -> None:
+    model = model_of({"k": (3, 5), "b": (5,)}, DENSE)
+    for text in ("fc", "fc=nothing", "nothing=fc"):
+        with pytest.raises(UsageError, match="--map"):
+            made({"fc.weight": (5, 3)}, model, text)
+    into = made({"a.weight": (5, 3), "b.weight": (5, 3)}, model, "b.weight=k")
+    assert into.layers[0].fillings[0].source == "b.weight" and into.unused == ("a.weight",)
+    assert made({"a.weight": (5, 3), "b.weight": (5, 3)}, model, "b=fc").layers[0].how == "map"
+
+
+def test_a_dtype_that_is_too_wide() -> None:
+    model = model_of({"k": view(0, 3, 5, dtype="float16")}, {"k": DENSE["k"]})
+    with pytest.raises(LayoutError, match="is float32; 'k' is float16"):
+        made({"fc.weight": (5, 3)}, model)
+    wide = model_of({"k": view(0, 3, 5, dtype="float64")}, {"k": DENSE["k"]})
+    assert made({"fc.weight": (5, 3)}, wide).layers[0].fillings[0].widened == "float32"
+
+
+def test_two_names_of_one_tensor() -> None:
+    parts = {"k": ("a", "dense", "weight", "in out"), "l": ("b", "dense", "weight", "in out")}
+    model = model_of({"k": view(0, 3, 5), "l": view(0, 3, 5)}, parts)
+    assert list(made({"a.weight": view(0, 5, 3), "b.weight": view(0, 5, 3)}, model).targets) == ["k"]
+    with pytest.raises(LayoutError, match="would get different values"):
+        made({"a.weight": (5, 3), "b.weight": (5, 3)}, model)
+
+
+def test_a_state_is_no_weight_and_an_optimizer_is_left_alone() -> None:
+    model = model_of({"k": (3, 5), "seed": (2,)}, {"k": DENSE["k"], "seed": ("drop", "", "seed")})
+    state = replace(model, parts={**model.parts, "seed": LayerPart("drop", is_state=True)})
+    assert made({"fc.weight": (5, 3)}, state).unfilled == ()
+    assert made({"fc.weight": (5, 3)}, model).unfilled == ("seed",)
+
+
+def test_a_norm_needs_its_statistics() -> None:
+    parts = ("scale", "shift", "mean", "variance")
+    model = PlainLayer("n", "batchnorm", tuple(
+        LayerTensor(part, part, view(k, 4), LayerPart("n", "batchnorm", part, "out")) for k, part in enumerate(parts)
+    ))  # fmt: skip
+    names = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    (whole_norm,) = source_layers(checkpoint({f"bn.{name}": (4,) for name in names}), ())[:1]
+    assert fits(whole_norm, model) and len(partners(whole_norm, model)) == 4
+    (half,) = source_layers(checkpoint({"bn.weight": (4,), "bn.bias": (4,)}), ())[:1]
+    assert not fits(half, model)
+
+
+# --- networks -----------------------------------------------------------------------------------------------------
+
+
+def lstm(at: str, input: int, hidden: int, layers: int = 1) -> tuple[dict[str, tuple[int, ...]], Network]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for k in range(layers):
+        shapes[f"{at}.weight_ih_l{k}"] = (4 * hidden, hidden if k else input)
+        shapes[f"{at}.weight_hh_l{k}"] = (4 * hidden, hidden)
+    facts = whole(parse("lstm bias=no"))
+    return shapes, network(find("torch"), {}, at, shapes, facts=facts)
+
+
+def keras(at: str, input: int, hidden: int, words: str = "") -> tuple[dict[str, tuple[int, ...]], Network]:
+    own = {"kernel": (input, 4 * hidden), "recurrent_kernel": (hidden, 4 * hidden)}
+    shapes = {f"{at}/{name}": shape for name, shape in own.items()}
+    facts = whole(parse(f"lstm backward=no activation=tanh gate_activation=sigmoid {words}"))
+    tensors = {name: f"{at}/{name}" for name in own}
+    return shapes, network(find("keras"), {}, at, shapes, facts=facts, tensors=tensors)
+
+
+def into_networks(ours: Sequence[Any], theirs: Sequence[Any], *maps: str) -> Into:
+    mine = checkpoint({name: shape for shapes, _ in ours for name, shape in shapes.items()})
+    model = checkpoint({name: shape for shapes, _ in theirs for name, shape in shapes.items()}, format="keras zip")
+    return plan(mine, [one for _, one in ours], model, [one for _, one in theirs], maps=maps)
+
+
+def names_of(into: Into) -> list[tuple[str, str, str]]:
+    return [(one.pair.source.name, one.pair.model.name, one.pair.how) for one in into.networks]
+
+
+def test_layers_of_one_network_go_to_several() -> None:
+    into = into_networks([lstm("rnn", 3, 5, 3)], [keras("lstm", 3, 5), keras("lstm_1", 5, 5), keras("lstm_2", 5, 5)])
+    assert sorted(names_of(into)) == [
+        ("rnn[0]", "lstm", "shape"), ("rnn[1]", "lstm_1", "order"), ("rnn[2]", "lstm_2", "order"),
+    ]  # fmt: skip
+    assert len(into.targets) == 6
+
+
+def test_several_go_to_the_layers_of_one() -> None:
+    into = into_networks([keras("a", 3, 5), keras("b", 5, 5)], [lstm("rnn", 3, 5, 2)])
+    assert names_of(into) == [("a, b", "rnn", "shape")] and set(into.targets) == set(lstm("rnn", 3, 5, 2)[0])
+    with pytest.raises(LayoutError, match="only 1 of the 2 layers of 'rnn' have a source"):
+        into_networks([keras("a", 3, 5)], [lstm("rnn", 3, 5, 2)])
+
+
+def test_maps_join_and_split() -> None:
+    into = into_networks([keras("x", 5, 5), keras("y", 5, 5)], [lstm("rnn", 5, 5, 2)], "y,x=rnn")
+    assert names_of(into) == [("y, x", "rnn", "map")]
+    first = into.targets["rnn.weight_ih_l0"].copies[0].terms[0][1].storage
+    assert first == 2  # y's kernel
+    into = into_networks([lstm("rnn", 5, 5, 2)], [keras("one", 5, 5), keras("two", 5, 5)], "rnn=two,one")
+    assert names_of(into) == [("rnn[0]", "two", "map"), ("rnn[1]", "one", "map")]
+    with pytest.raises(LayoutError, match="has 2 layers"):
+        into_networks([lstm("rnn", 5, 5, 2)], [keras(n, 5, 5) for n in "abc"], "rnn=a,b,c")
+
+
+def test_networks_of_one_size_are_refused() -> None:
+    with pytest.raises(LayoutError, match="2 networks of the source could be 2 networks of the model") as error:
+        into_networks([lstm("fwd", 3, 5), lstm("bwd", 3, 5)], [keras("one", 3, 5), keras("two", 3, 5)])
+    assert "--map fwd=one --map bwd=two" in error.value.hint
+    assert names_of(into_networks([lstm("lstm", 3, 5)], [keras("lstm", 3, 5)])) == [("lstm", "lstm", "name")]
+
+
+@pytest.mark.parametrize(
+    "words", ["activation=relu", "gate_activation=hard_sigmoid(0.2,0.5)", "hidden=5 input=3 backward"]
+)
+def test_what_both_say_must_agree(words: str) -> None:
+    facts = whole(parse(words))
+    shapes, one = keras("lstm", 3, 5)
+    other = replace(one, spec=replace(one.spec, **facts))
+    with pytest.raises(LayoutError, match=r"the source is lstm input=3 hidden=5.*the model is lstm input=3 hidden=5"):
+        into_networks([lstm("lstm", 3, 5)], [(shapes, other)])
+
+
+def test_what_one_does_not_say_is_the_others() -> None:
+    shapes, one = keras("lstm", 3, 5)
+    silent = replace(one, lacking=("backward",), assumed=(("activation=tanh", ""),))
+    into = into_networks([lstm("lstm", 3, 5)], [(shapes, silent)])
+    assert any("the model does not say activation=tanh, backward=no, as the source has it" in t for t in into.notes)
+    into = into_networks([(shapes, silent)], [lstm("lstm", 3, 5)])
+    assert any("the source does not say" in text for text in into.notes)
+
+
+def test_units() -> None:
+    _, one = lstm("rnn", 5, 5, 2)
+    whole_unit = NetworkUnit("rnn", one, one)
+    pieces = apart(whole_unit, "f")
+    assert [piece.name for piece in pieces] == ["rnn[0]", "rnn[1]"]
+    assert join(pieces, "f").network.tensors == one.tensors
+    assert len(said_pair([whole_unit], pieces, "f")) == 2
